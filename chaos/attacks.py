@@ -1,0 +1,284 @@
+"""Every attack: a function of the field that strikes once and tells whether it hit, and what.
+
+An attack that finds nothing to hit (no work in flight, nobody waiting) waits for it a while and is a miss otherwise:
+a run whose attacks missed has proven nothing, and says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from field import Field, until
+from groups import GRACE, Group
+from ledger import wall
+from proxy import Route
+from redis import RedisError
+from server import alive, ports_of
+
+__all__ = ["ATTACKS"]
+
+LEASE = 5.0
+LONGER = 7.0  # than the lease
+Told = tuple[int, str]
+
+
+def kill_worker(field: Field, group: Group) -> Told:
+    """kill -9 of a worker that holds work: it is stopped first, to be sure of that."""
+    for _ in range(20):
+        pids = field.working(group)
+        if not pids:
+            break
+        pid = field.chance.choice(pids)
+        at = wall()
+        group.signal(signal.SIGSTOP, [pid])
+        held = field.in_flight([pid])
+        group.signal(signal.SIGKILL if held else signal.SIGCONT, [pid])
+        if held:
+            until(lambda: not alive(pid), 5)  # noqa: B023 - called before the next round
+            field.window("kill", at, wall(), [pid])
+            return held, f"group {group.number}, process {pid}, {held} in flight"
+        field.sleep(0.1)
+    return 0, f"group {group.number}: nothing in flight"
+
+
+def kill_supervisor(field: Field, group: Group) -> Told:
+    """kill -9 of a supervisor whose children live; another is started at once."""
+    pids = field.working(group)
+    at = wall()
+    group.signal(signal.SIGKILL, [group.pid])
+    orphans = [pid for pid in pids if alive(pid)]
+    field.window("orphaned", at, at + float(GRACE) + 10.0, orphans)
+    until(lambda: not group.running, 5)
+    group.keep()
+    until(lambda: not any(alive(pid) for pid in orphans), 30)
+    for pid in orphans:
+        if alive(pid):
+            field.doubt(f"orphan {pid} has not ended within 30 s of its supervisor's death")
+    return len(orphans), f"group {group.number}, {len(orphans)} children"
+
+
+def kill_all_supervisors(field: Field) -> Told:
+    """kill -9 of all supervisors at once; others are started at once."""
+    at = wall()
+    orphans = [pid for group in field.groups for pid in group.workers]
+    for group in field.groups:
+        group.signal(signal.SIGKILL, [group.pid])
+    field.window("orphaned", at, at + float(GRACE) + 10.0, orphans)
+    until(lambda: not any(group.running for group in field.groups), 5)
+    for group in field.groups:
+        group.keep()
+    return len(orphans), f"{len(orphans)} children left behind"
+
+
+def kill_group(field: Field, group: Group) -> Told:
+    """kill -9 of a supervisor and its workers, as when a host is lost: nobody is left to give back."""
+    pids = field.working(group)
+    everybody = [group.pid, *pids]
+    for _ in range(30):
+        at = wall()
+        group.signal(signal.SIGSTOP, everybody)
+        held = field.in_flight(pids)
+        if held:
+            break
+        group.signal(signal.SIGCONT, everybody)
+        field.sleep(0.1)
+    group.signal(signal.SIGKILL, everybody)
+    until(lambda: not any(alive(pid) for pid in everybody), 5)  # a busy machine takes its time with a signal
+    field.window("kill", at, wall(), everybody)
+    field.sleep(2.0)
+    return held, f"group {group.number}, {len(everybody)} processes, {held} in flight"
+
+
+def stop_worker(field: Field, group: Group) -> Told:
+    """SIGSTOP of one worker past its lease: its supervisor must kill it; SIGCONT comes too late, or to nobody."""
+    pids = field.working(group)
+    if not pids:
+        return 0, "nobody works"
+    pid = field.chance.choice(pids)
+    at = wall()
+    group.signal(signal.SIGSTOP, [pid])
+    killed = until(lambda: not alive(pid), LEASE + 10.0)
+    group.signal(signal.SIGCONT, [pid])
+    field.window("stopped", at, wall(), [pid])
+    if not killed:
+        field.doubt(f"process {pid} was stopped for {LEASE + 10:g} s and its supervisor let it live")
+    return int(bool(killed)), f"group {group.number}, process {pid}, killed after {wall() - at:.1f} s"
+
+
+def stop_group(field: Field, group: Group, seconds: float) -> Told:
+    """SIGSTOP of a whole group while it waits for pushes, long enough to be buried by others; then SIGCONT."""
+    pids = field.working(group)
+
+    def armed() -> int:
+        ours = {link.server_port for link in list(group.route.links)}
+        return len(ours & field.server.waiting_ports())
+
+    everybody = [group.pid, *pids]
+    waiting = 0
+    for _ in range(10):  # a busy group waits for nothing
+        until(armed, 2, 0.005)
+        at = wall()
+        group.signal(signal.SIGSTOP, everybody)
+        waiting = armed()
+        if waiting:
+            break
+        group.signal(signal.SIGCONT, [*pids, group.pid])
+    else:
+        return 0, f"group {group.number} never waited"
+    tombs: list[list[str]] = []
+    try:
+        field.sleep(seconds)
+        with contextlib.suppress(RedisError):
+            names: Any = field.redis.zrange("hm:tombs", 0, -1)
+            tombs = [name.decode().split(":") for name in names]
+    finally:
+        group.signal(signal.SIGCONT, [*pids, group.pid])
+        field.window("stopped", at, wall(), pids)
+    buried = sum(any(str(pid) in words for words in tombs) for pid in pids)
+    text = f"group {group.number} for {wall() - at:.0f} s, {waiting} watchers armed, {buried} of {len(pids)} buried"
+    return waiting if wall() - at > LEASE else 0, text
+
+
+def deliver_late(field: Field, group: Group) -> Told:
+    """A worker's bytes are kept back, it is killed, and 10 s later the server gets them."""
+    pids = field.working(group)
+    if not pids:
+        return 0, "nobody works"
+    pid = field.chance.choice(pids)
+    until(lambda: len(ports_of(pid)) > 3, 10)
+    at = wall()
+    held = field.proxy.call(group.route.hold, ports_of(pid))
+    until(lambda: sum(link.late_bytes for link in held) > 200, 4)
+    group.signal(signal.SIGKILL, [pid])
+    field.window("kill", at, wall(), [pid])
+    field.sleep(10.0)
+    count = field.proxy.call(group.route.release, held)
+    return count, f"group {group.number}, process {pid}, {count} bytes on {len(held)} connections"
+
+
+def drop_answers(field: Field, route: Route) -> Told:
+    """The server executes, its answer is swallowed, the connection cut; six times."""
+    before = route.dropped
+    route.drop = 6
+    until(lambda: route.drop <= 0, 6)
+    route.drop = 0
+    return route.dropped - before, f"{route.dropped - before} answers"
+
+
+def cut_network(field: Field, group: Group) -> Told:
+    """No way between a group and the server for longer than the lease: connections broken, or bytes standing still."""
+    silent = field.chance.random() < 0.5
+    pids = field.working(group)
+    links = len(group.route.links)
+    at = wall()
+    if silent:
+        field.proxy.call(group.route.silence, True)
+    else:
+        field.proxy.call(group.route.cut)
+    field.sleep(LONGER)
+    if silent:
+        field.proxy.call(group.route.silence, False)
+    else:
+        field.proxy.call(group.route.listen)
+    field.window("away", at, wall(), pids)
+    return links, f"group {group.number}, {'silence' if silent else 'refusal'} on {links} connections"
+
+
+def flush_scripts(field: Field) -> Told:
+    """SCRIPT FLUSH: every script is unknown."""
+    before = field.server.errors("NOSCRIPT")
+    field.redis.script_flush()
+    until(lambda: field.server.errors("NOSCRIPT") > before, 4)
+    count = field.server.errors("NOSCRIPT") - before
+    return count, f"{count} calls found their script gone"
+
+
+def kill_clients(field: Field) -> Told:
+    """CLIENT KILL of everybody."""
+    redis: Any = field.redis
+    count = int(redis.execute_command("CLIENT", "KILL", "TYPE", "NORMAL", "SKIPME", "YES"))
+    return count, f"{count} connections"
+
+
+def slow_server(field: Field) -> Told:
+    """CLIENT PAUSE: the server answers nobody for 1.5 s."""
+    redis: Any = field.redis
+    at = wall()
+    redis.execute_command("CLIENT", "PAUSE", 1500, "ALL")
+    field.redis.ping()
+    field.window("away", at, wall())
+    return int(wall() - at > 1), f"{wall() - at:.1f} s"
+
+
+def fill_memory(field: Field) -> Told:
+    """The memory limit is reached for longer than the lease, and lifted."""
+    before, at = field.server.errors("OOM"), wall()
+    field.redis.config_set("maxmemory", "1mb")
+    try:
+        field.sleep(LONGER)
+        refused = field.server.errors("OOM") - before
+    finally:
+        field.redis.config_set("maxmemory", "0")
+        field.window("away", at, wall())
+    return refused, f"{wall() - at:.1f} s, {refused} writes refused"
+
+
+def fill_disk(field: Field) -> Told:
+    """The append-only file can grow no further for 4 s (synced each second: with "always" the server would exit)."""
+    before, at = field.server.errors("MISCONF"), wall()
+    field.redis.config_set("appendfsync", "everysec")
+    field.server.limit_files(True)
+    try:
+        field.sleep(4.0)
+        refused = field.server.errors("MISCONF") - before
+    finally:
+        field.server.limit_files(False)
+
+    def written() -> bool:
+        return bool(field.redis.set("chaos:written", "1"))
+
+    until(written, 10)
+    field.sleep(0.5)
+    field.redis.config_set("appendfsync", "always")
+    field.redis.delete("chaos:written")
+    field.window("away", at, wall())
+    return refused, f"{refused} writes refused"
+
+
+def kill_server(field: Field, down: float) -> Told:
+    """kill -9 of the server; it starts again on its append-only file after ``down`` seconds."""
+    at = wall()
+    with contextlib.suppress(RedisError, OSError):
+        field.redis.client_list()
+    field.server.kill()
+    began = time.monotonic()
+    field.sleep(down)
+    lasted = time.monotonic() - began
+    field.server.start()
+    field.window("away", at, wall())
+    return int(lasted >= down), f"down for {wall() - at:.1f} s"
+
+
+ATTACKS: dict[str, Callable[..., Told]] = {
+    "kill -9 of a worker with work in flight": kill_worker,
+    "kill -9 of a supervisor with children alive": kill_supervisor,
+    "kill -9 of all supervisors at once": kill_all_supervisors,
+    "kill -9 of a whole group": kill_group,
+    "worker stopped past its lease": stop_worker,
+    "group stopped past the lease, watchers armed": stop_group,
+    "bytes delivered 10 s after the sender's death": deliver_late,
+    "answers to workers lost after execution": drop_answers,
+    "answers to producers lost after execution": drop_answers,
+    "network cut for longer than the lease": cut_network,
+    "SCRIPT FLUSH": flush_scripts,
+    "CLIENT KILL of everybody": kill_clients,
+    "server silent (CLIENT PAUSE)": slow_server,
+    "memory full for longer than the lease": fill_memory,
+    "disk of the append-only file full": fill_disk,
+    "server down for longer than the lease": kill_server,
+    "kill -9 of the server": kill_server,
+}

@@ -1,0 +1,54 @@
+"""The other play: the server is lost for good, and its replica takes over behind the same address.
+
+Replication is asynchronous: what the replica had not confirmed is gone, whatever the old server had answered. So the
+judgement asks only for pushes that ``WAIT`` has confirmed; the others are counted, and those lost among them told.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from attacks import kill_worker
+from field import Field, until
+from ledger import wall
+from server import Server
+
+__all__ = ["FAILOVER", "failover"]
+
+BEHIND = 1.0  # seconds of writes that the replica never hears of
+NAME = "failover to a replica"
+FAILOVER = ["kill -9 of a worker with work in flight", NAME]
+
+
+def failover(field: Field, folder: Path) -> tuple[Server, tuple[float, float]]:
+    """Play it; the server of the second half, and the time for which pushes were not confirmed."""
+    replica = Server(folder / "replica", "--replicaof", "127.0.0.1", str(field.server.port))
+    replica.start()
+    linked: Any = replica.redis
+    until(lambda: linked.info("replication")["master_link_status"] == "up", 20)
+    field.sleep(12.0)
+    field.strike("kill -9 of a worker with work in flight", kill_worker, field.groups[0])
+    field.sleep(3.0)
+    old: Any = field.redis
+    before = wall()
+    old.incr("chaos:wait")  # WAIT speaks of its own connection's writes, and so of everything before them
+    confirmed = int(old.wait(1, 5000))
+    linked.replicaof("NO", "ONE")  # from here on it hears nothing more: the worst that replication can do
+    pids = [pid for group in field.groups for pid in group.workers]
+    field.sleep(BEHIND)
+    lost = wall()
+    field.server.kill()
+    field.sleep(1.0)
+    for route in field.proxy.routes:
+        field.proxy.call(route.cut)
+        route.upstream = replica.port
+        field.proxy.call(route.listen)
+    field.server, field.redis = replica, replica.redis
+    field.window("failover", before, wall() + 5.0, pids)
+    text = f"replica {wall() - before:.1f} s behind, nobody there for {wall() - lost:.1f} s"
+    field.strike(NAME, lambda _: (confirmed, text))
+    field.sleep(5.0)
+    field.strike("kill -9 of a worker with work in flight", kill_worker, field.groups[1])
+    field.sleep(3.0)
+    return replica, (before, lost)

@@ -1,0 +1,102 @@
+"""What is under attack, and the record of what was done to it: attacks that hit, and windows that explain a repeat."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from groups import Group
+from ledger import Ledger, wall
+from proxy import Proxy, Route
+from redis import RedisError
+from server import Server
+
+from henchman.store.connection import Connections
+from henchman.store.control import pause, unpause
+from henchman.store.keys import Keys
+
+__all__ = ["Field", "until"]
+
+
+def until(fact: Callable[[], Any], limit: float, pause: float = 0.02) -> Any:
+    """Wait until ``fact()`` is true; what it was last. A server that is away is a fact that is not true yet."""
+    end = time.monotonic() + limit
+    while True:
+        try:
+            found = fact()
+        except (RedisError, OSError):
+            found = None
+        if found or time.monotonic() > end:
+            return found
+        time.sleep(pause)  # between two looks
+
+
+class Field:
+    """The server, the proxy, the groups; ``hits`` counts by name what really struck."""
+
+    def __init__(
+        self, server: Server, proxy: Proxy, groups: Sequence[Group], pushing: Route, ledger: Ledger, seed: int
+    ) -> None:
+        self.server, self.proxy, self.groups, self.pushing = server, proxy, groups, pushing
+        self.redis = server.redis
+        self.chance = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+        self.hits: Counter[str] = Counter()
+        self.tried: Counter[str] = Counter()
+        self.stopping = threading.Event()
+        self._ledger = ledger
+        self._connections = Connections(f"redis://127.0.0.1:{server.port}/0")
+
+    def strike(self, name: str, attack: Callable[..., tuple[int, str]], *args: Any) -> None:
+        """Carry out one attack and write down whether it hit; one that fails is a miss, and told."""
+        self.tried[name] += 1
+        try:
+            hit, text = attack(self, *args)
+        except (RedisError, OSError, RuntimeError, TimeoutError) as error:
+            hit, text = 0, f"failed: {type(error).__name__} {error}"
+        self.hits[name] += bool(hit)
+        self._ledger.write("attack", name, "hit" if hit else "missed", text)
+
+    def window(self, cause: str, since: float, to: float, pids: Iterable[int] = ()) -> None:
+        """From ``since`` to ``to`` the runs of these processes (none: of all) may be repeated, because of ``cause``."""
+        self._ledger.write("window", cause, f"{since:.6f}", f"{to:.6f}", ",".join(map(str, pids)) or "all")
+
+    def doubt(self, text: str) -> None:
+        """Something that must not be, seen while attacking."""
+        self._ledger.write("violation", text)
+
+    def in_flight(self, pids: Iterable[int] | None = None) -> int:
+        """How many payloads are in flight, in all or in these processes."""
+        names = ["*"] if pids is None else [f"*:{pid}:*" for pid in pids]
+        keys = [key for name in names for key in self.redis.scan_iter(match=f"hm:flight:{name}", count=1000)]
+        return sum(int(self.redis.llen(key)) for key in keys)
+
+    def working(self, group: Group, limit: float = 12.0) -> list[int]:
+        """Wait until both workers of a group hold a lease; their pids, fewer or none when that did not come about."""
+
+        def leased() -> list[int]:
+            held = [key.decode().split(":") for key in self.redis.scan_iter(match="hm:lease:*", count=1000)]
+            return [pid for pid in group.workers if any(str(pid) in words for words in held)]
+
+        until(lambda: len(leased()) >= 2, limit)
+        return leased()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, unless the run is told to end."""
+        self.stopping.wait(seconds)
+
+    def pause_now_and_then(self) -> None:
+        """The body of a thread: the queue "held" is paused for 3 of every 7 s, so that jobs wait in it."""
+        keys = Keys("")
+        while not self.stopping.is_set():
+            for call, seconds in ((pause(keys, "held"), 3.0), (unpause(keys, "held"), 4.0)):
+                try:
+                    self._connections.run(call)
+                except Exception as error:
+                    self._ledger.write("note", f"pausing: {error!r}")
+                self.stopping.wait(seconds)
+        until(lambda: self._connections.run(unpause(keys, "held")) is not None, 30)
+        self._ledger.write("note", "pausing ended", f"{wall():.3f}")

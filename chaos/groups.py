@@ -1,0 +1,138 @@
+"""The processes under attack: supervisors with their workers, and the producers, each started again when it dies."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from proxy import Route
+from server import alive
+from spawn import spawn
+
+__all__ = ["Group", "children_of", "environment", "start_producer"]
+
+HERE = Path(__file__).parent
+_START = "import sys; from henchman.process.cli_work import work; work(sys.argv[1:])"
+GRACE = "5"
+
+
+def environment(url: str, ledger: Path) -> dict[str, str]:
+    """The environment of every process of the run; settings of the machine it runs on are left out."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("HENCHMAN_", "REDIS_"))}
+    path = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
+    ours = {"HENCHMAN_REDIS_URL": url, "CHAOS_LEDGER": str(ledger), "PYTHONPATH": path}
+    return kept | ours | {"HENCHMAN_LEASE": "5", "HENCHMAN_HEARTBEAT": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def children_of(pid: int) -> list[int]:
+    """The living children of a process."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                stat = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                if int(stat[1]) == pid and stat[0] != "Z":
+                    found.append(int(entry.name))
+    return sorted(found)
+
+
+class Group:
+    """One supervisor with its worker processes, behind a route of its own. ``keep`` replaces it when it is gone."""
+
+    def __init__(self, number: int, folder: Path, ledger: Path, route: Route, args: Sequence[str]) -> None:
+        self.number, self.route = number, route
+        self._folder, self._args = folder, list(args)
+        self._env = environment(f"redis://127.0.0.1:{route.port}/0", ledger)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
+        self._closed = False
+        self.supervisors: list[int] = []
+        self.known: set[int] = set()  # every process that this group ever had
+
+    @property
+    def pid(self) -> int:
+        """Its supervisor, dead or alive; 0 before the first."""
+        return self._process.pid if self._process else 0
+
+    @property
+    def running(self) -> bool:
+        """Whether its supervisor lives."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def workers(self) -> list[int]:
+        """The living children of its supervisor."""
+        found = children_of(self.pid) if self.running else []
+        self.known.update(found)
+        return found
+
+    @property
+    def log(self) -> str:
+        """What its supervisors and workers have written for people."""
+        path = self._folder / f"group-{self.number}.log"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+
+    def keep(self) -> None:
+        """Start a supervisor unless there is one."""
+        with self._lock:
+            if self.running or self._closed:
+                return
+            command = [sys.executable, "-c", _START, "jobs:app", "-t", GRACE, *self._args]
+            self._process = spawn(command, self._folder / f"group-{self.number}.log", env=self._env, cwd=HERE)
+            self.supervisors.append(self.pid)
+            self.known.add(self.pid)
+
+    def signal(self, number: int, pids: Sequence[int]) -> None:
+        """Send a signal to processes of this group, those that still are."""
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def stop(self, limit: float) -> int | None:
+        """TERM to the supervisor; its exit status, None when it has not ended within ``limit`` seconds."""
+        with self._lock:
+            self._closed = True
+        if self._process is None:
+            return 0
+        if self.running:
+            self.known.update(self.workers)
+            self._process.terminate()
+        try:
+            return self._process.wait(limit)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def left(self) -> list[int]:
+        """Its processes that live although they should not any more."""
+        return [pid for pid in self.known if alive(pid) and b"CHAOS_LEDGER" in _environ(pid)]
+
+    def end(self) -> None:
+        """kill -9 of everything that it ever had."""
+        self._closed = True
+        if self._process is not None and self.running:
+            self.known.update(self.workers)
+            self._process.kill()
+            self._process.wait(10)
+        self.signal(signal.SIGKILL, self.left())
+
+
+def _environ(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/environ").read_bytes()
+    except OSError:
+        return b""
+
+
+def start_producer(
+    name: str, seed: int, rate: float, offset: float, folder: Path, env: Mapping[str, str]
+) -> subprocess.Popen[bytes]:
+    """Start one producer; TERM stops it."""
+    command = [sys.executable, str(HERE / "producer.py"), name, str(seed), str(rate), str(offset)]
+    settings = dict(env) | {"CHAOS_ROLE": "pushing", "HENCHMAN_IO_TIMEOUT": "2"}
+    return spawn(command, folder / f"producer-{name}.log", env=settings)

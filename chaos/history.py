@@ -1,0 +1,151 @@
+"""The ledger read back: what became of each job, and which processes were struck when."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from pathlib import Path
+from typing import NamedTuple
+
+from ledger import Entry, read_all
+
+__all__ = ["Attack", "History", "Job", "Run", "Window"]
+
+NEVER = float("inf")
+
+
+class Run:
+    """One start of a job in one process."""
+
+    __slots__ = ("at", "attempt", "ended", "enqueued_at", "how", "pid")
+
+    def __init__(self, at: float, pid: int, attempt: int, enqueued_at: float) -> None:
+        self.at, self.pid, self.attempt, self.enqueued_at = at, pid, attempt, enqueued_at
+        self.ended = NEVER
+        self.how = ""
+
+
+class Job:
+    """Everything the ledger says of one job. ``told``: accepted, refused, unknown, or "" when its producer died."""
+
+    __slots__ = ("cancelled", "cancelling", "key", "notes", "pushed", "runs", "told", "told_at", "unstarted")
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.pushed = self.told_at = 0.0
+        self.told = ""
+        self.notes: dict[str, float] = {}
+        self.runs: list[Run] = []
+        self.cancelling = False
+        self.cancelled: float | None = None  # when cancel returned
+        self.unstarted: set[str] = set()  # "expired", "cancelled"
+
+    def attempts(self) -> dict[int, list[Run]]:
+        """Its runs by attempt, the earliest first."""
+        found: dict[int, list[Run]] = defaultdict(list)
+        for run in sorted(self.runs, key=lambda one: one.at):
+            found[run.attempt].append(run)
+        return found
+
+    def stagings(self) -> int:
+        """How often it was put into its queue anew: what is given back keeps the time at which that was."""
+        return len({run.enqueued_at for run in self.runs})
+
+
+class Window(NamedTuple):
+    """From ``since`` to ``to`` something was done to ``pids`` (none: to all)."""
+
+    cause: str
+    since: float
+    to: float
+    pids: frozenset[int]
+
+
+class Attack(NamedTuple):
+    """One attack, as it was told."""
+
+    at: float
+    name: str
+    hit: bool
+    text: str
+
+
+class History:
+    """The whole run."""
+
+    def __init__(self, folder: Path) -> None:
+        self.jobs: dict[str, Job] = {}
+        self.windows: list[Window] = []
+        self.attacks: list[Attack] = []
+        self.doubts: list[str] = []
+        self.events: Counter[str] = Counter()
+        self.failed_parts: Counter[str] = Counter()
+        self.torn: list[str] = []
+        self._open: dict[tuple[int, str], list[Run]] = defaultdict(list)
+        for entry in read_all(folder):
+            reader = getattr(self, f"_read_{entry.words[0]}", None)
+            if reader is not None:
+                reader(entry)
+
+    def _job(self, entry: Entry) -> Job:
+        key = entry.words[1]
+        job = self.jobs.get(key)
+        if job is None:
+            job = self.jobs[key] = Job(key)
+        return job
+
+    def _read_push(self, entry: Entry) -> None:
+        job = self._job(entry)
+        job.pushed = entry.at
+        for note in entry.words[2:]:
+            name, _, value = note.partition("=")
+            job.notes[name] = float(value)
+
+    def _verdict(self, entry: Entry) -> None:
+        job = self._job(entry)
+        job.told, job.told_at = entry.words[0], entry.at
+
+    _read_accepted = _read_refused = _read_unknown = _verdict
+
+    def _read_cancelling(self, entry: Entry) -> None:
+        self._job(entry).cancelling = True
+
+    def _read_start(self, entry: Entry) -> None:
+        run = Run(entry.at, entry.pid, int(entry.words[2]), float(entry.words[3]))
+        self._job(entry).runs.append(run)
+        self._open[entry.pid, entry.words[1]].append(run)
+
+    def _read_end(self, entry: Entry) -> None:
+        for run in self._open[entry.pid, entry.words[1]]:
+            if run.ended == NEVER and run.attempt == int(entry.words[2]):
+                run.ended, run.how = entry.at, entry.words[3]
+                return
+
+    def _read_expired(self, entry: Entry) -> None:
+        self._job(entry).unstarted.add("expired")
+
+    def _read_cancelled(self, entry: Entry) -> None:
+        if entry.role == "producer":
+            self._job(entry).cancelled = entry.at
+        else:
+            self._job(entry).unstarted.add("cancelled")
+
+    def _read_torn(self, entry: Entry) -> None:
+        self.torn.append(entry.words[1])
+
+    def _read_event(self, entry: Entry) -> None:
+        name = entry.words[1]
+        self.events[name] += 1
+        if name == "part_failed":
+            self.failed_parts[" ".join(entry.words[2:])[:160]] += 1
+
+    def _read_attack(self, entry: Entry) -> None:
+        name, hit, text = entry.words[1:4]
+        self.attacks.append(Attack(entry.at, name.replace("_", " "), hit == "hit", text.replace("_", " ")))
+
+    def _read_window(self, entry: Entry) -> None:
+        cause, since, to, pids = entry.words[1:5]
+        which = frozenset() if pids == "all" else frozenset(map(int, pids.split(",")))
+        self.windows.append(Window(cause, float(since), float(to), which))
+
+    def _read_violation(self, entry: Entry) -> None:
+        self.doubts.append(entry.words[1].replace("_", " "))

@@ -1,0 +1,159 @@
+"""The app of the chaos run: jobs that write down when they start and how they end, and do what their kind says.
+
+What the worker itself announces (a rescue, a lost lease, a part that failed) goes to the ledger too, as evidence.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from ledger import Ledger
+
+from henchman import App, Discard, Failure, Kill, Snooze, current_job
+
+FOLDER = Path(os.environ["CHAOS_LEDGER"])
+app = App()
+ledger = Ledger(FOLDER, os.environ.get("CHAOS_ROLE", "worker"))
+
+
+@contextmanager
+def acting(key: str) -> Iterator[int]:
+    """Write that ``key`` starts and how it ends, whatever is raised in it; gives the attempt."""
+    job = current_job()
+    ledger.write("start", key, job.attempt, job.payload.get("enqueued_at", 0), job.jid)
+    how = "ok"
+    try:
+        yield job.attempt
+    except BaseException as error:
+        how = type(error).__name__
+        raise
+    finally:
+        ledger.write("end", key, job.attempt, how)
+
+
+def _sleep(seconds: float) -> None:
+    """In slices, so that a time-out is heard; counted, so that a frozen process has not slept when it goes on."""
+    for _ in range(max(1, round(seconds / 0.02))):
+        time.sleep(0.02)
+
+
+@app.job(name="tiny", queue="fast")
+def tiny(key: str) -> None:
+    with acting(key):
+        pass
+
+
+@app.job(name="atiny", queue="fast")
+async def atiny(key: str) -> None:
+    with acting(key):
+        await asyncio.sleep(0)
+
+
+@app.job(name="nap", queue="slow")
+def nap(key: str, seconds: float) -> None:
+    with acting(key):
+        _sleep(seconds)
+
+
+@app.job(name="anap", queue="slow")
+async def anap(key: str, seconds: float) -> None:
+    with acting(key):
+        await asyncio.sleep(seconds)
+
+
+@app.job(name="flaky", queue="slow", retry=5, retry_in=1.0)
+def flaky(key: str, fails: int) -> None:
+    with acting(key) as attempt:
+        if attempt <= fails:
+            raise ValueError(f"attempt {attempt} fails as told")
+
+
+@app.job(name="hopeless", queue="slow", retry=1, retry_in=1.0)
+async def hopeless(key: str) -> None:
+    with acting(key):
+        raise ValueError("always")
+
+
+@app.job(name="snoozer", queue="slow")
+def snoozer(key: str) -> None:
+    with acting(key):
+        try:
+            os.close(os.open(FOLDER / f"snoozed.{key}", os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            return
+        raise Snooze(1.0)
+
+
+@app.job(name="slowpoke", queue="slow", timeout=0.5, retry=1, retry_in=1.0)
+def slowpoke(key: str) -> None:
+    with acting(key):
+        _sleep(20)
+
+
+@app.job(name="astuck", queue="slow", timeout=0.5, retry=False)
+async def astuck(key: str) -> None:
+    with acting(key):
+        await asyncio.sleep(20)
+
+
+@app.job(name="big", queue="slow")
+def big(key: str, blob: str, crc: int) -> None:
+    with acting(key):
+        if zlib.crc32(blob.encode()) != crc:
+            ledger.write("torn", key)
+
+
+@app.job(name="refuser", queue="fast")
+def refuser(key: str) -> None:
+    with acting(key):
+        raise Failure("the answer is no")
+
+
+@app.job(name="killer", queue="fast")
+def killer(key: str) -> None:
+    with acting(key):
+        raise Kill("enough")
+
+
+@app.job(name="dropper", queue="fast")
+async def dropper(key: str) -> None:
+    with acting(key):
+        raise Discard
+
+
+@app.job(name="brief", queue="held", expires=2.0)
+def brief(key: str) -> None:
+    with acting(key):
+        pass
+
+
+@app.job(name="doomed", queue="held")
+def doomed(key: str) -> None:
+    with acting(key):
+        pass
+
+
+def _note_unstarted(run: Any, outcome: Any) -> None:
+    """A job that ended without a run: expired or cancelled."""
+    if outcome.ending in ("expired", "cancelled"):
+        ledger.write(outcome.ending, run.args[0] if run.args else run.kwargs.get("key"))
+
+
+def _note(name: str) -> None:
+    def listen(**facts: Any) -> None:
+        said = [f"{key}={value!r}" for key, value in facts.items() if key not in ("stack", "facts", "secrets")]
+        ledger.write("event", name, *said)
+
+    app.events.on(name, listen)
+
+
+app.events.on("job_failed", _note_unstarted)
+for _name in ("rescued", "swept", "late", "lease_lost", "lease_lapsed", "drift", "refused", "charged", "part_failed"):
+    _note(_name)

@@ -1,0 +1,183 @@
+"""The judgement: every rule that the run must keep, as a function from what happened to violations."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from history import NEVER, History, Job, Run
+from kinds import kind_of
+from redis import Redis
+from repeats import Repeats
+
+__all__ = ["Judgement"]
+
+SOON = 0.25  # seconds between a worker's look at the clock and the job's own, on a busy machine
+LEASE = 5.0
+EARLY = 0.002  # two processes read one clock; a score has microseconds
+
+
+class Judgement:
+    """``violations`` by rule; ``facts`` are the figures of the verdict.
+
+    ``unconfirmed``: what was pushed or cancelled between these times no replica had confirmed when the server was lost;
+    it is counted apart, and with it the counters cannot be known.
+    """
+
+    def __init__(self, history: History, redis: Redis, unconfirmed: tuple[float, float] | None = None) -> None:
+        self.history = history
+        self._redis = redis
+        dead: Any = redis.zrange("dead", 0, -1)
+        self._dead = Counter(_keys(dead))
+        self._pills = set(_keys(one for one in dead if b'"error_class":"PoisonPill"' in one))
+        self.violations: dict[str, list[str]] = {}
+        self.repeats = Repeats(history)
+        self.facts: dict[str, Any] = {}
+        self._must: list[Job] = []
+        self._unconfirmed: list[Job] = []
+        for job in history.jobs.values():
+            if unconfirmed and unconfirmed[0] < max(job.told_at, job.cancelled or 0.0) and job.pushed < unconfirmed[1]:
+                self._unconfirmed.append(job)
+            elif job.told == "accepted" or (job.told != "refused" and (job.runs or job.unstarted)):
+                self._must.append(job)
+        self._rule("accepted jobs that did not reach their end", self._lost())
+        self._rule("refused jobs that ran", (job.key for job in self._told("refused") if job.runs))
+        self._rule("jobs that nobody pushed", (job.key for job in history.jobs.values() if not job.pushed))
+        self._rule("ran although cancelled or expired", self._against_will())
+        self._rule("started early", self._early())
+        self._rule("retries miscounted", self._retries())
+        self._rule("repeats without a cause", self.repeats.unexplained)
+        self._rule("arguments arrived changed", history.torn)
+        self._rule("left on the server", self._left())
+        self._rule("dead set", self._dead_set())
+        self._rule("seen during the attacks", history.doubts)
+        if unconfirmed is None:
+            self._rule("counters differ from the ledger", self._counters())
+        else:
+            gone = [job for job in self._unconfirmed if job.told == "accepted" and not (job.runs or job.unstarted)]
+            self.facts["accepted but not confirmed by the replica"] = f"{len(self._unconfirmed)}, lost {len(gone)}"
+
+    def _rule(self, name: str, found: Iterable[str]) -> None:
+        self.violations[name] = list(found)
+
+    def _told(self, word: str) -> list[Job]:
+        return [job for job in self.history.jobs.values() if job.told == word]
+
+    @staticmethod
+    def _planned(job: Job) -> int:
+        """In how many attempts it ends."""
+        attempts = kind_of(job.key).attempts
+        return int(job.notes["fails"]) + 1 if attempts is None else attempts
+
+    def _poisoned(self, job: Job) -> bool:
+        """Whether it is in the dead set because three of its processes died. A lost host charges what it only held."""
+        return job.key in self._pills and sum(self.repeats.cause(run) is not None for run in job.runs) >= 2
+
+    def _lost(self) -> Iterator[str]:
+        for job in self._must:
+            ended = {run.attempt for run in job.runs if run.ended < NEVER}
+            if self._planned(job) in ended or (kind_of(job.key).may_not_run and job.unstarted):
+                continue
+            if not self._poisoned(job):
+                yield f"{job.key} ({job.told}, attempts ended: {sorted(ended) or 'none'}, starts: {len(job.runs)})"
+
+    def _against_will(self) -> Iterator[str]:
+        apart = {job.key for job in self._unconfirmed}
+        for job in self.history.jobs.values():
+            for run in job.runs if job.key not in apart else ():
+                if job.cancelled is not None and run.at > job.cancelled + self._grace(job):
+                    yield f"{job.key} started {run.at - job.cancelled:.3f} s after its cancellation was confirmed"
+                late = run.at - run.enqueued_at - 2.0
+                if job.key.startswith("brief-") and late > SOON and not self._stopped(run):
+                    yield f"{job.key} started {late:.3f} s after it had expired"
+
+    @staticmethod
+    def _grace(job: Job) -> float:
+        """None for a job that waited when it was cancelled; one that was being fetched may start within the lease."""
+        waits_until = job.notes.get("at", job.pushed + job.notes.get("delay", 0.0))
+        return 0.0 if job.cancelled is not None and job.cancelled < waits_until - 0.2 else LEASE
+
+    def _stopped(self, run: Run) -> bool:
+        """Whether its process was stopped just before: between the look at the clock and the first line."""
+        return any(
+            run.pid in window.pids and run.at - 1.0 < window.to < run.at + 0.1 for window in self.history.windows
+        )
+
+    def _early(self) -> Iterator[str]:
+        for job in self.history.jobs.values():
+            runs = job.attempts()
+            due = job.notes.get("at", job.pushed + job.notes.get("delay", 0.0))
+            for run in runs.get(1, [])[:1]:
+                if run.at < due - EARLY:
+                    yield f"{job.key} was due {due - run.at:.3f} s after it started"
+            pause = kind_of(job.key).again
+            for attempt in sorted(runs):
+                ends = [run.ended for run in runs.get(attempt - 1, []) if run.ended < NEVER]
+                if ends and runs[attempt][0].at < min(ends) + pause - EARLY:
+                    yield f"{job.key} attempt {attempt} came {runs[attempt][0].at - min(ends):.3f} s after the last"
+
+    def _retries(self) -> Iterator[str]:
+        for job in self._must:
+            runs = job.attempts()
+            if runs and (max(runs) > self._planned(job) or sorted(runs) != list(range(1, max(runs) + 1))):
+                yield f"{job.key} was to end in attempt {self._planned(job)}, ran attempts {sorted(runs)}"
+
+    def _left(self) -> Iterator[str]:
+        redis: Any = self._redis
+        for pattern in ("hm:flight:*", "queue:*"):
+            for key in redis.scan_iter(match=pattern, count=1000):
+                yield f"{key.decode()} holds {redis.llen(key)}"
+        for key in ("schedule", "retry"):
+            if redis.zcard(key):
+                yield f"{key} holds {redis.zcard(key)}: {_keys(redis.zrange(key, 0, 4))}"
+        if redis.llen("hm:broken"):
+            yield f"hm:broken holds {redis.llen('hm:broken')}: {redis.lindex('hm:broken', 0)!r}"
+
+    def _dead_set(self) -> Iterator[str]:
+        wanted = {job.key for job in self._must if kind_of(job.key).dead}
+        apart = {job.key for job in self._unconfirmed}
+        for key in sorted(wanted - self._dead.keys()):
+            yield f"{key} is not there"
+        for key, count in self._dead.items():
+            if count > 1:
+                yield f"{key} is there {count} times"
+            if key not in wanted | apart and not (key in self.history.jobs and self._poisoned(self.history.jobs[key])):
+                yield f"{key} does not belong there"
+        self.facts["poison pills (three deaths each, the last alone)"] = sum(
+            key not in wanted | apart for key in self._dead
+        )
+
+    def _counters(self) -> Iterator[str]:
+        """Each run is settled once, whatever was repeated: so the counters are known to the unit."""
+        least = {"processed": 0, "failed": 0}
+        most = {"processed": 0, "failed": 0}
+        for job in self._must:
+            kind, planned = kind_of(job.key), self._planned(job)
+            failures = planned - 1 if kind.failures is None else kind.failures
+            low, high = planned, planned
+            if job.key.startswith("snoozer-"):
+                low = high = job.stagings()
+            elif kind.may_not_run and job.unstarted:
+                low, high = 0, planned if job.runs else 0
+            if self._poisoned(job) and not kind.dead:
+                low, failures = 0, 0
+            for name, lowest, highest in (("processed", low, high), ("failed", failures, failures)):
+                least[name] += lowest
+                most[name] += highest
+        for name in least:
+            count = int(self._redis.get(f"stat:{name}") or 0)
+            self.facts[f"counter {name}"] = f"{count} (ledger: {least[name]} to {most[name]})"
+            if not least[name] <= count <= most[name]:
+                yield f"stat:{name} is {count}, by the ledger {least[name]} to {most[name]}"
+
+
+def _keys(payloads: Iterable[bytes]) -> list[str]:
+    found = []
+    for payload in payloads:
+        try:
+            found.append(str(json.loads(payload)["args"][0]))
+        except (ValueError, LookupError, TypeError):
+            found.append(f"no job of ours: {payload[:100]!r}")
+    return found

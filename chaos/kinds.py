@@ -1,0 +1,47 @@
+"""Every kind of job that the run pushes: how often, and what must become of one. Producer and judge read this table."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["KINDS", "QUEUES", "Kind", "kind_of"]
+
+QUEUES = ("fast", "slow", "held")  # "held" is paused now and then, so that jobs wait, expire and are cancelled in it
+
+
+class Kind(NamedTuple):
+    """``attempts`` None: the push says how often it fails first. ``failures`` is what the server counts as failed."""
+
+    weight: float
+    attempts: int | None = 1
+    failures: int | None = 0
+    dead: bool = False
+    may_not_run: bool = False  # it expires or is cancelled: then it ends without a run
+    again: float = 0.0  # seconds that must lie between two attempts
+
+
+KINDS: dict[str, Kind] = {
+    "tiny": Kind(40),
+    "atiny": Kind(12),
+    "nap": Kind(8),
+    "anap": Kind(6),
+    "later": Kind(8),
+    "flaky": Kind(6, attempts=None, failures=None, again=1.0),
+    "snoozer": Kind(3, again=1.0),
+    "hopeless": Kind(2, attempts=2, failures=2, dead=True, again=1.0),
+    "slowpoke": Kind(1, attempts=2, failures=2, dead=True, again=1.0),
+    "astuck": Kind(1, failures=1),
+    "long": Kind(0.7),
+    "along": Kind(0.7),
+    "big": Kind(1),
+    "refuser": Kind(3),
+    "killer": Kind(2, failures=1, dead=True),
+    "dropper": Kind(2),
+    "brief": Kind(3, may_not_run=True),
+    "doomed": Kind(3, may_not_run=True),
+}
+
+
+def kind_of(key: str) -> Kind:
+    """The kind of the job ``key``: keys are ``<kind>-<producer>-<number>``."""
+    return KINDS[key.partition("-")[0]]

@@ -1,0 +1,55 @@
+"""What happened, written down outside Redis: one append-only file a process, one ``write`` a line.
+
+A line that was written is in the kernel's hands: kill -9 of the writer a moment later cannot take it back, and two
+writers never share a file. Times are the machine's wall clock, read past any ``time.time`` that somebody has replaced.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+__all__ = ["Entry", "Ledger", "read_all", "wall"]
+
+
+def wall() -> float:
+    """The machine's clock, whatever a test does to ``time.time``."""
+    return time.clock_gettime(time.CLOCK_REALTIME)
+
+
+class Entry(NamedTuple):
+    """One line: when, who wrote it, what."""
+
+    at: float
+    role: str
+    pid: int
+    words: list[str]
+
+
+class Ledger:
+    """Writes for one process. ``role`` says what it is: worker, producer, chaos."""
+
+    def __init__(self, folder: Path, role: str) -> None:
+        path = folder / f"{role}-{os.getpid()}-{os.urandom(3).hex()}.txt"
+        self._fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+
+    def write(self, *words: object) -> float:
+        """Write one line; the time that stands in it."""
+        now = wall()
+        text = " ".join(str(word).replace("\n", "|").replace(" ", "_") or "-" for word in words)
+        os.write(self._fd, f"{now:.6f} {text[:2000]}\n".encode())
+        return now
+
+
+def read_all(folder: Path) -> Iterator[Entry]:
+    """Every line of every process, file by file; within a file in order."""
+    for path in sorted(folder.glob("*-*-*.txt")):
+        role, pid, _ = path.name.split("-", 2)
+        with path.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                at, *words = line.split()
+                if words and line.endswith("\n"):
+                    yield Entry(float(at), role, int(pid), words)

@@ -1,0 +1,167 @@
+"""One of the producers: pushes jobs of every kind, and writes down what it was told about each.
+
+``python producer.py NAME SEED RATE OFFSET``: OFFSET is how many seconds its clock is wrong. A push is written down
+before it is made ("push"), and after it as accepted, refused (proven not executed) or unknown (nobody can say).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import os
+import random
+import signal
+import sys
+import time
+import zlib
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+import jobs
+from kinds import KINDS
+from ledger import Ledger, wall
+
+from henchman.errors import ServerAway, ServerError
+
+BULK = 60  # tiny jobs in one enqueue_many
+
+
+class Push(NamedTuple):
+    """One job to push: its arguments and how it is to be pushed."""
+
+    key: str
+    kind: str
+    args: tuple[Any, ...]
+    using: dict[str, Any]
+    notes: tuple[str, ...]  # "name=value" for the judge
+
+
+class Producer:
+    """Pushes until it is told to stop. With an ``offset`` it awaits its pushes, without it does not."""
+
+    def __init__(self, name: str, seed: int, rate: float, offset: float) -> None:
+        self._name, self._rate, self._offset = name, rate, offset
+        self._chance = random.Random(f"{seed}{name}")  # noqa: S311 - to be repeated, not to be secret
+        self._ledger = Ledger(jobs.FOLDER, "producer")
+        self._stopped = False
+        self._number = 0
+        self._blobs = [os.urandom(size // 2).hex() for size in (60_000, 120_000, 250_000)]
+
+    def stop(self, *_: Any) -> None:
+        """After the push that is under way."""
+        self._stopped = True
+
+    def _next(self) -> Push:
+        chance = self._chance
+        self._number += 1
+        kind = chance.choices(list(KINDS), [one.weight for one in KINDS.values()])[0]
+        key = f"{kind}-{self._name}-{self._number}"
+        args: tuple[Any, ...] = (key,)
+        using: dict[str, Any] = {}
+        notes: list[str] = []
+        if kind in ("nap", "anap"):
+            args += (round(chance.uniform(0.01, 0.1), 3),)
+        elif kind in ("long", "along"):
+            args += (round(chance.uniform(2, 7), 2),)
+        elif kind == "flaky":
+            args += (chance.randint(1, 3),)
+            notes.append(f"fails={args[1]}")
+        elif kind == "big":
+            blob = chance.choice(self._blobs)
+            args += (blob, zlib.crc32(blob.encode()))
+        delay = chance.uniform(1, 8) if kind == "later" or (kind == "doomed" and chance.random() < 0.7) else 0.0
+        if kind == "brief" and self._offset:
+            delay = 0.3  # then its time is the server's, not ours
+        if delay and not self._offset and chance.random() < 0.3:
+            at = wall() + delay
+            using["at"] = dt.datetime.fromtimestamp(at, dt.UTC)
+            notes.append(f"at={at:.6f}")
+        elif delay:
+            using["delay"] = delay
+            notes.append(f"delay={delay:.6f}")
+        return Push(key, kind, args, using, tuple(notes))
+
+    def _job(self, push: Push) -> Any:
+        kind = {"later": "tiny", "long": "nap", "along": "anap"}.get(push.kind, push.kind)
+        return getattr(jobs, kind)
+
+    async def run(self) -> None:
+        """Push at the rate; slow down while the server is away."""
+        due = time.monotonic()
+        while not self._stopped:
+            push = self._next()
+            if push.kind == "tiny" and self._chance.random() < 0.02:
+                await self._bulk()
+                due += BULK / self._rate / 2
+            await self._one(push)
+            due = max(due + 1 / self._rate, time.monotonic() - 1.0)
+            wait = due - time.monotonic()
+            if wait > 0.002:
+                await asyncio.sleep(wait)
+
+    async def _one(self, push: Push) -> None:
+        using = self._job(push).using(**push.using)
+        if self._offset:
+            handle = await self._told([push], lambda: using.aenqueue(*push.args))
+        else:
+            handle = await self._told([push], lambda: _at_once(using.enqueue, *push.args))
+        if handle is not None and push.kind == "doomed":
+            await self._cancel(push.key, handle)
+
+    async def _cancel(self, key: str, handle: Any) -> None:
+        self._ledger.write("cancelling", key)
+        try:
+            await (handle.acancel() if self._offset else _at_once(handle.cancel))
+        except ServerError:
+            return  # unknown: it may run, and may not
+        self._ledger.write("cancelled", key)
+
+    async def _bulk(self) -> None:
+        pushes = []
+        for _ in range(BULK):
+            self._number += 1
+            key = f"tiny-{self._name}-{self._number}"
+            pushes.append(Push(key, "tiny", (key,), {}, ()))
+        rows = [push.args for push in pushes]
+        if self._offset:
+            await self._told(pushes, lambda: jobs.tiny.aenqueue_many(rows))
+        else:
+            await self._told(pushes, lambda: _at_once(jobs.tiny.enqueue_many, rows))
+
+    async def _told(self, pushes: list[Push], send: Callable[[], Awaitable[Any]]) -> Any:
+        """Push, and write down what came of it; None when it was not accepted."""
+        for push in pushes:
+            self._ledger.write("push", push.key, *push.notes)
+        verdict, answer = "accepted", None
+        try:
+            answer = await send()
+        except ServerAway as error:
+            verdict = "unknown" if error.executed is None else "refused"
+        except ServerError:
+            verdict = "refused"
+        for push in pushes:
+            self._ledger.write(verdict, push.key)
+        if answer is None:
+            await asyncio.sleep(0.05)
+        return answer
+
+
+async def _at_once(function: Callable[..., Any], *args: Any) -> Any:
+    """A call that blocks, as most producers make it; nothing else runs in this loop."""
+    return function(*args)
+
+
+def main() -> None:
+    """Run one producer until TERM."""
+    name, seed, rate, offset = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
+    producer = Producer(name, seed, rate, offset)
+    signal.signal(signal.SIGTERM, producer.stop)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's to obey
+    if offset:
+        true = time.time
+        time.time = lambda: true() + offset
+    asyncio.run(producer.run())
+
+
+if __name__ == "__main__":
+    main()

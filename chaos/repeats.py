@@ -1,0 +1,70 @@
+"""Runs that happened more than once, each with its cause.
+
+A run may be repeated when its process died, lost its lease or was orphaned while the job ran, or before its end could
+be told: at most 5 ms later with the server at hand, or, when the server was away, after the next try. Everything else
+is a violation.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from history import History, Job, Run, Window
+
+__all__ = ["Repeats"]
+
+ACK = 0.005
+AGAIN = 2.5  # seconds until a worker tries again, at the latest, after the server has come back
+BUSY = 0.25  # seconds that an ack may take on a machine whose processors are all taken; counted apart
+
+
+class Repeats:
+    """``causes`` counts explained repeats; ``unexplained`` names the others."""
+
+    def __init__(self, history: History) -> None:
+        self.causes: Counter[str] = Counter()
+        self.unexplained: list[str] = []
+        self.jobs: set[str] = set()
+        self._strikes: dict[int, list[Window]] = defaultdict(list)
+        self._away = [window for window in history.windows if window.cause == "away"]
+        for window in history.windows:
+            if window.cause != "away":
+                for pid in window.pids:
+                    self._strikes[pid].append(window)
+        for job in history.jobs.values():
+            for attempt, runs in job.attempts().items():
+                self._look(job, attempt, runs)
+
+    def _look(self, job: Job, attempt: int, runs: list[Run]) -> None:
+        planned = job.stagings() if job.key.startswith("snoozer-") else 1
+        extra = len(runs) - planned
+        if extra <= 0:
+            return
+        self.jobs.add(job.key)
+        found = sorted(cause for run in runs if (cause := self.cause(run)) is not None)
+        self.causes.update(found[:extra])
+        for _ in range(extra - len(found)):
+            told = "; ".join(f"{run.pid} {run.at:.3f}-{run.ended:.3f} {run.how or 'no end'}" for run in runs)
+            self.unexplained.append(f"{job.key} attempt {attempt} ran {len(runs)} times: {told}")
+
+    def cause(self, run: Run) -> str | None:
+        """Why ``run`` may be repeated; None when it may not."""
+        for strike in self._strikes[run.pid]:
+            if run.at > strike.to:
+                continue
+            if run.ended >= strike.since:
+                return f"{strike.cause}: it was running" if strike.cause != "failover" else "failover"
+            late = strike.since - run.ended
+            if late <= ACK:
+                return f"{strike.cause}: it had ended less than 5 ms before"
+            if any(self._untold(window, run, strike) for window in self._away):
+                return f"{strike.cause}: it had ended while the server was away"
+            if late <= BUSY:
+                return f"{strike.cause}: it had ended {ACK * 1000:g} to {BUSY * 1000:g} ms before (machine busy)"
+        return None
+
+    @staticmethod
+    def _untold(window: Window, run: Run, strike: Window) -> bool:
+        """Whether the end of ``run`` could not be told, because the server was away from then until the strike."""
+        concerned = not window.pids or run.pid in window.pids
+        return concerned and window.since - BUSY <= run.ended <= window.to and strike.since <= window.to + AGAIN

@@ -1,0 +1,212 @@
+"""The chaos run: everything is killed, cut, frozen and filled while jobs run; then it is counted what was lost.
+
+``python chaos/run.py --minutes 2 --seed 1`` prints a verdict of one page; exit status 1 on any violation, or when an
+attack did not happen at least once a minute. The seed draws the jobs, the targets and the moments; what the machine
+does between them it cannot draw. ``--failover`` runs another play: the server is lost and its replica takes over.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from failover import FAILOVER, failover
+from field import Field, until
+from groups import Group, environment, start_producer
+from history import History
+from judge import Judgement
+from ledger import Ledger
+from proxy import Proxy
+from schedule import one_minute
+from server import Server, free_port
+from verdict import page
+
+SLOTS = ("-p", "2", "-c", "6", "-q", "fast:4", "-q", "slow:3", "-q", "held:1", "--log-format", "logfmt")
+DRAIN = 100.0  # seconds: a lease, a lock of a dead lifeline, 15 s of watching, and the work itself
+AN_HOUR = 3600.0
+
+
+class Play:
+    """One run with all its processes. ``close`` ends them, whatever happened."""
+
+    def __init__(self, folder: Path, seed: int, rate: float) -> None:
+        self.folder, self.seed = folder, seed
+        self.ledger_folder = folder / "ledger"
+        self.ledger_folder.mkdir()
+        self.ledger = Ledger(self.ledger_folder, "chaos")
+        self.server = Server(folder / "server")
+        self.replica: Server | None = None
+        self.proxy = Proxy()
+        self.producers: list[subprocess.Popen[bytes]] = []
+        self.groups: list[Group] = []
+        self.violations: list[str] = []
+        self._rate = rate
+
+    def open(self) -> Field:
+        """Start the server, the groups and the producers; what is to be attacked."""
+        self.server.start()
+        for number in range(3):
+            route = self.proxy.add(free_port(), self.server.port)
+            self.groups.append(Group(number, self.folder, self.ledger_folder, route, SLOTS))
+        pushing = self.proxy.add(free_port(), self.server.port)
+        field = Field(self.server, self.proxy, self.groups, pushing, self.ledger, self.seed)
+        for group in self.groups:
+            group.keep()
+        for group in self.groups:
+            if len(field.working(group, 30.0)) < 2:
+                raise RuntimeError(f"group {group.number} did not start:\n{group.log[-2000:]}")
+        env = environment(f"redis://127.0.0.1:{pushing.port}/0", self.ledger_folder)
+        off = AN_HOUR if field.chance.random() < 0.5 else -AN_HOUR
+        for name, offset in (("exact", 0.0), ("wrong", off)):
+            self.producers.append(start_producer(name, self.seed, self._rate / 2, offset, self.folder, env))
+        return field
+
+    def end_producers(self) -> None:
+        """Let the producers end; one that does not is a violation."""
+        for producer in self.producers:
+            if producer.poll() is not None:
+                self.violations.append(f"a producer ended by itself with status {producer.returncode}")
+            producer.terminate()
+        for producer in self.producers:
+            try:
+                producer.wait(20)
+            except subprocess.TimeoutExpired:
+                self.violations.append(f"producer {producer.pid} did not end within 20 s of TERM")
+                producer.kill()
+
+    def drain(self, field: Field) -> float:
+        """Wait until nothing waits and nothing is in flight; how long it took."""
+        redis: Any = field.redis
+        began = time.monotonic()
+
+        looks = 0
+
+        def idle() -> bool:
+            nonlocal looks
+            for group in self.groups:
+                group.keep()
+                group.known.update(group.workers)
+            waiting = sum(redis.llen(key) for key in redis.scan_iter(match="queue:*", count=1000))
+            left = waiting or redis.zcard("schedule") or redis.zcard("retry") or field.in_flight()
+            looks = 0 if left else looks + 1  # twice: a job may pass from where we look next to where we looked
+            return looks > 1
+
+        until(idle, DRAIN, 0.3)
+        return time.monotonic() - began
+
+    def stop_groups(self) -> None:
+        """TERM to every supervisor; what does not end is a violation."""
+        threads = [threading.Thread(target=self._stop_group, args=(group,)) for group in self.groups]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+
+    def _stop_group(self, group: Group) -> None:
+        status = group.stop(35.0)
+        if status is None:
+            self.violations.append(f"supervisor {group.pid} did not end within 35 s of TERM")
+        elif status != 0:
+            self.violations.append(f"supervisor {group.pid} ended with status {status}")
+        until(lambda: not group.left(), 5)
+        self.violations += [f"process {pid} of group {group.number} is still alive" for pid in group.left()]
+        if "has not turned for" in group.log:
+            self.violations.append(f"a process of group {group.number} hung: see its log")
+
+    def close(self) -> None:
+        """End every process that was started."""
+        for producer in self.producers:
+            producer.kill()
+            producer.wait(10)
+        for group in self.groups:
+            group.end()
+        self.proxy.close()
+        for server in (self.server, self.replica):
+            if server is not None:
+                server.stop()
+
+
+def attack(play: Play, minutes: int) -> Judgement:
+    """The whole play, to its judgement."""
+    field = play.open()
+    pauser = threading.Thread(target=field.pause_now_and_then, daemon=True)
+    pauser.start()
+    try:
+        for minute in range(minutes):
+            say(f"minute {minute + 1} of {minutes}")
+            one_minute(field)
+    finally:
+        field.stopping.set()
+        pauser.join(40)
+    return settle(play, field)
+
+
+def settle(play: Play, field: Field, unconfirmed: tuple[float, float] | None = None) -> Judgement:
+    """Let the work come to its end, stop everything, judge."""
+    play.end_producers()
+    say("no more attacks: waiting for what is left")
+    took = play.drain(field)
+    play.stop_groups()
+    judgement = Judgement(History(play.ledger_folder), field.redis, unconfirmed)
+    judgement.violations["processes"] = play.violations
+    judgement.facts["drained within"] = f"{took:.0f} s after the last attack"
+    return judgement
+
+
+def say(text: str) -> None:
+    """One line of progress."""
+    print(f"chaos: {text}", file=sys.stderr, flush=True)
+
+
+def _interrupted(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
+def main() -> int:
+    """Parse, play, print; the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--minutes", type=int, default=2, help="how long to attack (default 2)")
+    parser.add_argument("--seed", type=int, default=1, help="draws jobs, targets and moments (default 1)")
+    parser.add_argument("--rate", type=float, default=260.0, help="jobs pushed a second (default 260)")
+    parser.add_argument("--failover", action="store_true", help="lose the server and go on with its replica")
+    parser.add_argument("--keep", action="store_true", help="keep the ledger also when nothing was found")
+    args = parser.parse_args()
+    if args.minutes < 1:
+        parser.error("--minutes must be at least 1")
+    signal.signal(signal.SIGTERM, _interrupted)
+    folder = Path(tempfile.mkdtemp(prefix="henchman-chaos-"))
+    play = Play(folder, args.seed, args.rate)
+    failed = True
+    try:
+        if args.failover:
+            field = play.open()
+            names, (play.replica, unconfirmed) = FAILOVER, failover(field, folder)
+            judgement = settle(play, field, unconfirmed)
+            play_name, minutes = "--failover", 1
+        else:
+            names, judgement = None, attack(play, args.minutes)
+            play_name, minutes = f"--minutes {args.minutes}", args.minutes
+        text = page(judgement, f"python chaos/run.py {play_name} --seed {args.seed}", minutes, folder, names)
+        (folder / "verdict.txt").write_text(text + "\n", encoding="utf-8")
+        print(text)
+        failed = "CHAOS: PASSED" not in text
+    except KeyboardInterrupt:
+        say(f"interrupted; what there is lies in {folder}")
+        return 130
+    finally:
+        play.close()
+        if not failed and not args.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""One minute of attacks: four lanes side by side, each in its order, the targets and the moments drawn by the seed."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from attacks import ATTACKS, LONGER
+from field import Field
+from redis import RedisError
+
+__all__ = ["one_minute"]
+
+STOPPED = 26.0  # seconds: the lease, the 15 s of watching before a rescue, and some beats
+
+
+class Step(NamedTuple):
+    """An attack at a second of the minute."""
+
+    at: float
+    name: str
+    args: tuple[Any, ...] = ()
+
+
+def _lanes(field: Field) -> Sequence[Sequence[Step]]:
+    """The plan of a minute. The first group is stopped until others bury it: the last one, which would do that if it
+    can be so arranged, loses nobody meanwhile, and the server refuses nothing.
+    """
+    groups = list(field.groups)
+    field.chance.shuffle(groups)
+    try:
+        holder = (field.redis.get("hm:lifeline") or b"").decode().split(":")  # type: ignore[union-attr]
+    except RedisError:
+        holder = []
+    groups.sort(key=lambda group: any(str(pid) in holder for pid in group.workers))
+    x, y, z = groups
+    return (
+        [
+            Step(1, "group stopped past the lease, watchers armed", (x, STOPPED)),
+            Step(30, "kill -9 of a whole group", (x,)),
+            Step(43, "bytes delivered 10 s after the sender's death", (x,)),
+        ],
+        [
+            Step(3, "kill -9 of a worker with work in flight", (y,)),
+            Step(6, "kill -9 of a supervisor with children alive", (y,)),
+            Step(14, "worker stopped past its lease", (y,)),
+            Step(24, "bytes delivered 10 s after the sender's death", (y,)),
+            Step(38, "kill -9 of a worker with work in flight", (y,)),
+        ],
+        [
+            Step(3, "answers to workers lost after execution", (z.route,)),
+            Step(9, "network cut for longer than the lease", (z,)),
+            Step(19, "answers to workers lost after execution", (z.route,)),
+            Step(28, "kill -9 of a worker with work in flight", (z,)),
+            Step(32, "kill -9 of a supervisor with children alive", (z,)),
+            Step(50, "answers to workers lost after execution", (z.route,)),
+        ],
+        [
+            Step(2, "SCRIPT FLUSH"),
+            Step(6, "CLIENT KILL of everybody"),
+            Step(11, "server silent (CLIENT PAUSE)"),
+            Step(16, "answers to producers lost after execution", (field.pushing,)),
+            Step(29, "disk of the append-only file full"),
+            Step(35, "memory full for longer than the lease"),
+            Step(43, "server down for longer than the lease", (LONGER,)),
+            Step(52, "kill -9 of the server", (0.0,)),
+            Step(54, "SCRIPT FLUSH"),
+            Step(56.5, "kill -9 of all supervisors at once"),
+        ],
+    )
+
+
+def one_minute(field: Field) -> None:
+    """Sixty seconds of attacks; longer when one of them is late."""
+    began = time.monotonic()
+    threads = []
+    for steps in _lanes(field):
+        moved = [step._replace(at=step.at + field.chance.uniform(-0.8, 0.8)) for step in steps]
+        thread = threading.Thread(target=_lane, args=(field, began, moved), daemon=True)
+        thread.start()
+        threads.append(thread)
+    while any(thread.is_alive() for thread in threads) or time.monotonic() - began < 60:
+        for group in field.groups:
+            group.keep()
+            group.known.update(group.workers)
+        if field.stopping.wait(0.5):
+            break
+    for thread in threads:
+        thread.join(20.0)
+
+
+def _lane(field: Field, began: float, steps: Sequence[Step]) -> None:
+    for step in steps:
+        field.sleep(max(began + step.at - time.monotonic(), 0.0))
+        if field.stopping.is_set():
+            return
+        field.strike(step.name, ATTACKS[step.name], *step.args)

@@ -1,0 +1,64 @@
+"""The verdict: one page that says what was attacked, what was found, and how to run it again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from attacks import ATTACKS
+from history import History
+from judge import Judgement
+
+__all__ = ["page", "passed"]
+
+_SHOWN = 8  # violations of one rule on the page; the others are in the file
+
+
+def _missed(history: History, minutes: int, names: list[str]) -> list[str]:
+    hits = Counter(attack.name for attack in history.attacks if attack.hit)
+    return [
+        f"{name}: {hits[name]} hits in {minutes} minute{'s' if minutes > 1 else ''}"
+        for name in names
+        if hits[name] < minutes
+    ]
+
+
+def passed(judgement: Judgement, missed: list[str]) -> bool:
+    """Whether nothing was violated and every attack struck often enough."""
+    return not missed and not any(judgement.violations.values())
+
+
+def page(judgement: Judgement, command: str, minutes: int, folder: Path, names: list[str] | None = None) -> str:
+    """The whole page. ``names``: the attacks that must have hit once a minute; all by default."""
+    history = judgement.history
+    names = list(ATTACKS) if names is None else names
+    missed = _missed(history, minutes, names)
+    jobs = history.jobs.values()
+    told = Counter(job.told or "producer died" for job in jobs)
+    runs = sum(len(job.runs) for job in jobs)
+    lines = [
+        f"CHAOS: {'PASSED' if passed(judgement, missed) else 'FAILED'}    again: {command}",
+        f"jobs pushed {len(history.jobs)}: " + ", ".join(f"{count} {word}" for word, count in told.most_common()),
+        f"runs {runs}; ended without a run: "
+        f"{sum('expired' in job.unstarted for job in jobs)} expired, "
+        f"{sum('cancelled' in job.unstarted for job in jobs)} cancelled",
+        *(f"{name}: {fact}" for name, fact in judgement.facts.items()),
+        "",
+        "attacks                                           hits  of  (hit at least once a minute)",
+    ]
+    tried = Counter(attack.name for attack in history.attacks)
+    hits = Counter(attack.name for attack in history.attacks if attack.hit)
+    lines += [f"  {name:<48}{hits[name]:>4}{tried[name]:>4}" for name in names]
+    lines += [f"  MISSED {text}" for text in missed]
+    repeats = judgement.repeats
+    lines += ["", f"repeated runs {repeats.causes.total() + len(repeats.unexplained)}, of {len(repeats.jobs)} jobs:"]
+    lines += [f"  {count:>5}  {cause}" for cause, count in repeats.causes.most_common()]
+    lines += ["", "what workers told: " + ", ".join(f"{count} {name}" for name, count in history.events.most_common())]
+    lines += ["", "rules"]
+    for rule, found in judgement.violations.items():
+        lines.append(f"  {'ok  ' if not found else 'FAIL'} {rule}: {len(found)}")
+        lines += [f"         {text}" for text in found[:_SHOWN]]
+    lines += ["", "not attacked: batches, keys and ordered queues (not built yet)"]
+    if not passed(judgement, missed):
+        lines.append(f"ledger, logs and data are kept in {folder}")
+    return "\n".join(lines)

@@ -1,0 +1,64 @@
+"""Henchman: background jobs for Python on Redis or Valkey. Nothing is lost, every state explains itself."""
+
+from henchman.app import App
+from henchman.config import Config
+from henchman.errors import (
+    ArgumentError,
+    ConfigError,
+    DefinitionError,
+    Discard,
+    Failure,
+    HenchmanError,
+    JobShutdown,
+    JobTimeout,
+    Kill,
+    ServerAway,
+    ServerError,
+    Snooze,
+    Unconfirmed,
+)
+from henchman.work.current import CurrentJob, current_job
+from henchman.workflow.iterable import IterableJob
+from henchman.workflow.iterators import (
+    ain_batches,
+    aover_django,
+    aover_sqlalchemy,
+    in_batches,
+    over_csv,
+    over_django,
+    over_range,
+    over_sequence,
+    over_sqlalchemy,
+)
+
+__version__: str
+
+__all__ = [
+    "App",
+    "ArgumentError",
+    "Config",
+    "ConfigError",
+    "CurrentJob",
+    "DefinitionError",
+    "Discard",
+    "Failure",
+    "HenchmanError",
+    "IterableJob",
+    "JobShutdown",
+    "JobTimeout",
+    "Kill",
+    "ServerAway",
+    "ServerError",
+    "Snooze",
+    "Unconfirmed",
+    "ain_batches",
+    "aover_django",
+    "aover_sqlalchemy",
+    "current_job",
+    "in_batches",
+    "over_csv",
+    "over_django",
+    "over_range",
+    "over_sequence",
+    "over_sqlalchemy",
+]

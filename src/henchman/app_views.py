@@ -1,0 +1,74 @@
+"""What an app tells about itself: the methods of ``App`` that only look into other rooms, through its doors."""
+
+from __future__ import annotations
+
+import datetime as dt
+from contextvars import ContextVar
+from typing import Any, Protocol
+
+from henchman.kernel.chain import Chain
+from henchman.store.keys import Keys
+
+__all__ = ["Views"]
+
+
+class _Desk(Protocol):
+    @property
+    def connections(self) -> Any: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def client_middleware(self) -> Chain: ...
+    @property
+    def server_middleware(self) -> Chain: ...
+    def open_door(self, name: str) -> Any:
+        """The object behind a door."""
+        ...
+
+
+class Views:
+    """The looking half of ``App``. Each method also exists awaited, with an ``a`` before its name."""
+
+    def carry(self: _Desk, *variables: ContextVar[Any]) -> None:
+        """Let these context variables travel with every job: set where it is pushed, set again while it runs.
+
+        Their values are plain JSON. DefinitionError when two have one name. Call it once, where the app is made.
+        """
+        self.server_middleware.prepend(self.open_door("carrier")(variables))
+        self.client_middleware.prepend(self.open_door("context_pusher")(variables))
+
+    def embed(self: _Desk, **settings: Any) -> Any:
+        """A worker in this very process: ``with app.embed(concurrency=4): …``, or ``start()`` and ``stop()`` it.
+
+        ``settings`` are those of ``Config`` and go before the app's own; no signals are touched. What it
+        gives, and what it cannot do, is told in ``henchman.worker.embed``.
+        """
+        return self.open_door("embed")(self, settings)
+
+    def metrics(self: _Desk, minutes: int | None = None, *, hours: int | None = None, name: str | None = None) -> Any:
+        """What ran in the last ``minutes`` (1 to 480; 60 when nothing is said) or ``hours`` (1 to 72), by class.
+
+        ``name``: of that class alone. See ``henchman.inspector.metrics.Metrics``; ArgumentError for other figures.
+        """
+        return self.open_door("metrics")(self.connections, self.keys, minutes, hours=hours, name=name)
+
+    async def ametrics(
+        self: _Desk, minutes: int | None = None, *, hours: int | None = None, name: str | None = None
+    ) -> Any:
+        """``metrics``, awaited."""
+        read = self.open_door("metrics")
+        return await self.open_door("in_thread")(
+            lambda: read(self.connections, self.keys, minutes, hours=hours, name=name)
+        )
+
+    def mark_deploy(self: _Desk, label: str | None = None, at: dt.datetime | None = None) -> Any:
+        """Mark in the metrics that ``label`` was deployed, now or at an aware time; each machine may say so.
+
+        Without ``label`` it is the commit that is checked out, else the time; see ``henchman.inspector.deploys``.
+        """
+        return self.open_door("mark_deploy")(self.connections, self.keys, label, at)
+
+    async def amark_deploy(self: _Desk, label: str | None = None, at: dt.datetime | None = None) -> Any:
+        """``mark_deploy``, awaited."""
+        write = self.open_door("mark_deploy")
+        return await self.open_door("in_thread")(lambda: write(self.connections, self.keys, label, at))

@@ -1,0 +1,1 @@
+"""The pushing side: definitions, options, the push."""

@@ -1,0 +1,163 @@
+"""``@app.job``: the definition of a job, and its two faces: an ordinary function, and something to enqueue."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+
+from henchman.client.handle import Handle, Pushed
+from henchman.client.options import JobOptions, PushOptions, definition_options, push_options
+from henchman.client.registry import wire_name
+from henchman.errors import DefinitionError
+from henchman.wire.codec import Signature
+
+__all__ = ["AsyncJob", "BoundCall", "Job", "Pusher", "Using", "define"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+class BoundCall(NamedTuple):
+    """Arguments for one job of a bulk push, as ``job.call(…)`` makes them."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class Pusher(Protocol):
+    """Who carries a push to the server: the client."""
+
+    def push(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]: ...
+    async def apush(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]: ...
+    def push_many(self, using: Any, rows: Iterable[Any]) -> Pushed: ...
+    async def apush_many(self, using: Any, rows: Iterable[Any]) -> Pushed: ...
+
+
+AS_DEFINED = PushOptions()
+
+
+class Using(Generic[P, R]):
+    """A job with options for the pushes made through it: ``send.using(delay=60).enqueue(42)``."""
+
+    def __init__(self, job: Any, pusher: Pusher, push_as: PushOptions) -> None:
+        self.job = job
+        self.push_as = push_as
+        self.draft: Any = None  # the client's: the payload as far as it is the same for every push
+        self._pusher = pusher
+
+    def __repr__(self) -> str:
+        said = ((name, getattr(self.push_as, name)) for name in self.push_as.__struct_fields__)
+        return f"{self.job!r}.using({', '.join(f'{name}={value!r}' for name, value in said if value is not None)})"
+
+    def using(self, **options: Any) -> Using[P, R]:
+        """The same with more options, see ``Job.using``."""
+        return Using(self.job, self._pusher, push_options(self.job.name, options, self.push_as))
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Push one job; see ``Job.enqueue``."""
+        return self._pusher.push(self, args, kwargs)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """``enqueue``, awaited."""
+        return await self._pusher.apush(self, args, kwargs)
+
+    def enqueue_many(self, rows: Iterable[Any]) -> Pushed:
+        """Push many jobs; see ``Job.enqueue_many``."""
+        return self._pusher.push_many(self, rows)
+
+    async def aenqueue_many(self, rows: Iterable[Any]) -> Pushed:
+        """``enqueue_many``, awaited."""
+        return await self._pusher.apush_many(self, rows)
+
+
+class Job(Using[P, R]):
+    """A defined job. Called, it runs here and now; enqueued, a worker runs it later."""
+
+    is_async = False
+    hears_cancel = False  # True: it ends by itself when it was cancelled, also before it began
+
+    def __init__(
+        self, function: Callable[..., Any], name: str, options: JobOptions, signature: Signature, pusher: Pusher
+    ) -> None:
+        super().__init__(self, pusher, AS_DEFINED)
+        self.function = function
+        self.name = name
+        self.options = options
+        self.signature = signature
+        self.__wrapped__ = function
+        self.__name__ = getattr(function, "__name__", name)
+        self.__doc__ = function.__doc__
+        self.__module__ = function.__module__
+
+    def __repr__(self) -> str:
+        return f"<job {self.name} on queue {self.options.queue!r}>"
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The function itself, here and now."""
+        result: R = self.function(*args, **kwargs)
+        return result
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall:
+        """The arguments of one job for ``enqueue_many``, checked by the type checker."""
+        return BoundCall(args, kwargs)
+
+    def using(self, **options: Any) -> Using[P, R]:
+        """This job with options for one push: delay, at, queue, retry, retry_for, timeout, expires, tags.
+
+        ``delay``: seconds or timedelta from the server's now. ``at``: a datetime with a time zone. DefinitionError
+        names an option that is unknown, wrong, or comes with a later feature.
+        """
+        return super().using(**options)
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
+        """Push one job; returns when the server has it.
+
+        Raises ArgumentError when an argument cannot be sent (it names the place), ServerAway when the server cannot
+        be reached: with ``executed=False`` the job was not pushed, with None that is unknown. With the setting
+        ``buffer`` a job that was not pushed is kept in memory as long as there is room (``admission="buffered"``).
+        """
+        return super().enqueue(*args, **kwargs)
+
+    def enqueue_many(self, rows: Iterable[Any]) -> Pushed:
+        """Push one job for each row, read lazily, a round trip for each 1,000 jobs or 4 MB.
+
+        A row is a tuple of positional arguments, a dict of arguments by name, or ``job.call(…)``. When a row cannot
+        be sent, ArgumentError names its number; the rows of the round trips before it have been pushed.
+        """
+        return super().enqueue_many(rows)
+
+
+class AsyncJob(Job[P, Coroutine[Any, Any, R]], Generic[P, R]):
+    """A job made from an ``async def``: its handle is one of R, not of a coroutine."""
+
+    is_async = True
+
+    def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:  # type: ignore[override]  # R, not a coroutine
+        """As ``Job.enqueue``."""
+        return self._pusher.push(self, args, kwargs)
+
+    async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:  # type: ignore[override]
+        """``enqueue``, awaited."""
+        return await self._pusher.apush(self, args, kwargs)
+
+    def using(self, **options: Any) -> Using[P, R]:  # type: ignore[override]
+        """As ``Job.using``."""
+        return Using(self, self._pusher, push_options(self.name, options, self.push_as))
+
+
+def define(function: Callable[..., Any], pusher: Pusher, name: str | None, options: dict[str, Any]) -> Job[Any, Any]:
+    """The job made from ``function``; DefinitionError when it or an option cannot be one."""
+    if isinstance(function, Job):
+        raise DefinitionError(f"{function.name} is a job already")
+    if not inspect.isfunction(function):
+        raise DefinitionError(f"@app.job is for functions (def or async def), not for {function!r}")
+    if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
+        raise DefinitionError(f"{function.__qualname__} is a generator; a job returns, it does not yield")
+    wire = name if name is not None else wire_name(function)
+    if not wire or len(wire) > 500 or not wire.isprintable():
+        raise DefinitionError(f"name={name!r}: a job is named by a printable text of 1 to 500 characters")
+    checked = definition_options(wire, options)
+    signature = Signature.of(function, name=wire, secret=checked.secret)
+    kind = AsyncJob if inspect.iscoroutinefunction(function) else Job
+    return kind(function, wire, checked, signature, pusher)

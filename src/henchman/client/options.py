@@ -1,0 +1,239 @@
+"""What a definition, or one push, may say about a job. Each option is checked where it is written.
+
+Options of features that are not built yet are refused with the name of the feature, never accepted and ignored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from henchman.errors import DefinitionError
+from henchman.kernel.text import did_you_mean
+
+__all__ = ["LATER", "JobOptions", "PushOptions", "definition_options", "named_options", "push_options"]
+
+#: option → the feature that brings it
+LATER: Final[Mapping[str, str]] = {
+    "key": "keys and dependencies",
+    "once": "keys and dependencies",
+    "once_for": "keys and dependencies",
+    "after": "keys and dependencies",
+    "on_failed": "keys and dependencies",
+    "wait_at_most": "keys and dependencies",
+    "batch": "BATCHES",
+    "track": "BATCHES",
+    "result_ttl": "BATCHES",
+    "limits": "limits",
+}
+
+#: what other systems call our options
+ELSEWHERE: Final[Mapping[str, str]] = {
+    "max_retries": "retry",
+    "countdown": "delay",
+    "eta": "at",
+    "time_limit": "timeout",
+    "queue_name": "queue",
+}
+
+RetryIn = float | Callable[..., Any] | None
+Classes = tuple[type[BaseException], ...]
+
+
+class JobOptions(msgspec.Struct, frozen=True):
+    """The options of ``@app.job``. Durations are seconds.
+
+    ``retry``: True (the configured number, 25), False (an error is forgotten), N retries; 0 means: dead at the first
+    error. ``retry_in``: seconds, or a function of (count) or (count, exception) that returns seconds or None;
+    ``retry_for``: give up this long after the first error; ``retry_on``/``no_retry_on``: only / never retry these.
+    ``retries_exhausted(job, exception)`` is called when a job gives up. ``dead=False`` keeps it out of the dead set.
+    ``timeout``: how long one run may take; ``expires``: not started later than this after it became due.
+    ``secret``: names of parameters that are masked wherever people look.
+    ``ack="each"``: a run is settled in a call of its own before its slot is free, so that a kill can run again at most
+    one finished run a slot; "batched", the default, settles many at once, at most 5 ms late.
+    """
+
+    queue: str = "default"
+    retry: bool | int = True
+    retry_in: RetryIn = None
+    retry_for: float | None = None
+    retry_on: Classes = ()
+    no_retry_on: Classes = ()
+    retries_exhausted: Callable[..., Any] | None = None
+    retry_queue: str | None = None
+    dead: bool = True
+    backtrace: bool | int = False
+    timeout: float | None = None
+    expires: float | None = None
+    tags: tuple[str, ...] = ()
+    log_level: str | None = None
+    secret: tuple[str, ...] = ()
+    ack: str = "batched"
+    iterable: bool = False  # by @app.iterable, not by an option: its payloads say so, for whoever ends such a job
+
+
+class PushOptions(msgspec.Struct, frozen=True):
+    """The options of ``using``: what one push says differently. None: as defined."""
+
+    queue: str | None = None
+    retry: bool | int | None = None
+    retry_for: float | None = None
+    timeout: float | None = None
+    expires: float | None = None
+    tags: tuple[str, ...] | None = None
+    delay: float | None = None
+    at: float | None = None
+
+
+def _seconds(name: str, value: Any, *, zero: bool = False) -> float:
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
+        raise DefinitionError(f"{name}={value!r}: give seconds or a timedelta")
+    if not (seconds >= 0 if zero else seconds > 0) or not seconds < 1e10:
+        raise DefinitionError(
+            f"{name}={value!r}: give {'zero' if zero else 'more than zero'} up to 10,000,000,000 seconds"
+        )
+    return float(seconds)
+
+
+def _retry(name: str, value: Any) -> bool | int:
+    if isinstance(value, bool) or (isinstance(value, int) and 0 <= value <= 10_000):
+        return value
+    raise DefinitionError(f"{name}={value!r}: give True, False or a number of retries from 0 to 10,000")
+
+
+def _backtrace(name: str, value: Any) -> bool | int:
+    if isinstance(value, bool) or (isinstance(value, int) and value >= 0):
+        return value
+    raise DefinitionError(f"{name}={value!r}: give True, False or a number of lines")
+
+
+def _queue(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value or len(value) > 200:
+        raise DefinitionError(f"{name}={value!r}: a queue is named by a text of 1 to 200 characters")
+    if not all(char.isascii() and (char.isalnum() or char in "_:.-") for char in value):
+        raise DefinitionError(f"{name}={value!r}: a queue's name holds only letters, digits and _ : . -")
+    return value
+
+
+def _texts(name: str, value: Any) -> tuple[str, ...]:
+    if not isinstance(value, (list, tuple, set, frozenset)) or not all(isinstance(one, str) for one in value):
+        raise DefinitionError(f"{name}={value!r}: give a list of texts, as in {name}=['vip']")
+    return tuple(value)
+
+
+def _classes(name: str, value: Any) -> Classes:
+    many = value if isinstance(value, (tuple, list, set, frozenset)) else (value,)
+    if not all(isinstance(one, type) and issubclass(one, BaseException) for one in many):
+        raise DefinitionError(f"{name}={value!r}: give one exception class or several")
+    return tuple(many)
+
+
+def _retry_in(name: str, value: Any) -> RetryIn:
+    return value if callable(value) else _seconds(name, value, zero=True)
+
+
+def _callable(name: str, value: Any) -> Callable[..., Any]:
+    if not callable(value):
+        raise DefinitionError(f"{name}={value!r}: give a function")
+    return value  # type: ignore[no-any-return]  # callable() narrows to a function of unknown result
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise DefinitionError(f"{name}={value!r}: give True or False")
+    return value
+
+
+def _level(name: str, value: Any) -> str:
+    if not isinstance(value, str) or value not in {"debug", "info", "warning", "warn", "error", "fatal"}:
+        raise DefinitionError(f"{name}={value!r}: give debug, info, warning or error")
+    return value
+
+
+def _ack(name: str, value: Any) -> str:
+    if not isinstance(value, str) or value not in {"batched", "each"}:
+        raise DefinitionError(f"{name}={value!r}: give batched or each")
+    return value
+
+
+def _at(name: str, value: Any) -> float:
+    if not isinstance(value, datetime):
+        raise DefinitionError(f"{name}={value!r}: give a datetime with a time zone (or delay= for seconds)")
+    if value.utcoffset() is None:
+        raise DefinitionError(f"{name}={value!r}: this datetime has no time zone; add one, as in datetime.now(UTC)")
+    return value.timestamp()
+
+
+def _delay(name: str, value: Any) -> float:
+    return _seconds(name, value, zero=True)
+
+
+_CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
+    "queue": _queue,
+    "retry": _retry,
+    "retry_in": _retry_in,
+    "retry_for": _seconds,
+    "retry_on": _classes,
+    "no_retry_on": _classes,
+    "retries_exhausted": _callable,
+    "retry_queue": _queue,
+    "dead": _flag,
+    "backtrace": _backtrace,
+    "timeout": _seconds,
+    "expires": _seconds,
+    "tags": _texts,
+    "log_level": _level,
+    "secret": _texts,
+    "ack": _ack,
+    "delay": _delay,
+    "at": _at,
+}
+_DEFINED = tuple(name for name in JobOptions.__struct_fields__ if name != "iterable")
+_PUSHED = PushOptions.__struct_fields__
+_TRAVELLING = (*_PUSHED, "retry_queue", "dead", "backtrace", "log_level")  # what a payload says by itself
+
+
+def _checked(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    checked = {}
+    for name, value in given.items():
+        if name in LATER:
+            raise DefinitionError(f"{where}: the option {name}= comes with {LATER[name]}; it is not built yet")
+        if name == "cron":
+            raise DefinitionError(f"{where}: write @app.cron({value!r}) above @app.job")
+        if name not in known:
+            near = f"; it is called {ELSEWHERE[name]}=" if ELSEWHERE.get(name) in known else did_you_mean(name, known)
+            raise DefinitionError(f"{where}: there is no option {name}={near}")
+        checked[name] = None if value is None else _CHECKS[name](name, value)
+    return checked
+
+
+def definition_options(where: str, given: Mapping[str, Any]) -> JobOptions:
+    """The options of a definition, checked; DefinitionError names ``where`` and what is wrong."""
+    checked = _checked(where, given, _DEFINED)
+    return JobOptions(**{name: value for name, value in checked.items() if value is not None})
+
+
+def push_options(where: str, given: Mapping[str, Any], base: PushOptions) -> PushOptions:
+    """``base`` with what ``given`` says differently, checked; ``delay`` and ``at`` exclude each other."""
+    checked = _checked(where, given, _PUSHED)
+    made = msgspec.structs.replace(base, **checked)
+    if made.delay is not None and made.at is not None:
+        raise DefinitionError(f"{where}: give delay= or at=, not both")
+    return made
+
+
+def named_options(name: str, given: Mapping[str, Any], defined: JobOptions | None) -> tuple[JobOptions, PushOptions]:
+    """The options of a push by name; ``defined`` None: the job is not defined here, so only what travels is taken."""
+    if defined is not None:
+        return defined, push_options(name, given, PushOptions())
+    for option in given:
+        if option in _DEFINED and option not in _TRAVELLING:
+            raise DefinitionError(f"{name}: {option}= cannot travel with a job; say it where the job is defined")
+    _checked(name, given, _TRAVELLING)
+    at_push = {option: value for option, value in given.items() if option in _PUSHED}
+    rest = {option: value for option, value in given.items() if option not in _PUSHED}
+    return definition_options(name, rest), push_options(name, at_push, PushOptions())

@@ -1,0 +1,293 @@
+"""The push: arguments → payload → middleware → server. One call of one definition, sync and async.
+
+What it does not promise: a push whose answer was not read may have happened; ServerAway says so (``executed=None``).
+It is never sent again and never buffered: a plain job is not idempotent, and only the caller can look whether it ran.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from henchman.client.buffer import Buffer
+from henchman.client.bulk import slices
+from henchman.client.handle import Admission, Desk, Handle, Pushed
+from henchman.client.options import JobOptions, PushOptions
+from henchman.errors import ArgumentError, ServerAway
+from henchman.kernel.chain import Chain
+from henchman.kernel.ids import new_jid, new_jids
+from henchman.store import jobs
+from henchman.store.call import AsyncRunner, Call, Runner
+from henchman.store.confirm import confirmed
+from henchman.store.keys import Keys
+from henchman.wire.codec import Signature
+from henchman.wire.payload import Template, decode, encode
+
+__all__ = ["Client", "Draft"]
+
+Arguments = tuple[bytes, bytes | None]  # the texts of args and, where there are any, of kwargs
+
+
+def _anything(*args: Any) -> None:
+    """The signature of a job that is known only by name."""
+
+
+_ANYTHING = Signature.of(_anything, name="enqueue")
+
+
+class Draft(NamedTuple):
+    """A payload as far as it is the same for every push of one job with one set of options."""
+
+    template: Template
+    queue: str
+    delay: float
+    at: float | None
+
+    def scheduled(self, now: float) -> bool:
+        """Whether it goes to the schedule: due later than now. A past ``at`` is due now."""
+        return self.delay > 0 or (self.at is not None and self.at > now)
+
+
+def draft(name: str, options: JobOptions, push: PushOptions) -> Draft:
+    """What ``options`` of the definition and of the push say, as payload fields."""
+    retry = options.retry if push.retry is None else push.retry
+    retry_for = options.retry_for if push.retry_for is None else push.retry_for
+    queue = push.queue or options.queue
+    fields: dict[str, Any] = {"retry": retry, "queue": queue, "class": name}
+    tags = options.tags if push.tags is None else push.tags
+    ours = {"timeout": push.timeout, "expires": push.expires, "iterable": options.iterable or None}
+    optional = {
+        "retry_for": math.ceil(retry_for) if retry_for else None,
+        "retry_queue": options.retry_queue,
+        "dead": None if options.dead else False,
+        "backtrace": options.backtrace or None,
+        "tags": list(tags) or None,
+        "log_level": options.log_level,
+        "hm": {key: value for key, value in ours.items() if value is not None} or None,
+    }
+    fields |= {key: value for key, value in optional.items() if value is not None}
+    return Draft(Template(fields), queue, push.delay or 0.0, push.at)
+
+
+class Parcel(NamedTuple):
+    """Payloads on their way, by queue. ``scheduled`` is decided once: what is due later has no ``enqueued_at``."""
+
+    scheduled: bool
+    by_queue: dict[str, list[bytes]]
+
+    @property
+    def size(self) -> int:
+        """How many jobs."""
+        return sum(map(len, self.by_queue.values()))
+
+
+class Client:
+    """Pushes for one app. ``connect`` and ``aconnect`` give the runners, made on first use.
+
+    ``replicas()`` says how many replicas must confirm a push, and within how many seconds.
+    """
+
+    def __init__(
+        self,
+        *,
+        keys: Callable[[], Keys],
+        chain: Chain,
+        stamp: Callable[[float], bytes],
+        connect: Callable[[], Runner],
+        aconnect: Callable[[], AsyncRunner],
+        open_door: Callable[[str], Any],
+        desk: Desk,
+        most_buffered: Callable[[], int] = lambda: 0,
+        replicas: Callable[[], tuple[int, float]] = lambda: (0, 0.0),
+    ) -> None:
+        self._keys = keys
+        self._chain = chain
+        self._stamp = stamp
+        self._connect = connect
+        self._aconnect = aconnect
+        self._open_door = open_door
+        self._desk = desk
+        self._replicas = replicas
+        self.buffer = Buffer(limit=most_buffered, keys=keys, connect=connect, tell=self._tell)
+        self.now: Callable[[], float] = time.time  # tests put a clock of their own here
+
+    def push(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
+        """Push one job of a definition."""
+        return self.send(self._plan(using), using.job.signature.encode(args, kwargs))
+
+    async def apush(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
+        """Push one job of a definition, awaited."""
+        return await self.asend(self._plan(using), using.job.signature.encode(args, kwargs))
+
+    def send(self, plan: Draft, arguments: Arguments) -> Handle[Any]:
+        """Push one job of a draft."""
+        jid, parcel = self._one(plan, arguments)
+        if len(self._chain):
+            parcel = self._through_chain(parcel)
+        kept = self._carry(plan, parcel)
+        return self._handle(jid, plan, parcel, "buffered" if kept else "created")
+
+    async def asend(self, plan: Draft, arguments: Arguments) -> Handle[Any]:
+        """Push one job of a draft, awaited."""
+        jid, parcel = self._one(plan, arguments)
+        if len(self._chain):
+            parcel = await self._athrough_chain(parcel)
+        kept = await self._acarry(plan, parcel)
+        return self._handle(jid, plan, parcel, "buffered" if kept else "created")
+
+    def push_many(self, using: Any, rows: Iterable[Any]) -> Pushed:
+        """Push a job for each row, a round trip a slice."""
+        plan = self._plan(using)
+        count = passed = kept = 0
+        for texts in slices(using.job, rows):
+            parcel = self._many(plan, texts)
+            if len(self._chain):
+                parcel = self._through_chain(parcel)
+            kept += self._carry(plan, parcel)
+            count += len(texts)
+            passed += parcel.size
+        return Pushed(count, passed - kept, 0, count - passed, kept)
+
+    async def apush_many(self, using: Any, rows: Iterable[Any]) -> Pushed:
+        """``push_many``, awaited."""
+        plan = self._plan(using)
+        count = passed = kept = 0
+        for texts in slices(using.job, rows):
+            parcel = self._many(plan, texts)
+            if len(self._chain):
+                parcel = await self._athrough_chain(parcel)
+            kept += await self._acarry(plan, parcel)
+            count += len(texts)
+            passed += parcel.size
+        return Pushed(count, passed - kept, 0, count - passed, kept)
+
+    def by_name(self, name: str, args: tuple[Any, ...], options: JobOptions, push: PushOptions) -> Handle[Any]:
+        """Push a job for a worker that we know only by name, made of plain JSON arguments."""
+        return self.send(draft(name, options, push), _ANYTHING.encode(args, {}))
+
+    async def aby_name(self, name: str, args: tuple[Any, ...], options: JobOptions, push: PushOptions) -> Handle[Any]:
+        """``by_name``, awaited."""
+        return await self.asend(draft(name, options, push), _ANYTHING.encode(args, {}))
+
+    def _tell(self, text: str, *facts: object) -> None:
+        self._open_door("notice")(text, *facts)  # logging is loaded when there is a line to write
+
+    def _plan(self, using: Any) -> Draft:
+        plan: Draft | None = using.draft
+        if plan is None:
+            plan = using.draft = draft(using.job.name, using.job.options, using.push_as)
+        return plan
+
+    def _one(self, plan: Draft, arguments: Arguments) -> tuple[str, Parcel]:
+        jid = new_jid()
+        seconds = self.now()
+        now = self._stamp(seconds)
+        scheduled = plan.scheduled(seconds)
+        payload = plan.template.render(*arguments, jid, now, None if scheduled else now)
+        return jid, Parcel(scheduled, {plan.queue: [payload]})
+
+    def _many(self, plan: Draft, arguments: list[Arguments]) -> Parcel:
+        seconds = self.now()
+        now = self._stamp(seconds)
+        scheduled = plan.scheduled(seconds)
+        jids = new_jids(len(arguments))
+        payloads = plan.template.render_many(arguments, jids, now, None if scheduled else now)
+        return Parcel(scheduled, {plan.queue: payloads})
+
+    def _carry(self, plan: Draft, parcel: Parcel) -> int:
+        """Push, or buffer what is proven not to have been executed; how many jobs were buffered."""
+        buffer = self.buffer
+        if buffer.waiting and not buffer.clear():
+            return _keep(buffer, plan, parcel, 0, None)
+        for place, call in enumerate(self._calls(plan, parcel)):
+            try:
+                self._connect().run(call)
+            except ServerAway as error:
+                if error.executed is not False:
+                    raise
+                return _keep(buffer, plan, parcel, place, error)
+        return 0
+
+    async def _acarry(self, plan: Draft, parcel: Parcel) -> int:
+        """``_carry``, awaited."""
+        buffer = self.buffer
+        if buffer.waiting and not (await self._open_door("in_thread")(buffer.clear) if buffer.due else buffer.passable):
+            return _keep(buffer, plan, parcel, 0, None)
+        for place, call in enumerate(self._calls(plan, parcel)):
+            try:
+                await self._aconnect().run(call)
+            except ServerAway as error:
+                if error.executed is not False:
+                    raise
+                return _keep(buffer, plan, parcel, place, error)
+        return 0
+
+    def _calls(self, plan: Draft, parcel: Parcel) -> Iterator[Call[Any]]:
+        """One call a queue: a middleware may have sent jobs elsewhere."""
+        for queue, payloads in parcel.by_queue.items():
+            if parcel.scheduled:
+                entries = [(plan.at, plan.delay, payload) for payload in payloads]
+                yield self._confirmed(jobs.schedule(self._keys(), entries), payloads)
+            else:
+                yield self._confirmed(jobs.push_many(self._keys(), queue, payloads), payloads)
+
+    def _confirmed(self, call: Call[Any], payloads: list[bytes]) -> Call[Any]:
+        replicas, timeout = self._replicas()
+        if not replicas:
+            return call
+        return confirmed(call, replicas, math.ceil(timeout * 1000), lambda: [decode(one)["jid"] for one in payloads])
+
+    def _through_chain(self, parcel: Parcel) -> Parcel:
+        reached: list[dict[str, Any]] = []
+        chain = self._open_door("compile_sync")(self._chain, reached.append)
+        for payloads in parcel.by_queue.values():
+            for payload in payloads:
+                before = len(reached)
+                chain(decode(payload))
+                del reached[before:-1]  # a link may have called the next one again
+        return _parcel(parcel.scheduled, reached)
+
+    async def _athrough_chain(self, parcel: Parcel) -> Parcel:
+        reached: list[dict[str, Any]] = []
+
+        async def arrive(job: dict[str, Any]) -> None:
+            reached.append(job)
+
+        chain = self._open_door("compile_async")(self._chain, arrive)
+        for payloads in parcel.by_queue.values():
+            for payload in payloads:
+                before = len(reached)
+                await chain(decode(payload))
+                del reached[before:-1]
+        return _parcel(parcel.scheduled, reached)
+
+    def _handle(self, jid: str, plan: Draft, parcel: Parcel, admission: Admission) -> Handle[Any]:
+        for queue, payloads in parcel.by_queue.items():
+            if len(self._chain):
+                jid = decode(payloads[0])["jid"]
+            return Handle(jid, queue, admission, self._desk)
+        return Handle(jid, plan.queue, "stopped", self._desk)
+
+
+def _keep(buffer: Buffer, plan: Draft, parcel: Parcel, done: int, error: ServerAway | None) -> int:
+    """Buffer all of ``parcel`` but its first ``done`` queues; how many jobs that are. Raises ``error`` without room."""
+    entries = [
+        jobs.Delivery(None if parcel.scheduled else queue, plan.at, plan.delay, payload)
+        for queue, payloads in list(parcel.by_queue.items())[done:]
+        for payload in payloads
+    ]
+    buffer.keep(entries, error)
+    return len(entries)
+
+
+def _parcel(scheduled: bool, reached: Iterable[dict[str, Any]]) -> Parcel:
+    """The jobs as the last link left them; one whose next link was not called is not among them."""
+    by_queue: dict[str, list[bytes]] = {}
+    for job in reached:
+        for field in ("queue", "class", "jid"):
+            if not isinstance(job.get(field), str) or not job[field]:
+                raise ArgumentError(f"a client middleware set {field} of job {job.get('jid')!r} to {job.get(field)!r}")
+        by_queue.setdefault(job["queue"], []).append(encode(job))
+    return Parcel(scheduled, by_queue)

@@ -1,0 +1,155 @@
+"""Name ↔ definition. Only what is registered here ever runs: a payload cannot make a worker import anything."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from henchman.client.options import JobOptions
+from henchman.errors import DefinitionError, UnknownJob
+from henchman.kernel.text import did_you_mean, shorten, visible
+from henchman.wire.codec import Signature
+
+__all__ = ["Definition", "Registry", "load_modules", "wire_name"]
+
+
+class Definition(Protocol):
+    """What the worker needs to know of a job."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def function(self) -> Any: ...
+    @property
+    def is_async(self) -> bool: ...
+    @property
+    def hears_cancel(self) -> bool: ...
+    @property
+    def options(self) -> JobOptions: ...
+    @property
+    def signature(self) -> Signature: ...
+
+
+class Registry:
+    """The jobs of one app by their name on the wire."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Definition] = {}
+
+    def __iter__(self) -> Iterator[Definition]:
+        return iter(tuple(self._by_name.values()))
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    def add(self, definition: Definition) -> None:
+        """Register; DefinitionError when another function has this name already."""
+        present = self._by_name.get(definition.name)
+        if present is not None and not _same_place(present.function, definition.function):
+            raise DefinitionError(
+                f"two functions are called {definition.name!r}: {_place(present.function)} and "
+                f"{_place(definition.function)}; give one of them another name="
+            )
+        self._by_name[definition.name] = definition
+
+    def find(self, name: str) -> Definition | None:
+        """The definition under ``name``, or None."""
+        return self._by_name.get(name)
+
+    def get(self, name: str) -> Definition:
+        """The definition under ``name``; UnknownJob says what is near and what to do."""
+        found = self._by_name.get(name)
+        if found is None:
+            raise UnknownJob(
+                f"no job is registered as {visible(shorten(name, 200))!r}{did_you_mean(name, self._by_name)}; "
+                "is its module in App(imports=[…])?"
+            )
+        return found
+
+    def mask(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments of the job ``name`` as people may see them: secret ones, where it is registered, are masked."""
+        found = self._by_name.get(name)
+        if found is None:
+            return args, kwargs
+        shown, named = found.signature.mask(args, kwargs)
+        return shown, named or {}
+
+    def queues(self) -> list[str]:
+        """Every queue that a definition names, and ``default``, sorted."""
+        return sorted({"default", *(one.options.queue for one in self._by_name.values())})
+
+
+def _place(function: Any) -> str:
+    code = getattr(function, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else repr(function)
+
+
+def _same_place(one: Any, other: Any) -> bool:
+    """Whether two functions are the same source: a module that was reloaded defines its jobs again."""
+    return _place(one) == _place(other)
+
+
+def wire_name(function: Any) -> str:
+    """``module.qualname``, by which the worker finds the function; DefinitionError when it could not."""
+    name: str = function.__qualname__
+    module: str = function.__module__
+    if "<locals>" in name or "<lambda>" in name:
+        raise DefinitionError(
+            f"{module}.{name} is defined inside a function, where a worker cannot find it; move it to the top of its "
+            "module, or give it a fixed name="
+        )
+    if module == "__main__":
+        module = _main_module(name)
+    return f"{module}.{name}"
+
+
+def _main_module(function: str) -> str:
+    """The name under which a worker can import the module that runs as ``__main__``."""
+    main = sys.modules["__main__"]
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name).removesuffix(".__main__")
+    file = getattr(main, "__file__", None)
+    if file is not None and Path(file).stem.isidentifier():
+        return Path(file).stem
+    raise DefinitionError(
+        f"{function} is defined in an interactive session, which a worker cannot import; put it into a file, or give "
+        "it a fixed name="
+    )
+
+
+def load_modules(patterns: Iterable[str]) -> None:
+    """Import the modules that define jobs, ``"pkg.jobs"`` or ``"pkg.*.jobs"``."""
+    for pattern in patterns:
+        for module in _modules(pattern):
+            importlib.import_module(module)
+
+
+def _modules(pattern: str) -> list[str]:
+    """The modules that ``pattern`` names: one, or with ``*`` for one package level, every match."""
+    if "*" not in pattern:
+        return [pattern]
+    head, _, tail = pattern.partition(".*")
+    package = importlib.import_module(head)
+    found = []
+    for name in sorted({child for folder in getattr(package, "__path__", []) for child in _children(Path(folder))}):
+        module = f"{head}.{name}{tail}"
+        if "*" in tail or not tail or _stands(package, name, tail):
+            found += _modules(module)
+    return found
+
+
+def _children(folder: Path) -> list[str]:
+    """The names of modules and packages in a package's folder."""
+    plain = [file.stem for file in folder.glob("*.py") if file.stem != "__init__"]
+    return plain + [file.parent.name for file in folder.glob("*/__init__.py")]
+
+
+def _stands(package: Any, name: str, tail: str) -> bool:
+    """Whether the module ``<package>.<name><tail>`` is there: not every package has a module of that name."""
+    path = Path(name, *tail.strip(".").split("."))
+    folders = [Path(folder) / path for folder in package.__path__]
+    return any(one.with_suffix(".py").exists() or (one / "__init__.py").exists() for one in folders)

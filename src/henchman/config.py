@@ -1,0 +1,287 @@
+"""Every setting: one frozen ``Config``, made once at start and passed down.
+
+A setting comes from a file, the environment or an argument, the later one wins; ``origins`` remembers which. Nothing
+is read at import. A value that was not set is not the same as one that was set to its default: an argument that is
+``None`` or ``UNSET`` leaves what the layers below say.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final, Literal, NamedTuple, Self
+
+from henchman import config_sources as sources
+from henchman.config_sources import Kind, Layer
+from henchman.errors import ConfigError
+
+__all__ = ["UNSET", "Config", "Setting", "Unset"]
+
+
+class Unset(Enum):
+    """The type of ``UNSET``, for annotations: ``value: int | Unset = UNSET``."""
+
+    UNSET = "unset"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+UNSET: Final = Unset.UNSET
+ARGUMENT_ALIASES = {"timeout": "shutdown_timeout"}  # -t of the command line
+DEFAULT = "default"
+YEAR = 365 * 86400.0
+
+
+class Setting(NamedTuple):
+    """One setting as people see it: passwords masked, units named."""
+
+    name: str
+    value_text: str
+    origin: str
+    help: str
+
+
+def _key(default: Any, kind: Kind, help: str) -> Any:
+    if isinstance(default, dict):
+        return field(default_factory=dict, hash=False, metadata={"kind": kind, "help": help})
+    return field(default=default, metadata={"kind": kind, "help": help})
+
+
+@dataclass(frozen=True, repr=False)
+class Config:
+    """The settings of one app. Durations are seconds. Made by ``load``; tests may call it with keywords."""
+
+    app: str | None = _key(
+        None, sources.text(".+", 'text such as "pkg.mod:app"'), "The app that commands work on: pkg.mod:app."
+    )
+    imports: tuple[str, ...] = _key(
+        (),
+        sources.words(r"[\w.*]+", 'the name of a module, "*" allowed'),
+        'Modules that define jobs, loaded when a worker starts: "pkg.jobs", "pkg.*.jobs".',
+    )
+    redis_url: str | None = _key(
+        None,
+        sources.url(),
+        "The server: redis://, rediss://, unix://, sentinel:// or cluster://. Not set: the embedded server.",
+    )
+    namespace: str = _key(
+        "",
+        sources.text(
+            r"([A-Za-z0-9_.:{}-]*[A-Za-z0-9_.{}-])?", "letters, digits and _ . - : { }, not ending in a colon"
+        ),
+        "A prefix before every key, so that several apps share one server.",
+    )
+    embedded: bool = _key(True, sources.boolean(), "Whether the embedded server may be used when redis_url is not set.")
+    folder: Path | None = _key(
+        None, sources.path(), "The embedded server's folder. Not set: .henchman in the project's folder."
+    )
+    sidekiq: Literal["mixed", "8", "7", "6"] = _key(
+        "mixed",
+        sources.choice("mixed", "8", "7", "6"),
+        "Which Sidekiq shares the server: mixed writes what every version from 6 on can read.",
+    )
+    timestamps: Literal["seconds", "ms"] | None = _key(
+        None,
+        sources.choice("seconds", "ms"),
+        'How times stand in payloads. Not set: float seconds. "ms" (whole milliseconds) needs sidekiq = "8".',
+    )
+    queues: tuple[str, ...] = _key(
+        (),
+        sources.words(
+            r"(?!.*:0*$)[^\x00-\x1f,\s]*[^\x00-\x1f,\s:](:[1-9][0-9]{0,3})?", "NAME or NAME:WEIGHT, weight 1 to 9999"
+        ),
+        'Queues to serve: "critical:3" has weight 3. Not set: every queue that the jobs name, and default.',
+    )
+    concurrency: int = _key(10, sources.whole(1, 1000), "Slots of a worker process: jobs that it runs at once.")
+    capsules: Mapping[str, Mapping[str, Any]] = _key(
+        {},
+        sources.capsules(),
+        "Groups of queues with slots of their own beside the default ones: [capsules.NAME] queues, concurrency.",
+    )
+    processes: int = _key(1, sources.whole(1, 256), "Worker processes under one supervisor.")
+    shutdown_timeout: float = _key(
+        25.0, sources.seconds(0, 86400), "How long running jobs may go on after a stop; then they are given back."
+    )
+    lease: float = _key(
+        30.0, sources.seconds(5, 3600), "How long a silent process keeps its jobs before others may rescue them."
+    )
+    hang_after: float = _key(
+        180.0, sources.seconds(1, 86400), "A process that shows no sign of life for so long is killed and replaced."
+    )
+    heartbeat: float = _key(
+        5.0, sources.seconds(0.1, 600), "Time between two heartbeats. Not set: 5, at most a third of the lease."
+    )
+    connect_timeout: float = _key(3.0, sources.seconds(0.01, 600), "Limit for connecting to the server.")
+    io_timeout: float = _key(5.0, sources.seconds(0.01, 600), "Limit for one answer of the server.")
+    wait_replicas: int = _key(
+        0,
+        sources.whole(0, 100),
+        "Replicas that must have a push before enqueue returns (WAIT); with fewer it raises Unconfirmed. 0: not asked.",
+    )
+    wait_timeout: float = _key(
+        1.0,
+        sources.seconds(0.001, 600),
+        "How long enqueue waits for wait_replicas. Not set: 1, at most half of io_timeout.",
+    )
+    buffer: int = _key(
+        0,
+        sources.whole(0, 1_000_000),
+        "Most jobs that a client keeps in memory while the server is away; they are not accepted. 0: enqueue raises.",
+    )
+    max_retries: int = _key(25, sources.whole(0, 10_000), "Retries of a job with retry = true.")
+    dead_max: int = _key(10_000, sources.whole(0, 10_000_000), "Most jobs that the dead set keeps.")
+    dead_timeout: float = _key(180 * 86400.0, sources.seconds(0, 100 * YEAR), "How long the dead set keeps a job.")
+    max_memory: int | None = _key(
+        None,
+        sources.megabytes(16, 16 * 1024 * 1024),
+        'Memory above which a worker process is replaced, such as "500MB". Not set: no limit.',
+    )
+    max_jobs: int | None = _key(
+        None, sources.whole(1, 10**12), "Jobs after which a worker process is replaced. Not set: no limit."
+    )
+    log_format: Literal["auto", "pretty", "json", "logfmt"] = _key(
+        "auto",
+        sources.choice("auto", "pretty", "json", "logfmt"),
+        "How log lines look; auto is pretty on a terminal and logfmt elsewhere.",
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = _key(
+        "info", sources.choice("debug", "info", "warning", "error"), "The least important log line that is written."
+    )
+    health: str | None = _key(
+        None,
+        sources.text(r"(.+:)?[0-9]{1,5}", "a port, or host:port"),
+        "Where a supervisor answers GET /live and /ready: 8001 or 0.0.0.0:8001. Not set: nowhere.",
+    )
+    tag: str = _key("", sources.text(), "A word that names this deployment in process lists.")
+    labels: tuple[str, ...] = _key((), sources.words(), "Labels of a worker process, shown in process lists.")
+    origins: Mapping[str, str] = field(default_factory=dict, compare=False)
+
+    @classmethod
+    def load(
+        cls,
+        *,
+        start: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        arguments: Mapping[str, object] | None = None,
+    ) -> Self:
+        """The settings as they stand here and now: file (searched from ``start``, the working folder), environment,
+        arguments. ConfigError names an unknown key or a wrong value, and where it was found."""
+        here = Path.cwd()
+        layers = (
+            sources.file_layer(start or here, KEYS),
+            sources.environment_layer(os.environ if env is None else env, here, KEYS),
+            _argument_layer(arguments or {}, here),
+        )
+        return cls()._over(*layers)
+
+    def with_arguments(self, **arguments: object) -> Self:
+        """The same settings with some replaced; None and UNSET replace nothing."""
+        return self._over(_argument_layer(arguments, Path.cwd()))
+
+    def describe(self) -> list[Setting]:
+        """Every setting with its value as text (passwords masked), its origin and its help, in the order above."""
+        return [
+            Setting(name, value_text(name, getattr(self, name)), self.origins.get(name, DEFAULT), HELP[name])
+            for name in KEYS
+        ]
+
+    def server_folder(self) -> Path:
+        """The embedded server's folder: ``folder``, or ``.henchman`` in the project that the working folder is in."""
+        return self.folder or sources.project_folder(Path.cwd()) / ".henchman"
+
+    def to_json(self) -> str:
+        """The settings and their origins as text for a child process. It holds passwords: not for a log."""
+        values = {name: getattr(self, name) for name in KEYS if getattr(self, name) is not None}
+        return json.dumps({"values": values, "origins": dict(self.origins)}, default=str)
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """What ``to_json`` wrote."""
+        held = json.loads(text)
+        values = held["values"]
+        layer = Layer(values, {name: held["origins"].get(name, DEFAULT) for name in values}, Path("/"))
+        return cls()._over(layer)
+
+    def __repr__(self) -> str:
+        plain = type(self)()
+        shown = [
+            f"{name}={value_text(name, getattr(self, name))}"
+            for name in KEYS
+            if getattr(self, name) != getattr(plain, name)
+        ]
+        return f"Config({', '.join(shown)})"
+
+    def _over(self, *layers: Layer) -> Self:
+        values = {name: getattr(self, name) for name in KEYS}
+        origins = {name: self.origins.get(name, DEFAULT) for name in KEYS}
+        for layer in layers:
+            for name in layer.values:
+                values[name] = sources.read_value(name, KINDS[name], layer)
+                origins[name] = layer.origins[name]
+        _check_together(values, origins)
+        return type(self)(**values, origins=origins)
+
+
+def value_text(name: str, value: object) -> str:
+    """``value`` of the setting ``name`` as people read it: passwords masked, the unit added."""
+    kind = KINDS[name]
+    match value:
+        case None | () | "":
+            return "not set"
+        case bool():
+            return "true" if value else "false"
+        case tuple():
+            return ", ".join(kind.hide(str(one)) for one in value)
+        case float():
+            return f"{value:.12g}{kind.unit}"
+    return f"{kind.hide(str(value))}{kind.unit}"
+
+
+def _argument_layer(arguments: Mapping[str, object], folder: Path) -> Layer:
+    values: dict[str, object] = {}
+    for given, value in arguments.items():
+        name = ARGUMENT_ALIASES.get(given, given)
+        if name not in KEYS:
+            raise sources.unknown(given, "the arguments", KEYS)
+        if value is not None and value is not UNSET:
+            values[name] = value
+    return Layer(values, dict.fromkeys(values, "argument"), folder)
+
+
+def _check_together(values: dict[str, Any], origins: dict[str, str]) -> None:
+    """What no setting can say alone. A heartbeat that nobody chose follows the lease."""
+    if values["timestamps"] == "ms" and values["sidekiq"] != "8":
+        raise ConfigError(
+            f'timestamps = ms ({origins["timestamps"]}) can only be read by Sidekiq 8: set sidekiq = "8" too, '
+            f"or leave timestamps out (sidekiq is {values['sidekiq']}, {origins['sidekiq']})"
+        )
+    _check_wait(values, origins)
+    third = values["lease"] / 3
+    if origins["heartbeat"] == DEFAULT:
+        values["heartbeat"] = min(CONFIG_FIELDS["heartbeat"].default, third)
+    elif values["heartbeat"] > third:
+        raise ConfigError(
+            f"heartbeat = {values['heartbeat']:g} ({origins['heartbeat']}) is too long for a lease of "
+            f"{values['lease']:g} s ({origins['lease']}): it must be at most a third of it, {third:g}"
+        )
+
+
+def _check_wait(values: dict[str, Any], origins: dict[str, str]) -> None:
+    if origins["wait_timeout"] == DEFAULT:
+        values["wait_timeout"] = min(CONFIG_FIELDS["wait_timeout"].default, values["io_timeout"] / 2)
+    elif values["wait_replicas"] and values["wait_timeout"] >= values["io_timeout"]:
+        raise ConfigError(
+            f"wait_timeout = {values['wait_timeout']:g} ({origins['wait_timeout']}) must be shorter than io_timeout, "
+            f"{values['io_timeout']:g} s ({origins['io_timeout']}): the answer comes only after it"
+        )
+
+
+CONFIG_FIELDS = {one.name: one for one in fields(Config) if one.name != "origins"}
+KEYS = tuple(CONFIG_FIELDS)
+KINDS: dict[str, Kind] = {name: one.metadata["kind"] for name, one in CONFIG_FIELDS.items()}
+HELP: dict[str, str] = {name: one.metadata["help"] for name, one in CONFIG_FIELDS.items()}

@@ -1,0 +1,299 @@
+"""Where settings come from, and how a value of each kind is read.
+
+Three sources, weakest first: a file (``henchman.toml``, or ``[tool.henchman]`` in ``pyproject.toml``), the
+environment, arguments. Each becomes a ``Layer``: raw values and where each was found. What a value may be is said by a
+``Kind``. Text from the environment is parsed; a file and an argument must bring the right type.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import tomllib
+from collections.abc import Callable, Iterator, Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from henchman.errors import ConfigError
+from henchman.kernel.text import did_you_mean, mask_url, shorten, visible
+
+__all__ = ["Kind", "Layer", "environment_layer", "file_layer", "project_folder"]
+
+FILE = "henchman.toml"
+PREFIX = "HENCHMAN_"
+#: (beginnings of) the command line's and the workshop's own
+NOT_SETTINGS = ("HENCHMAN_DEBUG", "HENCHMAN_REQUIRE_ALL", "HENCHMAN_TEST_", "HENCHMAN_BENCH_")
+# Kubernetes puts these into every pod beside a service whose name begins with "henchman".
+OF_KUBERNETES = re.compile(r"HENCHMAN_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
+SCHEMES = ("redis", "rediss", "unix", "sentinel", "cluster")
+PROJECT_MARKS = (FILE, "pyproject.toml", "setup.py", "setup.cfg", ".git")
+
+
+class Layer(NamedTuple):
+    """The raw values of one source. ``folder``: what a relative path is relative to. ``text``: values need parsing."""
+
+    values: Mapping[str, object]
+    origins: Mapping[str, str]
+    folder: Path
+    text: bool = False
+
+
+class Kind(NamedTuple):
+    """What a setting may hold. ``read(value, layer)`` gives the value to keep; its ValueError says what is due."""
+
+    read: Callable[[Any, Layer], object]
+    unit: str = ""
+    hide: Callable[[str], str] = visible
+
+
+# --- the kinds ------------------------------------------------------------------------------------------------------
+
+
+def text(pattern: str = "", due: str = "text") -> Kind:
+    """Text; all of it must match ``pattern`` where one is given, and ``due`` says so in words."""
+
+    def read(value: Any, layer: Layer) -> str:
+        if not isinstance(value, str) or (pattern and not re.fullmatch(pattern, value)):
+            raise ValueError(due)
+        return value
+
+    return Kind(read)
+
+
+def words(pattern: str = "", due: str = "text") -> Kind:
+    """A list of texts, each as ``text``; separated by commas in the environment."""
+    one = text(pattern or r"[^\x00-\x1f,]+", due)
+
+    def read(value: Any, layer: Layer) -> tuple[str, ...]:
+        if layer.text:
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        if not isinstance(value, list | tuple):
+            raise ValueError(f"a list, each {due}")
+        return tuple(str(one.read(part, layer)) for part in value)
+
+    return Kind(read)
+
+
+def choice(*allowed: str) -> Kind:
+    """One of a few words, in any case; 8 is read as "8"."""
+
+    def read(value: Any, layer: Layer) -> str:
+        word = str(value).lower() if isinstance(value, str | int) else ""
+        if word not in allowed:
+            raise ValueError(f"one of {', '.join(allowed)}{did_you_mean(word, allowed)}")
+        return word
+
+    return Kind(read)
+
+
+def boolean() -> Kind:
+    """True or false; in the environment also yes, no, on, off, 1, 0."""
+
+    def read(value: Any, layer: Layer) -> bool:
+        if layer.text:
+            value = {"yes": 1, "true": 1, "on": 1, "1": 1, "no": 0, "false": 0, "off": 0, "0": 0}.get(
+                value.lower(), value
+            )
+            value = bool(value) if isinstance(value, int) else value
+        if not isinstance(value, bool):
+            raise ValueError("one of yes, no, true, false, 1, 0" if layer.text else "true or false")
+        return value
+
+    return Kind(read)
+
+
+def whole(low: int, high: int) -> Kind:
+    """A whole number from ``low`` to ``high``."""
+
+    def read(value: Any, layer: Layer) -> int:
+        due = f"a whole number from {low:,} to {high:,}"
+        if layer.text and re.fullmatch(r"[+-]?[0-9_]{1,20}", value):
+            value = int(value)
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise ValueError(due)
+        return value
+
+    return Kind(read)
+
+
+def seconds(low: float, high: float) -> Kind:
+    """A duration in seconds from ``low`` to ``high``; an argument may be a timedelta."""
+
+    def read(value: Any, layer: Layer) -> float:
+        due = f"seconds, a number from {low:,} to {high:,}"
+        if layer.text and re.fullmatch(r"[+-]?[0-9]+(\.[0-9]*)?|\.[0-9]+", value):
+            value = float(value)
+        if isinstance(value, timedelta):
+            value = value.total_seconds()
+        if (
+            not isinstance(value, int | float)
+            or isinstance(value, bool)
+            or math.isnan(value)
+            or not low <= value <= high
+        ):
+            raise ValueError(due)
+        return float(value)
+
+    return Kind(read, unit=" s")
+
+
+def megabytes(low: int, high: int) -> Kind:
+    """An amount of memory in MB: a whole number, or text such as "500MB" or "1.5GB"."""
+
+    def read(value: Any, layer: Layer) -> int:
+        if isinstance(value, str) and (match := re.fullmatch(r"(?i)([0-9]+(?:\.[0-9]+)?) ?(MB|GB|M|G)?", value)):
+            value = int(float(match[1]) * (1024 if (match[2] or "m")[0] in "gG" else 1))
+        if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
+            raise ValueError(f'memory from {low:,} to {high:,} MB, such as 500, "500MB" or "1.5GB"')
+        return value
+
+    return Kind(read, unit=" MB")
+
+
+def path() -> Kind:
+    """A path, kept absolute: in a file it is relative to that file's folder, elsewhere to the working folder."""
+
+    def read(value: Any, layer: Layer) -> Path:
+        if not isinstance(value, str | Path) or not str(value).strip() or "\0" in str(value):
+            raise ValueError("a path")
+        return Path(os.path.abspath(layer.folder / Path(value).expanduser()))
+
+    return Kind(read)
+
+
+def capsules() -> Kind:
+    """Tables by name: ``{"single": {"queues": ["single"], "concurrency": 1}}``; not from the environment."""
+
+    def read(value: Any, layer: Layer) -> dict[str, dict[str, object]]:
+        due = 'tables such as [capsules.single] with queues = ["single"] and concurrency = 1'
+        if not isinstance(value, Mapping):
+            raise ValueError(due)
+        return {str(name): _capsule(str(name), table, due) for name, table in value.items()}
+
+    return Kind(read)
+
+
+def _capsule(name: str, table: object, due: str) -> dict[str, object]:
+    if not isinstance(table, Mapping) or not re.fullmatch(r"[\w.-]{1,60}", name) or name == "default":
+        raise ValueError(f'{due}; the name "default" is taken')
+    for key in table:
+        if key not in ("queues", "concurrency"):
+            raise ValueError(f"{due}; there is no {key!r}{did_you_mean(str(key), ('queues', 'concurrency'))}")
+    queues, slots = table.get("queues"), table.get("concurrency", 1)
+    if not isinstance(queues, list | tuple) or not queues or not all(isinstance(one, str) and one for one in queues):
+        raise ValueError(f"{due}; {name} needs a list of queues")
+    if not isinstance(slots, int) or isinstance(slots, bool) or not 1 <= slots <= 1000:
+        raise ValueError(f"{due}; the concurrency of {name} is a whole number from 1 to 1,000")
+    return {"queues": list(queues), "concurrency": slots}
+
+
+def url() -> Kind:
+    """The address of a server; its password is never shown."""
+
+    def read(value: Any, layer: Layer) -> str:
+        due = f"an address such as redis://localhost:6379/0 (or {', '.join(f'{one}://' for one in SCHEMES[1:])})"
+        if not isinstance(value, str):
+            raise ValueError(due)
+        scheme, found, rest = value.strip().partition("://")
+        if not found or not rest or scheme.lower() not in SCHEMES:
+            raise ValueError(due + (did_you_mean(scheme, SCHEMES) if found else ""))
+        return value.strip()
+
+    return Kind(read, hide=_masked)
+
+
+def _masked(value: str) -> str:
+    shown = mask_url(value) if "://" in value else mask_url(f"redis://{value}").removeprefix("redis://")
+    return visible(shown)
+
+
+def read_value(name: str, kind: Kind, layer: Layer) -> object:
+    """The value of ``name`` in ``layer``, checked; ConfigError names value, place and what is due."""
+    raw = layer.values[name]
+    try:
+        return kind.read(raw.strip() if layer.text and isinstance(raw, str) else raw, layer)
+    except ValueError as due:
+        shown = kind.hide(raw) if isinstance(raw, str) else visible(repr(raw))
+        raise ConfigError(f"{name} = {shorten(shown, 100)!s} ({layer.origins[name]}): it must be {due}") from None
+
+
+# --- the sources ----------------------------------------------------------------------------------------------------
+
+
+def file_layer(start: Path, known: tuple[str, ...]) -> Layer:
+    """The nearest file with settings, from ``start`` upwards; an empty layer when there is none."""
+    for folder in _upwards(start):
+        found = [
+            (file, table) for file in (folder / FILE, folder / "pyproject.toml") if (table := _table(file)) is not None
+        ]
+        if len(found) > 1:
+            raise ConfigError(
+                f"settings stand in {found[0][0]} and in [tool.henchman] of {found[1][0]}: keep one of them"
+            )
+        for file, table in found:
+            for name in table:
+                if name not in known:
+                    hint = "; its settings stand at the top, without [tool.henchman]" if name == "tool" else ""
+                    raise unknown(name, f"{file.name} ({file})", known, hint)
+            return Layer(table, dict.fromkeys(table, f"{file.name} ({file})"), folder)
+    return Layer({}, {}, start)
+
+
+def environment_layer(env: Mapping[str, str], folder: Path, known: tuple[str, ...]) -> Layer:
+    """The ``HENCHMAN_*`` variables, and ``REDIS_URL``; an empty one counts as not set."""
+    values: dict[str, object] = {}
+    origins: dict[str, str] = {}
+    if env.get("REDIS_URL", "").strip():
+        values["redis_url"], origins["redis_url"] = env["REDIS_URL"], "environment REDIS_URL"
+    for variable in sorted(env):
+        if not variable.startswith(PREFIX) or variable.startswith(NOT_SETTINGS) or OF_KUBERNETES.fullmatch(variable):
+            continue
+        name = variable.removeprefix(PREFIX).lower()
+        if name not in known or variable != variable.upper():
+            near = did_you_mean(variable.upper(), [PREFIX + one.upper() for one in known])
+            raise ConfigError(f"the environment variable {visible(variable)} is no setting of Henchman{near}")
+        if env[variable].strip():
+            values[name], origins[name] = env[variable], f"environment {variable}"
+    return Layer(values, origins, folder, text=True)
+
+
+def unknown(name: str, place: str, known: tuple[str, ...], hint: str = "") -> ConfigError:
+    """The error for a setting that does not exist."""
+    hint = hint or did_you_mean(name.lower().replace("-", "_"), known)
+    return ConfigError(f"unknown setting {visible(name)!r} in {place}{hint}")
+
+
+def project_folder(start: Path) -> Path:
+    """The nearest folder from ``start`` upwards that looks like a project's; ``start`` itself when none does."""
+    for folder in _upwards(start):
+        if any((os.path.exists(folder / mark)) for mark in PROJECT_MARKS):
+            return folder
+    return start
+
+
+def _upwards(start: Path) -> Iterator[Path]:
+    start = Path(os.path.abspath(start))
+    yield start
+    yield from start.parents
+
+
+def _table(file: Path) -> dict[str, object] | None:
+    """The settings in ``file``; None when it is not there, or is a pyproject.toml that does not speak of Henchman."""
+    if not os.path.isfile(file):  # unlike Path.is_file, no error in a folder that we may not read
+        return None
+    try:
+        data = file.read_bytes()
+        if file.name != FILE and b"henchman" not in data:
+            return None  # another tool's file: not ours to parse, nor to complain of
+        table = tomllib.loads(data.decode())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{file} cannot be read: {error}") from None
+    if file.name == FILE:
+        return table
+    tool = table.get("tool", {})
+    own = tool.get("henchman") if isinstance(tool, dict) else None
+    if own is not None and not isinstance(own, dict):
+        raise ConfigError(f"{file}: tool.henchman must be a table, [tool.henchman]")
+    return own

@@ -1,0 +1,148 @@
+"""Every exception Henchman raises, with its evidence.
+
+The weakness first: an exception names what went wrong *here*; why the server did what it did is in the server's own
+log. Three families: what a caller did wrong (``ConfigError``, ``DefinitionError``, ``ArgumentError``), what the world
+did (``ServerAway``, ``ServerError``, ``EmbeddedServerError``), and how a job asks to end (``Failure``, ``Snooze``,
+``Discard``, ``Kill``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+
+__all__ = [
+    "ArgumentError",
+    "ConfigError",
+    "DefinitionError",
+    "Discard",
+    "EmbeddedServerError",
+    "Failure",
+    "HenchmanError",
+    "JobCancelled",
+    "JobEnd",
+    "JobInterrupted",
+    "JobShutdown",
+    "JobTimeout",
+    "Kill",
+    "LeaseLost",
+    "PayloadError",
+    "ServerAway",
+    "ServerError",
+    "Snooze",
+    "Unconfirmed",
+    "UnknownCron",
+    "UnknownJob",
+]
+
+
+class HenchmanError(Exception):
+    """The root of everything that Henchman itself raises."""
+
+
+class ConfigError(HenchmanError):
+    """A setting is unknown, misspelt or out of range; the text names it, where it came from and the way out."""
+
+
+class DefinitionError(HenchmanError):
+    """A job was defined wrongly: two functions under one name, an unknown option, an unusable signature."""
+
+
+class ArgumentError(HenchmanError, ValueError):
+    """An argument of a job cannot be sent or rebuilt; the text names the place, such as ``rows[3].price is NaN``."""
+
+
+class UnknownJob(HenchmanError, LookupError):
+    """No job is registered under this name; a payload can never make the worker import anything."""
+
+
+class UnknownCron(HenchmanError, LookupError):
+    """The server has no periodic job of this name."""
+
+
+class PayloadError(HenchmanError, ValueError):
+    """A stored payload cannot be read as a job."""
+
+
+class ServerError(HenchmanError):
+    """The server answered with an error."""
+
+
+class ServerAway(ServerError, ConnectionError):
+    """The server could not be reached, or did not answer in time.
+
+    ``executed`` is False when it is proven that the command was not executed, None when that is unknown.
+    """
+
+    def __init__(self, message: str, *, executed: bool | None = None) -> None:
+        super().__init__(message)
+        self.executed = executed
+
+
+class Unconfirmed(ServerError):
+    """The server took the push, but fewer replicas than ``wait_replicas`` confirmed it within ``wait_timeout``.
+
+    The jobs ``jids`` are enqueued and will run, unless the server is lost before a replica has them. Pushing again
+    would make second jobs; to take one back, cancel it.
+    """
+
+    def __init__(self, jids: Sequence[str], *, wanted: int, confirmed: int, timeout: float) -> None:
+        jobs = f"job {jids[0]} is" if len(jids) == 1 else f"{len(jids)} jobs are"
+        super().__init__(
+            f"{jobs} enqueued, but {confirmed} of the {wanted} replicas asked for confirmed it within {timeout:g} s "
+            "(wait_replicas, wait_timeout): it is lost if the server is lost now"
+        )
+        self.jids = tuple(jids)
+        self.wanted = wanted
+        self.confirmed = confirmed
+
+
+class EmbeddedServerError(ServerError):
+    """The embedded server could not be started or used; the text says what to do."""
+
+
+class LeaseLost(HenchmanError):
+    """This process was declared dead by another one and must go on under a new identity."""
+
+
+class JobEnd(HenchmanError):
+    """The root of what a job raises to say how it ends; never treated as a system error."""
+
+
+class Failure(JobEnd):
+    """A business failure: the job ran and the answer is no. The message is kept; it is never retried."""
+
+
+class Snooze(JobEnd):
+    """Run this job again after ``delay`` (seconds or timedelta); no attempt is spent."""
+
+    def __init__(self, delay: float | timedelta, message: str = "") -> None:
+        seconds = delay.total_seconds() if isinstance(delay, timedelta) else float(delay)
+        if not 0 <= seconds < 1e10:
+            raise ArgumentError(f"Snooze({delay!r}): the delay must be between 0 and 10,000,000,000 seconds")
+        super().__init__(message or f"snoozed for {seconds:g} s")
+        self.delay = seconds
+
+
+class Discard(JobEnd):
+    """Forget this job: no retry, not into the dead set."""
+
+
+class Kill(JobEnd):
+    """Put this job into the dead set now, without the retries it has left."""
+
+
+class JobInterrupted(JobEnd):
+    """Put this job at the end of its queue, to go on there; no attempt is spent. Iterable jobs raise it themselves."""
+
+
+class JobTimeout(BaseException):
+    """Raised inside a job that ran longer than its ``timeout``; a BaseException, so a bare retry loop lets it pass."""
+
+
+class JobShutdown(BaseException):
+    """Raised inside a job that is still running when the worker's stop deadline has passed; the job is given back."""
+
+
+class JobCancelled(BaseException):
+    """Raised inside an async job that was cancelled by ``app.cancel``."""

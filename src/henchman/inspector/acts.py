@@ -1,0 +1,118 @@
+"""What people do to entries of a set: each page of them is one move. Of two who act on one entry, one succeeds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from typing import NamedTuple
+
+from henchman.config import Config
+from henchman.errors import ArgumentError, PayloadError
+from henchman.inspector.entry import Entry, text_of
+from henchman.inspector.plan import Plan
+from henchman.inspector.set_walk import PAGE, Show
+from henchman.store import jobs, sets
+from henchman.store.keys import Keys
+from henchman.wire import payload, times
+from henchman.wire.mend import mend
+from henchman.work.effects import of_payload
+
+__all__ = ["Acted", "Acts"]
+
+_DEFAULT_QUEUE = "default"  # where Sidekiq sends a payload that names no queue
+
+
+class Acted(NamedTuple):
+    """What became of an action: entries moved, entries that were gone already, entries that stayed, and why (the
+    first hundred reasons). ``stopped``: the server refused, the rest was not tried."""
+
+    done: int = 0
+    gone: int = 0
+    stayed: int = 0
+    reasons: tuple[str, ...] = ()
+    stopped: bool = False
+
+    def plus(self, other: Acted) -> Acted:
+        """Both together."""
+        return Acted(
+            self.done + other.done,
+            self.gone + other.gone,
+            self.stayed + other.stayed,
+            (*self.reasons, *other.reasons)[:PAGE],
+            self.stopped or other.stopped,
+        )
+
+
+Change = Callable[[Entry], jobs.Move]
+
+
+class Acts:
+    """The actions on one set, as plans."""
+
+    def __init__(self, keys: Keys, config: Config, key: str) -> None:
+        self._keys = keys
+        self._config = config
+        self._key = key
+
+    def on_all(self, change: Change, show: Show) -> Plan[Acted]:
+        """Act on the first page again and again, lowest score first; what stays is stepped over."""
+        left: int = yield sets.count(self._key)
+        total = Acted()
+        while left > 0 and not total.stopped:
+            found = yield sets.page(self._key, total.stayed, total.stayed + min(PAGE, left) - 1)
+            if not found:
+                break
+            left -= len(found)
+            total = total.plus((yield from self.on(map(show, found), change)))
+        return total
+
+    def on(self, entries: Iterable[Entry], change: Change) -> Plan[Acted]:
+        """Act on these, a page at a time."""
+        total, moves = Acted(), list[jobs.Move]()
+        for entry in entries:
+            try:
+                moves.append(change(entry))
+            except (PayloadError, ArgumentError) as error:
+                total = total.plus(Acted(stayed=1, reasons=(f"{entry.jid or entry.name}: {error}",)))
+            if len(moves) == PAGE:
+                total, moves = total.plus((yield from self._carry_out(moves))), []
+                if total.stopped:
+                    return total
+        return total.plus((yield from self._carry_out(moves))) if moves else total
+
+    def _carry_out(self, moves: list[jobs.Move]) -> Plan[Acted]:
+        statuses: list[int | bytes] = yield jobs.move(
+            self._keys,
+            self._key,
+            moves,
+            dead_max=self._config.dead_max,
+            dead_timeout=self._config.dead_timeout,
+        )
+        reasons = tuple(f"the server refused: {text_of(one)}" for one in statuses if isinstance(one, bytes))
+        return Acted(statuses.count(1), statuses.count(0), len(reasons), reasons[:1], bool(reasons))
+
+    def to_queue(self, entry: Entry) -> jobs.Move:
+        """Into its queue, as of now."""
+        if entry.problem:
+            raise PayloadError(f"{entry.problem}; no worker can run it")
+        job = dict(entry.job)
+        mend(job)
+        now = time.time()
+        job["enqueued_at"] = (
+            round(now * 1000) if self._config.timestamps == "ms" else float(times.write(now, "seconds"))
+        )
+        return jobs.Move(entry.payload, payload.encode(job), entry.queue or _DEFAULT_QUEUE)
+
+    def to_dead(self, entry: Entry) -> jobs.Move:
+        """Into the dead set; wrapped, when it cannot be read."""
+        if not entry.problem:
+            job = dict(entry.job)
+            stored = payload.encode(job) if mend(job) else entry.payload
+        else:
+            stored = payload.invalid(entry.payload, entry.problem, entry.queue or _DEFAULT_QUEUE, time.time())
+        return jobs.Move(entry.payload, stored, effects=of_payload(self._keys, entry.payload, "dead"))
+
+    def away(self, entry: Entry) -> jobs.Move:
+        """Nowhere."""
+        effects = of_payload(self._keys, entry.payload, "deleted")
+        return jobs.Move(entry.payload, delete=True, effects=effects)

@@ -1,0 +1,294 @@
+"""Where one job is: through everything that may hold it, in the order in which jobs wander, with a bound.
+
+Its weakness: nothing is kept of a job that is done, so "unknown" may mean finished. And a job that is not where it is
+looked for first is searched page by page. ``most`` bounds the payloads that are read: from the queue that was named,
+and from all others together; in each set the server compares ten times as many. The answer says when a bound was met.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal, NamedTuple
+
+from henchman.errors import ServerAway, ServerError
+from henchman.inspector.entry import Entry, Mask
+from henchman.inspector.plan import Plan, aexecute, execute
+from henchman.inspector.processes import look_at_work
+from henchman.store import queues, sets, stats
+from henchman.store.call import AsyncRunner, Runner
+from henchman.store.keys import Keys
+from henchman.wire import times
+
+__all__ = ["JobState", "JobStatus", "afind_job", "find_job", "look_for_job"]
+
+JobState = Literal["enqueued", "scheduled", "retrying", "working", "dead", "cancelled", "unknown"]
+MOST = 100_000
+_PAGE = 100
+_STEP = 1000  # entries of a set that the server looks at in one call
+_IN_FLIGHT = 1000  # payloads read of one in-flight list
+
+
+@dataclass(frozen=True)
+class JobStatus:
+    """Where a job is. Times are Unix seconds; what does not apply is None or empty.
+
+    ``position``: 1 is next to run. ``at``: when it is due, or died. ``cancelled``: ``cancel`` was asked for.
+    ``scanned``: entries looked at; ``complete`` is False when the bound was met before the end.
+    """
+
+    jid: str
+    state: JobState
+    text: str
+    queue: str | None = None
+    name: str | None = None
+    args: Sequence[Any] = ()
+    kwargs: dict[str, Any] = field(default_factory=dict)
+    error: tuple[str, str] | None = None
+    attempts: int = 0
+    position: int | None = None
+    at: float | None = None
+    created_at: float | None = None
+    enqueued_at: float | None = None
+    failed_at: float | None = None
+    started_at: float | None = None
+    process: str | None = None
+    cancelled: bool = False
+    scanned: int = 0
+    complete: bool = True
+    entry: Entry | None = field(default=None, repr=False, compare=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Stable names for programs; times as ISO 8601 in UTC or null."""
+        moments = ("at", "created_at", "enqueued_at", "failed_at", "started_at")
+        facts: dict[str, Any] = {
+            "jid": self.jid,
+            "state": self.state,
+            "text": self.text,
+            "queue": self.queue,
+            "class": self.name,
+            "args": list(self.args),
+            "kwargs": self.kwargs,
+            "error_class": self.error[0] if self.error else None,
+            "error_message": self.error[1] if self.error else None,
+            "backtrace": self.entry.backtrace if self.entry else [],
+            "attempts": self.attempts,
+            "position": self.position,
+            "process": self.process,
+            "cancelled": self.cancelled,
+            "scanned": self.scanned,
+            "complete": self.complete,
+        }
+        return facts | {name: times.iso(getattr(self, name)) or None for name in moments}
+
+
+class _Found(NamedTuple):
+    state: JobState
+    entry: Entry
+    queue: str | None = None
+    position: int | None = None
+    process: str | None = None
+    started_at: float | None = None
+
+
+class _Search:
+    """One search: what to look for, and how much may still be looked at."""
+
+    def __init__(self, keys: Keys, jid: str, most: int, mask: Mask | None) -> None:
+        self.keys = keys
+        self.jid = jid
+        self.most = most
+        self.left = most  # payloads that may still be read from queues
+        self.mask = mask
+        self.scanned = 0
+        self.complete = True
+
+    def running(self) -> Plan[_Found | None]:
+        """In flight, or written down as running. The in-flight lists are exact; what a process writes down is as old
+        as its last heartbeat, and counts where there are no such lists (Ruby's) or they are too long to be read."""
+        work = yield from look_at_work(self.keys, self.mask)
+        written = [one for one in work if one.entry.jid == self.jid]
+        identities: list[str] = yield stats.joined(self.keys)
+        lists: list[str] = (yield stats.flight_lists(self.keys, identities)) if identities else []
+        held: list[list[bytes]] = (yield stats.in_flight(lists, _IN_FLIGHT)) if lists else []
+        for name, payloads in zip(lists, held, strict=True):
+            entry = self._pick(payloads)
+            if entry is not None:
+                heads = {one: self.keys.flight(one, 0, "").removesuffix("0:") for one in identities}
+                owner = next((one for one, head in heads.items() if name.startswith(head)), None)
+                queue = name.removeprefix(heads[owner]).partition(":")[2] if owner else entry.queue
+                note = next((one for one in written if one.identity == owner), None)
+                return _Found("working", entry, queue, None, owner, note.run_at if note else None)
+        exact = all(len(payloads) < _IN_FLIGHT for payloads in held)
+        note = next((one for one in written if not (exact and one.identity in identities)), None)
+        return _Found("working", note.entry, note.queue, None, note.identity, note.run_at) if note else None
+
+    def in_queue(self, name: str) -> Plan[_Found | None]:
+        """In one queue, from the next to run on. Jobs that leave meanwhile move the rest: pages overlap by half."""
+        start = 0
+        while True:
+            if self.left <= 0:
+                self.complete = False
+                return None
+            page: list[bytes] = yield queues.page(self.keys, name, -(start + _PAGE), -(start + 1))
+            self.left -= len(page)
+            self.scanned += len(page)
+            entry = self._pick(page)
+            if entry is not None:
+                return _Found("enqueued", entry, name, start + len(page) - page.index(entry.payload))
+            if len(page) < _PAGE:
+                return None
+            start += _PAGE // 2
+
+    def just_pushed(self, name: str) -> Plan[_Found | None]:
+        """Among the newest of a queue, where staged and retried jobs arrive."""
+        page: list[bytes] = yield queues.page(self.keys, name, 0, _PAGE - 1)
+        entry = self._pick(page)
+        return None if entry is None else _Found("enqueued", entry, name)
+
+    def in_set(self, key: str, state: JobState) -> Plan[_Found | None]:
+        """In one of the three sets; the server compares the texts."""
+        size: int = yield sets.count(key)
+        cursor: int | None = None
+        left = 10 * self.most
+        while cursor != 0 and size:
+            if left <= 0:
+                self.complete = False
+                return None
+            cursor, members = yield sets.scan(key, cursor or 0, self.jid, _STEP)
+            looked = min(_STEP, size)
+            left -= looked
+            self.scanned += looked
+            for member in members:
+                entry = Entry(member.payload, member.score, self.mask)
+                if entry.jid == self.jid:
+                    return _Found(state, entry, entry.queue)
+        return None
+
+    def _pick(self, payloads: list[bytes]) -> Entry | None:
+        needle = self.jid.encode("utf-8", "surrogateescape")
+        for one in payloads:
+            if needle in one:
+                entry = Entry(one, mask=self.mask)
+                if entry.jid == self.jid:
+                    return entry
+        return None
+
+    def everywhere(self, queue: str | None) -> Plan[_Found | None]:
+        """In the order in which jobs wander, and once more where it may have gone meanwhile."""
+        known = [queue] if queue else []
+        found = yield from self._first(
+            self.running,
+            *(self._in(name) for name in known),
+            lambda: self.in_set(self.keys.schedule, "scheduled"),
+            lambda: self.in_set(self.keys.retry, "retrying"),
+            lambda: self.in_set(self.keys.dead, "dead"),
+        )
+        if found is None:
+            self.left = self.most
+            others = yield queues.names(self.keys)
+            found = yield from self._first(*(self._in(name) for name in others if name not in known))
+        if found is None:  # staged, started or retried between two looks
+            found = yield from self._first(
+                *((lambda name=name: self.just_pushed(name)) for name in known),
+                self.running,
+                lambda: self.in_set(self.keys.retry, "retrying"),
+            )
+        return found
+
+    def _in(self, name: str) -> Callable[[], Plan[_Found | None]]:
+        return lambda: self.in_queue(name)
+
+    def _first(self, *looks: Callable[[], Plan[_Found | None]]) -> Plan[_Found | None]:
+        for look in looks:
+            try:
+                found = yield from look()
+            except ServerAway:
+                raise
+            except ServerError:  # one key holds something else than it should: nothing of ours is in there
+                continue
+            if found is not None:
+                return found
+        return None
+
+
+def look_for_job(
+    keys: Keys, jid: str, queue: str | None = None, most: int = MOST, mask: Mask | None = None
+) -> Plan[JobStatus]:
+    """The status of a job; ``queue`` is where it is likely to wait."""
+    search = _Search(keys, jid, most, mask)
+    found: _Found | None = (yield from search.everywhere(queue)) if jid else None
+    cancelled = (yield sets.score(keys.cancelled, queues.raw(jid))) is not None if jid else False
+    if found is None:
+        return _unknown(search, cancelled=cancelled)
+    entry = found.entry
+    state = "cancelled" if cancelled and found.state in ("enqueued", "scheduled", "retrying") else found.state
+    args, kwargs = entry.arguments
+    return JobStatus(
+        jid=jid,
+        state=state,
+        text=_text(found, time.time(), cancelled=cancelled),
+        queue=found.queue,
+        name=entry.name,
+        args=args,
+        kwargs=kwargs,
+        error=entry.error,
+        attempts=entry.attempts,
+        position=found.position,
+        at=entry.score,
+        created_at=entry.time("created_at"),
+        enqueued_at=entry.time("enqueued_at"),
+        failed_at=entry.time("retried_at") or entry.time("failed_at"),
+        started_at=found.started_at,
+        process=found.process,
+        cancelled=cancelled,
+        scanned=search.scanned,
+        complete=search.complete,
+        entry=entry,
+    )
+
+
+def _text(found: _Found, now: float, *, cancelled: bool) -> str:
+    queue = f"queue {found.queue or 'default'}"
+    due = found.entry.score
+    late = ", overdue: no worker stages it" if due is not None and due < now - 5 else ""
+    texts = {
+        "enqueued": f"waiting in {queue}, number {found.position}" if found.position else f"waiting in {queue}",
+        "scheduled": f"scheduled for {times.iso(due)}{late}",
+        "retrying": f"failed {found.entry.attempts} times, next attempt at {times.iso(due)}{late}",
+        "working": f"running in {found.process}" if found.started_at else f"fetched by {found.process}",
+        "dead": f"dead since {times.iso(due)}: it is kept, and not tried again by itself",
+    }
+    text = texts[found.state].replace("failed 1 times", "failed once")
+    if not cancelled or found.state == "dead":
+        return text
+    return f"{text}; it was told to stop" if found.state == "working" else f"cancelled, it will not start ({text})"
+
+
+def _unknown(search: _Search, *, cancelled: bool) -> JobStatus:
+    where = (
+        "nothing holds it"
+        if search.complete
+        else f"not found among the {search.scanned:,} entries that were looked at, and there are more"
+    )
+    facts = {"jid": search.jid, "scanned": search.scanned, "complete": search.complete, "cancelled": cancelled}
+    if cancelled:
+        return JobStatus(state="cancelled", text=f"cancelled; {where}", **facts)  # type: ignore[arg-type]
+    meaning = "it has finished, was deleted, or never existed (nothing is kept of a job that is done)"
+    other = "" if search.complete else "it waits among those, or "
+    return JobStatus(state="unknown", text=f"{where}: {other}{meaning}", **facts)  # type: ignore[arg-type]
+
+
+def find_job(
+    runner: Runner, keys: Keys, jid: str, queue: str | None = None, most: int = MOST, mask: Mask | None = None
+) -> JobStatus:
+    """Where a job is; ``queue`` is looked at first, and at most ``most`` entries in all."""
+    return execute(runner, look_for_job(keys, jid, queue, most, mask))
+
+
+async def afind_job(
+    runner: AsyncRunner, keys: Keys, jid: str, queue: str | None = None, most: int = MOST, mask: Mask | None = None
+) -> JobStatus:
+    """``find_job``, awaited."""
+    return await aexecute(runner, look_for_job(keys, jid, queue, most, mask))

@@ -1,0 +1,191 @@
+"""What ran, class by class, over minutes or hours: Sidekiq's execution metrics, of whichever version wrote them.
+
+Its limits: a bucket holds what was written down in it (a heartbeat after it ran); times of failed runs are not kept;
+histograms are there by the minute only, so hours have no percentiles. Where both layouts hold a class in a bucket, the
+fuller one is believed: they are copies of each other when everything writes both, and one is a part of the other when
+some programs write only one of them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from henchman.errors import ArgumentError
+from henchman.inspector.deploys import Deploy, look_at_deploys
+from henchman.inspector.plan import Plan, execute
+from henchman.store import metrics as calls
+from henchman.store.call import Runner
+from henchman.store.keys import Keys
+from henchman.store.metrics import Counted
+
+__all__ = ["ClassMetrics", "Metrics", "Point", "look_at_metrics", "metrics"]
+
+HISTOGRAMS_MOST = 100_000  # read at most so many, of the classes with the most time first
+_PAGE = 2000
+_NOTHING = Counted(0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One class in one bucket; ``ms`` is the time of the runs that did not fail, in all."""
+
+    processed: int
+    failed: int
+    ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClassMetrics:
+    """One class: totals, a point for each bucket, and the 26 counters of its histogram, None where there is none."""
+
+    name: str
+    processed: int
+    failed: int
+    ms: int
+    points: tuple[Point, ...]
+    histogram: tuple[int, ...] | None
+
+    @property
+    def mean_ms(self) -> float | None:
+        """The mean ms of the runs that did not fail; None when every one failed."""
+        good = self.processed - self.failed
+        return self.ms / good if good > 0 else None
+
+    def percentile_ms(self, share: float) -> float | None:
+        """The ms that ``share`` (0 to 1) of the runs stayed below, as exact as the histogram is: a limit of a counter.
+
+        ``math.inf`` beyond the last limit (335 s); None without a histogram.
+        """
+        if self.histogram is None or not any(self.histogram):
+            return None
+        needed = share * sum(self.histogram)
+        for limit, count in zip((*calls.LIMITS, math.inf), self.histogram, strict=True):
+            needed -= count
+            if needed <= 0:
+                return float(limit)
+        return math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """``buckets`` are the Unix times at which each begins, oldest first, ``step`` seconds apart; the classes with the
+    most time come first."""
+
+    step: int
+    buckets: tuple[float, ...]
+    classes: tuple[ClassMetrics, ...]
+    deploys: tuple[Deploy, ...]
+
+
+def metrics(
+    runner: Runner, keys: Keys, minutes: int | None = None, *, hours: int | None = None, name: str | None = None
+) -> Metrics:
+    """The last ``minutes`` (1 to 480; 60 when nothing is said) or ``hours`` (1 to 72), of every class or of one.
+
+    ArgumentError when both are given, or a value is out of its range.
+    """
+    return execute(runner, look_at_metrics(keys, time.time(), minutes=minutes, hours=hours, name=name))
+
+
+def look_at_metrics(
+    keys: Keys, now: float, *, minutes: int | None = None, hours: int | None = None, name: str | None = None
+) -> Plan[Metrics]:
+    """The same as of ``now`` (Unix seconds)."""
+    moments, step = _moments(now, minutes, hours)
+    if step == 60:
+        found = yield from _by_minutes(keys, moments)
+    else:
+        found = yield from _by_ten_minutes(keys, moments, now)
+    wanted = None if name is None else calls.metric_name(name)
+    names = {one for bucket in found for one in bucket if wanted is None or one == wanted}
+    classes = sorted((_summed(one, found) for one in names), key=lambda one: (-one.ms, -one.processed, one.name))
+    if step == 60:
+        classes = yield from _with_histograms(keys, moments, classes)
+    buckets = tuple(one.timestamp() for one in moments)
+    deploys = yield from look_at_deploys(keys, buckets[0], buckets[-1] + step)
+    return Metrics(step, buckets, tuple(classes), tuple(deploys))
+
+
+def _moments(now: float, minutes: int | None, hours: int | None) -> tuple[list[dt.datetime], int]:
+    """When each bucket begins, oldest first, and how many seconds it is long."""
+    if minutes is not None and hours is not None:
+        raise ArgumentError(f"minutes={minutes!r} and hours={hours!r}: give one of them")
+    what, asked, most = ("minutes", 60 if minutes is None else minutes, calls.MINUTES_KEPT)
+    if hours is not None:
+        what, asked, most = "hours", hours, calls.HOURS_KEPT
+    if not isinstance(asked, int) or isinstance(asked, bool) or not 1 <= asked <= most:
+        raise ArgumentError(f"{what}={asked!r}: from 1 to {most} are kept")
+    count, step = (asked, 60) if hours is None else (asked * 6, 600)
+    last = math.floor(now / step) * step
+    return [dt.datetime.fromtimestamp(last - step * back, dt.UTC) for back in reversed(range(count))], step
+
+
+def _by_minutes(keys: Keys, moments: Sequence[dt.datetime]) -> Plan[list[dict[str, Counted]]]:
+    both = [key for one in moments for key in (keys.minute(one), keys.minute7(one))]
+    found = yield calls.read(both)
+    return [_fuller(found[i], found[i + 1]) for i in range(0, len(found), 2)]
+
+
+def _by_ten_minutes(keys: Keys, moments: Sequence[dt.datetime], now: float) -> Plan[list[dict[str, Counted]]]:
+    """Sidekiq 7 has no such buckets: its minutes are added up, as long as they live."""
+    tens = yield calls.read([keys.ten_minutes(one) for one in moments])
+    young = [one for one in moments if one.timestamp() + 600 > now - calls.MINUTES_KEPT * 60]
+    minutes = yield calls.read([keys.minute7(one + dt.timedelta(minutes=n)) for one in young for n in range(10)])
+    old = len(moments) - len(young)
+    added = [_added(minutes[i : i + 10]) for i in range(0, len(minutes), 10)]
+    return [*tens[:old], *(_fuller(ten, seven) for ten, seven in zip(tens[old:], added, strict=True))]
+
+
+def _fuller(one: dict[str, Counted], other: dict[str, Counted]) -> dict[str, Counted]:
+    return {
+        name: max(one.get(name, _NOTHING), other.get(name, _NOTHING), key=lambda counted: counted.processed)
+        for name in (one | other)
+    }
+
+
+def _added(parts: Sequence[dict[str, Counted]]) -> dict[str, Counted]:
+    total: dict[str, Counted] = {}
+    for part in parts:
+        for name, more in part.items():
+            old = total.get(name, _NOTHING)
+            total[name] = Counted(old.processed + more.processed, old.failed + more.failed, old.ms + more.ms)
+    return total
+
+
+def _summed(name: str, found: Sequence[dict[str, Counted]]) -> ClassMetrics:
+    held = [bucket.get(name, _NOTHING) for bucket in found]
+    points = tuple(Point(one.processed, one.failed, one.ms) for one in held)
+    processed, failed, ms = (
+        sum(column) for column in zip(*((p.processed, p.failed, p.ms) for p in points), strict=True)
+    )
+    return ClassMetrics(name, processed, failed, ms, points, None)
+
+
+def _with_histograms(
+    keys: Keys, moments: Sequence[dt.datetime], classes: Sequence[ClassMetrics]
+) -> Plan[list[ClassMetrics]]:
+    """The classes with their histograms, read only for minutes in which something succeeded."""
+    wanted = [
+        (index, form(one.name, moment))
+        for index, one in enumerate(classes)
+        for moment, point in zip(moments, one.points, strict=True)
+        if point.processed > point.failed
+        for form in (keys.histogram, keys.histogram7)
+    ][: HISTOGRAMS_MOST // 2 * 2]
+    sums: dict[int, list[int]] = {}
+    for start in range(0, len(wanted), _PAGE):
+        page = wanted[start : start + _PAGE]
+        read = yield calls.histograms([key for _, key in page])
+        for i in range(0, len(page), 2):
+            better = max((one for one in read[i : i + 2] if one is not None), key=sum, default=None)
+            if better is not None:
+                old = sums.get(page[i][0], [0] * len(better))
+                sums[page[i][0]] = [a + b for a, b in zip(old, better, strict=True)]
+    return [
+        ClassMetrics(one.name, one.processed, one.failed, one.ms, one.points, tuple(sums[i]) if i in sums else None)
+        for i, one in enumerate(classes)
+    ]

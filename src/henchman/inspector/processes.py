@@ -1,0 +1,285 @@
+"""Worker processes for people: who lives, what runs, and telling them something. Ruby's are read and told as well."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from henchman.errors import ArgumentError, ServerAway, ServerError
+from henchman.inspector.entry import Entry, Mask
+from henchman.inspector.plan import Given, Inspector, Plan, Walk
+from henchman.store import control, stats
+from henchman.store.call import AsyncRunner, Runner
+from henchman.store.keys import Keys
+from henchman.wire import jsontext, times
+
+__all__ = ["SIGNALS", "ProcessState", "Processes", "Work", "look_at_processes", "look_at_work", "process_state"]
+
+_AT_ONCE = 50  # processes read in one write
+#: what people say → the signal that Sidekiq's processes understand
+SIGNALS: Mapping[str, str] = {"quiet": "TSTP", "stop": "TERM", "dump": "TTIN"}
+
+
+class ProcessState(NamedTuple):
+    """What a worker process says of itself. Whatever it does not say is None, empty or 0; times are Unix seconds."""
+
+    identity: str
+    hostname: str
+    pid: int | None
+    tag: str
+    version: str
+    started_at: float | None
+    queues: tuple[str, ...]
+    labels: tuple[str, ...]
+    concurrency: int
+    busy: int
+    beat: float | None
+    rss_kb: int
+    rtt_us: int
+    quiet: bool
+    embedded: bool
+
+    @property
+    def ours(self) -> bool:
+        """Whether it is one of Henchman's."""
+        return self.version.startswith("henchman")
+
+    def beat_age(self, now: float) -> float | None:
+        """Seconds since it was last heard of."""
+        return None if self.beat is None else max(now - self.beat, 0.0)
+
+
+class Work(NamedTuple):
+    """One running job: where, since when (Unix seconds), and its payload."""
+
+    identity: str
+    slot: str
+    queue: str
+    run_at: float | None
+    entry: Entry
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else "" if value is None else str(value)[:200]
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, bytes):
+        value = value.decode("ascii", "replace")
+    return times.read(value)
+
+
+def _whole(value: Any) -> int:
+    number = _number(value)
+    return int(number) if number is not None and abs(number) < 1e15 else 0
+
+
+def _texts(value: Any) -> tuple[str, ...]:
+    if isinstance(value, dict | list):
+        return tuple(dict.fromkeys(_text(one) for one in value))
+    return (value,) if isinstance(value, str) and value else ()
+
+
+def _json(text: bytes) -> dict[str, Any]:
+    try:
+        found = jsontext.loads(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def process_state(record: stats.Record) -> ProcessState | None:
+    """What a record says; None when there is none behind the identity. Reads every version's, and broken ones."""
+    facts = record.facts
+    if not facts:
+        return None
+    info = _json(facts.get("info", b""))
+    host, _, rest = record.identity.partition(":")
+    pid = info.get("pid", rest.partition(":")[0])
+    capsules = info.get("capsules")
+    groups = list(capsules.values()) if isinstance(capsules, dict) else []
+    weights = [one.get("weights") for one in groups if isinstance(one, dict)]
+    listed = info.get("queues") or {name: 0 for one in weights if isinstance(one, dict) for name in one}
+    return ProcessState(
+        identity=record.identity,
+        hostname=_text(info.get("hostname")) or host,
+        pid=_whole(pid) or None,
+        tag=_text(info.get("tag")),
+        version=_text(info.get("version")),
+        started_at=_number(info.get("started_at")),
+        queues=_texts(listed),
+        labels=_texts(info.get("labels")),
+        concurrency=_whole(facts.get("concurrency") or info.get("concurrency")),
+        busy=_whole(facts.get("busy")),
+        beat=_number(facts.get("beat")),
+        rss_kb=_whole(facts.get("rss")),
+        rtt_us=_whole(facts.get("rtt_us")),
+        quiet=facts.get("quiet") == b"true",
+        embedded=info.get("embedded") is True,
+    )
+
+
+def _work(identity: str, slot: str, value: bytes, mask: Mask | None) -> Work:
+    record = _json(value)
+    payload = record.get("payload")
+    if isinstance(payload, str):
+        stored = payload.encode("utf-8", "replace")
+    elif isinstance(payload, dict):  # Sidekiq before 6.0
+        stored = jsontext.encode(payload)
+    else:
+        stored = value if payload is None else jsontext.encode(payload)
+    entry = Entry(stored, mask=mask)
+    queue = record.get("queue")
+    return Work(identity, slot, _text(queue) or entry.queue or "", times.read(record.get("run_at")), entry)
+
+
+def _records(keys: Keys) -> Plan[list[stats.Record]]:
+    every = yield stats.identities(keys)
+    found: list[stats.Record] = []
+    for first in range(0, len(every), _AT_ONCE):
+        found += yield from _some(keys, every[first : first + _AT_ONCE])
+    return found
+
+
+def _some(keys: Keys, some: list[str]) -> Plan[list[stats.Record]]:
+    """Their records; when one of the keys is no hash, one by one, without that one."""
+    try:
+        found: list[stats.Record] = yield stats.records(keys, some)
+    except ServerAway:
+        raise
+    except ServerError:
+        found = []
+        for identity in some if len(some) > 1 else ():
+            found += yield from _some(keys, [identity])
+    return found
+
+
+def _walk(keys: Keys) -> Walk[ProcessState]:
+    every = yield stats.identities(keys)
+    for first in range(0, len(every), _AT_ONCE):
+        records = yield from _some(keys, every[first : first + _AT_ONCE])
+        yield Given(state for state in map(process_state, records) if state is not None)
+
+
+def _find(keys: Keys, identity: str) -> Plan[ProcessState | None]:
+    """Only what stands on the list is a process: another key may look like one."""
+    records = (yield from _some(keys, [identity])) if identity in (yield stats.identities(keys)) else []
+    return process_state(records[0]) if records else None
+
+
+def _tell(keys: Keys, which: ProcessState | str, verb: str) -> Plan[bool]:
+    """Whether it heard it at once; else the word waits for its next heartbeat."""
+    if verb not in SIGNALS:
+        raise ArgumentError(f"{verb!r} is nothing that a process is told; say {', '.join(SIGNALS)}")
+    process = (yield from _find(keys, which)) if isinstance(which, str) else which
+    if process is None:
+        raise ArgumentError(f"there is no process {which!a}; the identities are those of app.processes")
+    if process.embedded and not process.ours and verb != "dump":
+        raise ArgumentError(
+            f"{process.identity} runs embedded in a Ruby program, which a signal would end: {verb} it from there"
+        )
+    if process.ours and (yield control.tell(keys, process.identity, verb)):
+        return True
+    yield stats.signal(keys, process.identity, SIGNALS[verb])
+    return False
+
+
+def look_at_processes(keys: Keys) -> Plan[list[ProcessState]]:
+    """Every process that has a record, by identity."""
+    records = yield from _records(keys)
+    return [state for state in map(process_state, records) if state is not None]
+
+
+def look_at_work(keys: Keys, mask: Mask | None = None) -> Plan[list[Work]]:
+    """Every running job as of the last heartbeats, the longest running first."""
+    records = yield from _records(keys)
+    found = [_work(one.identity, slot, value, mask) for one in records for slot, value in one.work.items() if value]
+    return sorted(found, key=lambda one: one.run_at if one.run_at is not None else float("inf"))
+
+
+class Processes(Inspector):
+    """All worker processes, by identity: ``for`` and ``async for``. Each method also exists awaited, with an ``a``
+    before its name."""
+
+    def __init__(
+        self, runner: Runner, keys: Keys, mask: Mask | None = None, arunner: AsyncRunner | None = None
+    ) -> None:
+        super().__init__(runner, arunner)
+        self._keys = keys
+        self._mask = mask
+
+    def __iter__(self) -> Iterator[ProcessState]:
+        """Every process that has a record, by identity."""
+        return iter(self._items(lambda: _walk(self._keys)))
+
+    def __aiter__(self) -> AsyncIterator[ProcessState]:
+        """The same for ``async for``."""
+        return aiter(self._items(lambda: _walk(self._keys)))
+
+    def size(self) -> int:
+        """How many have a record."""
+        return len(self.states())
+
+    async def asize(self) -> int:
+        """``size``, awaited."""
+        return len(await self.astates())
+
+    def states(self) -> list[ProcessState]:
+        """Every process that has a record, by identity."""
+        return self._do(look_at_processes(self._keys))
+
+    async def astates(self) -> list[ProcessState]:
+        """``states``, awaited."""
+        return await self._ado(look_at_processes(self._keys))
+
+    def work(self) -> list[Work]:
+        """Every running job as of the last heartbeats, the longest running first."""
+        return self._do(look_at_work(self._keys, self._mask))
+
+    def find(self, identity: str) -> ProcessState | None:
+        """The process of this identity; None when there is no record of it."""
+        return self._do(_find(self._keys, identity))
+
+    async def afind(self, identity: str) -> ProcessState | None:
+        """``find``, awaited."""
+        return await self._ado(_find(self._keys, identity))
+
+    def quiet(self, process: ProcessState | str) -> bool:
+        """Tell a process (or an identity) to take no new jobs; whether it heard it at once.
+
+        False: the word waits for its next heartbeat, which is how Ruby's processes are told. ArgumentError for an
+        identity that nobody has, and for a Ruby process that is embedded in another program: that one would die.
+        """
+        return self.tell(process, "quiet")
+
+    async def aquiet(self, process: ProcessState | str) -> bool:
+        """``quiet``, awaited."""
+        return await self._ado(_tell(self._keys, process, "quiet"))
+
+    def stop(self, process: ProcessState | str) -> bool:
+        """Tell a process to finish within its grace period, give back the rest and end; as ``quiet``."""
+        return self.tell(process, "stop")
+
+    async def astop(self, process: ProcessState | str) -> bool:
+        """``stop``, awaited."""
+        return await self._ado(_tell(self._keys, process, "stop"))
+
+    def dump(self, process: ProcessState | str) -> bool:
+        """Tell a process to write its stacks to its log; as ``quiet``."""
+        return self.tell(process, "dump")
+
+    async def adump(self, process: ProcessState | str) -> bool:
+        """``dump``, awaited."""
+        return await self._ado(_tell(self._keys, process, "dump"))
+
+    def tell(self, process: ProcessState | str, verb: str) -> bool:
+        """``quiet``, ``stop`` or ``dump``, by name."""
+        return self._do(_tell(self._keys, process, verb))
+
+    def alive(self, within: float = 60.0) -> list[ProcessState]:
+        """The processes that were heard of in the last ``within`` seconds (or do not say when)."""
+        now = time.time()
+        return [one for one in self.states() if (one.beat_age(now) or 0.0) <= within]

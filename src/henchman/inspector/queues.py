@@ -1,0 +1,106 @@
+"""All queues for people: their names and figures, and the way to each of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import NamedTuple
+
+from henchman.errors import ArgumentError
+from henchman.inspector.entry import Mask
+from henchman.inspector.plan import Given, Inspector, Plan, Walk, ask
+from henchman.inspector.queue import PAGE, Queue, latency_of, looks
+from henchman.store import queues
+from henchman.store.call import AsyncRunner, Runner
+from henchman.store.keys import Keys
+
+__all__ = ["PAGE", "Queue", "QueueState", "Queues", "latency_of", "look_at_queues"]
+
+_AT_ONCE = 50  # queues looked at in one write
+
+
+class QueueState(NamedTuple):
+    """How a queue is now. ``latency``: seconds since its next payload was pushed; None when that is not known.
+
+    ``problem`` is set, and ``size`` is None, when the key of this queue holds something else than a list.
+    """
+
+    name: str
+    size: int | None
+    latency: float | None
+    paused: bool
+    problem: str = ""
+
+
+def look_at_queues(keys: Keys, now: float) -> Plan[list[QueueState]]:
+    """Every queue that was pushed to or is paused, by name."""
+    names = yield queues.names(keys)
+    paused = yield queues.paused(keys)
+    every = sorted({*names, *paused})
+    states: list[QueueState] = []
+    for first in range(0, len(every), _AT_ONCE):
+        some = every[first : first + _AT_ONCE]
+        found = yield from looks(keys, some)
+        for name, look in zip(some, found, strict=True):
+            if isinstance(look, str):
+                states.append(QueueState(name, None, None, name in paused, look))
+            else:
+                states.append(QueueState(name, look.size, latency_of(look.next, now), name in paused))
+    return states
+
+
+class Queues(Inspector):
+    """All queues: ``queues["mail"]`` is one of them, whether it exists or not; ``for queue in queues`` goes through
+    those that were pushed to, by name. Each method also exists awaited, with an ``a`` before its name."""
+
+    def __init__(
+        self, runner: Runner, keys: Keys, mask: Mask | None = None, arunner: AsyncRunner | None = None
+    ) -> None:
+        super().__init__(runner, arunner)
+        self._keys = keys
+        self._mask = mask
+
+    def __repr__(self) -> str:
+        return "<the queues: for queue in app.queues, app.queues['mail'], app.queues.names()>"
+
+    def __getitem__(self, name: str) -> Queue:
+        """The queue of this name."""
+        if not isinstance(name, str) or not name:
+            raise ArgumentError(f"{name!r} is no name of a queue: it is a text")
+        return Queue(self._runner, self._keys, name, self._mask, self._arunner)
+
+    def __contains__(self, name: object) -> bool:
+        """Whether the queue of this name was pushed to (and not cleared since)."""
+        return name in self.names()
+
+    def __iter__(self) -> Iterator[Queue]:
+        """Every queue that was pushed to, by name."""
+        return iter(self._items(self._walk))
+
+    def __aiter__(self) -> AsyncIterator[Queue]:
+        """The same for ``async for``."""
+        return aiter(self._items(self._walk))
+
+    def names(self) -> list[str]:
+        """The names of the queues that were pushed to and not cleared since, sorted."""
+        return self._do(ask(queues.names(self._keys)))
+
+    async def anames(self) -> list[str]:
+        """``names``, awaited."""
+        return await self._ado(ask(queues.names(self._keys)))
+
+    def states(self) -> list[QueueState]:
+        """Every queue that was pushed to or is paused, by name, with its figures."""
+        return self._do(look_at_queues(self._keys, time.time()))
+
+    async def astates(self) -> list[QueueState]:
+        """``states``, awaited."""
+        return await self._ado(look_at_queues(self._keys, time.time()))
+
+    def queue(self, name: str) -> Queue:
+        """The queue of this name."""
+        return self[name]
+
+    def _walk(self) -> Walk[Queue]:
+        names = yield queues.names(self._keys)
+        yield Given(self[name] for name in names if name)

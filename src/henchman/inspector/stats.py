@@ -1,0 +1,100 @@
+"""The figures of the whole system, in a handful of calls."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from henchman.inspector.entry import Mask
+from henchman.inspector.plan import Plan, aexecute, execute
+from henchman.inspector.processes import ProcessState, Work, look_at_processes, look_at_work
+from henchman.inspector.queues import QueueState, look_at_queues
+from henchman.store import stats as calls
+from henchman.store.call import AsyncRunner, Runner
+from henchman.store.keys import Keys
+from henchman.wire import times
+
+__all__ = ["Overview", "Stats", "astats", "look_at_everything", "overview", "rates", "stats"]
+
+ALIVE = 60.0  # seconds: a process that was not heard of for longer counts no more
+LATE = 60.0  # seconds after its time at which a scheduled job or retry is overdue
+
+
+class Stats(NamedTuple):
+    """Counts. ``default_latency``: seconds that the next job of the queue ``default`` has waited, None when unknown.
+
+    ``overdue``: scheduled jobs and retries that should have been put into their queues a minute ago.
+    """
+
+    processed: int
+    failed: int
+    processed_today: int
+    failed_today: int
+    enqueued: int
+    scheduled: int
+    retries: int
+    dead: int
+    processes: int
+    busy: int
+    default_latency: float | None
+    overdue: int
+
+
+class Overview(NamedTuple):
+    """Everything at one moment (``at``, Unix seconds): counts, queues, living processes, running jobs."""
+
+    at: float
+    stats: Stats
+    queues: list[QueueState]
+    processes: list[ProcessState]
+    work: list[Work]
+
+
+def look_at_everything(keys: Keys, now: float, mask: Mask | None = None) -> Plan[Overview]:
+    """The overview as of ``now`` (Unix seconds)."""
+    figures: calls.Figures = yield calls.figures(keys, times.day(now), now - LATE)
+    queues = yield from look_at_queues(keys, now)
+    processes = [one for one in (yield from look_at_processes(keys)) if (one.beat_age(now) or 0.0) <= ALIVE]
+    work = yield from look_at_work(keys, mask)
+    counts = Stats(
+        processed=figures.processed,
+        failed=figures.failed,
+        processed_today=figures.processed_today,
+        failed_today=figures.failed_today,
+        enqueued=sum(one.size or 0 for one in queues),
+        scheduled=figures.scheduled,
+        retries=figures.retries,
+        dead=figures.dead,
+        processes=len(processes),
+        busy=sum(one.busy for one in processes),
+        default_latency=next((one.latency for one in queues if one.name == "default"), 0.0),
+        overdue=figures.overdue,
+    )
+    return Overview(now, counts, queues, processes, work)
+
+
+def overview(runner: Runner, keys: Keys, mask: Mask | None = None) -> Overview:
+    """Everything as it is now."""
+    return execute(runner, look_at_everything(keys, time.time(), mask))
+
+
+def stats(runner: Runner, keys: Keys) -> Stats:
+    """The counts as they are now."""
+    return overview(runner, keys).stats
+
+
+async def astats(runner: AsyncRunner, keys: Keys) -> Stats:
+    """``stats``, awaited."""
+    return (await aexecute(runner, look_at_everything(keys, time.time()))).stats
+
+
+def rates(before: Overview, now: Overview) -> Mapping[str, float]:
+    """Jobs a second between two looks: processed and failed. Zero when a counter was set back, or no time passed."""
+    seconds = now.at - before.at
+    if seconds <= 0:
+        return {"processed": 0.0, "failed": 0.0}
+    return {
+        name: max(getattr(now.stats, name) - getattr(before.stats, name), 0) / seconds
+        for name in ("processed", "failed")
+    }

@@ -1,0 +1,1 @@
+"""What every room stands on: time, ids, delays, chains, events, services. Knows nothing about jobs."""

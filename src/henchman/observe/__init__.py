@@ -1,0 +1,1 @@
+"""Log lines, made from events."""

@@ -1,0 +1,1 @@
+"""Command line, supervisor, signals: the place where a worker is put together."""

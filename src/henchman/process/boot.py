@@ -1,0 +1,159 @@
+"""The body of one worker process (``python -m henchman.process.boot``)."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import mmap
+import os
+import queue
+import signal
+import sys
+import threading
+
+import msgspec
+
+from henchman.app import App
+from henchman.errors import ConfigError, HenchmanError
+from henchman.kernel.board import BOARD_BYTES, Board
+from henchman.observe import log
+from henchman.process.load import load_app, why_not
+from henchman.process.orders import EXIT_CONFIG, Orders
+from henchman.work.current import running
+from henchman.worker.heart import resident_kb
+from henchman.worker.launcher import Launcher, default_capsules
+
+__all__ = ["main"]
+
+
+class Child:
+    """One worker process: obeys signals and its supervisor, tells it who it is, ends with it."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._board = Board(mmap.mmap(orders.pulse_fd, BOARD_BYTES))
+        self._beats = 0
+        self._asked = False
+        self.launcher: Launcher | None = None
+
+    def listen(self) -> None:
+        """Take signals from here on, before any of the user's code is imported."""
+        words = {
+            signal.SIGTERM: "stop",
+            signal.SIGINT: "stop",
+            signal.SIGTSTP: "quiet",
+            signal.SIGTTIN: "dump",
+            signal.SIGHUP: "ignore",
+        }
+        for number, word in words.items():
+            signal.signal(number, lambda *_, word=word: self._events.put(word))
+        faulthandler.register(signal.SIGUSR2, all_threads=True)  # the last word of a process that hangs
+        threading.Thread(target=self._outlive, name="henchman-orphan", daemon=True).start()
+
+    def _outlive(self) -> None:
+        """End of file on the pipe means that the supervisor is gone: quiet, finish, give back, end."""
+        with contextlib.suppress(OSError):
+            while os.read(self._orders.lifeline_fd, 1):
+                pass
+        self._events.put("stop")
+
+    def tell(self, **facts: object) -> None:
+        """Tell the supervisor; nothing happens when it is gone."""
+        with contextlib.suppress(OSError):
+            os.write(self._orders.status_fd, msgspec.json.encode(facts) + b"\n")
+
+    def pulse(self) -> None:
+        """Show the supervisor that the interpreter turns; ask for a successor at a limit."""
+        self._beats += 1
+        if self.launcher is None:
+            return
+        self._board.beat(self._beats, self._state(self.launcher))
+        if self._asked:
+            return
+        config = self.launcher.host.config
+        if config.max_jobs is not None and self.launcher.started >= config.max_jobs:
+            self.replace(f"{self.launcher.started} jobs run, max_jobs is {config.max_jobs}")
+        elif config.max_memory is not None and resident_kb() > config.max_memory * 1024:
+            self.replace(f"{resident_kb() // 1024} MB in use, max_memory is {config.max_memory} MB")
+
+    @staticmethod
+    def _state(launcher: Launcher) -> int:
+        """A key of ``kernel.board.STATES``; hung when the event loop is, though threads may go on."""
+        if launcher.loop.blocked_for() > launcher.host.config.hang_after:
+            return 3
+        return 2 if launcher.heart.away else int(launcher.fetching())
+
+    def replace(self, reason: str) -> None:
+        """Ask for another process in our place, once."""
+        if not self._asked:
+            self._asked = True
+            self.tell(replace=reason)
+
+    def work(self) -> int:
+        """Load, start, wait for the word to stop, stop; the exit status."""
+        app = self._load()
+        app.configure(**self._orders.settings)
+        config = app.config
+        log.setup(config.log_format, config.log_level, process_tag=str(self._orders.number), running=running)
+        announcer = log.subscribe(app.events, config.log_level)
+        self.tell(config=config.to_json())
+        app.connections  # noqa: B018 - connects, or says why not, before anything is started
+        self.launcher = launcher = Launcher(
+            app,
+            default_capsules(app),
+            announce=lambda identity: self.tell(identity=identity),
+            pulse=self.pulse,
+            replace=self.replace,
+            board=self._board,
+        )
+        launcher.control.on("stop", lambda _: self._events.put("stop"))
+        launcher.start()
+        self.tell(ready=True)
+        self._obey(launcher)
+        finished = launcher.stop(config.shutdown_timeout)
+        app.close()
+        announcer.flush()
+        return 0 if finished else 1
+
+    def _load(self) -> App:
+        """The user's app; ConfigError when his code does not import: another try would end the same way."""
+        try:
+            return load_app(self._orders.target)
+        except ConfigError:
+            raise
+        except Exception as error:
+            told, line = why_not(error)
+            sys.stderr.write(told)
+            raise ConfigError(f"{self._orders.target} cannot be imported: {line}") from None
+
+    def _obey(self, launcher: Launcher) -> None:
+        while True:
+            word = self._events.get()
+            if word == "stop":
+                return
+            if word == "quiet":
+                launcher.quiet()
+            elif word == "dump":
+                launcher.dump()
+
+
+def main() -> None:
+    """The body of ``python -m henchman.process.boot``; orders come as JSON in the first argument."""
+    orders = msgspec.json.decode(sys.argv[1], type=Orders)
+    sys.argv = ["henchman", "work", orders.target]
+    child = Child(orders)
+    child.listen()
+    try:
+        status = child.work()
+    except HenchmanError as error:
+        status = EXIT_CONFIG if isinstance(error, ConfigError) else 1
+        sys.stderr.write(f"henchman: {error}\n")
+        child.tell(failed=str(error))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # a job that ignores its end must not keep the process
+
+
+if __name__ == "__main__":
+    main()

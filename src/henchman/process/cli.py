@@ -1,0 +1,118 @@
+"""The command ``henchman``. Exit statuses: 0 fine, 1 an error (one line says which), 2 wrong usage, 3 nothing runs.
+
+``HENCHMAN_DEBUG=1`` shows the traceback of an error.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from typing import Any
+
+import click
+
+from henchman import __version__
+from henchman.errors import HenchmanError
+from henchman.kernel.text import visible
+from henchman.process.cli_cron import cron
+from henchman.process.cli_doctor import doctor
+from henchman.process.cli_jobs import cancel, enqueue, job
+from henchman.process.cli_metrics import metrics_command
+from henchman.process.cli_processes import processes
+from henchman.process.cli_queues import queues
+from henchman.process.cli_server import server
+from henchman.process.cli_session import server_options, settings_of
+from henchman.process.cli_sets import dead, retries, scheduled
+from henchman.process.cli_status import status
+from henchman.process.cli_work import work
+from henchman.process.demo import demo
+
+__all__ = ["henchman", "main"]
+
+COMMANDS = (
+    work,
+    demo,
+    status,
+    queues,
+    processes,
+    metrics_command,
+    retries,
+    scheduled,
+    dead,
+    job,
+    enqueue,
+    cancel,
+    cron,
+    server,
+    doctor,
+)
+
+
+_LONG = 100  # characters of a help in the list of commands
+
+
+class Commands(click.Group):
+    """The commands in the order in which people meet them; every error as one line."""
+
+    def list_commands(self, context: click.Context) -> list[str]:
+        return [str(one.name) for one in COMMANDS]
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Each with the first clause of its help, whole: click would cut the sentence where the line ends."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(str(one.name), _clause(one.help or "")) for one in COMMANDS])
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except (click.ClickException, click.exceptions.Exit, click.Abort, BrokenPipeError):
+            raise
+        except HenchmanError as error:
+            if _debugging():
+                raise
+            raise click.ClickException(visible(str(error))) from error
+        except Exception as error:  # not foreseen: still one line, and the way to the rest
+            if _debugging():
+                raise
+            text = f"{type(error).__name__}: {visible(str(error))} (HENCHMAN_DEBUG=1 shows where)"
+            raise click.ClickException(text) from error
+
+
+def _clause(help: str) -> str:
+    """The help's first sentence; of a long one as much as stands before a colon."""
+    sentence = re.split(r"\.(?: |$)", " ".join(help.split("\n\n")[0].split()))[0]
+    return (sentence if len(sentence) < _LONG else re.split(r"[;:] ", sentence)[0]) + "."
+
+
+def _debugging() -> bool:
+    return os.environ.get("HENCHMAN_DEBUG", "") not in ("", "0")
+
+
+@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@server_options
+@click.version_option(__version__, "-V", "--version", prog_name="henchman")
+@click.pass_context
+def henchman(context: click.Context) -> None:
+    """Background jobs on Redis or Valkey: run them, watch them, set them right.
+
+    Which server and which app: henchman.toml, [tool.henchman] in pyproject.toml, HENCHMAN_* and REDIS_URL, or these
+    options, which may also stand behind the command.
+    """
+    settings_of(context)
+
+
+for _one in COMMANDS:
+    henchman.add_command(_one)
+
+
+def main() -> None:
+    """The console script."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")  # a terminal that cannot show a character is no error
+    henchman(prog_name="henchman")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""``henchman doctor``: every setting with where it came from, and what is wrong with the server."""
+
+from __future__ import annotations
+
+import sys
+
+import click
+from rich.text import Text
+
+from henchman.errors import ServerError
+from henchman.inspector.doctor import Check, examine
+from henchman.kernel.text import visible
+from henchman.process.cli_session import NOTHING_RUNS, NothingRuns, Session, as_json, server_options
+from henchman.process.cli_table import Row, Table, cell
+from henchman.process.cli_text import console, emit
+
+__all__ = ["doctor"]
+
+MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "bad": ("BAD", "bold red")}
+
+
+@click.command()
+@server_options
+@as_json
+@click.pass_context
+def doctor(context: click.Context, as_json: bool) -> None:
+    """Show each setting and where it came from, check the server, and say what to do.
+
+    Exit status 0: nothing is bad; 1: something is; 3: there is no server.
+    """
+    session = Session(context)
+    nothing = False
+    try:
+        checks = [Check("server", "ok", session.shown_url), *examine(session.runner, session.keys)]
+    except NothingRuns as error:
+        checks, nothing = [Check("server", "warn", error.message, "henchman server start, or configure one")], True
+    except ServerError as error:
+        checks = [_unreachable(session, error)]
+    if as_json:
+        settings = [
+            {"name": one.name, "value": one.value_text, "origin": one.origin} for one in session.config.describe()
+        ]
+        emit({"settings": settings, "checks": [one.to_json() for one in checks]})
+    else:
+        _show(session, checks)
+    if nothing:
+        sys.exit(NOTHING_RUNS)
+    if any(one.verdict == "bad" for one in checks):
+        sys.exit(1)
+
+
+def _unreachable(session: Session, error: ServerError) -> Check:
+    text = str(error) if session.shown_url in str(error) else f"{session.shown_url}: {error}"
+    if "uthentication required" in text or "refused the login" in text:
+        return Check("server", "bad", text, "put user and password into the address: redis://USER:PASSWORD@HOST:PORT/0")
+    return Check("server", "bad", text, "is the address right, and does the server run?")
+
+
+def _show(session: Session, checks: list[Check]) -> None:
+    out = console()
+    rows = [
+        Row(
+            [
+                one.name,
+                cell(one.value_text, "bold" if one.origin != "default" else ""),
+                cell(one.origin, "dim" if one.origin == "default" else ""),
+            ]
+        )
+        for one in session.config.describe()
+    ]
+    out.print(Table(["setting", "value", "from"], rows, wide="value"))
+    out.print()
+    for check in checks:
+        word, style = MARKS[check.verdict]
+        line = Text.assemble((f"{word:<6}", style), (f"{check.name:<17}", "bold"), visible(check.text))
+        out.print(line, soft_wrap=True)
+        if check.advice and check.verdict != "ok":
+            out.print(Text(f"{'':<6}{'':<17}→ {visible(check.advice)}"), soft_wrap=True)

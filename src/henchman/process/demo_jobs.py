@@ -1,0 +1,62 @@
+"""The demo's jobs: what a user's own jobs module looks like.
+
+``henchman demo`` starts its worker processes on ``henchman.process.demo_jobs:app`` and tells them by the environment
+where the catalogue and the price service are. One job imports one row: it validates (a refusal is a ``Failure``, which
+is never retried), asks for a price (an error, or a time-out, is retried) and writes to the catalogue.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+from henchman import App, Failure, JobTimeout, current_job
+from henchman.process.demo_catalogue import Catalogue, Run
+from henchman.process.demo_prices import ask
+from henchman.process.demo_products import Row, clean
+
+__all__ = ["CATALOGUE", "PRICES", "QUEUE", "app", "import_product"]
+
+CATALOGUE, PRICES = "DEMO_CATALOGUE", "DEMO_PRICES"  # environment: a file, a URL
+QUEUE = "products"
+RETRIES = 8
+TIMEOUT = 1.5
+
+app = App()
+
+_opening = threading.Lock()
+_opened: dict[str, Catalogue] = {}
+
+
+@app.job(queue=QUEUE, retry=RETRIES, retry_in=0.5, timeout=TIMEOUT)
+def import_product(row: Row) -> None:
+    """Import one row of the product file."""
+    started, attempt = time.monotonic(), current_job().attempt
+
+    def run() -> Run:
+        return Run(row.number, attempt, (time.monotonic() - started) * 1000)
+
+    try:
+        product = clean(row)
+        price = ask(os.environ[PRICES], product)
+        _catalogue().put(product, price, run())
+    except Failure as failure:
+        _catalogue().refuse(row.sku.strip(), str(failure), run())
+        raise
+    except (Exception, JobTimeout) as error:
+        what = f"stopped by timeout={TIMEOUT}" if isinstance(error, JobTimeout) else str(error)
+        _catalogue().stumble(what, run())
+        if attempt > RETRIES:
+            _catalogue().bury(row.sku.strip(), what, run())
+        raise
+
+
+def _catalogue() -> Catalogue:
+    """The catalogue, opened once in each worker process."""
+    path = os.environ[CATALOGUE]
+    with _opening:
+        if path not in _opened:
+            _opened[path] = Catalogue(Path(path))
+        return _opened[path]

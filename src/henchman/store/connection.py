@@ -1,0 +1,256 @@
+"""Connections to the server, and the runner that executes calls on them.
+
+Its limits first: one call is one write and its answers; there are no transactions over several calls, and an answer
+that was not read is unknown, not failed (PROTOCOL, section 3). redis-py's own resending is switched off; only this
+file resends, and a call that must not run twice only after an error that proves it was not executed.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import hiredis
+import redis
+from redis.backoff import NoBackoff
+from redis.connection import UnixDomainSocketConnection
+from redis.maint_notifications import MaintNotificationsConfig
+from redis.retry import Retry
+
+from henchman.errors import ServerAway, ServerError
+from henchman.kernel import faults
+from henchman.kernel.text import mask_url
+from henchman.store.address import connection_options
+from henchman.store.call import Arg, Call
+from henchman.store.refusals import Progress, Refused, error_code, is_answer, not_let_in, together
+from henchman.store.sentinel import is_current
+
+__all__ = ["Connections", "Line", "is_quiet", "pack"]
+
+T = TypeVar("T")
+RawConnection = Any  # redis-py types its connections only by half
+pack: Callable[[Any], bytes] = hiredis.pack_command
+
+
+class Line:
+    """One connection that belongs to one user: for waiting and listening. Its errors are ours."""
+
+    def __init__(self, conn: RawConnection, url: str) -> None:
+        self._conn = conn
+        self._url = mask_url(url)
+        self._last = ""
+
+    def fileno(self) -> int:
+        """The socket, for a selector."""
+        return int(self._conn._sock.fileno())
+
+    def send(self, *parts: Arg) -> None:
+        """Send one command; ServerAway when the connection is gone."""
+        try:
+            if faults.armed:
+                self._last = str(parts[0])
+                faults.point(f"{self._last}:before")
+            self._conn.send_packed_command([pack(parts)], check_health=False)
+        except (redis.RedisError, OSError) as error:
+            raise ServerAway(f"{self._url} cannot be reached: {error}") from error
+
+    def read(self) -> Any:
+        """Read one answer; ServerAway when it does not come, ServerError when it is an error."""
+        try:
+            if faults.armed:
+                faults.point(f"{self._last}:after")
+            return self._conn.read_response()
+        except redis.ResponseError as error:
+            raise ServerError(f"{self._url}: {error}") from error
+        except (redis.RedisError, OSError) as error:
+            raise ServerAway(f"{self._url} did not answer: {error}") from error
+
+    def readable(self) -> bool:
+        """Whether an answer (or the end of the stream) can be read without waiting."""
+        try:
+            return bool(self._conn.can_read(0))
+        except (redis.RedisError, OSError) as error:
+            raise ServerAway(f"{self._url} closed the connection: {error}") from error
+
+    def close(self) -> None:
+        """Close it; nothing happens when it is closed already."""
+        self._conn.disconnect()
+
+
+class Connections:
+    """A pool of connections to one server and the sync runner on top of it. Thread-safe; a forked child starts anew.
+
+    ``revive`` is asked when the server cannot be reached: it returns True when it brought one back (the embedded
+    server) and the call is worth another try.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        connect_timeout: float = 3.0,
+        io_timeout: float = 5.0,
+        revive: Callable[[], bool] | None = None,
+    ) -> None:
+        self.url = url
+        self._revive = revive
+        self._kind, options = connection_options(url)
+        self.io_timeout = options.pop("socket_timeout", None) or io_timeout
+        self._connect_timeout = options.pop("socket_connect_timeout", None) or connect_timeout
+        self._options = {"protocol": 2, "driver_info": None, "health_check_interval": 0, **options}
+        if self._kind is not UnixDomainSocketConnection:
+            self._options.setdefault("socket_keepalive", True)
+        self._idle: deque[RawConnection] = deque()
+        self._pid = os.getpid()
+
+    def __repr__(self) -> str:
+        return f"Connections({mask_url(self.url)})"
+
+    def open(self, io_timeout: float | None = None) -> Line:
+        """A connection for the caller alone; ``io_timeout`` bounds each read. ServerAway when there is no server."""
+        return Line(self._open(io_timeout), self.url)
+
+    def _open(self, io_timeout: float | None = None) -> RawConnection:
+        conn: RawConnection = self._kind(
+            **self._options,
+            socket_timeout=self.io_timeout if io_timeout is None else io_timeout,
+            socket_connect_timeout=self._connect_timeout,
+            retry=Retry(NoBackoff(), 0),
+            maint_notifications_config=MaintNotificationsConfig(enabled=False),
+        )
+        self._connect(conn)
+        return conn
+
+    def run(self, call: Call[T]) -> T:
+        """Execute ``call``; ServerAway when the server is not there, ServerError when it refused."""
+        if os.getpid() != self._pid:
+            self._after_fork()
+        conn = self._take()
+        try:
+            reply = self._exchange(conn, call)
+        except redis.ResponseError as error:
+            self._idle.append(conn)
+            raise ServerError(f"{call.name}: {error}") from error
+        except BaseException:
+            conn.disconnect()  # an answer may still be on its way: nobody else may read it
+            raise
+        self._idle.append(conn)
+        return call.decode(reply)
+
+    def close(self) -> None:
+        """Close every idle connection."""
+        while self._idle:
+            self._idle.pop().disconnect()
+
+    def _after_fork(self) -> None:
+        self._idle = deque()  # the parent's sockets: neither used nor closed here
+        self._pid = os.getpid()
+
+    def _take(self) -> RawConnection:
+        while True:
+            try:
+                conn = self._idle.pop()
+            except IndexError:
+                return self._open()
+            if is_quiet(conn._sock) and is_current(conn):
+                return conn
+            conn.disconnect()
+
+    def _connect(self, conn: RawConnection) -> None:
+        for attempt in range(2):
+            try:
+                conn.connect()
+                return
+            except (redis.RedisError, OSError) as error:
+                conn.disconnect()
+                refused = not_let_in(self.url, error)
+                if refused is not None:
+                    raise refused from error
+                if attempt or not self._worth_another_try(error):
+                    raise ServerAway(f"{mask_url(self.url)} cannot be reached: {error}", executed=False) from error
+
+    def _worth_another_try(self, error: Exception) -> bool:
+        if self._revive is not None:
+            return self._revive()
+        if isinstance(error, redis.TimeoutError):
+            return False  # it took all the time there was
+        time.sleep(0.05)
+        return True
+
+    def _exchange(self, conn: RawConnection, call: Call[Any]) -> Any:
+        """Send and read, and send again where that is allowed."""
+        deadline = time.monotonic() + self.io_timeout
+        progress: Progress | None = None
+        resent = False
+        while True:
+            try:
+                reply = _talk(conn, call.parts if progress is None else progress.parts, call.name)
+                return reply if progress is None else progress.finish(reply)
+            except Refused as refused:
+                progress = progress or Progress(call)
+                error = progress.refused(refused.replies)
+                if time.monotonic() > deadline:
+                    raise progress.away(self.url, error) from error
+                if error_code(error) == "READONLY":
+                    self.close()  # who waits idle is connected to the old master too: reads would not notice
+                if error_code(error) != "NOSCRIPT":
+                    self._reconnect(conn, progress)
+            except (redis.RedisError, OSError) as problem:
+                conn.disconnect()
+                if resent or not call.again:
+                    raise ServerAway(f"{mask_url(self.url)} did not answer {call.name}: {problem}") from problem
+                resent = True
+                self._connect(conn)
+
+    def _reconnect(self, conn: RawConnection, progress: Progress) -> None:
+        """When the server changed its role, its name may lead to the new one now."""
+        conn.disconnect()
+        time.sleep(0.05)
+        try:
+            self._connect(conn)
+        except ServerAway as away:
+            away.executed = progress.executed
+            raise
+
+
+def _talk(conn: RawConnection, parts: Sequence[tuple[Arg, ...]], name: str) -> Any:
+    """Send commands in one write and read their answers: one as it is, several as a list. Raises Refused."""
+    if len(parts) == 1:
+        _send(conn, pack(parts[0]), name)
+        try:
+            return conn.read_response(disconnect_on_error=False)
+        except redis.RedisError as error:
+            if is_answer(error):
+                raise Refused([error]) from None
+            raise
+    _send(conn, b"".join(map(pack, parts)), name)
+    replies: list[Any] = []
+    for _ in parts:
+        try:
+            replies.append(conn.read_response(disconnect_on_error=False))
+        except redis.RedisError as error:
+            if not is_answer(error):
+                raise
+            replies.append(error)  # and read the rest, so that the connection stays in step
+    return together(parts, replies)
+
+
+def _send(conn: RawConnection, packed: bytes, name: str) -> None:
+    if faults.armed:
+        faults.point(f"{name}:before")
+    conn.send_packed_command([packed], check_health=False)
+    if faults.armed:
+        faults.executed(name, conn._sock)
+
+
+def is_quiet(sock: Any) -> bool:
+    """Whether an idle socket is open and has nothing to read; the end of the stream counts as something."""
+    if sock is None:
+        return False
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return not poll.poll(0)

@@ -1,0 +1,271 @@
+"""Crons as calls: registered, changed, looked after, ticked. Bytes and times only; what they mean is in ``workflow``.
+
+What each script guarantees stands in the header of its file in ``lua/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from math import isfinite
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from henchman.store.call import Arg, Call, commands, script
+from henchman.store.keys import Keys
+from henchman.store.scripts import load
+
+__all__ = [
+    "FRESH",
+    "Look",
+    "Running",
+    "Skipped",
+    "Stored",
+    "Tick",
+    "Ticked",
+    "look",
+    "overlaps",
+    "past",
+    "put",
+    "read",
+    "remove",
+    "run",
+    "switch",
+    "tick",
+]
+
+T = TypeVar("T")
+
+_PUT = load("cron_put")
+_REMOVE = load("cron_remove")
+_SWITCH = load("cron_switch")
+_LOOK = load("cron_look")
+_TICK = load("cron_tick")
+
+FRESH = 60  # seconds for which a declaration counts
+_KEPT = 5  # what cron_tick.lua keeps of the past
+
+
+def put(keys: Keys, origin: Literal["code", "live"], crons: Sequence[tuple[str, bytes]]) -> Call[list[int]]:
+    """Register (name, definition) pairs; for each: 1 new or changed, 0 as it was, -1 refused, it is from code."""
+    names = [keys.crons, keys.cron_ticks, keys.cron_declared, keys.cron_revision]
+    args: list[Arg] = [origin, FRESH, keys.control_all]
+    for cron in crons:
+        args += cron
+    return script(_PUT, names, args, list, again=True)
+
+
+def remove(keys: Keys, name: str, *, fresh: int = FRESH) -> Call[int]:
+    """Forget a cron: 1 done, 0 there was none, -1 refused, a worker declares it in code."""
+    names = [
+        keys.crons,
+        keys.cron_ticks,
+        keys.cron_declared,
+        keys.cron_paused,
+        keys.cron_revision,
+        keys.cron_past(name),
+        keys.cron_running,
+        keys.cron_skipped,
+    ]
+    return script(_REMOVE, names, [name, fresh, keys.control_all], int, again=True)
+
+
+def switch(keys: Keys, name: str, verb: Literal["pause", "resume"]) -> Call[int]:
+    """Pause a cron or let it go on: 1 done, 0 it was so already, -1 there is no such cron."""
+    names = [keys.crons, keys.cron_ticks, keys.cron_paused, keys.cron_revision]
+    return script(_SWITCH, names, [name, verb, keys.control_all], int, again=True)
+
+
+class Look(NamedTuple):
+    """What a look saw. ``mine``: this process ticks. ``seen``: until when every tick was dealt with, None: never.
+
+    ``crons``: how many there are; ``lost``: how many of the names given the server does not know; ``retired``: those
+    that nobody declares any more.
+    """
+
+    crons: int
+    mine: bool
+    now: float
+    seen: float | None
+    revision: bytes
+    lost: int
+    retired: frozenset[str]
+
+
+def _look(reply: Any) -> Look:
+    count, mine, now, seen, revision, lost, retired = reply
+    return Look(count, mine == 1, float(now), _number(seen), revision, lost, frozenset(map(_text, retired)))
+
+
+def look(keys: Keys, identity: str, lease_ms: int, handled: float | None, names: Sequence[str] = ()) -> Call[Look]:
+    """See who ticks and whether anything changed; declare ``names`` again; lead, where nobody does.
+
+    A lease of 0 ends the lead. ``handled``: the time until which the leader has dealt with every tick.
+    """
+    places = [keys.cron_leader, keys.crons, keys.cron_seen, keys.cron_declared, keys.cron_revision]
+    until = "" if handled is None else f"{handled:.6f}"
+    return script(_LOOK, places, [identity, lease_ms, FRESH, until, *names], _look, again=True)
+
+
+class Tick(NamedTuple):
+    """One planned time of one cron. Without a payload it is passed over, and everything before it; also while the job
+    of an earlier one, not older than ``overlap_for`` seconds, has not ended (0: nobody looks).
+    """
+
+    name: str
+    planned: float
+    queue: str = "-"
+    jid: str = ""
+    payload: bytes = b""
+    overlap_for: float = 0.0
+
+
+class Ticked(NamedTuple):
+    """The server's now, and one status a tick: 1 done, 0 it had been done, -1 not due, 2 passed over because an
+    earlier job has not ended, bytes the server's refusal.
+
+    ``statuses`` is None when a cron was changed meanwhile: nothing was done.
+    """
+
+    now: float
+    statuses: list[int | bytes] | None
+
+
+def tick(keys: Keys, revision: bytes, ticks: Sequence[Tick]) -> Call[Ticked]:
+    """Enqueue one or more ticks, ascending for each cron; the same call again does nothing more."""
+    names = [keys.cron_revision, keys.cron_ticks, keys.queues, keys.cron_running, keys.cron_skipped]
+    args: list[Arg] = [revision]
+    for one in ticks:
+        names += (keys.queue(one.queue), keys.cron_past(one.name))
+        args += (one.name, one.queue, f"{one.planned:.6f}", one.jid, one.payload, one.overlap_for)
+
+    def decode(reply: Any) -> Ticked:
+        return Ticked(float(reply[0]), reply[1:] if len(reply) > 1 else None)
+
+    return script(_TICK, names, args, decode, again=True)
+
+
+def run(keys: Keys, one: Tick) -> Call[Any]:
+    """Enqueue a cron's job now, beside its planned times."""
+    note = f"{one.planned:.6f} {one.planned:.6f} {one.jid}"
+    return commands(
+        ("SADD", keys.queues, one.queue),
+        ("LPUSH", keys.queue(one.queue), one.payload),
+        ("LPUSH", keys.cron_past(one.name), note),
+        ("LTRIM", keys.cron_past(one.name), 0, _KEPT - 1),
+        again=False,
+    )
+
+
+class Running(NamedTuple):
+    """The job of a tick that has not ended, as far as is known, and when it was enqueued (Unix time)."""
+
+    since: float
+    jid: str
+
+
+class Skipped(NamedTuple):
+    """The last tick that was passed over: its planned time, when that was (Unix times), and for which job's sake;
+    ``ticks``: how many were for this one."""
+
+    planned: float
+    at: float
+    ticks: int
+    jid: str
+
+
+class Stored(NamedTuple):
+    """Every cron as it is stored. ``last``: the planned time until which it was dealt with; ``declared``: when a
+    worker last declared it in code, without an entry for those that were added live."""
+
+    revision: bytes
+    definitions: Mapping[str, bytes]
+    last: Mapping[str, float]
+    paused: frozenset[str]
+    declared: Mapping[str, float]
+    now: float
+
+
+def _stored(reply: Any) -> Stored:
+    revision, definitions, last, paused, declared, (seconds, micros) = reply
+    return Stored(
+        revision or b"0",
+        _read(definitions, lambda text: text),
+        _scores(last),
+        frozenset(map(_text, paused)),
+        _scores(declared),
+        int(seconds) + int(micros) / 1e6,
+    )
+
+
+def read(keys: Keys) -> Call[Stored]:
+    """Every cron; the revision is read first, so that a change in between shows."""
+    return commands(
+        ("GET", keys.cron_revision),
+        ("HGETALL", keys.crons),
+        ("ZRANGE", keys.cron_ticks, 0, -1, "WITHSCORES"),
+        ("SMEMBERS", keys.cron_paused),
+        ("ZRANGE", keys.cron_declared, 0, -1, "WITHSCORES"),
+        ("TIME",),
+        decode=_stored,
+    )
+
+
+def overlaps(keys: Keys) -> Call[tuple[dict[str, Running], dict[str, Skipped]]]:
+    """By cron: the job that holds its ticks up, and the last tick that was passed over; only those that have one."""
+    return commands(
+        ("HGETALL", keys.cron_running),
+        ("HGETALL", keys.cron_skipped),
+        decode=lambda replies: (_read(replies[0], _running), _read(replies[1], _skipped)),
+    )
+
+
+def past(keys: Keys, names: Sequence[str]) -> Call[list[list[tuple[float, float, str]]]]:
+    """The last five (planned, enqueued, jid) of each cron, newest first; ``names`` are one or more."""
+
+    def decode(reply: Any) -> list[list[tuple[float, float, str]]]:
+        lists = [reply] if len(names) == 1 else reply  # one command answers without a list around it
+        return [[entry for text in texts if (entry := _past(text)) is not None] for texts in lists]
+
+    return commands(*(("LRANGE", keys.cron_past(name), 0, _KEPT - 1) for name in names), decode=decode)
+
+
+def _past(text: bytes) -> tuple[float, float, str] | None:
+    planned, _, rest = _text(text).partition(" ")
+    at, _, jid = rest.partition(" ")
+    times = _number(planned.encode()), _number(at.encode())
+    return None if times[0] is None or times[1] is None else (times[0], times[1], jid)
+
+
+def _running(text: bytes) -> Running | None:
+    since, _, jid = _text(text).partition(" ")
+    moment = _number(since.encode())
+    return None if moment is None or not isfinite(moment) else Running(moment, jid)
+
+
+def _skipped(text: bytes) -> Skipped | None:
+    try:
+        planned, at, ticks, jid = _text(text).split(" ", 3)
+        found = Skipped(float(planned), float(at), int(ticks), jid)
+        return found if isfinite(found.planned + found.at) else None
+    except ValueError:  # somebody wrote something else there
+        return None
+
+
+def _read(flat: Sequence[bytes], read: Callable[[bytes], T | None]) -> dict[str, T]:
+    """A hash by name, without what cannot be read."""
+    found = {_text(name): read(text) for name, text in zip(flat[::2], flat[1::2], strict=True)}
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _scores(flat: Sequence[bytes]) -> dict[str, float]:
+    return {_text(name): float(score) for name, score in zip(flat[::2], flat[1::2], strict=True)}
+
+
+def _number(text: bytes) -> float | None:
+    try:
+        return float(text)
+    except ValueError:  # empty, or somebody wrote something else there
+        return None
+
+
+def _text(name: bytes) -> str:
+    return name.decode("utf-8", "replace")

@@ -1,0 +1,135 @@
+"""The one server process that has the data of a folder: found, started, waited for, stopped.
+
+Whoever starts or stops it must be the only one to do so at that moment (``embedded.py`` sees to that).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from henchman.errors import EmbeddedServerError
+from henchman.store.embedded_folder import choose_socket, recorded_socket
+from henchman.store.embedded_lock import LockFile
+from henchman.store.embedded_start import ANSWER_LIMIT, explain, find_binaries, launch
+from henchman.store.embedded_talk import ask, info
+
+__all__ = ["ServerProcess"]
+
+REPORT_EACH = 1.0  # seconds between two words on how a loading gets on
+
+
+class ServerProcess:
+    """The server process of ``folder``, whoever started it. ``report`` is told how a long loading gets on."""
+
+    def __init__(self, folder: Path, binaries: Sequence[str] | None, report: Callable[[str], None]) -> None:
+        self.folder = folder
+        self.binaries = binaries
+        self.report = report
+
+    def answering(self) -> Path | None:
+        """The socket on which a server answers, be it only that it is loading."""
+        sock = recorded_socket(self.folder)
+        try:
+            return sock if sock is not None and ask(sock, "PING") else None
+        except OSError:
+            return None
+
+    def start(self) -> Path:
+        """In our turn, nobody answering: wait for a process that still has the data, then launch one."""
+        alive = LockFile(self.folder / "server")
+        end, told_to_go = time.monotonic() + ANSWER_LIMIT, False
+        while not alive.lock(limit=1.0):
+            sock = self.answering()
+            if sock is not None:
+                return sock
+            if not told_to_go:
+                told_to_go = self._end_unreachable()
+            if time.monotonic() >= end:
+                raise EmbeddedServerError(
+                    f"a server process (pid {self.pid() or 'unknown'}) has the data in {self.folder}, but has not "
+                    f"answered for {ANSWER_LIMIT:g} s; is it stopped, or on another host? If it hangs, end it: kill -9"
+                )
+        try:
+            sock = choose_socket(self.folder)
+            launch(self.folder, sock, alive, self.binaries or find_binaries())
+        finally:
+            alive.let_go()  # the server has it, or nobody
+        return sock
+
+    def _end_unreachable(self) -> bool:
+        """A server whose socket was removed (a cleaned /tmp) can be reached by nobody: let it save and go."""
+        sock, pid = recorded_socket(self.folder), self.pid()
+        if sock is None or sock.exists() or pid is None:
+            return False
+        try:  # the number may be another process's by now: only one that works in our folder is ours
+            if os.path.samefile(f"/proc/{pid}/cwd", self.folder):
+                os.kill(pid, signal.SIGTERM)
+                return True
+        except OSError:
+            pass
+        return False
+
+    def await_data(self, sock: Path) -> None:
+        """Wait until the server has loaded its data, for as long as it gets on with it."""
+        seen, since, reported = "", time.monotonic(), time.monotonic()
+        while True:
+            try:
+                if not ask(sock, "PING").startswith("-LOADING"):
+                    return
+                facts = info(sock, "persistence")
+            except OSError as error:
+                facts = {}
+                if not self.lives():
+                    raise EmbeddedServerError(
+                        explain(self.folder, f"it ended while it loaded its data ({error})")
+                    ) from None
+            now, done = time.monotonic(), facts.get("loading_loaded_bytes", seen)
+            if done != seen:
+                seen, since = done, now
+            if now - since > ANSWER_LIMIT:
+                raise EmbeddedServerError(explain(self.folder, f"loading its data stands still at byte {seen or 0}"))
+            if now - reported >= REPORT_EACH:
+                self.report(f"the embedded server loads its data: {facts.get('loading_loaded_perc', '?')} %")
+                reported = now
+            time.sleep(0.01)
+
+    def shut_down(self, *, force: bool = False) -> bool:
+        """In our turn: end the server and wait until its process is gone; False when there was none."""
+        sock = self.answering()
+        if sock is None and not self.lives():
+            return False
+        try:
+            said = ask(sock, "SHUTDOWN", limit=ANSWER_LIMIT) if sock else ""
+            if said and force:  # it could not save; whoever forces accepts that
+                said = ask(sock, "SHUTDOWN", "NOSAVE", limit=ANSWER_LIMIT) if sock else ""
+        except TimeoutError:
+            said = "no answer"
+        except OSError:
+            said = ""  # it hung up, or was gone before
+        gone = LockFile(self.folder / "server")
+        if said or not gone.lock(limit=min(5.0, ANSWER_LIMIT) if sock is None else ANSWER_LIMIT):
+            raise EmbeddedServerError(
+                f"the server in {self.folder} (pid {self.pid() or 'unknown'}) does not stop: {said or 'no answer'}; "
+                f"its log is {self.folder / 'server.log'}; the last resort is: kill -9"
+            )
+        gone.unlock()
+        return True
+
+    def lives(self) -> bool:
+        """Whether a server process holds the data, asked without standing in its way."""
+        if not (self.folder / "server").exists():
+            return False
+        probe = LockFile(self.folder / "server")
+        free = probe.lock(shared=True)
+        probe.unlock()
+        return not free
+
+    def pid(self) -> int | None:
+        try:
+            return int((self.folder / "server.pid").read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return None

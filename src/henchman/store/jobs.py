@@ -1,0 +1,230 @@
+"""The moves of a job as calls: push, fetch, settle, give back, stage. Bytes only; nothing here does I/O.
+
+What each script guarantees stands in the header of its file in ``lua/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from henchman.errors import LeaseLost
+from henchman.store.call import Arg, Call, commands, script
+from henchman.store.effects import own_keys, shared_keys
+from henchman.store.keys import Keys
+from henchman.store.scripts import load
+
+__all__ = [
+    "Delivery",
+    "Due",
+    "Fetched",
+    "Move",
+    "Settlement",
+    "deliver",
+    "due",
+    "fetch",
+    "give_back",
+    "move",
+    "push",
+    "push_many",
+    "schedule",
+    "settle",
+]
+
+_FETCH = load("fetch")
+_SETTLE = load("settle")
+_GIVE_BACK = load("give_back")
+_DUE = load("due")
+_MOVE = load("move")
+_SCHEDULE = load("schedule")
+_DELIVER = load("deliver")
+_EFFECTS = itemgetter(5)  # of a Settlement
+_MARK_MS = 24 * 3600 * 1000
+
+
+def push(keys: Keys, queue: str, payload: bytes) -> Call[Any]:
+    """Put one payload at the left end of its queue; the queue's name is made known in the same write."""
+    return commands(("SADD", keys.queues, queue), ("LPUSH", keys.queue_prefix + queue, payload), again=False)
+
+
+def push_many(keys: Keys, queue: str, payloads: Sequence[bytes]) -> Call[Any]:
+    """Put payloads into a queue; the first of the sequence runs first."""
+    return commands(("SADD", keys.queues, queue), ("LPUSH", keys.queue_prefix + queue, *payloads), again=False)
+
+
+def schedule(keys: Keys, entries: Iterable[tuple[float | None, float, bytes]]) -> Call[Any]:
+    """Put (at, delay, payload) into the schedule: due at the Unix time ``at``, or ``delay`` from the server's now."""
+    args: list[Arg] = []
+    for at, delay, payload in entries:
+        args += ("" if at is None else repr(float(at)), repr(float(delay)), payload)
+    return script(_SCHEDULE, [keys.schedule], args, again=False)
+
+
+class Delivery(NamedTuple):
+    """One push that a client had to keep. ``queue`` None is the schedule, with ``at`` or ``delay`` as above."""
+
+    queue: str | None
+    at: float | None
+    delay: float
+    payload: bytes
+
+
+def deliver(keys: Keys, mark: str, entries: Sequence[Delivery]) -> Call[list[int | bytes]]:
+    """Push ``entries`` in order, once for each ``mark``, which is remembered for a day: it may be sent again.
+
+    One status an entry: 1 pushed, bytes the server's refusal; an empty list when it had been executed before.
+    """
+    queues = sorted({one.queue for one in entries if one.queue is not None})
+    index = {name: place for place, name in enumerate(queues, 1)}
+    args: list[Arg] = [_MARK_MS]
+    for queue, at, delay, payload in entries:
+        place = 0 if queue is None else index[queue]
+        args += (place, queue or "", "" if at is None else repr(float(at)), repr(float(delay)), payload)
+    names = [keys.delivered(mark), keys.queues, keys.schedule, *(keys.queue(name) for name in queues)]
+    return script(_DELIVER, names, args, list, again=True)
+
+
+class Fetched(NamedTuple):
+    """What a fetch brought: payloads by queue, and the number of cancellations the server had seen by then."""
+
+    cancels: int
+    payloads: list[list[bytes]]
+
+
+class LeaseLapsed(LeaseLost):
+    """The lease ran out but nobody has buried the identity yet: renew, then go on."""
+
+
+def _fetched(reply: Any) -> Fetched:
+    if reply == b"LOST":
+        raise LeaseLost("this process was declared dead by another one")
+    if reply == b"LAPSED":
+        raise LeaseLapsed("the lease of this process ran out")
+    return Fetched(reply[0], reply[1:])
+
+
+def fetch(
+    keys: Keys, identity: str, epoch: int, queues: Sequence[tuple[str, int]], count: int, lease_ms: int
+) -> Call[Fetched]:
+    """Move up to ``count`` payloads from ``queues`` into flight.
+
+    ``queues`` are (name, extra) in the order to look at: the one that fills the count may give ``extra`` more.
+    Raises LeaseLost or LeaseLapsed.
+    """
+    names = [keys.lease(identity), keys.tomb(identity), keys.paused, keys.cancels]
+    args: list[Arg] = [lease_ms, count]
+    for name, extra in queues:
+        names += (keys.queue(name), keys.flight(identity, epoch, name))
+        args += (name, extra)
+    return script(_FETCH, names, args, _fetched, again=False)
+
+
+class Settlement(NamedTuple):
+    """One unit to end: where it lies, what becomes of it. ``stored`` is what the retry or dead set gets."""
+
+    pair: int
+    payload: bytes
+    ending: str
+    stored: bytes = b""
+    delay: float = 0.0
+    effects: bytes = b""
+
+
+def _statuses(reply: Any) -> list[int | bytes]:
+    if reply == b"LOST":
+        raise LeaseLost("this process was declared dead by another one")
+    return list(reply)
+
+
+def settle(
+    keys: Keys,
+    identity: str,
+    pairs: Sequence[tuple[str, str]],
+    units: Sequence[Settlement],
+    *,
+    lease_ms: int,
+    day: str,
+    dead_max: int,
+    dead_timeout: float,
+) -> Call[list[int | bytes]]:
+    """End units. ``pairs`` are (in-flight list, queue key); a unit names its pair by index from 1.
+
+    One status a unit: 1 settled, 0 it was not ours any more, bytes the server's refusal. Raises LeaseLost.
+    """
+    names = [
+        keys.lease(identity),
+        keys.tomb(identity),
+        keys.stat_processed,
+        keys.stat_day("processed", day),
+        keys.stat_failed,
+        keys.stat_day("failed", day),
+        keys.retry,
+        keys.schedule,
+        keys.dead,
+        keys.cancelled,
+        keys.broken,
+        keys.queues,
+        keys.cron_running,
+    ]
+    for pair in pairs:
+        names += pair
+    args: list[Arg] = [lease_ms, dead_max, dead_timeout, len(units), len(pairs)]
+    args += chain.from_iterable(units)
+    names += own_keys(filter(None, map(_EFFECTS, units)))
+    return script(_SETTLE, names, args, _statuses, again=True)
+
+
+def give_back(keys: Keys, flight: str, queue: str, most: int) -> Call[int]:
+    """Move up to ``most`` payloads of an in-flight list back to the right end of ``queue`` (its name)."""
+    return script(_GIVE_BACK, [flight, keys.queue(queue), keys.queues], [most, queue], int, again=True)
+
+
+class Due(NamedTuple):
+    """A look at the retry and schedule sets. ``mine`` is False when another process stages just now."""
+
+    mine: bool
+    now: float = 0.0
+    retries: Sequence[bytes] = ()
+    scheduled: Sequence[bytes] = ()
+    next_at: float | None = None
+
+
+def _due(reply: Any) -> Due:
+    if reply[0] == 0:
+        return Due(False)
+    return Due(True, float(reply[1]), reply[2], reply[3], float(reply[4]) if reply[4] else None)
+
+
+def due(keys: Keys, identity: str, staging_ms: int, most: int) -> Call[Due]:
+    """What is due by the server's clock, at most ``most`` of each set; removes nothing."""
+    return script(_DUE, [keys.staging, keys.retry, keys.schedule], [identity, staging_ms, most], _due, again=True)
+
+
+class Move(NamedTuple):
+    """One entry to take out of a sorted set. ``queue`` None means the dead set; ``delete`` means nowhere.
+
+    ``effects``: those of its job, when it ends here.
+    """
+
+    old: bytes
+    new: bytes = b""
+    queue: str | None = None
+    delete: bool = False
+    effects: bytes = b""
+
+
+def move(
+    keys: Keys, source: str, moves: Sequence[Move], *, dead_max: int, dead_timeout: float
+) -> Call[list[int | bytes]]:
+    """Take entries out of the set ``source`` (a key) and put each where it goes; one status an entry."""
+    queues = sorted({one.queue for one in moves if one.queue is not None})
+    index = {name: place for place, name in enumerate(queues, 1)}
+    args: list[Arg] = [dead_max, dead_timeout, len(queues)]
+    for one in moves:
+        target = -1 if one.delete else index[one.queue] if one.queue is not None else 0
+        args += (target, one.queue or "", one.old, one.new, one.effects)
+    names = [source, keys.dead, keys.queues, *shared_keys(keys), *(keys.queue(name) for name in queues)]
+    names += own_keys(one.effects for one in moves)
+    return script(_MOVE, names, args, _statuses, again=True)

@@ -1,0 +1,148 @@
+"""Every key, spelt here and nowhere else, with its type and how long it lives.
+
+Sidekiq's own keys stand as Sidekiq spells them; ours begin with ``hm:``. ``namespace`` goes before all of them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+
+__all__ = ["Keys"]
+
+_HEX = frozenset("0123456789abcdef")
+
+
+class Keys:
+    """The keys of one app. ``prefix`` is ``""`` or ``"<namespace>:"``."""
+
+    def __init__(self, namespace: str = "") -> None:
+        self.prefix = p = f"{namespace}:" if namespace else ""
+        # Sidekiq's (reference: wire format, section 2)
+        self.queues = p + "queues"  # set: every queue name that was pushed to
+        self.queue_prefix = p + "queue:"
+        self.schedule = p + "schedule"  # zset: payload by due time
+        self.retry = p + "retry"  # zset: payload by time of the next attempt
+        self.dead = p + "dead"  # zset: payload by time of death; trimmed when added to
+        self.processes = p + "processes"  # set: identities
+        self.paused = p + "paused"  # set: names of paused queues
+        self.process_cleanup = p + "process_cleanup"  # string, 60 s: lock for pruning
+        self.stat_processed = p + "stat:processed"  # counter, for ever
+        self.stat_failed = p + "stat:failed"  # counter, for ever
+        # ours
+        self.identities = p + "hm:identities"  # zset: identity by time of joining; removed at stop or rescue
+        self.cancelled = p + "hm:cancelled"  # zset: cancelled jids by time; kept 30 days
+        self.cancels = p + "hm:cancels"  # counter of cancellations: workers reload when it moved
+        self.staging = p + "hm:staging"  # string, 2 s: identity of the process that stages
+        self.lifeline = p + "hm:lifeline"  # string, 30 s: identity of the process that rescues
+        self.broken = p + "hm:broken"  # list, last 1,000: effects that failed
+        self.deaths = p + "hm:deaths"  # hash: jid → one line a death; entries kept 72 h after the last
+        self.charged = p + "hm:charged"  # zset: the same jids by the time of their last death
+        self.suspects = p + "hm:suspects"  # set: jids with two deaths or more: each runs alone
+        self.stopping = p + "hm:stopping"  # zset: identities that were told to stop; removed when they left
+        self.tombs = p + "hm:tombs"  # zset: dead identities by time of death; swept for an hour
+        self.crons = p + "hm:crons"  # hash: definition of a cron (JSON) by name, until it is removed
+        self.cron_ticks = p + "hm:cron:ticks"  # zset: cron by the last planned time that was dealt with
+        self.cron_declared = p + "hm:cron:declared"  # zset: cron from code by the time a worker last declared it
+        self.cron_paused = p + "hm:cron:paused"  # set: crons that are paused
+        self.cron_revision = p + "hm:cron:revision"  # counter of changes to crons: workers read again when it moved
+        self.cron_running = p + "hm:cron:running"  # hash: cron → time and jid of its tick's job, until that has ended
+        self.cron_skipped = p + "hm:cron:skipped"  # hash: cron → the tick that was passed over last, and for which job
+        self.cron_leader = p + "hm:cron:leader"  # string, 2 s: who ticks
+        self.cron_seen = p + "hm:cron:seen"  # string: the time until which every tick was dealt with
+
+    def queue(self, name: str) -> str:
+        """list: payloads, next to run at the right end."""
+        return self.queue_prefix + name
+
+    def process(self, identity: str) -> str:
+        """hash, 60 s: the record of a process."""
+        return self.prefix + identity
+
+    def work(self, identity: str) -> str:
+        """hash, 60 s: running jobs by slot, for readers from 6.4.2 on."""
+        return f"{self.prefix}{identity}:work"
+
+    def workers(self, identity: str) -> str:
+        """hash, 60 s: the same for readers up to 6.4.1."""
+        return f"{self.prefix}{identity}:workers"
+
+    def signals(self, identity: str) -> str:
+        """list, 60 s: signals sent to a process through the server."""
+        return f"{self.prefix}{identity}-signals"
+
+    def iteration(self, jid: str) -> str:
+        """hash, 30 days: where an iterable job stands, and whether it was cancelled."""
+        return f"{self.prefix}it-{jid}"
+
+    def stat_day(self, which: str, day: str) -> str:
+        """counter, five years: ``which`` is ``processed`` or ``failed``, ``day`` is YYYY-MM-DD in UTC."""
+        return f"{self.prefix}stat:{which}:{day}"
+
+    def minute(self, at: dt.datetime) -> str:
+        """hash, 8 hours: what ran in the minute ``at`` (UTC), as Sidekiq 8 has it: ``<class>|p``, ``|f``, ``|ms``."""
+        return f"{self.prefix}j|{at:%y%m%d}|{at.hour}:{at:%M}"
+
+    def ten_minutes(self, at: dt.datetime) -> str:
+        """hash, 3 days: the same for the ten minutes that ``at`` (UTC) lies in."""
+        return self.minute(at)[:-1]
+
+    def histogram(self, name: str, at: dt.datetime) -> str:
+        """string, 8 hours: 26 counters of 16 bits, how long runs of ``name`` took in the minute ``at`` (UTC)."""
+        return f"{self.prefix}h|{name}-{at.day}-{at.hour}:{at.minute}"
+
+    def minute7(self, at: dt.datetime) -> str:
+        """hash, 8 hours: ``minute`` as Sidekiq 7 has it."""
+        return f"{self.prefix}j|{at:%Y%m%d}|{at.hour}:{at.minute}"
+
+    def histogram7(self, name: str, at: dt.datetime) -> str:
+        """string, 8 hours: ``histogram`` as Sidekiq 7 has it."""
+        return f"{self.prefix}{name}-{at:%d-%H}:{at.minute}"
+
+    def marks(self, at: dt.datetime) -> str:
+        """hash, 90 days: the label of a deploy by the minute it was made in, of the day ``at`` (UTC)."""
+        return f"{self.prefix}{at:%Y%m%d}-marks"
+
+    def deploy_lock(self, label: str) -> str:
+        """string, 60 s: this deploy has been marked, by whichever of its processes came first."""
+        return f"{self.prefix}deploylock-{label}"
+
+    def lease(self, identity: str) -> str:
+        """string, the lease: alive as long as it exists."""
+        return f"{self.prefix}hm:lease:{identity}"
+
+    def tomb(self, identity: str) -> str:
+        """string, 62 minutes: this identity was declared dead; nothing that it says counts."""
+        return f"{self.prefix}hm:tomb:{identity}"
+
+    def flights(self, identity: str) -> str:
+        """set: the in-flight lists of a process; removed at stop or when swept."""
+        return f"{self.prefix}hm:flights:{identity}"
+
+    def flight(self, identity: str, epoch: int, queue: str) -> str:
+        """list: payloads that a process fetched from ``queue`` and has not settled, newest left."""
+        return f"{self.prefix}hm:flight:{identity}:{epoch}:{queue}"
+
+    def queue_of_flight(self, key: str) -> str:
+        """The queue that an in-flight list was filled from. Hosts and queues may hold colons; the nonce cannot."""
+        pieces = key.removeprefix(self.prefix).split(":")
+        for place, piece in enumerate(pieces[:-2]):
+            if len(piece) == 12 and set(piece) <= _HEX and pieces[place + 1].isdecimal():
+                return ":".join(pieces[place + 2 :])
+        return pieces[-1]
+
+    def delivered(self, mark: str) -> str:
+        """string, one day: what a client had buffered was pushed under this mark."""
+        return f"{self.prefix}hm:delivered:{mark}"
+
+    def cron_past(self, name: str) -> str:
+        """list, the last five: what a cron enqueued, ``<planned> <enqueued> <jid>``, newest left."""
+        return f"{self.prefix}hm:cron:past:{name}"
+
+    def control(self, identity: str) -> str:
+        """channel: what one process is told."""
+        return f"{self.prefix}hm:control:{identity}"
+
+    @property
+    def control_all(self) -> str:
+        """channel: what every process is told (pause, cancel)."""
+        return f"{self.prefix}hm:control"

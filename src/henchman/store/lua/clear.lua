@@ -1,0 +1,44 @@
+-- clear: take payloads out of a queue for good, from its right end on, each with its effects
+-- KEYS queue queues cancelled broken cron_running (own)*
+-- ARGV name most (payload effects)*
+-- returns {how many were taken, payload…}: it stops at the first of those payloads, whose effects it must be told (see
+--   lib/effects.lua); they are given back as arguments of the next call. A payload without "hm" has none. At most
+--   most payloads, or 4 MB, are looked at, so that no call takes long. An empty queue's name is forgotten.
+-- include effects
+local known = {}
+for at = 3, #ARGV, 2 do
+  known[ARGV[at]] = ARGV[at + 1]
+end
+local answer, ended, bytes = {0}, {}, 0
+for place = 1, tonumber(ARGV[2]) do
+  local payload = redis.call('LINDEX', KEYS[1], -place)
+  if not payload then
+    break
+  end
+  local effects = known[payload]
+  if not effects and string.find(payload, '"hm"', 1, true) then
+    answer[#answer + 1] = payload
+  elseif #answer == 1 then
+    answer[1] = place
+    if effects and effects ~= '' then
+      ended[#ended + 1] = payload
+    end
+  end
+  bytes = bytes + #payload
+  if bytes > 4194304 then
+    break
+  end
+end
+if answer[1] > 0 then
+  redis.call('LTRIM', KEYS[1], 0, -1 - answer[1])
+end
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('SREM', KEYS[2], ARGV[1])
+end
+if #ended > 0 then
+  local carry_out = carrying_out(KEYS[3], KEYS[4], KEYS[5], 5)
+  for _, payload in ipairs(ended) do
+    carry_out(payload, 'deleted', known[payload])
+  end
+end
+return answer

@@ -1,0 +1,32 @@
+-- cron_look: once a second and process: who ticks, what time is it, has anything changed
+-- KEYS cron_leader crons cron_seen cron_declared cron_revision
+-- ARGV identity lease_ms fresh handled (name)*
+-- returns {number of crons, 1 when this process ticks, server's now, seen, revision, number of given names that are
+--   not there, retired names}. The names are those that this process declares in code; retired is what nobody has
+--   declared for fresh seconds. handled is the time until which the leader has dealt with every tick, or empty; seen
+--   is the last one that any leader gave. Nobody leads where there is no cron. lease_ms 0: lead no more.
+-- include now
+local now = server_now()
+local count = redis.call('HLEN', KEYS[2])
+local holder = redis.call('GET', KEYS[1])
+local mine = count > 0 and (holder == ARGV[1] or (not holder and ARGV[2] ~= '0'))
+if mine and holder then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])  -- the first write is one that a full server accepts
+elseif mine then
+  redis.call('DEL', KEYS[1])
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+end
+local lost = 0
+for at = 5, #ARGV do
+  if redis.call('HEXISTS', KEYS[2], ARGV[at]) == 0 then
+    lost = lost + 1
+  else
+    redis.pcall('ZADD', KEYS[4], as_text(now), ARGV[at])
+  end
+end
+local seen = redis.call('GET', KEYS[3]) or ''
+if mine and ARGV[4] ~= '' then
+  redis.call('SET', KEYS[3], ARGV[4])
+end
+local retired = redis.call('ZRANGEBYSCORE', KEYS[4], '-inf', as_text(now - tonumber(ARGV[3])))
+return {count, mine and 1 or 0, as_text(now), seen, redis.call('GET', KEYS[5]) or '0', lost, retired}

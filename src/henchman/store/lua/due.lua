@@ -1,0 +1,26 @@
+-- due: look at what is due in a set, if this process may stage; removes nothing
+-- KEYS staging retry schedule
+-- ARGV identity staging_ms most
+-- returns {0} when another process stages, else {1, server's now, due retries, due scheduled, next}: next is the
+--   score of the earliest entry that is not due yet, or an empty text
+-- include now
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then
+  return {0}
+end
+if holder then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+else
+  redis.call('DEL', KEYS[1])
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+end
+local now = server_now()
+local found, next_score = {}, nil
+for i = 2, 3 do
+  found[i] = redis.call('ZRANGEBYSCORE', KEYS[i], '-inf', as_text(now), 'LIMIT', 0, ARGV[3])
+  local head = redis.call('ZRANGEBYSCORE', KEYS[i], '(' .. as_text(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  if head[2] and (not next_score or tonumber(head[2]) < tonumber(next_score)) then
+    next_score = head[2]
+  end
+end
+return {1, as_text(now), found[2], found[3], next_score or ''}

@@ -1,0 +1,56 @@
+local function in_words(problem)
+  return type(problem) == 'table' and problem.err or tostring(problem)
+end
+
+-- What happens in the same breath as a job's end: gives carry_out(payload, ending, text), text being a JSON list of
+-- effects, each [kind, …]. Kinds are a closed list and idempotent (work/effects.py). One that fails goes to the broken
+-- list with its job, and stops nobody. Keys that belong to one job alone stand in KEYS after the first `before`, and
+-- an effect names the one it means.
+local function carrying_out(cancelled, broken, cron_running, before)
+  local own
+  local kinds = {}
+
+  function kinds.uncancel(effect)
+    redis.call('ZREM', cancelled, effect[2])
+  end
+
+  function kinds.cron_done(effect)
+    local mark = redis.call('HGET', cron_running, effect[2])
+    if mark and string.match(mark, '^%S+ (.*)$') == effect[3] then  -- else the mark is another job's
+      redis.call('HDEL', cron_running, effect[2])
+    end
+  end
+
+  function kinds.uniterate(effect)
+    if not own then
+      own = {}
+      for at = before + 1, #KEYS do
+        own[KEYS[at]] = KEYS[at]
+      end
+    end
+    redis.call('UNLINK', own[effect[2]])
+  end
+
+  local function note(payload, ending, text, problem)
+    local told = cjson.encode({unit = payload, ending = ending, effects = text, error = in_words(problem)})
+    redis.pcall('LPUSH', broken, told)
+    redis.pcall('LTRIM', broken, 0, 999)
+  end
+
+  return function(payload, ending, text)
+    local fine, effects = pcall(cjson.decode, text)
+    if not fine or type(effects) ~= 'table' then
+      return note(payload, ending, text, 'not a JSON list')
+    end
+    for _, effect in ipairs(effects) do
+      local kind = type(effect) == 'table' and kinds[effect[1]]
+      local done, problem = false, 'unknown kind of effect'
+      if kind then
+        done, problem = pcall(kind, effect)
+      end
+      if not done then
+        note(payload, ending, text, problem)
+      end
+    end
+  end
+end

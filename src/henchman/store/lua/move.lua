@@ -1,0 +1,38 @@
+-- move: take entries out of a sorted set and put each where it goes next: into its queue, into the dead set, nowhere
+-- KEYS source dead queues cancelled broken cron_running (queue)*targets (own)*
+-- ARGV dead_max dead_timeout targets (index name old new effects)*
+-- returns one status an entry: 1 moved, 0 it was not there any more, a text: the server refused, it is where it was.
+--   index 0 is the dead set, -1 nowhere, else the number of the queue in KEYS. ZREM is the fence: of two that move the
+--   same entry, one succeeds. Effects are those of a job that ends here, see lib/effects.lua.
+-- include now
+-- include bury_payload
+-- include effects
+local now = server_now()
+local status = {}
+local carry_out = carrying_out(KEYS[4], KEYS[5], KEYS[6], 6 + ARGV[3])
+
+local function place(index, name, payload)
+  if index > 0 then
+    redis.call('SADD', KEYS[3], name)
+    redis.call('LPUSH', KEYS[6 + index], payload)
+  elseif index == 0 then
+    to_dead(KEYS[2], payload, now, tonumber(ARGV[1]), tonumber(ARGV[2]))
+  end
+end
+
+for entry = 1, (#ARGV - 3) / 5 do
+  local at = 5 * entry - 2
+  local old = ARGV[at + 3]
+  local score = redis.call('ZSCORE', KEYS[1], old)
+  status[entry] = redis.call('ZREM', KEYS[1], old)
+  if status[entry] == 1 then
+    local fine, problem = pcall(place, tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 4])
+    if not fine then
+      redis.call('ZADD', KEYS[1], score, old)
+      status[entry] = in_words(problem)
+    elseif ARGV[at + 5] ~= '' then
+      carry_out(old, ARGV[at + 1] == '0' and 'dead' or 'deleted', ARGV[at + 5])
+    end
+  end
+end
+return status

@@ -1,0 +1,10 @@
+-- remove: take one payload out of a queue, for good
+-- KEYS queue cancelled broken cron_running (own)*
+-- ARGV payload effects
+-- returns 1 it is out, 0 it was not there: then it has no effects either, see lib/effects.lua
+-- include effects
+local removed = redis.call('LREM', KEYS[1], 1, ARGV[1])
+if removed == 1 and ARGV[2] ~= '' then
+  carrying_out(KEYS[2], KEYS[3], KEYS[4], 4)(ARGV[1], 'deleted', ARGV[2])
+end
+return removed

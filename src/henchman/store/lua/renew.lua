@@ -1,0 +1,13 @@
+-- renew: prolong the lease of an identity; take it again when it had lapsed and nobody has buried the identity
+-- KEYS lease tomb
+-- ARGV lease_ms
+-- returns 1 renewed, 2 it had lapsed and was taken again, or "LOST" when the identity was buried. PEXPIRE comes
+--   first: a full server accepts it.
+if redis.call('EXISTS', KEYS[2]) == 1 then
+  return 'LOST'
+end
+if redis.call('PEXPIRE', KEYS[1], ARGV[1]) == 1 then
+  return 1
+end
+redis.call('SET', KEYS[1], '0', 'PX', ARGV[1])
+return 2

@@ -1,0 +1,177 @@
+"""What ran, how often and for how long, as calls: Sidekiq's execution metrics and deploy marks (wire format, 14, 15).
+
+Its limits first: a bucket says when counts were written down, not when the jobs ran; a histogram's counter stops at
+65,535 a minute.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from bisect import bisect_right
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from henchman.store.call import Arg, Call, command, commands
+from henchman.store.keys import Keys
+from henchman.store.queues import raw
+
+__all__ = [
+    "HOURS_KEPT",
+    "LIMITS",
+    "MINUTES_KEPT",
+    "Counted",
+    "Form",
+    "bucket_of",
+    "flush",
+    "forms",
+    "histograms",
+    "mark",
+    "mark_lock",
+    "marks",
+    "metric_name",
+    "read",
+    "stamp",
+]
+
+T = TypeVar("T")
+Form = Literal["8", "7"]
+
+#: upper limits in ms of the first 25 counters of a histogram; the last one takes what was slower
+LIMITS = (
+    *(20, 30, 45, 65, 100, 150, 225, 335, 500, 750, 1100, 1700, 2500, 3800, 5750, 8500, 13000, 20000, 30000, 45000),
+    *(65000, 100000, 150000, 225000, 335000),
+)
+MINUTES_KEPT = 480
+HOURS_KEPT = 72
+
+_MINUTE_LIFE = 8 * 3600
+_TEN_MINUTES_LIFE = 3 * 86400
+_MARK_LIFE = 90 * 86400
+_MARK_LOCK = 60
+_STAMP = "%Y-%m-%dT%H:%M:00Z"
+_NAME_MOST = 200
+_COUNTERS = len(LIMITS) + 1
+
+
+class Counted(NamedTuple):
+    """Executions of one class: all of them, those that raised, ms of the others, and how many fell into each counter
+    of the histogram (26 of them, or none at all)."""
+
+    processed: int
+    failed: int
+    ms: int
+    histogram: Sequence[int] = ()
+
+
+def forms(sidekiq: str) -> tuple[Form, ...]:
+    """Which layouts the setting ``sidekiq`` asks for."""
+    return {"mixed": ("8", "7"), "8": ("8",)}.get(sidekiq, ("7",))  # type: ignore[return-value]
+
+
+def metric_name(name: str) -> str:
+    """``name`` as it stands in metrics: ``|`` would break every reader and ``/`` the pages, so both become ``:``."""
+    clean = name if name.isascii() else name.encode("utf-8", "replace").decode()
+    return clean.replace("|", ":").replace("/", ":")[:_NAME_MOST]
+
+
+def bucket_of(ms: float) -> int:
+    """The counter of a histogram, 0 to 25, that an execution of ``ms`` belongs to."""
+    return bisect_right(LIMITS, ms)
+
+
+def flush(keys: Keys, at: dt.datetime, counts: Mapping[str, Counted], which: Sequence[Form]) -> Call[Any]:
+    """Add ``counts`` (by class, at least one) to the buckets of the moment ``at`` (UTC), all of them or none."""
+    parts: list[tuple[Arg, ...]] = []
+    buckets = [(keys.ten_minutes(at), _TEN_MINUTES_LIFE), (keys.minute(at), _MINUTE_LIFE)] if "8" in which else []
+    if "7" in which:
+        buckets.append((keys.minute7(at), _MINUTE_LIFE))
+    for key, life in buckets:
+        for name, one in counts.items():
+            figures = (("p", one.processed), ("f", one.failed), ("ms", one.ms))
+            parts += [("HINCRBY", key, f"{name}|{what}", number) for what, number in figures if number]
+        parts.append(("EXPIRE", key, life))
+    for name, one in counts.items():
+        added = [
+            part for i, number in enumerate(one.histogram) if number for part in ("INCRBY", "u16", f"#{i}", number)
+        ]
+        for key in _histogram_keys(keys, name, at, which) if added else ():
+            parts += [("BITFIELD", key, "OVERFLOW", "SAT", *added), ("EXPIRE", key, _MINUTE_LIFE)]
+    return commands(("MULTI",), *parts, ("EXEC",), again=False)
+
+
+def _histogram_keys(keys: Keys, name: str, at: dt.datetime, which: Sequence[Form]) -> list[str]:
+    return [keys.histogram(name, at) if form == "8" else keys.histogram7(name, at) for form in which]
+
+
+def read(buckets: Sequence[str]) -> Call[list[dict[str, Counted]]]:
+    """What each bucket (at least one) holds, by class, without histograms; an empty dict where there is none."""
+    return _hashes(buckets, lambda replies: [_bucket(one) for one in replies])
+
+
+def _hashes(wanted: Sequence[str], read: Callable[[list[Any]], T]) -> Call[T]:
+    if len(wanted) == 1:  # its answer comes alone
+        return command("HGETALL", wanted[0], decode=lambda reply: read([reply]))
+    return commands(*[("HGETALL", key) for key in wanted], decode=read)
+
+
+def _bucket(flat: Any) -> dict[str, Counted]:
+    figures: dict[str, dict[str, int]] = {}
+    for i in range(0, len(flat), 2):
+        name, _, what = flat[i].decode("utf-8", "surrogateescape").rpartition("|")
+        if name:
+            figures.setdefault(name, {})[what] = _number(flat[i + 1])
+    return {name: Counted(one.get("p", 0), one.get("f", 0), one.get("ms", 0)) for name, one in figures.items()}
+
+
+def _number(text: bytes) -> int:
+    try:
+        return int(text)
+    except ValueError:  # somebody wrote something else there
+        return 0
+
+
+def histograms(wanted: Sequence[str]) -> Call[list[tuple[int, ...] | None]]:
+    """The 26 counters at each key (at least one); None where there is no histogram."""
+    return command("MGET", *map(raw, wanted), decode=lambda replies: [_counters(one) for one in replies])
+
+
+def _counters(stored: bytes | None) -> tuple[int, ...] | None:
+    if stored is None:
+        return None
+    full = stored[: 2 * _COUNTERS].ljust(2 * _COUNTERS, b"\0")
+    return tuple(int.from_bytes(full[i : i + 2], "big") for i in range(0, len(full), 2))
+
+
+def stamp(at: dt.datetime) -> str:
+    """The minute of ``at`` (UTC) as marks are named by it: ``2026-11-21T09:03:00Z``."""
+    return at.strftime(_STAMP)
+
+
+def mark_lock(keys: Keys, at: dt.datetime, label: str) -> Call[bool]:
+    """Whether nobody has marked ``label`` in the last minute; from now on we have."""
+    return command("SET", raw(keys.deploy_lock(label)), stamp(at), "NX", "EX", _MARK_LOCK, decode=bool, again=False)
+
+
+def mark(keys: Keys, at: dt.datetime, label: str) -> Call[bool]:
+    """Write a deploy down; False when the minute had a label already, which stays."""
+    key = keys.marks(at)
+    parts: list[tuple[Arg, ...]] = [("HSETNX", key, stamp(at), raw(label)), ("EXPIRE", key, _MARK_LIFE)]
+    return commands(("MULTI",), *parts, ("EXEC",), decode=lambda replies: bool(replies[-1][0]), again=True)
+
+
+def marks(keys: Keys, days: Sequence[dt.datetime]) -> Call[dict[float, str]]:
+    """The labels of the days that ``days`` (UTC, at least one) lie in, by the Unix time of their minute."""
+    wanted = [keys.marks(one) for one in days]
+    return _hashes(wanted, lambda replies: {at: label for one in replies for at, label in _marks(one)})
+
+
+def _marks(flat: Any) -> list[tuple[float, str]]:
+    found = []
+    for i in range(0, len(flat), 2):
+        try:
+            at = dt.datetime.fromisoformat(flat[i].decode())
+        except ValueError:  # not ours, and no time
+            continue
+        moment = at if at.tzinfo is not None else at.replace(tzinfo=dt.UTC)
+        found.append((moment.timestamp(), flat[i + 1].decode("utf-8", "surrogateescape")))
+    return found

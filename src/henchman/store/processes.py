@@ -1,0 +1,94 @@
+"""The records of processes as calls: Sidekiq's heartbeat (wire format, section 11)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from henchman.store.call import Arg, Call, command, commands
+from henchman.store.keys import Keys
+from henchman.store.queues import raw
+
+__all__ = ["Beat", "beat", "forget", "members", "prune_lock", "record", "remove"]
+
+_LIFE = 60  # seconds: a record that nobody renews is gone
+
+
+class Beat(NamedTuple):
+    """What a beat brought back: signals that were waiting for us, oldest first."""
+
+    first: bool
+    signals: list[bytes]
+
+
+def beat(
+    keys: Keys, identity: str, facts: Mapping[str, Arg], work: Mapping[str, bytes], *, old_work: bool
+) -> Call[Beat]:
+    """Write the record and the running jobs of a process; ``old_work``: also for readers up to 6.4.1."""
+    record_key, signals = keys.process(identity), keys.signals(identity)
+    parts: list[tuple[Arg, ...]] = []
+    for hash_key in (keys.work(identity), keys.workers(identity)) if old_work else (keys.work(identity),):
+        parts.append(("UNLINK", hash_key))
+        if work:
+            parts.append(("HSET", hash_key, *_flat(work)))
+            parts.append(("EXPIRE", hash_key, _LIFE))
+    parts += [
+        ("SADD", keys.processes, identity),
+        ("EXISTS", record_key),
+        ("HSET", record_key, *_flat(facts)),
+        ("EXPIRE", record_key, _LIFE),
+        ("LPOP", signals, 10),
+    ]
+
+    def read(replies: list[Any]) -> Beat:
+        return Beat(not replies[-4], list(reversed(replies[-1] or [])))
+
+    return commands(("MULTI",), *parts, ("EXEC",), decode=lambda replies: read(replies[-1]), again=True)
+
+
+def _flat(mapping: Mapping[str, Arg]) -> Iterable[Arg]:
+    for name, value in mapping.items():
+        yield name
+        yield value
+
+
+def remove(keys: Keys, identity: str) -> Call[Any]:
+    """Take a stopped process off the list."""
+    return commands(
+        ("SREM", keys.processes, identity),
+        ("ZREM", keys.stopping, identity),
+        ("UNLINK", keys.work(identity), keys.workers(identity), keys.process(identity)),
+    )
+
+
+def members(keys: Keys) -> Call[list[str]]:
+    """The identities on the list, sorted; some may have died since."""
+
+    def read(reply: Any) -> list[str]:
+        return sorted(one.decode("utf-8", "surrogateescape") for one in reply)
+
+    return command("SMEMBERS", keys.processes, decode=read)
+
+
+def record(keys: Keys, identity: str) -> Call[tuple[dict[str, str], dict[str, bytes]]]:
+    """The record of a process and its running jobs by slot; both empty when it is gone."""
+
+    def read(replies: list[Any]) -> tuple[dict[str, str], dict[str, bytes]]:
+        facts, work = (_pairs(reply) for reply in replies)
+        return {name: value.decode("utf-8", "replace") for name, value in facts.items()}, work
+
+    return commands(("HGETALL", raw(keys.process(identity))), ("HGETALL", raw(keys.work(identity))), decode=read)
+
+
+def _pairs(flat: list[bytes]) -> dict[str, bytes]:
+    return {flat[i].decode("utf-8", "replace"): flat[i + 1] for i in range(0, len(flat), 2)}
+
+
+def prune_lock(keys: Keys) -> Call[bool]:
+    """Whether it is our turn to prune dead members, at most once a minute for all."""
+    return command("SET", keys.process_cleanup, "1", "NX", "EX", 60, decode=bool, again=False)
+
+
+def forget(keys: Keys, identities: Iterable[str]) -> Call[Any]:
+    """Take dead members off the list."""
+    return command("SREM", keys.processes, *map(raw, identities))

@@ -1,0 +1,73 @@
+"""A clock that moves when told, so that schedules and retries can be drained without waiting for them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from datetime import UTC, datetime, timedelta
+
+from henchman.errors import ArgumentError
+
+__all__ = ["Clock", "moment"]
+
+_HAIR = 1e-6  # seconds; what sums of large floats may lose
+
+
+class Clock:
+    """The time as a fake sees it. Thread-safe.
+
+    Without ``start`` it goes with the world's clock, ahead of it by what it was advanced. With a ``start``, and after
+    ``travel_to``, it stands still and moves only when told.
+    """
+
+    def __init__(self, start: datetime | None = None) -> None:
+        self._lock = threading.Lock()
+        self._ahead = 0.0
+        self._stands: float | None = None if start is None else moment("start", start)
+
+    def __repr__(self) -> str:
+        return f"Clock({self.now().isoformat()}{'' if self._stands is None else ', standing'})"
+
+    def time(self) -> float:
+        """The Unix time here, in seconds."""
+        stands = self._stands
+        return time.time() + self._ahead if stands is None else stands
+
+    def now(self) -> datetime:
+        """The same as a datetime in UTC."""
+        return datetime.fromtimestamp(self.time(), UTC)
+
+    def advance(self, by: float | timedelta) -> None:
+        """Move on by seconds or a timedelta; ArgumentError for less than nothing."""
+        seconds = by.total_seconds() if isinstance(by, timedelta) else float(by)
+        if not 0 <= seconds < 1e10:
+            raise ArgumentError(f"advance({by!r}): give 0 to 10,000,000,000 seconds; travel_to() goes anywhere")
+        with self._lock:
+            if self._stands is None:
+                self._ahead += seconds
+            else:
+                self._stands += seconds
+
+    def travel_to(self, when: datetime) -> None:
+        """Go to a datetime with a time zone, and stand there."""
+        seconds = moment("travel_to", when)
+        with self._lock:
+            self._stands = seconds
+
+    def reach(self, seconds: float) -> None:
+        """Move on to the Unix time ``seconds``, if that is still ahead."""
+        with self._lock:
+            missing = seconds - self.time()
+            if missing > 0 and self._stands is None:
+                self._ahead += missing + _HAIR
+            elif missing > 0:
+                self._stands = seconds
+
+
+def moment(name: str, when: datetime) -> float:
+    """The Unix time of ``when``; ArgumentError, with ``name``, when it has no time zone."""
+    if not isinstance(when, datetime) or when.utcoffset() is None:
+        raise ArgumentError(
+            f"{name}({when!r}): give a datetime with a time zone, as in datetime(2030, 1, 1, tzinfo=UTC)"
+        )
+    return when.timestamp()

@@ -1,0 +1,228 @@
+"""Pushes as a test sees them: arguments decoded, every parameter by its name, compared with what was expected."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, TypeAlias
+
+from henchman.client.job import BoundCall, Using
+from henchman.client.registry import Registry
+from henchman.errors import ArgumentError, PayloadError
+from henchman.kernel.text import shorten
+from henchman.testing.clock import moment
+from henchman.wire import jsontext
+from henchman.wire.codec import Signature
+from henchman.wire.payload import decode
+from henchman.workflow.iterable import IterableJob
+
+__all__ = ["AnyJob", "Collected", "Wanted", "Where", "collected", "job_name"]
+
+AnyJob: TypeAlias = Using[..., Any] | type[IterableJob[...]] | str
+_VALUE_MOST = 200
+
+
+@dataclass(frozen=True, repr=False)
+class Collected:
+    """One pushed job. ``args``, ``kwargs`` are as its function gets them; ``at`` is when it is due, None: at once.
+
+    ``place``: "queue", "schedule", "retry" or "dead"; ``payload`` is the job as it would be stored, decoded;
+    ``arguments`` are by parameter, defaults filled in; ``shown`` is the call as text, secrets masked.
+    """
+
+    name: str
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any]
+    queue: str
+    jid: str
+    at: datetime | None
+    place: str
+    payload: Mapping[str, Any]
+    arguments: Mapping[str, Any]
+    shown: str
+
+    @property
+    def tags(self) -> tuple[str, ...]:
+        """Its tags."""
+        tags = self.payload.get("tags")
+        return tuple(tags) if isinstance(tags, list) else ()
+
+    def __repr__(self) -> str:
+        return f"<{self}>"
+
+    def __str__(self) -> str:
+        rest = [f"queue={self.queue!r}"]
+        if self.tags:
+            rest.append(f"tags={list(self.tags)!r}")
+        if self.at is not None:
+            rest.append(f"{self.place} at {self.at:%Y-%m-%d %H:%M:%S} UTC")
+        return f"{self.shown}  {', '.join(rest)}"
+
+
+def collected(registry: Registry, place: str, queue: str, payload: bytes, at: float | None) -> Collected:
+    """The payload as a test sees it; one that is no job has the name ""."""
+    try:
+        job = decode(payload)
+    except PayloadError:
+        job = {"class": "", "args": [payload]}
+    args, kwargs = job["args"], job.get("kwargs") or {}
+    signature = _signature(registry, job["class"])
+    masked, masked_kwargs = args, kwargs
+    if signature is not None:
+        try:
+            args, kwargs = signature.decode(list(args), kwargs or None)
+        except ArgumentError:
+            signature = None  # shown as it travels
+        else:
+            masked, masked_kwargs = signature.mask(list(args), kwargs)
+    due = None if at is None else datetime.fromtimestamp(at, UTC)
+    shown = call_text(job["class"], masked, masked_kwargs or {})
+    named = _by_name(registry, job["class"], signature, args, kwargs)
+    return Collected(job["class"], tuple(args), kwargs, queue, job.get("jid", ""), due, place, job, named, shown)
+
+
+def job_name(job: AnyJob) -> str:
+    """The name on the wire of a job, of a job with options, or of a name."""
+    defined: Any = job
+    return job if isinstance(job, str) else str(defined.job.name)
+
+
+def call_text(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """A call as one would write it."""
+    words = [_value(one) for one in args] + [f"{key}={_value(one)}" for key, one in kwargs.items()]
+    return f"{name}({', '.join(words)})"
+
+
+def _value(value: Any) -> str:
+    return shorten(repr(value), _VALUE_MOST)
+
+
+def _signature(registry: Registry, name: str) -> Signature | None:
+    definition = registry.find(name)
+    return None if definition is None else definition.signature
+
+
+def _by_name(
+    registry: Registry, name: str, signature: Signature | None, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The arguments by parameter, defaults filled in; by number where the job is not known here."""
+    if signature is None:
+        return {f"argument {number}": value for number, value in enumerate(args, 1)} | dict(kwargs)
+    places = signature.binding.positional
+    named = {
+        (places[i] if i < len(places) else f"{signature.binding.tail}[{i - len(places)}]"): value
+        for i, value in enumerate(args)
+    } | dict(kwargs)
+    function = registry.get(name).function
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return named
+    known = {*places, *signature.binding.by_name}
+    for one in parameters:
+        if one.name in known and one.name not in named and one.default is not one.empty:
+            named[one.name] = one.default
+    return named
+
+
+class Wanted:
+    """What a test expects of a push. Raises ArgumentError where that could never be a push of this job."""
+
+    def __init__(self, registry: Registry, job: AnyJob, args: tuple[Any, ...], kwargs: dict[str, Any]):
+        if len(args) == 1 and isinstance(args[0], BoundCall) and not kwargs:
+            args, kwargs = args[0]
+            self.any_arguments = False
+        else:
+            self.any_arguments = not args and not kwargs
+        self.name = job_name(job)
+        self.shown = f"{self.name}(…)" if self.any_arguments else call_text(self.name, args, kwargs)
+        self.plain: dict[str, Any] = {}
+        self.travelled: dict[str, Any] = {}
+        self.secret: frozenset[str] = frozenset()
+        if self.any_arguments:
+            return
+        signature = _signature(registry, self.name)
+        self.secret = signature.secret if signature is not None else self.secret
+        if signature is None and kwargs:
+            raise ArgumentError(f"{self.name} is not registered here, so its arguments have no names: {sorted(kwargs)}")
+        bound, rest = signature.binding.bind(args, kwargs) if signature is not None else (args, kwargs)
+        self.plain = _by_name(registry, self.name, signature, bound, rest)
+        self.travelled = self._there_and_back(registry, signature or _ANYTHING, args, kwargs)
+        if signature is not None:
+            masked, masked_rest = signature.mask(list(bound), rest)
+            self.shown = call_text(self.name, masked, masked_rest or {})
+
+    def _there_and_back(
+        self, registry: Registry, signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, Any]:
+        """What a worker would make of the arguments; empty when they could not be sent (``mock.ANY``)."""
+        try:
+            text, more = signature.encode(args, kwargs)
+            back, rest = signature.decode(jsontext.loads(text), None if more is None else jsontext.loads(more))
+        except ArgumentError:
+            return {}
+        return _by_name(registry, self.name, None if signature is _ANYTHING else signature, back, rest)
+
+    def misfits(self, one: Collected) -> dict[str, tuple[Any, Any]]:
+        """Where the arguments of ``one`` differ: parameter → (expected, was)."""
+        if self.any_arguments:
+            return {}
+        wrong: dict[str, tuple[Any, Any]] = {}
+        for name in [*self.plain, *(key for key in one.arguments if key not in self.plain)]:
+            was = one.arguments.get(name, _MISSING)
+            if not (self.plain.get(name, _MISSING) == was or self.travelled.get(name, _MISSING) == was):
+                hidden = name in self.secret
+                wrong[name] = (_SECRET, _SECRET) if hidden else (self.plain.get(name, _MISSING), was)
+        return wrong
+
+
+class _Word:
+    """A value that is shown as a bare word."""
+
+    def __init__(self, word: str) -> None:
+        self._word = word
+
+    def __repr__(self) -> str:
+        return self._word
+
+
+_MISSING, _SECRET = _Word("nothing"), _Word("***")
+
+
+def _anything(*args: Any) -> None:
+    """The signature of a job that is known only by name."""
+
+
+_ANYTHING = Signature.of(_anything, name="job")
+
+
+@dataclass(frozen=True)
+class Where:
+    """What else a test may expect: queue, tags (all of them), and when it is due."""
+
+    queue: str | None = None
+    tags: Collection[str] | None = None
+    at: datetime | timedelta | None = None
+    within: float | timedelta = 1.0
+
+    def given(self, count: int | None = None) -> list[str]:
+        """The names of the options that say something."""
+        said = {"queue": self.queue, "tags": self.tags, "at": self.at, "count": count}
+        return [name for name, value in said.items() if value is not None]
+
+    def misfits(self, one: Collected, now: datetime) -> dict[str, tuple[Any, Any]]:
+        """Where ``one`` differs: option → (expected, was)."""
+        wrong: dict[str, tuple[Any, Any]] = {}
+        if self.queue is not None and one.queue != self.queue:
+            wrong["queue"] = (self.queue, one.queue)
+        if self.tags is not None and not set(self.tags) <= set(one.tags):
+            wrong["tags"] = (sorted(self.tags), sorted(one.tags))
+        if self.at is not None:
+            due = now + self.at if isinstance(self.at, timedelta) else self.at
+            moment("at", due)
+            limit = self.within.total_seconds() if isinstance(self.within, timedelta) else self.within
+            if one.at is None or abs((one.at - due).total_seconds()) > limit:
+                wrong["at"] = (due.isoformat(), "at once" if one.at is None else one.at.isoformat())
+        return wrong

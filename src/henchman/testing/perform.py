@@ -1,0 +1,204 @@
+"""Runs one payload here and now, as a worker would: decoded by its signature, within the server middleware, judged.
+
+What it does not do: a sync job's ``timeout`` is not enforced (nobody watches from outside), an async one's is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from henchman.client.options import JobOptions
+from henchman.errors import JobCancelled, JobShutdown, JobTimeout, Kill
+from henchman.testing.pushes import NotFaked, name_and_jid
+from henchman.testing.switch import View
+from henchman.wire import times
+from henchman.work.current import running
+from henchman.work.outcome import DONE, Outcome
+from henchman.work.unit import Flight, Unit
+from henchman.worker.intake import Intake
+from henchman.worker.retry import Judge
+from henchman.worker.run import Run
+
+__all__ = ["Candid", "ClockJudge", "Drained", "Performer", "Ran"]
+
+#: what a worker takes for the end of a job; anything else that is no Exception is meant for the test
+_ENDS = (Exception, SystemExit, JobTimeout, JobShutdown, JobCancelled, asyncio.CancelledError)
+
+
+class Ran(NamedTuple):
+    """One job that was taken to its end: how it ended (``work.outcome.ENDINGS``), what it returned or raised."""
+
+    name: str
+    jid: str
+    ending: str
+    result: Any
+    error: BaseException | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Drained:
+    """What a drain ran, in order."""
+
+    ran: tuple[Ran, ...]
+
+    def __len__(self) -> int:
+        return len(self.ran)
+
+    def __iter__(self) -> Iterator[Ran]:
+        return iter(self.ran)
+
+    def count(self, ending: str) -> int:
+        """How many ended so: "done", "failed", "retry", "dead", "snoozed", "expired"…"""
+        return sum(one.ending == ending for one in self.ran)
+
+    @property
+    def errors(self) -> list[BaseException]:
+        """The errors (not business failures) that jobs raised, in order."""
+        return [one.error for one in self.ran if one.error is not None and one.ending != "failed"]
+
+
+class ClockJudge(Judge):
+    """Judges by a clock of its own."""
+
+    def __init__(self, host: Any, now: Callable[[], float]) -> None:
+        super().__init__(View(host, stamp=lambda seconds: host.stamp(now())))
+        self._now = now
+
+    def _exhausted(
+        self, job: dict[str, Any], error: BaseException, count: int, retry: Any, options: JobOptions
+    ) -> bool:
+        """``retry_for`` is compared with the world's clock: the first failure is moved there."""
+        failed_at = times.read(job.get("failed_at"))
+        if failed_at is not None:
+            job = {**job, "failed_at": failed_at + time.time() - self._now()}
+        return super()._exhausted(job, error, count, retry, options)
+
+
+class Candid(Judge):
+    """Raises errors instead of judging them; how a job itself asks to end is honoured."""
+
+    def failed(
+        self,
+        unit: Unit,
+        job: dict[str, Any],
+        error: BaseException,
+        options: JobOptions | None,
+        masked: tuple[str, ...] = (),
+    ) -> Outcome:
+        if isinstance(error, Kill):
+            return super().failed(unit, job, error, options, masked)
+        raise error
+
+    def report(self, error: BaseException, facts: dict[str, Any], secrets: tuple[str, ...] = ()) -> None:
+        """Nobody is told: the caller gets it."""
+
+
+class Performer:
+    """Runs payloads of ``app``. ``cancelled``: jids that may not start. Jobs and middleware are looked up each time."""
+
+    def __init__(
+        self, app: Any, judge: Judge, now: Callable[[], float], cancelled: Collection[str] = frozenset()
+    ) -> None:
+        self._app = app
+        self._judge = judge
+        self._now = now
+        self._cancelled = cancelled
+
+    def perform(self, queue: str, payload: bytes) -> tuple[Ran, Outcome]:
+        """Take one payload to its end; an async job runs in an event loop of its own, also beneath a running one."""
+        run, outcome = self._admit(queue, payload)
+        if run is None:
+            return _ran(payload, None, outcome), outcome
+        token = running.set(run)
+        try:
+            outcome = _returned(_finish(_limited(run)) if run.spec.is_async else run.spec.call(run))
+        except BaseException as error:
+            outcome = self._raised(run, error)
+        finally:
+            running.reset(token)
+        return self._told(run, outcome), outcome
+
+    async def aperform(self, queue: str, payload: bytes) -> tuple[Ran, Outcome]:
+        """``perform``, awaited: an async job runs in this loop, a sync one in this thread."""
+        run, outcome = self._admit(queue, payload)
+        if run is None:
+            return _ran(payload, None, outcome), outcome
+        token = running.set(run)
+        try:
+            outcome = _returned(await _limited(run) if run.spec.is_async else run.spec.call(run))
+        except BaseException as error:
+            task = asyncio.current_task()
+            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
+                raise  # the test's own task was cancelled, not the job
+            outcome = self._raised(run, error)
+        finally:
+            running.reset(token)
+        return self._told(run, outcome), outcome
+
+    def _admit(self, queue: str, payload: bytes) -> tuple[Run | None, Outcome]:
+        """The run, started; or None and how it ends without one."""
+        flight = Flight(queue, self._app.keys.queue(queue), "", "testing", 1)
+        run = Intake(self._app, self._judge).read(Unit(payload, flight, time.monotonic()))
+        if isinstance(run, Outcome):
+            return None, run
+        if run.jid in self._cancelled:
+            if not run.spec.hears_cancel:
+                return None, Outcome("cancelled", reason="cancelled before it started")
+            run.cancelled = True
+        if run.expires is not None and self._now() > run.expires:
+            return None, Outcome("expired", reason="it expired before it could start")
+        run.started_at, run.started = self._now(), time.monotonic()
+        if run.timeout is not None:
+            run.deadline = run.started + run.timeout
+        self._app.events.emit("job_start", run=run)
+        return run, DONE
+
+    def _raised(self, run: Run, error: BaseException) -> Outcome:
+        if isinstance(error, NotFaked) or not isinstance(error, _ENDS):
+            raise error
+        if isinstance(error, asyncio.CancelledError):
+            meant = "the job cancelled itself (asyncio.CancelledError)"
+            error = JobCancelled() if run.cancelled else RuntimeError(meant).with_traceback(error.__traceback__)
+        return self._judge.ended(run, error)
+
+    def _told(self, run: Run, outcome: Outcome) -> Ran:
+        self._app.events.emit("job_end" if outcome.ending == "done" else "job_failed", run=run, outcome=outcome)
+        return _ran(run.unit.payload, run, outcome)
+
+
+def _ran(payload: bytes, run: Run | None, outcome: Outcome) -> Ran:
+    name, jid = (run.name, run.jid) if run is not None else name_and_jid(payload)
+    return Ran(name, jid, outcome.ending, outcome.result, outcome.error, outcome.reason)
+
+
+def _returned(result: Any) -> Outcome:
+    return DONE if result is None else Outcome("done", result=result)
+
+
+async def _limited(run: Run) -> Any:
+    """The job's result, awaited within its time-out."""
+    try:
+        async with asyncio.timeout(run.timeout) as limit:
+            return await run.spec.call(run)
+    except TimeoutError as error:
+        if not limit.expired():
+            raise
+        text = f"the job ran longer than its timeout of {run.timeout:g} s"
+        raise JobTimeout(text).with_traceback(error.__traceback__) from None
+
+
+def _finish(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The result of ``coroutine`` in a loop of its own, with the caller's context; beneath a loop in a thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(coroutine)
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(copy_context().run, asyncio.run, coroutine).result()

@@ -1,0 +1,119 @@
+"""A real worker in the test's own process, on a private server: what a fake cannot tell (scripts, threads, leases)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import TracebackType
+from typing import Any, Self
+
+from henchman.app import App, open_door
+from henchman.store import queues, stats
+from henchman.store.call import Arg, Call, commands
+from henchman.testing.server import private_server
+from henchman.testing.switch import StandIn, View, standing_in
+
+__all__ = ["Worker", "bound", "worker"]
+
+_STOP = 5.0  # seconds that a job may go on after the block
+_PAUSE = 0.005
+
+
+@contextmanager
+def bound(app: App, url: str) -> Iterator[Any]:
+    """``app``, connected or not, talks to the server at ``url`` for the length of the block; gives the runner."""
+    limits = {"connect_timeout": app.config.connect_timeout, "io_timeout": app.config.io_timeout}
+    runner = open_door("connections")(url, **limits)
+    arunner = open_door("aconnections")(url, **limits)
+    try:
+        with standing_in(app, StandIn(runner, arunner, time.time)):
+            yield runner
+    finally:
+        runner.close()
+
+
+class Worker:
+    """A worker for the length of a ``with`` block. ``errors``: what jobs raised, in order."""
+
+    def __init__(self, app: App, url: str | None, settings: dict[str, Any]) -> None:
+        self.app = app
+        self.errors: list[BaseException] = []
+        self._url = url
+        self._settings = {"shutdown_timeout": _STOP, "processes": 1, **settings}
+        self._exit = ExitStack()
+        self._runner: Any = None
+
+    def __enter__(self) -> Self:
+        with ExitStack() as stack:
+            url = self._url or stack.enter_context(private_server())
+            self._runner = stack.enter_context(bound(self.app, url))
+            self.app.load_imports()
+            self.app.events.on("error", self._note)
+            stack.callback(self.app.events.off, "error", self._note)
+            view = View(self.app, connections=self._runner)
+            stack.enter_context(open_door("embed")(view, self._settings))
+            self._exit = stack.pop_all()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._exit.__exit__(kind, error, trace)
+
+    async def __aenter__(self) -> Self:
+        await open_door("in_thread")(self.__enter__)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.app.aconnections.close()
+        await open_door("in_thread")(self.__exit__, kind, error, trace)
+
+    def drain(self, timeout: float = 10.0) -> None:
+        """Wait until nothing is left in queues, in flight, or due in the schedule and the retries.
+
+        TimeoutError says what is left. What is due later is not waited for.
+        """
+        end = time.monotonic() + timeout
+        while left := self._left():
+            if time.monotonic() > end:
+                raise TimeoutError(f"not done within {timeout:g} s: {left}")
+            time.sleep(_PAUSE)
+
+    async def adrain(self, timeout: float = 10.0) -> None:  # noqa: ASYNC109 - a limit for a wait in a thread
+        """``drain``, awaited."""
+        await open_door("in_thread")(self.drain, timeout)
+
+    def _note(self, *, error: BaseException, **facts: Any) -> None:
+        self.errors.append(error)
+
+    def _left(self) -> str:
+        """What is left to do, in words; nothing when all is done. One look at everything, in one transaction."""
+        keys, run = self.app.keys, self._runner.run
+        names = run(queues.names(keys))
+        identities = run(stats.joined(keys))
+        flights = run(stats.flight_lists(keys, identities)) if identities else []
+        parts: list[tuple[Arg, ...]] = [("MULTI",), ("SMEMBERS", keys.queues)]
+        parts += [("LLEN", queues.raw(keys.queue(name))) for name in names]
+        parts += [("LLEN", queues.raw(key)) for key in flights]
+        parts += [("ZCOUNT", key, "-inf", repr(time.time())) for key in (keys.schedule, keys.retry)]
+        known, *counts = run(_last([*parts, ("EXEC",)]))
+        found = {f"in queue {name!r}": count for name, count in zip(names, counts, strict=False)}
+        found |= {"in flight": sum(counts[len(names) : -2]), "due in the schedule": counts[-2], "to retry": counts[-1]}
+        found["in queues made just now"] = len(known) - len(names)
+        return ", ".join(f"{count} {where}" for where, count in found.items() if count)
+
+
+def _last(parts: list[tuple[Arg, ...]]) -> Call[list[Any]]:
+    return commands(*parts, decode=lambda replies: list(replies[-1]))
+
+
+def worker(app: App, *, url: str | None = None, **settings: Any) -> Worker:
+    """A worker of ``app`` in this process (``with`` or ``async with``), on a private server, or on the one at ``url``.
+
+    ``settings``: those of the worker, such as ``queues`` and ``concurrency``. Afterwards the app is connected to what
+    it was before, and nothing is left of server and worker.
+    """
+    return Worker(app, url, settings)

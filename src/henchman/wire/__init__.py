@@ -1,0 +1,1 @@
+"""Sidekiq's format: payload and arguments, in and out."""

@@ -1,0 +1,170 @@
+"""JSON text, byte for byte as Ruby writes it, and only of what JSON can hold.
+
+msgspec writes and reads it, and is too kind: NaN becomes null, ``{1: 2}`` becomes ``{"1":2}``, a date becomes text.
+So a value is walked first. The quick walk only says "all plain" (exact types, ordinary floats); whatever it is not
+sure of goes through the careful walk, which copies, names the place of what does not fit, and writes floats beyond
+the ordinary as Ruby does (``1.0e+15``), because Sidekiq finds some entries by their regenerated text (wire format,
+section 3.2). Integers are exact to 4,300 digits both ways.
+"""
+
+from __future__ import annotations
+
+import enum
+import json
+import math
+from collections.abc import Callable
+from types import FunctionType
+from typing import Any
+
+import msgspec
+
+from henchman.wire.misfit import Misfit, kind_of
+
+__all__ = ["MAX_DEPTH", "careful", "dumps", "encode", "is_plain", "loads", "loads_slowly", "scalars"]
+
+MAX_DEPTH = 90
+"""Levels of lists and objects inside one argument list; Ruby stops at 100 for the whole payload."""
+
+_TOO_BIG = 10**4300
+_SCALARS = frozenset({int, str, bool, type(None)})
+_KEYS = frozenset({str})
+
+encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+loads: Callable[[bytes], Any] = msgspec.json.Decoder().decode
+
+
+def loads_slowly(text: bytes) -> Any:
+    """As ``loads``, for what it gave up with "out of range": a minus before 4,300 digits. ValueError if rightly."""
+    return json.loads(text, parse_float=_finite, parse_constant=_finite)
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:40]} is out of range")
+    return value
+
+
+scalars = _SCALARS.issuperset
+"""Whether an iterable of types holds only such as need no look at the value."""
+
+
+def is_plain(value: Any, level: int = 0) -> bool:
+    """Whether ``value`` can be given to the encoder as it is; False also means "look closer"."""
+    kind = type(value)
+    if kind in _SCALARS:
+        return True
+    if kind is float:
+        return bool(1e-4 <= value < 1e15 or value == 0 or -1e15 < value <= -1e-4)
+    if level >= MAX_DEPTH:
+        return False
+    if kind is dict:
+        if not _KEYS.issuperset(map(type, value)):
+            return False
+        inner: Any = value.values()
+    elif kind is list:
+        inner = value
+    else:
+        return False
+    if _SCALARS.issuperset(map(type, inner)):
+        return True
+    level += 1
+    return all(type(one) in _SCALARS or is_plain(one, level) for one in inner)
+
+
+def careful(value: Any, level: int = 0) -> Any:
+    """``value`` in a form that the encoder writes right; Misfit where JSON cannot hold it.
+
+    Subclasses of str, int, float, list and dict travel as their base (an ``IntEnum`` as its number): where the base
+    is annotated, a type checker lets them pass too.
+    """
+    if value is None or value is True or value is False:
+        return value
+    if isinstance(value, str):
+        return _text(value)
+    if isinstance(value, int):
+        return _integer(value)
+    if isinstance(value, float):
+        return _float(value)
+    if not isinstance(value, list | dict):
+        raise Misfit(_why_not(value))
+    if level >= MAX_DEPTH:
+        raise Misfit(f" is nested deeper than {MAX_DEPTH} levels")
+    return _list(value, level + 1) if isinstance(value, list) else _dict(value, level + 1)
+
+
+def dumps(value: Any, level: int = 0) -> bytes:
+    """``value`` as text; Misfit where JSON cannot hold it."""
+    if is_plain(value, level):
+        try:
+            return encode(value)
+        except ValueError:  # a lone surrogate or a number of too many digits: found and named below
+            pass
+    return encode(careful(value, level))
+
+
+def _list(value: list[Any], level: int) -> list[Any]:
+    copy = []
+    for index, one in enumerate(value):
+        try:
+            copy.append(careful(one, level))
+        except Misfit as misfit:
+            raise misfit.at(index) from None
+    return copy
+
+
+def _dict(value: dict[Any, Any], level: int) -> dict[str, Any]:
+    copy = {}
+    for key, one in value.items():
+        if not isinstance(key, str):
+            raise Misfit(f": a key is {kind_of(key)}, not a string", f"key {key!r}")
+        try:
+            copy[_text(key)] = careful(one, level)
+        except Misfit as misfit:
+            raise misfit.at(key) from None
+    return copy
+
+
+def _text(value: str) -> str:
+    plain = str.__str__(value)
+    try:
+        plain.encode()
+    except UnicodeEncodeError as error:
+        raise Misfit(f" has a lone surrogate at character {error.start}: it is not text") from None
+    return plain
+
+
+def _integer(value: int) -> int:
+    plain = int.__index__(value)
+    if not -_TOO_BIG < plain < _TOO_BIG:
+        raise Misfit(" is an integer of more than 4,300 digits")
+    return plain
+
+
+def _float(value: float) -> Any:
+    plain = float.__float__(value)
+    if plain != plain:
+        raise Misfit(" is NaN")
+    if plain in (float("inf"), float("-inf")):
+        raise Misfit(" is Infinity" if plain > 0 else " is -Infinity")
+    if is_plain(plain):
+        return plain
+    mantissa, _, exponent = float.__repr__(plain).partition("e")
+    if not exponent:  # whole numbers get one from 1e15 on, in Python from 1e16 on
+        if not mantissa.endswith(".0"):
+            return plain
+        sign, digits = "-" * (plain < 0), mantissa.removesuffix(".0").lstrip("-").rstrip("0")
+        mantissa, exponent = f"{sign}{digits[0]}.{digits[1:] or '0'}", "+15"
+    return msgspec.Raw(f"{mantissa}{'' if '.' in mantissa else '.0'}e{exponent}".encode())
+
+
+def _why_not(value: object) -> str:
+    if isinstance(value, FunctionType):
+        return " is a function"
+    if isinstance(value, type):
+        return " is a class"
+    if isinstance(value, tuple | set | frozenset):
+        return f" is {kind_of(value)}: annotate it as one, or give a list"
+    if isinstance(value, enum.Enum):
+        return f" is an enum member ({type(value).__name__}): annotate it as one, or give its value"
+    return f" is {kind_of(value)}, which is not JSON: rich types travel only where they are annotated"

@@ -1,0 +1,202 @@
+"""A job's payload: read from what anybody pushed, written as Ruby would write it."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from henchman.errors import ArgumentError, PayloadError
+from henchman.kernel.ids import new_jid
+from henchman.wire import jsontext, times
+from henchman.wire.misfit import Misfit, kind_of
+
+__all__ = ["INVALID_CLASS", "Template", "decode", "encode", "invalid", "members"]
+
+INVALID_CLASS = "InvalidPayload"
+_MAX_DEPTH = 100  # where Ruby stops
+_KEPT_BYTES = 1024 * 1024
+_ENVELOPE = jsontext.MAX_DEPTH - _MAX_DEPTH  # a whole payload may be deeper than its arguments
+
+
+def decode(payload: bytes) -> dict[str, Any]:
+    """The job in ``payload``, with ``args`` always a list; PayloadError says what makes it unusable.
+
+    As in Sidekiq, ``args``, ``jid``, ``queue`` and everything else but ``class`` may be missing.
+    """
+    try:
+        job = jsontext.loads(payload)
+    except msgspec.ValidationError as error:
+        job = _reread(payload, error)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise PayloadError(_unreadable(payload, error)) from None
+    if type(job) is not dict:
+        raise PayloadError(f"payload is JSON, but {kind_of(job)} and not an object")
+    name = job.get("class")
+    if type(name) is not str or not name:
+        raise PayloadError("payload has no class" if not name else f"class is {kind_of(name)}, not text")
+    if type(job.get("args")) is not list:
+        if job.get("args") is not None:
+            raise PayloadError(f"args is {kind_of(job['args'])}, not a list")
+        job["args"] = []
+    jid = job.get("jid")
+    if type(jid) is not str and "jid" in job:
+        _mend_jid(job)
+    if "kwargs" in job and type(job["kwargs"]) is not dict and job["kwargs"] is not None:
+        raise PayloadError(f"kwargs is {kind_of(job['kwargs'])}, not an object")
+    if (
+        len(payload) > 2 * _MAX_DEPTH
+        and payload.count(b"[") + payload.count(b"{") > _MAX_DEPTH
+        and _deeper_than(job, _MAX_DEPTH)
+    ):
+        raise PayloadError(f"payload is nested deeper than {_MAX_DEPTH} levels")
+    return job
+
+
+def encode(job: Mapping[str, Any]) -> bytes:
+    """``job`` as text, byte for byte as Ruby writes it; ArgumentError names what JSON cannot hold."""
+    try:
+        return jsontext.dumps(dict(job), _ENVELOPE)
+    except Misfit as misfit:
+        raise ArgumentError(misfit.text("payload")) from None
+
+
+def members(fields: Mapping[str, Any]) -> bytes:
+    """``fields`` as the inside of an object, with a comma before it: what ``Template.render`` takes as ``extra``."""
+    return b"," + encode(fields)[1:-1] if fields else b""
+
+
+def invalid(payload: bytes, reason: str, queue: str, now: float) -> bytes:
+    """What goes into the dead set for a payload that cannot be run: always an object that wraps it.
+
+    Sidekiq puts text that is not JSON there as it is; but then nobody sees why, and a list, number or null crashes
+    its pages. So all of them are wrapped in one way: ``args`` holds the original text (in Base64 when it is not
+    UTF-8; its first MiB when it is longer), ``error_message`` the reason. Times are float seconds, which every reader
+    understands, and ``failed_at`` is there because pages crash without it. A usable jid of the original is kept, so
+    that the job is found under the id its caller knows. ``retry`` is false: a Ruby worker that is handed it from a
+    page forgets it instead of retrying for weeks.
+    """
+    kept = payload[:_KEPT_BYTES]
+    try:
+        text, form = kept.decode(), "text"
+    except UnicodeDecodeError as error:
+        if len(kept) < len(payload) and error.start > len(kept) - 4:  # only cut in the middle of a character
+            text, form = kept[: error.start].decode(), "text"
+        else:
+            text, form = base64.b64encode(kept).decode(), "base64"
+    moment = float(times.write(now, "seconds"))
+    return encode(
+        {
+            "class": INVALID_CLASS,
+            "args": [text],
+            "queue": queue.encode("utf-8", "replace").decode(),
+            "jid": _known_jid(payload) or new_jid(),
+            "retry": False,
+            "created_at": moment,
+            "failed_at": moment,
+            "error_class": "PayloadError",
+            "error_message": reason.encode("utf-8", "replace").decode()[:10_000],
+            "original": form,
+            "original_bytes": len(payload),
+        }
+    )
+
+
+class Template:
+    """The text of one job definition's payloads, with holes for what differs from job to job."""
+
+    __slots__ = ("_head",)
+
+    def __init__(self, fixed: Mapping[str, Any]) -> None:
+        taken = fixed.keys() & {"args", "kwargs", "jid", "created_at", "enqueued_at"}
+        if taken or not fixed:
+            raise ValueError(f"a template needs fixed fields, and not {sorted(taken)}")
+        self._head = encode(fixed)[:-1] + b',"args":'
+
+    def render_many(
+        self,
+        arguments: Sequence[tuple[bytes, bytes | None]],
+        jids: Sequence[bytes],
+        created_at: bytes,
+        enqueued_at: bytes | None,
+    ) -> list[bytes]:
+        """One payload for each (args, kwargs), all of the same times; a jid is 24 hex digits."""
+        tail = b'","created_at":' + created_at
+        tail += b"}" if enqueued_at is None else b',"enqueued_at":' + enqueued_at + b"}"
+        head, plain = self._head, b',"jid":"'
+        return [
+            b"".join((head, args, plain if kwargs is None else b',"kwargs":' + kwargs + plain, jid, tail))
+            for (args, kwargs), jid in zip(arguments, jids, strict=True)
+        ]
+
+    def render(
+        self,
+        args: bytes,
+        kwargs: bytes | None,
+        jid: str,
+        created_at: bytes,
+        enqueued_at: bytes | None,
+        extra: bytes = b"",
+    ) -> bytes:
+        """One payload. All parts are JSON text already; ``enqueued_at`` is None for a job that is scheduled."""
+        name = jid.encode() if jid.isalnum() else _quoted(jid)[1:-1]
+        if kwargs is not None:
+            args = args + b',"kwargs":' + kwargs
+        tail = b"}" if enqueued_at is None else b',"enqueued_at":' + enqueued_at + b"}"
+        return b"".join((self._head, args, extra, b',"jid":"', name, b'","created_at":', created_at, tail))
+
+
+def _quoted(text: str) -> bytes:
+    """``text`` as a JSON string; ArgumentError for a lone surrogate."""
+    try:
+        return jsontext.dumps(text)
+    except Misfit as misfit:
+        raise ArgumentError(misfit.text(repr(text))) from None
+
+
+def _unreadable(payload: bytes, error: Exception) -> str:
+    if not payload.strip():
+        return "payload is empty"
+    if isinstance(error, RecursionError):
+        return f"payload is nested deeper than {_MAX_DEPTH} levels"
+    if isinstance(error, UnicodeDecodeError):
+        return f"payload is not UTF-8: {error.reason} at byte {error.start} of a text"
+    return f"payload is not JSON: {error}"
+
+
+def _reread(payload: bytes, error: Exception) -> Any:
+    try:
+        return jsontext.loads_slowly(payload)
+    except (ValueError, RecursionError):
+        raise PayloadError(f"payload holds a number that cannot be read: {error}") from None
+
+
+def _mend_jid(job: dict[str, Any]) -> None:
+    jid = job["jid"]
+    if jid is None:
+        del job["jid"]
+    elif isinstance(jid, int | float) and not isinstance(jid, bool):
+        job["jid"] = str(jid)
+    else:
+        raise PayloadError(f"jid is {kind_of(jid)}, not text")
+
+
+def _known_jid(payload: bytes) -> str | None:
+    try:
+        job = jsontext.loads(payload)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    jid = job.get("jid") if isinstance(job, dict) else None
+    return jid if isinstance(jid, str) and 0 < len(jid) <= 200 else None
+
+
+def _deeper_than(value: Any, levels: int) -> bool:
+    layer = [value]
+    for _ in range(levels + 1):
+        nested = [one for one in layer if isinstance(one, dict | list)]
+        if not nested:
+            return False
+        layer = [inner for one in nested for inner in (one.values() if isinstance(one, dict) else one)]
+    return True

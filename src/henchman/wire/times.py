@@ -1,0 +1,88 @@
+"""Timestamps as they stand in payloads: every form is read, one of two is written (wire format, section 3.3)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from typing import Any, Literal
+
+from henchman.errors import ArgumentError
+from henchman.wire import jsontext
+
+__all__ = ["Form", "day", "iso", "read", "seconds_of", "write"]
+
+Form = Literal["seconds", "ms"]
+
+_MS_FROM = 100_000_000_000
+"""From here on an integer is milliseconds: as seconds it is the year 5138, as milliseconds March 1973."""
+
+
+def read(value: Any) -> float | None:
+    """Unix seconds out of a payload's value: float seconds, integer seconds or ms, ISO 8601 text; None for the rest."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, int):
+        try:
+            return float(value) if abs(value) < _MS_FROM else value / 1000
+        except OverflowError:
+            return None
+    return _read_text(value) if isinstance(value, str) else None
+
+
+def write(seconds: float, form: Form) -> bytes:
+    """Unix ``seconds`` as JSON: a float with its point, or integer milliseconds; ArgumentError for what is no time."""
+    if not -1e11 < seconds < 1e11:
+        raise ArgumentError(f"{seconds!r} is not a time: seconds since 1970 are expected")
+    if form == "ms":
+        return b"%d" % round(seconds * 1000)
+    if -1e-4 < seconds < 1e-4:  # would need an exponent
+        return b"0.0"
+    return jsontext.encode(float(seconds))
+
+
+def iso(seconds: float | None) -> str:
+    """``2026-11-21T09:30:48.964Z``; empty for None and for what no calendar holds."""
+    moment = _moment(seconds)
+    return "" if moment is None else moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def day(seconds: float) -> str:
+    """The UTC day as ``YYYY-MM-DD``; empty for what no calendar holds."""
+    moment = _moment(seconds)
+    return "" if moment is None else moment.date().isoformat()
+
+
+def seconds_of(moment: dt.datetime) -> float:
+    """Unix seconds of an aware ``moment``; ArgumentError for a naive one."""
+    if not isinstance(moment, dt.datetime):
+        raise ArgumentError(f"{moment!r} is not a datetime")
+    if moment.utcoffset() is None:
+        raise ArgumentError(f"naive datetime {moment.isoformat()}: give it a time zone, such as UTC")
+    return moment.timestamp()
+
+
+def _moment(seconds: float | None) -> dt.datetime | None:
+    if seconds is None:
+        return None
+    try:
+        return dt.datetime.fromtimestamp(seconds, dt.UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+def _read_text(text: str) -> float | None:
+    if len(text) > 100:
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        pass
+    else:
+        return value if math.isfinite(value) else None
+    try:
+        moment = dt.datetime.fromisoformat(text.strip())
+        return (moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)).timestamp()
+    except (ValueError, OverflowError):
+        return None

@@ -1,0 +1,54 @@
+"""The job that runs here: ``current_job()`` in a thread or task gives its id, attempt, deadline and more."""
+
+from __future__ import annotations
+
+import contextvars
+from typing import Any, Protocol
+
+__all__ = ["CurrentJob", "current_job", "running"]
+
+
+class CurrentJob(Protocol):
+    """What a running job may ask about itself."""
+
+    @property
+    def jid(self) -> str:
+        """The job's id, the same in every attempt."""
+
+    @property
+    def queue(self) -> str:
+        """The queue it was fetched from."""
+
+    @property
+    def attempt(self) -> int:
+        """1 in the first run, 2 in the first retry."""
+
+    @property
+    def deadline(self) -> float | None:
+        """``time.monotonic()`` at which its time-out strikes; None without one."""
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether ``app.cancel`` was called for it: a good moment to return."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the worker takes no new work any more and waits for this job to end."""
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The job as stored, decoded: a copy of its own."""
+
+    def log(self, message: str) -> None:
+        """Write ``message`` to the log with the job's id and class."""
+
+
+running: contextvars.ContextVar[CurrentJob] = contextvars.ContextVar("henchman_job")
+
+
+def current_job() -> CurrentJob:
+    """The job that runs in this thread or task; RuntimeError outside of one."""
+    try:
+        return running.get()
+    except LookupError:
+        raise RuntimeError("current_job() was called outside of a running job") from None

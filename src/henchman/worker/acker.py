@@ -1,0 +1,188 @@
+"""Settles outcomes in batches: at once when many wait, never later than 5 ms after the first.
+
+A kill may therefore run again what finished in the last 5 ms; a job with ``ack="each"`` is settled alone, and its slot
+is free only afterwards, so that a kill runs again at most one finished run of it a slot. When the server is away
+outcomes are kept and tried again; they are bounded by what this process holds, because nothing more is fetched
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from henchman.errors import LeaseLost, ServerAway, ServerError
+from henchman.kernel.backoff import capped_backoff
+from henchman.kernel.service import Service
+from henchman.work.effects import encoded
+from henchman.work.outcome import Outcome
+from henchman.work.unit import Unit
+from henchman.worker.flights import Flights, settle_units
+from henchman.worker.host import Host
+from henchman.worker.tally import Tally
+
+__all__ = ["Acker"]
+
+BATCH = 500
+ALONE_THREADS = 4  # that commit for the event loop what is settled alone
+STEP = 0.05  # seconds between two looks whether a unit is settled that could not be settled at once
+LATEST = 0.004  # seconds an outcome waits for company; with the round trip it stays below 5 ms
+
+Row = tuple[Unit, str, bytes, float, bytes]
+
+
+class Acker(Service):
+    """Collects outcomes from every thread and commits them."""
+
+    name = "acker"
+
+    def __init__(self, host: Host, flights: Flights) -> None:
+        super().__init__()
+        self._host = host
+        self._flights = flights
+        self.tally = Tally()
+        self._rows: deque[Row] = deque()
+        self._first = threading.Event()
+        self._flushing = threading.Lock()
+        self._away = 0
+        self._alone = ThreadPoolExecutor(ALONE_THREADS, "henchman-ack")
+
+    def submit(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
+        """Take one outcome; committed within 5 ms if the server is there."""
+        ending = outcome.ending
+        self._rows.append((unit, ending, outcome.stored, outcome.delay, encoded(self._host.keys, job, ending)))
+        if not self._first.is_set():
+            self._first.set()
+
+    def settle(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
+        """Commit one outcome in a call of its own; returns when the unit is settled, or the worker ends.
+
+        While the server is away it is kept with the others, and this waits.
+        """
+        self._commit_alone(unit, outcome, job)
+        while not self._settled(unit):
+            self.stopping.wait(STEP)
+
+    async def asettle(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
+        """``settle``, awaited; a cancelled task waits too, for its outcome is known."""
+        if self.stopping.is_set():
+            self.submit(unit, outcome, job)
+            return
+        committed = asyncio.get_running_loop().run_in_executor(self._alone, self._commit_alone, unit, outcome, job)
+        while not self._settled(unit):
+            with contextlib.suppress(asyncio.CancelledError):
+                await (asyncio.sleep(STEP) if committed.done() else asyncio.wait([committed], timeout=STEP))
+
+    def _settled(self, unit: Unit) -> bool:
+        return unit not in self._flights.held or self.stopping.is_set()
+
+    def _commit_alone(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
+        row = (unit, outcome.ending, outcome.stored, outcome.delay, encoded(self._host.keys, job, outcome.ending))
+        try:
+            self._commit([row])
+        except Exception as error:  # a defect of ours, as in flush
+            self._rows.append(row)
+            self._host.events.emit("part_failed", part=self.name, error=error)
+        if self._rows:
+            self._first.set()
+
+    @property
+    def pending(self) -> int:
+        """How many outcomes are not committed yet."""
+        return len(self._rows)
+
+    def interrupt(self) -> None:
+        self._first.set()
+        self._alone.shutdown(wait=False)
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            self._first.wait()
+            if len(self._rows) < BATCH:
+                self.stopping.wait(LATEST)
+            self._first.clear()
+            if not self.flush():
+                self.stopping.wait(capped_backoff(self._away, most=2.0))
+                self._first.set()
+
+    def flush(self) -> bool:
+        """Commit everything that waits, from any thread; False when the server is away (it is kept)."""
+        with self._flushing:
+            while self._rows:
+                batch = [self._rows.popleft() for _ in range(min(BATCH, len(self._rows)))]
+                try:
+                    if not self._commit(batch):
+                        return False
+                except Exception as error:  # a defect of ours must not lose outcomes: a second settling finds nothing
+                    self._rows.extendleft(reversed(batch))
+                    self._away += 1
+                    self._host.events.emit("part_failed", part=self.name, error=error)
+                    return False
+            return True
+
+    def _commit(self, batch: list[Row]) -> bool:
+        by_identity: dict[str, list[Row]] = {}
+        for row in batch:
+            by_identity.setdefault(row[0].flight.identity, []).append(row)
+        while by_identity:
+            identity = next(iter(by_identity))
+            try:
+                self._settle(identity, by_identity[identity])
+            except ServerAway as error:
+                for rows in by_identity.values():
+                    self._rows.extendleft(reversed(rows))
+                self._away += 1
+                self._host.events.emit("server_away", part="acker", error=error, failures=self._away)
+                return False
+            del by_identity[identity]
+        if self._away:
+            self._away = 0
+            self._host.events.emit("server_back", part="acker")
+        return True
+
+    def _settle(self, identity: str, rows: Sequence[Row]) -> None:
+        try:
+            statuses = settle_units(self._host, identity, rows)
+        except LeaseLost:
+            statuses = [0] * len(rows)
+        except ServerAway:
+            raise
+        except ServerError as error:  # the script failed as a whole: find the one that it failed for
+            if len(rows) == 1:
+                statuses = [str(error).encode()]
+            else:
+                for row in rows:
+                    self._settle(identity, [row])
+                return
+        self.tally.count(rows)
+        for row, status in zip(rows, statuses, strict=True):
+            if status == 1:
+                self._flights.held.discard(row[0])
+            elif status == 0:
+                self._flights.held.discard(row[0])
+                self._host.events.emit("late", unit=row[0], ending=row[1])
+            else:
+                self._refused(row, status)
+
+    def _refused(self, row: Row, status: int | bytes) -> None:
+        """The server would not store it: the dead set is next; where that is refused too, it stays in flight."""
+        unit, ending, stored, _, _ = row
+        unit.elapsed = None  # counted already
+        reason = status.decode("utf-8", "replace") if isinstance(status, bytes) else str(status)
+        self._host.events.emit("refused", unit=unit, ending=ending, reason=reason)
+        if ending == "dead":
+            timer = threading.Timer(1.0, self._again, [row])
+            timer.daemon = True
+            timer.start()
+        else:
+            effects = encoded(self._host.keys, unit.job, "dead")
+            self._rows.append((unit, "dead", stored or unit.payload, 0.0, effects))
+
+    def _again(self, row: Row) -> None:
+        self._rows.append(row)
+        self._first.set()

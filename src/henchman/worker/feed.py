@@ -1,0 +1,69 @@
+"""What belongs to one capsule in a process: its slots, and who fills them; and all capsules of a process together."""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+from henchman.worker.capsule import Capsule
+from henchman.worker.fetcher import Fetcher
+from henchman.worker.pool import Pool
+from henchman.worker.run import Run
+
+__all__ = ["Feed", "Feeds"]
+
+
+class Feed(NamedTuple):
+    """One capsule at work."""
+
+    capsule: Capsule
+    pool: Pool
+    fetcher: Fetcher
+
+
+class Feeds(list[Feed]):
+    """Every capsule of a process."""
+
+    def running(self) -> list[Run]:
+        """The runs of every slot that is in use."""
+        return [run for feed in self for _, run in feed.pool.running()]
+
+    def busy(self) -> int:
+        """Slots in use."""
+        return sum(feed.pool.busy for feed in self)
+
+    def started(self) -> int:
+        """Jobs started in the life of this process."""
+        return sum(feed.pool.started for feed in self)
+
+    def look(self) -> None:
+        """Let everybody look into the queues now."""
+        for feed in self:
+            feed.fetcher.look()
+
+    def set_paused(self, queues: frozenset[str]) -> None:
+        """These queues are paused, and no others."""
+        for feed in self:
+            feed.fetcher.paused = queues
+
+    def pause(self, queue: str) -> None:
+        """Nothing starts from ``queue`` any more; what was fetched and has not started goes back."""
+        for feed in self:
+            feed.fetcher.paused |= {queue}
+            feed.fetcher.give_back()
+
+    def unpause(self, queue: str) -> None:
+        """Work on ``queue`` goes on."""
+        for feed in self:
+            feed.fetcher.paused -= {queue}
+        self.look()
+
+    def hold_tasks(self, blocked: bool) -> None:
+        """The event loop is blocked, or turns again."""
+        for feed in self:
+            feed.pool.hold(blocked)
+
+    def wait_idle(self, timeout: float) -> bool:
+        """Wait until nothing runs, at most ``timeout`` seconds; True when so."""
+        deadline = time.monotonic() + timeout
+        return all(feed.pool.wait_idle(max(deadline - time.monotonic(), 0.0)) for feed in self)

@@ -1,0 +1,292 @@
+"""Brings work: as much as there are free slots for, and of short jobs a little ahead.
+
+While there is work it is fetched by script, many at a time; when there is none, the watcher waits for the next push.
+What was fetched and could not start within 50 ms, because every slot is busy after all, goes back in order.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+
+from henchman.errors import LeaseLost, ServerAway, ServerError
+from henchman.kernel.backoff import capped_backoff
+from henchman.kernel.service import Service
+from henchman.store.jobs import LeaseLapsed, fetch
+from henchman.work.outcome import Outcome
+from henchman.work.unit import Unit
+from henchman.worker.capsule import Capsule
+from henchman.worker.pool import Pool
+from henchman.worker.run import Run
+from henchman.worker.shared import Shared
+from henchman.worker.watcher import Watcher
+
+__all__ = ["Fetcher"]
+
+AHEAD = 0.02  # seconds of work that may be fetched beyond the free slots
+AHEAD_MOST = 500
+PATIENCE = 0.05  # seconds that a fetched job may wait beside busy slots
+TICK = 0.005
+PENDING_MOST = 5000
+FRESH = 10.0  # seconds for which one answered fetch proves that work is taken
+
+
+class Fetcher(Service):
+    """Feeds one pool from one capsule's queues."""
+
+    name = "fetcher"
+
+    def __init__(self, shared: Shared, capsule: Capsule, pool: Pool) -> None:
+        super().__init__()
+        self._host, self._flights, self._acker, self._intake, self._cancels, self._isolation = shared
+        self._capsule = capsule
+        self._pool = self.pool = pool
+        self._wake = threading.Event()
+        self._ahead: dict[str, int] = {}
+        self._hold_until = 0.0
+        self._starved = False
+        self._look = True
+        self._unknown = False
+        self._asked_as = ""
+        self._fetched = 0.0
+        self._buried: str | None = None
+        self._failures = 0
+        self.quieted = threading.Event()
+        self.paused: frozenset[str] = frozenset()
+        self.watcher: Watcher | None = None
+        pool.on_room = self._on_room
+
+    def interrupt(self) -> None:
+        self._wake.set()
+
+    def quiet(self) -> None:
+        """Fetch nothing more; what has not started goes back."""
+        self.quieted.set()
+        if self.watcher is not None:
+            self.watcher.disarm()
+        self._wake.set()
+
+    def look(self) -> None:
+        """Look into the queues now."""
+        self._look = True
+        self._wake.set()
+
+    def unknown(self) -> None:
+        """It is not known what a wait or fetch brought: go on with fresh lists."""
+        self._unknown = True
+        self._wake.set()
+
+    def buried(self, identity: str) -> None:
+        """Somebody declared this process dead under ``identity``: go on under a new name."""
+        self._buried = identity
+        self._wake.set()
+
+    def takes_work(self) -> bool:
+        """Whether a push would be taken: waited for, or looked for lately, or every slot is busy; not while quiet."""
+        if self.quieted.is_set() or not self.alive:
+            return False
+        return self._pool.free == 0 or self._watched() or time.monotonic() - self._fetched < FRESH
+
+    def may_arm(self, queue: str) -> bool:
+        """Whether to wait for ``queue``: not while quiet or paused, not without a free slot."""
+        open_here = not self.quieted.is_set() and not self._isolation.pending
+        return open_here and queue not in self.paused and self._pool.free > 0
+
+    def _on_room(self) -> None:
+        if self._starved:
+            self._starved = False
+            self._wake.set()
+
+    def run(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                pause = self._step()
+                if self._failures:
+                    self._failures = 0
+                    self._host.events.emit("server_back", part="fetcher")
+            except LeaseLost as error:
+                pause = self._lost(error)
+            except ServerAway as error:
+                self._unknown = self._unknown or error.executed is None
+                pause = self._away(error)
+            except ServerError as error:
+                pause = self._away(error)
+            except Exception as error:  # a defect of ours must not end the fetching for ever
+                self._host.events.emit("part_failed", part=self.name, error=error)
+                self._look, pause = True, 1.0
+            self._wake.wait(pause)
+            self._wake.clear()
+
+    def _away(self, error: BaseException) -> float:
+        self._failures += 1
+        self._host.events.emit("server_away", part="fetcher", error=error, failures=self._failures)
+        self._look = True
+        return capped_backoff(self._failures, most=2.0)
+
+    def _lost(self, error: LeaseLost) -> float:
+        """Renew what merely lapsed; when we were buried, drop what has not started and go on under a new name."""
+        if isinstance(error, LeaseLapsed):
+            self._flights.renew()
+        else:
+            self._buried = self._asked_as
+        self._look = True
+        return 0.0
+
+    def _rejoin(self, lost: str) -> None:
+        """What was held as ``lost`` and had not started is another's now: drop it; take a new name, once for all."""
+        ours = []
+        for run in self._pool.take_back():
+            if run.unit.flight.identity == lost:
+                self._flights.held.discard(run.unit)
+            else:
+                ours.append(run)
+        self._pool.put(ours)
+        if self._flights.identity == lost:
+            self._host.events.emit("lease_lost", identity=lost)
+        self._flights.join(lost)
+        if self.watcher is not None:
+            self.watcher.renew_identity()
+
+    def _step(self) -> float:
+        """Do what is to be done now; the seconds until the next look."""
+        if self._buried is not None:
+            self._rejoin(self._buried)
+            self._buried, self._look = None, True
+        if self._unknown:
+            self._flights.raise_epoch()
+            self._unknown, self._look = False, True
+        if self.quieted.is_set():
+            self._release(self._isolation.give_up())
+            self.give_back()
+            return 1.0
+        if self._isolation.pending:
+            self.give_back()
+            self._look = True
+            return self._isolation.step()
+        self._give_back_stuck()
+        self._starved = True  # before looking for room: what gets free from here on rings
+        want = self._wanted()
+        if not want:
+            self._look = True
+            return self._idle()
+        self._starved = False
+        if self._look or not self._watched():
+            return 0.0 if self._fetch(want) else self._idle()
+        return self._idle()
+
+    def _wanted(self) -> int:
+        """How many jobs to ask for now."""
+        waiting = self._pool.waiting
+        if self._acker.pending > PENDING_MOST or self._flights.valid_for() <= 0:
+            return 0
+        free = self._pool.free - waiting
+        if free > 0:
+            return free
+        return 1 if self._ahead and waiting <= self._pool.low_water and time.monotonic() > self._hold_until else 0
+
+    def _fetch(self, want: int) -> bool:
+        """Fetch once; False when the queues had nothing (then the watcher waits for the next push)."""
+        queues = [name for name in self._capsule.order() if name not in self.paused]
+        hold = time.monotonic() < self._hold_until
+        asked = [(name, 0 if hold else self._ahead.get(name, 0)) for name in queues]
+        flights = self._flights
+        current = flights.current  # as one value: another capsule may change the epoch meanwhile
+        lists = current[self._capsule.queues[0]]
+        self._asked_as = lists.identity
+        started = time.monotonic()
+        call = fetch(self._host.keys, lists.identity, lists.epoch, asked, want, flights.lease_ms)
+        fetched = self._host.connections.run(call)
+        flights.renewed = max(flights.renewed, started)
+        self._fetched = started
+        self._cancels.catch_up(fetched.cancels)
+        found = False
+        now = time.monotonic()
+        for name, payloads in zip(queues, fetched.payloads, strict=True):
+            if payloads:
+                found = True
+                flight = current[name]
+                # a hair apart, so that what goes back keeps its order
+                self.accept([Unit(one, flight, now + place * 1e-7) for place, one in enumerate(payloads)], name)
+        if not found:
+            self._look = False
+            if self.watcher is not None:
+                self.watcher.arm()
+        return found
+
+    def accept(self, units: Sequence[Unit], queue: str) -> None:
+        """Read units and put them to work; what cannot run is settled at once."""
+        self._flights.held.update(units)
+        runs = []
+        cost = 0.0
+        for unit in units:
+            read = self._read(unit)
+            if isinstance(read, Run):
+                if self._cancels.suspects and read.jid in self._cancels.suspects:
+                    self._isolation.add(self, read)
+                    continue
+                runs.append(read)
+                cost += AHEAD if read.spec.cost is None else read.spec.cost
+            else:
+                self._settle(unit, read)
+        if runs:
+            self._ahead[queue] = min(AHEAD_MOST, int(AHEAD * len(runs) / cost)) if cost else AHEAD_MOST
+            if self._ahead[queue] < 2:
+                self._ahead.pop(queue, None)
+            self._pool.low_water = max(list(self._ahead.values()), default=0) // 2
+        if self.quieted.is_set() or queue in self.paused or self._isolation.pending:
+            self._release(runs)
+        else:
+            self._pool.put(runs)
+
+    def _read(self, unit: Unit) -> Run | Outcome:
+        try:
+            return self._intake.read(unit)
+        except Exception as error:  # a defect of ours: the job is kept where people see it, and the next one runs
+            self._host.events.emit("part_failed", part="intake", error=error)
+            return Outcome("dead", unit.payload, reason=f"it could not be read: {error!r}", error=error)
+
+    def delivered(self, units: list[Unit], backlog: bool) -> None:
+        """What the watcher brought, on its thread."""
+        queue = units[0].flight.queue
+        self.accept(units, queue)
+        time.sleep(0)  # the interpreter lock goes to the job now, not when this thread next waits
+        if self._pool.free <= 0:
+            self._starved = self._look = True
+            self._wake.set()
+        elif backlog:
+            self.look()
+        elif self._pool.waiting:
+            self._wake.set()  # somebody has to see when the job that they wait behind is not short after all
+
+    def _settle(self, unit: Unit, outcome: Outcome) -> None:
+        self._acker.submit(unit, outcome, unit.job)
+
+    def _release(self, runs: Sequence[Run]) -> None:
+        """Give runs back that were not started: the oldest last, so that it is next to run."""
+        for run in reversed(runs):
+            self._acker.submit(run.unit, Outcome("released"), run.job)
+
+    def give_back(self) -> None:
+        """Give back everything that has not started, before anything else is fetched: the order stays."""
+        runs = self._pool.take_back()
+        if runs:
+            self._release(runs)
+            self._acker.flush()
+
+    def _give_back_stuck(self) -> None:
+        since = self._pool.stuck_since()
+        if since is not None and time.monotonic() - since > PATIENCE:
+            self._hold_until = time.monotonic() + 1.0
+            self.give_back()
+
+    def _idle(self) -> float:
+        """How long nothing needs to be looked at, if nobody rings."""
+        if self._pool.waiting:
+            self._pool.tick()
+            return TICK
+        return 5.0 if self._watched() else 0.5
+
+    def _watched(self) -> bool:
+        """Whether a push rings: if not (too many queues, no connection yet) the queues are looked at now and then."""
+        return self.watcher is not None and self.watcher.watches(self._capsule.queues)

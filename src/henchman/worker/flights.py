@@ -1,0 +1,181 @@
+"""Under which name this process holds work, and what it holds: identity, epoch, in-flight lists, units.
+
+The lists carry an epoch: when it is unknown what a fetch brought, the epoch is raised and the old lists are drained of
+everything that is not held (PROTOCOL, section 3.2). When somebody declared us dead, we go on under a new identity.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from henchman.kernel.ids import new_identity
+from henchman.store import leases
+from henchman.store.call import command
+from henchman.store.jobs import Settlement, give_back, settle
+from henchman.wire.times import day
+from henchman.work.unit import Flight, Unit
+from henchman.worker.host import Host, Settler
+
+__all__ = ["Flights", "give_back_list", "settle_units"]
+
+
+def settle_units(
+    host: Host, identity: str, units: Sequence[tuple[Unit, str, bytes, float, bytes]]
+) -> list[int | bytes]:
+    """Settle (unit, ending, stored, delay, effects) in one call; the statuses, see ``store.jobs.settle``."""
+    pairs: dict[str, tuple[int, str]] = {}
+    rows = []
+    for unit, ending, stored, delay, effects in units:
+        flight = unit.flight
+        known = pairs.get(flight.key)
+        if known is None:
+            known = pairs[flight.key] = (len(pairs) + 1, flight.queue_key)
+        rows.append(Settlement(known[0], unit.payload, ending, stored, delay, effects))
+    config = host.config
+    return host.connections.run(
+        settle(
+            host.keys,
+            identity,
+            [(key, queue_key) for key, (_, queue_key) in pairs.items()],
+            rows,
+            lease_ms=int(config.lease * 1000),
+            day=day(time.time()),
+            dead_max=config.dead_max,
+            dead_timeout=config.dead_timeout,
+        )
+    )
+
+
+SETTLED = 6.0  # seconds until no wait of an earlier epoch can be open: they end on the server after 5
+FORGOTTEN = 3600.0
+
+
+class Flights:
+    """What one process holds. ``announce(identity)`` tells the supervisor the name before anything is held under it."""
+
+    def __init__(self, host: Host, queues: Sequence[str], announce: Callable[[str], None]) -> None:
+        self._host = host
+        self._queues = list(queues)
+        self._announce = announce
+        self.lease_ms = int(host.config.lease * 1000)
+        self.identity = ""
+        self.epoch = 0
+        self.renewed = 0.0
+        self.current: dict[str, Flight] = {}
+        self.held: set[Unit] = set()
+        self._old: dict[Flight, float] = {}  # lists of earlier epochs, and when each was last in use
+        self._change = threading.Lock()
+
+    def join(self, lost: str = "") -> None:
+        """Take a name, a lease and lists of their own; nothing happens when ``lost`` is not our name any more."""
+        with self._change:
+            if self.identity != lost:
+                return
+            identity = new_identity()
+            self._announce(identity)
+            self._enter(identity, 1)
+            self._old = {}
+
+    def raise_epoch(self) -> None:
+        """Go on with fresh lists; what the old ones hold and we do not goes back to its queue at the next sweep."""
+        with self._change:
+            old = dict.fromkeys(self.current.values(), time.monotonic())
+            self._enter(self.identity, self.epoch + 1)
+            self._old |= old
+
+    def _enter(self, identity: str, epoch: int) -> None:
+        keys = self._host.keys
+        flights = {
+            name: Flight(name, keys.queue(name), keys.flight(identity, epoch, name), identity, epoch)
+            for name in self._queues
+        }
+        started = time.monotonic()
+        lists = [flight.key for flight in flights.values()]
+        self._host.connections.run(leases.join(keys, identity, lists, self.lease_ms))
+        self.renewed = started
+        self.identity, self.epoch, self.current = identity, epoch, flights
+
+    def renew(self) -> bool:
+        """Prolong the lease; True when it had lapsed in between. Raises LeaseLost.
+
+        A server that lost its data does not know our lists either: they go on the books again, else nobody could ever
+        rescue what they hold.
+        """
+        runner, keys = self._host.connections, self._host.keys
+        with self._change:
+            started = time.monotonic()
+            lapsed = runner.run(leases.renew(keys, self.identity, self.lease_ms)) == 2
+            if not runner.run(command("EXISTS", keys.flights(self.identity))):
+                runner.run(leases.join(keys, self.identity, self.lists(), self.lease_ms))
+            self.renewed = max(self.renewed, started)
+        return lapsed
+
+    def valid_for(self) -> float:
+        """Seconds until the lease runs out, as far as we know; negative when it may have."""
+        return self.valid_until - time.monotonic()
+
+    @property
+    def valid_until(self) -> float:
+        """``time.monotonic()`` at which the lease runs out, as far as we know."""
+        return self.renewed + self.lease_ms / 1000
+
+    def strays(self) -> set[bytes]:
+        """Payloads in the current lists that we do not hold; those on their way to us right now are among them."""
+        found: set[bytes] = set()
+        for flight in list(self.current.values()):
+            held = {unit.payload for unit in list(self.held) if unit.flight is flight}
+            if self._host.connections.run(command("LLEN", flight.key)) > len(held):
+                found.update(self._host.connections.run(command("LRANGE", flight.key, 0, -1)))
+                found -= {unit.payload for unit in list(self.held)}
+        return found
+
+    def sweep(self) -> int:
+        """Send what the lists of earlier epochs hold, and we do not, back to its queue; how many that were.
+
+        A list is left alone while a wait on it may still be open, and forgotten when it was empty for an hour.
+        """
+        sent = 0
+        for flight, used in list(self._old.items()):
+            if time.monotonic() - used < SETTLED:
+                continue
+            listed: list[bytes] = self._host.connections.run(command("LRANGE", flight.key, 0, -1))
+            ours = Counter(unit.payload for unit in list(self.held) if unit.flight == flight)
+            stray = list((Counter(listed) - ours).elements())
+            if stray:
+                now = time.monotonic()
+                rows = [(Unit(payload, flight, now), "released", b"", 0.0, b"") for payload in stray]
+                sent += sum(status == 1 for status in settle_units(self._host, flight.identity, rows))
+            if listed:
+                self._old[flight] = time.monotonic() - SETTLED
+            elif time.monotonic() - used > FORGOTTEN:
+                self._host.connections.run(leases.unregister(self._host.keys, flight.identity, flight.key))
+                self._old.pop(flight, None)
+        return sent
+
+    def lists(self) -> list[str]:
+        """Every in-flight list of this identity."""
+        return [flight.key for flight in (*self.current.values(), *self._old)]
+
+    def leave(self) -> bool:
+        """Give back what the lists still hold and go off the books; False when something was still arriving."""
+        if not self.identity:
+            return True
+        self.give_back_all()
+        return bool(self._host.connections.run(leases.leave(self._host.keys, self.identity, self.lists())))
+
+    def give_back_all(self) -> int:
+        """Move everything in flight back to the right end of its queue; how many that were."""
+        return sum(give_back_list(self._host, one.key, one.queue) for one in (*self.current.values(), *self._old))
+
+
+def give_back_list(host: Settler, flight: str, queue: str) -> int:
+    """Empty one in-flight list into its queue, in chunks; how many payloads that were."""
+    moved = 0
+    while True:
+        chunk = host.connections.run(give_back(host.keys, flight, queue, 500))
+        moved += chunk
+        if chunk < 500:
+            return moved

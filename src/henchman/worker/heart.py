@@ -1,0 +1,242 @@
+"""Announces the process, renews its lease, receives what it is told. The hot path tells it nothing: it looks."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+
+from henchman.errors import LeaseLost, ServerAway, ServerError
+from henchman.kernel.service import Ticker
+from henchman.store import processes
+from henchman.store.control import paused
+from henchman.wire import payload
+from henchman.wire.mend import mend
+from henchman.worker.cancels import Cancels
+from henchman.worker.control import Control
+from henchman.worker.feed import Feeds
+from henchman.worker.flights import Flights
+from henchman.worker.host import Host
+from henchman.worker.tally import Tally
+
+__all__ = ["Heart", "resident_kb"]
+
+PULSE = 1.0
+
+
+class Heart(Ticker):
+    """Ticks each second; talks to the server each ``heartbeat`` seconds. ``pulse()`` is called at every tick."""
+
+    name = "heart"
+
+    def __init__(
+        self,
+        host: Host,
+        feeds: Feeds,
+        flights: Flights,
+        cancels: Cancels,
+        control: Control,
+        tally: Tally,
+        pulse: Callable[[], None],
+        after_beat: Callable[[], None],
+        embedded: bool,
+    ) -> None:
+        super().__init__(host.events.failed)
+        self._host = host
+        self._feeds = feeds
+        self._flights = flights
+        self._cancels = cancels
+        self._control = control
+        self._tally = tally
+        self._pulse = pulse
+        self._after_beat = after_beat
+        self._embedded = embedded
+        self._started_at = time.time()
+        self._next = 0.0
+        self._failures = 0
+        self._away_since: float | None = None
+        self._strays: set[bytes] = set()
+        self._rtt_us = 0
+
+    @property
+    def away(self) -> bool:
+        """Whether the server could not be reached at the last beat."""
+        return self._away_since is not None
+
+    def tick(self) -> float:
+        """Show that we live; beat when it is time."""
+        self._pulse()
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + self._host.config.heartbeat
+            try:
+                self.beat()
+            except LeaseLost:
+                for feed in self._feeds:
+                    feed.fetcher.buried(self._flights.identity)
+            except ServerAway as error:
+                self._away(error, now)
+            else:
+                self._back(now)
+        return PULSE
+
+    def beat(self) -> None:
+        """Renew the lease and write the record, once."""
+        started = time.monotonic()
+        if self._flights.renew():
+            self._host.events.emit("lease_lapsed", identity=self._flights.identity)
+        self._rtt_us = int((time.monotonic() - started) * 1_000_000)
+        self._feeds.set_paused(self._host.connections.run(paused(self._host.keys)))
+        self._cancels.look()
+        self._record()
+        self._write_metrics()
+        self._reconcile()
+        self._after_beat()
+        self._host.events.emit("beat", identity=self._flights.identity)
+
+    def _record(self) -> None:
+        mixed = self._host.config.sidekiq in ("mixed", "6")
+        try:
+            answer = self._host.connections.run(
+                processes.beat(
+                    self._host.keys, self._flights.identity, self._facts(), dict(self._work()), old_work=mixed
+                )
+            )
+        except ServerAway:
+            raise
+        except ServerError as error:  # a full server refuses the record; the lease has been renewed all the same
+            self._host.events.emit("part_failed", part="heart", error=error)
+            return
+        if answer.first:
+            self._host.events.emit("heartbeat", identity=self._flights.identity)
+        for name in answer.signals:
+            self._control.signal(name)
+        self._prune()
+
+    def _write_metrics(self) -> None:
+        try:
+            self._tally.flush(self._host, time.time())
+        except ServerAway:
+            raise
+        except ServerError as error:  # metrics are worth less than the beat
+            self._host.events.emit("part_failed", part="metrics", error=error)
+
+    def stop(self, timeout: float = 5.0) -> bool:
+        """Beat no more; what ran since the last beat is written down."""
+        ended = super().stop(timeout)
+        try:
+            self._write_metrics()
+        except ServerAway as error:
+            self._host.events.failed("metrics", error)
+        return ended
+
+    def _facts(self) -> dict[str, bytes | str | int | float]:
+        return {
+            "info": self._info(),
+            "concurrency": sum(feed.pool.size for feed in self._feeds),
+            "busy": self._feeds.busy(),
+            "beat": repr(time.time()),
+            "quiet": "true" if self._feeds[0].fetcher.quieted.is_set() else "false",
+            "rss": resident_kb(),
+            "rtt_us": self._rtt_us,
+        }
+
+    def _info(self) -> bytes:
+        config = self._host.config
+        capsules = [feed.capsule for feed in self._feeds]
+        return msgspec.json.encode(
+            {
+                "hostname": os.environ.get("DYNO") or socket.gethostname(),
+                "started_at": self._started_at,
+                "pid": os.getpid(),
+                "tag": config.tag or Path.cwd().name,
+                "concurrency": sum(one.concurrency for one in capsules),
+                "queues": [queue for one in capsules for queue in one.queues],
+                "weights": [one.weights for one in capsules],
+                "labels": list(config.labels),
+                "identity": self._flights.identity,
+                "version": "henchman",
+                "embedded": self._embedded,
+                "capsules": {
+                    one.name: {"concurrency": one.concurrency, "mode": one.mode, "weights": one.weights}
+                    for one in capsules
+                },
+            }
+        )
+
+    def _work(self) -> list[tuple[str, bytes]]:
+        return [
+            (
+                slot,
+                msgspec.json.encode(
+                    {
+                        "queue": run.queue,
+                        "payload": _shown(run.unit.payload).decode("utf-8", "replace"),
+                        "run_at": int(run.started_at),
+                    }
+                ),
+            )
+            for feed in self._feeds
+            for slot, run in feed.pool.running()
+        ]
+
+    def _reconcile(self) -> None:
+        """A payload that our lists hold and we do not, at two beats in a row, is one that we never heard of."""
+        strays = self._flights.strays()
+        lasting = strays & self._strays
+        if lasting:
+            self._host.events.emit("drift", count=len(lasting))
+            self._feeds[0].fetcher.unknown()
+        self._strays = strays
+        sent = self._flights.sweep()
+        if sent:
+            self._host.events.emit("swept", count=sent)
+
+    def _prune(self) -> None:
+        runner, keys = self._host.connections, self._host.keys
+        if runner.run(processes.prune_lock(keys)):
+            known = runner.run(processes.members(keys))
+            gone = [one for one in known if self._is_gone(one)]
+            if gone:
+                runner.run(processes.forget(keys, gone))
+
+    def _is_gone(self, identity: str) -> bool:
+        try:
+            return not self._host.connections.run(processes.record(self._host.keys, identity))[0].get("info")
+        except ServerAway:
+            raise
+        except ServerError:  # something else stands under that name: not ours to judge
+            return False
+
+    def _away(self, error: ServerAway, now: float) -> None:
+        self._failures += 1
+        if self._away_since is None:
+            self._away_since = now
+        self._next = now + PULSE
+        self._host.events.emit("server_away", part="heart", error=error, failures=self._failures)
+
+    def _back(self, now: float) -> None:
+        if self._away_since is not None:
+            self._host.events.emit("server_back", part="heart", downtime=now - self._away_since)
+            self._away_since, self._failures = None, 0
+
+
+def _shown(stored: bytes) -> bytes:
+    """The payload of a running job as pages can show it: the same, if it breaks none of them."""
+    job = payload.decode(stored)
+    return payload.encode(job) if mend(job) else stored
+
+
+def resident_kb() -> int:
+    """The resident memory of this process in KB; its peak where the kernel does not tell the present figure."""
+    try:
+        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+    except (OSError, IndexError, ValueError):
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return peak // 1024 if sys.platform == "darwin" else peak

@@ -1,0 +1,60 @@
+"""From fetched bytes to a run that can start, or straight to an outcome when they are no job that we know."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from henchman.errors import ArgumentError, HenchmanError, PayloadError
+from henchman.wire.payload import decode, invalid
+from henchman.work.outcome import Outcome
+from henchman.work.unit import Unit
+from henchman.worker.host import Host
+from henchman.worker.retry import Judge
+from henchman.worker.run import Run
+from henchman.worker.spec import Spec
+
+__all__ = ["Intake"]
+
+_NO_KWARGS: dict[str, Any] = {}
+
+
+class Intake:
+    """Reads units. One a process; only the fetching side calls it."""
+
+    def __init__(self, host: Host, judge: Judge) -> None:
+        self._host = host
+        self._judge = judge
+        self._specs: dict[str, Spec] = {}
+
+    def read(self, unit: Unit) -> Run | Outcome:
+        """The run of ``unit``, or how it ends without running: an invalid payload, an unknown name, wrong arguments."""
+        try:
+            job = decode(unit.payload)
+        except PayloadError as error:
+            self._judge.report(error, {"context": "invalid payload", "queue": unit.flight.queue})
+            stored = invalid(unit.payload, str(error), unit.flight.queue, time.time())
+            return Outcome("invalid", stored, reason=str(error), error=error)
+        unit.job = job
+        try:
+            spec = self._specs.get(job["class"]) or self._spec(job["class"])
+        except HenchmanError as error:
+            return self._judge.failed(unit, job, error, None)
+        try:
+            args, kwargs = spec.signature.decode(job.get("args") or [], job.get("kwargs"))
+        except ArgumentError as error:
+            return self._judge.failed(unit, job, error, spec.definition.options)
+        if spec.iterable:
+            _mark(job)
+        return Run(unit, job, spec, args, kwargs)
+
+    def _spec(self, name: str) -> Spec:
+        spec = Spec(self._host.registry.get(name), self._host.server_middleware, self._host.events)
+        self._specs[name] = spec
+        return spec
+
+
+def _mark(job: dict[str, Any]) -> None:
+    """What our clients write into the payload of an iterable job (``work/effects.py``), where another did not."""
+    ours = job.get("hm")
+    job["hm"] = {**(ours if isinstance(ours, dict) else {}), "iterable": True}

@@ -1,0 +1,299 @@
+"""Puts the parts of one worker process together, starts them in order, stops them in the other order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from henchman.errors import HenchmanError, JobCancelled, JobShutdown, ServerError
+from henchman.kernel.board import Board
+from henchman.store import poison, processes
+from henchman.store.control import paused
+from henchman.store.jobs import due
+from henchman.worker.acker import Acker
+from henchman.worker.cancels import Cancels
+from henchman.worker.capsule import Capsule, capsules_of
+from henchman.worker.control import Control
+from henchman.worker.feed import Feed, Feeds
+from henchman.worker.fetcher import Fetcher
+from henchman.worker.flights import Flights
+from henchman.worker.heart import Heart
+from henchman.worker.host import Companion, Host
+from henchman.worker.intake import Intake
+from henchman.worker.isolation import Isolation
+from henchman.worker.lifeline import Lifeline
+from henchman.worker.loop import Loop
+from henchman.worker.pool import Pool
+from henchman.worker.processor import Processor, strike
+from henchman.worker.retry import Judge
+from henchman.worker.run import Run
+from henchman.worker.shared import Shared
+from henchman.worker.stacks import frames_of, thread_stacks
+from henchman.worker.stager import Stager
+from henchman.worker.watchdog import Watchdog
+from henchman.worker.watcher import Watcher
+
+__all__ = ["Launcher", "default_capsules"]
+
+LOOP_BLOCKED = 1.0  # seconds without a turn after which the event loop gets no more jobs
+CLEAN_UP = 3.0  # seconds for what jobs do after they were told that the worker stops
+
+
+def default_capsules(host: Host) -> list[Capsule]:
+    """The capsules that the configuration names; without queues every queue of the registered jobs, at random."""
+    return capsules_of(host.config, host.registry.queues())
+
+
+class Launcher:
+    """One worker process. ``announce(identity)`` tells the supervisor who we are before we hold anything.
+
+    ``pulse()`` is called each second; ``replace(reason)`` asks for another process in place of this one.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        capsules: Sequence[Capsule],
+        *,
+        announce: Callable[[str], None] = lambda identity: None,
+        pulse: Callable[[], None] = lambda: None,
+        replace: Callable[[str], None] = lambda reason: None,
+        embedded: bool = False,
+        board: Board | None = None,
+    ) -> None:
+        self.host = host
+        self._replace, self._on_pulse = replace, pulse
+        self._stopped = False
+        self.control = Control(host)
+        queues = [queue for capsule in capsules for queue in capsule.queues]
+        self.flights = Flights(host, queues, announce)
+        self.cancels = Cancels(host)
+        self.acker = Acker(host, self.flights)
+        self.board = board or Board()
+        self.feeds = Feeds()
+        self._build_running()
+        self.feeds += [self._feed(capsule) for capsule in capsules]
+        self._build_watcher(queues)
+        self.stager = Stager(host, lambda: self.flights.identity)
+        lifeline = Lifeline(host)
+        self.heart = Heart(
+            host,
+            self.feeds,
+            self.flights,
+            self.cancels,
+            self.control,
+            self.acker.tally,
+            pulse=self._pulse,
+            after_beat=lambda: lifeline.tick(self.flights.identity),
+            embedded=embedded,
+        )
+        self.companions: Sequence[Companion] = host.companions()
+        self._obey()
+
+    def _try(self, part: str, step: Callable[[], object]) -> None:
+        """Take a step that the way on does not depend on: a server that is away or refuses is told of."""
+        try:
+            step()
+        except ServerError as error:
+            self._failed(part, error)
+
+    def _failed(self, part: str, error: BaseException) -> None:
+        self.host.events.failed(part, error)
+
+    def _build_running(self) -> None:
+        """What runs jobs: threads, the event loop, the watchdog."""
+        self.judge = Judge(self.host)
+        self.watchdog = Watchdog(strike, self._abandon, self._failed)
+        fence = self.flights, self.cancels
+        self.processor = Processor(self.host, self.acker, self.judge, self.watchdog, *fence, self.board)
+        self.loop = Loop(self.processor.aexecute)
+        self.loop.on_done = lambda run: run.pool.task_done(run)
+        isolation = Isolation(self.board, self.acker, self.feeds.busy, self.feeds.look)
+        intake = Intake(self.host, self.judge)
+        self._shared = Shared(self.host, self.flights, self.acker, intake, self.cancels, isolation)
+
+    def _feed(self, capsule: Capsule) -> Feed:
+        """The slots of one capsule and who fills them."""
+        pool = Pool(capsule.concurrency, self.processor.execute, self.loop.launch)
+        pool.on_defect = lambda error: self._failed("processor", error)
+        fetcher = Fetcher(self._shared, capsule, pool)
+        return Feed(capsule, pool, fetcher)
+
+    def _build_watcher(self, queues: Sequence[str]) -> None:
+        """Who is woken by a push, for every capsule on one thread."""
+        by_queue = {queue: feed.fetcher for feed in self.feeds for queue in feed.capsule.queues}
+        self.watcher = Watcher(
+            self.host,
+            self.flights,
+            queues,
+            on_units=lambda units, backlog: by_queue[units[0].flight.queue].delivered(units, backlog),
+            on_control=self.control.message,
+            on_unknown=self.fetcher.unknown,
+            may_arm=lambda queue: by_queue[queue].may_arm(queue),
+        )
+        for feed in self.feeds:
+            feed.fetcher.watcher = self.watcher
+
+    @property
+    def pool(self) -> Pool:
+        """The slots of the first capsule."""
+        return self.feeds[0].pool
+
+    @property
+    def fetcher(self) -> Fetcher:
+        """Who fills the slots of the first capsule."""
+        return self.feeds[0].fetcher
+
+    @property
+    def started(self) -> int:
+        """Jobs started in the life of this process."""
+        return self.feeds.started()
+
+    def fetching(self) -> bool:
+        """Whether this process takes work: it holds its lease, is not quiet, and waits for pushes or is full."""
+        return self.flights.valid_for() > 0 and all(feed.fetcher.takes_work() for feed in self.feeds)
+
+    def _obey(self) -> None:
+        """What the control channel and Sidekiq's Web UI may tell us."""
+        self.control.on("cancel", self.cancels.add)
+        self.cancels.on_change = self._tell_cancelled
+        self.control.on("pause", self._pause)
+        self.control.on("unpause", self.feeds.unpause)
+        self.control.on("quiet", lambda _: self.quiet())
+        self.control.on("dump", lambda _: self.dump())
+        for verb, handler in (pair for companion in self.companions for pair in companion.verbs.items()):
+            self.control.on(verb, handler)
+
+    def start(self) -> None:
+        """Start every part; ServerError when the server cannot be reached."""
+        self.cancels.load()
+        self.feeds.set_paused(self.host.connections.run(paused(self.host.keys)))  # before anything waits for a push
+        self.flights.join()
+        served = [(feed.capsule.queues, feed.capsule.concurrency) for feed in self.feeds]
+        queues = [name for names, _ in served for name in names]
+        self.host.events.emit("startup", queues=queues, slots=sum(slots for _, slots in served))
+        fetchers = [feed.fetcher for feed in self.feeds]
+        for part in (self.acker, self.watchdog, self.heart, *fetchers, self.watcher, self.stager):
+            part.start()
+        for companion in self.companions:
+            companion.start()
+
+    def quiet(self) -> None:
+        """Take no new work; what runs goes on. Cannot be undone."""
+        if not self.fetcher.quieted.is_set():
+            self.host.events.emit("quiet")
+        self.processor.stopping = True  # for what starts from now on
+        for run in self.feeds.running():
+            run.stopping = True
+        self.stager.quiet()
+        for companion in self.companions:
+            companion.quiet()
+        for feed in self.feeds:
+            feed.fetcher.quiet()
+
+    def stop(self, timeout: float) -> bool:
+        """Quiet, wait up to ``timeout`` seconds for running jobs, give back the rest; True when all had finished."""
+        if self._stopped:
+            return True
+        self._stopped = True
+        self.quiet()
+        self._tell_stopping()
+        finished = self.feeds.wait_idle(timeout)
+        if not finished:
+            self._interrupt(self.feeds.running())
+            self.feeds.wait_idle(CLEAN_UP)
+        self.host.events.emit("shutdown")
+        self._stop_staging()
+        disarmed = self._disarm()
+        self.watcher.stop(2.0)
+        for feed in self.feeds:
+            feed.fetcher.stop(2.0)
+            feed.pool.stop()
+        self._flush()
+        self.acker.stop()
+        self.heart.stop()
+        self.watchdog.stop()
+        self.loop.stop()
+        self._leave(disarmed)
+        return finished
+
+    def _tell_stopping(self) -> None:
+        """If we are killed from here on, that is a deploy's haste, and no job's fault."""
+        self._try("launcher", lambda: self.host.connections.run(poison.stopping(self.host.keys, self.flights.identity)))
+
+    def _interrupt(self, unfinished: Iterable[Run]) -> None:
+        """The deadline has passed: give back first, then raise in the jobs."""
+        for run in unfinished:
+            if not run.abandoned and not run.ended:
+                run.released = True
+                self.flights.held.discard(run.unit)
+        self.acker.flush()
+        self._try("launcher", self.flights.give_back_all)  # the server alone knows in which order they came
+        for feed in self.feeds:
+            for seat in feed.pool.seats:
+                if seat.run is not None:
+                    strike(seat, seat.run, JobShutdown)
+            for run in list(feed.pool.tasks):
+                self.loop.strike(run, JobShutdown)
+
+    def _stop_staging(self) -> None:
+        """Let another process stage at once, without waiting for our staging lease to run out."""
+        for companion in self.companions:
+            companion.stop()
+        self.stager.stop()
+        self._try("stager", lambda: self.host.connections.run(due(self.host.keys, self.flights.identity, 1, 1)))
+
+    def _disarm(self) -> bool:
+        """Whether no wait is open any more, so that nothing can arrive under our name."""
+        deadline = time.monotonic() + 6.0
+        while self.watcher.armed and time.monotonic() < deadline:
+            self.watcher.disarm()
+            time.sleep(0.01)
+        return not self.watcher.armed
+
+    def _flush(self) -> None:
+        deadline = time.monotonic() + 5.0
+        while not self.acker.flush() and time.monotonic() < deadline:
+            time.sleep(0.2)
+
+    def _leave(self, disarmed: bool) -> None:
+        """Off the books; where something may still arrive, the lifeline sweeps after us."""
+        try:
+            if disarmed:
+                self.flights.leave()
+            else:
+                self.flights.give_back_all()
+            self.host.connections.run(processes.remove(self.host.keys, self.flights.identity))
+        except HenchmanError as error:
+            self._failed("launcher", error)
+
+    def _pulse(self) -> None:
+        """Each second: tell the supervisor, and see whether the event loop still turns."""
+        self._on_pulse()
+        blocked = self.loop.blocked_for() > LOOP_BLOCKED
+        if blocked != self.pool.hold_tasks:
+            self.feeds.hold_tasks(blocked)
+            stack = frames_of(self.loop.thread_id) if blocked else []
+            self.host.events.emit("loop_blocked" if blocked else "loop_back", stack=stack)
+
+    def _abandon(self, run: Run) -> None:
+        """A job ignores its time-out: settle it, and ask for another process, because the thread is lost."""
+        self.processor.abandon(run)
+        self._replace(f"{run.spec.name} {run.jid} ignores its time-out")
+
+    def _tell_cancelled(self) -> None:
+        """Tell running jobs that were cancelled, however we heard of it; each once."""
+        for run in self.feeds.running():
+            if run.jid in self.cancels.jids and not run.cancelled:
+                run.cancelled = True
+                if run.spec.is_async and not run.spec.hears_cancel:
+                    self.loop.strike(run, JobCancelled)
+
+    def _pause(self, queue: str) -> None:
+        """What was brought goes back, and the wait for its next push ends."""
+        self.feeds.pause(queue)
+        self._try("control", lambda: self.watcher.disarm(queue))
+
+    def dump(self) -> None:
+        """Announce where every thread and task stands."""
+        self.host.events.emit("dump", threads=thread_stacks(), tasks=self.loop.stacks())

@@ -1,0 +1,137 @@
+"""The event loop of a worker process: async jobs run here as tasks, in a thread of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterator
+from types import FrameType
+from typing import Any
+
+from henchman.errors import JobCancelled, JobShutdown
+from henchman.worker.run import Run
+
+__all__ = ["Loop"]
+
+LEAVE = 1.0  # seconds that tasks may take to end when the loop stops
+
+
+class Loop:
+    """Starts with the first async job. ``execute(run)`` is awaited in a task; ``on_done(run)`` follows in any case."""
+
+    def __init__(self, execute: Callable[[Run], Awaitable[None]]) -> None:
+        self._execute = execute
+        self.on_done: Callable[[Run], None] = lambda run: None
+        self._todo: deque[Run] = deque()
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._scheduled = False
+        self.ticked = time.monotonic()
+
+    def launch(self, run: Run) -> None:
+        """Start ``run`` in a task, from any thread."""
+        self._todo.append(run)
+        with self._lock:
+            loop = self._loop or self._start()
+            if self._scheduled:
+                return
+            self._scheduled = True
+        loop.call_soon_threadsafe(self._drain)
+
+    def _start(self) -> asyncio.AbstractEventLoop:
+        loop = self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._body, args=[loop], name="henchman-loop", daemon=True)
+        self._thread.start()
+        return loop
+
+    def _body(self, loop: asyncio.AbstractEventLoop) -> None:
+        asyncio.set_event_loop(loop)
+        loop.call_soon(self._beat)
+        loop.run_forever()
+        left = asyncio.all_tasks(loop)
+        for task in left:
+            task.cancel()
+        if left:
+            loop.run_until_complete(asyncio.wait(left, timeout=LEAVE))
+        loop.close()
+
+    def _beat(self) -> None:
+        """Proof that the loop turns: a job that blocks it stops this."""
+        self.ticked = time.monotonic()
+        if self._loop is not None:
+            self._loop.call_later(0.2, self._beat)
+
+    def _drain(self) -> None:
+        with self._lock:
+            self._scheduled = False
+        while self._todo:
+            run = self._todo.popleft()
+            run.task = asyncio.get_running_loop().create_task(self._run(run), name=f"{run.spec.name} {run.jid}")
+
+    async def _run(self, run: Run) -> None:
+        try:
+            await self._execute(run)
+        except asyncio.CancelledError:
+            pass  # struck between the end of the job and the end of its task: the outcome is settled
+        finally:
+            run.task = None
+            self.on_done(run)
+
+    def strike(self, run: Run, error: type[BaseException]) -> None:
+        """Cancel the task of ``run``: JobShutdown at the stop deadline, JobCancelled when somebody cancelled it."""
+        if error is JobCancelled:
+            run.cancelled = True
+        if error is JobShutdown:
+            run.struck = error
+        loop = self._loop
+        if loop is not None:
+            loop.call_soon_threadsafe(self._cancel, run)
+
+    def _cancel(self, run: Run) -> None:
+        if run.task is None or self._loop is None:
+            return
+        if inspect.getcoroutinestate(run.task.get_coro()) == inspect.CORO_CREATED:
+            self._loop.call_soon(self._cancel, run)  # cancelled before its first step, it would never settle its unit
+        else:
+            run.task.cancel()
+
+    def blocked_for(self) -> float:
+        """Seconds since the loop last turned; 0 while it has not started."""
+        return time.monotonic() - self.ticked if self._thread is not None else 0.0
+
+    @property
+    def thread_id(self) -> int | None:
+        """The id of the loop's thread."""
+        return self._thread.ident if self._thread is not None else None
+
+    def stacks(self) -> dict[str, list[str]]:
+        """Where each task stands now: name → frames ``path:line:in function``, newest first."""
+        loop = self._loop
+        if loop is None:
+            return {}
+        found = {}
+        for task in asyncio.all_tasks(loop):
+            frames = [f"{one.f_code.co_filename}:{one.f_lineno}:in {one.f_code.co_name}" for one in _frames(task)]
+            found[task.get_name()] = frames[::-1]
+        return found
+
+    def stop(self, timeout: float = 2.0) -> None:
+        """Stop the loop; tasks that are left are cancelled, and dropped when they ignore it."""
+        loop, thread = self._loop, self._thread
+        if loop is not None and thread is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join(timeout)
+
+
+def _frames(task: asyncio.Task[Any]) -> Iterator[FrameType]:
+    """The frames of a waiting task, outermost first; ``task.get_stack()`` tells the outermost alone."""
+    waiting: Any = task.get_coro()
+    while waiting is not None:
+        frame = getattr(waiting, "cr_frame", None) or getattr(waiting, "ag_frame", None)
+        if frame is not None:
+            yield frame
+        waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)

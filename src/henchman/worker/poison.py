@@ -1,0 +1,88 @@
+"""Deaths of a process, charged to the jobs that it was running: two make a suspect, a third, alone, a poison pill.
+
+Only what had started is charged; of a host that is gone altogether nobody knows what had, so all that it held is. A
+process that had been told to stop charges nobody: a job that a deploy cuts off is not to blame.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+
+from henchman.errors import PayloadError
+from henchman.store import poison
+from henchman.store.call import command
+from henchman.wire import payload, times
+from henchman.work.effects import encoded
+from henchman.worker.host import Settler
+
+__all__ = ["charge_held"]
+
+_MARK = 40  # bytes of a jid that a board keeps
+
+
+def charge_held(
+    host: Settler,
+    identity: str,
+    lists: Iterable[str],
+    *,
+    started: Collection[bytes] | None,
+    alone: bool | None = None,
+    cause: str,
+) -> list[str]:
+    """Charge what ``identity`` held in its in-flight ``lists``: the jobs of ``started``, or all when that is None.
+
+    ``alone``: whether what ran had the process to itself; None: it did if nothing else was held. One line for each job
+    that is a suspect or a poison pill by now, for people.
+    """
+    runner = host.connections
+    held: list[tuple[str, bytes]] = []
+    for flight in lists:
+        found: list[bytes] = runner.run(command("LRANGE", flight, 0, -1))
+        held += [(flight, one) for one in found]
+    if alone is None:
+        alone = len(held) == 1
+    told = []
+    for flight, stored in held:
+        try:
+            job = payload.decode(stored)
+        except PayloadError:
+            continue  # it never starts: how it ends is decided when it is fetched
+        jid = job.get("jid")
+        if jid and (started is None or jid.encode("utf-8", "replace")[:_MARK] in started):
+            told += _charge(host, flight, stored, job, f"{times.iso(time.time())} {identity} {cause}", alone)
+    return told
+
+
+def _charge(host: Settler, flight: str, stored: bytes, job: dict[str, object], line: str, alone: bool) -> list[str]:
+    config, jid = host.config, str(job["jid"])
+    lines = [*host.connections.run(poison.deaths(host.keys, jid)), line]
+    now = float(times.write(time.time(), "seconds"))
+    dead = job | {
+        "queue": job.get("queue") or host.keys.queue_of_flight(flight),
+        "error_class": "PoisonPill",
+        "error_message": f"its process died {len(lines)} times while it ran: {'; '.join(lines)}"[:10_000],
+        "failed_at": job.get("failed_at") or now,
+        "retry_count": job.get("retry_count", 0),
+    }
+    if dead["retry_count"]:
+        dead.setdefault("retried_at", now)
+    count = host.connections.run(
+        poison.charge(
+            host.keys,
+            flight,
+            jid,
+            line.encode("utf-8", "replace"),
+            stored,
+            payload.encode(dead),
+            alone=alone,
+            dead_max=config.dead_max,
+            dead_timeout=config.dead_timeout,
+            effects=encoded(host.keys, job, "poisoned"),
+        )
+    )
+    if count == -1:
+        return [f"{job['class']} {jid} is a poison pill: its process died {len(lines)} times; it is in the dead set"]
+    return (
+        [f"{job['class']} {jid} is a suspect: its process died {count} times; it runs alone now"] if count > 1 else []
+    )

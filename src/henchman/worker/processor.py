@@ -1,0 +1,221 @@
+"""Runs jobs: the named steps from a run to its outcome, for threads and for the event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import sys
+import time
+from collections import deque
+from typing import Any
+
+from henchman.errors import JobCancelled, JobShutdown, JobTimeout
+from henchman.kernel.board import Board
+from henchman.work.current import running
+from henchman.work.outcome import DONE, Outcome
+from henchman.worker.acker import Acker
+from henchman.worker.cancels import Cancels
+from henchman.worker.flights import Flights
+from henchman.worker.host import Host
+from henchman.worker.retry import Judge
+from henchman.worker.run import Run, Seat
+from henchman.worker.watchdog import Watchdog
+
+__all__ = ["Processor", "strike"]
+
+_monotonic = time.monotonic
+TASK_PLACES = 512  # places on the board below this belong to threads, as many above it to tasks
+
+
+def strike(seat: Seat, run: Run, error: type[BaseException]) -> bool:
+    """Raise ``error`` in the thread of ``seat``, if it still runs ``run``; False when it does not."""
+    with seat.lock:
+        if seat.run is not run:
+            return False
+        run.struck = error
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(seat.thread_id), ctypes.py_object(error))
+        return True
+
+
+class Processor:
+    """The steps: may it start, start, call, judge, hand over. One a process; many threads call it at once."""
+
+    def __init__(
+        self,
+        host: Host,
+        acker: Acker,
+        judge: Judge,
+        watchdog: Watchdog,
+        flights: Flights,
+        cancels: Cancels,
+        board: Board,
+    ) -> None:
+        self._flights = flights
+        self._acker = acker
+        self._judge = judge
+        self._watchdog = watchdog
+        self._cancels = cancels
+        self._board = board
+        self._task_places = deque(range(TASK_PLACES, 2 * TASK_PLACES))
+        self.stopping = False  # the worker is: whoever sets this tells the runs that run already
+        self._events = host.events
+        self._tell_start = host.events.heard("job_start")
+        self._tell_end = host.events.heard("job_end")
+        self._tell_failed = host.events.heard("job_failed")
+
+    def execute(self, seat: Seat, run: Run) -> None:
+        """Run a sync job in this thread, to its outcome."""
+        refusal = self._refusal(run)
+        if refusal is not None:
+            self._finish(run, refusal)
+            return
+        problem: BaseException | None = None
+        result: Any = None
+        token = running.set(run)
+        try:
+            try:
+                self._begin(run, seat)
+                result = run.spec.call(run)
+            except BaseException as error:
+                problem = error
+            self._leave(seat, run)
+        except (JobTimeout, JobShutdown) as late:  # struck between the job's end and leaving it
+            self._leave(seat, run)
+            problem = problem or late
+        running.reset(token)
+        self._finish(run, self._outcome(run, result, problem and _meant(run, problem)))
+        problem = None  # its traceback holds this frame: what the job held is freed now, not at a later collection
+
+    async def aexecute(self, run: Run) -> None:
+        """Run an async job in this task, to its outcome."""
+        refusal = self._refusal(run)
+        if refusal is not None:
+            self._finish(run, refusal)
+            return
+        running.set(run)
+        self._begin(run, None)
+        place = self._task_places.popleft() if self._task_places else sys.maxsize
+        self._board.start(place, run.jid)
+        try:
+            async with asyncio.timeout(self._timeout(run)) as limit:
+                result = await run.spec.call(run)
+            outcome = self._outcome(run, result, None)
+        except BaseException as error:
+            outcome = self._outcome(run, None, _meant_async(run, error, limit.expired()))
+        self._board.clear(place)
+        if place < sys.maxsize:
+            self._task_places.append(place)
+        if run.deadline is not None:
+            self._watchdog.forget(run)
+        await self._afinish(run, outcome)
+        del outcome  # as above
+
+    def _outcome(self, run: Run, result: Any, problem: BaseException | None) -> Outcome:
+        """What became of ``run``; a defect of ours while judging sends the job where people see it."""
+        if problem is None:
+            return DONE if result is None else Outcome("done", result=result)
+        try:
+            return self._judge.ended(run, problem)
+        except Exception as error:
+            self._events.emit("part_failed", part="retry", error=error)
+            return Outcome("dead", run.unit.payload, reason=f"its failure could not be judged: {error!r}", error=error)
+
+    def abandon(self, run: Run) -> None:
+        """Settle a run that ignores its time-out as timed out; what it still says is ignored."""
+        run.abandoned = True
+        run.unit.elapsed = run.elapsed
+        outcome = self._judge.ended(run, JobTimeout(f"still running {self._watchdog.grace:g} s after its time-out"))
+        self._acker.submit(run.unit, outcome, run.job)
+        self._events.emit("job_abandoned", run=run)
+
+    def _refusal(self, run: Run) -> Outcome | None:
+        """Why a run may not start, as its outcome."""
+        if self._cancels.jids and run.jid in self._cancels.jids:
+            if not run.spec.hears_cancel:
+                return Outcome("cancelled", reason="cancelled before it started")
+            run.cancelled = True
+        if run.expires is not None and time.time() > run.expires:
+            return Outcome("expired", reason="it expired before it could start")
+        if _monotonic() > self._flights.valid_until:  # somebody else may be running it already
+            return Outcome("released", reason="the lease of this process ran out before it could start")
+        return None
+
+    def _begin(self, run: Run, seat: Seat | None) -> None:
+        run.started_at = time.time()
+        run.started = _monotonic()
+        if seat is not None:
+            seat.run = run
+            self._board.start(seat.place, run.jid)
+        if self.stopping:
+            run.stopping = True
+        timeout = run.timeout
+        if timeout is not None:
+            run.deadline = run.started + timeout
+            self._watchdog.watch(run, seat)
+        if self._tell_start:
+            self._events.emit("job_start", run=run)
+
+    def _timeout(self, run: Run) -> float | None:
+        return None if run.deadline is None else run.deadline - run.started
+
+    def _leave(self, seat: Seat, run: Run) -> None:
+        """The run is over: from here on nothing is raised in this thread on its behalf."""
+        with seat.lock:
+            seat.run = None
+            if run.struck is not None:
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(seat.thread_id), None)
+        if run.deadline is not None:
+            self._watchdog.forget(run)
+
+    def _finish(self, run: Run, outcome: Outcome) -> None:
+        if not self._ended(run):
+            return
+        settle = self._acker.settle if run.spec.ack_each and run.started else self._acker.submit
+        settle(run.unit, outcome, run.job)
+        self._tell(run, outcome)
+
+    async def _afinish(self, run: Run, outcome: Outcome) -> None:
+        if not run.spec.ack_each or not run.started:
+            self._finish(run, outcome)
+        elif self._ended(run):
+            await self._acker.asettle(run.unit, outcome, run.job)
+            self._tell(run, outcome)
+
+    def _ended(self, run: Run) -> bool:
+        """Note how long ``run`` took; whether what it says still counts."""
+        if run.started:
+            elapsed = run.unit.elapsed = _monotonic() - run.started
+            run.spec.learn(elapsed)
+        run.ended = not (run.abandoned or run.released)
+        return run.ended
+
+    def _tell(self, run: Run, outcome: Outcome) -> None:
+        if outcome.ending != "done" and self._tell_failed:
+            self._events.emit("job_failed", run=run, outcome=outcome)
+        elif self._tell_end:
+            self._events.emit("job_end", run=run, outcome=outcome)
+
+
+def _meant(run: Run, error: BaseException) -> BaseException:
+    """What ``error`` means: a bare ``JobTimeout`` raised by us gets its words."""
+    if isinstance(error, JobTimeout) and run.struck is JobTimeout:
+        return _timed_out(run, error)
+    return error
+
+
+def _timed_out(run: Run, error: BaseException) -> JobTimeout:
+    text = f"the job ran longer than its timeout of {run.timeout:g} s"
+    return JobTimeout(text).with_traceback(error.__traceback__)
+
+
+def _meant_async(run: Run, error: BaseException, timed_out: bool) -> BaseException:
+    """What ended an async run: our time-out, our stop, a cancellation from outside, or the job itself."""
+    if timed_out and isinstance(error, TimeoutError):
+        return _timed_out(run, error)
+    if isinstance(error, asyncio.CancelledError):
+        if run.struck is JobShutdown:
+            return JobShutdown()
+        if run.cancelled:
+            return JobCancelled()
+        return RuntimeError("the job cancelled itself (asyncio.CancelledError)").with_traceback(error.__traceback__)
+    return error

@@ -1,0 +1,200 @@
+"""A failure becomes an outcome: retried, dead, or gone. The arithmetic is Sidekiq's (wire format, section 6).
+
+Retries start from the bytes that were fetched: what middleware did to the job object is not persisted.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from typing import Any
+
+import msgspec
+
+from henchman.client.options import JobOptions
+from henchman.errors import Discard, Failure, JobCancelled, JobInterrupted, JobShutdown, JobTimeout, Kill, Snooze
+from henchman.kernel.backoff import retry_delay
+from henchman.kernel.bridge import run_coroutine
+from henchman.wire import backtrace, payload, times
+from henchman.wire.mend import mend
+from henchman.work.outcome import Outcome
+from henchman.work.unit import Unit
+from henchman.worker.host import Host
+from henchman.worker.run import Run
+
+__all__ = ["Judge"]
+
+_DEFAULTS = JobOptions()
+_MESSAGE_MOST = 10_000
+_LONGEST = 10**10  # seconds; a payload may say anything
+
+
+class Judge:
+    """Decides what becomes of a run that did not simply return. Thread-safe: it keeps nothing."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+
+    def ended(self, run: Run, error: BaseException) -> Outcome:
+        """The outcome of ``run``, which ended by raising ``error``."""
+        if isinstance(error, Failure):
+            return Outcome("failed", reason=str(error), error=error)
+        if isinstance(error, Snooze):
+            return Outcome("snoozed", _unqueued(run.unit.payload), error.delay, str(error))
+        if isinstance(error, JobInterrupted):
+            return Outcome("interrupted", self._queued_now(run.unit.payload), reason=str(error))
+        if isinstance(error, Discard):
+            return Outcome("discarded", reason=str(error))
+        if isinstance(error, JobShutdown):
+            return Outcome("released", reason="the worker stopped")
+        if isinstance(error, JobCancelled):
+            return Outcome("cancelled", reason="cancelled while it ran")
+        return self.failed(run.unit, run.job, error, run.spec.definition.options, masked=self._secrets(run))
+
+    def failed(
+        self,
+        unit: Unit,
+        job: dict[str, Any],
+        error: BaseException,
+        options: JobOptions | None,
+        masked: tuple[str, ...] = (),
+    ) -> Outcome:
+        """The outcome of a job that raised ``error``; ``options`` None when nothing is known of its class."""
+        known = options or _DEFAULTS
+        job = payload.decode(unit.payload)
+        reason = _message(error, masked)
+        self.report(error, {"context": "job raised", "job": job, "queue": unit.flight.queue, "message": reason}, masked)
+        retry = job.get("retry")
+        if retry is None:
+            retry = known.retry
+        if retry is False and not isinstance(error, Kill):
+            self._died(job, error)
+            return Outcome("gone", reason=reason, error=error)
+        count = self._note(job, unit, error, reason, known)
+        if isinstance(error, Kill) or self._exhausted(job, error, count, retry, known):
+            return self._give_up(job, error, reason, known)
+        delay = self._delay(job, error, count, known)
+        if isinstance(delay, Outcome):
+            return delay if delay.ending != "dead" else self._give_up(job, error, reason, known)
+        return Outcome("retry", payload.encode(job), delay, reason, error)
+
+    def report(self, error: BaseException, facts: dict[str, Any], secrets: tuple[str, ...] = ()) -> None:
+        """Tell every error handler; one that throws is named and stops nobody. ``secrets``: not for a log."""
+        self._host.events.emit("error", error=error, facts=facts, secrets=secrets)
+        for handler in self._host.error_handlers:
+            self._call(handler, error, facts)
+
+    def _queued_now(self, stored: bytes) -> bytes:
+        """A payload as it stands in a queue to which it was pushed just now."""
+        job = payload.decode(stored)
+        job["enqueued_at"] = msgspec.json.decode(self._host.stamp(time.time()))
+        return payload.encode(job)
+
+    def _note(self, job: dict[str, Any], unit: Unit, error: BaseException, reason: str, options: JobOptions) -> int:
+        """Write the failure into ``job``; returns the new retry_count: 0 at the first failure."""
+        now = msgspec.json.decode(self._host.stamp(time.time()))
+        mend(job)
+        retry_queue = job.get("retry_queue")
+        job["queue"] = retry_queue if isinstance(retry_queue, str) and retry_queue else unit.flight.queue
+        job["error_message"] = reason
+        job["error_class"] = type(error).__name__
+        count = job.get("retry_count")
+        if isinstance(count, int) and not isinstance(count, bool):
+            job["retried_at"] = now
+            job["retry_count"] = count = count + 1
+            job.setdefault("failed_at", now)
+        else:
+            job["failed_at"] = now
+            job["retry_count"] = count = 0
+        lines = job.get("backtrace", options.backtrace)
+        if lines is not None and lines is not False:
+            limit = None if lines is True or not isinstance(lines, int) else lines
+            job["error_backtrace"] = backtrace.compress(backtrace.lines_of(error, limit))
+        return count
+
+    def _exhausted(
+        self, job: dict[str, Any], error: BaseException, count: int, retry: Any, options: JobOptions
+    ) -> bool:
+        if options.no_retry_on and isinstance(error, options.no_retry_on):
+            return True
+        if options.retry_on and not isinstance(error, options.retry_on):
+            return True
+        retry_for = job.get("retry_for")
+        if retry_for is not None and retry_for is not False and isinstance(retry_for, (int, float)):
+            failed_at = times.read(job.get("failed_at"))
+            return failed_at is not None and failed_at + max(min(retry_for, _LONGEST), 0) < time.time()
+        most = retry if isinstance(retry, int) and not isinstance(retry, bool) else self._host.config.max_retries
+        return count >= most
+
+    def _delay(self, job: dict[str, Any], error: BaseException, count: int, options: JobOptions) -> float | Outcome:
+        """Seconds until the next attempt; or an outcome when ``retry_in`` answered Discard or Kill."""
+        asked: Any = options.retry_in
+        if callable(asked):
+            asked = self._call(asked, *[count, error, job][: _positional(asked)])
+        if asked is Discard or isinstance(asked, Discard):
+            return Outcome("discarded", reason="retry_in answered Discard", error=error)
+        if asked is Kill or isinstance(asked, Kill):
+            return Outcome("dead")
+        if isinstance(asked, (int, float)) and not isinstance(asked, bool) and 0 <= asked < 1e10:
+            return float(asked)
+        return retry_delay(count)
+
+    def _give_up(self, job: dict[str, Any], error: BaseException, reason: str, options: JobOptions) -> Outcome:
+        answer = None
+        if options.retries_exhausted is not None:
+            answer = self._call(options.retries_exhausted, job, error)
+        self._died(job, error)
+        if answer is Discard or job.get("dead") is False:
+            return Outcome("gone", reason=reason, error=error)
+        return Outcome("dead", payload.encode(job), reason=reason, error=error)
+
+    def _died(self, job: dict[str, Any], error: BaseException) -> None:
+        for handler in self._host.death_handlers:
+            self._call(handler, job, error)
+
+    def _call(self, handler: Any, *args: Any) -> Any:
+        """Call somebody else's code: what it raises is announced with its name, and the answer is None."""
+        try:
+            answer = handler(*args)
+            return run_coroutine(answer) if inspect.iscoroutine(answer) else answer
+        except Exception as problem:
+            self._host.events.emit("handler_broken", handler=handler, error=problem)
+            return None
+
+    def _secrets(self, run: Run) -> tuple[str, ...]:
+        """The secret values of a run as text, to be masked in messages."""
+        if not run.spec.definition.options.secret:
+            return ()
+        args, kwargs = list(run.job.get("args") or []), run.job.get("kwargs") or {}
+        masked, masked_kwargs = run.spec.signature.mask(args, kwargs)
+        pairs = [*zip(args, masked, strict=False), *((kwargs[name], (masked_kwargs or {})[name]) for name in kwargs)]
+        return tuple(str(value) for value, shown in pairs if shown == "***" and len(str(value)) > 2)
+
+
+def _unqueued(stored: bytes) -> bytes:
+    """A payload as it stands in the schedule: without the time of its last enqueuing, which the stager writes anew."""
+    job = payload.decode(stored)
+    return payload.encode(job) if job.pop("enqueued_at", None) is not None else stored
+
+
+def _message(error: BaseException, masked: tuple[str, ...]) -> str:
+    try:
+        text = str(error)
+    except Exception:  # a broken __str__ must not hide the failure
+        text = f"({type(error).__name__} cannot be shown: its __str__ raises)"
+    if isinstance(error, JobTimeout) and not text:
+        text = "the job ran longer than its timeout"
+    for value in masked:
+        text = text.replace(value, "***")
+    return text[:_MESSAGE_MOST].encode("utf-8", "replace").decode()
+
+
+def _positional(function: Any) -> int:
+    """How many of (count, exception, job) ``function`` takes."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return 1
+    if any(one.kind is one.VAR_POSITIONAL for one in parameters):
+        return 3
+    return min(3, sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters))

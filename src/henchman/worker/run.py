@@ -1,0 +1,130 @@
+"""One run of one job: what ``current_job()`` answers from."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from henchman.wire import times
+from henchman.work.unit import Unit
+from henchman.worker.spec import Spec
+
+__all__ = ["Run", "Seat"]
+
+_MOST = 1e10  # seconds; a payload may say anything
+
+
+class Run:
+    """A unit of work whose job is known, ready to start or started. Fits ``CurrentJob``."""
+
+    __slots__ = (
+        "abandoned",
+        "args",
+        "cancelled",
+        "deadline",
+        "ended",
+        "expires",
+        "jid",
+        "job",
+        "kwargs",
+        "pool",
+        "released",
+        "spec",
+        "started",
+        "started_at",
+        "stopping",
+        "struck",
+        "task",
+        "timeout",
+        "unit",
+    )
+
+    def __init__(
+        self, unit: Unit, job: dict[str, Any], spec: Spec, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> None:
+        self.unit = unit
+        self.job = job
+        self.spec = spec
+        self.args = args
+        self.kwargs = kwargs
+        self.jid: str = job.get("jid") or ""
+        self.started = 0.0
+        self.started_at = 0.0
+        self.deadline: float | None = None
+        self.cancelled = False
+        self.stopping = False
+        self.abandoned = False
+        self.ended = False  # its outcome is on its way to the server
+        self.released = False
+        self.struck: type[BaseException] | None = None
+        self.task: Any = None
+        self.pool: Any = None
+        self.timeout = spec.timeout
+        self.expires: float | None = None
+        if spec.expires is not None or "hm" in job:
+            self._apply_limits(job)
+
+    def __repr__(self) -> str:
+        return f"<run of {self.spec.name} {self.jid}>"
+
+    def _apply_limits(self, job: dict[str, Any]) -> None:
+        """Time-out and expiry: what the push said goes before what the definition says."""
+        said = job.get("hm")
+        limits = said if isinstance(said, dict) else {}
+        timeout = limits.get("timeout")
+        if isinstance(timeout, (int, float)) and 0 < timeout < _MOST:
+            self.timeout = float(timeout)
+        expires = limits.get("expires", self.spec.expires)
+        due = times.read(job.get("enqueued_at")) or times.read(job.get("created_at"))
+        if isinstance(expires, (int, float)) and -_MOST < expires < _MOST and due is not None:
+            self.expires = due + expires
+
+    @property
+    def queue(self) -> str:
+        """The queue it was fetched from."""
+        return self.unit.flight.queue
+
+    @property
+    def attempt(self) -> int:
+        """1 in the first run, 2 in the first retry."""
+        count = self.job.get("retry_count")
+        return count + 2 if isinstance(count, int) and count is not False else 1
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The job as stored, decoded: a copy of its own."""
+        return dict(self.job)
+
+    @property
+    def name(self) -> str:
+        """The job's name on the wire."""
+        return self.spec.name
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it started."""
+        return time.monotonic() - self.started if self.started else 0.0
+
+    def log(self, message: str) -> None:
+        """Write ``message`` to the log with the job's id and class."""
+        self.spec.events.emit("job_log", run=self, message=message)
+
+
+class Seat:
+    """Where a thread runs its jobs. ``lock`` guards the moment at which a run is left.
+
+    Whoever wants to raise something in the thread does it under ``lock`` and only while ``run`` is the run it means.
+    """
+
+    __slots__ = ("lock", "name", "place", "run", "thread_id", "wake")
+
+    def __init__(self, name: str, place: int) -> None:
+        self.name = name
+        self.place = place
+        self.lock = threading.Lock()
+        self.wake = threading.Lock()  # held while there is nothing to run: releasing it wakes the thread
+        self.wake.acquire()
+        self.run: Run | None = None
+        self.thread_id = 0

@@ -1,0 +1,25 @@
+"""What all capsules of one process share."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from henchman.worker.acker import Acker
+from henchman.worker.cancels import Cancels
+from henchman.worker.flights import Flights
+from henchman.worker.host import Host
+from henchman.worker.intake import Intake
+from henchman.worker.isolation import Isolation
+
+__all__ = ["Shared"]
+
+
+class Shared(NamedTuple):
+    """One app, one name on the server, one way in and one way out; the slots alone are each capsule's own."""
+
+    host: Host
+    flights: Flights
+    acker: Acker
+    intake: Intake
+    cancels: Cancels
+    isolation: Isolation

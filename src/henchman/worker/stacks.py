@@ -1,0 +1,23 @@
+"""Where the threads of this process stand: for a dump, and for a blocked event loop."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import traceback
+
+__all__ = ["frames_of", "thread_stacks"]
+
+
+def frames_of(thread_id: int | None) -> list[str]:
+    """Where a thread stands now: ``path:line:in function``, newest frame first; empty when it is gone."""
+    top = sys._current_frames().get(thread_id or 0)
+    return (
+        [f"{one.filename}:{one.lineno}:in {one.name}" for one in reversed(traceback.extract_stack(top))] if top else []
+    )
+
+
+def thread_stacks() -> dict[str, list[str]]:
+    """``frames_of`` every thread, by its name."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    return {names.get(ident, str(ident)): frames_of(ident) for ident in list(sys._current_frames())}

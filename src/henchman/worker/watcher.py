@@ -1,0 +1,226 @@
+"""Waiting for work costs nothing: one blocked ``BLMOVE`` a queue, woken by the push itself, all on one thread.
+
+Each wait ends on the server after at most 5 s and is armed only while the lease is fresh, so that a process that was
+frozen does not go on receiving (PROTOCOL, section 2.1). The control channel is read on the same thread, first: what
+was said before a payload was moved is known before it starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import selectors
+import socket
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from henchman.errors import ServerAway, ServerError
+from henchman.kernel.backoff import capped_backoff
+from henchman.kernel.service import Service
+from henchman.store.call import command
+from henchman.work.unit import Flight, Unit
+from henchman.worker.flights import Flights
+from henchman.worker.host import Host
+
+__all__ = ["MOST_WATCHED", "Watcher"]
+
+MOST_WATCHED = 8
+BLOCK = 5.0
+GRACE = 5.0  # a wait that has not ended so long after BLOCK never will: the server's host is gone
+BACKLOG = 0.002  # a wait that ends sooner than this found a queue that was not empty
+
+
+class _Post:
+    """One queue's blocked connection."""
+
+    def __init__(self, queue: str) -> None:
+        self.queue = queue
+        self.conn: Any = None
+        self.client_id = 0
+        self.armed: Flight | None = None
+        self.armed_at = 0.0
+
+
+class Watcher(Service):
+    """``on_units(units, backlog)`` gets what arrives; ``on_control(text)`` what we are told; ``on_unknown()`` when it
+    is not known what a wait brought; ``may_arm(queue)`` says whether to wait for a queue now."""
+
+    name = "watcher"
+
+    def __init__(
+        self,
+        host: Host,
+        flights: Flights,
+        queues: Sequence[str],
+        *,
+        on_units: Callable[[list[Unit], bool], None],
+        on_control: Callable[[bytes], None],
+        on_unknown: Callable[[], None],
+        may_arm: Callable[[str], bool],
+    ) -> None:
+        super().__init__()
+        self._host = host
+        self._flights = flights
+        self._posts = [_Post(name) for name in queues[:MOST_WATCHED]]
+        self._unwatched = queues[MOST_WATCHED:]
+        self._on_units = on_units
+        self._on_control = on_control
+        self._on_unknown = on_unknown
+        self._may_arm = may_arm
+        self._selector = selectors.DefaultSelector()
+        self._bell, self._ring = socket.socketpair()
+        for end in (self._bell, self._ring):
+            end.setblocking(False)
+        self._selector.register(self._bell, selectors.EVENT_READ, "bell")
+        self._control: Any = None
+        self._wanted = False
+        self._renamed = False
+        self._failures = 0
+        self._retry_at = 0.0
+
+    def arm(self) -> None:
+        """Wait for every queue that may be waited for (from any thread)."""
+        self._wanted = True
+        self.interrupt()
+
+    def disarm(self, only: str | None = None) -> None:
+        """Wait no longer, for one queue or all; what arrives meanwhile is still delivered."""
+        if only is None:
+            self._wanted = False
+        for post in self._posts:
+            if post.armed is not None and only in (None, post.queue):
+                with contextlib.suppress(ServerError):
+                    self._host.connections.run(command("CLIENT", "UNBLOCK", post.client_id))
+
+    @property
+    def armed(self) -> int:
+        """How many waits are open."""
+        return sum(post.armed is not None for post in self._posts)
+
+    def watches(self, queues: Sequence[str]) -> bool:
+        """Whether a push into any of ``queues`` rings: all of them can be watched, and a wait is open."""
+        mine = [post for post in self._posts if post.queue in queues]
+        return len(mine) == len(queues) and any(post.armed is not None for post in mine)
+
+    def interrupt(self) -> None:
+        with contextlib.suppress(OSError):  # full: the bell rings already; closed: nobody is there to hear it
+            self._ring.send(b"!")
+
+    def run(self) -> None:
+        if self._unwatched:
+            self._host.events.emit("unwatched", queues=", ".join(self._unwatched))
+        try:
+            while not self.stopping.is_set():
+                try:
+                    self._arm_all()
+                    self._wait()
+                except (ServerError, OSError) as error:
+                    self._lost(error)
+                except Exception as error:  # a defect of ours must not end the waiting for ever
+                    self._host.events.emit("part_failed", part=self.name, error=error)
+                    self._lost(error)
+        finally:
+            self._drop_all()
+            for one in (self._selector, self._bell, self._ring):
+                one.close()
+
+    def _wait(self) -> None:
+        events = self._selector.select(1.0)
+        ready = {key.data for key, _ in events}
+        if "bell" in ready:
+            with contextlib.suppress(BlockingIOError):
+                self._bell.recv(4096)
+        if "control" in ready:
+            self._read_control()
+        for post in self._posts:
+            if post in ready:
+                self._read(post)
+        overdue = time.monotonic() - BLOCK - GRACE
+        if any(post.armed is not None and post.armed_at < overdue for post in self._posts):
+            raise ServerAway(f"a wait of {BLOCK:g} s did not end within {BLOCK + GRACE:g} s")
+
+    def _arm_all(self) -> None:
+        if time.monotonic() < self._retry_at:
+            self.stopping.wait(min(0.5, self._retry_at - time.monotonic()))
+            return
+        if self._renamed:
+            self._close(self._control)
+            self._control, self._renamed = None, False
+        if self._control is None:
+            self._subscribe()
+        if self._wanted and self._flights.valid_for() > self._flights.lease_ms / 1500:
+            for post in self._posts:
+                if post.armed is None and self._may_arm(post.queue):
+                    self._arm(post)
+        if self._failures:
+            self._failures = 0
+            self._host.events.emit("server_back", part="watcher")
+
+    def _arm(self, post: _Post) -> None:
+        if post.conn is None:
+            post.conn = self._host.connections.open(BLOCK + GRACE)
+            post.conn.send("CLIENT", "ID")
+            post.client_id = post.conn.read()
+            self._selector.register(post.conn, selectors.EVENT_READ, post)
+        flight = self._flights.current[post.queue]
+        post.armed, post.armed_at = flight, time.monotonic()
+        post.conn.send("BLMOVE", flight.queue_key, flight.key, "RIGHT", "LEFT", BLOCK)
+
+    def _read(self, post: _Post) -> None:
+        payload = post.conn.read()
+        flight, post.armed = post.armed, None
+        if payload is None or flight is None:
+            return
+        if flight.identity != self._flights.identity:
+            return  # brought under a name that was buried: it is swept back, nothing that we say of it would count
+        waited = time.monotonic() - post.armed_at
+        self._on_units([Unit(payload, flight, time.monotonic())], waited < BACKLOG)
+
+    def _subscribe(self) -> None:
+        keys = self._host.keys
+        self._control = self._host.connections.open(5.0)
+        self._control.send("SUBSCRIBE", keys.control_all, keys.control(self._flights.identity))
+        for _ in range(2):
+            self._control.read()
+        self._selector.register(self._control, selectors.EVENT_READ, "control")
+
+    def _read_control(self) -> None:
+        while self._control.readable():
+            message = self._control.read()
+            if isinstance(message, list) and message[0] == b"message":
+                self._on_control(message[2])
+
+    def _lost(self, error: BaseException) -> None:
+        """A connection broke: what the open waits brought is unknown."""
+        unknown = any(post.armed is not None for post in self._posts)
+        self._drop_all()
+        self._failures += 1
+        self._host.events.emit("server_away", part="watcher", error=error, failures=self._failures)
+        self._retry_at = time.monotonic() + capped_backoff(self._failures, most=2.0)
+        if unknown or not isinstance(error, ServerAway):
+            self._on_unknown()
+
+    def renew_identity(self) -> None:
+        """Listen under the name that the process has now; waits under the old one end."""
+        self.disarm()
+        self._renamed = True
+        self.interrupt()
+
+    def _forget(self, conn: Any) -> None:
+        """Take a connection out of the selector, also one that has lost its socket already."""
+        for key in list(self._selector.get_map().values()):
+            if key.fileobj is conn:
+                with contextlib.suppress(KeyError, ValueError, OSError):
+                    self._selector.unregister(key.fd)
+
+    def _close(self, conn: Any) -> None:
+        if conn is not None:
+            self._forget(conn)
+            conn.close()
+
+    def _drop_all(self) -> None:
+        for conn in (self._control, *(post.conn for post in self._posts)):
+            self._close(conn)
+        self._control = None
+        for post in self._posts:
+            post.conn = post.armed = None

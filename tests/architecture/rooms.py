@@ -1,0 +1,69 @@
+"""The law of imports: each room, its level, and what it may import.
+
+A room may import the rooms named, what those may import, and ``errors``; never a room of its own level or above. A name
+with a dot opens one module of a room and nothing else of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Room(NamedTuple):
+    level: int
+    may: tuple[str, ...] = ()
+
+
+BELOW_APP = ("client", "workflow", "ordered", "observe", "work")
+EVERYTHING = ("app", "henchman", "worker", "inspector", "history", *BELOW_APP)
+
+ROOMS = {
+    "errors": Room(0),
+    "kernel": Room(1),
+    "config": Room(2, ("kernel",)),
+    "wire": Room(2, ("kernel",)),
+    "store": Room(3, ("kernel",)),
+    "client": Room(4, ("config", "wire", "store")),
+    "work": Room(4, ("wire", "store")),
+    "worker": Room(5, ("client.registry", "client.options", "work", "config", "wire", "store")),
+    "workflow": Room(5, ("client", "work")),
+    "ordered": Room(5, ("client", "work")),
+    "history": Room(5, ("config", "wire", "store")),
+    "observe": Room(5, ("config", "wire", "store")),
+    "inspector": Room(5, ("work", "config", "wire", "store")),
+    "app": Room(6, BELOW_APP),
+    "henchman": Room(7, ("app", *BELOW_APP)),  # the front door, henchman/__init__.py
+    "process": Room(8, EVERYTHING),
+    "web": Room(8, ("inspector", "history", "app", "henchman")),
+    "__main__": Room(9, ("process",)),
+    "testing": Room(9, (*EVERYTHING, "process", "web")),
+    "contrib": Room(9, (*EVERYTHING, "process", "web")),
+}
+NOBODY_IMPORTS = ("testing", "contrib", "__main__")
+
+# The only files that import by name at run time, and what.
+IMPORTS_BY_NAME = {
+    "app.py": "the doors",
+    "client/registry.py": "the modules that define a user's jobs",
+    "process/load.py": "the user's app",
+}
+
+
+def room_of(module: str) -> str:
+    """The room of a module: its first part; ``config_sources`` is in ``config``."""
+    first = module.partition(".")[0] or "henchman"
+    return first if first in ROOMS else first.partition("_")[0]
+
+
+def allowed(room: str) -> tuple[set[str], set[str]]:
+    """What a room may import: whole rooms, and single modules."""
+    rooms, single = {"errors"}, set()
+    ahead = list(ROOMS[room].may)
+    while ahead:
+        name = ahead.pop()
+        if "." in name:
+            single.add(name)
+        elif name not in rooms:
+            rooms.add(name)
+            ahead.extend(ROOMS[name].may)
+    return rooms, single

@@ -1,0 +1,87 @@
+"""A sample of every call that is built on a Lua script: whoever adds such a function adds its samples here.
+
+``"module.function"`` below ``henchman.store`` → a list of samples; each takes the ``Keys`` to use and gives the call.
+A script whose header has a group in brackets needs a sample that repeats it at least twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from henchman.store import control, cron, iteration, jobs, leases, poison, queues
+from henchman.store.call import Call
+from henchman.store.keys import Keys
+
+ME = "host:1:0123456789ab"
+DEAD: dict[str, Any] = {"dead_max": 10, "dead_timeout": 60.0}
+
+
+def _uniterate(keys: Keys, *jids: str) -> bytes:
+    return b"[%b]" % b",".join(b'["uniterate","%b"]' % keys.iteration(jid).encode() for jid in jids)
+
+
+def _settle(keys: Keys) -> Call[Any]:
+    pairs = [(keys.flight(ME, 1, name), keys.queue(name)) for name in "ab"]
+    units = [
+        jobs.Settlement(1, b"{}", "done", effects=_uniterate(keys, "a")),
+        jobs.Settlement(2, b"{}", "retry", b"{}", 3.5, b"[]"),
+        jobs.Settlement(2, b"{}", "done", effects=_uniterate(keys, "b")),
+    ]
+    return jobs.settle(keys, ME, pairs, units, lease_ms=30_000, day="2026-01-01", **DEAD)
+
+
+def _move(keys: Keys) -> Call[Any]:
+    moves = [
+        jobs.Move(b"1", b"1", "a"),
+        jobs.Move(b"2", b"2", "b"),
+        jobs.Move(b"3", b"3"),
+        jobs.Move(b"4", delete=True, effects=_uniterate(keys, "a", "b")),
+    ]
+    return jobs.move(keys, keys.retry, moves, **DEAD)
+
+
+def _deliver(keys: Keys) -> Call[Any]:
+    entries = [jobs.Delivery(queue, at, 2.5, b"{}") for queue, at in (("a", None), (None, 1.5), ("b", None))]
+    return jobs.deliver(keys, "0123456789abcdef01234567", entries)
+
+
+def _charge(keys: Keys) -> Call[Any]:
+    effects = _uniterate(keys, "a", "b")
+    flight = keys.flight(ME, 1, "a")
+    return poison.charge(
+        keys,
+        flight,
+        "j",
+        b"2026-01-01T00:00:00Z host:1:0123456789ab it ended",
+        b"{}",
+        b"{}",
+        alone=True,
+        effects=effects,
+        **DEAD,
+    )
+
+
+SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
+    "control.cancel": [lambda keys: control.cancel(keys, "0123456789abcdef01234567")],
+    "iteration.save": [lambda keys: iteration.save(keys, "0123456789abcdef01234567", 2, b"17", 4.5)],
+    "cron.put": [lambda keys: cron.put(keys, "code", [("a", b"{}"), ("b", b"{}")])],
+    "cron.remove": [lambda keys: cron.remove(keys, "a")],
+    "cron.switch": [lambda keys: cron.switch(keys, "a", "pause")],
+    "cron.look": [lambda keys: cron.look(keys, ME, 2000, 1.5, ["a", "b"])],
+    "cron.tick": [lambda keys: cron.tick(keys, b"1", [cron.Tick("a", 1.0, "q", "j", b"{}", 5.0), cron.Tick("b", 2.0)])],
+    "poison.charge": [_charge],
+    "queues.remove": [lambda keys: queues.remove(keys, "a", b"{}", _uniterate(keys, "a", "b"))],
+    "queues.clear": [lambda keys: queues.clear(keys, "a", 9, {b"1": b"", b"2": _uniterate(keys, "a", "b")})],
+    "jobs.deliver": [_deliver],
+    "jobs.schedule": [lambda keys: jobs.schedule(keys, [(1.5, 0.0, b"{}"), (None, 30.0, b"{}")])],
+    "jobs.fetch": [lambda keys: jobs.fetch(keys, ME, 1, [("a", 0), ("b", 5)], 10, 30_000)],
+    "jobs.settle": [_settle],
+    "jobs.give_back": [lambda keys: jobs.give_back(keys, keys.flight(ME, 1, "a"), "a", 1000)],
+    "jobs.due": [lambda keys: jobs.due(keys, ME, 2000, 100)],
+    "jobs.move": [_move],
+    "leases.join": [lambda keys: leases.join(keys, ME, [keys.flight(ME, 1, "a"), keys.flight(ME, 1, "b")], 30_000)],
+    "leases.renew": [lambda keys: leases.renew(keys, ME, 30_000)],
+    "leases.bury": [lambda keys: leases.bury(keys, ME, force=False)],
+    "leases.leave": [lambda keys: leases.leave(keys, ME, [keys.flight(ME, 1, "a"), keys.flight(ME, 1, "b")])],
+}

@@ -1,0 +1,112 @@
+"""Rooms import downwards, as the table in rooms.py says; no cycles, no hidden imports."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+import sys
+import tomllib
+from graphlib import CycleError, TopologicalSorter
+
+import pytest
+
+from architecture.rooms import IMPORTS_BY_NAME, NOBODY_IMPORTS, ROOMS, allowed, room_of
+from architecture.source import ROOT, Function, called, modules, own_imports
+
+
+def test_every_module_stands_in_a_room_and_not_deeper() -> None:
+    for module in modules().values():
+        assert room_of(module.name) in ROOMS, f"{module.file}: no room of this name in tests/architecture/rooms.py"
+        assert module.name.count(".") <= 1, f"{module.file}: src/henchman/<room>/<file>.py, never deeper"
+
+
+def test_the_table_itself_points_downwards() -> None:
+    for name, room in ROOMS.items():
+        for target in room.may:
+            assert ROOMS[room_of(target)].level < room.level, f"{name} may not import {target}"
+
+
+def test_rooms_import_only_what_the_table_allows() -> None:
+    wrong = []
+    for one in own_imports():
+        here, there = room_of(one.module.name), room_of(one.target)
+        rooms, single = allowed(here)
+        if here != there and there not in rooms and one.target not in single:
+            wrong.append(f"{one.module.at(one.node)}: {here} must not import henchman.{one.target}")
+        if here != there and there in NOBODY_IMPORTS:
+            wrong.append(f"{one.module.at(one.node)}: nobody imports {there}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_module_imports_itself_by_a_detour() -> None:
+    graph: dict[str, set[str]] = {name: set() for name in modules()}
+    for one in own_imports():
+        graph[one.module.name].add(one.target)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail("a cycle of imports: " + " → ".join(error.args[1]))
+
+
+def test_imports_stand_at_the_top_and_are_absolute() -> None:
+    wrong = []
+    for module in modules().values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, Function | ast.Lambda | ast.ClassDef):
+                inner = [one for one in ast.walk(node) if isinstance(one, ast.Import | ast.ImportFrom)]
+                wrong += [f"{module.at(one)}: an import below the top" for one in inner]
+            if isinstance(node, ast.ImportFrom) and node.level:
+                wrong.append(f"{module.at(node)}: a relative import")
+            if isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node).endswith("TYPE_CHECKING"):
+                wrong.append(f"{module.at(node)}: TYPE_CHECKING; import it, or move what is shared down")
+    assert not wrong, "\n".join(sorted(set(wrong)))
+
+
+def test_other_peoples_packages_are_declared() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = [lines for name, lines in project["optional-dependencies"].items() if name not in {"dev", "docs"}]
+    lines = [*project["dependencies"], *(line for extra in extras for line in extra)]
+    declared = {"henchman", *(re.split(r"[^A-Za-z0-9_-]", line)[0].replace("-", "_").lower() for line in lines)}
+    wrong = []
+    for module in modules().values():
+        for node in ast.walk(module.tree):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+            tops = {name.partition(".")[0] for name in names} - declared - sys.stdlib_module_names
+            wrong += [f"{module.at(node)}: {top} is not in pyproject.toml" for top in sorted(tops)]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_only_the_listed_files_import_by_name() -> None:
+    wrong = [
+        f"{module.at(node)}: {called(node)}; only {', '.join(IMPORTS_BY_NAME)} may"
+        for module in modules().values()
+        for node in ast.walk(module.tree)
+        if called(node).rpartition(".")[2] in {"import_module", "__import__", "resolve_name"}
+        and module.file not in IMPORTS_BY_NAME
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_every_door_opens() -> None:
+    for name, target in doors().items():
+        module, colon, attribute = target.partition(":")
+        assert colon, f"DOORS[{name!r}] = {target!r}: it must be module:object"
+        assert module.startswith("henchman."), f"DOORS[{name!r}]: a door leads into Henchman, not to {module}"
+        found = importlib.import_module(module)
+        for part in attribute.split("."):
+            assert hasattr(found, part), f"DOORS[{name!r}]: there is no {target}"
+            found = getattr(found, part)
+
+
+def doors() -> dict[str, str]:
+    """The table DOORS of app.py, read without running it."""
+    app = modules().get("app")
+    for node in app.tree.body if app else ():
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(one, ast.Name) and one.id == "DOORS" for one in targets):
+            table = getattr(node, "value", None)
+            assert isinstance(table, ast.Dict), "DOORS must be one literal dict"
+            return ast.literal_eval(table)
+    return {}

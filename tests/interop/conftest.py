@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+
+from interop.ruby_side import Ruby, RubyWeb, missing
+from support.worker import looker
+
+
+@pytest.fixture(scope="session")
+def _ruby_is_there() -> None:
+    reason = missing()
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def _ruby(_ruby_is_there: None, server_url: str) -> Iterator[Ruby]:
+    with Ruby(server_url) as ruby:
+        yield ruby
+
+
+@pytest.fixture
+def ruby(_ruby: Ruby, redis_url: str) -> Ruby:
+    """Ruby's Sidekiq, ready for questions, on the empty server of this test."""
+    return _ruby
+
+
+@pytest.fixture(scope="session")
+def _web(_ruby_is_there: None, server_url: str) -> Iterator[RubyWeb]:
+    with RubyWeb(server_url) as web:
+        yield web
+
+
+@pytest.fixture
+def web(_web: RubyWeb, redis_url: str) -> RubyWeb:
+    """Sidekiq's own pages on the empty server of this test."""
+    return _web
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    """A plain client of the server, for looking."""
+    with looker(redis_url) as client:
+        yield client

@@ -1,0 +1,294 @@
+"""PROTOCOL, section 1: leases. What stands elsewhere already is listed in docs/protocol-tests.md."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+import henchman
+from henchman import App
+from henchman.kernel.board import Board
+from henchman.process.supervisor import Supervisor
+from henchman.worker import heart, lifeline
+from henchman.worker.lifeline import Lifeline
+from support.dead import DEAD, corpse, job
+from support.processes import Work, push, state_of
+from support.server import running_server
+from support.store import Store
+from support.worker import Heard, in_flight, looker, settled, until, working
+
+LUA = Path(henchman.__file__).parent / "store" / "lua"
+FIRST_WRITE = re.compile(r"redis\.p?call\('(?!EXISTS|GET|TIME|ZSCORE|ZRANGE|LRANGE|SISMEMBER|HGET|TTL|LPOS)(\w+)'")
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[Store]:
+    made = Store(redis_url)
+    yield made
+    made.connections.close()
+
+
+@pytest.fixture
+def app(redis_url: str) -> Iterator[App]:
+    made = App(redis_url=redis_url, lease=5, heartbeat=0.5)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("script", ["settle", "renew", "due", "move", "give_back", "fetch", "join", "bury"])
+def test_the_first_write_is_one_that_a_full_server_accepts(script: str) -> None:
+    """1.1: a removal or an expiry."""
+    body = (LUA / f"{script}.lua").read_text(encoding="utf-8").split("\n")
+    code = "\n".join(line for line in body if not line.startswith("--"))
+    if script == "move":  # its functions stand before what is executed first
+        code = code[code.index("for entry") :]
+    found = FIRST_WRITE.search(code)
+    assert found is not None
+    assert found[1] in {"PEXPIRE", "DEL", "LPOP", "ZREM", "LREM"}
+
+
+def test_a_payload_in_hand_lies_in_a_list_of_its_process_and_queue(app: App, redis: Redis) -> None:
+    """1.1: and the lease is one string that runs out by itself."""
+    release = threading.Event()
+    app.job(name="hold", queue="mail")(lambda: release.wait(20))
+    handle = app.enqueue("hold")
+    with working(app) as launcher:
+        until(lambda: in_flight(redis), "it runs")
+        identity = launcher.flights.identity
+        (list_key,) = redis.keys("hm:flight:*")  # type: ignore[misc]
+        assert list_key.decode() == f"hm:flight:{identity}:1:mail"
+        assert handle.jid.encode() in redis.lindex(list_key, 0)  # type: ignore[operator]
+        assert redis.type(f"hm:lease:{identity}") == b"string"
+        assert 0 < redis.pttl(f"hm:lease:{identity}") <= 5000  # type: ignore[operator]
+        release.set()
+
+
+def test_the_heart_alone_keeps_the_lease(app: App, redis: Redis) -> None:
+    """1.2: as under ``app.embed()``; a job that takes longer than the lease, and nothing else happens."""
+    release = threading.Event()
+    app.job(name="hold")(lambda: release.wait(20))
+    app.enqueue("hold")
+    with working(app) as launcher:
+        until(lambda: in_flight(redis), "it runs")
+        key = f"hm:lease:{launcher.flights.identity}"
+        for _ in range(3):
+            redis.pexpire(key, 900)
+            until(lambda: redis.pttl(key) > 4000, "the heart has renewed it", 2)  # type: ignore[operator]
+        release.set()
+
+
+class Half:
+    """A child that was sent SIGKILL and has not ended yet, as a process is that waits for its disk."""
+
+    def __init__(self) -> None:
+        self.pid, self.identities, self.doomed, self.started, self.ready, self.failed = (
+            0,
+            [DEAD],
+            False,
+            0.0,
+            True,
+            None,
+        )
+        self.alive, self.status_fd = True, -1
+        self.status: int | None = None
+        self.signals: list[int] = []
+
+    def hung(self, hang_after: float, lease: float) -> str:
+        return "has not turned"
+
+    def signal(self, number: int) -> None:
+        self.signals.append(number)
+
+    def ended(self, reaped: Any) -> int | None:
+        return self.status
+
+    def read(self) -> list[Any]:
+        return []
+
+    def close(self) -> None: ...
+
+    @property
+    def board(self) -> Any:
+        return Board()
+
+
+def test_nothing_is_given_back_before_the_end_was_seen() -> None:
+    """1.2, 1.3: stacks, SIGKILL, wait, give back; never before ``waitpid`` has returned."""
+    supervisor: Any = Supervisor("x:app", {}, 0, lambda text: None)
+    child = Half()
+    supervisor._children = [child]
+    for _ in range(3):
+        supervisor._kill_hung()
+        supervisor._reap()
+    assert child.signals[:2] == [signal.SIGUSR2, signal.SIGKILL], "it writes where it stands, then it is killed"
+    assert supervisor._keeper._dead == [], "it may still be running"
+    child.status = -signal.SIGKILL
+    supervisor._reap()
+    assert [identity for identity, _ in supervisor._keeper._dead] == [DEAD]
+    for end in (supervisor._wakeup, supervisor._waker):
+        end.close()
+
+
+def test_a_supervisor_gives_back_at_once(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    """1.3: long before the lease has run out."""
+    with Work(tmp_path / "w", redis_url, "-c", "1", HENCHMAN_LEASE="600") as work:
+        (pid,) = work.ready(redis)
+        push(redis, "act_once", ("j", "sleep", 60))
+        until(lambda: work.count("start")["j"] == 1, "it runs")
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: work.count("end")["j"] == 1, "it ran again", 10)
+
+
+def test_others_go_by_the_lease_alone(app: App, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.3: the pid of the living may be that of a dead one, and the other way round."""
+    monkeypatch.setattr(lifeline, "WATCH", 0.0)
+    host = os.uname().nodename
+    ours, nobodys = f"{host}:{os.getpid()}:aaaaaaaaaaaa", f"{host}:4194304:bbbbbbbbbbbb"
+    corpse(store, job("a"), identity=ours)
+    corpse(store, job("b"), identity=nobodys, expired=False)
+    line = Lifeline(app)
+    for _ in range(3):
+        line.tick("me")
+    assert store.queue("default") == [job("a")]
+    assert store.ask("LLEN", store.keys.flight(nobodys, 1, "default")) == 1
+
+
+def test_an_orphan_keeps_its_lease_while_it_finishes(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    """1.4: end of file on the pipe: it renews for itself, takes nothing new, finishes, and ends."""
+    brief = {"HENCHMAN_LEASE": "5", "HENCHMAN_HEARTBEAT": "1"}
+    with Work(tmp_path / "w", redis_url, "-c", "1", "-t", "20", **brief) as work:
+        (pid,) = work.ready(redis)
+        push(redis, "act", ("long", "sleep", 3), ("next", "ok"))
+        until(lambda: work.count("start")["long"], "it runs")
+        work.signal(signal.SIGKILL)
+        work.wait()
+        (lease,) = redis.keys("hm:lease:*")  # type: ignore[misc]
+        redis.pexpire(lease, 1500)
+        until(lambda: redis.pttl(lease) > 3000, "the orphan renews it", 3)  # type: ignore[operator]
+        until(lambda: state_of(pid) in ("", "Z"), "it ended", 15)
+        assert work.count("end") == {"long": 1}, "it finished what ran, and took nothing more"
+        assert not in_flight(redis)
+        assert redis.llen("queue:default") == 1
+
+
+def test_a_rescue_needs_unbroken_sight_of_an_expired_lease(
+    app: App, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1.5: for 15 s; a look that was missed, or a lease that was seen alive, starts the time anew."""
+    assert lifeline.WATCH == 15
+    clock = [1000.0]
+    monkeypatch.setattr(lifeline.time, "monotonic", lambda: clock[0])
+    corpse(store, job("a"))
+    line = Lifeline(app)
+
+    def ticks(seconds: int, step: float = 5.0) -> list[bytes]:
+        end = clock[0] + seconds
+        while clock[0] < end:
+            clock[0] += step
+            line.tick("me")
+        return store.queue("default")
+
+    assert ticks(15) == [], "seen for 10 s"
+    clock[0] += 13  # contact was broken
+    assert ticks(15) == []
+    store.ask("SET", store.keys.lease(DEAD), "1", "PX", 60_000)
+    assert ticks(20) == [], "it lives"
+    store.ask("DEL", store.keys.lease(DEAD))
+    assert ticks(15) == []
+    assert ticks(5) == [job("a")]
+
+
+def test_a_server_that_was_started_anew_has_to_be_watched_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.5: nobody could renew while it was away: that leases are gone proves nothing."""
+    clock = [1000.0]
+    with running_server("--appendfsync", "always", appendonly=True) as server:
+        app, store = App(redis_url=server.url), Store(server.url)
+        corpse(store, job("a"))
+        line = Lifeline(app)
+        monkeypatch.setattr(lifeline.time, "monotonic", lambda: clock[0])
+        line.tick("me")
+        server.kill()
+        server.start()
+        clock[0] += 10
+        line.tick("me")
+        clock[0] += 10
+        line.tick("me")
+        assert store.queue("default") == []
+        clock[0] += 10
+        line.tick("me")
+        assert store.queue("default") == [job("a")]
+        app.close()
+        store.connections.close()
+
+
+def test_after_its_lease_nothing_starts_that_was_prefetched(
+    redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1.5: somebody else may be running it; it starts when the lease is renewed."""
+    monkeypatch.setattr(heart, "PULSE", 0.1)
+    app = App(redis_url=redis_url, lease=5, heartbeat=0.1, concurrency=1)
+    valid: list[float] = []
+    heard = Heard(app, "part_failed")
+    box: list[Any] = []
+
+    @app.job(name="note")
+    def note(number: int) -> None:
+        flights = box[0].flights
+        valid.append(flights.valid_for())
+        if number % 40 == 20:  # as after a long freeze: the time is over, and the server has not been asked
+            flights.renewed -= 60
+
+    note.enqueue_many([(n,) for n in range(400)])
+    with working(app, start=False) as launcher:
+        box.append(launcher)
+        launcher.start()
+        settled(redis, 400)
+    assert len(valid) == 400, "each ran once"
+    assert min(valid) > 0, "nothing started without a lease"
+    assert not heard["part_failed"]
+    app.close()
+
+
+def test_time_without_the_server_is_no_reason_to_steal(redis_url: str) -> None:
+    """1.5: an outage longer than the lease; both workers come back, and each keeps what it was running."""
+    with running_server("--appendfsync", "always", appendonly=True) as server:
+        apps = [App(redis_url=server.url, lease=5, heartbeat=0.2, concurrency=1) for _ in range(2)]
+        release, ran = threading.Event(), []
+        for app in apps:
+
+            @app.job(name="hold")
+            def hold(name: str) -> None:
+                ran.append(name)
+                release.wait(40)
+
+        for name in "ab":
+            apps[0].enqueue("hold", name)
+        with working(apps[0]) as one, working(apps[1]) as two:
+            until(lambda: sorted(ran) == ["a", "b"], "each runs one")
+            names = {one.flights.identity, two.flights.identity}
+            server.kill()
+            away = time.monotonic()
+            until(lambda: time.monotonic() - away > 5.5, "the leases have run out")
+            server.start()
+            until(lambda: min(one.flights.valid_for(), two.flights.valid_for()) > 3, "both are back")
+            with looker(server.url) as redis:
+                assert len(in_flight(redis)) == 2
+                release.set()
+                settled(redis, 2)
+        assert sorted(ran) == ["a", "b"]
+        assert {one.flights.identity, two.flights.identity} == names

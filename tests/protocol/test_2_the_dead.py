@@ -1,0 +1,162 @@
+"""PROTOCOL, section 2: the dead may still receive."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from henchman import App
+from henchman.errors import LeaseLost, ServerAway
+from henchman.store import leases
+from henchman.store.jobs import Settlement
+from henchman.worker import heart, watcher
+from henchman.worker.lifeline import Lifeline, bury_and_give_back
+from support.dead import DEAD, Spy, corpse, job
+from support.store import ME, Store
+from support.worker import looker, until, working
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[Store]:
+    made = Store(redis_url)
+    yield made
+    made.connections.close()
+
+
+@pytest.fixture
+def app(redis_url: str) -> Iterator[App]:
+    made = App(redis_url=redis_url, lease=6, heartbeat=0.5)
+    yield made
+    made.close()
+
+
+def test_a_wait_ends_on_the_server_after_5_s_at_most(app: App, redis: Redis) -> None:
+    """2.1"""
+    app.job(name="nothing")(lambda: None)
+    with working(app, start=False) as launcher, redis.monitor() as monitor:
+        launcher.start()
+        waits = (one["command"] for one in monitor.listen() if one["command"].startswith("BLMOVE"))
+        assert 0 < float(next(waits).split()[-1]) <= 5
+
+
+def test_a_wait_is_armed_only_beside_a_fresh_lease(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2.1: younger than a third of the lease; a process that could not renew gets nothing pushed into its hands."""
+    monkeypatch.setattr(heart, "PULSE", 3600.0)  # no beat but the first
+    monkeypatch.setattr(watcher, "BLOCK", 0.1)
+    app.job(name="nothing")(lambda: None)
+    refused = threading.Event()
+
+    def unreachable(call: Any) -> None:
+        if refused.is_set() and call.name in ("fetch", "renew"):
+            raise ServerAway("as told", executed=False)
+
+    with Spy(app, unreachable), working(app) as launcher:
+        until(lambda: launcher.watcher.armed, "it waits")
+        refused.set()
+        launcher.flights.renewed = time.monotonic() - 2.2  # a third of the lease is 2
+        until(lambda: not launcher.watcher.armed, "the wait ended")
+        end = time.monotonic() + 0.5
+        while time.monotonic() < end:
+            launcher.watcher.arm()
+            assert not launcher.watcher.armed
+        refused.clear()
+        launcher.flights.renew()
+        launcher.watcher.arm()
+        until(lambda: launcher.watcher.armed, "it waits again")
+
+
+def test_a_rescue_begins_with_a_tombstone(app: App, store: Store) -> None:
+    """2.2: before anything of it is looked at or moved."""
+    corpse(store, job("a"))
+
+    def buried(call: Any) -> None:
+        if call.name in ("charge", "give_back", "LRANGE", "SMEMBERS"):
+            assert store.ask("EXISTS", store.keys.tomb(DEAD)), call
+
+    with Spy(app, buried) as spy:
+        assert bury_and_give_back(app, DEAD, force=False) == 1
+    assert {"charge", "give_back"} <= set(spy.names())
+
+
+def test_what_the_buried_say_is_answered_lost(store: Store) -> None:
+    """2.2: fetch, ack, renew; taking the name anew too."""
+    store.join("a")
+    store.push("a", b"1", b"2")
+    store.fetch("a", count=1)
+    store.run(leases.bury(store.keys, ME, force=True))
+    for word in (
+        lambda: store.fetch("a"),
+        lambda: store.settle(Settlement(1, b"1", "done")),
+        lambda: store.run(leases.renew(store.keys, ME, 1000)),
+        lambda: store.join("a"),
+    ):
+        with pytest.raises(LeaseLost, match="declared dead"):
+            word()
+    assert store.in_flight("a") == [b"1"]
+    assert store.queue("a") == [b"2"]
+
+
+def test_lists_of_the_dead_are_swept_until_they_were_empty_for_an_hour(app: App, store: Store) -> None:
+    """2.3: at every tick; none is forgotten at its first empty look, and what comes late starts the hour anew."""
+    corpse(store)
+    store.run(leases.bury(store.keys, DEAD, force=False))
+    line, flight, tomb = Lifeline(app), store.keys.flight(DEAD, 1, "default"), store.keys.tomb(DEAD)
+
+    def an_hour_passes() -> None:
+        store.ask("ZADD", store.keys.tombs, store.now() - 3601, DEAD)
+        store.ask("PEXPIRE", tomb, 60_000)
+
+    line.tick("me")  # empty
+    store.ask("LPUSH", flight, job("a"))  # written before its kill, delivered after it
+    line.tick("me")
+    assert store.queue("default") == [job("a")]
+
+    an_hour_passes()
+    store.ask("LPUSH", flight, job("b"))
+    line.tick("me")
+    assert store.queue("default") == [job("b"), job("a")]
+    line.tick("me")
+    assert store.members(store.keys.tombs) == [DEAD.encode()], "not empty for an hour yet"
+    assert store.ask("PTTL", tomb) > 3_590_000, "it is dead for as long as it is swept"
+
+    an_hour_passes()
+    line.tick("me")
+    assert not store.ask("EXISTS", store.keys.tombs, store.keys.flights(DEAD))
+    assert store.ask("EXISTS", tomb), "and a little longer"
+
+
+def test_a_tomb_stands_for_as_long_as_its_lists_are_swept(store: Store) -> None:
+    """2.3: else a frozen process could take its old name again while its lists are still emptied under its hands."""
+    corpse(store)
+    store.run(leases.bury(store.keys, DEAD, force=False))
+    assert store.ask("PTTL", store.keys.tomb(DEAD)) > leases.TOMB_MS + 30_000
+
+
+@pytest.mark.parametrize("ending", ["retry", "dead", "snoozed", "released", "cancelled"])
+def test_the_word_of_who_lost_a_unit_changes_nothing(store: Store, ending: str) -> None:
+    """2.4: no ending of it, and none of its effects; the new owner's word counts."""
+    other = "host:2:0123456789ab"
+    store.push("a", b"1")
+    store.join("a")
+    store.fetch("a")
+    store.ask("RPOPLPUSH", store.flight("a"), store.keys.queue("a"))
+    store.join("a", identity=other)
+    store.fetch("a", identity=other)
+    store.ask("ZADD", "hm:cancelled", 1, "j")
+
+    assert store.settle(Settlement(1, b"1", ending, b"1", 1.0, b'[["uncancel","j"]]')) == [0]
+
+    assert store.ask("LRANGE", store.keys.flight(other, 1, "a"), 0, -1) == [b"1"]
+    assert not store.ask("EXISTS", "retry", "dead", "schedule", "queue:a", "stat:processed")
+    assert store.members("hm:cancelled") == [b"j"]

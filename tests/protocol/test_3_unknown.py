@@ -1,0 +1,143 @@
+"""PROTOCOL, section 3: a reply that was not read is unknown, not failed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from architecture.samples import SAMPLES
+from henchman import App
+from henchman.errors import ServerAway
+from henchman.kernel import faults
+from henchman.store import jobs
+from henchman.store.keys import Keys
+from henchman.worker import flights, heart, watcher
+from support.dead import job
+from support.store import Store
+from support.worker import Heard, in_flight, looker, settled, until, working
+
+NEVER = {"jobs.fetch", "jobs.schedule", "queues.clear"}
+KEYS = Keys()
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def app(redis_url: str) -> Iterator[App]:
+    made = App(redis_url=redis_url, lease=5, heartbeat=0.2, concurrency=2)
+    yield made
+    faults.close()
+    made.close()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_which_calls_may_be_sent_again(name: str) -> None:
+    """3.1: never what would happen twice."""
+    for sample in SAMPLES[name]:
+        assert sample(KEYS).again is (name not in NEVER), name
+
+
+def test_a_push_is_never_sent_again() -> None:
+    """3.1"""
+    assert not jobs.push(KEYS, "a", b"1").again
+    assert not jobs.push_many(KEYS, "a", [b"1"]).again
+
+
+@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in NEVER])
+def test_what_may_be_sent_again_changes_nothing_the_second_time(redis_url: str, name: str) -> None:
+    """3.1: everything that is stored is the same after the second time (times and expiries aside)."""
+    store = Store(redis_url)
+    call = SAMPLES[name][0](store.keys)
+    flight = store.keys.flight("host:1:0123456789ab", 1, "a")
+    store.join("a", "b")
+    store.ask("LPUSH", flight, b"{}", b"{2}")
+    store.ask("ZADD", "retry", 1, b"1", 1, b"2", 1, b"3", 1, b"4")
+    store.run(call)
+    first = everything(store)
+    store.run(call)
+    assert everything(store) == first
+    store.connections.close()
+
+
+def everything(store: Store) -> dict[str, Any]:
+    """What is stored, without counters that tell that something happened and without scores."""
+    read = {
+        "list": lambda key: store.ask("LRANGE", key, 0, -1),
+        "set": lambda key: sorted(store.ask("SMEMBERS", key)),
+        "zset": lambda key: sorted(store.ask("ZRANGE", key, 0, -1)),
+        "hash": lambda key: store.ask("HGETALL", key),
+        "string": lambda key: b"",
+    }
+    return {key: read[store.ask("TYPE", key).decode()](key) for key in sorted(store.all_keys())}
+
+
+def test_an_unknown_fetch_raises_the_epoch_and_what_it_brought_comes_back(
+    app: App, redis: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3.2: a fresh connection, fresh lists; what the old ones hold goes to the right end, once."""
+    monkeypatch.setattr(heart, "PULSE", 0.1)
+    monkeypatch.setattr(flights, "SETTLED", 0.5)
+    ran: list[int] = []
+    app.job(name="note")(lambda number: ran.append(number))  # type: ignore[misc]  # noqa: PLW0108 - jobs are functions
+    heard = Heard(app, "swept", "server_away")
+    monkeypatch.setattr(flights.Flights, "strays", lambda self: set())  # known at once, not found by a beat
+    for number in range(6):
+        app.enqueue("note", number)
+    faults.open_points("drop@fetch:after#2", tmp_path)
+    with working(app) as launcher:
+        until(lambda: len(ran) == 6, "all ran")
+        settled(redis, 6)
+        until(lambda: heard["swept"], "the lost ones were found")
+        assert launcher.flights.epoch == 2
+    assert sorted(ran) == list(range(6))
+    assert len(list(tmp_path.iterdir())) == 1
+    assert "fetch" in str(heard["server_away"][0]["error"])
+
+
+def test_a_payload_of_ours_that_we_never_heard_of_is_found_logged_and_run(
+    app: App, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3.2: each beat compares; a lasting difference is reconciled."""
+    monkeypatch.setattr(heart, "PULSE", 0.1)
+    monkeypatch.setattr(flights, "SETTLED", 0.5)
+    ran: list[str] = []
+    app.job(name="act")(lambda name: ran.append(name))  # type: ignore[misc]  # noqa: PLW0108 - jobs are functions
+    heard = Heard(app, "drift", "swept")
+    with working(app) as launcher:
+        redis.lpush(launcher.flights.current["default"].key, job("stray"))
+        until(lambda: ran == ["stray"], "it ran")
+        until(lambda: not in_flight(redis), "settled")
+    assert [facts["count"] for facts in heard["drift"]] == [1]
+    assert [facts["count"] for facts in heard["swept"]] == [1]
+
+
+def test_a_wait_is_read_for_its_own_time_and_5_s_more(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """3.2"""
+    limits: list[float | None] = []
+    opened = app.connections.open
+    monkeypatch.setattr(app.connections, "open", lambda limit=None: limits.append(limit) or opened(limit))
+    app.job(name="nothing")(lambda: None)
+    with working(app) as launcher:
+        until(lambda: launcher.watcher.armed, "it waits")
+    assert watcher.BLOCK + 5 in limits
+
+
+def test_an_unknown_push_is_told_as_such(app: App, redis: Redis) -> None:
+    """3.3: it may have been executed, and it is not sent again."""
+    faults.open_points("drop@SADD:after")
+    with pytest.raises(ServerAway, match="did not answer") as caught:
+        app.enqueue("act", "a")
+    assert caught.value.executed is None
+    assert redis.llen("queue:default") == 1
+    faults.open_points("drop@SADD:before")
+    with pytest.raises(ServerAway) as caught:
+        app.enqueue("act", "b")
+    assert redis.llen("queue:default") == 1

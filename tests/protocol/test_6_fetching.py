@@ -1,0 +1,167 @@
+"""PROTOCOL, section 6: fetching fairly."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from henchman import App, current_job
+from henchman.kernel import faults
+from henchman.store.scripts import load
+from henchman.worker import heart
+from henchman.worker.stager import STAGING_MS
+from support.dead import Spy
+from support.worker import Heard, in_flight, jobs_in, looker, settled, until, working
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def app(redis_url: str) -> Iterator[App]:
+    made = App(redis_url=redis_url, lease=5, heartbeat=0.2, concurrency=1)
+    yield made
+    faults.close()
+    made.close()
+
+
+def test_what_a_watcher_brings_beyond_the_free_slots_goes_back(redis: Redis, redis_url: str) -> None:
+    """6.1: one slot, two queues that are waited for; both pushes are brought, one can start."""
+    app = App(redis_url=redis_url, queues=("a", "b"), concurrency=1, lease=5)
+    release = threading.Event()
+    app.job(name="hold", queue="a")(lambda: release.wait(20))
+    with working(app) as launcher:
+        until(lambda: launcher.watcher.armed == 2, "it waits for both")
+        pipe = redis.pipeline(transaction=True)
+        for queue in "ab":
+            pipe.sadd("queues", queue)
+            pipe.lpush(f"queue:{queue}", f'{{"class":"hold","args":[],"jid":"{queue}","queue":"{queue}"}}')
+        pipe.execute()
+        brought = time.monotonic()
+        until(lambda: redis.llen("queue:a") + redis.llen("queue:b") == 1, "one went back", 5)  # type: ignore[operator]
+        assert time.monotonic() - brought < 0.5
+        assert len(in_flight(redis)) == 1
+        assert launcher.watcher.armed == 0, "no slot is free: nothing is waited for"
+        release.set()
+        settled(redis, 2)
+        until(lambda: launcher.watcher.armed == 2, "a slot is free: it waits again")
+
+
+def watchers() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if "watcher" in thread.name}
+
+
+def test_more_queues_than_watchers_are_said_at_start(redis: Redis, redis_url: str) -> None:
+    """6.2: at most eight are waited for, on one thread; the others are looked at."""
+    names = tuple(f"q{n}" for n in range(10))
+    app = App(redis_url=redis_url, queues=names, concurrency=4)
+    ran: list[str] = []
+    app.job(name="note")(lambda name: ran.append(name))  # noqa: PLW0108 - jobs are functions
+    heard = Heard(app, "unwatched")
+    others = watchers()
+    with working(app) as launcher:
+        until(lambda: launcher.watcher.armed == 8, "eight are waited for")
+        assert [facts["queues"] for facts in heard["unwatched"]] == ["q8, q9"]
+        assert len(watchers() - others) == 1
+        pushed = time.monotonic()
+        app.enqueue("note", "x", queue="q9")
+        until(lambda: ran == ["x"], "found by a look")
+        assert time.monotonic() - pushed < 1.5
+
+
+def test_what_was_said_while_nobody_listened_is_read_at_the_next_beat(
+    app: App, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """6.3: the control channel forgets; pauses and cancellations are also looked up."""
+    monkeypatch.setattr(heart, "PULSE", 0.1)
+    release, told = threading.Event(), []
+
+    @app.job(name="hold")
+    def hold() -> None:
+        release.wait(20)
+        told.append(current_job().cancelled)
+
+    handle = hold.enqueue()
+    with working(app) as launcher:
+        until(lambda: in_flight(redis), "it runs")
+        redis.sadd("paused", "default")
+        redis.zadd("hm:cancelled", {handle.jid: time.time()})
+        redis.incr("hm:cancels")
+        until(lambda: "default" in launcher.fetcher.paused, "the pause is known")
+        until(lambda: handle.jid in launcher.cancels.jids, "the cancellation is known")
+        release.set()
+        until(lambda: told == [True], "the job was told")
+
+
+def test_staging_without_middleware_splices_one_number(app: App, redis: Redis) -> None:
+    """6.4: the bytes of the payload stay as they are, big numbers and empty lists among them."""
+    odd = b'{"class":"x","args":[[],{},12345678901234567890,1.0],"jid":"j","queue":"elsewhere","z" : 1 }'
+    redis.zadd("schedule", {odd: 1})
+    app.job(name="note")(lambda: None)
+    with working(app):
+        until(lambda: redis.llen("queue:elsewhere"), "it is staged")
+    (staged,) = redis.lrange("queue:elsewhere", 0, -1)  # type: ignore[misc]
+    assert staged.startswith(odd[: odd.rindex(b"}")] + b',"enqueued_at":')
+    assert not redis.exists("schedule")
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+def test_middleware_may_run_twice_its_push_never(app: App, redis: Redis, tmp_path: Path, where: str) -> None:
+    """6.4: with middleware too the move is one script, fenced by the old bytes."""
+    ran: list[str] = []
+    chain: list[str] = []
+
+    def link(job: dict[str, Any], call_next: Any) -> Any:
+        chain.append(job["jid"])
+        job["args"] = ["changed"]
+        return call_next()
+
+    app.job(name="note")(lambda name: ran.append(name))  # noqa: PLW0108 - jobs are functions
+    redis.zadd("schedule", {b'{"class":"note","args":["x"],"jid":"j","queue":"default"}': 1})
+    app.client_middleware.add(link)
+    redis.script_load(load("move").text)  # so that the first passing is the one that executes it
+    app.connections  # noqa: B018 - connects before the points are open
+    faults.open_points(f"drop@move:{where}", tmp_path)
+    with working(app):
+        until(lambda: ran, "it ran")
+        until(lambda: not in_flight(redis) and not redis.exists("schedule", "queue:default"), "nothing is left")
+    assert ran == ["changed"]
+    assert chain
+
+
+def test_a_due_job_that_middleware_stops_goes_to_the_dead_set_with_the_reason(app: App, redis: Redis) -> None:
+    """6.4"""
+
+    def stop(job: dict[str, Any], call_next: Any) -> None:
+        return None
+
+    app.job(name="note")(lambda: None)
+    redis.zadd("retry", {b'{"class":"note","args":[],"jid":"j","queue":"default"}': 1})
+    app.client_middleware.add(stop)
+    with working(app):
+        (dead,) = until(lambda: jobs_in(redis, "dead"), "it is told")
+    assert dead["error_class"] == "PushStopped"
+    assert "stopped this job when it became due" in dead["error_message"]
+    assert not redis.exists("retry", "queue:default")
+
+
+def test_one_look_each_0_9_s_when_nothing_is_due(app: App, redis: Redis) -> None:
+    """6.4: by whoever holds the staging lease of 2 s."""
+    app.job(name="note")(lambda: None)
+    with Spy(app) as spy, working(app) as launcher:
+        until(lambda: redis.exists("hm:staging"), "it stages")
+        assert redis.get("hm:staging") == launcher.flights.identity.encode()
+        assert 0 < redis.pttl("hm:staging") <= STAGING_MS == 2000  # type: ignore[operator]
+        first = spy.names().count("due")
+        end = time.monotonic() + 2.0
+        until(lambda: time.monotonic() > end, "two seconds have passed")
+        assert 1 <= spy.names().count("due") - first <= 3

@@ -1,0 +1,138 @@
+"""PROTOCOL, sections 7 and 8: who is charged for a death; time-outs in threads."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from henchman import App
+from henchman.errors import JobShutdown, JobTimeout
+from henchman.kernel.board import Board
+from henchman.process.supervisor import Supervisor
+from henchman.store import poison
+from henchman.worker.poison import charge_held
+from henchman.worker.processor import strike
+from henchman.worker.run import Seat
+from henchman.worker.watchdog import Watchdog
+from support.dead import DEAD, corpse, job
+from support.processes import Work, push
+from support.runs import make_run
+from support.store import Store
+from support.worker import looker, until
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+class Ended:
+    """A child that ended while it ran ``jids``; ``doomed``: we killed it."""
+
+    def __init__(self, jids: list[str], doomed: bool) -> None:
+        self.board, self.doomed = Board(), doomed
+        for place, jid in enumerate(jids):
+            self.board.start(place, jid)
+
+
+@pytest.mark.parametrize(
+    ("jids", "doomed", "status", "expected", "charged"),
+    [
+        (["a", "b"], False, -signal.SIGKILL, False, [b"a", b"b"]),  # killed from outside, or by one of them
+        (["a", "b"], True, -signal.SIGKILL, False, None),  # we killed it: nobody knows which of them hung
+        (["a"], True, -signal.SIGKILL, False, [b"a"]),  # we killed it for this one
+        (["a"], False, -signal.SIGKILL, True, None),  # it was to end: a deploy, a limit of memory
+        (["a"], False, 0, False, None),
+        ([], False, -signal.SIGSEGV, False, []),
+    ],
+)
+def test_whom_a_death_is_charged_to(
+    jids: list[str], doomed: bool, status: int, expected: bool, charged: list[bytes] | None
+) -> None:
+    """7: only what had started; of deaths that we caused, only the one that it was about."""
+    child: Any = Ended(jids, doomed)
+    blame = Supervisor._blame(child, status, expected)
+    assert (None if blame is None else list(blame.started)) == charged
+
+
+def test_what_was_held_and_had_not_started_is_not_charged(redis_url: str) -> None:
+    """7: of what lies in flight, only the marked ones; of a host that is gone, all."""
+    store, app = Store(redis_url), App(redis_url=redis_url)
+    corpse(store, job("a"), job("b"))
+    lists = [store.keys.flight(DEAD, 1, "default")]
+    charge_held(app, DEAD, lists, started=[b"b"], alone=False, cause="it ended")
+    assert store.ask("HKEYS", store.keys.deaths) == [b"b"]
+    charge_held(app, "h:2:c", lists, started=None, cause="its host is gone")
+    assert sorted(store.ask("HKEYS", store.keys.deaths)) == [b"a", b"b"]
+    assert store.ask("SMEMBERS", store.keys.suspects) == [b"b"]
+    store.connections.close()
+    app.close()
+
+
+def test_a_death_is_charged_once_however_often_it_is_told(redis_url: str) -> None:
+    """7 and 3.1: the answer to a charge was lost, and the supervisor says it again, a little later."""
+    store = Store(redis_url)
+    corpse(store, job("a"))
+    flight = store.keys.flight(DEAD, 1, "default")
+
+    def charge(line: str) -> int:
+        return store.run(
+            poison.charge(
+                *(store.keys, flight, "a", line.encode(), job("a"), b"dead"), alone=True, dead_max=9, dead_timeout=99.0
+            )
+        )
+
+    assert [charge(f"{n}:00 {DEAD} it ended") for n in range(4)] == [1, 1, 1, 1]
+    assert [charge("5:00 h:2:b it ended"), charge("6:00 h:2:b it ended")] == [2, 2]
+    assert [charge("7:00 h:3:c it ended"), charge("8:00 h:3:c it ended")] == [-1, -1]
+    assert store.members("dead") == [b"dead"]
+    assert not store.ask("EXISTS", store.keys.deaths, store.keys.suspects, flight)
+    store.connections.close()
+
+
+def test_they_pass_a_bare_retry_loop() -> None:
+    """8"""
+    for kind in (JobTimeout, JobShutdown):
+        assert issubclass(kind, BaseException)
+        assert not issubclass(kind, Exception)
+
+
+def test_a_strike_is_meant_for_one_run_and_waits_for_the_lock() -> None:
+    """8: raised only under the slot's lock, and only while it still runs what it is meant for."""
+    seat, run, other = Seat("1", 0), make_run([1]), make_run([2])
+    seat.run, seat.thread_id = other, threading.get_ident()
+    assert strike(seat, run, JobTimeout) is False
+    assert run.struck is None
+    seat.run, seat.thread_id = run, 0  # a thread that is not there: nobody is struck for real
+    done = threading.Event()
+    striker = threading.Thread(target=lambda: (strike(seat, run, JobTimeout), done.set()))
+    with seat.lock:
+        striker.start()
+        assert not done.wait(0.1)
+        assert run.struck is None
+    assert done.wait(5)
+    striker.join()
+    assert run.struck is JobTimeout  # type: ignore[comparison-overlap]
+
+
+def test_a_job_that_ignores_it_for_30_s_is_abandoned() -> None:
+    """8"""
+    assert Watchdog(strike, lambda run: None, lambda part, error: None).grace == 30
+
+
+def test_an_event_loop_that_does_not_turn_is_a_hung_process(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    """8: after ``hang_after``, though its threads go on: stacks are written, it is killed, the job runs elsewhere."""
+    with Work(tmp_path / "w", redis_url, "-c", "2", HENCHMAN_HANG_AFTER="3", HENCHMAN_LEASE="30") as work:
+        work.ready(redis)
+        push(redis, "ablock_once", ("j", 60.0))
+        until(lambda: work.count("start")["j"] == 1, "it runs")
+        until(lambda: work.count("end")["j"] == 1, "it ran elsewhere", 25)
+        assert "has an event loop that has not turned for 3 s" in work.log
+        assert "in ablock_once" in work.log, "where it stood"

@@ -1,0 +1,381 @@
+"""For every script, a kill before it and one between its execution and its answer; then a lost answer at each.
+
+Whatever is killed there (a client, a worker, a supervisor), another goes on; in the end every accepted job has run,
+nothing is in flight, and nothing ran twice but what was in flight when its process died.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+from redis import Redis
+
+import henchman
+from henchman.errors import ServerAway
+from henchman.kernel import faults
+from henchman.store.scripts import load
+from henchman.worker import flights, heart, lifeline
+from henchman.workflow import iteration
+from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app, nursery
+from support.processes import Work, push, state_of
+from support.store import ME, Store
+from support.worker import in_flight, jobs_in, looker, until, working
+
+WHERE = ["before", "after"]
+LUA = Path(henchman.__file__).parent / "store" / "lua"
+SCRIPTS = sorted(file.stem for file in LUA.glob("*.lua"))
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    """The server knows every script: a call passes its points once, not once with the hash and once with the text."""
+    with looker(redis_url) as client:
+        for name in SCRIPTS:
+            client.script_load(load(name).text)
+        yield client
+
+
+@pytest.fixture(scope="module")
+def mortals() -> Iterator[Nursery]:
+    with nursery() as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def _brisk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(lifeline, "WATCH", RESCUE_AFTER)
+    monkeypatch.setattr(heart, "PULSE", PULSE)
+    monkeypatch.setattr(iteration, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(flights, "SETTLED", 1.0)
+    yield
+    faults.close()
+
+
+class Scene:
+    """A server, and a trace of what ran."""
+
+    def __init__(self, redis: Redis, url: str, folder: Path) -> None:
+        self.redis, self.url, self.folder = redis, url, folder
+        self.trace = folder / "trace"
+        self.trace.touch()
+        self.accepted: set[str] = set()
+        self.jids: list[str] = []
+
+    def push(self, *names: str, first: float = 0.0) -> None:
+        """Jobs are waiting in the queue; in their first run they take ``first`` seconds."""
+        self.jids += push(self.redis, "act", *[(name, first) for name in names])
+        self.accepted.update(names)
+
+    def told(self, event: str) -> Counter[str]:
+        lines = [line.split() for line in self.trace.read_text().splitlines()]
+        return Counter(line[1] for line in lines if line[0] == event)
+
+    def held(self) -> set[str]:
+        """What is in flight, by the first argument."""
+        keys = self.redis.keys("hm:flight:*")
+        return {str(job["args"][0]) for key in keys for job in jobs_in(self.redis, key.decode()) if job["args"]}  # type: ignore[union-attr]
+
+    def time_passes(self) -> None:
+        """What the dead held runs out by itself; here it does so at once."""
+        names = ["hm:lifeline", "hm:staging", "hm:cron:leader", *self.redis.keys("hm:lease:*")]  # type: ignore[misc]
+        self.redis.delete(*names)
+
+    def nobody_sleeps_again(self) -> None:
+        with self.trace.open("a") as trace:
+            trace.writelines(f"start {name} 0\n" for name in self.accepted)
+
+    def idle(self) -> bool:
+        return not in_flight(self.redis) and not self.redis.exists("queue:default", "schedule", "retry")
+
+    def ended_well(self, doubled: set[str]) -> None:
+        """Every accepted job has run; only those of ``doubled`` may have run twice."""
+        until(lambda: self.accepted <= self.told("run").keys() and self.idle(), f"{self.accepted} ran, nothing is left")
+        runs = self.told("run")
+        twice = {name for name, count in runs.items() if count > 1}
+        assert twice <= doubled, f"ran again though it was not in flight: {twice - doubled}"
+        assert max(runs.values(), default=0) <= 2
+        assert jobs_in(self.redis, "dead") == []
+        assert not self.redis.exists("hm:broken")
+
+
+@pytest.fixture
+def scene(redis: Redis, redis_url: str, tmp_path: Path) -> Scene:
+    return Scene(redis, redis_url, tmp_path)
+
+
+def waiting(scene: Scene) -> None:
+    scene.push("a", "b", "c", "d", "e")
+
+
+def running(scene: Scene) -> None:
+    scene.push("a", "b", first=60)
+    scene.push("c")
+
+
+def due(scene: Scene) -> None:
+    scene.push("a", "b", "c", "d")
+    for name in ("retry", "retry", "schedule", "schedule"):
+        scene.redis.zadd(name, {scene.redis.rpop("queue:default"): 1.0})  # type: ignore[dict-item]
+
+
+def orphaned(scene: Scene) -> None:
+    """Jobs in flight of a process whose host is gone."""
+    scene.push("a", "b", "c")
+    store = Store(scene.url)
+    store.join("default")
+    store.fetch("default")
+    store.ask("DEL", store.keys.lease(ME))
+    store.connections.close()
+
+
+def walking(scene: Scene) -> None:
+    push(scene.redis, "walk", ("w",))
+    scene.accepted.add("w")
+
+
+def nothing(scene: Scene) -> None:
+    """An empty server."""
+
+
+class Part(NamedTuple):
+    """How a worker comes to a script: what it finds, at which passing it is struck, how it works."""
+
+    setup: Callable[[Scene], None]
+    passing: int = 1
+    order: dict[str, Any] = {}  # noqa: RUF012 - never changed
+
+
+WORKER = {
+    "join": Part(waiting),
+    "fetch": Part(waiting),
+    "settle": Part(waiting),
+    "renew": Part(running, 2),
+    "MULTI": Part(running),
+    "due": Part(due),
+    "move": Part(due),
+    "bury": Part(orphaned),
+    "charge": Part(orphaned, 2),
+    "give_back": Part(orphaned),
+    "iterate": Part(walking, 3),
+    "ZADD": Part(running, 1, {"stop_after": 2}),
+    "leave": Part(running, 1, {"stop_after": 2}),
+    "BLMOVE": Part(nothing, 1, {"push_when_idle": True}),
+}
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("script", WORKER)
+def test_a_worker_is_killed(scene: Scene, mortals: Nursery, script: str, where: str) -> None:
+    part = WORKER[script]
+    part.setup(scene)
+    fault = f"kill@{script}:{where}#{part.passing}"
+    order = {"part": "worker", "url": scene.url, "trace": scene.trace, "folder": scene.folder, **part.order}
+
+    assert mortals.run(faults=fault, **order) == -signal.SIGKILL
+
+    assert (scene.folder / fault).exists()
+    held = scene.held()
+    if script == "BLMOVE" and where == "after":
+        scene.accepted = {"late"}
+        assert held == {"late"}, "moved by the server, though nobody read it"
+    scene.nobody_sleeps_again()
+    scene.time_passes()
+    with working(make_app(scene.url, scene.trace)):
+        scene.ended_well(held)
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("script", [name for name in WORKER if name not in ("ZADD", "leave")])
+def test_a_worker_loses_its_connection(scene: Scene, script: str, where: str) -> None:
+    part = WORKER[script]
+    (waiting if part.setup is running else part.setup)(scene)
+    app = make_app(scene.url, scene.trace)
+    app.connections  # noqa: B018 - connects before the points are open
+    folder = scene.folder
+    faults.open_points(f"drop@{script}:{where}#{part.passing}", folder)
+    with working(app) as launcher:
+        if script == "BLMOVE" and where == "after":
+            until(lambda: launcher.watcher.armed, "a wait is open")
+            scene.push("late")
+        scene.ended_well(set())
+        until(lambda: any(one.name.startswith("drop") for one in folder.iterdir()), "it was struck")
+        scene.ended_well(set())
+
+
+CLIENT = {"push": "SADD", "push_many": "SADD", "schedule": "schedule"}
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("do", CLIENT)
+def test_a_client_is_killed(scene: Scene, mortals: Nursery, do: str, where: str) -> None:
+    fault = f"kill@{CLIENT[do]}:{where}#2"
+    order = {"part": "client", "do": do, "url": scene.url, "trace": scene.trace, "folder": scene.folder}
+
+    assert mortals.run(faults=fault, **order) == -signal.SIGKILL
+
+    assert scene.told("accepted") == {"c0": 1}
+    scene.accepted = {"c0"} if where == "before" else {"c0", "c1"}  # executed is executed, though nobody heard of it
+    with working(make_app(scene.url, scene.trace)):
+        scene.ended_well(set())
+    assert scene.told("run").keys() == scene.accepted
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("do", CLIENT)
+def test_a_client_loses_its_connection(scene: Scene, do: str, where: str) -> None:
+    """It is told that it is not known, and nothing is sent twice."""
+    app = make_app(scene.url, scene.trace)
+    act: Any = app.registry.get("act")
+    faults.open_points(f"drop@{CLIENT[do]}:{where}")
+    with pytest.raises(ServerAway) as caught:
+        {
+            "push": act.enqueue,
+            "push_many": lambda name: act.enqueue_many([(name,)]),
+            "schedule": act.using(delay=0.1).enqueue,
+        }[do]("c0")
+    assert caught.value.executed is None
+    faults.close()
+    act.enqueue("c1")
+    scene.accepted = {"c1"} if where == "before" else {"c0", "c1"}
+    with working(app):
+        scene.ended_well(set())
+    assert scene.told("run").keys() == scene.accepted
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_client_is_killed_while_it_cancels(scene: Scene, mortals: Nursery, where: str) -> None:
+    scene.push("a", "b", "c")
+    order = {"part": "client", "do": "cancel", "jids": scene.jids, "url": scene.url, "trace": scene.trace}
+
+    assert mortals.run(faults=f"kill@cancel:{where}#2", folder=scene.folder, **order) == -signal.SIGKILL
+
+    scene.accepted = {"b", "c"} if where == "before" else {"c"}
+    with working(make_app(scene.url, scene.trace)):
+        scene.ended_well(set())
+    assert scene.told("run").keys() == scene.accepted, "what was cancelled never ran"
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("script", ["cron_put", "cron_look", "cron_tick"])
+def test_who_ticks_is_killed(scene: Scene, mortals: Nursery, script: str, where: str) -> None:
+    fault = f"kill@{script}:{where}#{1 if script == 'cron_put' else 3}"
+    order = {"part": "worker", "crons": True, "url": scene.url, "trace": scene.trace, "folder": scene.folder}
+
+    assert mortals.run(faults=fault, **order) == -signal.SIGKILL
+
+    before, held = len(scene.told("tick")), len(in_flight(scene.redis))
+    scene.time_passes()
+    with working(make_app(scene.url, scene.trace, crons=True)):
+        until(lambda: len(scene.told("tick")) >= before + 4, "another ticks on")
+        until(lambda: not in_flight(scene.redis), "nothing is left")
+    ticks = scene.told("tick")
+    times = sorted(map(float, ticks))
+    assert times == pytest.approx([times[0] + 0.3 * n for n in range(len(times))]), "none is missing"
+    assert ticks.total() - len(ticks) <= held, "none was enqueued twice"
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("script", ["cron_put", "cron_look", "cron_tick"])
+def test_who_ticks_loses_its_connection(scene: Scene, script: str, where: str) -> None:
+    app = make_app(scene.url, scene.trace, crons=True)
+    app.connections  # noqa: B018 - connects before the points are open
+    faults.open_points(f"drop@{script}:{where}#{1 if script == 'cron_put' else 3}", scene.folder)
+    with working(app):
+        until(lambda: any(one.name.startswith("drop") for one in scene.folder.iterdir()), "it was struck")
+        before = len(scene.told("tick"))
+        until(lambda: len(scene.told("tick")) >= before + 3, "it ticks on")
+        until(lambda: not in_flight(scene.redis), "nothing is left")
+    times = sorted(map(float, scene.told("tick")))
+    assert times == pytest.approx([times[0] + 0.3 * n for n in range(len(times))]), "none is missing"
+    assert set(scene.told("tick").values()) == {1}, "each once"
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize(("do", "script"), [("add", "cron_put"), ("pause", "cron_switch"), ("remove", "cron_remove")])
+def test_a_client_is_killed_while_it_changes_crons(
+    scene: Scene, mortals: Nursery, do: str, script: str, where: str
+) -> None:
+    """A change is there as a whole or not at all."""
+    app = make_app(scene.url, scene.trace)
+    if do != "add":
+        for number in range(3):
+            app.crons.add(f"c{number}", "act", every=3600, args=["cron"])
+    order = {"part": "client", "do": do, "url": scene.url, "trace": scene.trace, "folder": scene.folder}
+
+    assert mortals.run(faults=f"kill@{script}:{where}#2", **order) == -signal.SIGKILL
+
+    changed = {"c0"} if where == "before" else {"c0", "c1"}
+    states = {cron.name: cron.state for cron in app.crons.list()}
+    everybody = {"c0", "c1", "c2"}
+    there = {"add": changed, "pause": everybody, "remove": everybody - changed}[do]
+    assert states.keys() == there
+    if do == "pause":
+        assert {name for name, state in states.items() if state == "paused"} == changed
+    assert {name.decode() for name in scene.redis.zrange("hm:cron:ticks", 0, -1)} == there  # type: ignore[union-attr]
+    app.close()
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("script", ["bury", "charge", "give_back"])
+def test_a_supervisor_is_killed(scene: Scene, script: str, where: str) -> None:
+    """While it gives back the work of a child that died."""
+    fault = f"kill@{script}:{where}#1"
+    env = {"HENCHMAN_TEST_FAULTS": fault, "HENCHMAN_TEST_FAULTS_FOLDER": str(scene.folder), "HENCHMAN_LEASE": "5"}
+    with Work(scene.folder / "w", scene.url, "-c", "2", "-t", "1", HENCHMAN_HEARTBEAT="1", **env) as work:
+        push(scene.redis, "act", ("a", "sleep", 60), ("b", "sleep", 60), ("c", "ok"))
+        until(lambda: work.count("start").total() == 2, "two run")
+        os.kill(work.children[0], signal.SIGKILL)
+        work.wait(10)
+        assert (scene.folder / fault).exists()
+        until(lambda: not any(map(state_of, work.pids("start", "c"))), "its orphan, if there was one, has ended")
+    scene.accepted = {"a", "b", "c"}
+    scene.nobody_sleeps_again()
+    if work.count("end")["c"]:
+        scene.accepted -= {"c"}
+    held = scene.held()
+    assert scene.accepted <= held | {job["args"][0] for job in jobs_in(scene.redis, "queue:default")}
+    scene.time_passes()
+    with working(make_app(scene.url, scene.trace)):
+        scene.ended_well(set())
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize(("do", "script"), [("remove_job", "remove"), ("clear", "clear"), ("deliver", "deliver")])
+def test_who_acts_on_a_queue_is_killed(scene: Scene, mortals: Nursery, do: str, script: str, where: str) -> None:
+    """All of it is done, or nothing."""
+    scene.push("a", "b", "c")
+    payloads = [one.decode() for one in reversed(scene.redis.lrange("queue:default", 0, -1))]  # type: ignore[arg-type]
+    if do == "deliver":
+        scene.redis.delete("queue:default")
+    order = {"part": "client", "do": do, "url": scene.url, "trace": scene.trace, "folder": scene.folder}
+
+    assert (
+        mortals.run(faults=f"kill@{script}:{where}#1", jids=scene.jids, payloads=payloads, **order) == -signal.SIGKILL
+    )
+
+    before = {"deliver": set()}.get(do, {"a", "b", "c"})
+    after = {"remove_job": {"b", "c"}, "clear": set(), "deliver": {"a", "b", "c"}}[do]
+    scene.accepted = before if where == "before" else after
+    with working(make_app(scene.url, scene.trace)):
+        scene.ended_well(set())
+    assert scene.told("run").keys() == scene.accepted
+
+
+STRUCK = {
+    *(*WORKER, *CLIENT.values(), "cancel"),
+    *("cron_put", "cron_look", "cron_tick", "cron_switch", "cron_remove", "remove", "clear", "deliver"),
+}
+
+
+def test_no_script_was_forgotten() -> None:
+    assert set(SCRIPTS) - STRUCK == set(), "each script needs its kill before and after"
+
+
+def test_points_are_closed_unless_a_test_opens_them() -> None:
+    assert not faults.armed

@@ -1,0 +1,195 @@
+"""The scripts of crons on a real server: each tick once, and no change gets lost."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from henchman.store import cron
+from support.store import Store
+
+FIRST, SECOND = b'{"timing":"every 5"}', b'{"timing":"every 7"}'
+LEAD = 60_000
+
+
+def put(store: Store, name: str, definition: bytes = FIRST, origin: Literal["code", "live"] = "code") -> int:
+    [status] = store.run(cron.put(store.keys, origin, [(name, definition)]))
+    return status
+
+
+def tick(store: Store, *ticks: cron.Tick, revision: bytes | None = None) -> list[Any] | None:
+    return store.run(cron.tick(store.keys, stored(store).revision if revision is None else revision, ticks)).statuses
+
+
+def stored(store: Store) -> cron.Stored:
+    return store.run(cron.read(store.keys))
+
+
+def look(store: Store, who: str = "a", *names: str, handled: float | None = None, lease_ms: int = LEAD) -> cron.Look:
+    return store.run(cron.look(store.keys, who, lease_ms, handled, names))
+
+
+def age(store: Store, key: str, name: str, seconds: float) -> None:
+    """Make what the server wrote down older than it is."""
+    store.ask("ZINCRBY", key, -seconds, name)
+
+
+def test_a_tick_is_enqueued_once_whoever_sends_it(store: Store) -> None:
+    put(store, "n")
+    age(store, store.keys.cron_ticks, "n", 100)
+    now = store.now()
+    first = cron.Tick("n", now - 5, "q", "j1", b"1")
+    assert tick(store, first) == [1]
+    assert tick(store, first) == [0]
+    assert tick(store, cron.Tick("n", now - 6, "q", "j0", b"0"), cron.Tick("n", now - 4, "q", "j2", b"2")) == [0, 1]
+    assert store.queue("q") == [b"1", b"2"]
+    assert set(store.ask("SMEMBERS", "queues")) == {b"q"}
+    [past] = store.run(cron.past(store.keys, ["n"]))
+    assert [(jid, round(planned - now)) for planned, _, jid in past] == [("j2", -4), ("j1", -5)]
+
+
+def test_what_is_not_due_by_the_servers_clock_waits(store: Store) -> None:
+    put(store, "n")
+    assert tick(store, cron.Tick("n", store.now() + 60, "q", "j", b"1")) == [-1]
+    assert store.queue("q") == []
+
+
+def test_a_tick_without_a_payload_is_passed_over(store: Store) -> None:
+    put(store, "n")
+    age(store, store.keys.cron_ticks, "n", 100)
+    assert tick(store, cron.Tick("n", store.now() - 5)) == [1]
+    assert stored(store).last["n"] == pytest.approx(store.now() - 5, abs=1)
+    assert store.all_keys().isdisjoint({"queues", "queue:-", store.keys.cron_past("n")})
+
+
+def test_a_refused_push_changes_nothing_and_stops_no_other(store: Store) -> None:
+    for name in ("n", "other"):
+        put(store, name)
+        age(store, store.keys.cron_ticks, name, 100)
+    store.ask("SET", "queue:bad", "no list")
+    now = store.now()
+    before = stored(store).last["n"]
+    refused, held, fine = tick(
+        store,
+        cron.Tick("n", now - 5, "bad", "j", b"1"),
+        cron.Tick("n", now - 4, "q", "j", b"2"),
+        cron.Tick("other", now - 4, "q", "j", b"3"),
+    )  # type: ignore[misc]
+    assert (b"WRONGTYPE" in refused, held, fine) == (True, refused, 1)
+    assert (stored(store).last["n"], store.queue("q")) == (before, [b"3"])
+
+
+def test_only_the_last_five_are_noted(store: Store) -> None:
+    put(store, "n")
+    age(store, store.keys.cron_ticks, "n", 100)
+    now = store.now()
+    assert tick(store, *(cron.Tick("n", now - 20 + n, "q", f"j{n}", b"1") for n in range(8))) == [1] * 8
+    [past] = store.run(cron.past(store.keys, ["n"]))
+    assert [jid for _, _, jid in past] == ["j7", "j6", "j5", "j4", "j3"]
+
+
+def test_nothing_ticks_by_an_old_definition(store: Store) -> None:
+    put(store, "n")
+    age(store, store.keys.cron_ticks, "n", 100)
+    old = stored(store).revision
+    for change in (
+        lambda: put(store, "n", SECOND),
+        lambda: store.run(cron.switch(store.keys, "n", "pause")),
+        lambda: store.run(cron.remove(store.keys, "n", fresh=0)),
+    ):
+        change()
+        assert tick(store, cron.Tick("n", store.now() - 1, "q", "j", b"1"), revision=old) is None
+        old = stored(store).revision
+    assert store.queue("q") == []
+
+
+def test_a_new_timing_starts_now_and_a_new_payload_changes_nothing_of_the_times(store: Store) -> None:
+    assert put(store, "n") == 1
+    age(store, store.keys.cron_ticks, "n", 100)
+    last = stored(store).last["n"]
+    assert put(store, "n") == 0
+    assert put(store, "n", b'{"timing":"every 5","more":1}') == 1
+    assert stored(store).last["n"] == last
+    assert put(store, "n", SECOND) == 1
+    assert stored(store).last["n"] == pytest.approx(store.now(), abs=1)
+
+
+def test_what_stands_in_the_code_is_not_changed_live(store: Store) -> None:
+    put(store, "n")
+    assert put(store, "n", SECOND, "live") == -1
+    assert store.run(cron.remove(store.keys, "n")) == -1
+    assert stored(store).definitions == {"n": FIRST}
+    age(store, store.keys.cron_declared, "n", cron.FRESH + 1)  # no worker declares it any more
+    assert put(store, "n", SECOND, "live") == 1
+    assert stored(store).declared == {}
+    assert store.run(cron.remove(store.keys, "n")) == 1
+    assert store.run(cron.remove(store.keys, "n")) == 0
+    assert store.all_keys() == {store.keys.cron_revision}
+
+
+def test_pause_and_resume(store: Store) -> None:
+    put(store, "n")
+    assert [store.run(cron.switch(store.keys, "n", "pause")) for _ in range(2)] == [1, 0]
+    assert stored(store).paused == {"n"}
+    age(store, store.keys.cron_ticks, "n", 100)
+    assert [store.run(cron.switch(store.keys, "n", "resume")) for _ in range(2)] == [1, 0]
+    assert stored(store).last["n"] == pytest.approx(store.now(), abs=1), "what was planned meanwhile is not missed"
+    assert store.run(cron.switch(store.keys, "no", "pause")) == -1
+
+
+def test_one_leads_and_another_takes_over(store: Store) -> None:
+    assert look(store) == (0, False, pytest.approx(store.now(), abs=1), None, b"0", 0, frozenset())
+    assert store.all_keys() == set(), "without crons a look leaves nothing behind"
+    put(store, "n")
+    assert (look(store).mine, look(store, "b").mine) == (True, False)
+    assert look(store, handled=5.5).seen is None
+    assert look(store, "b", handled=99.0).seen == 5.5, "who does not lead says nothing"
+    assert look(store, lease_ms=0).mine, "for the last time"
+    assert not look(store, lease_ms=0).mine
+    taken = look(store, "b")
+    assert (taken.mine, taken.seen) == (True, 5.5)
+    assert not look(store).mine
+
+
+def test_what_nobody_declares_is_retired(store: Store) -> None:
+    put(store, "n")
+    put(store, "live", origin="live")
+    age(store, store.keys.cron_declared, "n", cron.FRESH + 1)
+    assert look(store).retired == {"n"}
+    assert look(store, "b", "n").retired == frozenset(), "a process that declares it need not lead"
+    assert look(store, "b", "n", "gone", "live").lost == 1
+
+
+def test_a_tick_waits_for_the_job_before_it(store: Store) -> None:
+    put(store, "n")
+    put(store, "other")
+    for name in ("n", "other"):
+        age(store, store.keys.cron_ticks, name, 100)
+    now = store.now()
+    ticks = [cron.Tick("n", now - 9 + n, "q", f"j {n}", b"%d" % n, 60.0) for n in range(4)]
+    assert tick(store, *ticks[:3], cron.Tick("other", now - 5, "q", "o", b"o", 60.0)) == [1, 2, 2, 1]
+    assert tick(store, *ticks[:3]) == [0, 0, 0], "sent again"
+    running, skipped = store.run(cron.overlaps(store.keys))
+    assert {name: one.jid for name, one in running.items()} == {"n": "j 0", "other": "o"}
+    assert running["n"].since == pytest.approx(now, abs=1)
+    assert list(skipped) == ["n"]
+    assert skipped["n"] == (pytest.approx(now - 7), pytest.approx(now, abs=1), 2, "j 0")
+    store.ask("HSET", store.keys.cron_running, "n", f"{now - 61:.6f} j 0")
+    assert tick(store, ticks[3]) == [1], "it counts no more"
+    assert tick(store, cron.Tick("n", now - 5, "q", "x", b"x")) == [1], "this one does not look"
+    assert store.queue("q") == [b"0", b"o", b"3", b"x"]
+    running, skipped = store.run(cron.overlaps(store.keys))
+    assert (running["n"].jid, skipped["n"].ticks) == ("j 3", 2)
+
+
+@pytest.mark.parametrize("text", ["", "x", "x y", "1.5", "nan j", "1 2 3"])
+def test_marks_that_somebody_broke(store: Store, text: str) -> None:
+    put(store, "n")
+    age(store, store.keys.cron_ticks, "n", 100)
+    store.ask("HSET", store.keys.cron_running, "n", text)
+    store.ask("HSET", store.keys.cron_skipped, "n", text)
+    store.run(cron.overlaps(store.keys))
+    now = store.now()
+    first, second = (cron.Tick("n", now - n, "q", "j", b"1", 60.0) for n in (9, 8))
+    assert tick(store, first, second) == [1, 2]

@@ -1,0 +1,118 @@
+"""What doctor finds, on servers that are well, ill and secretive."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from henchman.errors import ServerAway
+from henchman.inspector.doctor import Check, examine
+from henchman.store.call import Call
+from henchman.store.connection import Connections
+from henchman.store.keys import Keys
+from support.server import running_server
+from support.store import ME, Store
+
+
+def found(store: Store) -> dict[str, Check]:
+    return {one.name: one for one in examine(store.connections, store.keys)}
+
+
+class Answering:
+    """A runner that answers some commands as told and asks the server for the rest."""
+
+    def __init__(self, store: Store, **answers: Any) -> None:
+        self._store = store
+        self._answers = answers
+
+    def run(self, call: Call[Any]) -> Any:
+        if call.name in self._answers:
+            return call.decode(self._answers[call.name])
+        return self._store.run(call)
+
+
+def said(store: Store, **answers: Any) -> dict[str, Check]:
+    return {one.name: one for one in examine(Answering(store, **answers), store.keys)}
+
+
+def test_a_server_that_is_well(store: Store) -> None:
+    with running_server(appendonly=True) as server:
+        well = Store(server.url)
+        checks = found(well)
+        assert {one.name for one in checks.values() if one.verdict != "ok"} == set(), checks
+        assert "fsync everysec" in checks["persistence"].text
+        well.connections.close()
+
+
+def test_a_server_that_is_ill() -> None:
+    with running_server("--maxmemory-policy", "allkeys-lru") as server:
+        store = Store(server.url)
+        store.ask("LPUSH", store.keys.broken, "[red]an effect\x1b that failed")
+        store.ask("SADD", store.keys.paused, "mail")
+        store.push("mail", b"1", b"2")
+        store.join("mail", lease_ms=60_000)
+        store.fetch("mail")
+        store.ask("DEL", store.keys.lease(ME))
+        checks = found(store)
+        bad = {name for name, one in checks.items() if one.verdict == "bad"}
+        warned = {name for name, one in checks.items() if one.verdict == "warn"}
+        assert bad == {"eviction policy", "persistence", "broken effects"}
+        assert warned == {"paused queues", "lost processes"}
+        assert all(one.advice for one in checks.values() if one.verdict != "ok")
+        assert "an effect\x1b that failed" in checks["broken effects"].text
+        store.connections.close()
+
+
+def test_work_of_the_lost_is_counted(store: Store) -> None:
+    store.push("mail", b"1", b"2")
+    store.join("mail")
+    store.fetch("mail")
+    assert found(store)["lost processes"].verdict == "ok"
+    store.ask("DEL", store.keys.lease(ME))
+    assert "holding 2 jobs" in found(store)["lost processes"].text
+
+
+def test_a_secretive_server_is_checked_as_far_as_it_goes(store: Store) -> None:
+    with running_server() as server:
+        admin = Store(server.url)
+        admin.ask("ACL", "SETUSER", "guest", "on", ">pass", "~*", "&*", "+@all", "-info", "-config")
+        guest = Connections(server.url.replace("unix://", "unix://guest:pass@"))
+        checks = {one.name: one for one in examine(guest, Keys())}
+        unknown = {"server version", "eviction policy", "persistence", "memory"}
+        assert {name for name, one in checks.items() if one.verdict == "warn"} == unknown
+        assert {one.verdict for name, one in checks.items() if name not in unknown} == {"ok"}
+        guest.close()
+        admin.connections.close()
+
+
+@pytest.mark.parametrize(
+    ("info", "verdict", "text"),
+    [
+        (b"redis_version:6.0.16\r\n", "bad", "Redis 6.0.16 is too old"),
+        (b"redis_version:6.2.0\r\n", "ok", "Redis 6.2.0"),
+        (b"redis_version:7.2.4\r\nvalkey_version:9.0.1\r\n", "ok", "Valkey 9.0.1"),
+        (b"redis_version:unstable\r\n", "bad", "too old"),
+    ],
+)
+def test_versions(store: Store, info: bytes, verdict: str, text: str) -> None:
+    check = said(store, INFO=info)["server version"]
+    assert check.verdict == verdict
+    assert text in check.text
+
+
+@pytest.mark.parametrize(("used", "verdict"), [(70, "ok"), (80, "warn"), (96, "bad")])
+def test_memory(store: Store, used: int, verdict: str) -> None:
+    assert said(store, INFO=b"used_memory:%d\r\nmaxmemory:100\r\n" % used)["memory"].verdict == verdict
+
+
+@pytest.mark.parametrize(("ahead", "verdict"), [(0.0, "ok"), (5.0, "warn"), (-100.0, "bad")])
+def test_clocks(store: Store, ahead: float, verdict: str) -> None:
+    moment = store.now() + ahead
+    check = said(store, TIME=[b"%d" % int(moment), b"%d" % int(moment % 1 * 1e6)])["clocks"]
+    assert check.verdict == verdict, check
+
+
+def test_no_server() -> None:
+    with pytest.raises(ServerAway):
+        examine(Connections("redis://127.0.0.1:1/0"), Keys())

@@ -1,0 +1,169 @@
+"""Where one job is, in every place where it may be."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from henchman.inspector.jobs import JobStatus, afind_job, find_job
+from henchman.store.aconnection import AsyncConnections
+from henchman.store.call import Call
+from henchman.store.control import cancel
+from henchman.store.jobs import Move
+from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
+from support.store import ME, Store
+
+JID = "1" * 24
+
+
+def find(store: Store, jid: str = JID, **how: Any) -> JobStatus:
+    return find_job(store.connections, store.keys, jid, **how)
+
+
+def running(store: Store, identity: str, jid: str = JID) -> None:
+    """``identity`` has written down that it runs the job."""
+    store.ask("SADD", store.keys.processes, identity)
+    store.ask("HSET", store.keys.process(identity), "info", "{}")
+    record = {"queue": "mail", "payload": payload(jid).decode(), "run_at": 1_795_000_000}
+    store.ask("HSET", store.keys.work(identity), "slot", json.dumps(record))
+
+
+def test_nowhere(store: Store) -> None:
+    status = find(store)
+    assert (status.state, status.complete, status.scanned) == ("unknown", True, 0)
+    assert "finished, was deleted, or never existed" in status.text
+    assert find(store, "").state == "unknown"
+
+
+def test_in_a_queue_with_its_place(store: Store) -> None:
+    store.push("mail", *[payload(f"{n:024}") for n in range(333)])
+    for number in (0, 1, 99, 100, 101, 332):
+        for queue in ("mail", None):
+            status = find(store, f"{number:024}", queue=queue)
+            assert (status.state, status.queue, status.position) == ("enqueued", "mail", number + 1)
+    assert find(store, f"{5:024}", queue="elsewhere").state == "enqueued"
+    assert (status.name, status.args, status.attempts, status.error) == ("mail.send", [42, "de"], 0, None)
+
+
+@pytest.mark.parametrize(("name", "state"), [("schedule", "scheduled"), ("retry", "retrying"), ("dead", "dead")])
+def test_in_a_set(store: Store, name: str, state: str) -> None:
+    one = payload(retry_count=0, error_class="E", error_message="why", failed_at=5.0)
+    store.ask("ZADD", getattr(store.keys, name), 9e9, one, 1, payload("x" * 24, args=[JID]))
+    status = find(store)
+    assert (status.state, status.at, status.error, status.attempts) == (state, 9e9, ("E", "why"), 1)
+    assert status.failed_at == 5.0
+    assert status.queue == "mail"
+
+
+def test_in_flight(store: Store) -> None:
+    store.push("mail", payload())
+    store.join("mail")
+    store.fetch("mail")
+    status = find(store)
+    assert (status.state, status.queue, status.process, status.started_at) == ("working", "mail", ME, None)
+    running(store, ME)
+    assert find(store).started_at == 1_795_000_000
+
+
+def test_what_ours_wrote_down_and_has_finished_since_is_not_running(store: Store) -> None:
+    store.join("mail")
+    running(store, ME)
+    assert find(store).state == "unknown"
+    running(store, "ruby:1:abc")
+    assert (find(store).state, find(store).process) == ("working", "ruby:1:abc")
+
+
+def test_cancelled(store: Store) -> None:
+    store.run(cancel(store.keys, JID))
+    assert (find(store).state, find(store).cancelled) == ("cancelled", True)
+    store.push("mail", payload())
+    waiting = find(store)
+    assert (waiting.state, waiting.queue, waiting.position) == ("cancelled", "mail", 1)
+    assert "will not start" in waiting.text
+    store.join("mail")
+    store.fetch("mail")
+    assert find(store).state == "working"
+    assert "told to stop" in find(store).text
+
+
+def test_the_bound_is_kept_and_told(store: Store) -> None:
+    store.push("mail", *[payload(f"{n:024}") for n in range(2000)])
+    status = find(store, most=500)
+    assert (status.state, status.complete) == ("unknown", False)
+    assert 500 <= status.scanned <= 600
+    assert f"{status.scanned:,} entries" in status.text
+    assert find(store, f"{10:024}", most=500).state == "enqueued"
+
+
+def test_among_garbage_and_odd_ids(store: Store) -> None:
+    fill(store, store.now())
+    assert (find(store, "w" * 24).state, find(store, "w" * 24).process) == ("working", "host:1:abc")
+    assert find(store, "h" * 24, queue="mail").state == "enqueued"
+    assert find(store, "17").state == "scheduled"
+    for jid in ("*", "[a-f]*", HOSTILE, "\udcff", "a" * 23, "\\"):
+        status = find(store, jid)
+        assert status.state == "unknown", jid
+        assert status.complete
+    every = len(GARBAGE) + len(READABLE)
+    assert status.scanned > 5 * every
+    assert json.loads(json.dumps(find(store, "h" * 24).to_json()))["class"] == "mail.send"
+
+
+def test_masked(store: Store) -> None:
+    store.push("mail", payload())
+    status = find(store, mask=lambda name, args, kwargs: ([name, "***"], {"k": "***"}))
+    assert (status.args, status.kwargs) == (["mail.send", "***"], {"k": "***"})
+
+
+def test_awaited(store: Store, redis_url: str) -> None:
+    store.push("mail", payload())
+
+    async def look() -> JobStatus:
+        connections = AsyncConnections(redis_url)
+        try:
+            return await afind_job(connections, store.keys, JID)
+        finally:
+            await connections.close()
+
+    assert asyncio.run(look()) == find(store)
+
+
+class Moving:
+    """A runner beside which something happens just before its call number ``when``."""
+
+    def __init__(self, store: Store, when: int, what: Callable[[], object]) -> None:
+        self._store = store
+        self._when = when
+        self._what = what
+        self.calls = 0
+
+    def run(self, call: Call[Any]) -> Any:
+        self.calls += 1
+        if self.calls == self._when:
+            self._what()
+        return self._store.run(call)
+
+
+def test_a_job_that_moves_while_it_is_looked_for_is_found_whenever_it_moves(store: Store) -> None:
+    def look(when: int) -> tuple[JobStatus, int]:
+        store.ask("FLUSHALL")
+        store.join("mail")
+        store.push("mail", payload())
+        moving = Moving(store, when, lambda: store.fetch("mail"))
+        return find_job(moving, store.keys, JID, queue="mail"), moving.calls
+
+    assert look(1)[0].state == "working"
+    states = {look(when)[0].state for when in range(1, 12)}
+    assert states == {"working", "enqueued"}
+
+
+def test_a_retry_that_is_staged_while_it_is_looked_for_is_found(store: Store) -> None:
+    for when in range(1, 14):
+        store.ask("FLUSHALL")
+        store.ask("ZADD", store.keys.retry, 5, payload())
+        moving = Moving(store, when, lambda: store.move(store.keys.retry, Move(payload(), payload(), "mail")))
+        assert find_job(moving, store.keys, JID, queue="mail").state in {"retrying", "enqueued"}, when

@@ -1,0 +1,126 @@
+"""Queues for people: figures, walks while others push and fetch, actions."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from henchman.errors import ArgumentError
+from henchman.inspector.queues import PAGE, Queue, Queues, QueueState, latency_of
+from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
+from support.store import Store
+
+
+def queue(store: Store, name: str = "mail") -> Queue:
+    return Queue(store.connections, store.keys, name)
+
+
+def jids(count: int, first: int = 0) -> list[str]:
+    return [f"{n:024}" for n in range(first, first + count)]
+
+
+def push(store: Store, *names: str) -> None:
+    store.push("mail", *[payload(one) for one in names])
+
+
+def test_states(store: Store) -> None:
+    assert Queues(store.connections, store.keys).states() == []
+    store.push("b", payload(enqueued_at=store.now() - 60), payload())
+    store.push("a", payload())
+    store.ask("DEL", store.keys.queue("a"))
+    store.ask("SADD", store.keys.paused, "ghost")
+    empty, full, ghost = Queues(store.connections, store.keys).states()
+    assert empty == QueueState("a", 0, 0.0, False)
+    assert (full.name, full.size, full.paused) == ("b", 2, False)
+    assert full.latency == pytest.approx(60, abs=5)
+    assert ghost == QueueState("ghost", 0, 0.0, True)
+
+
+def test_latency_reads_every_form() -> None:
+    assert latency_of(None, 100) == 0
+    assert latency_of(payload(enqueued_at=1_795_237_919_500), 1_795_237_929.5) == 10
+    assert latency_of(payload(enqueued_at="2026-11-21T09:30:48Z"), 0) == 0, "a clock that runs ahead is no latency"
+    assert latency_of(payload(created_at=1.0), 3) == 2
+    assert [latency_of(one, 5.0) for one in GARBAGE[:6]] == [None] * 6
+
+
+def test_hostile_names_and_wrong_types(store: Store) -> None:
+    fill(store, store.now())
+    states = {one.name: one for one in Queues(store.connections, store.keys).states()}
+    every = len(GARBAGE) + len(READABLE)
+    assert set(states) == {"default", "mail", HOSTILE, "\udcff\udcfe", "q" * 300, "wrong", "\udcff", "ghost"}
+    assert {states[name].size for name in ("default", "mail", HOSTILE, "\udcff\udcfe", "q" * 300)} == {every}
+    assert states["wrong"].size is None
+    assert "WRONGTYPE" in states["wrong"].problem
+    assert states["mail"].paused
+    assert len(list(queue(store, "\udcff\udcfe"))) == every
+    assert queue(store, "\udcff\udcfe").clear() == every
+    assert queue(store, "wrong").clear() == 0
+    left = {one.name for one in Queues(store.connections, store.keys).states()}
+    assert left == set(states) - {"wrong", "\udcff\udcfe"}
+
+
+def test_a_walk_is_newest_first_and_reads_pages(store: Store) -> None:
+    push(store, *jids(3 * PAGE + 7))
+    assert [one.jid for one in queue(store)] == jids(3 * PAGE + 7)[::-1]
+    assert [one.jid for one in queue(store).page(0, 2)] == jids(3 * PAGE + 7)[:-3:-1]
+
+
+def test_a_walk_while_others_push_and_fetch(store: Store) -> None:
+    push(store, *jids(5 * PAGE))
+    met = []
+    for number, entry in enumerate(queue(store)):
+        met.append(entry.jid)
+        if number % 10 == 0:
+            push(store, *jids(15, first=100_000 + number * 15))
+            store.ask("RPOP", store.keys.queue("mail"))
+    stayed = {json.loads(one)["jid"] for one in store.ask("LRANGE", store.keys.queue("mail"), 0, -1)}
+    old = [one for one in met if int(one) < 100_000]
+    assert len(old) == len(set(old)), "each once"
+    assert set(old) >= {one for one in stayed if int(one) < 100_000}
+    assert len(stayed) > 5 * PAGE, "the queue grew while it was read"
+
+
+def test_a_walk_that_deletes_what_it_meets(store: Store) -> None:
+    push(store, *jids(3 * PAGE))
+    met = []
+    for entry in queue(store):
+        met.append(entry.jid)
+        store.ask("LREM", store.keys.queue("mail"), 1, entry.payload)
+    assert met == jids(3 * PAGE)[::-1]
+    assert store.ask("EXISTS", store.keys.queue("mail")) == 0
+
+
+def test_find_and_delete(store: Store) -> None:
+    push(store, *jids(PAGE * 2))
+    assert queue(store).find("nobody") is None
+    assert queue(store).find("") is None
+    assert not queue(store).delete("nobody")
+    assert queue(store).delete(jids(1)[0])
+    assert queue(store).size() == PAGE * 2 - 1
+    assert not queue(store).delete(jids(1)[0])
+
+
+def test_clear_takes_the_name_along(store: Store) -> None:
+    push(store, *jids(3))
+    assert queue(store).clear() == 3
+    assert store.all_keys() == set()
+    assert queue(store).clear() == 0
+
+
+def test_pause_and_unpause(store: Store) -> None:
+    queue(store).pause()
+    assert store.ask("SMEMBERS", store.keys.paused) == [b"mail"]
+    queue(store).unpause()
+    assert store.all_keys() == set()
+    with pytest.raises(ArgumentError, match="no worker can serve it"):
+        queue(store, "\udcff").pause()
+
+
+def test_a_masked_argument_is_masked(store: Store) -> None:
+    push(store, *jids(1))
+    hiding = Queue(store.connections, store.keys, "mail", lambda name, args, kwargs: (["***"], {}))
+    (entry,) = hiding.page()
+    assert entry.call_text() == 'mail.send("***")'
+    assert json.loads(json.dumps(entry.to_json()))["args"] == ["***"]

@@ -1,0 +1,123 @@
+"""One app whose jobs do what their arguments say, for tests with real worker processes.
+
+Each run writes lines ``<event> <name> <pid> <attempt>`` to the file named by ``ACTING_TRACE``, in one write a line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+import sys
+import time
+from typing import Any
+
+from henchman import App, Discard, Failure, Kill, Snooze, current_job
+
+app = App()
+_hoard: list[bytearray] = []
+
+
+def write(event: str, name: str) -> None:
+    """One line to the trace; lines of several processes never mix."""
+    file = os.open(os.environ["ACTING_TRACE"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(file, f"{event} {name} {os.getpid()} {current_job().attempt}\n".encode())
+    finally:
+        os.close(file)
+
+
+def _sleep(seconds: float) -> None:
+    """In slices, as code that waits for something does."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        time.sleep(min(0.02, seconds))
+
+
+def _burn(seconds: float) -> None:
+    end = time.thread_time() + seconds
+    while time.thread_time() < end:
+        sum(range(1000))
+
+
+def _hog(seconds: float) -> None:
+    """Hold the interpreter lock: nothing else in this process turns."""
+    ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+
+
+def _stubborn(seconds: float) -> None:
+    """Go on whatever is raised in here."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            _sleep(end - time.monotonic())
+        except BaseException:  # noqa: S112 - that is the point
+            continue
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+DEEDS: dict[str, Any] = {
+    "ok": lambda seconds: None,
+    "sleep": _sleep,
+    "cpu": _burn,
+    "hog": _hog,
+    "stubborn": _stubborn,
+    "kill": lambda seconds: os.kill(os.getpid(), 9),
+    "quit": lambda seconds: os._exit(3),
+    "exit": lambda seconds: sys.exit(3),
+    "raise": lambda seconds: _raise(ValueError("as told")),
+    "fail": lambda seconds: _raise(Failure("no")),
+    "snooze": lambda seconds: _raise(Snooze(seconds)) if current_job().payload.get("snoozed") else None,
+    "discard": lambda seconds: _raise(Discard()),
+    "die": lambda seconds: _raise(Kill("enough")),
+    "memory": lambda seconds: _hoard.append(bytearray(os.urandom(1024) * int(seconds * 1024))),
+}
+
+
+@app.job(name="act")
+def act(name: str, do: str = "ok", seconds: float = 0.0) -> None:
+    """Write that it started, do it, write that it ended."""
+    write("start", name)
+    DEEDS[do](seconds)
+    write("end", name)
+
+
+@app.job(name="act_once")
+def act_once(name: str, do: str, seconds: float = 0.0) -> None:
+    """As ``act``, but the deed is done only in the first run of this name."""
+    with open(os.environ["ACTING_TRACE"], encoding="utf-8") as trace:
+        first = not any(line.startswith(f"start {name} ") for line in trace)
+    write("start", name)
+    if first:
+        DEEDS[do](seconds)
+    write("end", name)
+
+
+@app.job(name="aact")
+async def aact(name: str, seconds: float = 0.0) -> None:
+    """Sleep, awaited."""
+    write("start", name)
+    await asyncio.sleep(seconds)
+    write("end", name)
+
+
+@app.job(name="ablock_once")
+async def ablock_once(name: str, seconds: float) -> None:
+    """Sleep without awaiting, in the first run of this name."""
+    with open(os.environ["ACTING_TRACE"], encoding="utf-8") as trace:  # noqa: ASYNC230 - that is the point
+        first = f"start {name} " not in trace.read()
+    write("start", name)
+    if first:
+        time.sleep(seconds)  # noqa: ASYNC251 - that is the point
+    write("end", name)
+
+
+@app.job(name="brief", timeout=0.3)
+def brief(name: str, do: str, seconds: float) -> None:
+    """As ``act``, with a time-out."""
+    write("start", name)
+    DEEDS[do](seconds)
+    write("end", name)

@@ -1,0 +1,50 @@
+"""An app with one long job of each kind, for tests with real worker processes.
+
+Each item writes the line ``item <number> <pid>`` to the file named by ``ACTING_TRACE``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from typing import Any
+
+from henchman import App, IterableJob, over_range
+
+app = App()
+
+
+def note(*words: Any) -> None:
+    """One line to the trace; lines of several processes never mix."""
+    file = os.open(os.environ["ACTING_TRACE"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    try:
+        os.write(file, f"{' '.join(map(str, words))} {os.getpid()}\n".encode())
+    finally:
+        os.close(file)
+
+
+@app.iterable(name="count")
+class Count(IterableJob[[int, float]]):
+    def build(self, most: int, pause: float, *, cursor: Any) -> Any:
+        return over_range(most, cursor=cursor)
+
+    def each_iteration(self, item: int, most: int, pause: float) -> None:
+        note("item", item)
+        time.sleep(pause)  # the work of an item
+
+    def on_complete(self) -> None:
+        note("complete", "count")
+
+
+@app.iterable(name="acount")
+class AsyncCount(IterableJob[[int, float]]):
+    def build(self, most: int, pause: float, *, cursor: Any) -> Any:
+        return over_range(most, cursor=cursor)
+
+    async def each_iteration(self, item: int, most: int, pause: float) -> None:
+        note("item", item)
+        await asyncio.sleep(pause)
+
+    def on_complete(self) -> None:
+        note("complete", "acount")

@@ -1,0 +1,45 @@
+"""The benches run, measure something and say so; how fast it is here and now is not judged."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "figures"),
+    [
+        ("bare", ["--jobs", "500", "--runs", "1"], {"rate"}),
+        ("load", ["--jobs", "2000", "--runs", "1"], {"bare", "worker", "ratio", "rss_ready", "rss_end"}),
+        (
+            "latency",
+            ["--samples", "8", "--rate", "100", "--seconds", "0.5", "--idle", "2"],
+            {"bare_p50", "idle_p50", "idle_p99", "steady_max", "due_p99", "heartbeat_commands"},
+        ),
+        (
+            "enqueue",
+            ["--jobs", "100", "--bulk", "2000", "--runs", "1"],
+            {"single", "bare", "ratio", "bulk", "import", "child_ready", "rss_ready"},
+        ),
+    ],
+)
+def test_bench(name: str, options: list[str], figures: set[str]) -> None:
+    done = subprocess.run(
+        [sys.executable, str(BENCH / f"{name}.py"), "--json", *options],
+        capture_output=True,
+        text=True,
+        timeout=55,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout.splitlines()[-1])
+    assert result["bench"] == name
+    assert figures <= result.keys()
+    assert all(result[figure] > 0 for figure in figures)
+    assert set(result["missed"]) <= result.keys()

@@ -1,0 +1,218 @@
+"""The commands that act: what they say, and what is in the server afterwards."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from henchman.process import cli_session
+from henchman.process.cli import henchman
+from support.garbage import GARBAGE, READABLE, fill, payload
+from support.processes import Work
+from support.store import Store
+from support.worker import until
+
+APP = """
+from henchman import App
+app = App()
+@app.job(queue="cards", secret=("card",))
+def pay(amount: int, card: str = "") -> None: ...
+"""
+
+
+@pytest.fixture
+def store(redis_url: str, project: Path) -> Iterator[Store]:
+    made = Store(redis_url)
+    yield made
+    made.connections.close()
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    monkeypatch.delenv("HENCHMAN_REDIS_URL", raising=False)
+    return tmp_path
+
+
+def run(store: Store, *words: str, answer: str | None = None) -> Result:
+    return CliRunner().invoke(henchman, [*words, "--redis", store.connections.url], input=answer)
+
+
+def jids(store: Store, key: str) -> list[str]:
+    return [json.loads(one)["jid"] for one in store.members(key)]
+
+
+@pytest.fixture
+def three(store: Store) -> list[str]:
+    """Three retries."""
+    names = [letter * 24 for letter in "abc"]
+    for index, name in enumerate(names):
+        store.ask("ZADD", store.keys.retry, 9e9 + index, payload(name, args=[index]))
+    return names
+
+
+def test_retry_by_id(store: Store, three: list[str]) -> None:
+    done = run(store, "retries", "retry", three[0], three[2])
+    assert (done.exit_code, done.stdout) == (0, "2 retries put into the queue\n")
+    assert jids(store, store.keys.retry) == [three[1]]
+    assert [json.loads(one)["jid"] for one in store.queue("mail")] == [three[0], three[2]]
+    again = run(store, "retries", "retry", three[0], three[1])
+    assert again.exit_code == 1
+    assert again.stdout == "1 retry put into the queue\n"
+    assert f"no retry has the id {three[0]}" in again.stderr
+
+
+def test_kill_and_bring_back(store: Store, three: list[str]) -> None:
+    assert run(store, "retries", "kill", "--all").stdout == "3 retries moved to the dead set\n"
+    assert sorted(jids(store, store.keys.dead)) == three
+    assert run(store, "dead", "retry", "--match", f'"jid":"{three[1]}"').stdout == "1 dead job put into the queue\n"
+    assert sorted(jids(store, store.keys.dead)) == [three[0], three[2]]
+
+
+def test_deleting_many_asks_first(store: Store, three: list[str]) -> None:
+    for words in (("clear",), ("delete", "--all"), ("delete", "--match", "mail")):
+        refused = run(store, "retries", *words)
+        assert refused.exit_code == 2
+        assert "say --yes" in refused.stderr
+    assert len(store.members(store.keys.retry)) == 3
+    assert run(store, "retries", "delete", three[0]).stdout == "1 retry deleted\n"
+    assert run(store, "retries", "delete", "--match", three[1], "-y").stdout == "1 retry deleted\n"
+    assert run(store, "retries", "clear", "--yes").stdout == "1 retry deleted\n"
+    assert run(store, "retries", "clear").stdout == "No retries: nothing to delete.\n"
+    assert store.all_keys() == set()
+
+
+def test_on_a_terminal_the_answer_counts(store: Store, three: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_session, "at_terminal", lambda: True)
+    assert run(store, "retries", "clear", answer="n\n").exit_code == 1
+    assert len(store.members(store.keys.retry)) == 3
+    asked = run(store, "retries", "clear", answer="y\n")
+    assert "Delete 3 retries, for good? [y/N]" in asked.output
+    assert store.members(store.keys.retry) == []
+
+
+def test_what_cannot_be_retried_is_told(store: Store) -> None:
+    fill(store, time.time())
+    done = run(store, "retries", "retry", "--all")
+    assert done.exit_code == 1
+    assert done.stdout == f"{len(READABLE)} retries put into the queue\n"
+    assert f"{len(GARBAGE) + 2} retries stayed where they were:" in done.stderr
+    assert "no worker can run it" in done.stderr
+    assert "\x1b" not in done.output
+    assert run(store, "retries", "kill", "--all").stdout == f"{len(GARBAGE) + 2} retries moved to the dead set\n"
+
+
+def test_queues(store: Store) -> None:
+    store.push("mail", payload("a" * 24), payload("b" * 24))
+    assert "mail is paused" in run(store, "queues", "pause", "mail").stdout
+    assert store.ask("SMEMBERS", store.keys.paused) == [b"mail"]
+    assert "nothing was pushed to it yet; did you mean 'mail'?" in run(store, "queues", "pause", "mial").stdout
+    assert run(store, "queues", "unpause", "mail").stdout == "mail goes on\n"
+    assert "was not paused" in run(store, "queues", "unpause", "mail").stdout
+    unknown = run(store, "queues", "clear", "maill", "-y")
+    assert (unknown.exit_code, unknown.stderr) == (1, "Error: there is no queue 'maill'; did you mean 'mail'?\n")
+    assert run(store, "queues", "clear", "mail").exit_code == 2
+    assert run(store, "queues", "clear", "mail", "-y").stdout == "mail is gone, with 2 jobs\n"
+    assert store.ask("SMEMBERS", store.keys.queues) == []
+
+
+def test_enqueue_by_name(store: Store) -> None:
+    pushed = run(store, "enqueue", "HardJob", '["bob", 12345678901234567890123, null]', "-q", "ruby")
+    assert pushed.exit_code == 0
+    (stored,) = store.queue("ruby")
+    job = json.loads(stored)
+    assert (job["jid"], job["class"], job["args"]) == (
+        pushed.stdout.strip(),
+        "HardJob",
+        ["bob", 12345678901234567890123, None],
+    )
+    later = json.loads(run(store, "enqueue", "HardJob", "--delay", "60", "--json").stdout)
+    assert later["admission"] == "created"
+    assert jids(store, store.keys.schedule) == [later["jid"]]
+    for words in (["[NaN]"], ["[]", "-q", "bad name"]):
+        refused = run(store, "enqueue", "x", *words)
+        assert refused.exit_code == 1
+        assert refused.stderr.count("\n") == 1
+
+
+def test_enqueue_with_an_app(store: Store, project: Path) -> None:
+    (project / "cli_act_app.py").write_text(APP)
+    app = ("-A", "cli_act_app:app")
+    wrong = run(store, *app, "enqueue", "cli_act_app.pay", "[]")
+    assert wrong.exit_code == 1
+    assert "amount" in wrong.stderr
+    jid = run(store, *app, "enqueue", "cli_act_app.pay", '[5, "4111"]').stdout.strip()
+    assert len(store.queue("cards")) == 1, "the queue of its definition"
+    assert '5, "***"' in run(store, *app, "job", jid).stdout, "what is secret is masked"
+    assert "4111" not in run(store, *app, "job", jid, "--json").stdout
+    near = run(store, *app, "enqueue", "cli_act_app.pya", "[5]")
+    assert near.exit_code == 0
+    assert "did you mean 'cli_act_app.pay'?" in near.stderr
+
+
+def test_cancel(store: Store, three: list[str]) -> None:
+    assert "cancelled, it will not start" in run(store, "cancel", three[0]).stdout
+    assert store.members(store.keys.cancelled) == [three[0].encode()]
+    assert "nothing holds it now" in run(store, "cancel", "nobody").stdout
+    assert run(store, "cancel", "\udcff").exit_code == 2
+
+
+def test_status_as_a_probe(store: Store) -> None:
+    assert run(store, "status").exit_code == 3
+    store.ask("SADD", store.keys.processes, "host:1:abc")
+    store.ask("HSET", store.keys.process("host:1:abc"), "info", "{}", "beat", time.time(), "busy", 0)
+    assert run(store, "status").exit_code == 0
+    store.ask("ZADD", store.keys.schedule, time.time() - 30, payload())
+    assert run(store, "status").exit_code == 0, "half a minute is not overdue yet"
+    store.ask("ZADD", store.keys.retry, time.time() - 90, payload())
+    overdue = run(store, "status")
+    assert overdue.exit_code == 4
+    assert "1 job overdue" in overdue.stdout
+
+
+def test_a_real_worker_seen_and_told(store: Store, redis_url: str, tmp_path: Path) -> None:
+    with Work(tmp_path / "w", redis_url, "-c", "2", HENCHMAN_HEARTBEAT="0.5") as work:
+        facts = until(lambda: json.loads(run(store, "processes", "--json").stdout)["processes"], "it shows itself", 30)
+        (process,) = facts
+        assert (process["concurrency"], process["quiet"], process["version"]) == (2, False, "henchman")
+        assert run(store, "status").exit_code == 0
+        jid = run(store, "enqueue", "act", '["x", "sleep", 30]').stdout.strip()
+        until(lambda: work.count("start").total() == 1, "it runs")
+        assert run(store, "job", jid).stdout.startswith("working")
+        until(lambda: jid in run(store, "status").stdout, "the heartbeat tells", 10)
+        assert "takes no new jobs" in run(store, "processes", "quiet", process["identity"]).stdout
+        until(lambda: json.loads(run(store, "processes", "--json").stdout)["processes"][0]["quiet"], "it is quiet", 10)
+        assert "stack of" not in work.log
+        run(store, "processes", "dump", "--all")
+        until(lambda: "stack of" in work.log, "its stacks are in its log", 10)
+        wrong = run(store, "processes", "stop", "nobody")
+        assert (wrong.exit_code, "there is no process 'nobody'" in wrong.stderr) == (1, True)
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_watch_ends_with_ctrl_c_and_survives_a_closed_pipe(store: Store, form: list[str]) -> None:
+    command = [sys.executable, "-m", "henchman", "status", "--watch", "--every", "0.2", *form]
+    env = os.environ | {"HENCHMAN_REDIS_URL": store.connections.url}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env, text=True) as watch:
+        assert watch.stdout is not None
+        lines = [watch.stdout.readline() for _ in range(3)]
+        watch.send_signal(2)
+        assert watch.wait(10) == 0
+        assert watch.stderr is not None
+        assert watch.stderr.read() == ""
+    if form:
+        assert json.loads(lines[1])["rates"] == {"processed": 0.0, "failed": 0.0}
+    else:
+        assert "0.0 jobs/s, 0 enqueued" in lines[1]

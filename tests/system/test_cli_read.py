@@ -1,0 +1,184 @@
+"""The commands that read: garbage in every place, both forms of output, and nothing there at all."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from rich.cells import cell_len
+
+from henchman.process.cli import henchman
+from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
+from support.store import Store
+
+LISTS = ["queues", "processes", "retries", "retries list", "scheduled list", "dead list", "status", "doctor"]
+INVISIBLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+EVERY = len(GARBAGE) + len(READABLE) + 2
+
+
+@pytest.fixture
+def store(redis_url: str, project: Path) -> Iterator[Store]:
+    made = Store(redis_url)
+    yield made
+    made.connections.close()
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder without settings, as wide as a terminal of old."""
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    monkeypatch.delenv("HENCHMAN_REDIS_URL", raising=False)
+    return tmp_path
+
+
+def run(command: str, store: Store | None = None, *more: str) -> Result:
+    server = ["--redis", store.connections.url] if store else []
+    return CliRunner().invoke(henchman, [*server, *command.split(), *more])
+
+
+@pytest.mark.parametrize("command", LISTS)
+def test_garbage_makes_no_mess(store: Store, command: str) -> None:
+    fill(store, time.time())
+    shown = run(command, store)
+    assert shown.exit_code in {0, 1, 4}, shown.output
+    assert not INVISIBLE.search(shown.output)
+    assert shown.stderr == ""
+    wide = [line for line in shown.stdout.splitlines() if cell_len(line) > 80]
+    assert not wide or command == "doctor", "a line that is too long would wrap"
+    if command not in {"doctor"}:
+        assert "[bold]x[/bold]\\u202e" in shown.output, "text is shown as text"
+
+
+@pytest.mark.parametrize("command", LISTS)
+def test_json_is_one_document_with_nothing_invisible(store: Store, command: str) -> None:
+    fill(store, time.time())
+    shown = run(command, store, "--json")
+    assert isinstance(json.loads(shown.stdout), dict)
+    assert not INVISIBLE.search(shown.output)
+
+
+def test_the_names_in_json_are_stable(store: Store) -> None:
+    fill(store, time.time())
+    retries = json.loads(run("retries list --json -n 1000", store).stdout)
+    assert set(retries) == {"set", "total", "jobs"}
+    assert (retries["total"], len(retries["jobs"])) == (EVERY, EVERY)
+    readable = [one for one in retries["jobs"] if "payload" not in one]
+    assert {frozenset(one) for one in readable} == {
+        frozenset(
+            {"jid", "class", "queue", "args", "kwargs", "tags", "attempts", "error_class", "error_message", "at"}
+            | {"created_at", "enqueued_at", "failed_at", "retried_at", "problem"}
+        )
+    }
+    assert HOSTILE in {one["class"] for one in readable}
+    queues = json.loads(run("queues --json", store).stdout)["queues"]
+    assert {frozenset(one) for one in queues} == {frozenset({"name", "size", "latency", "paused", "problem"})}
+    status = json.loads(run("status --json", store).stdout)
+    assert set(status) == {"at", "stats", "rates", "queues", "processes", "work"}
+    assert status["stats"]["retries"] == EVERY
+
+
+def test_lists_are_cut_and_say_so(store: Store) -> None:
+    store.ask("ZADD", store.keys.dead, *[x for n in range(120) for x in (n, payload(f"{n:024}"))])
+    shown = run("dead list", store).stdout
+    assert shown.endswith("50 of 120 dead jobs; more with --most\n")
+    assert shown.index(f"{119:024}") < shown.index(f"{100:024}")
+    assert len(run("dead list -n 120", store).stdout.splitlines()) == 122
+    assert f"{77:024}" in run("dead list --match", store, f"{77:024}").stdout
+    assert "No dead jobs hold that text; there are 120." in run("dead list --match *", store).stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "status", "text"),
+    [
+        ("queues", 0, "No queues. A queue appears with the first job"),
+        ("processes", 0, "No worker processes. Start one: henchman work pkg.mod:app"),
+        ("retries", 0, "No retries. A job that fails"),
+        ("scheduled list", 0, "No scheduled jobs."),
+        ("dead list", 0, "No dead jobs."),
+        ("status", 3, "No worker processes."),
+        ("job abc", 1, "finished, was deleted, or never existed"),
+    ],
+)
+def test_empty(store: Store, command: str, status: int, text: str) -> None:
+    shown = run(command, store)
+    assert (shown.exit_code, shown.stderr) == (status, "")
+    assert text in shown.stdout.replace("\n", " ")
+    assert store.all_keys() == set(), "who reads writes nothing"
+
+
+def test_a_job_in_full(store: Store) -> None:
+    store.ask("ZADD", store.keys.retry, time.time() + 100, payload(error_class="E[red]", error_message="a\nb\x1b"))
+    shown = run("job " + "1" * 24, store)
+    assert shown.exit_code == 0
+    assert "E[red]: a\\nb\\x1b" in shown.stdout
+    assert 'arguments  42, "de"' in shown.stdout
+    facts = json.loads(run("job --json " + "1" * 24, store).stdout)
+    assert (facts["state"], facts["error_class"], facts["args"]) == ("retrying", "E[red]", [42, "de"])
+
+
+@pytest.mark.parametrize("command", [*LISTS, "job abc", "enqueue x", "cancel abc", "queues pause x", "retries clear"])
+def test_no_server_at_all(project: Path, command: str) -> None:
+    shown = run(command)
+    assert shown.exit_code == 3
+    assert "no server is configured" in shown.output
+    assert "henchman server start" in shown.output
+    assert [one.name for one in project.iterdir()] == ["pyproject.toml"], "a command that reads starts nothing"
+
+
+@pytest.mark.parametrize("command", LISTS)
+def test_a_server_that_is_away(command: str) -> None:
+    shown = run(f"{command} --redis redis://me:secret@127.0.0.1:1/0")
+    assert shown.exit_code == 1
+    assert "redis://me:***@127.0.0.1:1/0 cannot be reached" in shown.output
+    assert "secret" not in shown.output
+    assert "Traceback" not in shown.output
+
+
+def test_errors_are_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.ask("SET", store.keys.retry, "no set")
+    for command in ("retries", "status", "retries retry x"):
+        shown = run(command, store)
+        assert (shown.exit_code, shown.stdout) == (1, "")
+        assert re.fullmatch(r"Error: .*WRONGTYPE[^\n]*\n", shown.stderr)
+    monkeypatch.setenv("HENCHMAN_DEBUG", "1")
+    assert "WRONGTYPE" in str(run("retries", store).exception)
+    assert "Error:" not in run("retries", store).stderr
+
+
+def test_wrong_usage() -> None:
+    assert [run(one).exit_code for one in ("frob", "retries retry", "retries retry x --all", "dead kill x")] == [2] * 4
+    assert [run(one).exit_code for one in ("enqueue x {}", "enqueue x [", "status --every x")] == [2] * 3
+
+
+def test_an_app_that_cannot_be_loaded(project: Path) -> None:
+    (project / "broken_app_1.py").write_text("raise ValueError('two\\nlines')")
+    (project / "no_app_1.py").write_text("app = 5")
+    for target, text in (
+        ("broken_app_1", "broken_app_1 cannot be imported: ValueError: two\\nlines"),
+        ("no_app_1", "not an App"),
+        ("nothing.here", "there is no module"),
+        ("no_app_1.py", "did you mean no_app_1:app?"),
+        ("./no_app_1.py:app", "did you mean no_app_1:app?"),
+        ("no_app_1.app", "did you mean no_app_1:app?"),
+    ):
+        shown = run(f"-A {target} status")
+        assert shown.exit_code == 1
+        assert text in shown.stderr
+        assert shown.stderr.count("\n") == 1
+
+
+def test_help_and_version() -> None:
+    shown = run("--help")
+    assert shown.exit_code == 0
+    for name in ("work", "demo", "status", "queues", "processes", "retries", "job", "doctor", "server"):
+        assert f"  {name} " in shown.stdout
+    assert run("--version").stdout.startswith("henchman, version ")
+    assert run("retries kill --help").exit_code == 0

@@ -1,0 +1,437 @@
+"""The demo: its file, its parts one by one, and the whole of it as a person runs it."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from rich.console import Console
+
+from henchman.errors import Failure
+from henchman.process import demo as command
+from henchman.process.demo_catalogue import Catalogue, Counts, Run
+from henchman.process.demo_check import differences
+from henchman.process.demo_prices import PriceError, PriceService, ask, hang_up, misbehaviour, retail
+from henchman.process.demo_products import Product, Row, clean, read
+from henchman.process.demo_view import LineView, Summary, summary_table
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "products"
+ROW = Row(
+    number=1, first=1, sku="KIT-1-BLK", ean="4006381333931", name="Lagom Teapot, 1 l", brand="Lagom",
+    category="Kitchen", size="1 l", weight="450 g", price="12.50", currency="EUR", stock="7",
+    available_from="2025-03-01", available_until="",
+)  # fmt: skip
+
+
+@pytest.fixture
+def generate(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
+    """The script that makes the file, as a module."""
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    yield importlib.import_module("generate")
+    for name in ("generate", "words"):
+        sys.modules.pop(name, None)
+
+
+@pytest.fixture
+def catalogue(tmp_path: Path) -> Iterator[Catalogue]:
+    made = Catalogue.create(tmp_path / "catalogue.sqlite3")
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def prices() -> Iterator[PriceService]:
+    with PriceService() as service:
+        yield service
+    hang_up()
+
+
+def product(**changes: object) -> Product:
+    return clean(replace(ROW, **changes))  # type: ignore[arg-type]
+
+
+# ---- the file
+
+
+def test_the_committed_file_is_what_the_script_makes(generate: ModuleType) -> None:
+    assert generate.PATH.read_text(encoding="utf-8") == generate.text()
+    assert (EXAMPLE / "products.csv").read_bytes() == generate.PATH.read_bytes()
+
+
+def test_every_row_is_imported_or_refused_as_its_flaw_says(generate: ModuleType) -> None:
+    said: dict[str | None, int] = {}
+    for row, (_, flaw) in zip(read(), generate.rows(), strict=True):
+        try:
+            reason: str | None = None
+            clean(row)
+        except Failure as failure:
+            reason = str(failure)
+        assert reason == flaw, row
+        said[flaw] = said.get(flaw, 0) + 1
+    assert sum(said.values()) == 10_000
+    assert 8_800 <= said[None] <= 9_400
+    assert len(said) == 11
+    assert min(said.values()) > 30
+
+
+def test_reading_stops_where_it_is_told() -> None:
+    assert [row.number for row in read(most=3)] == [1, 2, 3]
+
+
+# ---- validation
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "value"),
+    [
+        ({"price": "12,5"}, "cost", 1250),
+        ({"price": " 0.01 "}, "cost", 1),
+        ({"name": "  Śledź \u00a0 &amp; mléko 🎁\t"}, "name", "Śledź & mléko 🎁"),
+        ({"name": "味噌 5 < 6 > 4"}, "name", "味噌 5 < 6 > 4"),
+        ({"currency": " chf "}, "currency", "CHF"),
+        ({"ean": "4 006381 333931"}, "ean", "4006381333931"),
+        ({"ean": "400-6381333931"}, "ean", "4006381333931"),
+        ({"weight": "1.25 kg"}, "weight", 1250),
+        ({"weight": "0,5 KG"}, "weight", 500),
+        ({"weight": "16 oz"}, "weight", 454),
+        ({"weight": "12g"}, "weight", 12),
+        ({"available_from": "01.03.2025"}, "available_from", "2025-03-01"),
+        ({"available_until": "2025-03-01"}, "available_until", "2025-03-01"),
+        ({"sku": "KIT-1-BLK "}, "sku", "KIT-1-BLK"),
+    ],
+)
+def test_the_untidy_is_mended(changes: dict[str, str], field: str, value: object) -> None:
+    assert getattr(product(**changes), field) == value
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"number": 9}, "SKU repeats an earlier row"),
+        ({"name": " \u00a0"}, "name is missing"),
+        ({"name": "<b>Teapot</b>"}, "name contains HTML"),
+        ({"name": "&lt;script&gt;x"}, "name contains HTML"),
+        ({"price": "-1"}, "price is negative"),
+        ({"price": "0"}, "price is absurd"),
+        ({"price": "250000.01"}, "price is absurd"),
+        ({"price": "NaN"}, "price is not a number"),
+        ({"price": "Infinity"}, "price is not a number"),
+        ({"price": ""}, "price is not a number"),
+        ({"currency": "ERU"}, "currency is unknown"),
+        ({"ean": "4006381333932"}, "EAN is malformed"),
+        ({"ean": "400638133393"}, "EAN is malformed"),
+        ({"ean": "４００６３８１３３３９３１"}, "EAN is malformed"),
+        ({"available_until": "2025-02-28"}, "dates are in the wrong order"),
+        ({"available_from": "31.02.2025"}, "date is not a date"),
+        ({"weight": "450 ml"}, "weight is in no unit of weight"),
+        ({"weight": "heavy"}, "weight is in no unit of weight"),
+    ],
+)
+def test_the_wrong_is_refused_with_its_reason(changes: dict[str, object], reason: str) -> None:
+    with pytest.raises(Failure) as caught:
+        product(**changes)
+    assert str(caught.value) == reason
+
+
+# ---- the price service
+
+
+def sku_that(acts: tuple[str, ...]) -> str:
+    return next(sku for number in range(100_000) if misbehaviour(sku := f"T-{number}") == acts)
+
+
+def test_a_good_price_is_the_retail_price(prices: PriceService) -> None:
+    good = product(sku=sku_that(()))
+    assert [ask(prices.url, good) for _ in range(3)] == [retail(good.sku, 1250, "EUR")] * 3
+    assert not prices.troubles
+
+
+@pytest.mark.parametrize("acts", [("503",), ("drop",), ("503", "503"), ("drop", "503")])
+def test_a_failing_price_heals_when_asked_again(prices: PriceService, acts: tuple[str, ...]) -> None:
+    flaky = product(sku=sku_that(acts))
+    for act in acts:
+        with pytest.raises(PriceError, match="503" if act == "503" else "broke off"):
+            ask(prices.url, flaky)
+    assert ask(prices.url, flaky) == retail(flaky.sku, flaky.cost, flaky.currency)
+    assert sum(prices.troubles.values()) == len(acts)
+
+
+def test_a_stalled_price_trickles_until_the_service_stops() -> None:
+    stalled = product(sku=sku_that(("stall",)))
+    ended: list[str] = []
+
+    def asking(url: str) -> None:
+        try:
+            ask(url, stalled)
+        except PriceError as error:
+            ended.append(str(error))
+        hang_up()
+
+    with PriceService() as service:
+        thread = threading.Thread(target=asking, args=(service.url,))
+        thread.start()
+        until(lambda: service.troubles["stall"] == 1)
+        assert thread.is_alive()
+        assert ended == []
+    thread.join(10)
+    assert ended == ["price service answered nonsense"]
+
+
+def test_nearly_all_misbehave_seldom_and_heal_within_the_retries() -> None:
+    acts = [misbehaviour(row.sku.strip()) for row in read()]
+    assert 0.03 < sum(1 for act in acts if act) / len(acts) < 0.1
+    assert max(map(len, acts)) == 2
+    assert {one for act in acts for one in act} == {"503", "drop", "stall"}
+
+
+# ---- the catalogue
+
+
+def test_a_job_that_runs_twice_changes_nothing_but_the_count(catalogue: Catalogue) -> None:
+    one = product()
+    catalogue.put(one, 1500, Run(1, 1, 5.0))
+    catalogue.put(one, 1500, Run(1, 2, 6.0))
+    assert catalogue.products() == {one.sku: (one, 1500)}
+    (result,) = catalogue.results()
+    assert (result.outcome, result.attempts, result.runs) == ("imported", 2, 2)
+
+
+def test_counts_follow_a_row_from_error_to_import(catalogue: Catalogue) -> None:
+    catalogue.stumble("answered 503", Run(1, 1, 100.0))
+    assert catalogue.counts() == Counts(imported=0, refused=0, dead=0, retrying=1)
+    assert catalogue.healed() == []
+    catalogue.put(product(), 1500, Run(1, 2, 5.0))
+    catalogue.refuse("X", "name is missing", Run(2, 1, 1.0))
+    catalogue.bury("Y", "answered 503", Run(3, 9, 1.0))
+    assert catalogue.counts() == Counts(imported=1, refused=1, dead=1, retrying=0)
+    assert catalogue.counts().settled == 3
+    assert catalogue.healed() == [("answered 503", 1)]
+    assert catalogue.reasons() == [("name is missing", 1)]
+    slowest = catalogue.slowest()
+    assert slowest is not None
+    assert (slowest.row, slowest.attempts, slowest.ms) == (1, 2, 105.0)
+
+
+def test_a_write_that_breaks_off_leaves_nothing(catalogue: Catalogue) -> None:
+    broken = replace(product(), name=object())  # type: ignore[arg-type]
+    with pytest.raises(Exception, match="type"):
+        catalogue.put(broken, 1, Run(1, 1, 1.0))
+    assert catalogue.counts().settled == 0
+    catalogue.put(product(), 1, Run(1, 1, 1.0))
+    assert catalogue.counts().imported == 1
+
+
+def test_many_writers_on_several_connections_wait_for_each_other(catalogue: Catalogue, tmp_path: Path) -> None:
+    others = [Catalogue(tmp_path / "catalogue.sqlite3") for _ in range(2)]
+
+    def write(which: int) -> None:
+        for number in range(which, 400, 8):
+            others[which % 2].put(product(sku=f"S-{number}"), number, Run(number, 1, 1.0))
+
+    threads = [threading.Thread(target=write, args=(which,)) for which in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert catalogue.counts().imported == 400
+    assert {price for _, price in catalogue.products().values()} == set(range(400))
+    for other in others:
+        other.close()
+
+
+# ---- the check
+
+
+def imported(catalogue: Catalogue, row: Row) -> None:
+    done = clean(row)
+    catalogue.put(done, retail(done.sku, done.cost, done.currency), Run(row.number, 1, 1.0))
+
+
+def test_a_right_result_has_no_differences(catalogue: Catalogue) -> None:
+    bad = replace(ROW, number=2, first=2, sku="B", price="-1")
+    imported(catalogue, ROW)
+    catalogue.refuse("B", "price is negative", Run(2, 1, 1.0))
+    assert list(differences([ROW, bad], catalogue)) == []
+
+
+def test_the_check_names_what_is_missing_wrong_or_too_much(catalogue: Catalogue) -> None:
+    missing, refused, vanished, dead, other = (
+        replace(ROW, number=number, first=number, sku=f"S{number}") for number in range(2, 7)
+    )
+    bad = replace(ROW, number=7, first=7, sku="S7", price="-1")
+    catalogue.put(product(), 1, Run(1, 1, 1.0))  # a wrong price
+    catalogue.refuse("S3", "EAN is malformed", Run(3, 1, 1.0))
+    catalogue.put(product(sku="stray"), 1, Run(4, 1, 1.0))  # in place of S4
+    catalogue.bury("S5", "answered 503", Run(5, 9, 1.0))
+    imported(catalogue, other)
+    catalogue.refuse("S7", "name is missing", Run(7, 1, 1.0))
+    catalogue.refuse("S99", "name is missing", Run(99, 1, 1.0))
+    lines = list(differences([ROW, missing, refused, vanished, dead, other, bad], catalogue))
+    starts = [
+        "row 1 (",
+        "row 2 (S2): missing",
+        "row 3 (S3): refused",
+        "row 4 (S4): called imported",
+        "row 5 (S5): dead",
+    ]
+    starts += ["row 7 (S7): refused name is missing; it should", "row 99: in the ledger", "stray: in the catalogue"]
+    assert [line.startswith(start) for line, start in zip(lines, starts, strict=True)] == [True] * 8
+
+
+# ---- what is shown
+
+
+def summary(**changes: object) -> Summary:
+    told = Summary(
+        rows=10, processes=2, concurrency=10, imported=9, refused=1, dead=0, reasons=[("name [b]is missing", 1)],
+        healed=[("answered 503", 2)], seconds=2.0, slowest=None, ran_again=0, differences=[],
+    )  # fmt: skip
+    return replace(told, **changes)  # type: ignore[arg-type]
+
+
+def test_a_summary_adds_up_as_table_and_json() -> None:
+    console = Console(record=True, width=100, file=open(os.devnull, "w"))  # noqa: SIM115 - closed with the console
+    console.print(summary_table(summary()))
+    console.file.close()
+    shown = console.export_text()
+    assert "name [b]is missing" in shown
+    assert "5" in next(line for line in shown.splitlines() if "jobs a second" in line)
+    told = summary().to_json()
+    assert (told["ok"], told["jobs_per_second"], told["healed"]["total"]) == (True, 5.0, 2)
+
+
+def test_differences_are_listed_and_end_in_status_1(capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = summary(differences=[f"row {number} (S): missing" for number in range(30)])
+    with pytest.raises(SystemExit) as caught:
+        command._report(wrong, Console(stderr=True, width=100), as_json=False, quiet=True)
+    assert caught.value.code == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "30 of 10 rows" in said.err
+    assert "row 19 (S): missing" in said.err
+    assert "and 10 more" in said.err
+
+
+def test_without_a_terminal_figures_come_as_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    view = LineView(Console(width=80), total=100)
+    view.show(Counts(1, 0, 0, 0))
+    assert capsys.readouterr().out == ""
+    view._next = 0.0
+    view.show(Counts(40, 10, 0, 3))
+    assert capsys.readouterr().out.startswith("50/100   40 imported   10 refused   3 retrying")
+
+
+# ---- the whole
+
+
+def until(fact: Callable[[], bool], limit: float = 20.0) -> None:
+    """Wait for a fact that another thread or process brings about."""
+    pause = threading.Event()
+    for _ in range(int(limit / 0.02)):
+        if fact():
+            return
+        pause.wait(0.02)
+    raise AssertionError("it did not come true in time")
+
+
+def run_demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "henchman", "demo", *arguments],
+        cwd=folder,
+        env=os.environ | {"TMPDIR": str(folder)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=55,
+    )
+
+
+def test_the_demo_imports_checks_and_clears_away(tmp_path: Path) -> None:
+    done = run_demo(tmp_path, "--rows", "400", "--json")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["ok"]
+    assert told["imported"] + told["refused"] == told["rows"] == 400
+    assert sum(told["reasons"].values()) == told["refused"]
+    assert told["dead"] == 0
+    assert told["healed"]["total"] >= sum(len(misbehaviour(row.sku.strip())) for row in expected(400))
+    assert list(tmp_path.iterdir()) == []
+
+
+def expected(most: int) -> list[Row]:
+    """The rows that reach the price service."""
+    good = []
+    for row in read(most=most):
+        try:
+            clean(row)
+        except Failure:
+            continue
+        good.append(row)
+    return good
+
+
+def test_a_quiet_demo_says_nothing_and_can_keep_its_folder(tmp_path: Path) -> None:
+    done = run_demo(tmp_path, "--rows", "20", "--processes", "1", "--concurrency", "2", "--quiet", "--keep")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    (folder,) = tmp_path.iterdir()
+    assert done.stderr.split() == ["Kept:", str(folder)]
+    kept = Catalogue(folder / "catalogue.sqlite3")
+    assert kept.counts().settled == 20
+    kept.close()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["--serve"], "comes with the console"), (["--rows", "10001"], "10,000 rows"), (["--rows", "0"], "0")],
+)
+def test_what_cannot_be_done_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
+    done = run_demo(tmp_path, *arguments)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_everything_and_clears_away(tmp_path: Path, number: signal.Signals) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "henchman", "demo"],
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        until(lambda: any(tmp_path.glob("*/workers.log")))
+        process.send_signal(number)
+        _, told = process.communicate(timeout=40)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 128 + number
+    assert "Stopped" in told
+    assert list(tmp_path.iterdir()) == []
+    assert not [line for line in commands_running() if str(tmp_path) in line]
+
+
+def commands_running() -> list[str]:
+    """Every command line and working folder of this machine's processes that we may see."""
+    lines = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            lines.append(f"{words} {os.readlink(folder / 'cwd')}")
+        except OSError:
+            continue
+    return lines

@@ -1,0 +1,169 @@
+"""Worker processes that are killed, and what becomes of their work. Real processes, real signals."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from support.processes import Work, children_of, push, records, state_of
+from support.worker import in_flight, jobs_in, looker, settled, until
+
+BRIEF = {"HENCHMAN_LEASE": "5", "HENCHMAN_HEARTBEAT": "1"}
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+def test_a_killed_process_is_replaced_and_its_jobs_run_again_within_2_s(
+    redis: Redis, redis_url: str, tmp_path: Path
+) -> None:
+    with Work(tmp_path / "w", redis_url, "-c", "5") as work:
+        (pid,) = work.ready(redis)
+        push(redis, "act_once", *[(f"j{n}", "sleep", 60) for n in range(5)])
+        until(lambda: work.count("start").total() == 5, "five jobs run")
+        os.kill(pid, signal.SIGKILL)
+        killed = time.monotonic()
+        until(lambda: work.count("end").total() == 5, "all five ran again", 10)
+        assert time.monotonic() - killed < 2.0, work.log
+        assert work.count("start") == {f"j{n}": 2 for n in range(5)}
+        assert {line[3] for line in work.trace()} == {"1"}, "a death is not charged as an attempt"
+        assert pid not in work.children
+        settled(redis, 5)
+        assert "gave back 5 unfinished jobs" in work.log
+        until(lambda: pid not in records(redis), "the dead process is off the list")
+
+
+def test_1000_jobs_under_repeated_kills_none_is_missing(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    with Work(tmp_path / "w", redis_url, "-p", "2", "-c", "4") as work:
+        work.ready(redis, 2)
+        push(redis, "act", *[(f"j{n}", "sleep", 0.01) for n in range(1000)])
+        kills = 0
+        for share in (50, 300, 550, 800):  # in the middle of the work, not before and not after it
+            until(lambda share=share: work.count("end").total() >= share, f"{share} jobs have ended")  # type: ignore[misc]
+            held = len(in_flight(redis))
+            os.kill(work.children[0], signal.SIGKILL)
+            kills += held > 0
+        assert kills == 4, "the test did not strike while work was in flight"
+        settled(redis, 1000)
+        ended = work.count("end")
+        assert ended.keys() == {f"j{n}" for n in range(1000)}
+        # a kill repeats at most what ran (4 slots) and what had finished and was not yet settled
+        assert ended.total() - 1000 <= 4 * 20
+        assert not jobs_in(redis, "retry")
+        assert not jobs_in(redis, "dead")
+
+
+def test_a_killed_group_is_rescued_by_another_worker_after_the_lease(
+    redis: Redis, redis_url: str, tmp_path: Path
+) -> None:
+    with Work(tmp_path / "a", redis_url, "-p", "2", "-c", "5", **BRIEF) as dead:
+        pids = dead.ready(redis, 2)
+        jids = push(redis, "act", *[(f"j{n}", "sleep", 40) for n in range(10)])
+        until(lambda: dead.count("start").total() == 10, "the doomed workers run all jobs")
+        dead.kill_all()
+    assert {json.loads(payload)["jid"] for payload in in_flight(redis)} == set(jids)
+    redis.delete("hm:lifeline")  # one of the dead may hold it, for 20 s more: that wait is not the matter here
+    with Work(tmp_path / "b", redis_url, "-c", "10", **BRIEF) as other:
+        until(lambda: other.count("start").total() == 10, "every job of the dead runs elsewhere", 45)
+        assert other.count("start").keys() == {f"j{n}" for n in range(10)}
+        assert {line[3] for line in other.trace()} == {"1"}, "a death is not charged as an attempt"
+        until(lambda: not records(redis).keys() & set(pids), "the dead are off the list")
+        assert len(in_flight(redis)) == 10
+
+
+def test_an_orphan_finishes_gives_back_and_ends(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    with Work(tmp_path / "w", redis_url, "-c", "2", "-t", "1") as work:
+        (pid,) = work.ready(redis)
+        jids = push(redis, "act", ("short", "sleep", 0.5), ("long", "sleep", 60), ("waiting", "ok"))
+        until(lambda: work.count("start").total() == 2, "two run")
+        work.signal(signal.SIGKILL)
+        work.wait()
+        until(lambda: state_of(pid) in ("", "Z"), "the orphan ended", 15)
+        assert work.count("end") == {"short": 1, **({"waiting": 1} if work.count("end")["waiting"] else {})}
+        left = [job["jid"] for job in jobs_in(redis, "queue:default")]
+        assert left[0] == jids[1], "the interrupted job is next to run"
+        assert not in_flight(redis)
+        assert not redis.smembers("processes")
+
+
+def test_a_stopped_process_is_killed_after_its_lease(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    with Work(tmp_path / "w", redis_url, "-c", "1", **BRIEF) as work:
+        (pid,) = work.ready(redis)
+        push(redis, "act_once", ("j", "sleep", 60))
+        until(lambda: work.count("start")["j"] == 1, "it runs")
+        os.kill(pid, signal.SIGSTOP)
+        until(lambda: work.count("end")["j"] == 1, "it ran elsewhere", 20)
+        assert "is stopped for more than 5 s" in work.log
+
+
+def test_a_process_whose_interpreter_hangs_is_killed(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    with Work(tmp_path / "w", redis_url, "-c", "1", HENCHMAN_HANG_AFTER="2") as work:
+        work.ready(redis)
+        push(redis, "act_once", ("j", "hog", 60))
+        until(lambda: work.count("end")["j"] == 1, "it ran elsewhere", 20)
+        assert "has not turned for 2 s" in work.log
+
+
+def test_a_held_interpreter_lock_shorter_than_hang_after_costs_no_lease(
+    redis: Redis, redis_url: str, tmp_path: Path
+) -> None:
+    with Work(tmp_path / "w", redis_url, "-c", "1", **BRIEF) as work:
+        (pid,) = work.ready(redis)
+        push(redis, "act", ("j", "hog", 8))
+        until(lambda: work.count("start")["j"] == 1, "it runs")
+        until(lambda: work.count("end")["j"] == 1, "it ended", 20)
+        settled(redis, 1)
+        assert work.children == [pid]
+        assert "lease" not in work.log
+
+
+@pytest.mark.parametrize("do", ["kill", "quit"])
+def test_a_job_that_ends_its_process(redis: Redis, redis_url: str, tmp_path: Path, do: str) -> None:
+    with Work(tmp_path / "w", redis_url, "-c", "1") as work:
+        work.ready(redis)
+        push(redis, "act_once", ("j", do), ("next", "ok"))
+        until(lambda: work.count("end") == {"j": 1, "next": 1}, "both ran")
+        settled(redis, 2)
+
+
+def test_sys_exit_in_a_job_is_an_error_of_the_job(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    with Work(tmp_path / "w", redis_url, "-c", "1") as work:
+        (pid,) = work.ready(redis)
+        push(redis, "act", ("j", "exit"), ("next", "ok"))
+        settled(redis, 2)
+        (job,) = jobs_in(redis, "retry")
+        assert (job["error_class"], job["error_message"]) == ("SystemExit", "3")
+        assert work.children == [pid]
+
+
+def test_a_job_that_ignores_its_timeout_costs_its_process_not_the_next_job(
+    redis: Redis, redis_url: str, tmp_path: Path
+) -> None:
+    with Work(tmp_path / "w", redis_url, "-c", "2") as work:
+        (pid,) = work.ready(redis)
+        push(redis, "brief", ("loop", "sleep", 60), retry=0)
+        settled(redis, 1)
+        (job,) = jobs_in(redis, "dead")
+        assert (job["error_class"], job["error_message"]) == (
+            "JobTimeout",
+            "the job ran longer than its timeout of 0.3 s",
+        )
+        assert work.children == [pid], "a job that obeys its time-out costs nothing"
+
+
+def test_children_are_in_a_group_of_their_own(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    with Work(tmp_path / "w", redis_url, "-p", "2") as work:
+        pids = work.ready(redis, 2)
+        groups = {os.getpgid(pid) for pid in (work.pid, *pids)}
+        assert len(groups) == 3, "a terminal's Ctrl-C reaches the supervisor alone"
+        assert children_of(work.pid) == pids

@@ -1,0 +1,88 @@
+"""Poison pills: a job that kills its process is charged, run alone, and buried at its third death; nobody else is."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from support.processes import Work, push
+from support.worker import in_flight, jobs_in, looker, until
+
+BRIEF = {"HENCHMAN_LEASE": "5", "HENCHMAN_HEARTBEAT": "1"}
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+def test_the_third_death_alone_buries_the_pill_and_its_neighbours_end_well(
+    redis: Redis, redis_url: str, tmp_path: Path
+) -> None:
+    with Work(tmp_path / "w", redis_url, "-c", "4") as work:
+        work.ready(redis)
+        push(redis, "act", *[(f"beside{n}", "sleep", 1.0) for n in range(3)])
+        until(lambda: work.count("start").total() == 3, "the neighbours run")
+        push(redis, "act", ("pill", "kill", 0))
+        (dead,) = until(lambda: jobs_in(redis, "dead"), "the pill is buried", 40)
+        assert dead["args"][0] == "pill"
+        assert dead["error_class"] == "PoisonPill"
+        assert dead["error_message"].count("SIGKILL") == 3, dead["error_message"]
+        assert work.count("start")["pill"] == 3
+        until(lambda: len([n for n in work.count("end") if n.startswith("beside")]) == 3, "the neighbours end", 20)
+        push(redis, "act", ("after", "ok", 0))
+        until(lambda: work.count("end")["after"], "work goes on beside nobody's grave")
+        assert len(jobs_in(redis, "dead")) == 1
+        assert in_flight(redis) == []
+        assert "is a poison pill" in work.log
+
+
+def test_jobs_that_had_not_started_are_not_charged(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    with Work(tmp_path / "w", redis_url, "-c", "1") as work:
+        (pid,) = work.ready(redis)
+        push(redis, "act", ("long", "sleep", 60), ("waiting", "ok", 0))
+        until(lambda: work.count("start")["long"], "it runs")
+        os.kill(pid, signal.SIGKILL)
+        until(lambda: redis.hlen("hm:deaths"), "a death is written down")
+        jids = {job["jid"]: job["args"][0] for job in [*jobs_in(redis, "queue:default")]}
+        assert [jids.get(jid.decode(), "long") for jid in redis.hkeys("hm:deaths")] == ["long"]  # type: ignore[union-attr]
+
+
+def test_a_stop_that_was_too_short_charges_nobody(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    """A deploy that kills in haste, three times: the long job is no pill."""
+    for turn in range(3):
+        with Work(tmp_path / f"w{turn}", redis_url, "-t", "60", **BRIEF) as work:
+            work.ready(redis)
+            if not turn:
+                push(redis, "act", ("long", "sleep", 600))
+            until(lambda work=work: work.count("start")["long"], "it runs", 40)  # type: ignore[misc]
+            work.signal(signal.SIGTERM)
+            until(lambda: redis.zcard("hm:stopping"), "it is told to stop")
+            work.kill_all()
+            redis.delete("hm:lifeline", *redis.keys("hm:lease:*"))  # type: ignore[misc]
+    assert redis.hlen("hm:deaths") == 0
+    assert redis.scard("hm:suspects") == 0
+    assert jobs_in(redis, "dead") == []
+
+
+def test_a_host_that_is_gone_charges_what_it_held(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    with Work(tmp_path / "a", redis_url, "-c", "2", **BRIEF) as work:
+        work.ready(redis)
+        push(redis, "act", ("one", "sleep", 600), ("two", "sleep", 600))
+        until(lambda: work.count("start").total() == 2, "both run")
+        work.kill_all()
+    with Work(tmp_path / "b", redis_url, "-c", "2", **BRIEF) as rescuer:
+        started = time.monotonic()
+        redis.delete("hm:lifeline")
+        until(lambda: rescuer.count("start").total() == 2, "rescued", 50)
+        assert redis.hlen("hm:deaths") == 2
+        assert time.monotonic() - started > 5
+        rescuer.signal(signal.SIGINT)
+        rescuer.signal(signal.SIGINT)

@@ -1,0 +1,73 @@
+"""How a worker tells others that it is well: HTTP probes and systemd's notification."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from support.processes import Work
+from support.worker import looker, until
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def ask(port: int, path: str) -> tuple[int, dict[str, Any]]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return answer.status, json.load(answer)
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, json.load(error)
+    except OSError:
+        return 0, {}
+
+
+def test_probes_tell_fetching_from_running(redis_url: str, tmp_path: Path) -> None:
+    port = free_port()
+    with looker(redis_url) as redis, Work(tmp_path / "w", redis_url, "-p", "2", "--health", str(port)) as work:
+        work.ready(redis, 2)
+        until(lambda: ask(port, "/ready")[0] == 200, "both processes take work")
+        assert ask(port, "/live")[0] == 200
+        assert [one["state"] for one in ask(port, "/ready")[1]["processes"]] == ["fetching", "fetching"]
+        assert ask(port, "/nonsense") == (404, {"paths": ["/health", "/live", "/ready"]})
+        work.signal(signal.SIGTSTP)
+        until(lambda: ask(port, "/ready")[0] == 503, "quiet is not ready")
+        assert ask(port, "/live")[0] == 200  # it was told so: no reason to be killed
+        assert work.stop() == 0
+
+
+def test_a_port_in_use_is_told(redis_url: str, tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        with Work(tmp_path / "w", redis_url, "--health", str(taken.getsockname()[1])) as work:
+            assert work.wait() != 0
+            assert "cannot listen there" in work.log
+
+
+def test_systemd_hears_ready_alive_and_stopping(redis_url: str, tmp_path: Path) -> None:
+    path = tmp_path / "n"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as heard:
+        heard.bind(str(path))
+        heard.settimeout(20)
+        env = {"NOTIFY_SOCKET": str(path), "WATCHDOG_USEC": "1000000"}
+        with looker(redis_url) as redis, Work(tmp_path / "w", redis_url, **env) as work:
+            words = [heard.recv(100)]
+            while b"READY=1" not in words or words.count(b"WATCHDOG=1") < 2:
+                words.append(heard.recv(100))
+            work.ready(redis)
+            os.kill(work.pid, signal.SIGTERM)
+            while words[-1] != b"STOPPING=1":
+                words.append(heard.recv(100))
+            assert work.wait() == 0
+    assert words.count(b"READY=1") == 1

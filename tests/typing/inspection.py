@@ -1,0 +1,99 @@
+"""What may be written where people look into the server. Read by mypy only."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import assert_type
+
+from henchman import App
+from henchman.inspector.acts import Acted
+from henchman.inspector.entry import Entry
+from henchman.inspector.jobs import JobStatus
+from henchman.inspector.plan import Items
+from henchman.inspector.processes import Processes, ProcessState, Work
+from henchman.inspector.queue import Queue
+from henchman.inspector.queues import Queues, QueueState
+from henchman.inspector.running import Running
+from henchman.inspector.sets import JobSet
+from henchman.inspector.stats import Stats
+
+app = App()
+soon = dt.datetime.now(dt.UTC)
+
+# what an app has
+assert_type(app.queues, Queues)
+assert_type(app.retries, JobSet)
+assert_type(app.scheduled, JobSet)
+assert_type(app.dead, JobSet)
+assert_type(app.processes, Processes)
+assert_type(app.work, Running)
+assert_type(app.stats(), Stats)
+assert_type(app.stats().enqueued, int)
+assert_type(app.job_status("jid"), JobStatus)
+assert_type(app.job_status("jid", queue="mail").position, int | None)
+app.queues = app.queues  # expect-error: misc
+app.stats  # noqa: B018 - a method
+app.retry  # expect-error: attr-defined  # noqa: B018
+
+# queues
+mail = app.queues["mail"]
+assert_type(mail, Queue)
+assert_type(app.queues.names(), list[str])
+assert_type(app.queues.states(), list[QueueState])
+assert_type(list(app.queues), list[Queue])
+assert_type(list(mail), list[Entry])
+assert_type(mail.size(), int)
+assert_type(mail.latency(), float | None)
+assert_type(mail.find("jid"), Entry | None)
+assert_type(mail.page(0, 10), list[Entry])
+assert_type(mail.delete("jid"), bool)
+assert_type(mail.delete(mail.page()[0]), bool)
+assert_type(mail.clear(), int)
+mail.delete(5)  # expect-error: arg-type
+app.queues[5]  # expect-error: index
+len(mail)  # expect-error: arg-type
+
+# sets
+entry = app.retries.find("jid")
+assert entry is not None
+assert_type(entry, Entry)
+assert_type(entry.score, float | None)
+assert_type(app.retries.matching("text"), Items[Entry])
+assert_type(app.retries.between(soon, 9e9), Items[Entry])
+assert_type(app.retries.retry(entry), Acted)
+assert_type(app.retries.retry(app.retries.matching("text")), Acted)
+assert_type(app.retries.delete([entry]), Acted)
+assert_type(app.retries.kill(app.retries), Acted)
+assert_type(app.dead.retry_all(), Acted)
+assert_type(app.scheduled.reschedule(entry, soon), bool)
+assert_type(app.scheduled.reschedule(entry, 9e9), bool)
+app.retries.retry("jid")  # expect-error: arg-type
+app.scheduled.reschedule("jid", soon)  # expect-error: arg-type
+app.scheduled.reschedule(entry, "soon")  # expect-error: arg-type
+app.retries.between("soon")  # expect-error: arg-type
+
+# processes and what they run
+assert_type(list(app.processes), list[ProcessState])
+assert_type(app.processes.find("host:1:abc"), ProcessState | None)
+assert_type(app.processes.quiet("host:1:abc"), bool)
+assert_type(list(app.work), list[Work])
+assert_type(app.work.find("jid"), Work | None)
+
+
+# awaited
+async def looks() -> None:
+    assert_type(await app.astats(), Stats)
+    assert_type(await app.ajob_status("jid"), JobStatus)
+    assert_type(await mail.asize(), int)
+    assert_type(await mail.alatency(), float | None)
+    assert_type(await mail.afind("jid"), Entry | None)
+    assert_type(await mail.adelete("jid"), bool)
+    assert_type([one async for one in app.queues], list[Queue])
+    assert_type([one async for one in mail], list[Entry])
+    assert_type([one async for one in app.retries.matching("text")], list[Entry])
+    assert_type([one async for one in app.work], list[Work])
+    assert_type(await app.retries.aretry(app.retries.matching("text")), Acted)
+    assert_type(await app.dead.aclear(), Acted)
+    assert_type(await app.processes.astop("host:1:abc"), bool)
+    await mail.adelete(5)  # expect-error: arg-type
+    [one async for one in app.stats()]  # expect-error: attr-defined

@@ -1,0 +1,150 @@
+"""Delays, ids, events, text."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from typing import Any
+
+import pytest
+
+from henchman.kernel.backoff import capped_backoff, retry_delay
+from henchman.kernel.clock import SYSTEM
+from henchman.kernel.events import Events
+from henchman.kernel.ids import new_identity, new_jid, new_jids
+from henchman.kernel.text import did_you_mean, mask_url, shorten, visible
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 10, 24])
+def test_retry_delay_is_sidekiqs(count: int) -> None:
+    base = count**4 + 15
+    delays = {retry_delay(count) for _ in range(500)}
+    assert base <= min(delays) <= max(delays) < base + 10 * (count + 1)
+    assert len(delays) > 1
+
+
+def test_backoff_doubles_up_to_its_limit() -> None:
+    for failures, base in ((0, 0.1), (1, 0.2), (5, 3.2), (9, 30.0), (10**6, 30.0)):
+        for _ in range(50):
+            assert base <= capped_backoff(failures) <= base * 1.2
+    assert capped_backoff(3, first=1.0, most=2.0) <= 2.4
+
+
+def test_jids() -> None:
+    many = new_jids(1000)
+    assert len(set(many)) == 1000
+    for one in (new_jid().encode(), *many):
+        assert re.fullmatch(rb"[0-9a-f]{24}", one if isinstance(one, bytes) else one.encode())
+    assert new_jids(0) == []
+
+
+def test_identity(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DYNO", raising=False)
+    host, pid, nonce = new_identity().rsplit(":", 2)
+    assert (host, pid) == (socket.gethostname(), str(os.getpid()))
+    assert re.fullmatch(r"[0-9a-f]{12}", nonce)
+    monkeypatch.setenv("DYNO", "web.1")
+    assert new_identity().startswith("web.1:")
+    assert new_identity() != new_identity()
+
+
+def test_clock() -> None:
+    assert SYSTEM.wall() > 1.7e9
+    assert SYSTEM.monotonic() <= SYSTEM.monotonic()
+
+
+def test_listeners_are_told_in_order() -> None:
+    events, heard = Events(), list[Any]()
+    events.on("done", lambda **facts: heard.append((1, facts)))
+    events.on("done", lambda **facts: heard.append((2, facts)))
+    assert (events.heard("done"), events.heard("other")) == (True, False)
+    events.emit("done", jid="j")
+    events.emit("other", jid="k")
+    assert heard == [(1, {"jid": "j"}), (2, {"jid": "j"})]
+
+
+def test_a_listener_that_throws_is_named_and_stops_nobody() -> None:
+    broken, heard = list[Any](), list[str]()
+    events = Events(on_broken=lambda name, listener, error: broken.append((name, listener, str(error))))
+
+    def bad(**facts: Any) -> None:
+        raise ValueError("oops")
+
+    events.on("done", bad)
+    events.on("done", lambda **facts: heard.append("still"))
+    events.emit("done")
+    assert (broken, heard) == ([("done", bad, "oops")], ["still"])
+
+    events.on_broken = None
+    events.emit("done")
+    assert heard == ["still", "still"]
+
+
+def test_listeners_leave() -> None:
+    events = Events()
+    for listener in (print, repr):
+        events.on("done", listener)
+    events.off("done", print)
+    events.off("done", print)
+    assert events.heard("done")
+    events.off("done", repr)
+    events.off("never", repr)
+    assert not events.heard("done")
+
+
+def test_a_listener_may_leave_while_it_is_told() -> None:
+    events, heard = Events(), list[str]()
+
+    def once(**facts: Any) -> None:
+        heard.append("once")
+        events.off("done", once)
+
+    events.on("done", once)
+    events.on("done", lambda **facts: heard.append("other"))
+    events.emit("done")
+    events.emit("done")
+    assert heard == ["once", "other", "other"]
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis://h:1/0", "redis://h:1/0"),
+        ("redis://:pw@h", "redis://:***@h"),
+        ("rediss://me:p@w:d@h:1/2", "rediss://me:***@h:1/2"),
+        ("redis://me@h", "redis://me@h"),
+        ("unix://:pw@/tmp/s?db=0", "unix://:***@/tmp/s?db=0"),
+        ("redis://h?password=pw&db=1", "redis://h?password=***&db=1"),
+        ("redis://h?db=1&PASSWORD=pw#x", "redis://h?db=1&PASSWORD=***#x"),
+        ("see redis://:one@a and redis://:two@b", "see redis://:***@a and redis://:***@b"),
+        ("no url at all", "no url at all"),
+    ],
+)
+def test_passwords_are_masked(url: str, shown: str) -> None:
+    assert mask_url(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("plain", "plain"),
+        ("größe 价格", "größe 价格"),
+        ("a\x1b[31mb\x00", "a\\x1b[31mb\\x00"),
+        ("a\nb\tc", "a\\nb\\tc"),
+        ("\u202eevil\u200b", "\\u202eevil\\u200b"),
+        ("\ud800", "\\ud800"),
+    ],
+)
+def test_what_cannot_be_seen_is_escaped(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+@pytest.mark.parametrize(("most", "shown"), [(5, "abcde"), (4, "abc…"), (1, "…"), (0, "…")])
+def test_long_things_are_cut(most: int, shown: str) -> None:
+    assert shorten("abcde", most) == shown
+
+
+def test_the_nearest_word() -> None:
+    assert did_you_mean("retri", ["retry", "queue"]) == "; did you mean 'retry'?"
+    assert did_you_mean("zzz", ["retry", "queue"]) == ""

@@ -1,0 +1,239 @@
+"""Async jobs in a worker: slots, cancellation, stacks. In-process, on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+
+from henchman import App, current_job
+from henchman.store.control import tell
+from support.worker import Heard, in_flight, jobs_in, looker, settled, until, working
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+def test_50_jobs_that_sleep_1_s_on_50_slots_take_about_1_s(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url, concurrency=50)
+    ends: list[float] = []
+
+    @app.job(name="nap")
+    async def nap() -> None:
+        await asyncio.sleep(1)
+        ends.append(time.monotonic())
+
+    nap.enqueue_many([()] * 50)
+    started = time.monotonic()
+    with working(app):
+        until(lambda: len(ends) == 50, "all woke")
+        settled(redis, 50)
+    assert ends[-1] - started < 2.0
+
+
+def test_more_async_jobs_than_slots_wait(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url, concurrency=4)
+    now = most = 0
+
+    @app.job(name="nap")
+    async def nap() -> None:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        await asyncio.sleep(0.02)
+        now -= 1
+
+    nap.enqueue_many([()] * 40)
+    with working(app):
+        settled(redis, 40)
+    assert most == 4
+
+
+def test_a_task_cancelled_before_its_first_step_is_settled_and_frees_its_slot(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url, concurrency=2)
+    blocked, release = threading.Event(), threading.Event()
+    ran: list[str] = []
+
+    @app.job(name="block")
+    async def block() -> None:
+        blocked.set()
+        release.wait(20)
+
+    @app.job(name="note")
+    async def note(name: str) -> None:
+        ran.append(name)
+
+    with working(app) as launcher:
+        block.enqueue()
+        assert blocked.wait(10)
+        victim = note.enqueue("victim")
+        until(lambda: len(launcher.pool.tasks) == 2, "its task is launched on the blocked loop")
+        victim.cancel()
+        until(lambda: any(run.cancelled for run in list(launcher.pool.tasks)), "it was told")
+        release.set()
+        until(lambda: launcher.pool.free == 2, "both slots are free again")
+        note.enqueue("next")
+        until(lambda: ran == ["next"], "the next one runs")
+        until(lambda: not in_flight(redis), "nothing is left in flight")
+        until(lambda: not redis.zcard("hm:cancelled"), "the cancellation is carried out")
+
+
+def test_a_running_task_is_cancelled_and_a_running_thread_is_told(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url)
+    seen: list[str] = []
+    started = threading.Semaphore(0)
+
+    @app.job(name="task")
+    async def task() -> None:
+        started.release()
+        try:
+            await asyncio.sleep(60)
+        except asyncio.CancelledError:
+            seen.append(f"task {current_job().cancelled}")
+            raise
+
+    @app.job(name="thread")
+    def thread() -> None:
+        started.release()
+        until(lambda: current_job().cancelled, "it is told")
+        seen.append("thread")
+
+    with working(app):
+        handles = [task.enqueue(), thread.enqueue()]
+        assert started.acquire(timeout=10)
+        assert started.acquire(timeout=10)
+        for handle in handles:
+            handle.cancel()
+        until(lambda: sorted(seen) == ["task True", "thread"], "both know")
+        until(lambda: not in_flight(redis), "both are settled")
+    assert not redis.exists("retry", "dead", "queue:default")
+
+
+def test_a_waiting_job_that_was_cancelled_never_starts(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url)
+    ran: list[int] = []
+
+    @app.job(name="note")
+    def note(number: int) -> None:
+        ran.append(number)
+
+    @app.job(name="anote")
+    async def anote(number: int) -> None:
+        ran.append(number)
+
+    handles = [*(note.enqueue(n) for n in range(5)), *(anote.enqueue(n) for n in range(5, 10))]
+    handles.append(note.using(delay=0.2).enqueue(10))
+    for number in (1, 6, 10):
+        handles[number].cancel()
+    with working(app):
+        until(lambda: len(ran) == 8, "the others ran")
+        until(lambda: not redis.zcard("schedule") and not redis.llen("queue:default"), "the scheduled one came up")
+        until(lambda: not in_flight(redis), "all are settled")
+        until(lambda: not redis.zcard("hm:cancelled"), "the cancellations are carried out")
+    assert sorted(ran) == [0, 2, 3, 4, 5, 7, 8, 9]
+
+
+def test_a_job_that_cancels_itself_is_an_error(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url)
+
+    @app.job(name="odd", retry=0)
+    async def odd() -> None:
+        raise asyncio.CancelledError
+
+    odd.enqueue()
+    with working(app):
+        settled(redis, 1)
+    (job,) = jobs_in(redis, "dead")
+    assert "cancelled itself" in job["error_message"]
+
+
+def test_stacks_show_where_a_task_waits(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url)
+    heard = Heard(app, "dump")
+
+    async def inner() -> None:
+        await asyncio.sleep(60)
+
+    @app.job(name="outer")
+    async def outer() -> None:
+        await inner()
+
+    with working(app, stop=0) as launcher:
+        handle = outer.enqueue()
+        until(lambda: launcher.pool.busy, "it runs")
+        app.connections.run(_tell(app, launcher.flights.identity, "dump"))
+        (facts,) = until(lambda: heard["dump"], "the dump")
+        (frames,) = (stack for name, stack in facts["tasks"].items() if handle.jid in name)
+        functions = [frame.rpartition(" ")[2] for frame in frames]
+        assert functions[:3] == ["sleep", "inner", "outer"], "newest first"
+        assert any("henchman-loop" in name for name in facts["threads"])
+
+
+def _tell(app: App, identity: str, verb: str):  # type: ignore[no-untyped-def]
+    return tell(app.keys, identity, verb)
+
+
+def test_a_blocked_loop_gets_no_more_jobs_and_threads_go_on(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url, concurrency=4)
+    heard = Heard(app, "loop_blocked", "loop_back")
+    release = threading.Event()
+    ran: list[str] = []
+
+    @app.job(name="block")
+    async def block() -> None:
+        release.wait(20)
+
+    @app.job(name="anote")
+    async def anote() -> None:
+        ran.append("task")
+
+    @app.job(name="note")
+    def note() -> None:
+        ran.append("thread")
+
+    with working(app):
+        block.enqueue()
+        (facts,) = until(lambda: heard["loop_blocked"], "it is noticed")
+        assert any("in block" in frame for frame in facts["stack"])
+        note.enqueue_many([()] * 3)
+        until(lambda: ran == ["thread"] * 3, "threads go on")
+        release.set()
+        until(lambda: heard["loop_back"], "it is back")
+        anote.enqueue()
+        until(lambda: ran[3:] == ["task"], "tasks go on")
+
+
+def test_sync_jobs_go_on_beside_a_blocked_loop(redis_url: str) -> None:
+    app = App(redis_url=redis_url, concurrency=3)
+    release, ran = threading.Event(), []
+
+    @app.job(name="block")
+    async def block() -> None:
+        release.wait(20)
+
+    @app.job(name="later")
+    async def later(number: int) -> None:
+        ran.append(f"later{number}")
+
+    @app.job(name="plain")
+    def plain(number: int) -> None:
+        ran.append(f"plain{number}")
+
+    with looker(redis_url) as redis, working(app) as launcher:
+        block.enqueue()
+        until(lambda: launcher.pool.hold_tasks, "the loop is known to be blocked")
+        for number in range(5):
+            later.enqueue(number)
+            plain.enqueue(number)
+        until(lambda: len(ran) == 5, "the sync jobs ran")
+        assert sorted(ran) == [f"plain{number}" for number in range(5)]
+        release.set()
+        settled(redis, 11)
+        assert len(ran) == 10

@@ -1,0 +1,100 @@
+"""What a stop leaves behind. In-process, on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+
+from henchman import App, Snooze, current_job
+from henchman.store.control import pause, unpause
+from support.worker import in_flight, jobs_in, looker, until, working
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+def test_unfinished_jobs_go_back_in_their_order_threads_and_tasks(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url, concurrency=6)
+    running = threading.Semaphore(0)
+
+    @app.job(name="hold")
+    def hold(number: int) -> None:
+        running.release()
+        threading.Event().wait(0.2)
+        until(lambda: False, "nothing", 30)
+
+    @app.job(name="ahold")
+    async def ahold(number: int) -> None:
+        running.release()
+        await asyncio.sleep(60)
+
+    for number in range(8):
+        (hold if number % 2 else ahold).enqueue(number)
+    pushed = redis.lrange("queue:default", 0, -1)
+    with working(app, stop=0.1):
+        for _ in range(6):
+            assert running.acquire(timeout=10)
+    assert redis.lrange("queue:default", 0, -1) == pushed, "byte for byte, in their order"
+    assert not in_flight(redis)
+    assert not redis.smembers("processes")
+    assert not redis.zcard("hm:identities")
+    assert list(redis.scan_iter("hm:*")) in ([], [b"hm:lifeline"], [b"hm:staging"])
+
+
+def test_a_worker_that_starts_beside_a_paused_queue_leaves_it_alone(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url)
+    ran: list[str] = []
+
+    @app.job(name="note", queue="slow")
+    def note(name: str) -> None:
+        ran.append(name)
+
+    @app.job(name="other")
+    def other() -> None:
+        ran.append("other")
+
+    app.connections.run(pause(app.keys, "slow"))
+    note.enqueue("a")
+    with working(app, start=False) as launcher:
+        launcher.heart.start = lambda: None  # type: ignore[method-assign]  # no beat tells it what is paused
+        launcher.start()
+        until(lambda: launcher.watcher.armed, "it waits for pushes")
+        other.enqueue()
+        until(lambda: ran == ["other"], "the other queue is served")
+        note.enqueue("b")
+        until(lambda: launcher.watcher.armed == 1, "one queue is watched again")
+        assert redis.llen("queue:slow") == 2
+        app.connections.run(unpause(app.keys, "slow"))
+        until(lambda: sorted(ran) == ["a", "b", "other"], "unpaused, it is served")
+
+
+def test_snoozed_again_and_again_a_payload_does_not_grow(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url)
+    sizes: list[int] = []
+
+    @app.job(name="later")
+    def later() -> None:
+        sizes.append(len(current_job().payload))
+        assert current_job().attempt == 1
+        if len(sizes) < 4:
+            raise Snooze(0)
+
+    later.enqueue()
+    lengths = []
+    with working(app) as launcher:
+        accept = launcher.fetcher.accept
+        launcher.fetcher.accept = lambda units, queue: (  # type: ignore[method-assign]
+            lengths.extend(len(unit.payload) for unit in units),
+            accept(units, queue),
+        )[1]
+        until(lambda: len(sizes) == 4, "it ran four times")
+    assert max(lengths) - min(lengths) < 5, lengths
+    assert len(set(sizes)) == 1
+    assert not jobs_in(redis, "schedule")

@@ -1,0 +1,166 @@
+"""Time-outs: of threads, of tasks, and of jobs that ignore them. In-process, on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+from redis import Redis
+
+from henchman import App, Failure, JobTimeout, current_job
+from support.worker import Heard, in_flight, jobs_in, looker, settled, until, working
+
+LATE = "the job ran longer than its timeout of 0.2 s"
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def app(redis_url: str) -> App:
+    return App(redis_url=redis_url, concurrency=4)
+
+
+def _wait_in_slices(seconds: float = 30.0) -> None:
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        try:
+            time.sleep(0.01)  # the thing under test: a loop that sleeps, with a broad except
+        except Exception:  # noqa: S112
+            continue
+
+
+def test_a_thread_is_struck_also_in_a_loop_with_a_broad_except(app: App, redis: Redis) -> None:
+    @app.job(name="slow", timeout=0.2, retry=0)
+    def slow() -> None:
+        _wait_in_slices()
+
+    slow.enqueue()
+    with working(app):
+        settled(redis, 1)
+    (job,) = jobs_in(redis, "dead")
+    assert (job["error_class"], job["error_message"]) == ("JobTimeout", LATE)
+
+
+def test_a_task_is_cancelled(app: App, redis: Redis) -> None:
+    cleaned: list[str] = []
+
+    @app.job(name="slow", timeout=0.2, retry=0)
+    async def slow() -> None:
+        try:
+            await asyncio.sleep(30)
+        finally:
+            cleaned.append("up")
+
+    @app.job(name="own", retry=0)
+    async def own() -> None:
+        async with asyncio.timeout(0.01):
+            await asyncio.sleep(30)
+
+    slow.enqueue()
+    own.enqueue()
+    with working(app):
+        settled(redis, 2)
+    dead = {job["class"]: (job["error_class"], job["error_message"]) for job in jobs_in(redis, "dead")}
+    assert dead == {"slow": ("JobTimeout", LATE), "own": ("TimeoutError", "")}
+    assert cleaned == ["up"]
+
+
+def test_a_job_may_clean_up_and_say_how_it_ends(app: App, redis: Redis) -> None:
+    @app.job(name="tidy", timeout=0.2)
+    def tidy() -> None:
+        try:
+            _wait_in_slices()
+        except JobTimeout:
+            raise Failure("took too long") from None
+
+    tidy.enqueue()
+    with working(app):
+        settled(redis, 1)
+    assert not redis.exists("retry", "dead")
+
+
+def test_the_push_may_give_another_timeout(app: App, redis: Redis) -> None:
+    left: list[float] = []
+
+    @app.job(name="look", timeout=0.2)
+    def look() -> None:
+        deadline = current_job().deadline
+        assert deadline is not None
+        left.append(deadline - time.monotonic())
+
+    look.using(timeout=90).enqueue()
+    with working(app):
+        settled(redis, 1)
+    assert 80 < left[0] <= 90
+
+
+def test_a_late_strike_never_reaches_the_next_job(app: App, redis: Redis) -> None:
+    """Jobs that end within a hair of their time-out, one after the other in the same threads."""
+    bystanders: list[str] = []
+
+    @app.job(name="close", timeout=0.02, retry=0)
+    def close() -> None:
+        time.sleep(0.0199)  # ends about when it is struck
+
+    @app.job(name="bystander", retry=0)
+    def bystander() -> None:
+        for _ in range(20):
+            time.sleep(0.0005)  # room for a strike that was meant for another
+        bystanders.append("fine")
+
+    for _ in range(150):
+        close.enqueue()
+        bystander.enqueue()
+    with working(app) as launcher:
+        settled(redis, 300)
+        assert launcher.pool.free == launcher.pool.size
+    assert len(bystanders) == 150
+    assert {job["class"] for job in jobs_in(redis, "dead")} <= {"close"}
+
+
+@pytest.mark.parametrize("kind", ["thread", "task"])
+def test_a_job_that_swallows_its_timeout_is_given_up(app: App, redis: Redis, kind: str) -> None:
+    release = threading.Event()
+    asked: list[str] = []
+    heard = Heard(app, "job_abandoned", "late")
+
+    def swallow() -> None:
+        while not release.is_set():
+            try:
+                time.sleep(0.01)  # stubborn on purpose
+            except BaseException:  # noqa: S112
+                continue
+        raise ValueError("what it still says is ignored")
+
+    async def aswallow() -> None:
+        while not release.is_set():
+            try:
+                await asyncio.sleep(0.01)
+            except asyncio.CancelledError:
+                continue
+        raise ValueError("what it still says is ignored")
+
+    job = app.job(name="stubborn", timeout=0.1, retry=0)(swallow if kind == "thread" else aswallow)
+    with working(app, replace=asked.append) as launcher:
+        launcher.watchdog.grace = 0.2
+        job.enqueue()
+        settled(redis, 1)
+        (dead,) = jobs_in(redis, "dead")
+        assert (dead["error_class"], dead["error_message"]) == ("JobTimeout", "still running 0.2 s after its time-out")
+        assert len(asked) == 1
+        assert "stubborn" in asked[0]
+        assert len(heard["job_abandoned"]) == 1
+        release.set()
+        until(lambda: launcher.pool.free == launcher.pool.size, "it ended after all")
+    assert not heard["late"]
+    assert redis.get("stat:processed") == b"1"
+    assert len(jobs_in(redis, "dead")) == 1
+    assert not redis.exists("retry", "queue:default")
+    assert not in_flight(redis)

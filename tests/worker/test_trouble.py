@@ -1,0 +1,195 @@
+"""The server is away, forgets, or cuts every connection; somebody deletes our keys. In-process, real servers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from henchman import App
+from henchman.store.leases import bury
+from support.server import running_server
+from support.worker import Heard, in_flight, jobs_in, looker, settled, until, working
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+def test_a_server_restart_in_mid_work_loses_nothing(tmp_path: Path) -> None:
+    with running_server("--appendfsync", "always", appendonly=True) as server:
+        app = App(redis_url=server.url, concurrency=4)
+        heard = Heard(app, "server_away", "server_back", "part_failed")
+        release = threading.Event()
+        ran: list[str] = []
+
+        @app.job(name="hold")
+        def hold(name: str) -> None:
+            release.wait(30)
+            ran.append(name)
+
+        @app.job(name="note")
+        def note(name: str) -> None:
+            ran.append(name)
+
+        with working(app):
+            hold.enqueue_many([(f"h{n}",) for n in range(4)])
+            with looker(server.url) as redis:
+                until(lambda: len(in_flight(redis)) == 4, "four run")
+            server.kill()
+            until(lambda: heard["server_away"], "it is noticed")
+            release.set()
+            until(lambda: len(ran) == 4, "what runs is finished without the server")
+            server.start()
+            with looker(server.url) as redis:
+                settled(redis, 4)  # settled late
+                note.enqueue("after")
+                until(lambda: ran[4:] == ["after"], "fetching has resumed by itself", 20)
+                until(lambda: not in_flight(redis), "nothing is left in flight")
+                assert not jobs_in(redis, "queue:default")
+        assert sorted(ran) == ["after", "h0", "h1", "h2", "h3"]
+        assert not heard["part_failed"], heard["part_failed"]
+
+
+def test_every_connection_cut_again_and_again_while_20000_jobs_are_drained(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url, concurrency=4, heartbeat=0.5)
+    heard = Heard(app, "part_failed")
+    ran: Counter[int] = Counter()
+
+    @app.job(name="note")
+    def note(number: int) -> None:
+        ran[number] += 1
+
+    note.enqueue_many([(n,) for n in range(20_000)])
+    cuts = 0
+    with working(app):
+        while len(ran) < 19_000 and cuts < 60:
+            mark = len(ran)
+            until(lambda mark=mark: len(ran) >= min(mark + 1500, 20_000), "jobs run", 20)  # type: ignore[misc]
+            redis.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            redis.execute_command("CLIENT", "KILL", "TYPE", "pubsub")
+            cuts += 1
+        until(lambda: len(ran) == 20_000, "every job ran", 40)
+        until(lambda: not in_flight(redis) and not redis.llen("queue:default"), "nothing is left in flight", 30)
+    assert cuts >= 5, "the test did not strike often enough"
+    assert not redis.exists("retry", "dead")
+    assert not heard["part_failed"], heard["part_failed"]
+    twice = sum(ran.values()) - 20_000
+    assert twice <= cuts * 1000, f"{twice} ran twice after {cuts} cuts"
+
+
+def test_scripts_forgotten_under_load(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url, concurrency=4)
+    heard = Heard(app, "part_failed", "server_away")
+    ran: Counter[int] = Counter()
+
+    @app.job(name="note")
+    def note(number: int) -> None:
+        ran[number] += 1
+
+    with working(app):
+        for turn in range(40):
+            note.enqueue_many([(turn * 100 + n,) for n in range(100)])
+            note.using(delay=0.01).enqueue(100_000 + turn)
+            redis.script_flush()
+        until(lambda: len(ran) == 4040, "every job ran")
+        settled(redis, 4040)
+    assert set(ran.values()) == {1}
+    assert not heard["part_failed"], heard["part_failed"]
+    assert not heard["server_away"], heard["server_away"]
+
+
+def test_a_lease_deleted_by_hand_is_taken_again(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url, lease=5, heartbeat=0.2)
+    ran: list[int] = []
+
+    @app.job(name="note")
+    def note(number: int) -> None:
+        ran.append(number)
+
+    with working(app) as launcher:
+        identity = launcher.flights.identity
+        redis.delete(f"hm:lease:{identity}")
+        until(lambda: redis.exists(f"hm:lease:{identity}"), "the lease is back")
+        note.enqueue(1)
+        until(lambda: ran == [1], "it works on")
+        assert launcher.flights.identity == identity
+
+
+def test_after_a_flush_of_the_whole_server_work_is_rescuable_again(redis: Redis, redis_url: str) -> None:
+    """A server that lost its data: who holds what must be on the books again, else a later death loses work."""
+    app = App(redis_url=redis_url, lease=5, heartbeat=0.2)
+    release = threading.Event()
+
+    @app.job(name="hold")
+    def hold() -> None:
+        release.wait(30)
+
+    with working(app) as launcher:
+        identity = launcher.flights.identity
+        until(lambda: redis.sismember("processes", identity), "it shows itself")
+        redis.flushall()
+        until(lambda: redis.sismember("processes", identity), "it shows itself again")
+        hold.enqueue()
+        until(lambda: in_flight(redis), "it runs")
+        until(lambda: redis.zscore("hm:identities", identity) is not None, "rescuers can find it")
+        lists = redis.smembers(f"hm:flights:{identity}")
+        assert launcher.flights.current["default"].key.encode() in lists  # type: ignore[operator]
+        release.set()
+        until(lambda: not in_flight(redis), "settled")
+
+
+def test_a_buried_process_goes_on_under_a_new_name(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url, lease=5, heartbeat=0.2, concurrency=4)
+    heard = Heard(app, "lease_lost", "late", "part_failed")
+    release = threading.Event()
+    ran: list[str] = []
+
+    @app.job(name="hold")
+    def hold(name: str) -> None:
+        release.wait(30)
+        ran.append(name)
+
+    @app.job(name="note")
+    def note(name: str) -> None:
+        ran.append(name)
+
+    with working(app) as launcher:
+        old = launcher.flights.identity
+        hold.enqueue("a")
+        until(lambda: len(in_flight(redis)) == 1, "it runs")
+        app.connections.run(bury(app.keys, old, force=True))
+        until(lambda: launcher.flights.identity != old, "it took a new name")
+        note.enqueue("b")
+        until(lambda: ran == ["b"], "it works under it")
+        release.set()
+        until(lambda: heard["late"], "the old unit's outcome counts for nothing")
+        until(lambda: ran == ["b", "a", "a"], "swept back, it runs again")
+        until(lambda: not in_flight(redis), "settled")
+        assert redis.get("stat:processed") == b"2", "the late word was not counted"
+    assert len(heard["lease_lost"]) == 1
+    assert not heard["part_failed"], heard["part_failed"]
+
+
+def test_due_jobs_start_within_100_ms(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url)
+    late: list[float] = []
+
+    @app.job(name="due")
+    def due(at: float) -> None:
+        late.append(time.time() - at)
+
+    with working(app):
+        for number in range(30):
+            delay = 1.0 + number * 0.05
+            due.using(delay=delay).enqueue(time.time() + delay)
+        until(lambda: len(late) == 30, "all ran")
+    assert min(late) > -0.05
+    assert sorted(late)[15] < 0.1, sorted(late)

@@ -1,0 +1,138 @@
+"""What a worker writes down of its runs: real runs, threads and tasks, on a real server."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from henchman import App, Failure, Snooze
+from henchman.inspector.metrics import ClassMetrics
+from support.server import running_server
+from support.worker import Heard, looker, push_raw, settled, until, working
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def app(redis_url: str) -> App:
+    return App(redis_url=redis_url, concurrency=4)
+
+
+def define(app: App) -> Any:
+    @app.job(name="act", retry=0, timeout=0.3)
+    def act(what: str) -> None:
+        if what == "fail":
+            raise Failure("the answer is no")
+        if what == "error":
+            raise ValueError("broken")
+        if what == "snooze":
+            raise Snooze(1000)
+        if what == "sleep":
+            time.sleep(0.05)  # something to be measured
+        end = time.monotonic() + 5
+        while what == "late" and time.monotonic() < end:
+            time.sleep(0.01)  # until the time-out strikes
+
+    return act
+
+
+def measured(app: App) -> dict[str, ClassMetrics]:
+    return {one.name: one for one in app.metrics(minutes=5).classes}
+
+
+def test_what_ran_is_written_down_at_the_stop(app: App, redis: Redis) -> None:
+    act = define(app)
+    for what in ("ok", "ok", "sleep", "fail", "snooze", "error", "late"):
+        act.enqueue(what)
+    with working(app):
+        settled(redis, 7)
+        assert measured(app) == {} or measured(app)["act"].processed <= 7
+    act_metrics = measured(app)["act"]
+    assert (act_metrics.processed, act_metrics.failed) == (7, 2)
+    assert 50 <= act_metrics.ms < 1000, "the time of runs that failed is left out"
+    assert act_metrics.histogram is not None
+    assert sum(act_metrics.histogram) == 5
+    assert sum(act_metrics.histogram[3:]) >= 1
+    names = {key.decode().partition("|")[0] for key in redis.scan_iter("*|*")}
+    assert names == {"j", "h"}
+    assert len(list(redis.scan_iter("act-*"))) in (1, 2), "and for Sidekiq 7"
+
+
+def test_a_beat_writes_it_down(app: App, redis: Redis) -> None:
+    app.configure(heartbeat=0.1)
+    act = define(app)
+    with working(app):
+        act.enqueue("ok")
+        until(lambda: measured(app).get("act"), "it shows up while the worker runs", limit=5)
+
+
+def test_tasks_and_wrapped_jobs(app: App, redis: Redis) -> None:
+    @app.job(name="Wrapper", retry=0)
+    async def wrapper(value: int) -> None:
+        if value:
+            raise ValueError("broken")
+
+    app.configure(sidekiq="8")
+    push_raw(redis, '{"class":"Wrapper","wrapped":"Admin/Mail|er","args":[0],"jid":"1"}')
+    push_raw(redis, '{"class":"Wrapper","args":[1],"jid":"2","retry":true}')
+    with working(app):
+        settled(redis, 2)
+    found = measured(app)
+    assert {name: (one.processed, one.failed) for name, one in found.items()} == {
+        "Admin:Mail:er": (1, 0),
+        "Wrapper": (1, 1),
+    }
+    assert not list(redis.scan_iter("Wrapper-*"))
+    assert not list(redis.scan_iter("j|20*")), "nothing for Sidekiq 7"
+
+
+def test_what_never_ran_does_not_appear(app: App, redis: Redis) -> None:
+    define(app)
+    push_raw(redis, '{"class":"Unknown","args":[],"jid":"1"}', '{"class":"act","args":[1,2,3],"jid":"2"}', "garbage")
+    jid = "3" * 24
+    app.cancel(jid)
+    push_raw(redis, f'{{"class":"act","args":["ok"],"jid":"{jid}"}}')
+    with working(app):
+        until(lambda: not redis.exists("queue:default"), "the queue is empty")
+    assert measured(app) == {}
+
+
+def test_the_server_goes_and_comes_back() -> None:
+    with running_server(appendonly=True) as server, looker(server.url) as redis:
+        app = App(redis_url=server.url, concurrency=2, heartbeat=0.1, connect_timeout=0.5)
+        heard = Heard(app, "server_away")
+        act = define(app)
+        with working(app) as worker:
+            act.enqueue("ok")
+            settled(redis, 1)
+            until(lambda: measured(app).get("act"), "the first is written down")
+            act.enqueue("ok")
+            settled(redis, 2)
+            server.kill()
+            until(lambda: heard["server_away"], "it was noticed")
+            server.start()
+            act.enqueue("ok")
+            settled(redis, 3)
+            until(lambda: measured(app)["act"].processed >= 3, "all are written down")
+            assert worker.acker.tally.take() == {}
+
+
+def test_a_run_that_the_server_refused_to_settle_counts_once(app: App, redis: Redis) -> None:
+    @app.job(name="act", retry=5)
+    def act() -> None:
+        raise ValueError("broken")
+
+    redis.set("retry", "not a sorted set")
+    act.enqueue()
+    with working(app):
+        until(lambda: redis.zcard("dead"), "the dead set takes it")
+        settled(redis, 1)
+    assert (measured(app)["act"].processed, measured(app)["act"].failed) == (1, 1)
