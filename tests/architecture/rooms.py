@@ -25,7 +25,7 @@ ROOMS = {
     "store": Room(3, ("kernel",)),
     "client": Room(4, ("config", "wire", "store")),
     "work": Room(4, ("wire", "store")),
-    "worker": Room(5, ("client.registry", "client.options", "work", "config", "wire", "store")),
+    "worker": Room(5, ("client.registry", "client.options", "client.ordered_options", "work", "config", "wire", "store")),
     "workflow": Room(5, ("client", "work")),
     "ordered": Room(5, ("client", "work")),
     "history": Room(5, ("config", "wire", "store")),

@@ -48,6 +48,9 @@ class Keys:
         self.cron_running = p + "hm:cron:running"  # hash: cron → time and jid of its tick's job, until that has ended
         self.cron_skipped = p + "hm:cron:skipped"  # hash: cron → the tick that was passed over last, and for which job
         self.cron_leader = p + "hm:cron:leader"  # string, 2 s: who ticks
+        self.ordered_queues = p + "hm:ordered"  # set: every ordered queue that was pushed to or served
+        self.leases = p + "hm:lease:"  # how every lease and every tomb begins, for scripts that meet other holders
+        self.tombs_of = p + "hm:tomb:"
         self.cron_seen = p + "hm:cron:seen"  # string: the time until which every tick was dealt with
 
     def queue(self, name: str) -> str:
@@ -108,11 +111,11 @@ class Keys:
 
     def lease(self, identity: str) -> str:
         """string, the lease: alive as long as it exists."""
-        return f"{self.prefix}hm:lease:{identity}"
+        return self.leases + identity
 
     def tomb(self, identity: str) -> str:
         """string, 62 minutes: this identity was declared dead; nothing that it says counts."""
-        return f"{self.prefix}hm:tomb:{identity}"
+        return self.tombs_of + identity
 
     def flights(self, identity: str) -> str:
         """set: the in-flight lists of a process; removed at stop or when swept."""
@@ -121,6 +124,35 @@ class Keys:
     def flight(self, identity: str, epoch: int, queue: str) -> str:
         """list: payloads that a process fetched from ``queue`` and has not settled, newest left."""
         return f"{self.prefix}hm:flight:{identity}:{epoch}:{queue}"
+
+    def ordered(self, queue: str) -> str:
+        """The base of an ordered queue's keys; none of them expires. On it hang, spelt in ``lua/lib/ordered.lua``:
+
+        ``due`` zset: id by the next moment somebody may take it · ``one`` hash: id → score and payload that stands
+        alone · ``p:<id>`` zset: payload by score, where there were several · ``busy`` hash: id → token, payloads
+        delivered, when it was due, holder · ``next`` zset and ``n:<id>`` zset: what arrived while in flight · ``retry``
+        zset, ``err`` hash, ``crash`` hash: ids that failed: count, last error, deaths of holders · ``morgue`` zset,
+        ``m:<id>`` zset, ``merr`` hash: the dead · ``open`` zset: claims under a ceiling · ``g:<group>``, ``k:<group>``
+        zsets: ids of a group in flight, and put off · ``wake`` zset: the marker that wakes a sleeper · ``meta`` hash:
+        last token, limits · ``stat`` hash: ids processed and failed.
+        """
+        return f"{self.prefix}hm:ordered:{queue}/"
+
+    def morgue(self, queue: str) -> str:
+        """zset: ids of an ordered queue with buried payloads, by the time of the last burial."""
+        return self.ordered(queue) + "morgue"
+
+    def wake(self, queue: str) -> str:
+        """zset: one marker when somebody should look into an ordered queue."""
+        return self.ordered(queue) + "wake"
+
+    def held(self, identity: str, epoch: int, queue: str) -> str:
+        """hash: id → token, what a process holds of an ordered queue."""
+        return f"{self.prefix}hm:held:{identity}:{epoch}:{queue}"
+
+    def is_held(self, key: str) -> bool:
+        """Whether a registered in-flight key is one of an ordered queue."""
+        return key.startswith(self.prefix + "hm:held:")
 
     def queue_of_flight(self, key: str) -> str:
         """The queue that an in-flight list was filled from. Hosts and queues may hold colons; the nonce cannot."""

@@ -6,6 +6,7 @@
 --   the counter of cancellations rises, so that every worker reads the list before anything else starts.
 -- include now
 -- include bury_payload
+-- include words
 -- include effects
 if not redis.call('LPOS', KEYS[5], ARGV[3]) then  -- not in flight any more: nothing to charge, or it was done before
   return redis.call('ZSCORE', KEYS[6], ARGV[4]) and -1 or 0

@@ -4,6 +4,7 @@
 -- returns {how many were taken, payload…}: it stops at the first of those payloads, whose effects it must be told (see
 --   lib/effects.lua); they are given back as arguments of the next call. A payload without "hm" has none. At most
 --   most payloads, or 4 MB, are looked at, so that no call takes long. An empty queue's name is forgotten.
+-- include words
 -- include effects
 local known = {}
 for at = 3, #ARGV, 2 do

@@ -6,6 +6,7 @@
 --   same entry, one succeeds. Effects are those of a job that ends here, see lib/effects.lua.
 -- include now
 -- include bury_payload
+-- include words
 -- include effects
 local now = server_now()
 local status = {}

@@ -2,6 +2,7 @@
 -- KEYS queue cancelled broken cron_running (own)*
 -- ARGV payload effects
 -- returns 1 it is out, 0 it was not there: then it has no effects either, see lib/effects.lua
+-- include words
 -- include effects
 local removed = redis.call('LREM', KEYS[1], 1, ARGV[1])
 if removed == 1 and ARGV[2] ~= '' then

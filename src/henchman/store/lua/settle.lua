@@ -9,6 +9,7 @@
 --   are a JSON list, see lib/effects.lua.
 -- include now
 -- include bury_payload
+-- include words
 -- include effects
 if redis.call('EXISTS', KEYS[2]) == 1 then
   return 'LOST'

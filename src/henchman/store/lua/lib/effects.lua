@@ -1,7 +1,3 @@
-local function in_words(problem)
-  return type(problem) == 'table' and problem.err or tostring(problem)
-end
-
 -- What happens in the same breath as a job's end: gives carry_out(payload, ending, text), text being a JSON list of
 -- effects, each [kind, …]. Kinds are a closed list and idempotent (work/effects.py). One that fails goes to the broken
 -- list with its job, and stops nobody. Keys that belong to one job alone stand in KEYS after the first `before`, and

@@ -1,0 +1,102 @@
+-- What every script of an ordered queue shares. KEYS[1] is the base of the queue's keys; what hangs on it is told in
+-- store/keys.py. An id has payloads if, and only if, it stands in `due`, whose score is the next moment at which
+-- somebody may take it; while it is in flight, the moment at which somebody looks whether its holder still lives.
+local due, one, busy = KEYS[1] .. 'due', KEYS[1] .. 'one', KEYS[1] .. 'busy'
+local next_due, retry, errors, crash = KEYS[1] .. 'next', KEYS[1] .. 'retry', KEYS[1] .. 'err', KEYS[1] .. 'crash'
+local meta, stat, wake, open = KEYS[1] .. 'meta', KEYS[1] .. 'stat', KEYS[1] .. 'wake', KEYS[1] .. 'open'
+
+local function ring()  -- one marker, however often: it wakes one sleeper
+  redis.call('ZADD', wake, 0, '0')
+end
+
+-- A payload that stands alone is kept with its score before it, 8 bytes, big end first.
+local function packed(score, body)
+  return struct.pack('>d', tonumber(score)) .. body
+end
+local function score_of(single)
+  return string.format('%.17g', (struct.unpack('>d', single)))
+end
+local function body_of(single)
+  return string.sub(single, 9)
+end
+
+-- The record of an id in flight: token|delivered|due|identity; delivered is 0 for a payload that stood alone.
+local function holds(token, record)
+  return record and string.sub(record, 1, #token + 1) == token .. '|'
+end
+local function read_record(record)
+  local token, delivered, was_due, identity = string.match(record, '^(%d+)|(%d+)|([^|]*)|(.*)$')
+  return token, tonumber(delivered), was_due, identity
+end
+
+local function trim_to_newest(set, collapse)
+  if collapse == 'latest' then
+    redis.call('ZREMRANGEBYRANK', KEYS[1] .. set, 0, -2)
+  end
+end
+
+-- Add a payload to what waits under an id that is not in flight.
+local function fold(id, score, body, collapse)
+  local single = redis.call('HGET', one, id)
+  if not single then
+    redis.call('ZADD', KEYS[1] .. 'p:' .. id, 'LT', score, body)
+    trim_to_newest('p:' .. id, collapse)
+  elseif collapse == 'latest' then
+    if tonumber(score) >= tonumber(score_of(single)) then
+      redis.call('HSET', one, id, packed(score, body))
+    end
+  elseif body_of(single) ~= body then
+    redis.call('ZADD', KEYS[1] .. 'p:' .. id, 'LT', score_of(single), body_of(single), score, body)
+    redis.call('HDEL', one, id)
+  elseif tonumber(score) < tonumber(score_of(single)) then
+    redis.call('HSET', one, id, packed(score, body))
+  end
+end
+
+-- What arrived while the id was in flight joins what is left of it. The id must be in `next`.
+local function thaw(id, collapse)
+  local new, old, single = KEYS[1] .. 'n:' .. id, KEYS[1] .. 'p:' .. id, redis.call('HGET', one, id)
+  if single then
+    redis.call('ZADD', new, 'LT', score_of(single), body_of(single))
+    redis.call('HDEL', one, id)
+    redis.call('RENAME', new, old)
+  elseif redis.call('EXISTS', old) == 1 then
+    redis.call('ZUNIONSTORE', old, 2, old, new, 'AGGREGATE', 'MIN')
+    redis.call('DEL', new)
+  else
+    redis.call('RENAME', new, old)
+  end
+  trim_to_newest('p:' .. id, collapse)
+  redis.call('ZREM', next_due, id)
+end
+
+-- Groups: an id is <group><separator><rest>; at most so many ids of a group are in flight. `g:` holds those, `k:` the
+-- ids that were put off, by the time they were due.
+local function group_of(id, separator)
+  local at = separator and separator ~= '' and string.find(id, separator, 1, true)
+  return at and string.sub(id, 1, at - 1)
+end
+local function leave_group(id, separator)
+  local group = group_of(id, separator)
+  if not group then
+    return
+  end
+  redis.call('ZREM', KEYS[1] .. 'g:' .. group, id)
+  while true do
+    local put_off = redis.call('ZPOPMIN', KEYS[1] .. 'k:' .. group)
+    if not put_off[1] then
+      return
+    end
+    if redis.call('ZSCORE', due, put_off[1]) and redis.call('HEXISTS', busy, put_off[1]) == 0 then
+      redis.call('ZADD', due, 'XX', put_off[2], put_off[1])
+      return ring()
+    end
+  end
+end
+
+-- A claim is over: its place under the ceiling of the queue is free.
+local function leave_ceiling(token, identity)
+  if redis.call('ZREM', open, token .. '|' .. identity) == 1 then
+    ring()
+  end
+end

@@ -1,0 +1,32 @@
+-- ordered_free: take ids from a holder that is gone (or that did not hear of the claim); they are due as before
+-- KEYS base held
+-- ARGV identity charge alone (id token)*
+-- returns how many were freed. charge: "1" when the holder died with them, which counts against each: two deaths make
+--   a suspect, that runs alone; a third counts only if alone is "1". Call it for all that `held` names.
+-- include now
+-- include ordered
+local separator = redis.call('HGET', meta, 'separator')
+local freed = 0
+for at = 4, #ARGV, 2 do
+  local id, token = ARGV[at], ARGV[at + 1]
+  local record = redis.call('HGET', busy, id)
+  redis.call('HDEL', KEYS[2], id)
+  if holds(token, record) then
+    local _, _, was_due = read_record(record)
+    redis.call('HDEL', busy, id)
+    if redis.call('ZSCORE', next_due, id) then
+      thaw(id)
+    end
+    redis.call('ZADD', due, 'XX', was_due, id)
+    if ARGV[2] == '1' and (ARGV[3] == '1' or tonumber(redis.call('HGET', crash, id) or '0') < 2) then
+      redis.call('HINCRBY', crash, id, 1)
+    end
+    leave_group(id, separator)
+    leave_ceiling(token, ARGV[1])
+    freed = freed + 1
+  end
+end
+if freed > 0 then
+  ring()
+end
+return freed

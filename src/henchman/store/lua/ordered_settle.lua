@@ -1,0 +1,162 @@
+-- ordered_settle: end claims, each id on its own
+-- KEYS base leases tombs held morgue processed processed_day failed failed_day
+-- ARGV identity lease_ms collapse (token id verdict delay count error)*
+-- returns "LOST" when the identity was buried, else one status an id: 1 settled, 0 it was not held under this token any
+--   more and nothing was changed, a text: the server refused, it is held as before. verdict: done (what was delivered is gone; an id that failed before is forgiven),
+--   retry (all of it again in delay s, count is the new retry_count, the failed id's time goes before that of what
+--   arrived), bury (the lowest payload goes to the morgue, the rest at once with a fresh budget), snooze (again in
+--   delay s, nothing counted), release (as if it had not been claimed). The token in `busy` is the fence. At most 500
+--   rows, those of one claim together.
+-- include now
+-- include words
+-- include ordered
+local identity, collapse = ARGV[1], ARGV[3]
+if redis.call('EXISTS', KEYS[3] .. identity) == 1 then
+  return 'LOST'
+end
+redis.call('PEXPIRE', KEYS[2] .. identity, ARGV[2])
+local now = server_now()
+local separator, rows, ids = redis.call('HGET', meta, 'separator'), (#ARGV - 3) / 6, {}
+for row = 1, rows do
+  ids[row] = ARGV[6 * row - 1]
+end
+local records = redis.call('HMGET', busy, unpack(ids))
+local marked = redis.call('EXISTS', retry, crash) > 0
+local arrivals, limited = redis.call('EXISTS', next_due) == 1, redis.call('EXISTS', open) == 1
+local gone, singles, settled, status = {}, {}, {}, {}  -- what one command at the end does for all
+local processed, failed, runs, bad_runs, last = 0, 0, 0, 0, nil
+
+-- Takes away what was delivered; whether anything is left.
+local function drop_delivered(id, delivered)
+  if delivered == 0 then
+    if arrivals then
+      redis.call('HDEL', one, id)
+    else
+      singles[#singles + 1] = id
+    end
+    return false
+  end
+  redis.call('ZREMRANGEBYRANK', KEYS[1] .. 'p:' .. id, 0, delivered - 1)
+  return redis.call('EXISTS', KEYS[1] .. 'p:' .. id) == 1
+end
+
+-- Moves the lowest payload to the morgue; whether anything is left.
+local function bury_lowest(id, problem)
+  local single, score, body = redis.call('HGET', one, id), nil, nil
+  if single then
+    score, body = score_of(single), body_of(single)
+    redis.call('HDEL', one, id)
+  else
+    local lowest = redis.call('ZPOPMIN', KEYS[1] .. 'p:' .. id)
+    body, score = lowest[1], lowest[2]
+  end
+  if body then
+    redis.call('ZADD', KEYS[1] .. 'm:' .. id, 'LT', score, body)
+    redis.call('ZADD', KEYS[5], as_text(now), id)
+    redis.call('HSET', KEYS[1] .. 'merr', id, problem)
+  end
+  return not single and redis.call('EXISTS', KEYS[1] .. 'p:' .. id) == 1
+end
+
+-- The id goes on with what is left at `at`; what arrived meanwhile joins, or brings its own time when it is all.
+local function go_on(id, left, at)
+  local arrived = arrivals and redis.call('ZSCORE', next_due, id)
+  if arrived then
+    thaw(id, collapse)
+    at = left and at or tonumber(arrived)
+    left = true
+  end
+  if not left then
+    gone[#gone + 1] = id
+    return
+  end
+  redis.call('ZADD', due, 'XX', as_text(at), id)
+  if at <= now or redis.call('ZRANGE', due, 0, 0)[1] == id then
+    ring()
+  end
+end
+
+local function forgive(id)
+  if marked then
+    redis.call('ZREM', retry, id)
+    redis.call('HDEL', errors, id)
+    redis.call('HDEL', crash, id)
+  end
+end
+
+local verdicts = {}
+function verdicts.done(id, delivered)
+  go_on(id, drop_delivered(id, delivered), now)
+  forgive(id)
+  processed = processed + 1
+end
+function verdicts.retry(id, _, _, delay, count, problem)
+  go_on(id, true, now + tonumber(delay))
+  redis.call('ZADD', retry, count, id)
+  redis.call('HSET', errors, id, problem)
+  redis.call('HDEL', crash, id)
+  failed = failed + 1
+end
+function verdicts.bury(id, _, _, _, _, problem)
+  go_on(id, bury_lowest(id, problem), now)
+  forgive(id)
+  failed = failed + 1
+end
+function verdicts.snooze(id, _, _, delay)
+  go_on(id, true, now + tonumber(delay))
+end
+function verdicts.release(id, _, was_due)
+  go_on(id, true, tonumber(was_due))
+end
+
+local function end_one(token, id, verdict, delivered, was_due, at)
+  verdicts[verdict](id, delivered, was_due, ARGV[at], ARGV[at + 1], ARGV[at + 2])
+  leave_group(id, separator)
+  if limited then
+    leave_ceiling(token, identity)
+  end
+  local bad = verdict == 'retry' or verdict == 'bury'
+  if token ~= last and (bad or verdict == 'done') then
+    runs, bad_runs, last = runs + 1, bad_runs + (bad and 1 or 0), token
+  end
+end
+for row = 1, rows do
+  local at = 6 * row - 3
+  local token, id = ARGV[at + 1], ids[row]
+  status[row] = 0
+  if holds(token, records[row]) then
+    local _, delivered, was_due = read_record(records[row])
+    local fine, problem = pcall(end_one, token, id, ARGV[at + 3], delivered, was_due, at + 4)
+    status[row] = fine and 1 or in_words(problem)
+    if fine then
+      settled[#settled + 1] = id
+    end
+  end
+end
+if #settled > 0 then
+  redis.call('HDEL', KEYS[4], unpack(settled))
+  redis.call('HDEL', busy, unpack(settled))
+end
+if #singles > 0 then
+  redis.call('HDEL', one, unpack(singles))
+end
+if #gone > 0 then
+  redis.call('ZREM', due, unpack(gone))
+end
+
+local function count(key, by, day)
+  if by > 0 and redis.pcall('INCRBY', key, by) == by and day then
+    redis.pcall('EXPIRE', key, 157680000)
+  end
+end
+count(KEYS[6], runs)
+count(KEYS[7], runs, true)
+count(KEYS[8], bad_runs)
+count(KEYS[9], bad_runs, true)
+if processed > 0 then
+  redis.pcall('HINCRBY', stat, 'processed', processed)
+end
+if failed > 0 then
+  redis.pcall('HINCRBY', stat, 'failed', failed)
+end
+return status

@@ -1,0 +1,198 @@
+"""The moves of ordered queues as calls: push, claim, settle, free. What each guarantees stands in its file in ``lua/``."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from henchman.errors import LeaseLost
+from henchman.store.call import Arg, Call, command, script
+from henchman.store.jobs import LeaseLapsed
+from henchman.store.keys import Keys
+from henchman.store.scripts import load
+
+__all__ = [
+    "MOST_IDS",
+    "Claimed",
+    "ClaimedId",
+    "Push",
+    "Verdict",
+    "claim",
+    "declare",
+    "free",
+    "held",
+    "push",
+    "ring",
+    "settle",
+    "unpacked",
+]
+
+_PUSH = load("ordered_push")
+_CLAIM = load("ordered_claim")
+_SETTLE = load("ordered_settle")
+_FREE = load("ordered_free")
+_SCORE = struct.Struct(">d")
+MOST_IDS = 500  # in one push or settling, and a little more than in one claim: scripts unpack no more than 1,000
+
+
+class Push(NamedTuple):
+    """One payload for an id. ``when``: "" now, "+5" in five seconds, else a Unix time; ``score``: "" is the time."""
+
+    id: bytes
+    when: str
+    score: str
+    payload: bytes
+
+
+def push(keys: Keys, queue: str, collapse: str, rows: Sequence[Push]) -> Call[int]:
+    """Put up to ``MOST_IDS`` payloads under their ids; how many ids had nothing waiting."""
+    args: list[Arg] = [queue, collapse, *chain.from_iterable(rows)]
+    return script(_PUSH, [keys.ordered(queue), keys.ordered_queues], args, int, again=False)
+
+
+class ClaimedId(NamedTuple):
+    """One id of a claim: (score, payload) oldest first; ``retry_count`` -1: it never failed."""
+
+    id: bytes
+    retry_count: int
+    crashes: int
+    payloads: list[tuple[float, bytes]]
+
+
+class Claimed(NamedTuple):
+    """What a claim brought: (token, ids) for each, and when to look again (Unix time) unless something rings before."""
+
+    head: float | None
+    claims: list[tuple[int, list[ClaimedId]]]
+
+
+def unpacked(single: bytes) -> tuple[float, bytes]:
+    """(score, payload) of what stands alone under its id."""
+    return _SCORE.unpack_from(single)[0], plain(single[8:])
+
+
+def plain(stored: bytes) -> bytes:
+    """A stored payload without the number of its arrival, which it has where equal ones are kept apart."""
+    return stored[9:] if stored[:1] == b"\0" else stored
+
+
+def pairs(flat: Sequence[bytes]) -> list[tuple[float, bytes]]:
+    """(score, payload) of a ZRANGE with scores."""
+    return [(float(flat[at + 1]), plain(flat[at])) for at in range(0, len(flat), 2)]
+
+
+def _claimed(reply: Any) -> Claimed:
+    if reply == b"LOST":
+        raise LeaseLost("this process was declared dead by another one")
+    if reply == b"LAPSED":
+        raise LeaseLapsed("the lease of this process ran out")
+    head, claims = reply
+    return Claimed(
+        float(head) if head else None,
+        [
+            (
+                int(token),
+                [
+                    ClaimedId(name, int(count), crashes, [unpacked(single)] if single else pairs(many))
+                    for name, count, crashes, single, many in ids
+                ],
+            )
+            for token, ids in claims
+        ],
+    )
+
+
+def claim(
+    keys: Keys, identity: str, epoch: int, queue: str, claims: int, extra: int, size: int, cap: int, lease_ms: int
+) -> Call[Claimed]:
+    """Take up to ``claims`` claims of up to ``size`` ids each, ``extra`` more where nothing limits the queue, with at
+    most ``cap`` payloads an id. Raises LeaseLost or LeaseLapsed.
+    """
+    names = [keys.ordered(queue), keys.leases, keys.tombs_of, keys.identities]
+    names += [keys.held(identity, epoch, queue), keys.paused]
+    args: list[Arg] = [identity, lease_ms, queue, claims, extra, size, cap, lease_ms / 1000]
+    return script(_CLAIM, names, args, _claimed, again=False)
+
+
+class Verdict(NamedTuple):
+    """How one id of a claim ends: done, retry, bury, snooze or release, see ``ordered_settle.lua``."""
+
+    token: int
+    id: bytes
+    verdict: str
+    delay: float = 0.0
+    count: int = 0
+    error: str = ""
+
+
+def _statuses(reply: Any) -> list[int | bytes]:
+    if reply == b"LOST":
+        raise LeaseLost("this process was declared dead by another one")
+    return list(reply)
+
+
+def settle(
+    keys: Keys,
+    identity: str,
+    epoch: int,
+    queue: str,
+    verdicts: Sequence[Verdict],
+    *,
+    collapse: str,
+    lease_ms: int,
+    day: str,
+) -> Call[list[int | bytes]]:
+    """End up to ``MOST_IDS`` ids; one status each: 1 settled, 0 not held under that token any more, bytes the server's
+    refusal. Raises LeaseLost.
+    """
+    names = [
+        keys.ordered(queue),
+        keys.leases,
+        keys.tombs_of,
+        keys.held(identity, epoch, queue),
+        keys.morgue(queue),
+        keys.stat_processed,
+        keys.stat_day("processed", day),
+        keys.stat_failed,
+        keys.stat_day("failed", day),
+    ]
+    args: list[Arg] = [identity, lease_ms, collapse, *chain.from_iterable(verdicts)]
+    return script(_SETTLE, names, args, _statuses, again=True)
+
+
+def free(
+    keys: Keys,
+    identity: str,
+    held_key: str,
+    queue: str,
+    ids: Iterable[tuple[bytes, bytes]],
+    *,
+    charge: bool,
+    alone: bool,
+) -> Call[int]:
+    """Take (id, token) pairs from a holder that is gone, or that never heard of them; how many were freed."""
+    args: list[Arg] = [identity, int(charge), int(alone), *chain.from_iterable(ids)]
+    return script(_FREE, [keys.ordered(queue), held_key], args, int, again=True)
+
+
+def held(held_key: str) -> Call[dict[bytes, bytes]]:
+    """What a process holds of an ordered queue: id → token."""
+
+    def read(reply: Any) -> dict[bytes, bytes]:
+        return dict(reply) if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+
+    return command("HGETALL", held_key, decode=read)
+
+
+def ring(keys: Keys, queue: str) -> Call[Any]:
+    """Wake a sleeper: there is something to take that this process has no room for."""
+    return command("ZADD", keys.wake(queue), 0, "0")
+
+
+def declare(keys: Keys, queue: str, *, limit: int, group_limit: int, separator: str) -> Call[Any]:
+    """Make the queue and its limits, as the code has them, known; 0: none."""
+    return command(
+        "HSET", keys.ordered(queue) + "meta", "defined", limit, "group_limit", group_limit, "separator", separator
+    )
