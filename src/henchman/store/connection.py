@@ -7,6 +7,7 @@ file resends, and a call that must not run twice only after an error that proves
 
 from __future__ import annotations
 
+import itertools
 import os
 import select
 import time
@@ -106,6 +107,8 @@ class Connections:
             self._options.setdefault("socket_keepalive", True)
         self._idle: deque[RawConnection] = deque()
         self._pid = os.getpid()
+        self._openings = itertools.count(1)
+        self.opened = 0  # changes with each connection that is made: the next answer may be another server's
 
     def __repr__(self) -> str:
         return f"Connections({mask_url(self.url)})"
@@ -164,6 +167,7 @@ class Connections:
         for attempt in range(2):
             try:
                 conn.connect()
+                self.opened = next(self._openings)
                 return
             except (redis.RedisError, OSError) as error:
                 conn.disconnect()

@@ -1,11 +1,14 @@
 """Which jobs were cancelled, and which are suspects, as far as this process must know.
 
 A counter on the server rises with each cancellation; every fetch answers it, every cancellation is also announced on
-the control channel. When the counter is not the one we know, the list is read before anything else starts.
+the control channel. When the counter is not the one we know, the list is read before anything else starts. So it is
+when a connection was made since the list was read: a counter proves nothing on another server (a replica that took
+over, or one that lost its last second, may stand at the same figure with other names behind it).
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -14,20 +17,26 @@ from henchman.worker.host import Host
 
 __all__ = ["Cancels"]
 
+NEVER = -1  # no counter stands there: read the list
+
 
 class Cancels:
-    """The cancelled jids, and those of suspects; reading them is one look into a set."""
+    """The cancelled jids, and those of suspects; reading them is one look into a set. ``on_change()`` follows news."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: Host, on_change: Callable[[], None] = lambda: None) -> None:
         self._host = host
-        self.seen = 0
+        self._on_change = on_change
+        self.seen = NEVER
         self.jids: frozenset[str] = frozenset()
         self.suspects: frozenset[str] = frozenset()
-        self.on_change: Callable[[], None] = lambda: None
+        self._opened = 0
+        self._lock = threading.Lock()
+        self._begun = self._read = 0  # several threads read: what an earlier one brings late is old
+        self._under_way: dict[int, set[str]] = {}  # what was announced while it was read
 
     def catch_up(self, counter: int) -> None:
-        """Read the list if ``counter`` is not the one we know."""
-        if counter != self.seen:
+        """Read the list if ``counter`` is not the one we know, or may be another server's."""
+        if counter != self.seen or self._host.connections.opened != self._opened:
             self.load()
 
     def load(self) -> None:
@@ -36,16 +45,32 @@ class Cancels:
         read: Call[Any] = commands(
             ("GET", keys.cancels), ("ZRANGE", keys.cancelled, 0, -1), ("SMEMBERS", keys.suspects)
         )
-        counter, jids, suspects = self._host.connections.run(read)
-        self.jids = frozenset(jid.decode("utf-8", "replace") for jid in jids)
-        self.suspects = frozenset(jid.decode("utf-8", "replace") for jid in suspects)
-        self.seen = int(counter or 0)
-        self.on_change()
+        with self._lock:
+            self._begun = turn = self._begun + 1
+            announced = self._under_way[turn] = set()
+        opened = self._host.connections.opened
+        try:
+            counter, jids, suspects = self._host.connections.run(read)
+        finally:
+            with self._lock:
+                del self._under_way[turn]
+        found = {jid.decode("utf-8", "replace") for jid in jids}
+        with self._lock:
+            if turn < self._read:
+                return
+            self._read, self._opened = turn, opened
+            self.suspects = frozenset(jid.decode("utf-8", "replace") for jid in suspects)
+            self.jids = frozenset(found | announced)
+            self.seen = NEVER if announced - found else int(counter or 0)
+        self._on_change()
 
     def add(self, jid: str) -> None:
         """One was announced."""
-        self.jids |= {jid}
-        self.on_change()
+        with self._lock:
+            self.jids |= {jid}
+            for announced in self._under_way.values():
+                announced.add(jid)
+        self._on_change()
 
     def look(self) -> None:
         """Compare the counter, as each beat does."""

@@ -21,6 +21,11 @@ ErrorHandler = Callable[[BaseException, dict[str, Any]], Any]
 class Connector(Runner, Protocol):
     """A runner that can also open a connection for one user alone."""
 
+    @property
+    def opened(self) -> int:
+        """Changes with each connection that is made: the next answer may be another server's."""
+        ...
+
     def open(self, io_timeout: float | None = None) -> Any:
         """A connection for the caller alone, see ``store.connection.Line``."""
         ...

@@ -67,7 +67,7 @@ class Launcher:
         self.control = Control(host)
         queues = [queue for capsule in capsules for queue in capsule.queues]
         self.flights = Flights(host, queues, announce)
-        self.cancels = Cancels(host)
+        self.cancels = Cancels(host, self._tell_cancelled)
         self.acker = Acker(host, self.flights)
         self.board = board or Board()
         self.feeds = Feeds()
@@ -128,6 +128,7 @@ class Launcher:
             queues,
             on_units=lambda units, backlog: by_queue[units[0].flight.queue].delivered(units, backlog),
             on_control=self.control.message,
+            on_listening=self.cancels.load,
             on_unknown=self.fetcher.unknown,
             may_arm=lambda queue: by_queue[queue].may_arm(queue),
         )
@@ -156,7 +157,6 @@ class Launcher:
     def _obey(self) -> None:
         """What the control channel and Sidekiq's Web UI may tell us."""
         self.control.on("cancel", self.cancels.add)
-        self.cancels.on_change = self._tell_cancelled
         self.control.on("pause", self._pause)
         self.control.on("unpause", self.feeds.unpause)
         self.control.on("quiet", lambda _: self.quiet())

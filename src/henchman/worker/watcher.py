@@ -42,8 +42,9 @@ class _Post:
 
 
 class Watcher(Service):
-    """``on_units(units, backlog)`` gets what arrives; ``on_control(text)`` what we are told; ``on_unknown()`` when it
-    is not known what a wait brought; ``may_arm(queue)`` says whether to wait for a queue now."""
+    """``on_units(units, backlog)`` gets what arrives; ``on_control(text)`` what we are told; ``on_listening()`` reads
+    what was said while nobody listened; ``on_unknown()`` when it is not known what a wait brought; ``may_arm(queue)``
+    says whether to wait for a queue now."""
 
     name = "watcher"
 
@@ -55,6 +56,7 @@ class Watcher(Service):
         *,
         on_units: Callable[[list[Unit], bool], None],
         on_control: Callable[[bytes], None],
+        on_listening: Callable[[], None],
         on_unknown: Callable[[], None],
         may_arm: Callable[[str], bool],
     ) -> None:
@@ -65,6 +67,7 @@ class Watcher(Service):
         self._unwatched = queues[MOST_WATCHED:]
         self._on_units = on_units
         self._on_control = on_control
+        self._on_listening = on_listening
         self._on_unknown = on_unknown
         self._may_arm = may_arm
         self._selector = selectors.DefaultSelector()
@@ -183,6 +186,7 @@ class Watcher(Service):
         for _ in range(2):
             self._control.read()
         self._selector.register(self._control, selectors.EVENT_READ, "control")
+        self._on_listening()
 
     def _read_control(self) -> None:
         while self._control.readable():
