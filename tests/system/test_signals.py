@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from support.processes import Work, children_of, push, records, state_of
+from support.processes import Work, children_of, push, records
 from support.worker import in_flight, jobs_in, looker, settled, until
 
 
@@ -213,7 +213,7 @@ def test_as_pid_1_it_reaps_orphans(redis: Redis, redis_url: str, tmp_path: Path)
         (init,) = children_of(work.pid)
         push(redis, "orphan", *[(f"o{n}",) for n in range(5)])
         settled(redis, 5)
-        until(lambda: _zombies_below(init) == 0, "no zombie is left")
+        until(lambda: len(_below(init)) == 1, "the orphans have ended, and none is left as a zombie")
         (worker,) = children_of(init)
         os.kill(worker, signal.SIGKILL)
         until(lambda: [pid for pid in children_of(init) if pid != worker], "a killed child is replaced as ever")
@@ -221,9 +221,10 @@ def test_as_pid_1_it_reaps_orphans(redis: Redis, redis_url: str, tmp_path: Path)
         work.wait(15)
 
 
-def _zombies_below(pid: int) -> int:
+def _below(pid: int) -> list[int]:
+    """Every child of a process, zombies too."""
     pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    return sum(state_of(one) == "Z" and _parent(one) == pid for one in pids)
+    return [one for one in pids if _parent(one) == pid]
 
 
 def _parent(pid: int) -> int:
