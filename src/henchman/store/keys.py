@@ -156,11 +156,18 @@ class Keys:
 
     def queue_of_flight(self, key: str) -> str:
         """The queue that an in-flight list was filled from. Hosts and queues may hold colons; the nonce cannot."""
+        return self._flight_pieces(key)[1]
+
+    def identity_of_flight(self, key: str) -> str:
+        """Whose in-flight list, or held hash, this is."""
+        return self._flight_pieces(key)[0]
+
+    def _flight_pieces(self, key: str) -> tuple[str, str]:
         pieces = key.removeprefix(self.prefix).split(":")
         for place, piece in enumerate(pieces[:-2]):
             if len(piece) == 12 and set(piece) <= _HEX and pieces[place + 1].isdecimal():
-                return ":".join(pieces[place + 2 :])
-        return pieces[-1]
+                return ":".join(pieces[2 : place + 1]), ":".join(pieces[place + 2 :])
+        return "", pieces[-1]
 
     def delivered(self, mark: str) -> str:
         """string, one day: what a client had buffered was pushed under this mark."""

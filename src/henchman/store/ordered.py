@@ -62,9 +62,9 @@ class ClaimedId(NamedTuple):
 
 
 class Claimed(NamedTuple):
-    """What a claim brought: (token, ids) for each, and when to look again (Unix time) unless something rings before."""
+    """What a claim brought: (token, ids) for each, and in how many seconds to look again unless something rings."""
 
-    head: float | None
+    look_in: float | None
     claims: list[tuple[int, list[ClaimedId]]]
 
 
@@ -88,9 +88,9 @@ def _claimed(reply: Any) -> Claimed:
         raise LeaseLost("this process was declared dead by another one")
     if reply == b"LAPSED":
         raise LeaseLapsed("the lease of this process ran out")
-    head, claims = reply
+    look_in, claims = reply
     return Claimed(
-        float(head) if head else None,
+        float(look_in) if look_in else None,
         [
             (
                 int(token),

@@ -1,8 +1,8 @@
 -- ordered_claim: take ids that are due, each with its payloads, in claims of up to size ids
 -- KEYS base leases tombs identities held paused
 -- ARGV identity lease_ms queue claims extra size cap look_s
--- returns "LOST" when the identity was buried, "LAPSED" when its lease is gone, else {head, claims}: head is when to
---   look again, if nothing rings before ("": not at all), a claim is {token, ids}, an id is {id, retry_count
+-- returns "LOST" when the identity was buried, "LAPSED" when its lease is gone, else {look_in, claims}: look_in is in how many
+--   seconds to look again, if nothing rings before ("": not at all), a claim is {token, ids}, an id is {id, retry_count
 --   (-1: it never failed), crashes, single payload or "", {payload, score, payload, score, …}}. extra: so many claims more
 --   where nothing limits the queue. cap: at most so many payloads an id. An id that failed or crashed before is
 --   claimed alone. No payload moves: `due` and `busy` say who holds it, `held` says it of this process. An overdue id
@@ -180,4 +180,4 @@ local head = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2] or ''
 if limit > 0 and redis.call('ZCARD', open) >= limit then  -- whoever leaves rings; until then no id may be taken
   head = redis.call('ZRANGE', open, 0, 0, 'WITHSCORES')[2]
 end
-return {head, answer}
+return {head ~= '' and as_text(math.max(tonumber(head) - now, 0)) or '', answer}
