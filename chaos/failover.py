@@ -1,7 +1,8 @@
 """The other play: the server is lost for good, and its replica takes over behind the same address.
 
 Replication is asynchronous: what the replica had not confirmed is gone, whatever the old server had answered. So the
-judgement asks only for pushes that ``WAIT`` has confirmed; the others are counted, and those lost among them told.
+judgement asks only for pushes and cancellations that ``WAIT`` has confirmed; the others are counted, and those lost
+among them told.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ FAILOVER = ["kill -9 of a worker with work in flight", NAME]
 
 
 def failover(field: Field, folder: Path) -> tuple[Server, tuple[float, float]]:
-    """Play it; the server of the second half, and the time for which pushes were not confirmed."""
+    """Play it; the server of the second half, and the time for which nothing was confirmed."""
     replica = Server(folder / "replica", "--replicaof", "127.0.0.1", str(field.server.port))
     replica.start()
     linked: Any = replica.redis
@@ -32,13 +33,14 @@ def failover(field: Field, folder: Path) -> tuple[Server, tuple[float, float]]:
     field.sleep(3.0)
     old: Any = field.redis
     before = wall()
-    old.incr("chaos:wait")  # WAIT speaks of its own connection's writes, and so of everything before them
-    confirmed = int(old.wait(1, 5000))
+    with old.client() as one:  # WAIT speaks of its own connection's writes, and so of everything before them
+        one.incr("chaos:wait")
+        confirmed = int(one.wait(1, 5000))
     linked.replicaof("NO", "ONE")  # from here on it hears nothing more: the worst that replication can do
     pids = [pid for group in field.groups for pid in group.workers]
     field.sleep(BEHIND)
-    lost = wall()
     field.server.kill()
+    lost = wall()  # what it answered until it was gone is not confirmed either
     field.sleep(1.0)
     for route in field.proxy.routes:
         field.proxy.call(route.cut)

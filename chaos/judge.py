@@ -23,7 +23,7 @@ class Judgement:
     """``violations`` by rule; ``facts`` are the figures of the verdict.
 
     ``unconfirmed``: what was pushed or cancelled between these times no replica had confirmed when the server was lost;
-    it is counted apart, and with it the counters cannot be known.
+    it is counted apart, pushes and cancellations, and with it the counters cannot be known.
     """
 
     def __init__(self, history: History, redis: Redis, unconfirmed: tuple[float, float] | None = None) -> None:
@@ -37,8 +37,12 @@ class Judgement:
         self.facts: dict[str, Any] = {}
         self._must: list[Job] = []
         self._unconfirmed: list[Job] = []
+        self._cancels_apart: list[Job] = []
+        since, to = unconfirmed or (NEVER, 0.0)
         for job in history.jobs.values():
-            if unconfirmed and unconfirmed[0] < max(job.told_at, job.cancelled or 0.0) and job.pushed < unconfirmed[1]:
+            if job.pushed < to and (job.cancelled or 0.0) > since:
+                self._cancels_apart.append(job)  # it must end all the same, in one way or the other
+            if job.pushed < to and job.told_at > since:
                 self._unconfirmed.append(job)
             elif job.told == "accepted" or (job.told != "refused" and (job.runs or job.unstarted)):
                 self._must.append(job)
@@ -56,8 +60,7 @@ class Judgement:
         if unconfirmed is None:
             self._rule("counters differ from the ledger", self._counters())
         else:
-            gone = [job for job in self._unconfirmed if job.told == "accepted" and not (job.runs or job.unstarted)]
-            self.facts["accepted but not confirmed by the replica"] = f"{len(self._unconfirmed)}, lost {len(gone)}"
+            self._tell_unconfirmed()
 
     def _rule(self, name: str, found: Iterable[str]) -> None:
         self.violations[name] = list(found)
@@ -84,14 +87,26 @@ class Judgement:
                 yield f"{job.key} ({job.told}, attempts ended: {sorted(ended) or 'none'}, starts: {len(job.runs)})"
 
     def _against_will(self) -> Iterator[str]:
-        apart = {job.key for job in self._unconfirmed}
+        apart = {job.key for job in [*self._unconfirmed, *self._cancels_apart]}
         for job in self.history.jobs.values():
             for run in job.runs if job.key not in apart else ():
-                if job.cancelled is not None and run.at > job.cancelled + self._grace(job):
+                if job.cancelled is not None and self._ran_cancelled(job, run):
                     yield f"{job.key} started {run.at - job.cancelled:.3f} s after its cancellation was confirmed"
                 late = run.at - run.enqueued_at - 2.0
                 if job.key.startswith("brief-") and late > SOON and not self._stopped(run):
                     yield f"{job.key} started {late:.3f} s after it had expired"
+
+    def _tell_unconfirmed(self) -> None:
+        """What the lost server alone had answered: how much, and how much of it is lost."""
+        accepted = [job for job in self._unconfirmed if job.told == "accepted"]
+        gone = sum(not (job.runs or job.unstarted) for job in accepted)
+        self.facts["accepted but not confirmed by the replica"] = f"{len(accepted)}, lost {gone}"
+        ran = sum(any(self._ran_cancelled(job, run) for run in job.runs) for job in self._cancels_apart)
+        told = f"{len(self._cancels_apart)}, ran all the same {ran}"
+        self.facts["cancelled but not confirmed by the replica"] = told
+
+    def _ran_cancelled(self, job: Job, run: Run) -> bool:
+        return job.cancelled is not None and run.at > job.cancelled + self._grace(job)
 
     @staticmethod
     def _grace(job: Job) -> float:

@@ -94,18 +94,32 @@ def redis(redis_url: str) -> Iterator[Redis]:
 
 
 @pytest.fixture
-def judged(redis: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., dict[str, list[str]]]:
-    """The violations that the judge finds in the ledger above, without some lines and with others."""
+def judgement(redis: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """What the judge says of the ledger above, without some lines and with others."""
     monkeypatch.syspath_prepend(str(CHAOS))
     judge: Any = importlib.import_module("judge")
     history: Any = importlib.import_module("history")
 
-    def look(*more: str, without: str = "?", attacks: tuple[str, ...] = ()) -> dict[str, list[str]]:
+    def look(
+        *more: str,
+        without: str = "?",
+        attacks: tuple[str, ...] = (),
+        unconfirmed: tuple[float, float] | None = None,
+    ) -> Any:
         worked = [*(line for line in WORKED if without not in line), *more]
         for name, lines in (("producer-7-a", PRODUCED), ("worker-8-b", worked), ("chaos-9-c", attacks)):
             (tmp_path / f"{name}.txt").write_text("".join(f"{line}\n" for line in lines))
-        found = judge.Judgement(history.History(tmp_path), redis).violations
-        return {rule: told for rule, told in found.items() if told}
+        return judge.Judgement(history.History(tmp_path), redis, unconfirmed)
+
+    return look
+
+
+@pytest.fixture
+def judged(judgement: Callable[..., Any]) -> Callable[..., dict[str, list[str]]]:
+    """The violations that the judge finds."""
+
+    def look(*more: str, **how: Any) -> dict[str, list[str]]:
+        return {rule: told for rule, told in judgement(*more, **how).violations.items() if told}
 
     return look
 
@@ -173,3 +187,34 @@ def test_a_repeat_is_explained_by_a_kill_at_its_time_and_by_no_other(
     assert rule in judged(first, ended, *again, attacks=(*pushed, kill)), "it had ended a second before"
     away = "105.0 window away 103.9 104.9 all"
     assert rule not in judged(first, ended, *again, attacks=(*pushed, kill, away))
+
+
+RAN_CANCELLED = ("105.2 start doomed-exact-4 1 105.1 d", "105.3 end doomed-exact-4 1 ok")  # cancelled at 100.3
+AGAINST_WILL = "ran although cancelled or expired"
+
+
+def test_a_cancellation_that_no_replica_had_confirmed_may_be_lost_and_is_counted(judgement: Callable[..., Any]) -> None:
+    verdict = judgement(*RAN_CANCELLED, without="cancelled doomed", unconfirmed=(100.25, 101.0))
+    assert not any(verdict.violations.values())
+    assert verdict.facts["cancelled but not confirmed by the replica"] == "1, ran all the same 1"
+    assert verdict.facts["accepted but not confirmed by the replica"] == "0, lost 0"
+
+
+@pytest.mark.parametrize("unconfirmed", [(100.4, 101.0), (99.0, 99.9)], ids=["confirmed before", "on the new server"])
+def test_one_that_was_confirmed_may_not(judgement: Callable[..., Any], unconfirmed: tuple[float, float]) -> None:
+    verdict = judgement(*RAN_CANCELLED, without="cancelled doomed", unconfirmed=unconfirmed)
+    assert [rule for rule, found in verdict.violations.items() if found] == [AGAINST_WILL]
+    assert verdict.facts["cancelled but not confirmed by the replica"] == "0, ran all the same 0"
+
+
+def test_a_confirmed_job_ends_in_one_way_or_the_other_when_its_cancellation_was_not(
+    judged: Callable[..., dict[str, list[str]]],
+) -> None:
+    found = judged(without="doomed", unconfirmed=(100.25, 101.0))
+    assert list(found) == ["accepted jobs that did not reach their end"]
+
+
+def test_a_push_that_no_replica_had_confirmed_may_be_lost_and_is_counted(judgement: Callable[..., Any]) -> None:
+    verdict = judgement(without="later", unconfirmed=(100.05, 101.0))
+    assert not any(verdict.violations.values())
+    assert verdict.facts["accepted but not confirmed by the replica"] == "6, lost 1"
