@@ -108,11 +108,11 @@ def test_a_running_job_is_told_that_it_was_cancelled(app: App, redis_url: str) -
 
     handle = long.enqueue()
     with looker(redis_url) as redis, working(app):
-        assert running.wait(15)
+        assert running.wait(30)
         assert handle.status().state == "working"
         until(lambda: redis.pubsub_numsub("hm:control")[0][1], "the worker listens")  # type: ignore[index]
         handle.cancel()
-        assert told.wait(15)
+        assert told.wait(30)
 
 
 def test_a_handle_tells_where_the_job_is(app: App) -> None:
@@ -136,7 +136,7 @@ def test_a_stop_gives_back_what_is_not_done(redis_url: str) -> None:
 
     handles = [long.enqueue(number) for number in range(3)]
     with working(app, stop=0.0):
-        assert running.wait(15)
+        assert running.wait(30)
         release.set()  # the first one ends within the worker's stop
 
     other = App(redis_url=redis_url)

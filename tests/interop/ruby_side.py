@@ -79,7 +79,7 @@ class _Process:
         """Leave nothing running."""
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(10)
+        self.process.wait(30)
         for stream in (self.process.stdin, self.process.stdout, self._log):
             if stream is not None:
                 stream.close()
@@ -123,7 +123,7 @@ class RubyWorker(_Process):
         names = [word for queue in queues for word in ("-q", queue)]
         super().__init__(url, "sidekiq", "-r", "./jobs.rb", "-c", str(concurrency), "-t", str(timeout), *names)
         try:
-            until(lambda: self.identity_in(redis), "Ruby's worker is up", 30)
+            until(lambda: self.identity_in(redis), "Ruby's worker is up")
         except AssertionError:
             print(self.log)
             self.end()
@@ -147,7 +147,7 @@ class RubyWeb(_Process):
 
     def __init__(self, url: str) -> None:
         super().__init__(url, "puma", "-b", "tcp://127.0.0.1:0", "-t", "1:2", "-e", "production", "web.ru")
-        found = until(lambda: re.search(r"Listening on http://127\.0\.0\.1:(\d+)", self.log), "puma listens", 30)
+        found = until(lambda: re.search(r"Listening on http://127\.0\.0\.1:(\d+)", self.log), "puma listens")
         self._port = int(found[1])
         self._cookie = ""
 

@@ -57,9 +57,9 @@ def test_what_ruby_says_to_a_process_is_obeyed(ruby: Ruby, redis: Redis, start: 
     work = start()
     (identity,) = ruby("Sidekiq::ProcessSet.new.map(&:identity)")
     ruby("Sidekiq::ProcessSet.new.first.dump_threads; nil")
-    until(lambda: "heart" in work.log and "in tick" in work.log, "its stacks are in the log", 5)
+    until(lambda: "heart" in work.log and "in tick" in work.log, "its stacks are in the log")
     ruby("Sidekiq::ProcessSet.new.first.quiet!; nil")
-    until(lambda: ruby("Sidekiq::ProcessSet.new.first.stopping?"), "it is quiet within two beats", 3)
+    until(lambda: ruby("Sidekiq::ProcessSet.new.first.stopping?"), "it is quiet within two beats")
     jid = ruby("Sidekiq::Client.push('class' => 'pkg.mod.ok', 'queue' => 'py', 'args' => [])")
     beat = float(redis.hget(identity, "beat") or 0)
     until(lambda: float(redis.hget(identity, "beat") or 0) > beat + 0.4, "two more beats")
@@ -77,7 +77,7 @@ def test_a_killed_process_leaves_ruby_s_list(ruby: Ruby, redis: Redis, start: St
     os.kill(pid, signal.SIGKILL)
     started = time.monotonic()
     until(lambda: pid not in ruby("Sidekiq::ProcessSet.new.map { |one| one['pid'] }"), "it is off the list")
-    assert time.monotonic() - started < 10
+    assert time.monotonic() - started < 40
     until(lambda: [row[1] for row in ours(redis)] == [jid, jid], "the job runs again")
     until(lambda: redis.get("stat:processed") == b"1", "and ends once")
     assert not redis.exists("queue:py", "retry", "dead")

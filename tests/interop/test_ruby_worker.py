@@ -203,7 +203,7 @@ def test_we_read_what_ruby_left(app: App, redis: Redis, url: str, worker: RubyWo
     running = ruby("Long.perform_async(3)")
     runner, keys = app.connections, app.keys
     until(lambda: redis.zcard("retry") and redis.zcard("dead"), "failures are there")
-    work = until(lambda: Processes(runner, keys).work(), "Ruby's beat tells what runs", 8)
+    work = until(lambda: Processes(runner, keys).work(), "Ruby's beat tells what runs")
     assert [(one.entry.jid, one.queue, one.entry.call_text(), one.identity) for one in work] == [
         (running, "ruby", "Long(3)", worker.identity)
     ]
@@ -224,7 +224,7 @@ def test_we_read_what_ruby_left(app: App, redis: Redis, url: str, worker: RubyWo
     assert [one.arguments[0] for one in JobSet(runner, keys, app.config, "dead")] == [["dies"]]
     assert find_job(runner, keys, later).state == "scheduled"
     assert [(one.name, one.size) for one in Queues(runner, keys).states() if one.size] == [("nobody", 1)]
-    figures = until(lambda: (now := stats(runner, keys)).processed >= 3 and now, "counted at Ruby's beat", 8)
+    figures = until(lambda: (now := stats(runner, keys)).processed >= 3 and now, "counted at Ruby's beat")
     assert figures.failed == 2
     assert (figures.scheduled, figures.retries, figures.dead, figures.enqueued) == (1, 1, 1, 1)
     assert (figures.processes, figures.busy, figures.processed_today) == (1, 1, figures.processed)
@@ -237,7 +237,7 @@ def test_we_read_what_ruby_left(app: App, redis: Redis, url: str, worker: RubyWo
     assert running in said["processes"]
     assert '"nobody"' in said["queues"]
     assert '"working"' in told(url, "job", running)
-    until(lambda: not Processes(runner, keys).work(), "it ends", 15)
+    until(lambda: not Processes(runner, keys).work(), "it ends")
 
 
 def test_ruby_s_older_backtraces_are_read(app: App, redis: Redis, worker: RubyWorker, ruby: Ruby) -> None:
@@ -268,6 +268,6 @@ def test_our_buttons_work_on_ruby_s_jobs_and_process(
         state = processes.find(other.identity)
         assert state is not None
         assert processes.tell(state, "quiet") is False
-        until(lambda: (now := processes.find(other.identity)) and now.quiet, "Ruby is quiet", 15)
+        until(lambda: (now := processes.find(other.identity)) and now.quiet, "Ruby is quiet")
         processes.tell(state, "stop")
         assert other.process.wait(15) == 0

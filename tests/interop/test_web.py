@@ -81,9 +81,9 @@ def test_what_we_made_of_garbage_breaks_no_page(web: RubyWeb, redis: Redis, redi
             moved = one.replace(b"1" * 24, b"%024d" % index)
             redis.zadd("schedule", {moved: time.time() - 1000 + index})
             redis.zadd("retry", {moved + b" ": time.time() - 1000 + index})
-        until(lambda: not redis.zcount("schedule", "-inf", time.time()), "nothing is due in the schedule", 30)
-        until(lambda: not redis.zcount("retry", "-inf", time.time()), "nothing is due among the retries", 30)
-        until(lambda: not redis.llen("queue:default") and not in_flight(redis), "all was tried", 30)
+        until(lambda: not redis.zcount("schedule", "-inf", time.time()), "nothing is due in the schedule")
+        until(lambda: not redis.zcount("retry", "-inf", time.time()), "nothing is due among the retries")
+        until(lambda: not redis.llen("queue:default") and not in_flight(redis), "all was tried")
         assert redis.zcard("dead") >= 3 * len(GARBAGE)
         assert redis.zcard("retry") >= len(READABLE) + len(POISON) - 3
         pages = crawl(web)
@@ -179,7 +179,7 @@ def test_quiet_and_stop_reach_our_process(web: RubyWeb, redis: Redis, redis_url:
         (pid,) = work.ready(redis)
         (identity,) = (one.decode() for one in redis.smembers("processes"))
         web.press("/busy", "quiet", identity=identity)
-        until(lambda: redis.hget(identity, "quiet") == b"true", "it is quiet within two beats", 3)
+        until(lambda: redis.hget(identity, "quiet") == b"true", "it is quiet within two beats")
         until(lambda: ">quiet<" in web.page("/busy"), "the page says so")
         assert work.process.poll() is None
         web.press("/busy", "stop", identity=identity)

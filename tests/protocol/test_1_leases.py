@@ -88,7 +88,7 @@ def test_the_heart_alone_keeps_the_lease(app: App, redis: Redis) -> None:
         key = f"hm:lease:{launcher.flights.identity}"
         for _ in range(3):
             redis.pexpire(key, 900)
-            until(lambda: redis.pttl(key) > 4000, "the heart has renewed it", 2)  # type: ignore[operator]
+            until(lambda: redis.pttl(key) > 4000, "the heart has renewed it")  # type: ignore[operator]
         release.set()
 
 
@@ -151,7 +151,7 @@ def test_a_supervisor_gives_back_at_once(redis: Redis, redis_url: str, tmp_path:
         push(redis, "act_once", ("j", "sleep", 60))
         until(lambda: work.count("start")["j"] == 1, "it runs")
         os.kill(pid, signal.SIGKILL)
-        until(lambda: work.count("end")["j"] == 1, "it ran again", 10)
+        until(lambda: work.count("end")["j"] == 1, "it ran again")
 
 
 def test_others_go_by_the_lease_alone(app: App, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,8 +179,8 @@ def test_an_orphan_keeps_its_lease_while_it_finishes(redis: Redis, redis_url: st
         work.wait()
         (lease,) = redis.keys("hm:lease:*")  # type: ignore[misc]
         redis.pexpire(lease, 1500)
-        until(lambda: redis.pttl(lease) > 3000, "the orphan renews it", 3)  # type: ignore[operator]
-        until(lambda: state_of(pid) in ("", "Z"), "it ended", 15)
+        until(lambda: redis.pttl(lease) > 3000, "the orphan renews it")  # type: ignore[operator]
+        until(lambda: state_of(pid) in ("", "Z"), "it ended")
         assert work.count("end") == {"long": 1}, "it finished what ran, and took nothing more"
         assert not in_flight(redis)
         assert redis.llen("queue:default") == 1

@@ -47,8 +47,8 @@ def test_what_a_watcher_brings_beyond_the_free_slots_goes_back(redis: Redis, red
             pipe.lpush(f"queue:{queue}", f'{{"class":"hold","args":[],"jid":"{queue}","queue":"{queue}"}}')
         pipe.execute()
         brought = time.monotonic()
-        until(lambda: redis.llen("queue:a") + redis.llen("queue:b") == 1, "one went back", 5)  # type: ignore[operator]
-        assert time.monotonic() - brought < 0.5
+        until(lambda: redis.llen("queue:a") + redis.llen("queue:b") == 1, "one went back")  # type: ignore[operator]
+        assert time.monotonic() - brought < 10, "and not when the slot is free, in 20 s"
         assert len(in_flight(redis)) == 1
         assert launcher.watcher.armed == 0, "no slot is free: nothing is waited for"
         release.set()
@@ -75,7 +75,7 @@ def test_more_queues_than_watchers_are_said_at_start(redis: Redis, redis_url: st
         pushed = time.monotonic()
         app.enqueue("note", "x", queue="q9")
         until(lambda: ran == ["x"], "found by a look")
-        assert time.monotonic() - pushed < 1.5
+        assert time.monotonic() - pushed < 10
 
 
 def test_what_was_said_while_nobody_listened_is_read_at_the_next_beat(

@@ -331,7 +331,7 @@ def test_a_supervisor_is_killed(scene: Scene, script: str, where: str) -> None:
         push(scene.redis, "act", ("a", "sleep", 60), ("b", "sleep", 60), ("c", "ok"))
         until(lambda: work.count("start").total() == 2, "two run")
         os.kill(work.children[0], signal.SIGKILL)
-        work.wait(10)
+        work.wait()
         assert (scene.folder / fault).exists()
         until(lambda: not any(map(state_of, work.pids("start", "c"))), "its orphan, if there was one, has ended")
     scene.accepted = {"a", "b", "c"}

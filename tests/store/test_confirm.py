@@ -68,7 +68,7 @@ def test_too_few_replicas_is_said_with_names_and_figures(runner: Maker, pair: li
     started = time.monotonic()
     with pytest.raises(Unconfirmed, match=r"job jid is enqueued, but 1 of the 2 replicas .* within 0\.3 s") as caught:
         runner(master.url).run(push(2, 300))
-    assert 0.25 < time.monotonic() - started < 2.0
+    assert 0.25 < time.monotonic() - started < 10
     error = caught.value
     assert (error.jids, error.wanted, error.confirmed) == (("jid",), 2, 1)
     assert not isinstance(error, ServerAway), "it must not be buffered or pushed again: it is enqueued"

@@ -73,7 +73,7 @@ def test_nobody_there(runner: Maker) -> None:
     with pytest.raises(ServerAway, match="cannot be reached") as caught:
         one.run(PUSH)
     assert caught.value.executed is False
-    assert time.monotonic() - started < 2.5
+    assert time.monotonic() - started < 10
 
 
 def test_a_push_that_is_not_answered_is_sent_once(runner: Maker) -> None:
@@ -82,7 +82,7 @@ def test_a_push_that_is_not_answered_is_sent_once(runner: Maker) -> None:
         started = time.monotonic()
         with pytest.raises(ServerAway, match="did not answer SADD") as caught:
             one.run(PUSH)
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < 4.5
         assert caught.value.executed is None
         assert fake.received == [[b"SADD", b"queues", b"a"], [b"LPUSH", b"queue:a", b"x"]]
 
@@ -283,4 +283,4 @@ def test_an_address_may_say_its_own_limits(runner: Maker) -> None:
         started = time.monotonic()
         with pytest.raises(ServerAway):
             one.run(PUSH)
-        assert time.monotonic() - started < 2.0
+        assert time.monotonic() - started < 4.5

@@ -293,7 +293,7 @@ class TestClear:
             store.push("a", *payloads)
         began = time.process_time(), store.ask("INFO", "commandstats")
         assert app.queues["a"].clear() == 100_000
-        assert time.process_time() - began[0] < 1, "none of them is looked at here"
+        assert time.process_time() - began[0] < 2, "none of them is looked at here"
         stats = store.ask("INFO", "commandstats").decode()
         assert "cmdstat_evalsha" in stats
         assert not store.ask("EXISTS", "queue:a")

@@ -194,7 +194,7 @@ def test_a_test_run_that_is_killed_leaves_no_server(short_tmp: str) -> None:
     folder = Path(url.removeprefix("unix://").split("?")[0]).parent
     assert folder.is_dir()
     process.send_signal(signal.SIGKILL)
-    process.wait(10)
+    process.wait(30)
     process.stdin.close()
     process.stdout.close()
     until(lambda: not folder.exists(), "server and folder are gone")

@@ -114,7 +114,7 @@ class Work:
             pids = self.children
             return [pid for pid in pids if pid in set(records(redis))] if len(pids) == count else []
 
-        return until(lambda: shown() if len(shown()) == count else [], "workers are ready", 30)
+        return until(lambda: shown() if len(shown()) == count else [], "workers are ready")
 
     def signal(self, number: int) -> None:
         """Send a signal to the supervisor alone."""
@@ -136,14 +136,14 @@ class Work:
             os.kill(pid, signal.SIGSTOP)
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(30)
 
     def end(self) -> None:
         """Leave nothing running."""
         self._known.update(children_of(self.pid) if self.process.poll() is None else ())
         if self.process.poll() is None:
             self.process.kill()
-            self.process.wait(10)
+            self.process.wait(30)
         for pid in self._known:
             if str(self.trace_file).encode() in _environ(pid):
                 os.kill(pid, signal.SIGKILL)

@@ -66,7 +66,7 @@ def nodes(folder: Path, count: int, *args: str) -> Iterator[list[Node]]:
         for one in made[1:]:
             one.follow(made[0])
         for one in made[1:]:
-            until(one.in_step, "the replica is in step", 20)
+            until(one.in_step, "the replica is in step")
         yield made
 
 
@@ -103,7 +103,7 @@ class Fleet:
                         start_new_session=True,
                     )
                 )
-        until(self._complete, "the sentinels know all", 30)
+        until(self._complete, "the sentinels know all")
 
     def _complete(self) -> bool:
         for port in self.ports:
@@ -119,7 +119,7 @@ class Fleet:
     def kill_sentinel(self, number: int) -> None:
         """kill -9 of one sentinel."""
         self._sentinels[number].kill()
-        self._sentinels[number].wait(10)
+        self._sentinels[number].wait(30)
 
     @property
     def master(self) -> Node:
@@ -135,7 +135,7 @@ class Fleet:
             now = self.master
             return now if now is not old and "role:master" in now.ask("INFO", "replication") else None
 
-        node = until(found, "another one was promoted", 20)
+        node = until(found, "another one was promoted")
         assert node is not None
         return node
 
@@ -143,7 +143,7 @@ class Fleet:
         """End the sentinels."""
         for one in self._sentinels:
             one.kill()
-            one.wait(10)
+            one.wait(30)
 
 
 @contextmanager

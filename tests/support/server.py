@@ -88,7 +88,7 @@ class PrivateServer:
         """kill -9, and wait until it is gone."""
         if self._process is not None:
             self._process.kill()
-            self._process.wait(timeout=10)
+            self._process.wait(timeout=30)
 
     def stop(self) -> None:
         """End it and remove what it left, unless the folder was given."""

@@ -42,10 +42,10 @@ def test_each_tick_once_whoever_is_killed(redis: Redis, redis_url: str, tmp_path
         work.ready(redis, 2)
         killed = []
         for share in (4, 14):  # ticks; the second time when another has long taken over
-            until(lambda share=share: len(planned(work)) >= share, f"{share} ticks ran", 20)  # type: ignore[misc]
+            until(lambda share=share: len(planned(work)) >= share, f"{share} ticks ran")  # type: ignore[misc]
             killed.append(leader(redis))
             os.kill(killed[-1], signal.SIGKILL)
-        until(lambda: len(planned(work)) >= 26, "it went on", 30)
+        until(lambda: len(planned(work)) >= 26, "it went on")
         assert work.stop() == 0, work.log
     assert killed[0] != killed[1]
     runs = planned(work)
@@ -65,7 +65,7 @@ def test_two_that_tick_at_once_enqueue_each_tick_once(redis: Redis, redis_url: s
             redis.delete("hm:cron:leader")
             return len(planned(work)) >= 12
 
-        until(disturbed, "ticks run", 20)
+        until(disturbed, "ticks run")
         assert work.stop() == 0, work.log
     runs = sorted(planned(work))
     assert runs == [runs[0] + 0.5 * n for n in range(len(runs))]
@@ -96,7 +96,7 @@ def test_the_command_line(redis: Redis, redis_url: str, project: Path) -> None:
     result = run(redis_url)
     assert (result.exit_code, "No periodic jobs" in result.output) == (0, True)
     with Work(project / "w", redis_url, "-q", "default", target=TARGET) as work:
-        until(lambda: len(planned(work)) >= 2, "ticks run", 20)
+        until(lambda: len(planned(work)) >= 2, "ticks run")
         tick, weekdays = document(redis_url)
         assert (tick["name"], tick["every"], tick["expression"], tick["tz"]) == ("tick", 0.5, None, None)
         assert weekdays | {"next": 0} == {

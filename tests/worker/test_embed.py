@@ -51,7 +51,7 @@ def test_a_stop_gives_back_what_does_not_end(redis_url: str) -> None:
         worker = app.embed()
         worker.start()
         long.enqueue()
-        assert started.wait(10)
+        assert started.wait(30)
         release_soon = threading.Timer(0.5, release.set)  # the stop waits 3 s for the thread that it has struck
         release_soon.start()
         assert worker.stop(0.1) is False

@@ -141,7 +141,7 @@ def test_a_stop_lets_the_item_end_and_the_next_worker_goes_on(redis_url: str, di
         assert 2_591_000 < redis.ttl(KEY) <= 2_592_000  # type: ignore[operator]
         *_, again = jobs_in(redis, "queue:default")
         assert again["jid"] == JID
-        assert abs(again.pop("enqueued_at") - time.time()) < 20
+        assert abs(again.pop("enqueued_at") - time.time()) < 45
         assert again == {
             "class": "Count",
             "args": [5],
@@ -209,7 +209,7 @@ def test_cancelled_before_it_started(redis_url: str, diary: Diary, is_async: boo
         push(redis, 3)
         app.cancel(JID)
         assert {name: value for name, value in state(redis).items() if name != "cancelled"} == {"c": "null"}
-        assert abs(int(state(redis)["cancelled"]) - time.time()) < 5
+        assert abs(int(state(redis)["cancelled"]) - time.time()) < 30
         assert 2_591_000 < redis.ttl(KEY) <= 2_592_000  # type: ignore[operator]
         with working(app):
             until(lambda: "complete" in diary.lines, "it was told")

@@ -72,7 +72,7 @@ def test_a_task_cancelled_before_its_first_step_is_settled_and_frees_its_slot(re
 
     with working(app) as launcher:
         block.enqueue()
-        assert blocked.wait(10)
+        assert blocked.wait(30)
         victim = note.enqueue("victim")
         until(lambda: len(launcher.pool.tasks) == 2, "its task is launched on the blocked loop")
         victim.cancel()
@@ -107,8 +107,8 @@ def test_a_running_task_is_cancelled_and_a_running_thread_is_told(redis: Redis, 
 
     with working(app):
         handles = [task.enqueue(), thread.enqueue()]
-        assert started.acquire(timeout=10)
-        assert started.acquire(timeout=10)
+        assert started.acquire(timeout=30)
+        assert started.acquire(timeout=30)
         for handle in handles:
             handle.cancel()
         until(lambda: sorted(seen) == ["task True", "thread"], "both know")

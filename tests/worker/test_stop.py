@@ -40,7 +40,7 @@ def test_unfinished_jobs_go_back_in_their_order_threads_and_tasks(redis: Redis, 
     pushed = redis.lrange("queue:default", 0, -1)
     with working(app, stop=0.1):
         for _ in range(6):
-            assert running.acquire(timeout=10)
+            assert running.acquire(timeout=30)
     assert redis.lrange("queue:default", 0, -1) == pushed, "byte for byte, in their order"
     assert not in_flight(redis)
     assert not redis.smembers("processes")
