@@ -119,7 +119,7 @@ def test_a_ticker_ticks_waits_and_stops_at_once() -> None:
     ticker = Ticking(iter([0.0, 0.001, 30.0]))
     ticker.start()
     for _ in range(3):
-        assert ticker.ticked.acquire(timeout=30)
+        assert ticker.ticked.acquire(timeout=20)
     assert ticker.stop(timeout=5)  # in the middle of the 30 seconds
     assert ticker.ticks == 3
 
@@ -128,9 +128,9 @@ def test_wake_ticks_now() -> None:
     ticker = Ticking(iter([]))
     ticker.start()
     for _ in range(5):
-        assert ticker.ticked.acquire(timeout=30)
+        assert ticker.ticked.acquire(timeout=20)
         ticker.wake()
-    assert ticker.ticked.acquire(timeout=30)
+    assert ticker.ticked.acquire(timeout=20)
     assert ticker.stop()
 
 
@@ -138,8 +138,8 @@ def test_wake_before_start_is_not_lost() -> None:
     ticker = Ticking(iter([]))
     ticker.wake()
     ticker.start()
-    assert ticker.ticked.acquire(timeout=30)
-    assert ticker.ticked.acquire(timeout=30)
+    assert ticker.ticked.acquire(timeout=20)
+    assert ticker.ticked.acquire(timeout=20)
     assert ticker.stop()
 
 
@@ -148,7 +148,7 @@ def test_a_tick_that_fails_is_told_and_done_again(error: Exception) -> None:
     ticker = Ticking(iter([error, 0.0, error]))
     ticker.start()
     for _ in range(4):
-        assert ticker.ticked.acquire(timeout=30)
+        assert ticker.ticked.acquire(timeout=20)
     assert ticker.stop()
     assert ticker.problems == [("ticking", error)] * 2
 
@@ -156,6 +156,6 @@ def test_a_tick_that_fails_is_told_and_done_again(error: Exception) -> None:
 def test_a_negative_pause_is_none() -> None:
     ticker = Ticking(iter([-5.0]))
     ticker.start()
-    assert ticker.ticked.acquire(timeout=30)
-    assert ticker.ticked.acquire(timeout=30)
+    assert ticker.ticked.acquire(timeout=20)
+    assert ticker.ticked.acquire(timeout=20)
     assert ticker.stop()
