@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from henchman.store import control, cron, iteration, jobs, leases, poison, queues
+from henchman.store import control, cron, iteration, jobs, leases, ordered, ordered_acts, ordered_looks, poison, queues
 from henchman.store.call import Call
 from henchman.store.keys import Keys
 
@@ -62,6 +62,20 @@ def _charge(keys: Keys) -> Call[Any]:
     )
 
 
+def _push(keys: Keys) -> Call[Any]:
+    return ordered.push(keys, "a", "min", [ordered.Push(b"1", "", "", b"{}"), ordered.Push(b"2", "+5", "1.5", b"{}")])
+
+
+def _settle_ids(keys: Keys) -> Call[Any]:
+    verdicts = [ordered.Verdict(1, b"1", "done"), ordered.Verdict(1, b"2", "retry", 15.0, 0, "why")]
+    return ordered.settle(keys, ME, 1, "a", verdicts, collapse="min", lease_ms=30_000, day="2026-01-01")
+
+
+def _free_ids(keys: Keys) -> Call[Any]:
+    held = [(b"1", b"7"), (b"2", b"7")]
+    return ordered.free(keys, ME, keys.held(ME, 1, "a"), "a", held, charge=True, alone=False)
+
+
 SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "control.cancel": [lambda keys: control.cancel(keys, "0123456789abcdef01234567")],
     "iteration.save": [lambda keys: iteration.save(keys, "0123456789abcdef01234567", 2, b"17", 4.5)],
@@ -80,6 +94,13 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "jobs.give_back": [lambda keys: jobs.give_back(keys, keys.flight(ME, 1, "a"), "a", 1000)],
     "jobs.due": [lambda keys: jobs.due(keys, ME, 2000, 100)],
     "jobs.move": [_move],
+    "ordered_acts.act": [lambda keys: ordered_acts.act(keys, "a", "kill", [b"1", b"2"], only_failed=True)],
+    "ordered_looks.figures": [lambda keys: ordered_looks.figures(keys, "a")],
+    "ordered_looks.look": [lambda keys: ordered_looks.look(keys, "a", [b"1", b"2"], 10)],
+    "ordered.push": [_push],
+    "ordered.claim": [lambda keys: ordered.claim(keys, ME, 1, "a", 10, 5, 1, 1000, 30_000)],
+    "ordered.settle": [_settle_ids],
+    "ordered.free": [_free_ids],
     "leases.join": [lambda keys: leases.join(keys, ME, [keys.flight(ME, 1, "a"), keys.flight(ME, 1, "b")], 30_000)],
     "leases.renew": [lambda keys: leases.renew(keys, ME, 30_000)],
     "leases.bury": [lambda keys: leases.bury(keys, ME, force=False)],

@@ -1,0 +1,45 @@
+-- ordered_look: everything about ids of an ordered queue, as it is at one moment
+-- KEYS base leases tombs_of
+-- ARGV most (id)*
+-- returns {now, ids}, an id is {due, payloads, record, arrivals, failed, dead}: due and record as they are stored (or
+--   nothing); payloads is {single, how many, {payload, score, …}}; record is {record, milliseconds that the lease of the
+--   holder has left (-2: none), whether the holder was buried}; arrivals is {how many, {payload, score, …}, due};
+--   failed is {retry_count, error, crashes}; dead is {how many, {payload, score, …}, when, error}. At most `most`
+--   payloads each, lowest scores first.
+-- include now
+-- include ordered
+local morgue, reasons = KEYS[1] .. 'morgue', KEYS[1] .. 'merr'
+local last = ARGV[1] - 1
+
+local function some_of(pile)
+  return redis.call('ZCARD', pile), redis.call('ZRANGE', pile, 0, last, 'WITHSCORES')
+end
+
+local function holder_of(id)
+  local record = redis.call('HGET', busy, id)
+  if not record then
+    return {}
+  end
+  local _, _, _, holder = read_record(record)
+  return {record, redis.call('PTTL', KEYS[2] .. holder), redis.call('EXISTS', KEYS[3] .. holder)}
+end
+
+local function look_at(id)
+  local waiting, waiting_some = some_of(KEYS[1] .. 'p:' .. id)
+  local arrived, arrived_some = some_of(KEYS[1] .. 'n:' .. id)
+  local dead, dead_some = some_of(KEYS[1] .. 'm:' .. id)
+  return {
+    redis.call('ZSCORE', due, id),
+    {redis.call('HGET', one, id), waiting, waiting_some},
+    holder_of(id),
+    {arrived, arrived_some, redis.call('ZSCORE', next_due, id)},
+    {redis.call('ZSCORE', retry, id), redis.call('HGET', errors, id), redis.call('HGET', crash, id)},
+    {dead, dead_some, redis.call('ZSCORE', morgue, id), redis.call('HGET', reasons, id)},
+  }
+end
+
+local found = {}
+for at = 2, #ARGV do
+  found[at - 1] = look_at(ARGV[at])
+end
+return {as_text(server_now()), found}

@@ -1,0 +1,185 @@
+"""Ordered queues as calls for people: names, figures, pages of ids, everything about an id. Nothing loads a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from henchman.store.call import Call, command, script
+from henchman.store.keys import Keys
+from henchman.store.ordered import pairs, unpacked
+from henchman.store.scripts import load
+
+__all__ = ["Figures", "Held", "IdLook", "Pile", "count", "dues", "figures", "look", "names", "scan", "span"]
+
+_STATS = load("ordered_stats")
+_LOOK = load("ordered_look")
+_GLOB = str.maketrans({char: "\\" + char for char in "*?[]\\"})
+
+_STEP = 1000  # entries that one step of a scan looks at
+
+
+class Figures(NamedTuple):
+    """``known``: ids with payloads, those in flight too; ``failed_busy``: how many of ``busy`` failed before.
+
+    ``lag``: seconds since the first id that nobody holds was due, 0 when none is due; ``limit`` was set by hand,
+    ``defined`` and ``group_limit`` by the code: None is not said, 0 no limit.
+    """
+
+    known: int
+    busy: int
+    failed: int
+    failed_busy: int
+    morgue: int
+    lag: float
+    processed: int
+    failures: int
+    paused: bool
+    limit: int | None
+    defined: int | None
+    group_limit: int | None
+
+
+def names(keys: Keys) -> Call[list[str]]:
+    """Every ordered queue that was ever pushed to or served, sorted."""
+
+    def read(reply: Any) -> list[str]:
+        return sorted(one.decode("utf-8", "backslashreplace") for one in reply)
+
+    return command("SMEMBERS", keys.ordered_queues, decode=read)
+
+
+def figures(keys: Keys, queue: str) -> Call[Figures]:
+    """The figures of a queue at one moment."""
+
+    def read(reply: list[Any]) -> Figures:
+        return Figures(
+            known=reply[0],
+            busy=reply[1],
+            failed=reply[2],
+            failed_busy=reply[3],
+            morgue=reply[4],
+            lag=float(reply[5] or 0),
+            processed=int(reply[6]),
+            failures=int(reply[7]),
+            paused=bool(reply[8]),
+            limit=_whole(reply[9]),
+            defined=_whole(reply[10]),
+            group_limit=_whole(reply[11]),
+        )
+
+    return script(_STATS, [keys.ordered(queue), keys.paused], [queue], read, again=True)
+
+
+def _whole(reply: bytes) -> int | None:
+    return int(reply) if reply else None
+
+
+class Pile(NamedTuple):
+    """Payloads of an id in one place: how many, and the first (score, payload), lowest score first."""
+
+    many: int
+    some: list[tuple[float, bytes]]
+
+
+class Held(NamedTuple):
+    """Who holds an id: the token of its claim, payloads delivered (0: the one that stood alone), since when it was due,
+    identity; milliseconds that its lease has left (None: there is none), whether it was declared dead.
+    """
+
+    token: int
+    delivered: int
+    due: float
+    identity: str
+    lease_ms: int | None
+    buried: bool
+
+
+class IdLook(NamedTuple):
+    """Everything about an id. ``due``: when somebody may take it (in flight: when its holder is looked at next), None:
+    nothing waits; ``retry_count`` -1: it did not fail; ``next_due``: when its ``arrivals`` are due; ``died_at``: when
+    the last of its ``dead`` was buried.
+    """
+
+    id: bytes
+    due: float | None
+    waiting: Pile
+    held: Held | None
+    arrivals: Pile
+    next_due: float | None
+    retry_count: int
+    error: bytes | None
+    crashes: int
+    dead: Pile
+    died_at: float | None
+    dead_error: bytes | None
+
+
+def look(keys: Keys, queue: str, ids: Sequence[bytes], most: int) -> Call[tuple[float, list[IdLook]]]:
+    """The server's time, and everything about each of the ids, with at most ``most`` payloads in each place."""
+
+    def read(reply: Any) -> tuple[float, list[IdLook]]:
+        return float(reply[0]), [_id_look(one, row) for one, row in zip(ids, reply[1], strict=True)]
+
+    return script(_LOOK, [keys.ordered(queue), keys.leases, keys.tombs_of], [most, *ids], read, again=True)
+
+
+def _id_look(name: bytes, row: Sequence[Any]) -> IdLook:
+    due, (single, waiting, some), holder, arrivals, failed, dead = row
+    return IdLook(
+        id=name,
+        due=_number(due),
+        waiting=Pile(1, [unpacked(single)]) if single else Pile(waiting, pairs(some)),
+        held=_held(*holder) if holder else None,
+        arrivals=Pile(arrivals[0], pairs(arrivals[1])),
+        next_due=_number(arrivals[2]),
+        retry_count=-1 if failed[0] is None else int(float(failed[0])),
+        error=failed[1],
+        crashes=int(failed[2] or 0),
+        dead=Pile(dead[0], pairs(dead[1])),
+        died_at=_number(dead[2]),
+        dead_error=dead[3],
+    )
+
+
+def _held(record: bytes, lease_ms: int, buried: int) -> Held:
+    token, delivered, due, identity = record.split(b"|", 3)
+    left = lease_ms if lease_ms >= 0 else None
+    return Held(int(token), int(delivered), float(due), identity.decode("utf-8", "replace"), left, bool(buried))
+
+
+def _number(reply: Any) -> float | None:
+    return None if reply is None else float(reply)
+
+
+def count(keys: Keys, queue: str, part: str, low: float = float("-inf")) -> Call[int]:
+    """How many ids stand in ``due``, ``retry`` or ``morgue`` with a score above ``low``."""
+    return command("ZCOUNT", keys.ordered(queue) + part, f"({low!r}", "+inf", decode=int)
+
+
+def span(keys: Keys, queue: str, part: str, low: float, first: int, most: int) -> Call[list[bytes]]:
+    """``most`` ids of ``due``, ``retry`` or ``morgue`` with a score above ``low``, from place ``first`` on."""
+    return command(
+        "ZRANGE", keys.ordered(queue) + part, f"({low!r}", "+inf", "BYSCORE", "LIMIT", first, most, decode=list
+    )
+
+
+def dues(keys: Keys, queue: str, ids: Sequence[bytes]) -> Call[list[float | None]]:
+    """When each of the ids is due; None: nothing waits under it."""
+    key = keys.ordered(queue) + "due"
+    return command("ZMSCORE", key, *ids, decode=lambda reply: [_number(one) for one in reply])
+
+
+def scan(keys: Keys, queue: str, part: str, cursor: int, prefix: str = "") -> Call[tuple[int, list[bytes]]]:
+    """A step through the ids of ``due``, ``morgue`` or ``busy`` that begin with ``prefix``; its cursor, 0: done."""
+    pattern = prefix.translate(_GLOB).encode() + b"*"
+    return command(
+        "HSCAN" if part == "busy" else "ZSCAN",
+        keys.ordered(queue) + part,
+        cursor,
+        "MATCH",
+        pattern,
+        "COUNT",
+        _STEP,
+        decode=lambda reply: (int(reply[0]), reply[1][::2]),
+    )
