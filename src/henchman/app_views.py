@@ -6,6 +6,7 @@ import datetime as dt
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from henchman.client.registry import Registry
 from henchman.kernel.chain import Chain
 from henchman.store.keys import Keys
 
@@ -17,6 +18,8 @@ class _Desk(Protocol):
     def connections(self) -> Any: ...
     @property
     def keys(self) -> Keys: ...
+    @property
+    def registry(self) -> Registry: ...
     @property
     def client_middleware(self) -> Chain: ...
     @property
@@ -44,6 +47,10 @@ class Views:
         gives, and what it cannot do, is told in ``henchman.worker.embed``.
         """
         return self.open_door("embed")(self, settings)
+
+    def sources(self: _Desk) -> Any:
+        """By name, the ordered queues as a worker gets their work; see ``henchman.work.source``."""
+        return self.open_door("ordered_sources")(self) if self.registry.ordered() else {}
 
     def metrics(self: _Desk, minutes: int | None = None, *, hours: int | None = None, name: str | None = None) -> Any:
         """What ran in the last ``minutes`` (1 to 480; 60 when nothing is said) or ``hours`` (1 to 72), by class.

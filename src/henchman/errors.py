@@ -105,6 +105,10 @@ class LeaseLost(HenchmanError):
     """This process was declared dead by another one and must go on under a new identity."""
 
 
+class PoisonPill(HenchmanError):
+    """Process after process died while it ran this; it counts as a failure."""
+
+
 class JobEnd(HenchmanError):
     """The root of what a job raises to say how it ends; never treated as a system error."""
 

@@ -1,4 +1,4 @@
-"""The moves of ordered queues as calls: push, claim, settle, free. What each guarantees stands in its file in ``lua/``."""
+"""The moves of ordered queues as calls: push, claim, settle, free. What each guarantees stands in ``lua/``."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import struct
 from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
+from zlib import crc32
 
 from henchman.errors import LeaseLost
-from henchman.store.call import Arg, Call, command, script
+from henchman.store.call import Arg, Call, command, commands, script
 from henchman.store.jobs import LeaseLapsed
 from henchman.store.keys import Keys
 from henchman.store.scripts import load
@@ -19,7 +20,9 @@ __all__ = [
     "ClaimedId",
     "Push",
     "Verdict",
+    "charge",
     "claim",
+    "claim_jid",
     "declare",
     "free",
     "held",
@@ -37,6 +40,11 @@ _SCORE = struct.Struct(">d")
 MOST_IDS = 500  # in one push or settling, and a little more than in one claim: scripts unpack no more than 1,000
 
 
+def claim_jid(queue: str, token: int) -> str:
+    """The id of the run of one claim: told in logs, and marked where a supervisor sees what had started."""
+    return f"{token}-{crc32(queue.encode()):08x}"
+
+
 class Push(NamedTuple):
     """One payload for an id. ``when``: "" now, "+5" in five seconds, else a Unix time; ``score``: "" is the time."""
 
@@ -48,7 +56,7 @@ class Push(NamedTuple):
 
 def push(keys: Keys, queue: str, collapse: str, rows: Sequence[Push]) -> Call[int]:
     """Put up to ``MOST_IDS`` payloads under their ids; how many ids had nothing waiting."""
-    args: list[Arg] = [queue, collapse, *chain.from_iterable(rows)]
+    args: list[Arg] = [queue, collapse, *(part for one in rows for part in one)]
     return script(_PUSH, [keys.ordered(queue), keys.ordered_queues], args, int, again=False)
 
 
@@ -123,7 +131,7 @@ class Verdict(NamedTuple):
     id: bytes
     verdict: str
     delay: float = 0.0
-    count: int = 0
+    retry_count: int = 0
     error: str = ""
 
 
@@ -158,7 +166,7 @@ def settle(
         keys.stat_failed,
         keys.stat_day("failed", day),
     ]
-    args: list[Arg] = [identity, lease_ms, collapse, *chain.from_iterable(verdicts)]
+    args: list[Arg] = [identity, lease_ms, collapse, *(part for one in verdicts for part in one)]
     return script(_SETTLE, names, args, _statuses, again=True)
 
 
@@ -175,6 +183,11 @@ def free(
     """Take (id, token) pairs from a holder that is gone, or that never heard of them; how many were freed."""
     args: list[Arg] = [identity, int(charge), int(alone), *chain.from_iterable(ids)]
     return script(_FREE, [keys.ordered(queue), held_key], args, int, again=True)
+
+
+def charge(keys: Keys, queue: str, ids: Iterable[bytes]) -> Call[Any]:
+    """Count a death against each of these ids, which stay held: their handler did not heed its time-out."""
+    return commands(*(("HINCRBY", keys.ordered(queue) + "crash", one, 1) for one in ids), again=False)
 
 
 def held(held_key: str) -> Call[dict[bytes, bytes]]:

@@ -36,6 +36,10 @@ class CurrentJob(Protocol):
         """Whether the worker takes no new work any more and waits for this job to end."""
 
     @property
+    def token(self) -> int | None:
+        """In an ordered queue, a number that rises with each claim: a fence for writes elsewhere. None else."""
+
+    @property
     def payload(self) -> dict[str, Any]:
         """The job as stored, decoded: a copy of its own."""
 

@@ -67,7 +67,9 @@ class Source(Protocol):
         """What ``unit`` asks to be run, or how it ends without running."""
         ...
 
-    def judge(self, unit: Unit, job: dict[str, Any], result: Any, problem: BaseException | None, teller: Teller) -> Outcome:
+    def judge(
+        self, unit: Unit, job: dict[str, Any], result: Any, problem: BaseException | None, teller: Teller
+    ) -> Outcome:
         """What became of a run that returned ``result`` or raised ``problem``."""
         ...
 
@@ -85,5 +87,3 @@ class Source(Protocol):
     def free(self, flight: Flight, held: Collection[Unit]) -> int:
         """Give back what the server says is held under ``flight`` and is not among ``held``; how much that was."""
         ...
-
-

@@ -126,20 +126,20 @@ class Acker(Service):
             return True
 
     def _commit(self, batch: list[Row]) -> bool:
-        by_identity: dict[str, list[Row]] = {}
+        by_holder: dict[tuple[str, Any], list[Row]] = {}
         for row in batch:
-            by_identity.setdefault(row[0].flight.identity, []).append(row)
-        while by_identity:
-            identity = next(iter(by_identity))
+            by_holder.setdefault((row[0].flight.identity, row[0].source), []).append(row)
+        while by_holder:
+            holder = next(iter(by_holder))
             try:
-                self._settle(identity, by_identity[identity])
+                self._settle(holder[0], by_holder[holder])
             except ServerAway as error:
-                for rows in by_identity.values():
+                for rows in by_holder.values():
                     self._rows.extendleft(reversed(rows))
                 self._away += 1
                 self._host.events.emit("server_away", part="acker", error=error, failures=self._away)
                 return False
-            del by_identity[identity]
+            del by_holder[holder]
         if self._away:
             self._away = 0
             self._host.events.emit("server_back", part="acker")
@@ -170,12 +170,13 @@ class Acker(Service):
                 self._refused(row, status)
 
     def _refused(self, row: Row, status: int | bytes) -> None:
-        """The server would not store it: the dead set is next; where that is refused too, it stays in flight."""
+        """The server would not store it: the dead set is next; where that is refused too it stays in flight and is
+        tried again, as what has no dead set is."""
         unit, ending, stored, _, _ = row
         unit.elapsed = None  # counted already
         reason = status.decode("utf-8", "replace") if isinstance(status, bytes) else str(status)
         self._host.events.emit("refused", unit=unit, ending=ending, reason=reason)
-        if ending == "dead":
+        if ending == "dead" or unit.source is not None:
             timer = threading.Timer(1.0, self._again, [row])
             timer.daemon = True
             timer.start()

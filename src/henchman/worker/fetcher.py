@@ -13,10 +13,11 @@ from collections.abc import Sequence
 from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.backoff import capped_backoff
 from henchman.kernel.service import Service
-from henchman.store.jobs import LeaseLapsed, fetch
+from henchman.store.jobs import LeaseLapsed
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
 from henchman.worker.capsule import Capsule
+from henchman.worker.gather import Gather
 from henchman.worker.pool import Pool
 from henchman.worker.run import Run
 from henchman.worker.shared import Shared
@@ -39,7 +40,8 @@ class Fetcher(Service):
 
     def __init__(self, shared: Shared, capsule: Capsule, pool: Pool) -> None:
         super().__init__()
-        self._host, self._flights, self._acker, self._intake, self._cancels, self._isolation = shared
+        self._host, self._flights, self._acker, self._intake, self._cancels, self._isolation, sources = shared
+        self._gather = Gather(self._host, self._flights, self._cancels, sources, capsule)
         self._capsule = capsule
         self._pool = self.pool = pool
         self._wake = threading.Event()
@@ -48,7 +50,6 @@ class Fetcher(Service):
         self._starved = False
         self._look = True
         self._unknown = False
-        self._asked_as = ""
         self._fetched = 0.0
         self._buried: str | None = None
         self._failures = 0
@@ -69,6 +70,13 @@ class Fetcher(Service):
 
     def look(self) -> None:
         """Look into the queues now."""
+        self._gather.look_all()
+        self._look = True
+        self._wake.set()
+
+    def rang(self, queue: str) -> None:
+        """Something was put into a queue that is no plain list (the watcher tells, on its thread)."""
+        self._gather.rang(queue)
         self._look = True
         self._wake.set()
 
@@ -129,7 +137,7 @@ class Fetcher(Service):
         if isinstance(error, LeaseLapsed):
             self._flights.renew()
         else:
-            self._buried = self._asked_as
+            self._buried = self._gather.asked_as
         self._look = True
         return 0.0
 
@@ -169,9 +177,10 @@ class Fetcher(Service):
         want = self._wanted()
         if not want:
             self._look = True
+            self._gather.pass_on()
             return self._idle()
         self._starved = False
-        if self._look or not self._watched():
+        if self._look or not self._watched() or not self._gather.due_in():
             return 0.0 if self._fetch(want) else self._idle()
         return self._idle()
 
@@ -187,27 +196,13 @@ class Fetcher(Service):
 
     def _fetch(self, want: int) -> bool:
         """Fetch once; False when the queues had nothing (then the watcher waits for the next push)."""
-        queues = [name for name in self._capsule.order() if name not in self.paused]
         hold = time.monotonic() < self._hold_until
-        asked = [(name, 0 if hold else self._ahead.get(name, 0)) for name in queues]
-        flights = self._flights
-        current = flights.current  # as one value: another capsule may change the epoch meanwhile
-        lists = current[self._capsule.queues[0]]
-        self._asked_as = lists.identity
         started = time.monotonic()
-        call = fetch(self._host.keys, lists.identity, lists.epoch, asked, want, flights.lease_ms)
-        fetched = self._host.connections.run(call)
-        flights.renewed = max(flights.renewed, started)
-        self._fetched = started
-        self._cancels.catch_up(fetched.cancels)
         found = False
-        now = time.monotonic()
-        for name, payloads in zip(queues, fetched.payloads, strict=True):
-            if payloads:
-                found = True
-                flight = current[name]
-                # a hair apart, so that what goes back keeps its order
-                self.accept([Unit(one, flight, now + place * 1e-7) for place, one in enumerate(payloads)], name)
+        for name, units in self._gather.fetch(want, lambda one: 0 if hold else self._ahead.get(one, 0), self.paused):
+            found = True
+            self.accept(units, name)
+        self._fetched = started
         if not found:
             self._look = False
             if self.watcher is not None:
@@ -222,7 +217,7 @@ class Fetcher(Service):
         for unit in units:
             read = self._read(unit)
             if isinstance(read, Run):
-                if self._cancels.suspects and read.jid in self._cancels.suspects:
+                if unit.suspect or (self._cancels.suspects and read.jid in self._cancels.suspects):
                     self._isolation.add(self, read)
                     continue
                 runs.append(read)
@@ -285,7 +280,7 @@ class Fetcher(Service):
         if self._pool.waiting:
             self._pool.tick()
             return TICK
-        return 5.0 if self._watched() else 0.5
+        return min(5.0 if self._watched() else 0.5, self._gather.due_in() or 5.0)
 
     def _watched(self) -> bool:
         """Whether a push rings: if not (too many queues, no connection yet) the queues are looked at now and then."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from henchman.kernel.ids import new_identity
-from henchman.store import leases
+from henchman.store import leases, ordered
 from henchman.store.call import command
 from henchman.store.jobs import Settlement, give_back, settle
 from henchman.wire.times import day
+from henchman.work.source import Source
 from henchman.work.unit import Flight, Unit
 from henchman.worker.host import Host, Settler
 
@@ -25,7 +26,10 @@ __all__ = ["Flights", "give_back_list", "settle_units"]
 def settle_units(
     host: Host, identity: str, units: Sequence[tuple[Unit, str, bytes, float, bytes]]
 ) -> list[int | bytes]:
-    """Settle (unit, ending, stored, delay, effects) in one call; the statuses, see ``store.jobs.settle``."""
+    """Settle (unit, ending, stored, delay, effects), all of one source; the statuses, see ``store.jobs.settle``."""
+    source: Source | None = units[0][0].source
+    if source is not None:
+        return source.settle(identity, units)
     pairs: dict[str, tuple[int, str]] = {}
     rows = []
     for unit, ending, stored, delay, effects in units:
@@ -54,11 +58,21 @@ FORGOTTEN = 3600.0
 
 
 class Flights:
-    """What one process holds. ``announce(identity)`` tells the supervisor the name before anything is held under it."""
+    """What one process holds. ``announce(identity)`` tells the supervisor the name before anything is held under it.
 
-    def __init__(self, host: Host, queues: Sequence[str], announce: Callable[[str], None]) -> None:
+    ``sources``: by name, those of its queues that are no plain lists.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        queues: Sequence[str],
+        announce: Callable[[str], None],
+        sources: Mapping[str, Source] | None = None,
+    ) -> None:
         self._host = host
         self._queues = list(queues)
+        self._sources = sources or {}
         self._announce = announce
         self.lease_ms = int(host.config.lease * 1000)
         self.identity = ""
@@ -87,9 +101,11 @@ class Flights:
             self._old |= old
 
     def _enter(self, identity: str, epoch: int) -> None:
-        keys = self._host.keys
+        keys, sources = self._host.keys, self._sources
         flights = {
-            name: Flight(name, keys.queue(name), keys.flight(identity, epoch, name), identity, epoch)
+            name: sources[name].flight(identity, epoch)
+            if name in sources
+            else Flight(name, keys.queue(name), keys.flight(identity, epoch, name), identity, epoch)
             for name in self._queues
         }
         started = time.monotonic()
@@ -126,6 +142,9 @@ class Flights:
         """Payloads in the current lists that we do not hold; those on their way to us right now are among them."""
         found: set[bytes] = set()
         for flight in list(self.current.values()):
+            if flight.queue in self._sources:
+                found |= self._sources[flight.queue].strays(flight, list(self.held))
+                continue
             held = {unit.payload for unit in list(self.held) if unit.flight is flight}
             if self._host.connections.run(command("LLEN", flight.key)) > len(held):
                 found.update(self._host.connections.run(command("LRANGE", flight.key, 0, -1)))
@@ -141,6 +160,13 @@ class Flights:
         for flight, used in list(self._old.items()):
             if time.monotonic() - used < SETTLED:
                 continue
+            if flight.queue in self._sources:
+                sent += self._sources[flight.queue].free(flight, list(self.held))
+                if self._host.connections.run(command("EXISTS", flight.key)):
+                    self._old[flight] = time.monotonic() - SETTLED
+                elif time.monotonic() - used > FORGOTTEN:
+                    self._forget(flight)
+                continue
             listed: list[bytes] = self._host.connections.run(command("LRANGE", flight.key, 0, -1))
             ours = Counter(unit.payload for unit in list(self.held) if unit.flight == flight)
             stray = list((Counter(listed) - ours).elements())
@@ -151,9 +177,12 @@ class Flights:
             if listed:
                 self._old[flight] = time.monotonic() - SETTLED
             elif time.monotonic() - used > FORGOTTEN:
-                self._host.connections.run(leases.unregister(self._host.keys, flight.identity, flight.key))
-                self._old.pop(flight, None)
+                self._forget(flight)
         return sent
+
+    def _forget(self, flight: Flight) -> None:
+        self._host.connections.run(leases.unregister(self._host.keys, flight.identity, flight.key))
+        self._old.pop(flight, None)
 
     def lists(self) -> list[str]:
         """Every in-flight list of this identity."""
@@ -167,15 +196,39 @@ class Flights:
         return bool(self._host.connections.run(leases.leave(self._host.keys, self.identity, self.lists())))
 
     def give_back_all(self) -> int:
-        """Move everything in flight back to the right end of its queue; how many that were."""
-        return sum(give_back_list(self._host, one.key, one.queue) for one in (*self.current.values(), *self._old))
+        """Move everything in flight back to the right end of its queue; how many that were.
+
+        What another source gave stays held while its handler runs: nobody else may have it beside that.
+        """
+        moved = 0
+        for one in (*self.current.values(), *self._old):
+            if one.queue in self._sources:
+                moved += self._sources[one.queue].free(one, list(self.held))
+            else:
+                moved += give_back_list(self._host, one.key, one.queue)
+        return moved
 
 
 def give_back_list(host: Settler, flight: str, queue: str) -> int:
-    """Empty one in-flight list into its queue, in chunks; how many payloads that were."""
+    """Empty one in-flight list into its queue, or free what one process held of an ordered one, in chunks; how many
+    payloads or ids that were. Only for a process that has ended, or for lists that nobody works on.
+    """
+    if host.keys.is_held(flight):
+        return _free_held(host, flight, queue)
     moved = 0
     while True:
         chunk = host.connections.run(give_back(host.keys, flight, queue, 500))
         moved += chunk
         if chunk < 500:
             return moved
+
+
+def _free_held(host: Settler, held_key: str, queue: str) -> int:
+    runner, keys = host.connections, host.keys
+    identity = keys.identity_of_flight(held_key)
+    noted = list(runner.run(ordered.held(held_key)).items())
+    freed = 0
+    for start in range(0, max(len(noted), 1), ordered.MOST_IDS):  # at least once: it rings, if our wake was lost
+        chunk = noted[start : start + ordered.MOST_IDS]
+        freed += runner.run(ordered.free(keys, identity, held_key, queue, chunk, charge=False, alone=False))
+    return freed

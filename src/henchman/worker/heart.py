@@ -23,6 +23,7 @@ from henchman.worker.control import Control
 from henchman.worker.feed import Feeds
 from henchman.worker.flights import Flights
 from henchman.worker.host import Host
+from henchman.worker.run import Run
 from henchman.worker.tally import Tally
 
 __all__ = ["Heart", "resident_kb"]
@@ -177,7 +178,7 @@ class Heart(Ticker):
                 msgspec.json.encode(
                     {
                         "queue": run.queue,
-                        "payload": _shown(run.unit.payload).decode("utf-8", "replace"),
+                        "payload": _shown(run).decode("utf-8", "replace"),
                         "run_at": int(run.started_at),
                     }
                 ),
@@ -227,8 +228,11 @@ class Heart(Ticker):
             self._away_since, self._failures = None, 0
 
 
-def _shown(stored: bytes) -> bytes:
+def _shown(run: Run) -> bytes:
     """The payload of a running job as pages can show it: the same, if it breaks none of them."""
+    if run.unit.source is not None:
+        return payload.encode(run.job)
+    stored = run.unit.payload
     job = payload.decode(stored)
     return payload.encode(job) if mend(job) else stored
 

@@ -11,6 +11,7 @@ from henchman.kernel.chain import Chain
 from henchman.kernel.events import Events
 from henchman.store.call import Runner
 from henchman.store.keys import Keys
+from henchman.work.source import Source
 
 __all__ = ["Companion", "Connector", "ErrorHandler", "Host", "Settler"]
 
@@ -84,4 +85,8 @@ class Host(Protocol):
     def stamp(self) -> Callable[[float], bytes]: ...
     def companions(self) -> Sequence[Companion]:
         """The parts that other rooms add to each worker of this app."""
+        ...
+
+    def sources(self) -> Mapping[str, Source]:
+        """By name, the queues that are no plain lists, and how their work is got."""
         ...

@@ -29,6 +29,8 @@ class Intake:
 
     def read(self, unit: Unit) -> Run | Outcome:
         """The run of ``unit``, or how it ends without running: an invalid payload, an unknown name, wrong arguments."""
+        if unit.source is not None:
+            return self._read_source(unit)
         try:
             job = decode(unit.payload)
         except PayloadError as error:
@@ -47,6 +49,13 @@ class Intake:
         if spec.iterable:
             _mark(job)
         return Run(unit, job, spec, args, kwargs)
+
+    def _read_source(self, unit: Unit) -> Run | Outcome:
+        read = unit.source.read(unit, self._judge)
+        if isinstance(read, Outcome):
+            return read
+        spec = self._specs.get(read.name) or self._spec(read.name)
+        return Run(unit, read.job, spec, read.args, _NO_KWARGS)
 
     def _spec(self, name: str) -> Spec:
         spec = Spec(self._host.registry.get(name), self._host.server_middleware, self._host.events)

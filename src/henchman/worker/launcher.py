@@ -66,7 +66,8 @@ class Launcher:
         self._stopped = False
         self.control = Control(host)
         queues = [queue for capsule in capsules for queue in capsule.queues]
-        self.flights = Flights(host, queues, announce)
+        self.sources = {name: one for name, one in host.sources().items() if name in queues}
+        self.flights = Flights(host, queues, announce, self.sources)
         self.cancels = Cancels(host, self._tell_cancelled)
         self.acker = Acker(host, self.flights)
         self.board = board or Board()
@@ -110,7 +111,7 @@ class Launcher:
         self.loop.on_done = lambda run: run.pool.task_done(run)
         isolation = Isolation(self.board, self.acker, self.feeds.busy, self.feeds.look)
         intake = Intake(self.host, self.judge)
-        self._shared = Shared(self.host, self.flights, self.acker, intake, self.cancels, isolation)
+        self._shared = Shared(self.host, self.flights, self.acker, intake, self.cancels, isolation, self.sources)
 
     def _feed(self, capsule: Capsule) -> Feed:
         """The slots of one capsule and who fills them."""
@@ -126,6 +127,8 @@ class Launcher:
             self.host,
             self.flights,
             queues,
+            self.sources,
+            on_ring=lambda queue: by_queue[queue].rang(queue),
             on_units=lambda units, backlog: by_queue[units[0].flight.queue].delivered(units, backlog),
             on_control=self.control.message,
             on_listening=self.cancels.load,
@@ -168,6 +171,8 @@ class Launcher:
         """Start every part; ServerError when the server cannot be reached."""
         self.cancels.load()
         self.feeds.set_paused(self.host.connections.run(paused(self.host.keys)))  # before anything waits for a push
+        for source in self.sources.values():
+            source.declare()
         self.flights.join()
         served = [(feed.capsule.queues, feed.capsule.concurrency) for feed in self.feeds]
         queues = [name for names, _ in served for name in names]
@@ -222,9 +227,9 @@ class Launcher:
         self._try("launcher", lambda: self.host.connections.run(poison.stopping(self.host.keys, self.flights.identity)))
 
     def _interrupt(self, unfinished: Iterable[Run]) -> None:
-        """The deadline has passed: give back first, then raise in the jobs."""
+        """The deadline has passed: give back first, then raise in the jobs; ordered ids go back after that."""
         for run in unfinished:
-            if not run.abandoned and not run.ended:
+            if not run.abandoned and not run.ended and run.unit.source is None:
                 run.released = True
                 self.flights.held.discard(run.unit)
         self.acker.flush()
@@ -278,7 +283,7 @@ class Launcher:
 
     def _abandon(self, run: Run) -> None:
         """A job ignores its time-out: settle it, and ask for another process, because the thread is lost."""
-        self.processor.abandon(run)
+        self._try("watchdog", lambda: self.processor.abandon(run))
         self._replace(f"{run.spec.name} {run.jid} ignores its time-out")
 
     def _tell_cancelled(self) -> None:

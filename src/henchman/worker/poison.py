@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable
+from typing import NamedTuple
 
 from henchman.errors import PayloadError
-from henchman.store import poison
+from henchman.kernel.text import visible
+from henchman.store import ordered, poison
 from henchman.store.call import command
 from henchman.wire import payload, times
 from henchman.work.effects import encoded
@@ -37,12 +39,19 @@ def charge_held(
     """
     runner = host.connections
     held: list[tuple[str, bytes]] = []
+    claims: list[_Claimed] = []
     for flight in lists:
+        if host.keys.is_held(flight):
+            claims += _claims(host, flight)
+            continue
         found: list[bytes] = runner.run(command("LRANGE", flight, 0, -1))
         held += [(flight, one) for one in found]
     if alone is None:
-        alone = len(held) == 1
+        alone = len(held) + len(claims) == 1
     told = []
+    for claim in claims:
+        if started is None or claim.jid.encode()[:_MARK] in started:
+            told += _charge_ids(host, identity, claim, alone)
     for flight, stored in held:
         try:
             job = payload.decode(stored)
@@ -52,6 +61,37 @@ def charge_held(
         if jid and (started is None or jid.encode("utf-8", "replace")[:_MARK] in started):
             told += _charge(host, flight, stored, job, f"{times.iso(time.time())} {identity} {cause}", alone)
     return told
+
+
+class _Claimed(NamedTuple):
+    held_key: str
+    queue: str
+    token: bytes
+    jid: str
+    ids: list[bytes]
+
+
+def _claims(host: Settler, held_key: str) -> list[_Claimed]:
+    """What is noted as held of an ordered queue, claim by claim."""
+    queue = host.keys.queue_of_flight(held_key)
+    by_token: dict[bytes, list[bytes]] = {}
+    for one, token in host.connections.run(ordered.held(held_key)).items():
+        by_token.setdefault(token, []).append(one)
+    return [
+        _Claimed(held_key, queue, token, ordered.claim_jid(queue, int(token)), ids) for token, ids in by_token.items()
+    ]
+
+
+def _charge_ids(host: Settler, identity: str, claim: _Claimed, alone: bool) -> list[str]:
+    """Free the ids of one claim with a death each; a third one, alone, counts as a failure when it is claimed next."""
+    pairs = [(one, claim.token) for one in claim.ids]
+    for start in range(0, len(pairs), ordered.MOST_IDS):
+        chunk = pairs[start : start + ordered.MOST_IDS]
+        host.connections.run(
+            ordered.free(host.keys, identity, claim.held_key, claim.queue, chunk, charge=True, alone=alone)
+        )
+    names = ", ".join(visible(one.decode("utf-8", "replace")) for one in claim.ids[:5])
+    return [f"its process died while it ran ids {names} of the ordered queue {claim.queue}"]
 
 
 def _charge(host: Settler, flight: str, stored: bytes, job: dict[str, object], line: str, alone: bool) -> list[str]:

@@ -112,9 +112,11 @@ class Processor:
 
     def _outcome(self, run: Run, result: Any, problem: BaseException | None) -> Outcome:
         """What became of ``run``; a defect of ours while judging sends the job where people see it."""
-        if problem is None:
+        if problem is None and run.unit.source is None:
             return DONE if result is None else Outcome("done", result=result)
         try:
+            if problem is None:
+                return self._judge.returned(run, result)
             return self._judge.ended(run, problem)
         except Exception as error:
             self._events.emit("part_failed", part="retry", error=error)
@@ -124,6 +126,10 @@ class Processor:
         """Settle a run that ignores its time-out as timed out; what it still says is ignored."""
         run.abandoned = True
         run.unit.elapsed = run.elapsed
+        if run.unit.source is not None:  # never released beside its handler: it ends with its process
+            run.unit.source.abandon(run.unit)
+            self._events.emit("job_abandoned", run=run)
+            return
         outcome = self._judge.ended(run, JobTimeout(f"still running {self._watchdog.grace:g} s after its time-out"))
         self._acker.submit(run.unit, outcome, run.job)
         self._events.emit("job_abandoned", run=run)
@@ -186,7 +192,7 @@ class Processor:
         if run.started:
             elapsed = run.unit.elapsed = _monotonic() - run.started
             run.spec.learn(elapsed)
-        run.ended = not (run.abandoned or run.released)
+        run.ended = not run.released and (not run.abandoned or run.unit.source is not None)
         return run.ended
 
     def _tell(self, run: Run, outcome: Outcome) -> None:

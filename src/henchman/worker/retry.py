@@ -37,6 +37,8 @@ class Judge:
 
     def ended(self, run: Run, error: BaseException) -> Outcome:
         """The outcome of ``run``, which ended by raising ``error``."""
+        if run.unit.source is not None:
+            return self.returned(run, None, error)
         if isinstance(error, Failure):
             return Outcome("failed", reason=str(error), error=error)
         if isinstance(error, Snooze):
@@ -50,6 +52,11 @@ class Judge:
         if isinstance(error, JobCancelled):
             return Outcome("cancelled", reason="cancelled while it ran")
         return self.failed(run.unit, run.job, error, run.spec.definition.options, masked=self._secrets(run))
+
+    def returned(self, run: Run, result: Any, error: BaseException | None = None) -> Outcome:
+        """The outcome of a run whose source judges it."""
+        judged: Outcome = run.unit.source.judge(run.unit, run.job, result, error, self)
+        return judged
 
     def failed(
         self,
@@ -68,7 +75,7 @@ class Judge:
         if retry is None:
             retry = known.retry
         if retry is False and not isinstance(error, Kill):
-            self._died(job, error)
+            self.died(job, error)
             return Outcome("gone", reason=reason, error=error)
         count = self._note(job, unit, error, reason, known)
         if isinstance(error, Kill) or self._exhausted(job, error, count, retry, known):
@@ -82,7 +89,7 @@ class Judge:
         """Tell every error handler; one that throws is named and stops nobody. ``secrets``: not for a log."""
         self._host.events.emit("error", error=error, facts=facts, secrets=secrets)
         for handler in self._host.error_handlers:
-            self._call(handler, error, facts)
+            self.call(handler, error, facts)
 
     def _queued_now(self, stored: bytes) -> bytes:
         """A payload as it stands in a queue to which it was pushed just now."""
@@ -130,7 +137,7 @@ class Judge:
         """Seconds until the next attempt; or an outcome when ``retry_in`` answered Discard or Kill."""
         asked: Any = options.retry_in
         if callable(asked):
-            asked = self._call(asked, *[count, error, job][: _positional(asked)])
+            asked = self.call(asked, *[count, error, job][: _positional(asked)])
         if asked is Discard or isinstance(asked, Discard):
             return Outcome("discarded", reason="retry_in answered Discard", error=error)
         if asked is Kill or isinstance(asked, Kill):
@@ -142,17 +149,18 @@ class Judge:
     def _give_up(self, job: dict[str, Any], error: BaseException, reason: str, options: JobOptions) -> Outcome:
         answer = None
         if options.retries_exhausted is not None:
-            answer = self._call(options.retries_exhausted, job, error)
-        self._died(job, error)
+            answer = self.call(options.retries_exhausted, job, error)
+        self.died(job, error)
         if answer is Discard or job.get("dead") is False:
             return Outcome("gone", reason=reason, error=error)
         return Outcome("dead", payload.encode(job), reason=reason, error=error)
 
-    def _died(self, job: dict[str, Any], error: BaseException) -> None:
+    def died(self, job: dict[str, Any], error: BaseException) -> None:
+        """Tell every death handler that ``job`` has used up its retries."""
         for handler in self._host.death_handlers:
-            self._call(handler, job, error)
+            self.call(handler, job, error)
 
-    def _call(self, handler: Any, *args: Any) -> Any:
+    def call(self, handler: Any, *args: Any) -> Any:
         """Call somebody else's code: what it raises is announced with its name, and the answer is None."""
         try:
             answer = handler(*args)

@@ -93,6 +93,11 @@ class Run:
         return count + 2 if isinstance(count, int) and count is not False else 1
 
     @property
+    def token(self) -> int | None:
+        """Of an ordered claim: rises with each claim of the queue."""
+        return None if self.unit.claim is None else self.unit.claim.token
+
+    @property
     def payload(self) -> dict[str, Any]:
         """The job as stored, decoded: a copy of its own."""
         return dict(self.job)

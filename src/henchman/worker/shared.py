@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
+from henchman.work.source import Source
 from henchman.worker.acker import Acker
 from henchman.worker.cancels import Cancels
 from henchman.worker.flights import Flights
@@ -23,3 +25,4 @@ class Shared(NamedTuple):
     intake: Intake
     cancels: Cancels
     isolation: Isolation
+    sources: Mapping[str, Source]  # of the queues that are no plain lists

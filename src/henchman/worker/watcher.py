@@ -11,13 +11,14 @@ import contextlib
 import selectors
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from henchman.errors import ServerAway, ServerError
 from henchman.kernel.backoff import capped_backoff
 from henchman.kernel.service import Service
 from henchman.store.call import command
+from henchman.work.source import Source
 from henchman.work.unit import Flight, Unit
 from henchman.worker.flights import Flights
 from henchman.worker.host import Host
@@ -53,8 +54,10 @@ class Watcher(Service):
         host: Host,
         flights: Flights,
         queues: Sequence[str],
+        sources: Mapping[str, Source],
         *,
         on_units: Callable[[list[Unit], bool], None],
+        on_ring: Callable[[str], None],
         on_control: Callable[[bytes], None],
         on_listening: Callable[[], None],
         on_unknown: Callable[[], None],
@@ -65,7 +68,9 @@ class Watcher(Service):
         self._flights = flights
         self._posts = [_Post(name) for name in queues[:MOST_WATCHED]]
         self._unwatched = queues[MOST_WATCHED:]
+        self._sources = sources
         self._on_units = on_units
+        self._on_ring = on_ring
         self._on_control = on_control
         self._on_listening = on_listening
         self._on_unknown = on_unknown
@@ -167,12 +172,19 @@ class Watcher(Service):
             self._selector.register(post.conn, selectors.EVENT_READ, post)
         flight = self._flights.current[post.queue]
         post.armed, post.armed_at = flight, time.monotonic()
-        post.conn.send("BLMOVE", flight.queue_key, flight.key, "RIGHT", "LEFT", BLOCK)
+        source = self._sources.get(post.queue)
+        if source is not None:
+            post.conn.send(*source.wait(flight, BLOCK))
+        else:
+            post.conn.send("BLMOVE", flight.queue_key, flight.key, "RIGHT", "LEFT", BLOCK)
 
     def _read(self, post: _Post) -> None:
         payload = post.conn.read()
         flight, post.armed = post.armed, None
         if payload is None or flight is None:
+            return
+        if post.queue in self._sources:
+            self._on_ring(post.queue)
             return
         if flight.identity != self._flights.identity:
             return  # brought under a name that was buried: it is swept back, nothing that we say of it would count

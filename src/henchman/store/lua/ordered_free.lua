@@ -26,7 +26,5 @@ for at = 4, #ARGV, 2 do
     freed = freed + 1
   end
 end
-if freed > 0 then
-  ring()
-end
+ring()  -- also when nothing was held: the marker that its holder took may be lost with it
 return freed

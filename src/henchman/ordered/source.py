@@ -1,0 +1,244 @@
+"""An ordered queue as a worker sees it: claims come in, each id of them is settled on its own.
+
+Ids are held by the process, not by a lease of their own: whoever buries the process frees them (PROTOCOL, section 5).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterator, Sequence
+from typing import Any, Protocol, TypeVar
+
+from henchman.client.ordered_options import OrderedOptions
+from henchman.client.registry import Definition
+from henchman.config import Config
+from henchman.errors import ArgumentError, PoisonPill
+from henchman.ordered.claim import DEATHS, Claim, shown
+from henchman.ordered.verdict import Bench
+from henchman.store import ordered
+from henchman.store.call import Arg, Runner, command
+from henchman.store.keys import Keys
+from henchman.store.ordered import Verdict
+from henchman.wire.times import day
+from henchman.work.outcome import Outcome
+from henchman.work.source import Brought, Ended, Reading, Teller
+from henchman.work.unit import Flight, Unit
+
+__all__ = ["OrderedSource", "sources_of"]
+
+MOST_CLAIMS = 400  # in one call of the script
+
+
+class OrderedDefinition(Definition, Protocol):
+    """A definition with what only ordered queues have."""
+
+    @property
+    def ordered(self) -> OrderedOptions: ...
+    def decode(self, name: str, raw: list[bytes]) -> list[Any]:
+        """The payloads of one id, as annotated; ArgumentError names the place."""
+        ...
+
+
+class Desk(Protocol):
+    """As much of an app as a source needs."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def connections(self) -> Runner: ...
+
+
+class OrderedSource:
+    """One ordered queue of ``desk``, run by ``definition``. Fits ``work.source.Source``."""
+
+    def __init__(self, desk: Desk, queue: str, definition: OrderedDefinition) -> None:
+        self.queue = queue
+        self._desk = desk
+        self._definition = definition
+        self._options = definition.ordered
+        self._bench = Bench(definition.ordered)
+
+    def __repr__(self) -> str:
+        return f"<ordered queue {self.queue!r}>"
+
+    @property
+    def _lease_ms(self) -> int:
+        return int(self._desk.config.lease * 1000)
+
+    def declare(self) -> None:
+        """Write the limits that the code names where claims look them up; a ceiling set by hand goes before them."""
+        options = self._options
+        limit = 1 if options.partitions and options.max_parallel is None else options.max_parallel or 0
+        call = ordered.declare(
+            self._desk.keys,
+            self.queue,
+            limit=limit,
+            group_limit=options.max_per_group or 0,
+            separator=options.group_separator if options.max_per_group else "",
+        )
+        self._desk.connections.run(call)
+
+    def flight(self, identity: str, epoch: int) -> Flight:
+        """The hash of what is held; its ``queue_key`` is the marker that wakes."""
+        keys = self._desk.keys
+        return Flight(self.queue, keys.wake(self.queue), keys.held(identity, epoch, self.queue), identity, epoch)
+
+    def wait(self, flight: Flight, seconds: float) -> tuple[Arg, ...]:
+        """Wait for the marker: it says that somebody should look, the claim alone says what there is."""
+        return ("BZPOPMIN", flight.queue_key, seconds)
+
+    def ring(self) -> None:
+        """Set the marker."""
+        self._desk.connections.run(ordered.ring(self._desk.keys, self.queue))
+
+    def fetch(self, flight: Flight, want: int, extra: int) -> Brought:
+        """Claim for ``want`` slots. Raises LeaseLost, LeaseLapsed."""
+        options = self._options
+        want = min(want, MOST_CLAIMS)
+        claimed = self._desk.connections.run(
+            ordered.claim(
+                self._desk.keys,
+                flight.identity,
+                flight.epoch,
+                self.queue,
+                want,
+                min(extra, MOST_CLAIMS - want),
+                options.claim_size,
+                options.payload_cap,
+                self._lease_ms,
+            )
+        )
+        now = time.monotonic()
+        units = []
+        for place, (token, ids) in enumerate(claimed.claims):
+            claim = Claim(token, ids)
+            unit = Unit(b"", flight, now + place * 1e-7, self, claim)
+            unit.suspect = claim.suspect
+            units.append(unit)
+        return Brought(units, claimed.look_in)
+
+    def read(self, unit: Unit, teller: Teller) -> Reading | Outcome:
+        """The claim as the handler gets it; ids whose payloads do not fit, or that killed three processes, fail."""
+        claim, definition = unit.claim, self._definition
+        entities: dict[str, list[Any]] = {}
+        for one in claim.ids:
+            name = shown(one.id)
+            if one.crashes >= DEATHS:
+                claim.refused[one.id] = PoisonPill(f"its process died {one.crashes} times while it ran")
+                continue
+            try:
+                entities[name] = definition.decode(name, [raw for _, raw in one.payloads])
+            except ArgumentError as error:
+                claim.refused[one.id] = error
+        job = self._job(claim, entities)
+        unit.job = job
+        if not entities:
+            return self.judge(unit, job, None, None, teller)
+        return Reading(definition.name, job, (entities,))
+
+    def _job(self, claim: Claim, entities: dict[str, list[Any]]) -> dict[str, Any]:
+        """The claim as logs, middleware and lists of running jobs see it."""
+        job: dict[str, Any] = {
+            "class": self._definition.name,
+            "jid": ordered.claim_jid(self.queue, claim.token),
+            "queue": self.queue,
+            "args": [entities],
+        }
+        if claim.retry_count >= 0:
+            job["retry_count"] = claim.retry_count
+        if self._definition.options.log_level is not None:
+            job["log_level"] = self._definition.options.log_level
+        return job
+
+    def judge(
+        self, unit: Unit, job: dict[str, Any], result: Any, problem: BaseException | None, teller: Teller
+    ) -> Outcome:
+        """What became of each id; None or anything but a mapping of exceptions by id is success."""
+        claim = unit.claim
+        if problem is None and not claim.refused and not isinstance(result, dict):
+            return _DONE
+        return self._bench.judge(claim, job, claim.errors(result, problem), teller)
+
+    def abandon(self, unit: Unit) -> None:
+        """Count a death: its process is about to be ended, and frees it only by that."""
+        self._desk.connections.run(ordered.charge(self._desk.keys, self.queue, [one.id for one in unit.claim.ids]))
+
+    def settle(self, identity: str, rows: Sequence[Ended]) -> list[int | bytes]:
+        """End claims; 0 where an id of one was not held under its token any more. Raises LeaseLost."""
+        statuses: dict[Unit, int | bytes] = {row[0]: 1 for row in rows}
+        by_epoch: dict[int, list[tuple[Unit, Verdict]]] = {}
+        for unit, ending, _, delay, _ in rows:
+            verdicts = unit.claim.verdicts or _by_ending(unit.claim, ending, delay)
+            by_epoch.setdefault(unit.flight.epoch, []).extend((unit, one) for one in verdicts)
+        for epoch, ended in by_epoch.items():
+            for chunk in _chunks(ended):
+                for (unit, _), status in zip(chunk, self._send(identity, epoch, chunk), strict=True):
+                    if status != 1 and statuses[unit] in (0, 1):
+                        statuses[unit] = status
+        return list(statuses.values())
+
+    def _send(self, identity: str, epoch: int, ended: Sequence[tuple[Unit, Verdict]]) -> list[int | bytes]:
+        return self._desk.connections.run(
+            ordered.settle(
+                self._desk.keys,
+                identity,
+                epoch,
+                self.queue,
+                [verdict for _, verdict in ended],
+                collapse=self._options.collapse,
+                lease_ms=self._lease_ms,
+                day=day(time.time()),
+            )
+        )
+
+    def strays(self, flight: Flight, held: Collection[Unit]) -> set[bytes]:
+        """``token:id`` of what is noted as ours and unknown to us."""
+        return {token + b":" + name for name, token in self._unknown(flight, held).items()}
+
+    def free(self, flight: Flight, held: Collection[Unit]) -> int:
+        """Free what we never heard of; what runs here stays ours."""
+        unknown = self._unknown(flight, held)
+        freed = 0
+        for chunk in _chunks(list(unknown.items())):
+            call = ordered.free(
+                self._desk.keys, flight.identity, flight.key, self.queue, chunk, charge=False, alone=False
+            )
+            freed += self._desk.connections.run(call)
+        return freed
+
+    def _unknown(self, flight: Flight, held: Collection[Unit]) -> dict[bytes, bytes]:
+        ours = {
+            one.id: str(unit.claim.token).encode() for unit in held if unit.flight == flight for one in unit.claim.ids
+        }
+        if self._desk.connections.run(command("HLEN", flight.key)) <= len(ours):
+            return {}
+        noted = self._desk.connections.run(ordered.held(flight.key))
+        return {name: token for name, token in noted.items() if ours.get(name) != token}
+
+
+_DONE = Outcome("done")
+T = TypeVar("T")
+
+
+def _chunks(many: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(many), ordered.MOST_IDS):
+        yield many[start : start + ordered.MOST_IDS]
+
+
+def _by_ending(claim: Claim, ending: str, delay: float) -> list[Verdict]:
+    """The verdicts on a claim that was not judged: it ended as a whole."""
+    if ending in ("done", "cancelled", "discarded"):
+        return claim.all("done")
+    if ending in ("released", "interrupted"):
+        return claim.all("release")
+    if ending in ("deferred", "snoozed"):
+        return claim.all("snooze", delay)
+    error = f"it could not be judged ({ending})"  # a defect of ours: nothing is dropped for that
+    return [Verdict(claim.token, one.id, "retry", 60.0, one.retry_count + 1, error) for one in claim.ids]
+
+
+def sources_of(desk: Any) -> dict[str, OrderedSource]:
+    """The ordered queues that an app defines, by name."""
+    return {queue: OrderedSource(desk, queue, definition) for queue, definition in desk.registry.ordered().items()}
