@@ -125,4 +125,4 @@ def test_by_name_for_workers_in_another_language(app: App) -> None:
     app.enqueue("HardJob", "bob", 5)
 
     with working(app):
-        until(lambda: seen == [("bob")], "the job was run")
+        until(lambda: seen == [("bob", 5)], "the job was run")
