@@ -1,12 +1,12 @@
 -- ordered_claim: take ids that are due, each with its payloads, in claims of up to size ids
--- KEYS base leases tombs identities held paused
+-- KEYS base leases tombs_of identities held paused
 -- ARGV identity lease_ms queue claims extra size cap look_s
--- returns "LOST" when the identity was buried, "LAPSED" when its lease is gone, else {look_in, claims}: look_in is in how many
---   seconds to look again, if nothing rings before ("": not at all), a claim is {token, ids}, an id is {id, retry_count
---   (-1: it never failed), crashes, single payload or "", {payload, score, payload, score, …}}. extra: so many claims more
---   where nothing limits the queue. cap: at most so many payloads an id. An id that failed or crashed before is
---   claimed alone. No payload moves: `due` and `busy` say who holds it, `held` says it of this process. An overdue id
---   of somebody else is free when its holder was buried or has left, else it is looked at again in look_s.
+-- returns "LOST" when the identity was buried, "LAPSED" when its lease is gone, else {look_in, claims}: look_in is in
+--   how many seconds to look again, if nothing rings before ("": not at all), a claim is {token, ids}, an id is {id,
+--   retry_count (-1: it never failed), crashes, single payload or "", {payload, score, payload, score, …}}. extra: so
+--   many claims more where nothing limits the queue. cap: at most so many payloads an id. An id that failed or crashed
+--   before is claimed alone. No payload moves: `due` and `busy` say who holds it, `held` says it of this process. An
+--   overdue id of somebody else is free when its holder was buried or has left, else it is looked at again in look_s.
 -- include now
 -- include ordered
 local identity, queue, size, cap, look = ARGV[1], ARGV[3], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -24,13 +24,13 @@ local settings = redis.call('HMGET', meta, 'limit', 'defined', 'group_limit', 's
 local limit, group_limit = tonumber(settings[1] or settings[2]) or 0, tonumber(settings[3]) or 0
 local separator = group_limit > 0 and settings[4]
 
-local lives = {}
+local gone = {}
 local function is_gone(holder)
-  if lives[holder] == nil then
-    lives[holder] = redis.call('EXISTS', KEYS[3] .. holder) == 0
-      and (redis.call('EXISTS', KEYS[2] .. holder) == 1 or redis.call('ZSCORE', KEYS[4], holder) ~= false)
+  if gone[holder] == nil then
+    gone[holder] = redis.call('EXISTS', KEYS[3] .. holder) == 1
+      or (redis.call('EXISTS', KEYS[2] .. holder) == 0 and not redis.call('ZSCORE', KEYS[4], holder))
   end
-  return not lives[holder]
+  return gone[holder]
 end
 
 local most = tonumber(ARGV[4])
@@ -47,100 +47,106 @@ else
   most = most + tonumber(ARGV[5])
 end
 
--- May this id, which is overdue, be taken? A holder that was lost, with whom, is charged a crash.
-local function is_free(id, record)
-  if not record then
-    return true
+-- An overdue id whose holder is gone, and nobody gave it back: free it as ordered_free would. Whether it ran alone
+-- when the holder died is not known here, so no third death is charged.
+local function heal(id, token, holder)
+  redis.call('HDEL', busy, id)
+  if tonumber(redis.call('HGET', crash, id) or '0') < 2 then
+    redis.call('HINCRBY', crash, id, 1)
   end
-  local token, _, _, holder = read_record(record)
-  if not is_gone(holder) then
-    redis.call('ZADD', due, 'XX', as_text(now + look), id)
-    return false
-  end
-  redis.call('HINCRBY', crash, id, 1)
-  leave_group(id, separator)
-  leave_ceiling(token, holder)
   if redis.call('ZSCORE', next_due, id) then
     thaw(id)
   end
-  return true
+  leave_group(id, settings[4])
+  leave_ceiling(token, holder)
 end
 
+local filled = {}  -- group → when it is looked at again: met once, its other ids cost two commands each
 local function has_room(id, was_due)
   local group = group_of(id, separator)
   if not group then
     return true
   end
-  local inside = KEYS[1] .. 'g:' .. group
-  for _, other in ipairs(redis.call('ZRANGE', inside, '-inf', as_text(now), 'BYSCORE')) do
-    if redis.call('HEXISTS', busy, other) == 1 then
-      redis.call('ZADD', inside, 'XX', as_text(now + look), other)
-    else
-      redis.call('ZREM', inside, other)
+  if not filled[group] then
+    local inside = KEYS[1] .. 'g:' .. group
+    for _, other in ipairs(redis.call('ZRANGE', inside, '-inf', as_text(now), 'BYSCORE')) do
+      if redis.call('HEXISTS', busy, other) == 1 then
+        redis.call('ZADD', inside, 'XX', as_text(now + look), other)
+      else
+        redis.call('ZREM', inside, other)
+      end
     end
+    if redis.call('ZCARD', inside) < group_limit then
+      redis.call('ZADD', inside, as_text(now + look), id)
+      redis.call('ZREM', KEYS[1] .. 'k:' .. group, id)
+      return true
+    end
+    filled[group] = redis.call('ZRANGE', inside, 0, 0, 'WITHSCORES')[2]
   end
-  if redis.call('ZCARD', inside) >= group_limit then  -- put off until one of them leaves, at the latest until look
-    redis.call('ZADD', KEYS[1] .. 'k:' .. group, 'NX', was_due, id)
-    redis.call('ZADD', due, 'XX', redis.call('ZRANGE', inside, 0, 0, 'WITHSCORES')[2], id)
-    return false
-  end
-  redis.call('ZADD', inside, as_text(now + look), id)
-  redis.call('ZREM', KEYS[1] .. 'k:' .. group, id)
-  return true
+  redis.call('ZADD', KEYS[1] .. 'k:' .. group, 'NX', was_due, id)  -- put off until one of them leaves
+  redis.call('ZADD', due, 'XX', filled[group], id)
+  return false
 end
 
 -- Claims are formed as ids are found: {ids, dues, alone}.
 local formed, ids, dues = {}, {}, {}
+local function fits(alone)
+  local last = formed[#formed]
+  return #ids < 450 and (#formed < most or not (alone or last.alone or #last >= size))
+end
 local function add(id, was_due, alone)
   local last = formed[#formed]
   if alone or not last or last.alone or #last >= size then
-    if #formed == most then
-      return false
-    end
     last = {alone = alone}
     formed[#formed + 1] = last
   end
   ids[#ids + 1], dues[#dues + 1], last[#last + 1] = id, was_due, #ids + 1
-  return true
 end
 
-local more = false
+-- One page of what is due; whether another may bring more. What was found is taken, or put off: out of the way.
+local more, mine = false, {}
 local function look_once()
-  local want = math.min(most * size - #ids, 450) + (separator and 33 or 1)
+  local want = #ids + math.min(most * size - #ids, 450) + (separator and 33 or 1)
   local found = redis.call('ZRANGE', due, '-inf', as_text(now), 'BYSCORE', 'LIMIT', 0, want, 'WITHSCORES')
+  if #found == 0 then
+    return false
+  end
   local names = {}
   for i = 1, #found, 2 do
     names[#names + 1] = found[i]
-  end
-  if #names == 0 then
-    return true
   end
   local records = redis.call('HMGET', busy, unpack(names))
   local marked = redis.call('EXISTS', retry, crash) > 0
   local counts = marked and redis.call('ZMSCORE', retry, unpack(names)) or {}
   local crashes = marked and redis.call('HMGET', crash, unpack(names)) or {}
-  local taken = #ids
   for i, id in ipairs(names) do
-    if #ids >= 450 or (#formed == most and (formed[most].alone or #formed[most] >= size)) then
-      more = true
-      return true
+    local token, holder, _ = nil, nil, nil
+    if records[i] then
+      token, _, _, holder = read_record(records[i])
     end
-    if is_free(id, records[i]) and has_room(id, found[2 * i]) then
-      if not add(id, found[2 * i], counts[i] or crashes[i] or records[i]) then
-        leave_group(id, separator)
+    if holder and not is_gone(holder) then
+      redis.call('ZADD', due, 'XX', as_text(now + look), id)
+    elseif not mine[id] then
+      local alone = counts[i] or crashes[i] or holder
+      if not fits(alone) then
         more = true
-        return true
+        return false
+      end
+      if holder then
+        heal(id, token, holder)
+      end
+      if has_room(id, found[2 * i]) then
+        add(id, found[2 * i], alone)
+        mine[id] = true
       end
     end
   end
   more = #names == want
-  return #ids > taken or not more
+  return more
 end
-if most > 0 then
-  for _ = 1, 20 do
-    if look_once() then
-      break
-    end
+for _ = 1, most > 0 and 20 or 0 do
+  if not look_once() then
+    break
   end
 end
 
@@ -173,11 +179,10 @@ if #ids > 0 then
   redis.call('ZADD', due, 'XX', unpack(looks))
   redis.call('HSET', KEYS[5], unpack(held))
 end
-if more then
-  ring()  -- pass it on: one sleeper wakes the next
-end
 local head = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2] or ''
 if limit > 0 and redis.call('ZCARD', open) >= limit then  -- whoever leaves rings; until then no id may be taken
   head = redis.call('ZRANGE', open, 0, 0, 'WITHSCORES')[2]
+elseif more then
+  ring()  -- pass it on: one sleeper wakes the next
 end
 return {head ~= '' and as_text(math.max(tonumber(head) - now, 0)) or '', answer}

@@ -1,12 +1,13 @@
 -- ordered_settle: end claims, each id on its own
--- KEYS base leases tombs held morgue processed processed_day failed failed_day
+-- KEYS base leases tombs_of held morgue processed processed_day failed failed_day
 -- ARGV identity lease_ms collapse (token id verdict delay count error)*
 -- returns "LOST" when the identity was buried, else one status an id: 1 settled, 0 it was not held under this token any
---   more and nothing was changed, a text: the server refused, it is held as before. verdict: done (what was delivered is gone; an id that failed before is forgiven),
---   retry (all of it again in delay s, count is the new retry_count, the failed id's time goes before that of what
---   arrived), bury (the lowest payload goes to the morgue, the rest at once with a fresh budget), snooze (again in
---   delay s, nothing counted), release (as if it had not been claimed). The token in `busy` is the fence. At most 500
---   rows, those of one claim together.
+--   more and nothing was changed, a text: the row makes no sense or the server refused, it is held as before.
+--   verdict: done (what was delivered is gone; an id that failed before is forgiven), retry (all of it again in delay
+--   s, count is the new retry_count, the failed id's time goes before that of what arrived), bury (the lowest payload
+--   goes to the morgue, the rest at once with a fresh budget), snooze (again in delay s, nothing counted), release (as
+--   if it had not been claimed). The token in `busy` is the fence. At most 500 rows, those of one claim together: its place
+--   under the ceiling is free with the first of them.
 -- include now
 -- include words
 -- include ordered
@@ -23,8 +24,8 @@ end
 local records = redis.call('HMGET', busy, unpack(ids))
 local marked = redis.call('EXISTS', retry, crash) > 0
 local arrivals, limited = redis.call('EXISTS', next_due) == 1, redis.call('EXISTS', open) == 1
-local gone, singles, settled, status = {}, {}, {}, {}  -- what one command at the end does for all
-local processed, failed, runs, bad_runs, last = 0, 0, 0, 0, nil
+local gone, singles, settled, status, ended = {}, {}, {}, {}, {}  -- what one command at the end does for all
+local processed, failed, runs, bad_runs, last, last_bad = 0, 0, 0, 0, nil, false
 
 -- Takes away what was delivered; whether anything is left.
 local function drop_delivered(id, delivered)
@@ -91,7 +92,7 @@ function verdicts.done(id, delivered)
   processed = processed + 1
 end
 function verdicts.retry(id, _, _, delay, count, problem)
-  go_on(id, true, now + tonumber(delay))
+  go_on(id, true, now + delay)
   redis.call('ZADD', retry, count, id)
   redis.call('HSET', errors, id, problem)
   redis.call('HDEL', crash, id)
@@ -103,32 +104,47 @@ function verdicts.bury(id, _, _, _, _, problem)
   failed = failed + 1
 end
 function verdicts.snooze(id, _, _, delay)
-  go_on(id, true, now + tonumber(delay))
+  go_on(id, true, now + delay)
 end
 function verdicts.release(id, _, was_due)
   go_on(id, true, tonumber(was_due))
 end
 
+-- A claim is one run, and a bad one as soon as one of its ids failed.
+local function count_run(token, verdict)
+  local bad = verdict == 'retry' or verdict == 'bury'
+  if bad or verdict == 'done' then
+    if token ~= last then
+      runs, last, last_bad = runs + 1, token, false
+    end
+    if bad and not last_bad then
+      bad_runs, last_bad = bad_runs + 1, true
+    end
+  end
+end
+
 local function end_one(token, id, verdict, delivered, was_due, at)
-  verdicts[verdict](id, delivered, was_due, ARGV[at], ARGV[at + 1], ARGV[at + 2])
+  local delay, count = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+  if not verdicts[verdict] or not delay or delay ~= delay or not count or count ~= count then  -- before any write
+    error({err = 'ERR no such ending: ' .. verdict .. ' ' .. ARGV[at] .. ' ' .. ARGV[at + 1]})
+  end
+  verdicts[verdict](id, delivered, was_due, delay, count, ARGV[at + 2])
   leave_group(id, separator)
   if limited then
     leave_ceiling(token, identity)
   end
-  local bad = verdict == 'retry' or verdict == 'bury'
-  if token ~= last and (bad or verdict == 'done') then
-    runs, bad_runs, last = runs + 1, bad_runs + (bad and 1 or 0), token
-  end
+  count_run(token, verdict)
 end
 for row = 1, rows do
   local at = 6 * row - 3
   local token, id = ARGV[at + 1], ids[row]
   status[row] = 0
-  if holds(token, records[row]) then
+  if holds(token, records[row]) and not ended[id] then
     local _, delivered, was_due = read_record(records[row])
     local fine, problem = pcall(end_one, token, id, ARGV[at + 3], delivered, was_due, at + 4)
     status[row] = fine and 1 or in_words(problem)
     if fine then
+      ended[id] = true
       settled[#settled + 1] = id
     end
   end

@@ -29,18 +29,25 @@ local function read_record(record)
   return token, tonumber(delivered), was_due, identity
 end
 
-local function trim_to_newest(set, collapse)
+-- Put a payload into a set: of equal ones the lower score stays. With `latest` the highest score alone stays, and of
+-- two that are the same the one that came later.
+local function put(set, score, body, collapse)
   if collapse == 'latest' then
-    redis.call('ZREMRANGEBYRANK', KEYS[1] .. set, 0, -2)
+    local newest = redis.call('ZRANGE', KEYS[1] .. set, -1, -1, 'WITHSCORES')
+    if newest[1] and tonumber(newest[2]) > tonumber(score) then
+      redis.call('ZREMRANGEBYRANK', KEYS[1] .. set, 0, -2)
+      return
+    end
+    redis.call('DEL', KEYS[1] .. set)
   end
+  redis.call('ZADD', KEYS[1] .. set, 'LT', score, body)
 end
 
 -- Add a payload to what waits under an id that is not in flight.
 local function fold(id, score, body, collapse)
   local single = redis.call('HGET', one, id)
   if not single then
-    redis.call('ZADD', KEYS[1] .. 'p:' .. id, 'LT', score, body)
-    trim_to_newest('p:' .. id, collapse)
+    put('p:' .. id, score, body, collapse)
   elseif collapse == 'latest' then
     if tonumber(score) >= tonumber(score_of(single)) then
       redis.call('HSET', one, id, packed(score, body))
@@ -53,9 +60,19 @@ local function fold(id, score, body, collapse)
   end
 end
 
--- What arrived while the id was in flight joins what is left of it. The id must be in `next`.
+-- What arrived while the id was in flight joins what is left of it. The id must be in `next`. Who cannot know how the
+-- queue collapses leaves that out: `meta` has it from the push.
 local function thaw(id, collapse)
   local new, old, single = KEYS[1] .. 'n:' .. id, KEYS[1] .. 'p:' .. id, redis.call('HGET', one, id)
+  redis.call('ZREM', next_due, id)
+  if (collapse or redis.call('HGET', meta, 'collapse')) == 'latest' then
+    local newest = redis.call('ZRANGE', new, -1, -1, 'WITHSCORES')
+    redis.call('DEL', new)
+    if single then
+      return fold(id, newest[2], newest[1], 'latest')
+    end
+    return put('p:' .. id, newest[2], newest[1], 'latest')
+  end
   if single then
     redis.call('ZADD', new, 'LT', score_of(single), body_of(single))
     redis.call('HDEL', one, id)
@@ -66,8 +83,6 @@ local function thaw(id, collapse)
   else
     redis.call('RENAME', new, old)
   end
-  trim_to_newest('p:' .. id, collapse)
-  redis.call('ZREM', next_due, id)
 end
 
 -- Groups: an id is <group><separator><rest>; at most so many ids of a group are in flight. `g:` holds those, `k:` the
