@@ -37,6 +37,7 @@ __all__ = [
     "JobShutdown",
     "JobTimeout",
     "Kill",
+    "OrderedWorker",
     "ServerAway",
     "ServerError",
     "Snooze",

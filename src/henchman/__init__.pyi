@@ -17,6 +17,7 @@ from henchman.errors import (
     Snooze,
     Unconfirmed,
 )
+from henchman.ordered.worker_class import OrderedWorker
 from henchman.work.current import CurrentJob, current_job
 from henchman.workflow.iterable import IterableJob
 from henchman.workflow.iterators import (
@@ -47,6 +48,7 @@ __all__ = [
     "JobShutdown",
     "JobTimeout",
     "Kill",
+    "OrderedWorker",
     "ServerAway",
     "ServerError",
     "Snooze",

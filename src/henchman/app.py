@@ -18,6 +18,7 @@ from henchman.config import Config
 from henchman.errors import ConfigError, DefinitionError
 from henchman.kernel.chain import Chain
 from henchman.kernel.events import Events
+from henchman.ordered.door import DefinesOrdered
 from henchman.store import control
 from henchman.store.keys import Keys
 from henchman.wire import times
@@ -38,6 +39,7 @@ DOORS: Final[dict[str, str]] = {
     "cron_ticker": "henchman.workflow.cron_ticker:CronTicker",
     "compile_sync": "henchman.kernel.bridge:compile_sync",
     "compile_async": "henchman.kernel.bridge:compile_async",
+    "ordered_sources": "henchman.ordered.source:sources_of",
     "carrier": "henchman.workflow.carry:Carrier",
     "context_pusher": "henchman.workflow.carry:ContextPusher",
     "embed": "henchman.worker.embed:Embedded",
@@ -48,6 +50,9 @@ DOORS: Final[dict[str, str]] = {
     "mark_deploy": "henchman.inspector.deploys:mark_deploy",
     "IterableJob": "henchman.workflow.iterable:IterableJob",
     "class_decorator": "henchman.workflow.iterable:ClassDecorator",
+    "DerivingDecorator": "henchman.ordered.decorator:DerivingDecorator",
+    "OrderedDecorator": "henchman.ordered.decorator:OrderedDecorator",
+    "OrderedWorker": "henchman.ordered.worker_class:OrderedWorker",
     "function_decorator": "henchman.workflow.iterable:FunctionDecorator",
     "ain_batches": "henchman.workflow.iterators:ain_batches",
     "aover_django": "henchman.workflow.iterators:aover_django",
@@ -67,7 +72,7 @@ def open_door(name: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-class App(DefinesIterables, Views, Inspects, Periodic):
+class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic):
     """Jobs, how they are pushed, and where they lie.
 
     Settings are those of ``Config`` and go before file and environment: ``App(redis_url="redis://…")``.
@@ -99,6 +104,7 @@ class App(DefinesIterables, Views, Inspects, Periodic):
             aconnect=lambda: self.aconnections,
             open_door=open_door,
             desk=self,
+            registry=self.registry,
             most_buffered=lambda: self.config.buffer,
             replicas=self._replicas,
         )

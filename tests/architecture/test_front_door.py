@@ -23,6 +23,7 @@ PUBLIC = [
     "JobShutdown",
     "JobTimeout",
     "Kill",
+    "OrderedWorker",
     "ServerAway",
     "ServerError",
     "Snooze",

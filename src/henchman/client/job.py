@@ -32,6 +32,7 @@ class Pusher(Protocol):
     async def apush(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]: ...
     def push_many(self, using: Any, rows: Iterable[Any]) -> Pushed: ...
     async def apush_many(self, using: Any, rows: Iterable[Any]) -> Pushed: ...
+    def check_queue(self, name: str, queue: str | None) -> None: ...
 
 
 AS_DEFINED = PushOptions()
@@ -52,7 +53,9 @@ class Using(Generic[P, R]):
 
     def using(self, **options: Any) -> Using[P, R]:
         """The same with more options, see ``Job.using``."""
-        return Using(self.job, self._pusher, push_options(self.job.name, options, self.push_as))
+        made = push_options(self.job.name, options, self.push_as)
+        self._pusher.check_queue(self.job.name, made.queue)
+        return Using(self.job, self._pusher, made)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Push one job; see ``Job.enqueue``."""
@@ -143,7 +146,7 @@ class AsyncJob(Job[P, Coroutine[Any, Any, R]], Generic[P, R]):
 
     def using(self, **options: Any) -> Using[P, R]:  # type: ignore[override]
         """As ``Job.using``."""
-        return Using(self, self._pusher, push_options(self.name, options, self.push_as))
+        return super().using(**options)  # type: ignore[return-value]  # R, not a coroutine
 
 
 def define(function: Callable[..., Any], pusher: Pusher, name: str | None, options: dict[str, Any]) -> Job[Any, Any]:

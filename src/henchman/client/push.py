@@ -9,12 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from henchman.client.buffer import Buffer
 from henchman.client.bulk import slices
+from henchman.client.draft import Draft, draft
 from henchman.client.handle import Admission, Desk, Handle, Pushed
 from henchman.client.options import JobOptions, PushOptions
+from henchman.client.registry import Registry
 from henchman.errors import ArgumentError, ServerAway
 from henchman.kernel.chain import Chain
 from henchman.kernel.ids import new_jid, new_jids
@@ -23,10 +25,11 @@ from henchman.store.call import AsyncRunner, Call, Runner
 from henchman.store.confirm import confirmed
 from henchman.store.keys import Keys
 from henchman.wire.codec import Signature
-from henchman.wire.payload import Template, decode, encode
+from henchman.wire.payload import decode, encode
 
-__all__ = ["Client", "Draft"]
+__all__ = ["Client"]
 
+T = TypeVar("T")
 Arguments = tuple[bytes, bytes | None]  # the texts of args and, where there are any, of kwargs
 
 
@@ -35,40 +38,6 @@ def _anything(*args: Any) -> None:
 
 
 _ANYTHING = Signature.of(_anything, name="enqueue")
-
-
-class Draft(NamedTuple):
-    """A payload as far as it is the same for every push of one job with one set of options."""
-
-    template: Template
-    queue: str
-    delay: float
-    at: float | None
-
-    def scheduled(self, now: float) -> bool:
-        """Whether it goes to the schedule: due later than now. A past ``at`` is due now."""
-        return self.delay > 0 or (self.at is not None and self.at > now)
-
-
-def draft(name: str, options: JobOptions, push: PushOptions) -> Draft:
-    """What ``options`` of the definition and of the push say, as payload fields."""
-    retry = options.retry if push.retry is None else push.retry
-    retry_for = options.retry_for if push.retry_for is None else push.retry_for
-    queue = push.queue or options.queue
-    fields: dict[str, Any] = {"retry": retry, "queue": queue, "class": name}
-    tags = options.tags if push.tags is None else push.tags
-    ours = {"timeout": push.timeout, "expires": push.expires, "iterable": options.iterable or None}
-    optional = {
-        "retry_for": math.ceil(retry_for) if retry_for else None,
-        "retry_queue": options.retry_queue,
-        "dead": None if options.dead else False,
-        "backtrace": options.backtrace or None,
-        "tags": list(tags) or None,
-        "log_level": options.log_level,
-        "hm": {key: value for key, value in ours.items() if value is not None} or None,
-    }
-    fields |= {key: value for key, value in optional.items() if value is not None}
-    return Draft(Template(fields), queue, push.delay or 0.0, push.at)
 
 
 class Parcel(NamedTuple):
@@ -81,6 +50,10 @@ class Parcel(NamedTuple):
     def size(self) -> int:
         """How many jobs."""
         return sum(map(len, self.by_queue.values()))
+
+    def jobs(self) -> Iterator[dict[str, Any]]:
+        """Each payload, decoded."""
+        return (decode(payload) for payloads in self.by_queue.values() for payload in payloads)
 
 
 class Client:
@@ -99,6 +72,7 @@ class Client:
         aconnect: Callable[[], AsyncRunner],
         open_door: Callable[[str], Any],
         desk: Desk,
+        registry: Registry,
         most_buffered: Callable[[], int] = lambda: 0,
         replicas: Callable[[], tuple[int, float]] = lambda: (0, 0.0),
     ) -> None:
@@ -109,6 +83,7 @@ class Client:
         self._aconnect = aconnect
         self._open_door = open_door
         self._desk = desk
+        self._registry = registry
         self._replicas = replicas
         self.buffer = Buffer(limit=most_buffered, keys=keys, connect=connect, tell=self._tell)
         self.now: Callable[[], float] = time.time  # tests put a clock of their own here
@@ -125,7 +100,7 @@ class Client:
         """Push one job of a draft."""
         jid, parcel = self._one(plan, arguments)
         if len(self._chain):
-            parcel = self._through_chain(parcel)
+            parcel = self._parcel(parcel.scheduled, self.through(parcel.jobs()))
         kept = self._carry(plan, parcel)
         return self._handle(jid, plan, parcel, "buffered" if kept else "created")
 
@@ -133,7 +108,7 @@ class Client:
         """Push one job of a draft, awaited."""
         jid, parcel = self._one(plan, arguments)
         if len(self._chain):
-            parcel = await self._athrough_chain(parcel)
+            parcel = self._parcel(parcel.scheduled, await self.athrough(parcel.jobs()))
         kept = await self._acarry(plan, parcel)
         return self._handle(jid, plan, parcel, "buffered" if kept else "created")
 
@@ -144,7 +119,7 @@ class Client:
         for texts in slices(using.job, rows):
             parcel = self._many(plan, texts)
             if len(self._chain):
-                parcel = self._through_chain(parcel)
+                parcel = self._parcel(parcel.scheduled, self.through(parcel.jobs()))
             kept += self._carry(plan, parcel)
             count += len(texts)
             passed += parcel.size
@@ -157,7 +132,7 @@ class Client:
         for texts in slices(using.job, rows):
             parcel = self._many(plan, texts)
             if len(self._chain):
-                parcel = await self._athrough_chain(parcel)
+                parcel = self._parcel(parcel.scheduled, await self.athrough(parcel.jobs()))
             kept += await self._acarry(plan, parcel)
             count += len(texts)
             passed += parcel.size
@@ -165,11 +140,11 @@ class Client:
 
     def by_name(self, name: str, args: tuple[Any, ...], options: JobOptions, push: PushOptions) -> Handle[Any]:
         """Push a job for a worker that we know only by name, made of plain JSON arguments."""
-        return self.send(draft(name, options, push), _ANYTHING.encode(args, {}))
+        return self.send(self._draft(name, options, push), _ANYTHING.encode(args, {}))
 
     async def aby_name(self, name: str, args: tuple[Any, ...], options: JobOptions, push: PushOptions) -> Handle[Any]:
         """``by_name``, awaited."""
-        return await self.asend(draft(name, options, push), _ANYTHING.encode(args, {}))
+        return await self.asend(self._draft(name, options, push), _ANYTHING.encode(args, {}))
 
     def _tell(self, text: str, *facts: object) -> None:
         self._open_door("notice")(text, *facts)  # logging is loaded when there is a line to write
@@ -177,8 +152,17 @@ class Client:
     def _plan(self, using: Any) -> Draft:
         plan: Draft | None = using.draft
         if plan is None:
-            plan = using.draft = draft(using.job.name, using.job.options, using.push_as)
+            plan = using.draft = self._draft(using.job.name, using.job.options, using.push_as)
         return plan
+
+    def _draft(self, name: str, options: JobOptions, push: PushOptions) -> Draft:
+        made = draft(name, options, push)
+        self.check_queue(name, made.queue)
+        return made
+
+    def check_queue(self, name: str, queue: str | None) -> None:
+        """DefinitionError when a plain job would go to an ordered queue of this app."""
+        self._registry.refuse_ordered(name, queue)
 
     def _one(self, plan: Draft, arguments: Arguments) -> tuple[str, Parcel]:
         jid = new_jid()
@@ -234,34 +218,49 @@ class Client:
                 yield self._confirmed(jobs.push_many(self._keys(), queue, payloads), payloads)
 
     def _confirmed(self, call: Call[Any], payloads: list[bytes]) -> Call[Any]:
-        replicas, timeout = self._replicas()
-        if not replicas:
-            return call
-        return confirmed(call, replicas, math.ceil(timeout * 1000), lambda: [decode(one)["jid"] for one in payloads])
+        return self.confirmed(call, lambda: [decode(one)["jid"] for one in payloads])
 
-    def _through_chain(self, parcel: Parcel) -> Parcel:
+    def confirmed(self, call: Call[T], names: Callable[[], list[str]]) -> Call[T]:
+        """``call``, confirmed by as many replicas as are asked for; ``names`` are what Unconfirmed tells of."""
+        replicas, timeout = self._replicas()
+        return confirmed(call, replicas, math.ceil(timeout * 1000), names) if replicas else call
+
+    def through(self, jobs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """The jobs as the last link of the client middleware left them, without those that a link stopped."""
         reached: list[dict[str, Any]] = []
         chain = self._open_door("compile_sync")(self._chain, reached.append)
-        for payloads in parcel.by_queue.values():
-            for payload in payloads:
-                before = len(reached)
-                chain(decode(payload))
-                del reached[before:-1]  # a link may have called the next one again
-        return _parcel(parcel.scheduled, reached)
+        for job in jobs:
+            before = len(reached)
+            chain(job)
+            del reached[before:-1]  # a link may have called the next one again
+        return reached
 
-    async def _athrough_chain(self, parcel: Parcel) -> Parcel:
+    async def athrough(self, jobs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+        """``through``, awaited."""
         reached: list[dict[str, Any]] = []
 
         async def arrive(job: dict[str, Any]) -> None:
             reached.append(job)
 
         chain = self._open_door("compile_async")(self._chain, arrive)
-        for payloads in parcel.by_queue.values():
-            for payload in payloads:
-                before = len(reached)
-                await chain(decode(payload))
-                del reached[before:-1]
-        return _parcel(parcel.scheduled, reached)
+        for job in jobs:
+            before = len(reached)
+            await chain(job)
+            del reached[before:-1]
+        return reached
+
+    def _parcel(self, scheduled: bool, reached: Iterable[dict[str, Any]]) -> Parcel:
+        """What is to be pushed of the jobs that came through the chain."""
+        by_queue: dict[str, list[bytes]] = {}
+        for job in reached:
+            for field in ("queue", "class", "jid"):
+                if not isinstance(job.get(field), str) or not job[field]:
+                    raise ArgumentError(
+                        f"a client middleware set {field} of job {job.get('jid')!r} to {job.get(field)!r}"
+                    )
+            self.check_queue(job["class"], job["queue"])
+            by_queue.setdefault(job["queue"], []).append(encode(job))
+        return Parcel(scheduled, by_queue)
 
     def _handle(self, jid: str, plan: Draft, parcel: Parcel, admission: Admission) -> Handle[Any]:
         for queue, payloads in parcel.by_queue.items():
@@ -280,14 +279,3 @@ def _keep(buffer: Buffer, plan: Draft, parcel: Parcel, done: int, error: ServerA
     ]
     buffer.keep(entries, error)
     return len(entries)
-
-
-def _parcel(scheduled: bool, reached: Iterable[dict[str, Any]]) -> Parcel:
-    """The jobs as the last link left them; one whose next link was not called is not among them."""
-    by_queue: dict[str, list[bytes]] = {}
-    for job in reached:
-        for field in ("queue", "class", "jid"):
-            if not isinstance(job.get(field), str) or not job[field]:
-                raise ArgumentError(f"a client middleware set {field} of job {job.get('jid')!r} to {job.get(field)!r}")
-        by_queue.setdefault(job["queue"], []).append(encode(job))
-    return Parcel(scheduled, by_queue)

@@ -38,6 +38,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Definition] = {}
+        self._ordered: dict[str, Definition] = {}
 
     def __iter__(self) -> Iterator[Definition]:
         return iter(tuple(self._by_name.values()))
@@ -46,14 +47,55 @@ class Registry:
         return len(self._by_name)
 
     def add(self, definition: Definition) -> None:
-        """Register; DefinitionError when another function has this name already."""
+        """Register; DefinitionError when another function has this name, or its queue is of another kind, already."""
         present = self._by_name.get(definition.name)
         if present is not None and not _same_place(present.function, definition.function):
             raise DefinitionError(
                 f"two functions are called {definition.name!r}: {_place(present.function)} and "
                 f"{_place(definition.function)}; give one of them another name="
             )
+        self._check_queues(definition)
         self._by_name[definition.name] = definition
+        stale = [queue for queue, other in self._ordered.items() if other is present]
+        for queue in stale:
+            del self._ordered[queue]
+        self._ordered |= dict.fromkeys(_ordered_queues(definition), definition)
+
+    def _check_queues(self, definition: Definition) -> None:
+        """One name is one kind: a queue of plain jobs, or that of one ordered definition."""
+        mine = _ordered_queues(definition)
+        named = mine or {definition.options.queue, definition.options.retry_queue}
+        theirs = {queue: other for queue, other in self._ordered.items() if queue in named}
+        if mine:
+            plain = (one for one in self._by_name.values() if not _ordered_queues(one))
+            theirs |= {
+                queue: one for one in plain for queue in (one.options.queue, one.options.retry_queue) if queue in mine
+            }
+        for queue, other in theirs.items():
+            if other.name != definition.name:
+                raise DefinitionError(
+                    f"{definition.name}: queue {queue!r} is taken by {other.name}; "
+                    f"{'an ordered queue' if mine else 'that is an ordered queue, which'} shares its name with nothing "
+                    "else: give one of them another queue="
+                )
+
+    def ordered(self) -> dict[str, Definition]:
+        """The ordered queues, each with the definition that handles it."""
+        return self._ordered
+
+    def refuse_ordered(self, name: str, queue: str | None) -> None:
+        """DefinitionError when a job ``name`` in ``queue`` would be a plain one where only ordered work is."""
+        mine = self._by_name.get(name)
+        if mine is not None and _ordered_queues(mine):
+            raise DefinitionError(
+                f"{name} has an ordered queue, where jobs are not enqueued: use its push(id, payload)"
+            )
+        other = self._ordered.get(queue) if queue is not None else None
+        if other is not None:
+            raise DefinitionError(
+                f"{name}: {queue!r} is the ordered queue of {other.name}, where plain jobs cannot go; "
+                "work is put there by its push(id, payload)"
+            )
 
     def find(self, name: str) -> Definition | None:
         """The definition under ``name``, or None."""
@@ -79,7 +121,14 @@ class Registry:
 
     def queues(self) -> list[str]:
         """Every queue that a definition names, and ``default``, sorted."""
-        return sorted({"default", *(one.options.queue for one in self._by_name.values())})
+        plain = (one.options.queue for one in self._by_name.values() if not _ordered_queues(one))
+        return sorted({"default", *plain, *self._ordered})
+
+
+def _ordered_queues(definition: Definition) -> tuple[str, ...]:
+    """The queues of an ordered definition; none for a plain job."""
+    queues: tuple[str, ...] = getattr(definition, "queues", ())
+    return queues
 
 
 def _place(function: Any) -> str:

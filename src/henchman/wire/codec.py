@@ -20,7 +20,7 @@ from henchman.wire.codec_compile import Compiler
 from henchman.wire.codec_types import Codec
 from henchman.wire.misfit import Misfit
 
-__all__ = ["MAX_BYTES", "Signature"]
+__all__ = ["MAX_BYTES", "Signature", "annotation_of"]
 
 MAX_BYTES = 100 * 1024 * 1024
 """The most that the arguments of one job may take as text."""
@@ -59,7 +59,7 @@ class Signature:
         codecs = {}
         for parameter in parameters.values():
             try:
-                codecs[parameter.name] = compiler.codec(_annotation(function, parameter))
+                codecs[parameter.name] = compiler.codec(annotation_of(function, parameter))
             except DefinitionError as error:
                 raise DefinitionError(f"{name}: parameter {parameter.name!r}: {error}") from None
         called = getattr(function, "__qualname__", name)
@@ -173,7 +173,8 @@ class Signature:
         return positional[index] if index < len(positional) else self.binding.tail or ""
 
 
-def _annotation(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+def annotation_of(function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
+    """What ``parameter`` of ``function`` is annotated with, Any without; DefinitionError when that means nothing."""
     annotation = parameter.annotation
     if annotation is parameter.empty:
         return Any

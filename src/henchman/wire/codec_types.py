@@ -67,7 +67,10 @@ def array(name: str, takes: tuple[type[Any], ...], item: Codec, make: Callable[[
     def encode(value: Any) -> list[Any]:
         if not isinstance(value, takes):
             raise wrong(value, name)
-        return list(value) if item.encode is None else _each(item.encode, value)
+        items = list(value) if item.encode is None else _each(item.encode, value)
+        if isinstance(value, set | frozenset):
+            items.sort(key=repr)  # equal sets give equal text, in every process
+        return items
 
     def decode(value: Any) -> Any:
         if type(value) is not list:

@@ -20,7 +20,7 @@ import msgspec
 
 from henchman.wire.misfit import Misfit, kind_of
 
-__all__ = ["MAX_DEPTH", "careful", "dumps", "encode", "is_plain", "loads", "loads_slowly", "scalars"]
+__all__ = ["MAX_DEPTH", "canonical", "careful", "dumps", "encode", "is_plain", "loads", "loads_slowly", "scalars"]
 
 MAX_DEPTH = 90
 """Levels of lists and objects inside one argument list; Ruby stops at 100 for the whole payload."""
@@ -30,6 +30,7 @@ _SCALARS = frozenset({int, str, bool, type(None)})
 _KEYS = frozenset({str})
 
 encode: Callable[[Any], bytes] = msgspec.json.Encoder().encode
+_encode_in_order: Callable[[Any], bytes] = msgspec.json.Encoder(order="deterministic").encode
 loads: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 
 
@@ -93,14 +94,19 @@ def careful(value: Any, level: int = 0) -> Any:
     return _list(value, level + 1) if isinstance(value, list) else _dict(value, level + 1)
 
 
-def dumps(value: Any, level: int = 0) -> bytes:
+def dumps(value: Any, level: int = 0, write: Callable[[Any], bytes] = encode) -> bytes:
     """``value`` as text; Misfit where JSON cannot hold it."""
     if is_plain(value, level):
         try:
-            return encode(value)
+            return write(value)
         except ValueError:  # a lone surrogate or a number of too many digits: found and named below
             pass
-    return encode(careful(value, level))
+    return write(careful(value, level))
+
+
+def canonical(value: Any) -> bytes:
+    """As ``dumps``, with the keys of objects in order: equal values give equal text."""
+    return dumps(value, write=_encode_in_order)
 
 
 def _list(value: list[Any], level: int) -> list[Any]:

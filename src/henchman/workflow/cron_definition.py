@@ -13,7 +13,7 @@ import msgspec
 
 from henchman.client.job import Using
 from henchman.client.options import JobOptions, PushOptions, push_options
-from henchman.client.push import draft
+from henchman.client.draft import draft
 from henchman.client.registry import Definition, Registry
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.bridge import compile_sync
@@ -111,6 +111,7 @@ def define(
     if isinstance(args, str | bytes) or not isinstance(args, Sequence):
         raise ArgumentError(f"args={args!r}: give a list or tuple of arguments")
     plan = draft(name, options, push)
+    home.registry.refuse_ordered(name, plan.queue)
     texts = signature.encode(tuple(args), dict(kwargs or {}))
     fields = payload.decode(plan.template.render(*texts, new_jid(), b"0.0", None))
     for varying in ("jid", "created_at"):
