@@ -19,6 +19,7 @@ from typing import Any
 from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.backoff import capped_backoff
 from henchman.kernel.service import Service
+from henchman.store.jobs import EARLIER
 from henchman.work.effects import encoded
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
@@ -32,6 +33,7 @@ BATCH = 500
 ALONE_THREADS = 4  # that commit for the event loop what is settled alone
 STEP = 0.05  # seconds between two looks whether a unit is settled that could not be settled at once
 LATEST = 0.004  # seconds an outcome waits for company; with the round trip it stays below 5 ms
+PATIENCE = 0.5  # seconds between two tries while the server is away: what ended is not told, and a kill repeats it
 
 Row = tuple[Unit, str, bytes, float, bytes]
 
@@ -50,6 +52,7 @@ class Acker(Service):
         self._first = threading.Event()
         self._flushing = threading.Lock()
         self._away = 0
+        self._doubted: set[Unit] = set()  # sent, and not known whether it was settled: nobody read the answer
         self._alone = ThreadPoolExecutor(ALONE_THREADS, "henchman-ack")
 
     def submit(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
@@ -107,7 +110,7 @@ class Acker(Service):
                 self.stopping.wait(LATEST)
             self._first.clear()
             if not self.flush():
-                self.stopping.wait(capped_backoff(self._away, most=2.0))
+                self.stopping.wait(capped_backoff(self._away, most=PATIENCE))
                 self._first.set()
 
     def flush(self) -> bool:
@@ -150,7 +153,9 @@ class Acker(Service):
             statuses = settle_units(self._host, identity, rows)
         except LeaseLost:
             statuses = [0] * len(rows)
-        except ServerAway:
+        except ServerAway as error:
+            if error.executed is None:
+                self._doubted.update(row[0] for row in rows)
             raise
         except ServerError as error:  # the script failed as a whole: find the one that it failed for
             if len(rows) == 1:
@@ -161,11 +166,11 @@ class Acker(Service):
                 return
         self.tally.count(rows)
         for row, status in zip(rows, statuses, strict=True):
-            if status == 1:
+            if status in (0, 1, EARLIER):
                 self._flights.held.discard(row[0])
-            elif status == 0:
-                self._flights.held.discard(row[0])
-                self._host.events.emit("late", unit=row[0], ending=row[1])
+                if status == 0 and row[0] not in self._doubted:
+                    self._host.events.emit("late", unit=row[0], ending=row[1])
+                self._doubted.discard(row[0])
             else:
                 self._refused(row, status)
 

@@ -165,6 +165,7 @@ class Fetcher(Service):
             self._flights.raise_epoch()
             self._unknown, self._look = False, True
         if self.quieted.is_set():
+            self._gather.pass_on()
             self._release(self._isolation.give_up())
             self.give_back()
             return 1.0
@@ -178,7 +179,7 @@ class Fetcher(Service):
         if not want:
             self._look = True
             self._gather.pass_on()
-            return self._idle()
+            return self._idle(full=True)
         self._starved = False
         if self._look or not self._watched() or not self._gather.due_in():
             return 0.0 if self._fetch(want) else self._idle()
@@ -275,12 +276,13 @@ class Fetcher(Service):
             self._hold_until = time.monotonic() + 1.0
             self.give_back()
 
-    def _idle(self) -> float:
-        """How long nothing needs to be looked at, if nobody rings."""
+    def _idle(self, *, full: bool = False) -> float:
+        """How long nothing needs to be looked at, if nobody rings; ``full``: not before there is room."""
         if self._pool.waiting:
             self._pool.tick()
             return TICK
-        return min(5.0 if self._watched() else 0.5, self._gather.due_in() or 5.0)
+        most = 5.0 if self._watched() else 0.5
+        return most if full else min(most, self._gather.due_in())
 
     def _watched(self) -> bool:
         """Whether a push rings: if not (too many queues, no connection yet) the queues are looked at now and then."""

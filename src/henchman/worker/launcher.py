@@ -269,6 +269,8 @@ class Launcher:
             else:
                 self.flights.give_back_all()
             self.host.connections.run(processes.remove(self.host.keys, self.flights.identity))
+            for source in self.sources.values():
+                source.ring()  # whoever rang us last may not have been heard
         except HenchmanError as error:
             self._failed("launcher", error)
 
