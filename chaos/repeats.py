@@ -14,7 +14,7 @@ from history import History, Job, Run, Window
 __all__ = ["Repeats"]
 
 ACK = 0.005
-AGAIN = 2.5  # seconds until a worker tries again, at the latest, after the server has come back
+AGAIN = 1.5  # seconds until a worker tries again, at the latest, after the server has come back
 BUSY = 0.25  # seconds that an ack may take on a machine whose processors are all taken; counted apart
 
 

@@ -15,6 +15,7 @@ from henchman.errors import ServerAway
 from henchman.kernel import faults
 from henchman.store import jobs
 from henchman.store.keys import Keys
+from henchman.store.scripts import load
 from henchman.worker import flights, heart, watcher
 from support.dead import job
 from support.store import Store
@@ -141,3 +142,25 @@ def test_an_unknown_push_is_told_as_such(app: App, redis: Redis) -> None:
     with pytest.raises(ServerAway) as caught:
         app.enqueue("act", "b")
     assert redis.llen("queue:default") == 1
+
+
+@pytest.mark.parametrize("points", ["drop@settle:after", "drop@settle:after,drop@settle:before#2"])
+def test_a_settling_that_was_executed_and_not_heard_of_is_not_late(
+    app: App, redis: Redis, tmp_path: Path, points: str
+) -> None:
+    """3.1: sent again, by the runner or, when that fails too, by the acker: it finds nothing, and that is no wonder."""
+    heard = Heard(app, "late", "server_back")
+    app.job(name="note")(lambda: None)
+    redis.script_load(load("settle").text)  # so that the first passing is the one that executes it
+    app.connections  # noqa: B018 - connects before the points are open
+    faults.open_points(points, tmp_path)
+    with working(app) as launcher:
+        app.enqueue("note")
+        until(lambda: len(list(tmp_path.iterdir())) == 1 + points.count(","), "the answer was lost")
+        settled(redis, 1)
+        until(lambda: not launcher.flights.held, "nothing is held")
+    assert redis.get("stat:processed") == b"1"
+    assert not heard["late"]
+    assert [facts["part"] for facts in heard["server_back"] if facts["part"] == "acker"] == ["acker"] * points.count(
+        ","
+    )

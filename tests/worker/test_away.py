@@ -6,6 +6,7 @@ Real servers with an append-only file; the worker is in the test's own process.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import threading
 import time
@@ -318,3 +319,31 @@ def test_ack_each_with_every_ending(redis_url: str) -> None:
             until(lambda: not in_flight(redis), "both are settled")
     assert sorted(one["outcome"].ending for one in heard["job_failed"]) == ["dead", "expired"]
     assert not heard["part_failed"], heard["part_failed"]
+
+
+def test_what_has_ended_is_told_soon_after_the_server_is_back(server: PrivateServer, redis: Redis) -> None:
+    """However long it was away: what was not told yet is run again by a kill."""
+    app = app_of(server)
+    tries: list[float] = []
+
+    def tried(part: str, **_: Any) -> None:
+        if part == "acker":
+            tries.append(time.monotonic())
+
+    app.events.on("server_away", tried)
+    release = threading.Event()
+
+    @app.job(name="hold")
+    def hold() -> None:
+        release.wait(30)
+
+    hold.enqueue()
+    with working(app):
+        until(lambda: in_flight(redis), "it runs")
+        server.kill()
+        release.set()
+        until(lambda: len(tries) >= 9, "the acker has tried for a while")
+        server.start()
+        settled(redis, 1)
+    pauses = [after - before for before, after in itertools.pairwise(tries[5:])]
+    assert min(pauses) < 1.5, f"not as seldom as a fetch is tried: {pauses}"

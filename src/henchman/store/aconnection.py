@@ -55,7 +55,7 @@ class AsyncConnections:
         pool = self._pool()
         conn = await self._take(pool)
         try:
-            reply = await self._exchange(conn, call)
+            reply, resent = await self._exchange(conn, call)
         except redis.ResponseError as error:
             pool.append(conn)
             raise ServerError(f"{call.name}: {error}") from error
@@ -63,7 +63,7 @@ class AsyncConnections:
             await asyncio.shield(conn.disconnect(nowait=True))
             raise
         pool.append(conn)
-        return call.decode(reply)
+        return call.decode_again(reply) if resent else call.decode(reply)
 
     async def close(self) -> None:
         """Close the idle connections of this event loop."""
@@ -137,7 +137,7 @@ class AsyncConnections:
         await asyncio.sleep(0.05)
         return True
 
-    async def _exchange(self, conn: Any, call: Call[Any]) -> Any:
+    async def _exchange(self, conn: Any, call: Call[Any]) -> tuple[Any, bool]:
         clock = asyncio.get_running_loop().time
         deadline = clock() + self.io_timeout
         progress: Progress | None = None
@@ -145,7 +145,7 @@ class AsyncConnections:
         while True:
             try:
                 reply = await _talk(conn, call.parts if progress is None else progress.parts, call.name)
-                return reply if progress is None else progress.finish(reply)
+                return (reply if progress is None else progress.finish(reply)), resent
             except Refused as refused:
                 progress = progress or Progress(call)
                 error = progress.refused(refused.replies)
@@ -160,7 +160,11 @@ class AsyncConnections:
                 if resent or not call.again:
                     raise ServerAway(f"{mask_url(self.url)} did not answer {call.name}: {problem}") from problem
                 resent = True
-                await self._connect(conn)
+                try:
+                    await self._connect(conn)
+                except ServerAway as away:
+                    away.executed = None  # the first sending may have been
+                    raise
 
     async def _reconnect(self, conn: Any, progress: Progress) -> None:
         await conn.disconnect(nowait=True)

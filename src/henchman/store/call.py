@@ -23,10 +23,11 @@ class Call(Generic[T]):
 
     ``parts`` is one tuple a command; with several the raw answer is a list. ``script`` is set when the one command
     is an EVALSHA. ``again`` says whether the runner may send it once more after an answer that was not read: yes
-    for reads and for moves that find nothing the second time, never for fetch and push.
+    for reads and for moves that find nothing the second time, never for fetch and push. ``decode_again`` reads the
+    answer instead of ``decode`` when the call had been sent before, and perhaps executed.
     """
 
-    __slots__ = ("again", "decode", "name", "parts", "script")
+    __slots__ = ("again", "decode", "decode_again", "name", "parts", "script")
 
     def __init__(
         self,
@@ -36,12 +37,14 @@ class Call(Generic[T]):
         *,
         again: bool,
         script: Script | None = None,
+        decode_again: Callable[[Any], T] | None = None,
     ) -> None:
         self.name = name
         self.parts = parts
         self.decode = decode
         self.again = again
         self.script = script
+        self.decode_again = decode_again or decode
 
     def __repr__(self) -> str:
         return f"Call({self.name})"
@@ -62,11 +65,17 @@ def commands(*many: tuple[Arg, ...], decode: Callable[[Any], T] = _as_is, again:
 
 
 def script(
-    which: Script, keys: Sequence[str | bytes], args: Sequence[Arg], decode: Callable[[Any], T] = _as_is, *, again: bool
+    which: Script,
+    keys: Sequence[str | bytes],
+    args: Sequence[Arg],
+    decode: Callable[[Any], T] = _as_is,
+    *,
+    again: bool,
+    decode_again: Callable[[Any], T] | None = None,
 ) -> Call[T]:
     """A call of one Lua script, by its hash."""
     parts = ("EVALSHA", which.sha, len(keys), *keys, *args)
-    return Call(which.name, (parts,), decode, again=again, script=which)
+    return Call(which.name, (parts,), decode, again=again, script=which, decode_again=decode_again)
 
 
 class Runner(Protocol):

@@ -134,7 +134,7 @@ class Connections:
             self._after_fork()
         conn = self._take()
         try:
-            reply = self._exchange(conn, call)
+            reply, resent = self._exchange(conn, call)
         except redis.ResponseError as error:
             self._idle.append(conn)
             raise ServerError(f"{call.name}: {error}") from error
@@ -142,7 +142,7 @@ class Connections:
             conn.disconnect()  # an answer may still be on its way: nobody else may read it
             raise
         self._idle.append(conn)
-        return call.decode(reply)
+        return call.decode_again(reply) if resent else call.decode(reply)
 
     def close(self) -> None:
         """Close every idle connection."""
@@ -185,15 +185,15 @@ class Connections:
         time.sleep(0.05)
         return True
 
-    def _exchange(self, conn: RawConnection, call: Call[Any]) -> Any:
-        """Send and read, and send again where that is allowed."""
+    def _exchange(self, conn: RawConnection, call: Call[Any]) -> tuple[Any, bool]:
+        """Send and read, and send again where that is allowed; the answer, and whether an earlier one was not read."""
         deadline = time.monotonic() + self.io_timeout
         progress: Progress | None = None
         resent = False
         while True:
             try:
                 reply = _talk(conn, call.parts if progress is None else progress.parts, call.name)
-                return reply if progress is None else progress.finish(reply)
+                return (reply if progress is None else progress.finish(reply)), resent
             except Refused as refused:
                 progress = progress or Progress(call)
                 error = progress.refused(refused.replies)
@@ -208,7 +208,11 @@ class Connections:
                 if resent or not call.again:
                     raise ServerAway(f"{mask_url(self.url)} did not answer {call.name}: {problem}") from problem
                 resent = True
-                self._connect(conn)
+                try:
+                    self._connect(conn)
+                except ServerAway as away:
+                    away.executed = None  # the first sending may have been
+                    raise
 
     def _reconnect(self, conn: RawConnection, progress: Progress) -> None:
         """When the server changed its role, its name may lead to the new one now."""

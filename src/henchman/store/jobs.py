@@ -17,6 +17,7 @@ from henchman.store.keys import Keys
 from henchman.store.scripts import load
 
 __all__ = [
+    "EARLIER",
     "Delivery",
     "Due",
     "Fetched",
@@ -42,6 +43,8 @@ _SCHEDULE = load("schedule")
 _DELIVER = load("deliver")
 _EFFECTS = itemgetter(5)  # of a Settlement
 _MARK_MS = 24 * 3600 * 1000
+
+EARLIER = 2  # a status: settled by an earlier sending of the same call, whose answer nobody read
 
 
 def push(keys: Keys, queue: str, payload: bytes) -> Call[Any]:
@@ -138,6 +141,13 @@ def _statuses(reply: Any) -> list[int | bytes]:
     return list(reply)
 
 
+def _statuses_again(reply: Any) -> list[int | bytes]:
+    """Of a settling that was sent before: it is executed whole, so either it was (nothing is left to settle now) or
+    it was not."""
+    statuses = _statuses(reply)
+    return statuses if 1 in statuses else [EARLIER if one == 0 else one for one in statuses]
+
+
 def settle(
     keys: Keys,
     identity: str,
@@ -151,7 +161,7 @@ def settle(
 ) -> Call[list[int | bytes]]:
     """End units. ``pairs`` are (in-flight list, queue key); a unit names its pair by index from 1.
 
-    One status a unit: 1 settled, 0 it was not ours any more, bytes the server's refusal. Raises LeaseLost.
+    One status a unit: 1 settled, 0 it was not ours any more, ``EARLIER``, bytes the server's refusal. Raises LeaseLost.
     """
     names = [
         keys.lease(identity),
@@ -173,7 +183,7 @@ def settle(
     args: list[Arg] = [lease_ms, dead_max, dead_timeout, len(units), len(pairs)]
     args += chain.from_iterable(units)
     names += own_keys(filter(None, map(_EFFECTS, units)))
-    return script(_SETTLE, names, args, _statuses, again=True)
+    return script(_SETTLE, names, args, _statuses, again=True, decode_again=_statuses_again)
 
 
 def give_back(keys: Keys, flight: str, queue: str, most: int) -> Call[int]:
