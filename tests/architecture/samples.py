@@ -101,6 +101,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "ordered.claim": [lambda keys: ordered.claim(keys, ME, 1, "a", 10, 5, 1, 1000, 30_000)],
     "ordered.settle": [_settle_ids],
     "ordered.free": [_free_ids],
+    "ordered.move": [lambda keys: ordered.move(keys, "b", "a", "min", ids=[b"1", b"2"])],
     "leases.join": [lambda keys: leases.join(keys, ME, [keys.flight(ME, 1, "a"), keys.flight(ME, 1, "b")], 30_000)],
     "leases.renew": [lambda keys: leases.renew(keys, ME, 30_000)],
     "leases.bury": [lambda keys: leases.bury(keys, ME, force=False)],

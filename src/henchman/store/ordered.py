@@ -18,6 +18,7 @@ __all__ = [
     "MOST_IDS",
     "Claimed",
     "ClaimedId",
+    "Moved",
     "Push",
     "Verdict",
     "charge",
@@ -26,6 +27,7 @@ __all__ = [
     "declare",
     "free",
     "held",
+    "move",
     "push",
     "ring",
     "settle",
@@ -36,6 +38,7 @@ _PUSH = load("ordered_push")
 _CLAIM = load("ordered_claim")
 _SETTLE = load("ordered_settle")
 _FREE = load("ordered_free")
+_MOVE = load("ordered_move")
 _SCORE = struct.Struct(">d")
 MOST_IDS = 500  # in one push or settling, and a little more than in one claim: scripts unpack no more than 1,000
 
@@ -188,6 +191,35 @@ def free(
 def charge(keys: Keys, queue: str, ids: Iterable[bytes]) -> Call[Any]:
     """Count a death against each of these ids, which stay held: their handler did not heed its time-out."""
     return commands(*(("HINCRBY", keys.ordered(queue) + "crash", one, 1) for one in ids), again=False)
+
+
+class Moved(NamedTuple):
+    """``moved`` ids went over, ``left`` still wait in the source; ``in_flight`` were left where they are."""
+
+    moved: int
+    left: int
+    in_flight: list[bytes]
+
+
+def move(
+    keys: Keys,
+    source: str,
+    target: str,
+    collapse: str,
+    *,
+    ids: Sequence[bytes] = (),
+    skip: int = 0,
+    most: int = 100,
+) -> Call[Moved]:
+    """Move ``ids``, or the next ``most`` (100 at most) that are due, from one ordered queue to another, which collapses
+    payloads by ``collapse``. Ids that are in flight in either stay; ``skip`` those of them that were met before.
+    """
+    if source == target:
+        raise ValueError(f"{source!r} cannot be moved to itself")
+    if len(ids) > MOST_IDS or not 0 < most <= 100:
+        raise ValueError(f"at most {MOST_IDS} ids, or 100 of those that are due, are moved in one call")
+    names = [keys.ordered(target), keys.ordered(source), keys.ordered_queues]
+    return script(_MOVE, names, [target, collapse, skip, most, *ids], lambda reply: Moved(*reply), again=True)
 
 
 def held(held_key: str) -> Call[dict[bytes, bytes]]:

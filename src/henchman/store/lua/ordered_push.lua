@@ -9,7 +9,7 @@
 -- include now
 -- include ordered
 local now, collapse, count = server_now(), ARGV[2], (#ARGV - 2) / 4
-local ids, times, scores, arrival = {}, {}, {}, 0
+local ids, times, scores, arrival = {}, {}, {}, nil
 for i = 1, count do
   local when, score = ARGV[4 * i], ARGV[4 * i + 1]
   local own = now + (i - 1) / 1000000  -- a hair apart: the order of the list stays
@@ -28,12 +28,8 @@ end
 local have = redis.call('ZMSCORE', due, unpack(ids))
 local seen, dues, singles, known, rings = {}, {}, {}, {}, false
 for i = 1, count do
-  local id, at, score, body = ids[i], times[i], scores[i], ARGV[4 * i + 2]
-  if collapse == 'none' then
-    body = '\0' .. struct.pack('>d', arrival + i) .. body
-  elseif string.byte(body) == 0 then
-    body = '\0' .. struct.pack('>d', 0) .. body  -- else its own beginning would be read as an arrival
-  end
+  local id, at, score = ids[i], times[i], scores[i]
+  local body = stored(ARGV[4 * i + 2], arrival and arrival + i)
   if have[i] or seen[id] then
     known[#known + 1] = {id, at, score, body}
   else

@@ -20,6 +20,18 @@ local function body_of(single)
   return string.sub(single, 9)
 end
 
+-- Where equal payloads are kept apart, each has the number of its arrival before it; and so has one that begins with
+-- that mark by itself.
+local function stored(body, arrival)
+  if arrival or string.byte(body) == 0 then
+    return '\0' .. struct.pack('>d', arrival or 0) .. body
+  end
+  return body
+end
+local function plain(body)
+  return string.byte(body) == 0 and string.sub(body, 10) or body
+end
+
 -- The record of an id in flight: token|delivered|due|identity; delivered is 0 for a payload that stood alone.
 local function holds(token, record)
   return record and string.sub(record, 1, #token + 1) == token .. '|'

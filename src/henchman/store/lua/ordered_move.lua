@@ -1,0 +1,100 @@
+-- ordered_move: move ids that wait from one ordered queue to another, with payloads, scores, times, counts and errors
+-- KEYS base source_base ordered_queues
+-- ARGV queue collapse skip most (id)*
+-- returns {moved, left, in_flight}: how many ids were moved, how many still wait in the source, and which were skipped
+--   because they are in flight in one of the two. base and queue are the target. Without ids, the next most that are
+--   due, after the first skip ones (those that were skipped before); fewer when they have many payloads. Where an id
+--   waits in the target too, its payloads merge by collapse; of two that failed the one with the higher count gives
+--   time, count and error, else the one that failed, else the earlier time counts.
+-- include now
+-- include ordered
+local collapse, most, moved, in_flight, size = ARGV[2], tonumber(ARGV[4]), 0, {}, 0
+local from_due, from_one, from_busy = KEYS[2] .. 'due', KEYS[2] .. 'one', KEYS[2] .. 'busy'
+local from_retry, from_errors, from_crash = KEYS[2] .. 'retry', KEYS[2] .. 'err', KEYS[2] .. 'crash'
+local separator = redis.call('HGET', KEYS[2] .. 'meta', 'separator')
+redis.call('SADD', KEYS[3], ARGV[1])  -- a full server refuses here, before anything has moved
+
+-- (payload, score, payload, score, …) of an id of the source, as they were pushed.
+local function payloads_of(id)
+  local single = redis.call('HGET', from_one, id)
+  local flat = single and {body_of(single), score_of(single)}
+    or redis.call('ZRANGE', KEYS[2] .. 'p:' .. id, 0, -1, 'WITHSCORES')
+  for i = 1, #flat, 2 do
+    flat[i] = plain(flat[i])
+  end
+  return flat
+end
+
+-- When the id was due: one that its group put off has that elsewhere.
+local function time_of(id, at)
+  local group = group_of(id, separator)
+  return group and redis.call('ZSCORE', KEYS[2] .. 'k:' .. group, id) or at
+end
+
+local function add_payloads(id, flat)
+  local arrival = collapse == 'none' and redis.call('HINCRBY', meta, 'arrivals', #flat / 2) - #flat / 2
+  for i = 1, #flat, 2 do
+    local body = stored(flat[i], arrival and arrival + (i + 1) / 2)
+    if redis.call('ZSCORE', due, id) then
+      fold(id, flat[i + 1], body, collapse)
+    else
+      redis.call('ZADD', due, 'inf', id)
+      redis.call('HSET', one, id, packed(flat[i + 1], body))
+    end
+  end
+end
+
+-- What becomes of time, count, error and deaths of an id that comes with `at` and had waited for `was`, or nil.
+local function add_state(id, at, was)
+  local count, here = redis.call('ZSCORE', from_retry, id), redis.call('ZSCORE', retry, id)
+  local crashes = tonumber(redis.call('HGET', from_crash, id) or '0')
+  if count and (not here or tonumber(count) > tonumber(here)) then
+    redis.call('ZADD', retry, count, id)
+    redis.call('HSET', errors, id, redis.call('HGET', from_errors, id) or '')
+  elseif was and (here or tonumber(was) < tonumber(at)) then
+    at = was
+  end
+  redis.call('ZADD', due, at, id)
+  if crashes > tonumber(redis.call('HGET', crash, id) or '0') then
+    redis.call('HSET', crash, id, crashes)
+  end
+end
+
+local function leave_source(id)
+  local group = group_of(id, separator)
+  redis.call('ZREM', from_due, id)
+  redis.call('HDEL', from_one, id)
+  redis.call('DEL', KEYS[2] .. 'p:' .. id)
+  redis.call('ZREM', from_retry, id)
+  redis.call('HDEL', from_errors, id)
+  redis.call('HDEL', from_crash, id)
+  if group then
+    redis.call('ZREM', KEYS[2] .. 'k:' .. group, id)
+  end
+end
+
+local ids = {unpack(ARGV, 5)}
+if #ids == 0 then
+  local skip = tonumber(ARGV[3])
+  ids = redis.call('ZRANGE', from_due, skip, skip + most - 1)
+end
+for _, id in ipairs(ids) do
+  local at = redis.call('ZSCORE', from_due, id)
+  if at and size < 10000 then
+    if redis.call('HEXISTS', from_busy, id) == 1 or redis.call('HEXISTS', busy, id) == 1 then
+      in_flight[#in_flight + 1] = id
+    else
+      local flat, was = payloads_of(id), redis.call('ZSCORE', due, id)
+      if #flat > 0 then
+        add_payloads(id, flat)
+        add_state(id, time_of(id, at), was)
+      end
+      leave_source(id)
+      moved, size = moved + 1, size + #flat / 2
+    end
+  end
+end
+if moved > 0 then
+  ring()
+end
+return {moved, redis.call('ZCARD', from_due) - redis.call('HLEN', from_busy), in_flight}
