@@ -22,6 +22,11 @@ class Inspects:
         return self._inspection().queues
 
     @property
+    def ordered_queues(self) -> Any:
+        """All ordered queues: ``app.ordered_queues["products"].stats()``, ``for queue in app.ordered_queues``."""
+        return self._inspection().ordered_queues
+
+    @property
     def scheduled(self) -> Any:
         """The jobs that are to start later."""
         return self._inspection().job_set("scheduled")

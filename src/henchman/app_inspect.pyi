@@ -1,4 +1,5 @@
 from henchman.inspector.jobs import JobStatus
+from henchman.inspector.ordered_queues import OrderedQueues
 from henchman.inspector.processes import Processes
 from henchman.inspector.queues import Queues
 from henchman.inspector.running import Running
@@ -10,6 +11,8 @@ __all__ = ["Inspects"]
 class Inspects:
     @property
     def queues(self) -> Queues: ...
+    @property
+    def ordered_queues(self) -> OrderedQueues: ...
     @property
     def scheduled(self) -> JobSet: ...
     @property

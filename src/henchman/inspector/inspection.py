@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeVar
 from henchman.config import Config
 from henchman.inspector.entry import Mask
 from henchman.inspector.jobs import JobStatus, afind_job, find_job
+from henchman.inspector.ordered_queues import OrderedQueues
 from henchman.inspector.processes import Processes
 from henchman.inspector.queues import Queues
 from henchman.inspector.running import Running
@@ -61,6 +62,11 @@ class Inspection:
     def queues(self) -> Queues:
         """All queues."""
         return Queues(self._runner, self._keys, self._mask, self._arunner)
+
+    @property
+    def ordered_queues(self) -> OrderedQueues:
+        """All ordered queues."""
+        return OrderedQueues(self._runner, self._keys, self._arunner)
 
     @property
     def processes(self) -> Processes:

@@ -7,15 +7,29 @@ way, ``yield Given(some)``: it is read page by page, as fast as somebody takes t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Generator, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
 from henchman.errors import ArgumentError, ServerError
 from henchman.store.call import AsyncRunner, Call, Runner
 
-__all__ = ["Given", "Inspector", "Items", "Plan", "Walk", "aexecute", "aiterate", "ask", "execute", "first", "iterate"]
+__all__ = [
+    "Given",
+    "Inspector",
+    "Items",
+    "Plan",
+    "Walk",
+    "aexecute",
+    "aiterate",
+    "ask",
+    "execute",
+    "first",
+    "iterate",
+    "mapped",
+]
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class Given(list[T]):
@@ -98,6 +112,12 @@ def first(walk: Walk[T], wanted: Callable[[T], bool]) -> Plan[T | None]:
             if wanted(one):
                 return one
     return None
+
+
+def mapped(walk: Walk[T], change: Callable[[Given[T]], Plan[Iterable[U]]]) -> Walk[U]:
+    """A walk of what ``change``, which may send calls of its own, makes of each page of ``walk``."""
+    while (some := (yield from _to_the_next_gift(walk))) is not None:
+        yield Given((yield from change(some)))
 
 
 def ask(call: Call[T]) -> Plan[T]:

@@ -10,7 +10,7 @@ from henchman.errors import ArgumentError
 from henchman.inspector.entry import Mask
 from henchman.inspector.plan import Given, Inspector, Plan, Walk, ask
 from henchman.inspector.queue import PAGE, Queue, latency_of, looks
-from henchman.store import queues
+from henchman.store import ordered_looks, queues
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
 
@@ -33,10 +33,11 @@ class QueueState(NamedTuple):
 
 
 def look_at_queues(keys: Keys, now: float) -> Plan[list[QueueState]]:
-    """Every queue that was pushed to or is paused, by name."""
+    """Every queue that was pushed to or is paused, by name; ordered ones have figures of another kind."""
     names = yield queues.names(keys)
     paused = yield queues.paused(keys)
-    every = sorted({*names, *paused})
+    ordered = (yield ordered_looks.names(keys)) if paused else ()
+    every = sorted({*names, *(paused - {*ordered})})
     states: list[QueueState] = []
     for first in range(0, len(every), _AT_ONCE):
         some = every[first : first + _AT_ONCE]

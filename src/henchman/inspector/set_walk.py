@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 from henchman.inspector.entry import Entry
 from henchman.inspector.plan import Given, Plan, Walk
@@ -15,6 +16,8 @@ from henchman.store.sets import Member
 
 __all__ = ["PAGE", "search", "walk"]
 
+T = TypeVar("T")
+
 PAGE = 100
 _MEMORY = 50_000  # entries that a search remembers, so as not to give them twice
 
@@ -22,8 +25,8 @@ Show = Callable[[Member], Entry]
 
 
 def walk(
-    key: str, show: Show, *, newest_first: bool = False, low: float = -math.inf, high: float = math.inf
-) -> Walk[Entry]:
+    key: str, show: Callable[[Member], T], *, newest_first: bool = False, low: float = -math.inf, high: float = math.inf
+) -> Walk[T]:
     """Every entry with ``low`` ≤ score ≤ ``high``, as far as the set goes now: what is moved behind is not met again.
 
     Each page begins with an entry that was passed already: when it does not, entries before it have gone, and the

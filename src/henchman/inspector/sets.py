@@ -22,7 +22,7 @@ from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
 from henchman.wire import times
 
-__all__ = ["PAGE", "Acted", "JobSet", "SetName"]
+__all__ = ["PAGE", "Acted", "JobSet", "SetName", "seconds"]
 
 SetName = Literal["scheduled", "retries", "dead"]
 
@@ -82,8 +82,8 @@ class JobSet(Inspector):
 
         A time is an aware datetime or Unix seconds; None: no bound. For ``for`` and ``async for``.
         """
-        least = -math.inf if low is None else _seconds(low)
-        most = math.inf if high is None else _seconds(high)
+        least = -math.inf if low is None else seconds(low)
+        most = math.inf if high is None else seconds(high)
         return self._items(
             lambda: walk(self.key, self._entry, newest_first=self.newest_first, low=least, high=most),
         )
@@ -171,7 +171,7 @@ class JobSet(Inspector):
             raise ArgumentError("a dead job is due at no time: retry it, and reschedule it where it is then")
         if not isinstance(entry, Entry):
             raise ArgumentError(f"reschedule({entry!r}, …): give an entry, such as find(jid) gives")
-        moved: bool = yield sets.reschedule(self.key, entry.payload, _seconds(at))
+        moved: bool = yield sets.reschedule(self.key, entry.payload, seconds(at))
         return moved
 
     def _to_dead(self) -> Change:
@@ -204,7 +204,8 @@ def _several(entries: Entry | Iterable[Entry]) -> Iterable[Entry]:
     return [entries] if isinstance(entries, Entry) else entries
 
 
-def _seconds(at: float | dt.datetime) -> float:
+def seconds(at: float | dt.datetime) -> float:
+    """A time in Unix seconds; ArgumentError for what is none."""
     if isinstance(at, dt.datetime):
         return times.seconds_of(at)
     if isinstance(at, bool) or not isinstance(at, int | float) or not -1e11 < at < 1e11:

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from henchman.inspector.entry import Mask
+from henchman.inspector.ordered_id import OrderedStats
+from henchman.inspector.ordered_queues import look_at_all_ordered
 from henchman.inspector.plan import Plan, aexecute, execute
 from henchman.inspector.processes import ProcessState, Work, look_at_processes, look_at_work
 from henchman.inspector.queues import QueueState, look_at_queues
@@ -24,7 +26,8 @@ LATE = 60.0  # seconds after its time at which a scheduled job or retry is overd
 class Stats(NamedTuple):
     """Counts. ``default_latency``: seconds that the next job of the queue ``default`` has waited, None when unknown.
 
-    ``overdue``: scheduled jobs and retries that should have been put into their queues a minute ago.
+    ``overdue``: scheduled jobs and retries that should have been put into their queues a minute ago. ``ordered``: ids
+    that wait in ordered queues, ``ordered_busy``: that are in flight, ``morgue``: that lie in their morgues.
     """
 
     processed: int
@@ -39,16 +42,20 @@ class Stats(NamedTuple):
     busy: int
     default_latency: float | None
     overdue: int
+    ordered: int = 0
+    ordered_busy: int = 0
+    morgue: int = 0
 
 
 class Overview(NamedTuple):
-    """Everything at one moment (``at``, Unix seconds): counts, queues, living processes, running jobs."""
+    """Everything at one moment (``at``, Unix seconds): counts, queues of both kinds, living processes, running jobs."""
 
     at: float
     stats: Stats
     queues: list[QueueState]
     processes: list[ProcessState]
     work: list[Work]
+    ordered: list[OrderedStats]
 
 
 def look_at_everything(keys: Keys, now: float, mask: Mask | None = None) -> Plan[Overview]:
@@ -57,6 +64,7 @@ def look_at_everything(keys: Keys, now: float, mask: Mask | None = None) -> Plan
     queues = yield from look_at_queues(keys, now)
     processes = [one for one in (yield from look_at_processes(keys)) if (one.beat_age(now) or 0.0) <= ALIVE]
     work = yield from look_at_work(keys, mask)
+    ordered = yield from look_at_all_ordered(keys)
     counts = Stats(
         processed=figures.processed,
         failed=figures.failed,
@@ -70,8 +78,11 @@ def look_at_everything(keys: Keys, now: float, mask: Mask | None = None) -> Plan
         busy=sum(one.busy for one in processes),
         default_latency=next((one.latency for one in queues if one.name == "default"), 0.0),
         overdue=figures.overdue,
+        ordered=sum(one.length for one in ordered),
+        ordered_busy=sum(one.busy for one in ordered),
+        morgue=sum(one.morgue_length for one in ordered),
     )
-    return Overview(now, counts, queues, processes, work)
+    return Overview(now, counts, queues, processes, work, ordered)
 
 
 def overview(runner: Runner, keys: Keys, mask: Mask | None = None) -> Overview:

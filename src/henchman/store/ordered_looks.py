@@ -10,7 +10,7 @@ from henchman.store.keys import Keys
 from henchman.store.ordered import pairs, unpacked
 from henchman.store.scripts import load
 
-__all__ = ["Figures", "Held", "IdLook", "Pile", "count", "dues", "figures", "look", "names", "scan", "span"]
+__all__ = ["Figures", "Held", "IdLook", "Pile", "count", "dues", "figures", "look", "names", "now", "scan", "span"]
 
 _STATS = load("ordered_stats")
 _LOOK = load("ordered_look")
@@ -38,6 +38,11 @@ class Figures(NamedTuple):
     limit: int | None
     defined: int | None
     group_limit: int | None
+
+
+def now() -> Call[float]:
+    """The server's time, Unix seconds."""
+    return command("TIME", decode=lambda reply: int(reply[0]) + int(reply[1]) / 1e6)
 
 
 def names(keys: Keys) -> Call[list[str]]:

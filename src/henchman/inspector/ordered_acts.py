@@ -1,0 +1,90 @@
+"""What people do to ids of an ordered queue: each id is one move. Whatever is done, an id in flight stays held."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from henchman.inspector.acts import Acted
+from henchman.inspector.entry import text_of
+from henchman.inspector.plan import Plan
+from henchman.store import ordered_acts, ordered_looks
+from henchman.store.keys import Keys
+from henchman.store.ordered_acts import CHUNK, IN_FLIGHT, Act, ActResult
+
+__all__ = ["OrderedActs"]
+
+_PASSES = 2  # an id that leaves while all are gone through may hide another one: then they are gone through once more
+_HELD = {"delete": "in flight; what arrived meanwhile is deleted, the rest ends as its run does"}
+_HELD_ELSE = "in flight; it stays as it is until its run has ended"
+
+
+class OrderedActs:
+    """The actions on one ordered queue, as plans."""
+
+    def __init__(self, keys: Keys, name: str) -> None:
+        self._keys = keys
+        self._name = name
+
+    def on(self, what: Act, ids: Sequence[bytes]) -> Plan[Acted]:
+        """Act on these, a hundred a call."""
+        if what == "run":
+            ids = yield from self._in_order(ids)
+        total, floor = Acted(), 0.0
+        for first in range(0, len(ids), CHUNK):
+            some = ids[first : first + CHUNK]
+            answer: ActResult = yield ordered_acts.act(self._keys, self._name, what, some, floor=floor)
+            floor = answer.last
+            total = total.plus(_acted(what, some, answer.statuses))
+            if total.stopped:
+                break
+        return total
+
+    def on_all(self, what: Act, part: str, *, only_failed: bool = False) -> Plan[Acted]:
+        """Act on all that stand in ``retry`` or ``morgue``; for ``run``: on all in ``due`` whose time is to come.
+
+        What comes in meanwhile may or may not be met.
+        """
+        total = Acted()
+        for _ in range(_PASSES):
+            some = yield from self._pass(what, part, only_failed)
+            total = Acted(total.done + some.done, total.gone + some.gone, *some[2:])
+            if total.stopped or not some.stayed:
+                break
+        return total
+
+    def _pass(self, what: Act, part: str, only_failed: bool) -> Plan[Acted]:
+        """The first page again and again, lowest score first; what stays is stepped over."""
+        low: float = (yield ordered_looks.now()) if what == "run" else -math.inf
+        left: int = yield ordered_looks.count(self._keys, self._name, part, low)
+        total = Acted()
+        while left > 0 and not total.stopped:
+            call = ordered_looks.span(self._keys, self._name, part, low, total.stayed, min(CHUNK, left))
+            ids: list[bytes] = yield call
+            if not ids:
+                break
+            left -= len(ids)
+            answer: ActResult = yield ordered_acts.act(
+                self._keys, self._name, what, ids, only_failed=only_failed, floor=max(low, 0)
+            )
+            low = answer.last if what == "run" else low
+            total = total.plus(_acted(what, ids, answer.statuses))
+        return total
+
+    def _in_order(self, ids: Sequence[bytes]) -> Plan[list[bytes]]:
+        """As they are due: each call keeps the order of its own ids only."""
+        known = dict[bytes, float]()
+        for first in range(0, len(ids), CHUNK):
+            some = ids[first : first + CHUNK]
+            dues: list[float | None] = yield ordered_looks.dues(self._keys, self._name, some)
+            known |= {one: due or 0.0 for one, due in zip(some, dues, strict=True)}
+        return sorted(known, key=lambda one: (known[one], one))
+
+
+def _acted(what: Act, ids: Sequence[bytes], statuses: Sequence[int | bytes]) -> Acted:
+    refused = [(one, told) for one, told in zip(ids, statuses, strict=True) if isinstance(told, bytes)]
+    busy = [one for one, told in zip(ids, statuses, strict=True) if told == IN_FLIGHT]
+    reasons = [f"{text_of(one)}: {_HELD.get(what, _HELD_ELSE)}" for one in busy]
+    reasons += [f"{text_of(one)}: the server refused: {text_of(told)}" for one, told in refused]
+    done = statuses.count(1)
+    return Acted(done, statuses.count(0), len(reasons), tuple(reasons), bool(refused) and not done)
