@@ -41,5 +41,6 @@ def test_bench(name: str, options: list[str], figures: set[str]) -> None:
     result = json.loads(done.stdout.splitlines()[-1])
     assert result["bench"] == name
     assert figures <= result.keys()
-    assert all(result[figure] > 0 for figure in figures)
+    assert result.get("heartbeat_commands", 0) >= 0, "two seconds of idling may lie between two beats"
+    assert all(result[figure] > 0 for figure in figures - {"heartbeat_commands"})
     assert set(result["missed"]) <= result.keys()
