@@ -13,7 +13,7 @@
 -- include ordered
 local act, failed_only = ARGV[1], ARGV[2] == '1'
 local now, morgue, reasons = server_now(), KEYS[1] .. 'morgue', KEYS[1] .. 'merr'
-local last = math.max(now, tonumber(ARGV[3]))
+local start, moved = math.max(now, tonumber(ARGV[3])), 0
 local settings = redis.call('HMGET', meta, 'separator', 'collapse')
 local separator, collapse = settings[1], settings[2]
 
@@ -114,8 +114,8 @@ function acts.run(id, in_flight, was_due)
     return in_flight and 2 or 0
   end
   if tonumber(was_due) > now then
-    last = last + 1 / 1000000  -- a hair apart: the order stays
-    redis.call('ZADD', due, 'XX', as_text(last), id)
+    moved = moved + 1
+    redis.call('ZADD', due, 'XX', as_text(start + moved / 1000000), id)  -- a hair apart: the order stays
     ring()
   end
   return 1
@@ -142,4 +142,4 @@ for _, place in ipairs(places) do
     status[place] = fine and told or in_words(told)
   end
 end
-return {status, as_text(last)}
+return {status, as_text(start + moved / 1000000)}
