@@ -45,7 +45,7 @@ HEAVY = ("redis", "asyncio", "click", "rich", "sqlalchemy", "starlette")
 def python(code: str, **env: str) -> str:
     command = [sys.executable, "-c", code]
     kept = {name: value for name, value in (os.environ | env).items() if value}
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=30, env=kept).stdout
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=150, env=kept).stdout
 
 
 def test_public_names_are_the_ones_we_promised() -> None:

@@ -32,7 +32,7 @@ def test_asyncio_run_again_and_again_leaves_nothing_open(redis_url: str) -> None
         [sys.executable, "-X", "dev", "-W", "error", "-c", SCRIPT, redis_url],
         capture_output=True,
         text=True,
-        timeout=50,
+        timeout=150,
         check=False,
     )
     # asyncio's own debug mode remarks on a slow step ("took 0.1 seconds"): that is no warning

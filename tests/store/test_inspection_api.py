@@ -67,7 +67,7 @@ class TestTheApp:
             "app.retries.matching('x'), app.retries.between(1, 2), repr(app.dead), bool(app.retries)\n"
             "assert app._connections is None and app._aconnections is None and 'redis' not in sys.modules\n"
         )
-        subprocess.run([sys.executable, "-c", code], check=True, timeout=30)
+        subprocess.run([sys.executable, "-c", code], check=True, timeout=150)
 
     @pytest.mark.parametrize("kind", [Queue, Queues, JobSet, Processes, Running])
     def test_each_method_has_an_awaited_form_of_the_same_signature(self, kind: type[Inspector]) -> None:

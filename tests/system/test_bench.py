@@ -34,7 +34,7 @@ def test_bench(name: str, options: list[str], figures: set[str]) -> None:
         [sys.executable, str(BENCH / f"{name}.py"), "--json", *options],
         capture_output=True,
         text=True,
-        timeout=55,
+        timeout=150,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -352,7 +352,7 @@ def run_demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=55,
+        timeout=150,
     )
 
 
@@ -415,7 +415,7 @@ def test_a_signal_stops_everything_and_clears_away(tmp_path: Path, number: signa
     try:
         until(lambda: any(tmp_path.glob("*/workers.log")))
         process.send_signal(number)
-        _, told = process.communicate(timeout=40)
+        _, told = process.communicate(timeout=150)
     finally:
         process.kill()
         process.wait()

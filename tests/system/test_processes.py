@@ -50,14 +50,14 @@ def test_a_client_and_a_worker_with_nothing_configured_share_the_embedded_server
         script = "from support.acting import act; print(act.enqueue('j', 'ok').jid)"
         client = subprocess.run(
             [sys.executable, "-W", "ignore", "-c", script],
-            cwd=folder, env=work.env, capture_output=True, text=True, timeout=30, check=True,
+            cwd=folder, env=work.env, capture_output=True, text=True, timeout=150, check=True,
         )  # fmt: skip
         assert len(client.stdout.strip()) == 24
         until(lambda: work.count("end")["j"] == 1, "the worker ran it")
         (child,) = work.children
         os.kill(child, signal.SIGKILL)
         subprocess.run([sys.executable, "-W", "ignore", "-c", script], cwd=folder, env=work.env, check=True,
-                       capture_output=True, timeout=30)  # fmt: skip
+                       capture_output=True, timeout=150)  # fmt: skip
         until(lambda: work.count("end")["j"] >= 2, "also after a kill")
         assert work.stop() == 0
     servers = [pid for pid in _pids() if str(folder).encode() in _cmdline(pid)]

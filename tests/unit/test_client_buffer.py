@@ -352,7 +352,7 @@ def ended(server: PrivateServer, folder: Path, *, back: bool) -> tuple[list[list
         if back:
             server.start()
         started = time.monotonic()
-        _, log = program.communicate(timeout=30)
+        _, log = program.communicate(timeout=150)
         assert program.returncode == 0, log
         return said, log, time.monotonic() - started
 

@@ -46,14 +46,14 @@ def run(pytester: pytest.Pytester, *args: str) -> pytest.RunResult:
     (facts / "entry_points.txt").write_text("\n".join(["[pytest11]", *lines, ""]), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", os.pathsep.join(filter(None, [str(installed), os.environ.get("PYTHONPATH")])))
-        result = pytester.runpytest_subprocess("-p", "no:randomly", "-W", "error", *args, timeout=50)
+        result = pytester.runpytest_subprocess("-p", "no:randomly", "-W", "error", *args, timeout=150)
     shutil.rmtree(installed)
     return result
 
 
 def test_it_loads_without_the_heavy_parts() -> None:
     code = f"import sys, {PLUGIN}; print(*[n for n in ('redis', 'hiredis', 'click', 'rich') if n in sys.modules])"
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=30).stdout
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=150).stdout
     assert out.split() == []
 
 
