@@ -334,7 +334,7 @@ def test_without_a_terminal_figures_come_as_lines(capsys: pytest.CaptureFixture[
 # ---- the whole
 
 
-def until(fact: Callable[[], bool], limit: float = 20.0) -> None:
+def until(fact: Callable[[], bool], limit: float = 60.0) -> None:
     """Wait for a fact that another thread or process brings about."""
     pause = threading.Event()
     for _ in range(int(limit / 0.02)):
