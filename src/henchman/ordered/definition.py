@@ -18,7 +18,7 @@ from henchman.ordered.push import Home, OrderedPush, OrderedPushed, Pusher
 from henchman.wire.codec import Signature
 from henchman.wire.names import QUEUE_NAME
 
-__all__ = ["DerivingJob", "OrderedJob", "define_ordered", "make_ordered"]
+__all__ = ["DerivingJob", "OrderedJob", "define_ordered", "make_ordered", "with_queue"]
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class OrderedJob(Generic[T]):
         self.is_async = is_async
         self.options: JobOptions = options.job
         self.ordered: OrderedOptions = options.ordered
-        self.queues = _queues(name, options)
+        self.queues = _queues(options)
         self.payloads = Payloads.of(function, name)
         self.signature = Signature.of(function, name=name)
         self._reader = Reader(name, self.payloads, options.derive)
@@ -146,8 +146,17 @@ def define_ordered(function: Any, home: Home, name: str | None, given: Mapping[s
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         raise DefinitionError(f"{function.__qualname__} is a generator; a handler returns, it does not yield")
     wire = name if name is not None else wire_name(function)
-    asked = {"queue": function.__name__, **given} if not given.keys() & {"queue", "queue_name"} else given
+    asked = with_queue(wire, function.__name__, given)
     return make_ordered(function, home, wire, asked, is_async=inspect.iscoroutinefunction(function))
+
+
+def with_queue(where: str, name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """``given``, with ``name`` for its queue where it names none."""
+    if given.keys() & {"queue", "queue_name"}:
+        return given
+    if not QUEUE_NAME.fullmatch(name):
+        raise DefinitionError(f"{where}: {name!r} cannot be the name of a queue; give one as queue=")
+    return {"queue": name, **given}
 
 
 def make_ordered(
@@ -163,10 +172,8 @@ def make_ordered(
     return made
 
 
-def _queues(name: str, options: Options) -> tuple[str, ...]:
+def _queues(options: Options) -> tuple[str, ...]:
     queue, partitions = options.job.queue, options.ordered.partitions
-    if not QUEUE_NAME.fullmatch(queue):
-        raise DefinitionError(f"{name}: {queue!r} cannot be the name of a queue; give one as queue=")
     if partitions is None:
         return (queue,)
     return tuple(f"{queue}.{number}" for number in range(partitions))

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 
 from henchman.client.registry import wire_name
 from henchman.errors import DefinitionError
-from henchman.ordered.definition import OrderedJob, make_ordered
+from henchman.ordered.definition import OrderedJob, make_ordered, with_queue
 from henchman.ordered.options import ALIASES, KNOWN, foreign, one_name_each
 from henchman.ordered.push import Home, OrderedPush, OrderedPushed
 
@@ -110,7 +110,7 @@ def define_class(cls: Any, home: Home, name: str | None, given: Mapping[str, Any
     instance = _Instance(cls)
     options = _attributes(cls, where)
     wire = name or options.pop("name", None) or wire_name(cls)
-    asked = {"queue": cls.__name__, **options, **one_name_each(where, given)}
+    asked = {**with_queue(where, cls.__name__, {**options, **one_name_each(where, given)})}
     for option in _METHODS:
         if callable(options.get(option)) and option not in given:
             asked[option] = _late(cls, instance, option)
