@@ -247,6 +247,15 @@ class TestFind:
         queue.free(ME, charge=True)
         assert face.do(seen, "find", "a").crashes == 1
 
+    def test_put_off_by_its_group(self, queue: OrderedQueue, seen: Face_of_queue, face: Face) -> None:
+        queue.declare(group_limit=1, separator="/")
+        queue.put("g/1", when=1)
+        queue.put("g/2", when=2)
+        queue.take(ME)
+        first, second = face.do(seen, "find", "g/1"), face.do(seen, "find", "g/2")
+        assert (first.state, first.put_off, first.due) == ("in flight", False, 1)
+        assert (second.state, second.put_off, second.due) == ("waiting", True, 2)
+
     def test_many_payloads(self, queue: OrderedQueue, seen: Face_of_queue, face: Face) -> None:
         queue.push(*[Push(b"a", "", str(number), b"%d" % number) for number in range(50)])
         found = face.do(seen, "find", "a", 3)
@@ -441,6 +450,32 @@ class TestActions:
         acted = Face_of_queue(Busy(), store.keys, "products").revive_all()  # type: ignore[arg-type]
         assert acted.done == 150
         assert face.do(app.ordered_queues["products"], "stats").morgue_length == 150
+
+    def test_move_to(self, app: App, queue: OrderedQueue, seen: Face_of_queue, store: Store, face: Face) -> None:
+        token = four(queue)
+        queue.push(*[Push(b"%04d" % number, str(FAR + number), "7", b"1") for number in range(250)])
+        other = OrderedQueue(store, "other")
+        assert face.do(seen, "move_to", "other", "later", "nobody", "held")[:3] == (1, 1, 1)
+        acted = face.do(seen, "move_to", app.ordered_queues["other"])
+        assert (acted.done, acted.stayed) == (251, 1)
+        assert acted.reasons == ("held: in flight; it stays as it is until its run has ended",)
+        assert queue.settle(ME, Verdict(token, b"held", "done")) == [1]
+        assert face.do(seen, "move_to", "other").done == 1
+        assert other.waiting(b"0249") == [(7, b"1")]
+        assert other.scores("due")[b"0249"] == FAR + 249
+        assert (other.scores("retry"), other.table("err")) == ({b"again": 3}, {b"again": b"Boom: again"})
+        assert queue.keys() == {"morgue", "m:dead", "merr"}
+        for wrong in ("products", "", 5):
+            with pytest.raises(ArgumentError):
+                face.do(seen, "move_to", wrong)
+
+    def test_move_to_loses_no_equal_payloads(self, app: App, store: Store, face: Face) -> None:
+        """Where a queue keeps equal payloads apart, they stay apart."""
+        source, target = OrderedQueue(store, "source", collapse="none"), OrderedQueue(store, "target", collapse="none")
+        source.push(Push(b"a", "", "1", b"x"), Push(b"a", "", "1", b"x"))
+        target.push(Push(b"a", "", "2", b"x"))
+        assert face.do(app.ordered_queues["source"], "move_to", "target") == Acted(1)
+        assert target.waiting(b"a") == [(1, b"x"), (1, b"x"), (2, b"x")]
 
     def test_one_that_breaks_stops_nobody(self, queue: OrderedQueue, seen: Face_of_queue, face: Face) -> None:
         for name in ("a", "b", "c"):

@@ -134,6 +134,15 @@ class OrderedActions(Inspector):
         """``set_max_parallel``, awaited."""
         await self._ado(self._limit(most))
 
+    def move_to(self, other: str | OrderedActions, *ids: str) -> Acted:
+        """Move these ids, or all that wait, to another ordered queue: with payloads, scores, times and what failed.
+        Those that are in flight, here or there, stay. ArgumentError when it is this queue."""
+        return self._do(self._acts.move(_name_of(other), _raw(ids)))
+
+    async def amove_to(self, other: str | OrderedActions, *ids: str) -> Acted:
+        """``move_to``, awaited."""
+        return await self._ado(self._acts.move(_name_of(other), _raw(ids)))
+
     def _limit(self, most: int | None) -> Plan[None]:
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 0 <= most < 10**9):
             raise ArgumentError(f"{most!r} is no limit: give a whole number, 0 for none, None for what the code says")
@@ -145,6 +154,13 @@ def raw_id(one: object) -> bytes:
     if isinstance(one, bool) or not isinstance(one, str | int) or one == "":
         raise ArgumentError(f"{one!r} is no id: it is a text")
     return raw(str(one))
+
+
+def _name_of(other: str | OrderedActions) -> str:
+    name = other.name if isinstance(other, OrderedActions) else other
+    if not isinstance(name, str) or not name:
+        raise ArgumentError(f"{name!r} is no name of a queue: it is a text")
+    return name
 
 
 def _raw(ids: tuple[str, ...]) -> list[bytes]:

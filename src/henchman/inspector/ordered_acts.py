@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from henchman.errors import ArgumentError
 from henchman.inspector.acts import Acted
 from henchman.inspector.entry import text_of
 from henchman.inspector.plan import Plan
 from henchman.store import ordered_acts, ordered_looks
 from henchman.store.keys import Keys
+from henchman.store.ordered import Moved, move
 from henchman.store.ordered_acts import CHUNK, IN_FLIGHT, Act, ActResult
 
 __all__ = ["OrderedActs"]
@@ -53,6 +55,37 @@ class OrderedActs:
                 break
         return total
 
+    def move(self, target: str, ids: Sequence[bytes]) -> Plan[Acted]:
+        """Move these to another queue, or all that wait."""
+        if target == self._name:
+            raise ArgumentError(f"{target!r} cannot be moved to itself")
+        collapse: str = yield ordered_looks.collapse_of(self._keys, target, self._name)
+        if ids:
+            return (yield from self._move_these(target, collapse, ids))
+        total = Acted()
+        for _ in range(_PASSES):
+            stayed, reasons = 0, tuple[str, ...]()
+            while True:
+                moved: Moved = yield move(self._keys, self._name, target, collapse, skip=stayed, most=CHUNK)
+                total = total._replace(done=total.done + moved.moved)
+                if not moved.moved and not moved.in_flight:
+                    break
+                stayed += len(moved.in_flight)
+                reasons = (*reasons, *map(_held, moved.in_flight))[:CHUNK]
+            total = total._replace(stayed=stayed, reasons=reasons)
+            if not stayed:
+                break
+        return total
+
+    def _move_these(self, target: str, collapse: str, ids: Sequence[bytes]) -> Plan[Acted]:
+        total = Acted()
+        for one in ids:  # one a call: an id with many payloads would put off those behind it
+            moved: Moved = yield move(self._keys, self._name, target, collapse, ids=[one])
+            stayed = len(moved.in_flight)
+            gone = 1 - moved.moved - stayed
+            total = total.plus(Acted(moved.moved, gone, stayed, tuple(map(_held, moved.in_flight))))
+        return total
+
     def _pass(self, what: Act, part: str, only_failed: bool) -> Plan[Acted]:
         """The first page again and again, lowest score first; what stays is stepped over."""
         low: float = (yield ordered_looks.now()) if what == "run" else -math.inf
@@ -79,6 +112,10 @@ class OrderedActs:
             dues: list[float | None] = yield ordered_looks.dues(self._keys, self._name, some)
             known |= {one: due or 0.0 for one, due in zip(some, dues, strict=True)}
         return sorted(known, key=lambda one: (known[one], one))
+
+
+def _held(one: bytes) -> str:
+    return f"{text_of(one)}: {_HELD_ELSE}"
 
 
 def _acted(what: Act, ids: Sequence[bytes], statuses: Sequence[int | bytes]) -> Acted:

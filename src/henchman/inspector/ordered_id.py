@@ -109,15 +109,17 @@ class OrderedId(NamedTuple):
 
     ``payloads`` wait, or are in flight with ``holder``; ``arrivals`` came while it was; ``dead`` lie in the morgue.
     Each lowest score first, and only the first of many: ``…_count`` says how many there are. ``due``: when it may be
-    taken (in flight: when it was due), None: nothing waits. ``retry_count``: -1 it never failed, 0 it failed once.
-    ``crashes``: processes that died with it, in a row. ``arrivals_due``: when those are due if nothing else is left;
-    ``died_at``: when the last of ``dead`` was buried, with ``dead_error``.
+    taken (in flight: when it was due), None: nothing waits; ``put_off``: it waits until its group has room.
+    ``retry_count``: -1 it never failed, 0 it failed once. ``crashes``: processes that died with it, in a row.
+    ``arrivals_due``: when those are due if nothing else is left; ``died_at``: when the last of ``dead`` was buried,
+    with ``dead_error``.
     """
 
     id: str
     at: float
     state: State
     due: float | None
+    put_off: bool
     retry_count: int
     error: str | None
     crashes: int
@@ -146,11 +148,13 @@ class OrderedId(NamedTuple):
 def id_of(at: float, seen: IdLook) -> OrderedId:
     """An id as people see it."""
     held = seen.held
+    put_off = held is None and seen.put_off is not None
     return OrderedId(
         id=seen.id.decode("utf-8", "surrogateescape"),
         at=at,
         state=_state(seen),
-        due=held.due if held else seen.due,
+        due=held.due if held else seen.put_off if put_off else seen.due,
+        put_off=put_off,
         retry_count=seen.retry_count,
         error=None if seen.error is None else text_of(seen.error),
         crashes=seen.crashes,

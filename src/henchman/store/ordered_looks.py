@@ -5,12 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from henchman.store.call import Call, command, script
+from henchman.store.call import Call, command, commands, script
 from henchman.store.keys import Keys
 from henchman.store.ordered import pairs, unpacked
 from henchman.store.scripts import load
 
-__all__ = ["Figures", "Held", "IdLook", "Pile", "count", "dues", "figures", "look", "names", "now", "scan", "span"]
+__all__ = [
+    "Figures",
+    "Held",
+    "IdLook",
+    "Pile",
+    "collapse_of",
+    "count",
+    "dues",
+    "figures",
+    "look",
+    "names",
+    "now",
+    "scan",
+    "span",
+]
 
 _STATS = load("ordered_stats")
 _LOOK = load("ordered_look")
@@ -102,12 +116,13 @@ class Held(NamedTuple):
 
 class IdLook(NamedTuple):
     """Everything about an id. ``due``: when somebody may take it (in flight: when its holder is looked at next), None:
-    nothing waits; ``retry_count`` -1: it did not fail; ``next_due``: when its ``arrivals`` are due; ``died_at``: when
-    the last of its ``dead`` was buried.
+    nothing waits; ``put_off``: when it was due, as its group had no room; ``retry_count`` -1: it did not fail;
+    ``next_due``: when its ``arrivals`` are due; ``died_at``: when the last of its ``dead`` was buried.
     """
 
     id: bytes
     due: float | None
+    put_off: float | None
     waiting: Pile
     held: Held | None
     arrivals: Pile
@@ -130,10 +145,11 @@ def look(keys: Keys, queue: str, ids: Sequence[bytes], most: int) -> Call[tuple[
 
 
 def _id_look(name: bytes, row: Sequence[Any]) -> IdLook:
-    due, (single, waiting, some), holder, arrivals, failed, dead = row
+    (due, put_off), (single, waiting, some), holder, arrivals, failed, dead = row
     return IdLook(
         id=name,
         due=_number(due),
+        put_off=_number(put_off),
         waiting=Pile(1, [unpacked(single)]) if single else Pile(waiting, pairs(some)),
         held=_held(*holder) if holder else None,
         arrivals=Pile(arrivals[0], pairs(arrivals[1])),
@@ -167,6 +183,17 @@ def span(keys: Keys, queue: str, part: str, low: float, first: int, most: int) -
     return command(
         "ZRANGE", keys.ordered(queue) + part, f"({low!r}", "+inf", "BYSCORE", "LIMIT", first, most, decode=list
     )
+
+
+def collapse_of(keys: Keys, target: str, source: str) -> Call[str]:
+    """How payloads that go from one queue to another have to be merged there, so that none is lost."""
+
+    def read(replies: Any) -> str:
+        (said, arrivals), [others] = replies
+        return "none" if arrivals or others else "latest" if said == b"latest" else "min"
+
+    asked = ("HMGET", keys.ordered(target) + "meta", "collapse", "arrivals")
+    return commands(asked, ("HMGET", keys.ordered(source) + "meta", "arrivals"), decode=read)
 
 
 def dues(keys: Keys, queue: str, ids: Sequence[bytes]) -> Call[list[float | None]]:

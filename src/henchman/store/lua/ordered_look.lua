@@ -1,15 +1,15 @@
 -- ordered_look: everything about ids of an ordered queue, as it is at one moment
 -- KEYS base leases tombs_of
 -- ARGV most (id)*
--- returns {now, ids}, an id is {due, payloads, record, arrivals, failed, dead}: due and record as they are stored (or
---   nothing); payloads is {single, how many, {payload, score, …}}; record is {record, milliseconds that the lease of the
+-- returns {now, ids}, an id is {dues, payloads, record, arrivals, failed, dead}: dues is {due, when it was due that its
+--   group put off}; payloads is {single, how many, {payload, score, …}}; record is {record, milliseconds that the lease of the
 --   holder has left (-2: none), whether the holder was buried}; arrivals is {how many, {payload, score, …}, due};
 --   failed is {retry_count, error, crashes}; dead is {how many, {payload, score, …}, when, error}. At most `most`
 --   payloads each, lowest scores first.
 -- include now
 -- include ordered
 local morgue, reasons = KEYS[1] .. 'morgue', KEYS[1] .. 'merr'
-local last = ARGV[1] - 1
+local last, separator = ARGV[1] - 1, redis.call('HGET', meta, 'separator')
 
 local function some_of(pile)
   return redis.call('ZCARD', pile), redis.call('ZRANGE', pile, 0, last, 'WITHSCORES')
@@ -24,12 +24,17 @@ local function holder_of(id)
   return {record, redis.call('PTTL', KEYS[2] .. holder), redis.call('EXISTS', KEYS[3] .. holder)}
 end
 
+local function dues_of(id)
+  local group = group_of(id, separator)
+  return {redis.call('ZSCORE', due, id), group and redis.call('ZSCORE', KEYS[1] .. 'k:' .. group, id)}
+end
+
 local function look_at(id)
   local waiting, waiting_some = some_of(KEYS[1] .. 'p:' .. id)
   local arrived, arrived_some = some_of(KEYS[1] .. 'n:' .. id)
   local dead, dead_some = some_of(KEYS[1] .. 'm:' .. id)
   return {
-    redis.call('ZSCORE', due, id),
+    dues_of(id),
     {redis.call('HGET', one, id), waiting, waiting_some},
     holder_of(id),
     {arrived, arrived_some, redis.call('ZSCORE', next_due, id)},
