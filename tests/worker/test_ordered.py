@@ -451,12 +451,12 @@ def test_three_deaths_are_a_failure_and_a_suspect_runs_alone(app: App, redis: Re
         busy.set()
         assert ended.wait(30)
 
-    x.push("suspect", 1)
-    x.push("poison", 1)
     redis.hset("hm:ordered:q/crash", mapping={"suspect": 2, "poison": 3})
     long.enqueue()
     with working(app) as launcher:
         assert busy.wait(30)
+        x.push("suspect", 1)
+        x.push("poison", 1)
         until(lambda: redis.zscore("hm:ordered:q/morgue", "poison") is not None, "the poison is buried without a run")
         assert not beside, "the suspect waits for its neighbour"
         ended.set()
