@@ -14,11 +14,11 @@ from henchman import App
 from henchman.errors import LeaseLost, ServerAway
 from henchman.store import leases
 from henchman.store.jobs import Settlement
-from henchman.worker import heart, watcher
+from henchman.worker import heart, lifeline, watcher
 from henchman.worker.lifeline import Lifeline, bury_and_give_back
 from support.dead import DEAD, Spy, corpse, job
 from support.store import ME, Store
-from support.worker import looker, until, working
+from support.worker import Heard, looker, until, working
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_a_rescue_begins_with_a_tombstone(app: App, store: Store) -> None:
             assert store.ask("EXISTS", store.keys.tomb(DEAD)), call
 
     with Spy(app, buried) as spy:
-        assert bury_and_give_back(app, DEAD, force=False) == 1
+        assert bury_and_give_back(app, DEAD) == 1
     assert {"charge", "give_back"} <= set(spy.names())
 
 
@@ -160,3 +160,53 @@ def test_the_word_of_who_lost_a_unit_changes_nothing(store: Store, ending: str) 
     assert store.ask("LRANGE", store.keys.flight(other, 1, "a"), 0, -1) == [b"1"]
     assert not store.ask("EXISTS", "retry", "dead", "schedule", "queue:a", "stat:processed")
     assert store.members("hm:cancelled") == [b"j"]
+
+
+@pytest.mark.parametrize("step", ["SMEMBERS", "charge", "give_back", "SREM"])
+@pytest.mark.parametrize("who", ["the same after an outage", "another after a crash"])
+def test_a_rescue_that_was_broken_off_is_ended_by_the_next_tick(
+    app: App, store: Store, monkeypatch: pytest.MonkeyPatch, step: str, who: str
+) -> None:
+    """2.2: buried, and then the server was lost: its work goes back, and its death is charged, once."""
+    monkeypatch.setattr(lifeline, "WATCH", 0.0)
+    corpse(store, job("a"), job("b"))
+    line = Lifeline(app)
+
+    def lost(call: Any) -> None:
+        if call.name == step and store.ask("EXISTS", store.keys.tomb(DEAD)):
+            raise ServerAway("as told")
+
+    with Spy(app, lost), pytest.raises(ServerAway):
+        line.tick("me")
+    assert store.ask("SMEMBERS", store.keys.rescues) == [DEAD.encode()]
+    heard = Heard(app, "rescued")
+    (line if who.startswith("the same") else Lifeline(app)).tick("me")
+    assert sorted(store.queue("default")) == [job("a"), job("b")]
+    for jid in ("a", "b"):
+        assert store.ask("HGET", store.keys.deaths, jid).count(b"its host is gone") == 1
+    assert heard["rescued"]
+    assert not store.ask("EXISTS", store.keys.rescues, store.keys.flight(DEAD, 1, "default"))
+
+
+def test_a_rescue_that_came_to_nothing_leaves_no_note(app: App, store: Store) -> None:
+    """2.2: who was begun to be rescued and lives is left alone, whether he was looked at once more or not."""
+    corpse(store, job("a"), expired=False)
+    assert bury_and_give_back(app, DEAD) is None
+    assert not store.ask("EXISTS", store.keys.rescues)
+    store.ask("SADD", store.keys.rescues, DEAD)  # who began it ended just then
+    Lifeline(app).tick("me")
+    assert not store.ask("EXISTS", store.keys.rescues)
+    assert store.ask("LRANGE", store.keys.flight(DEAD, 1, "default"), 0, -1) == [job("a")]
+
+
+def test_a_full_server_takes_a_rescue_too(app: App, store: Store) -> None:
+    """2.2: without the note."""
+    corpse(store, job("a"))
+    heard = Heard(app, "part_failed")
+    store.ask("CONFIG", "SET", "maxmemory", 1)
+    try:
+        assert bury_and_give_back(app, DEAD) == 1
+    finally:
+        store.ask("CONFIG", "SET", "maxmemory", 0)
+    assert "maxmemory" in str(heard["part_failed"][0]["error"])
+    assert store.queue("default") == [job("a")]

@@ -39,6 +39,7 @@ class Keys:
         self.charged = p + "hm:charged"  # zset: the same jids by the time of their last death
         self.suspects = p + "hm:suspects"  # set: jids with two deaths or more: each runs alone
         self.stopping = p + "hm:stopping"  # zset: identities that were told to stop; removed when they left
+        self.rescues = p + "hm:rescues"  # set: identities whose rescue was begun and has not ended
         self.tombs = p + "hm:tombs"  # zset: dead identities by time of death; swept for an hour
         self.crons = p + "hm:crons"  # hash: definition of a cron (JSON) by name, until it is removed
         self.cron_ticks = p + "hm:cron:ticks"  # zset: cron by the last planned time that was dealt with

@@ -24,16 +24,30 @@ LOCK_MS = 20_000
 GAP = 12.0  # longer without a look than this is not unbroken contact
 
 
-def bury_and_give_back(host: Host, identity: str, *, force: bool) -> int | None:
+def bury_and_give_back(host: Host, identity: str) -> int | None:
     """Declare ``identity`` dead and send its work back; how many payloads, or None when it lives after all."""
     runner, keys = host.connections, host.keys
-    if not runner.run(leases.bury(keys, identity, force=force)):
+    try:
+        runner.run(command("SADD", keys.rescues, identity))  # who finds it there, and a tomb, goes on from there
+    except ServerAway:
+        raise
+    except ServerError as error:  # a full server: a rescue that is not broken off needs no note
+        host.events.emit("part_failed", part="lifeline", error=error)
+    if not runner.run(leases.bury(keys, identity, force=False)):
+        runner.run(command("SREM", keys.rescues, identity))
         return None
+    return _rescue(host, identity)
+
+
+def _rescue(host: Host, identity: str) -> int:
+    """Charge and give back what the buried ``identity`` held; each step may be repeated after any other."""
+    runner, keys = host.connections, host.keys
     lists = runner.run(leases.flights(keys, identity))
-    if not force and runner.run(command("ZSCORE", keys.stopping, identity)) is None:
+    if runner.run(command("ZSCORE", keys.stopping, identity)) is None:
         for line in charge_held(host, identity, lists, started=None, cause="its host is gone"):
             host.events.emit("charged", text=line)
     moved = sum(give_back_list(host, flight, keys.queue_of_flight(flight)) for flight in lists)
+    runner.run(command("SREM", keys.rescues, identity))
     runner.run(processes.remove(keys, identity))
     return moved
 
@@ -88,14 +102,28 @@ class Lifeline:
         names = runner.run(leases.identities(keys))
         if not names:
             return
-        alive: list[Any] = runner.run(commands(*(("EXISTS", keys.lease(name)) for name in names), ("PING",)))
-        dead = {name for name, lives in zip(names, alive, strict=False) if not lives}
+        leased = (("EXISTS", keys.lease(name)) for name in names)
+        answers: list[Any] = runner.run(commands(*leased, ("SMEMBERS", keys.rescues)))
+        *alive, begun = answers
+        dead = {name for name, lives in zip(names, alive, strict=True) if not lives}
         self._expired = {name: self._expired.get(name, now) for name in dead}
+        self._go_on(begun, dead)
         for name, since in self._expired.items():
             if now - since >= WATCH and not runner.run(command("EXISTS", keys.tomb(name))):
-                rescued = bury_and_give_back(self._host, name, force=False)
-                if rescued is not None:
-                    self._host.events.emit("rescued", identity=name, count=rescued)
+                self._told(name, bury_and_give_back(self._host, name))
+
+    def _go_on(self, begun: list[bytes], dead: set[str]) -> None:
+        """Rescues that were broken off: by an outage, or by the end of who carried them out."""
+        runner, keys = self._host.connections, self._host.keys
+        for name in (one.decode("utf-8", "replace") for one in begun):
+            if runner.run(command("EXISTS", keys.tomb(name))):
+                self._told(name, _rescue(self._host, name))
+            elif name not in dead:
+                runner.run(command("SREM", keys.rescues, name))  # it was not buried, and lives or has left
+
+    def _told(self, name: str, rescued: int | None) -> None:
+        if rescued is not None:
+            self._host.events.emit("rescued", identity=name, count=rescued)
 
     def _sweep(self) -> None:
         """Send back what reached the lists of the dead late; after an hour they are forgotten."""
