@@ -455,9 +455,10 @@ def test_three_deaths_are_a_failure_and_a_suspect_runs_alone(app: App, redis: Re
     long.enqueue()
     with working(app) as launcher:
         assert busy.wait(30)
-        x.push("suspect", 1)
         x.push("poison", 1)
         until(lambda: redis.zscore("hm:ordered:q/morgue", "poison") is not None, "the poison is buried without a run")
+        x.push("suspect", 1)
+        until(lambda: redis.hexists("hm:ordered:q/busy", "suspect"), "the suspect is here")
         assert not beside, "the suspect waits for its neighbour"
         ended.set()
         until(lambda: beside, "then it runs")
