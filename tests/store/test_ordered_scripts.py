@@ -160,7 +160,7 @@ class TestOddInput:
         assert queue.morgue(name) == [(1, body)]
         [(token, one)] = queue.take(ME)
         assert queue.settle(ME, Verdict(token, name, "done")) == [1]
-        assert queue.keys() == {"morgue", f"m:{name.decode('utf-8', 'replace')}", "merr"}
+        assert queue.left() == {"morgue", f"m:{name.decode('utf-8', 'replace')}", "merr"}
 
     def test_a_payload_of_a_megabyte(self, queue: OrderedQueue) -> None:
         big = b"x" * 1_000_000
@@ -209,7 +209,7 @@ class TestEndings:
         queue.push(Push(b"a", "", "1", b"1"), Push(b"b", "", "1", b"1"), Push(b"b", "", "2", b"2"))
         [(first, _), (second, _)] = queue.take(ME)
         assert queue.settle(ME, Verdict(first, b"a", "done"), Verdict(second, b"b", "done")) == [1, 1]
-        assert queue.keys() == set()
+        assert queue.left() == set()
         assert queue.held(ME) == {}
         assert queue.table("stat") == {b"processed": b"2"}
 
@@ -230,7 +230,7 @@ class TestEndings:
             end(queue, "retry", count=count)
         queue.take(ME)
         end(queue, "done")
-        assert queue.keys() == set()
+        assert queue.left() == set()
 
     def test_retries_are_counted_from_nothing(self, queue: OrderedQueue) -> None:
         queue.put("a", b"1", 1)
@@ -273,7 +273,7 @@ class TestEndings:
             queue.take(ME)
             end(queue, "bury")
         assert queue.morgue(b"a") == [(3, b"1")]
-        assert queue.keys() == {"morgue", "merr", "m:a"}
+        assert queue.left() == {"morgue", "merr", "m:a"}
 
     def test_snooze_counts_nothing(self, queue: OrderedQueue) -> None:
         queue.put("a")
@@ -281,7 +281,7 @@ class TestEndings:
         before = queue.store.now()
         end(queue, "snooze", delay=30)
         assert before + 30 <= queue.scores("due")[b"a"] <= queue.store.now() + 30
-        assert queue.keys() == {"due", "one"}
+        assert queue.left() == {"due", "one"}
         assert queue.table("stat") == {}
 
     def test_release_is_as_if_it_had_not_been_claimed(self, queue: OrderedQueue) -> None:
@@ -297,7 +297,7 @@ class TestEndings:
         [(token, ids)] = queue.claim(ME, size=3).claims
         verdicts = [Verdict(token, one.id, "retry" if one.id == b"b" else "done", 0, 0, "why") for one in ids]
         assert queue.settle(ME, *verdicts) == [1, 1, 1]
-        assert queue.keys() == {"due", "one", "retry", "err"}
+        assert queue.left() == {"due", "one", "retry", "err"}
         assert queue.table("stat") == {b"processed": b"2", b"failed": b"1"}
 
     def test_a_claim_is_one_run_in_the_statistics(self, queue: OrderedQueue) -> None:
@@ -562,7 +562,7 @@ class TestGroups:
             order.append(one.id)
             queue.settle(ME, Verdict(token, one.id, "done"))
         assert order == [b"g/9", b"g/5", b"g/7"]
-        assert queue.keys() == set()
+        assert queue.left() == set()
 
     @pytest.mark.parametrize("gone", ["free", "heal"])
     def test_a_dead_member_makes_room(self, queue: OrderedQueue, gone: str) -> None:

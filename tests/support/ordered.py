@@ -31,6 +31,7 @@ class Kept(NamedTuple):
     open: dict[bytes, float]
     inside: dict[bytes, dict[bytes, float]]
     put_off: dict[bytes, dict[bytes, float]]
+    sets: set[bytes]  # ids whose payloads stand in a set
     rung: bool
     both: set[bytes]  # ids with a single payload and a set of them: there must be none
 
@@ -137,7 +138,7 @@ class OrderedQueue:
         flat = self.store.ask("ZRANGE", self.base.encode() + b"m:" + name, 0, -1, "WITHSCORES")
         return ordered.pairs(flat)
 
-    def keys(self) -> set[str]:
+    def left(self) -> set[str]:
         """What is left of the queue beside its settings and counters."""
         found = [key for key in self.store.ask("KEYS", "*") if key.startswith(self.base.encode())]
         return {key.decode("utf-8", "replace").removeprefix(self.base) for key in found} - {"meta", "stat", "wake"}
@@ -198,6 +199,7 @@ def _kept(raw: list[Any]) -> Kept:
         _scores(opened),
         {name: _scores(flat) for name, flat in inside},
         {name: _scores(flat) for name, flat in off},
+        set(sets),
         bool(wake),
         singles.keys() & sets.keys(),
     )
