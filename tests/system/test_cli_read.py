@@ -81,7 +81,7 @@ def test_the_names_in_json_are_stable(store: Store) -> None:
     queues = json.loads(run("queues --json", store).stdout)["queues"]
     assert {frozenset(one) for one in queues} == {frozenset({"name", "size", "latency", "paused", "problem"})}
     status = json.loads(run("status --json", store).stdout)
-    assert set(status) == {"at", "stats", "rates", "queues", "processes", "work"}
+    assert set(status) == {"at", "stats", "rates", "queues", "ordered", "processes", "work"}
     assert status["stats"]["retries"] == EVERY
 
 

@@ -19,6 +19,7 @@ from henchman.process.cli_cron import cron
 from henchman.process.cli_doctor import doctor
 from henchman.process.cli_jobs import cancel, enqueue, job
 from henchman.process.cli_metrics import metrics_command
+from henchman.process.cli_ordered import ordered
 from henchman.process.cli_processes import processes
 from henchman.process.cli_queues import queues
 from henchman.process.cli_server import server
@@ -35,6 +36,7 @@ COMMANDS = (
     demo,
     status,
     queues,
+    ordered,
     processes,
     metrics_command,
     retries,

@@ -8,8 +8,11 @@ from typing import Any
 import click
 
 from henchman.errors import HenchmanError
-from henchman.inspector.queues import Queues, QueueState
+from henchman.inspector.ordered import OrderedQueue
+from henchman.inspector.ordered_queues import OrderedQueues
+from henchman.inspector.queues import Queue, Queues, QueueState
 from henchman.kernel.text import did_you_mean, shorten, visible
+from henchman.process.cli_ordered_view import ordered_rows, ordered_table
 from henchman.process.cli_session import Session, as_json, confirmed, server_options
 from henchman.process.cli_table import Row, Table, cell
 from henchman.process.cli_text import console, count, duration, emit, figure, say
@@ -22,16 +25,22 @@ __all__ = ["queue_rows", "queue_table", "queues"]
 @as_json
 @click.pass_context
 def queues(context: click.Context, as_json: bool) -> None:
-    """Every queue: its size, how long its next job has waited, whether it is paused."""
+    """Every queue: its size, how long its next job has waited, whether it is paused; then the ordered ones."""
     if context.invoked_subcommand is not None:
         return
     session = Session(context)
     states = Queues(session.runner, session.keys).states()
+    ordered = OrderedQueues(session.runner, session.keys).stats()
     if as_json:
-        emit({"queues": queue_rows(states)})
-    elif states:
+        emit({"queues": queue_rows(states), "ordered": ordered_rows(ordered)})
+        return
+    if states:
         console().print(queue_table(states))
-    else:
+    if states and ordered:
+        console().print()
+    if ordered:
+        console().print(ordered_table(ordered))
+    if not states and not ordered:
         say("No queues. A queue appears with the first job that is pushed to it.")
 
 
@@ -41,9 +50,10 @@ def queues(context: click.Context, as_json: bool) -> None:
 @click.pass_context
 def pause(context: click.Context, name: str) -> None:
     """Start nothing from the queue NAME any more, on any worker."""
-    session, states = _known(context, name, must=False)
-    Queues(session.runner, session.keys).queue(name).pause()
-    unknown = "" if name in states else f" (nothing was pushed to it yet{did_you_mean(name, states)})"
+    queue, states = _known(context, name)
+    queue.pause()
+    known = name in states or isinstance(queue, OrderedQueue)
+    unknown = "" if known else f" (nothing was pushed to it yet{did_you_mean(name, states)})"
     say(f"{name} is paused{unknown}; what runs goes on. Undo: henchman queues unpause {name}")
 
 
@@ -53,11 +63,11 @@ def pause(context: click.Context, name: str) -> None:
 @click.pass_context
 def unpause(context: click.Context, name: str) -> None:
     """Let work on the queue NAME go on."""
-    session, states = _known(context, name, must=False)
-    if name not in states or not states[name].paused:
+    queue, states = _known(context, name)
+    if not queue.paused():
         say(f"{name} was not paused{did_you_mean(name, [one for one in states if states[one].paused])}")
         return
-    Queues(session.runner, session.keys).queue(name).unpause()
+    queue.unpause()
     say(f"{name} goes on")
 
 
@@ -68,19 +78,24 @@ def unpause(context: click.Context, name: str) -> None:
 @click.pass_context
 def clear(context: click.Context, name: str, yes: bool) -> None:
     """Delete the queue NAME and every job in it."""
-    session, states = _known(context, name, must=True)
+    queue, states = _known(context, name)
+    if isinstance(queue, OrderedQueue):
+        raise HenchmanError(f"{name!r} is an ordered queue; what can be done about it: henchman ordered --help")
+    if name not in states:
+        raise HenchmanError(f"there is no queue {name!r}{did_you_mean(name, states)}")
     size = states[name].size
     confirmed(f"Delete {visible(name)} and {count(size or 0, 'job')} in it, for good?", yes=yes)
-    deleted = Queues(session.runner, session.keys).queue(name).clear()
+    deleted = queue.clear()
     say(f"{name} is gone, with {count(deleted, 'job')}")
 
 
-def _known(context: click.Context, name: str, *, must: bool) -> tuple[Session, dict[str, QueueState]]:
+def _known(context: click.Context, name: str) -> tuple[Queue | OrderedQueue, dict[str, QueueState]]:
+    """The queue, of whichever kind, and all plain ones that are known."""
     session = Session(context)
-    states = {one.name: one for one in Queues(session.runner, session.keys).states()}
-    if must and name not in states:
-        raise HenchmanError(f"there is no queue {name!r}{did_you_mean(name, states)}")
-    return session, states
+    plain = Queues(session.runner, session.keys)
+    states = {one.name: one for one in plain.states()}
+    ordered = None if name in states else OrderedQueues(session.runner, session.keys).get(name)
+    return ordered or plain.queue(name), states
 
 
 def queue_rows(states: Sequence[QueueState]) -> list[dict[str, Any]]:

@@ -16,6 +16,7 @@ from rich.text import Text
 from henchman.errors import ServerAway
 from henchman.inspector.stats import Overview, overview, rates
 from henchman.kernel.text import visible
+from henchman.process.cli_ordered_view import ordered_rows, ordered_table
 from henchman.process.cli_processes import process_rows, process_table, work_rows, work_table
 from henchman.process.cli_queues import queue_rows, queue_table
 from henchman.process.cli_session import NOTHING_RUNS, Session, as_json, server_options
@@ -62,6 +63,7 @@ def _document(now: Overview, rate: Mapping[str, float]) -> dict[str, Any]:
         "stats": now.stats._asdict(),
         "rates": dict(rate),
         "queues": queue_rows(now.queues),
+        "ordered": ordered_rows(now.ordered),
         "processes": process_rows(now.processes),
         "work": work_rows(now.work),
     }
@@ -71,7 +73,9 @@ def _view(session: Session, now: Overview, rate: Mapping[str, float]) -> Group:
     parts: list[Any] = [_headline(session, now, rate), Text()]
     if now.queues:
         parts += [queue_table(now.queues), Text()]
-    else:
+    if now.ordered:
+        parts += [ordered_table(now.ordered), Text()]
+    if not now.queues and not now.ordered:
         parts += [Text("No queues: nothing was pushed yet.", "dim"), Text()]
     if now.processes:
         parts.append(process_table(now.processes, now.at))
@@ -98,6 +102,8 @@ def _headline(session: Session, now: Overview, rate: Mapping[str, float]) -> Tex
         f"{counts.failed:,} failed",
         f"today {counts.processed_today:,} and {counts.failed_today:,}",
     ]
+    if now.ordered:
+        waiting.append(f"ordered: {counts.ordered:,}, {counts.morgue:,} in morgues")
     text = Text.assemble(cell(session.shown_url, "dim"), "\n", " · ".join(waiting), "\n", " · ".join(done))
     if rate:
         text.append(f"\n{rate['processed']:,.1f} jobs/s, {rate['failed']:,.1f} failed/s", "green")
