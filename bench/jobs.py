@@ -18,6 +18,20 @@ def noop(number: int) -> None:
     """Nothing."""
 
 
+@app.ordered(name="bench.changes", queue="bench_ordered")
+def changes(claim: dict[str, list[object]]) -> None:
+    """Nothing."""
+
+
+@app.ordered(name="bench.tell_id", queue="bench_tell_id")
+def tell_id(claim: dict[str, list[int]]) -> None:
+    """Write when each payload, a number, was started."""
+    for numbers in claim.values():
+        for number in numbers:
+            if board is not None:
+                board.write(number)
+
+
 @app.job(name="bench.tell", queue=QUEUES[0])
 def tell(number: int, sleep: float = 0.0) -> None:
     """Write when this job started on the bench's board, then hold the slot for ``sleep`` seconds."""
