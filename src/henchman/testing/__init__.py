@@ -7,6 +7,7 @@ from henchman.testing.clock import Clock
 from henchman.testing.collected import Collected
 from henchman.testing.fake import FakeJobs, fake
 from henchman.testing.inline import Inline, inline
+from henchman.testing.ordered_looks import CollectedPush
 from henchman.testing.perform import Drained, Ran
 from henchman.testing.pushes import NotFaked
 from henchman.testing.real import Worker, worker
@@ -14,6 +15,7 @@ from henchman.testing.real import Worker, worker
 __all__ = [
     "Clock",
     "Collected",
+    "CollectedPush",
     "Drained",
     "FakeJobs",
     "Inline",

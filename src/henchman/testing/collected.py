@@ -12,6 +12,8 @@ from henchman.client.job import BoundCall, Using
 from henchman.client.registry import Registry
 from henchman.errors import ArgumentError, PayloadError
 from henchman.kernel.text import shorten
+from henchman.ordered.definition import OrderedJob
+from henchman.ordered.worker_class import OrderedWorker
 from henchman.testing.clock import moment
 from henchman.wire import jsontext
 from henchman.wire.codec import Signature
@@ -20,7 +22,7 @@ from henchman.workflow.iterable import IterableJob
 
 __all__ = ["AnyJob", "Collected", "Wanted", "Where", "collected", "job_name"]
 
-AnyJob: TypeAlias = Using[..., Any] | type[IterableJob[...]] | str
+AnyJob: TypeAlias = Using[..., Any] | type[IterableJob[...]] | OrderedJob[Any] | type[OrderedWorker] | str
 _VALUE_MOST = 200
 
 
@@ -86,7 +88,7 @@ def collected(registry: Registry, place: str, queue: str, payload: bytes, at: fl
 def job_name(job: AnyJob) -> str:
     """The name on the wire of a job, of a job with options, or of a name."""
     defined: Any = job
-    return job if isinstance(job, str) else str(defined.job.name)
+    return job if isinstance(job, str) else str(getattr(defined, "job", defined).name)
 
 
 def call_text(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:

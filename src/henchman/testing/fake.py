@@ -6,7 +6,7 @@ are refused.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,10 +16,12 @@ from henchman.store.call import Call
 from henchman.testing.clock import Clock
 from henchman.testing.collected import AnyJob, job_name
 from henchman.testing.looks import Looks
+from henchman.testing.ordered_shelf import ordered_unit
 from henchman.testing.perform import ClockJudge, Drained, Performer, Ran
 from henchman.testing.shelf import FakeRunner, Waiting
 from henchman.testing.switch import StandIn, View, standing_in
 from henchman.work.outcome import Outcome
+from henchman.work.unit import Unit
 from henchman.worker.stager import Stager
 
 __all__ = ["FakeJobs", "fake"]
@@ -87,25 +89,52 @@ class FakeJobs(Looks):
             _add(ran, await self._arun(one), strict)
         return Drained(tuple(ran))
 
-    def _run(self, one: Waiting) -> tuple[Ran, Outcome]:
+    def _run(self, one: Waiting | Unit) -> tuple[Ran, Outcome]:
+        perform = self._performer
         try:
-            ran, outcome = self._performer.perform(one.queue, one.payload)
+            ran, outcome = (
+                perform.perform_unit(one) if isinstance(one, Unit) else perform.perform(one.queue, one.payload)
+            )
         except BaseException:
-            self._runner.put_back(one)  # the test was meant, not the job
+            self._put_back(one)  # the test was meant, not the job
             raise
-        self._runner.settle(one, outcome)
+        self._settle(one, outcome)
         return ran, outcome
 
-    async def _arun(self, one: Waiting) -> tuple[Ran, Outcome]:
+    async def _arun(self, one: Waiting | Unit) -> tuple[Ran, Outcome]:
+        perform = self._performer
         try:
-            ran, outcome = await self._performer.aperform(one.queue, one.payload)
+            if isinstance(one, Unit):
+                ran, outcome = await perform.aperform_unit(one)
+            else:
+                ran, outcome = await perform.aperform(one.queue, one.payload)
         except BaseException:
+            self._put_back(one)
+            raise
+        self._settle(one, outcome)
+        return ran, outcome
+
+    def _put_back(self, one: Waiting | Unit) -> None:
+        if isinstance(one, Unit):
+            self._shelf.put_back(one.flight.queue, one.claim)
+        else:
             self._runner.put_back(one)
-            raise
-        self._runner.settle(one, outcome)
-        return ran, outcome
 
-    def _next(self, name: str | None, advance: bool, queue: str | None = None) -> Waiting | None:
+    def _settle(self, one: Waiting | Unit, outcome: Outcome) -> None:
+        if isinstance(one, Unit):
+            self._shelf.settle(one.flight.queue, one.claim)
+        else:
+            self._runner.settle(one, outcome)
+
+    def _claim(self, queues: Collection[str]) -> Unit | None:
+        """The next claim of one of these ordered queues."""
+        known: dict[str, Any] = self._app.registry.ordered()
+        claimed = self._shelf.claim(
+            queues, lambda queue: (known[queue].ordered.claim_size, known[queue].ordered.payload_cap)
+        )
+        return None if claimed is None else ordered_unit(self._app, *claimed)
+
+    def _next(self, name: str | None, advance: bool, queue: str | None = None) -> Waiting | Unit | None:
         """The job that is next, out of the shelf; what is due goes to its queue first.
 
         Unless it is asked for by name, a job that is not registered here is for workers elsewhere.
@@ -114,29 +143,34 @@ class FakeJobs(Looks):
         def wanted(one: str) -> bool:
             return one == name if name is not None else not one or self._app.registry.find(one) is not None
 
+        ordered = [
+            key for key, one in self._app.registry.ordered().items() if wanted(one.name) and queue in (None, key)
+        ]
         while True:
             staged = -1
             while staged != self._stager.staged:
                 staged = self._stager.staged
                 self._stager.tick()
-            one = self._runner.take(wanted, queue)
-            due = self._runner.next_at(wanted) if advance and one is None else None
+            one = self._runner.take(wanted, queue) or self._claim(ordered)
+            dues = (self._runner.next_at(wanted), self._shelf.next_at(ordered)) if advance and one is None else ()
+            due = min((one for one in dues if one is not None), default=None)
             if due is None or due <= self.clock.time():
                 return one
             self.clock.reach(due)
 
-    def _there(self, one: Waiting | None) -> Waiting:
+    def _there(self, one: Waiting | Unit | None) -> Waiting | Unit:
         if one is None:
             later = self._runner.next_at(bool)
             what = "nothing waits" if later is None else f"the next is due in {later - self.clock.time():.1f} s"
             raise LookupError(f"no such job is due: {len(self)} wait; {what}")
         return one
 
-    def _check(self, one: Waiting, ran: int, limit: int) -> None:
+    def _check(self, one: Waiting | Unit, ran: int, limit: int) -> None:
         if ran >= limit:
-            self._runner.put_back(one)
+            self._put_back(one)
+            then = one if isinstance(one, Unit) else self._seen([one])[0]
             raise HenchmanError(
-                f"{limit:,} jobs ran and there are still some (next: {self._seen([one])[0]}); "
+                f"{limit:,} jobs ran and there are still some (next: {then}); "
                 "does a job enqueue itself? If not, give drain a higher limit="
             )
 

@@ -8,17 +8,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import count
 from typing import Any, Final
 
 from henchman.app import App
-from henchman.errors import HenchmanError
+from henchman.errors import HenchmanError, JobEnd
+from henchman.ordered.claim import Claim
 from henchman.store.call import Call
+from henchman.store.ordered import ClaimedId
 from henchman.testing.clock import Clock
 from henchman.testing.iterations import Iterations
+from henchman.testing.ordered_shelf import Row, is_ordered_push, ordered_unit, rows_of
 from henchman.testing.perform import Candid, Performer, Ran
 from henchman.testing.pushes import NotFaked, Push, pushes
 from henchman.testing.switch import StandIn, standing_in
 from henchman.work.outcome import Outcome
+from henchman.work.unit import Unit
 
 __all__ = ["Inline", "inline"]
 
@@ -33,6 +38,7 @@ class Inline:
         self._app = app
         self._clock = clock
         self._iterations = Iterations()
+        self._tokens = count(1)
         self._performer = Performer(app, Candid(app), clock.time)
 
     def __repr__(self) -> str:
@@ -42,6 +48,11 @@ class Inline:
         """Run the jobs that ``call`` pushes; NotFaked when only a server could answer it."""
         if self._iterations.knows(call, self._app.keys):
             return call.decode(self._iterations.answer(call))
+        if is_ordered_push(call):
+            rows = rows_of(call, self._clock.time())[1]
+            for unit in self._units(rows):
+                self._ordered(*self._performer.perform_unit(unit))
+            return call.decode(len(rows))
         for push in self._read(call):
             payload: bytes | None = push.payload
             for _ in range(_AGAIN):
@@ -56,6 +67,11 @@ class Inline:
         """``run``, awaited: async jobs run in this event loop."""
         if self._iterations.knows(call, self._app.keys):
             return call.decode(self._iterations.answer(call))
+        if is_ordered_push(call):
+            rows = rows_of(call, self._clock.time())[1]
+            for unit in self._units(rows):
+                self._ordered(*await self._performer.aperform_unit(unit))
+            return call.decode(len(rows))
         for push in self._read(call):
             payload: bytes | None = push.payload
             for _ in range(_AGAIN):
@@ -74,6 +90,23 @@ class Inline:
         if found is None:
             raise NotFaked(call, "inline")
         return found
+
+    def _units(self, rows: list[Row]) -> Iterator[Unit]:
+        """What an ordered push asks to be run: each payload by itself, again as long as that puts itself off."""
+        for row in rows:
+            score = self._clock.time() if row.score is None else row.score
+            for _ in range(_AGAIN):
+                claim = Claim(next(self._tokens), [ClaimedId(row.id, -1, 0, [(score, row.payload)])])
+                yield ordered_unit(self._app, row.queue, claim)
+                if self.ran[-1].ending != "snoozed":
+                    break
+            else:
+                raise _never_ends(self.ran[-1])
+
+    def _ordered(self, ran: Ran, outcome: Outcome) -> None:
+        self.ran.append(ran)
+        if outcome.error is not None and not isinstance(outcome.error, JobEnd):  # its payload does not fit
+            raise outcome.error
 
     def _next(self, payload: bytes, ran: Ran, outcome: Outcome) -> bytes | None:
         """The payload that runs next, where the job put itself off."""

@@ -9,8 +9,10 @@ from typing import Any, TypeAlias
 from henchman.app import App
 from henchman.client.job import BoundCall
 from henchman.errors import ArgumentError
+from henchman.ordered.definition import OrderedJob
 from henchman.testing.clock import Clock
 from henchman.testing.collected import AnyJob, Collected, Wanted, Where, collected, job_name
+from henchman.testing.ordered_looks import OrderedLooks
 from henchman.testing.saying import found_unwanted, missed
 from henchman.testing.shelf import FakeRunner, Waiting
 
@@ -20,13 +22,14 @@ Found: TypeAlias = list[Collected]
 Compared: TypeAlias = list[tuple[Collected, Mapping[str, tuple[Any, Any]]]]
 
 
-class Looks:
+class Looks(OrderedLooks):
     """The half of a fake that changes nothing."""
 
     def __init__(self, app: App, clock: Clock) -> None:
         self.clock = clock
         self._app = app
         self._runner = FakeRunner(lambda: app.keys, clock.time)
+        self._shelf = self._runner.ordered
 
     def __repr__(self) -> str:
         return f"<{len(self)} jobs wait, {len(self._runner.pushed)} were pushed>"
@@ -137,6 +140,8 @@ class Looks:
     def _wanted(self, job: AnyJob, args: tuple[Any, ...], kwargs: dict[str, Any], options: Collection[str]) -> Wanted:
         """What is expected; ArgumentError where a keyword may be meant for us or for the job."""
         known = self._app.registry.find(job_name(job))
+        if isinstance(known, OrderedJob):
+            raise ArgumentError(f"{known.name} has an ordered queue: ask assert_pushed")
         mixed = [name for name in options if known is not None and name in known.signature.binding.by_name]
         if mixed:
             raise ArgumentError(

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from henchman.client.options import JobOptions
-from henchman.errors import JobCancelled, JobShutdown, JobTimeout, Kill
+from henchman.errors import JobCancelled, JobEnd, JobShutdown, JobTimeout, Kill
 from henchman.testing.pushes import NotFaked, name_and_jid
 from henchman.testing.switch import View
 from henchman.wire import times
@@ -96,6 +96,12 @@ class Candid(Judge):
             return super().failed(unit, job, error, options, masked)
         raise error
 
+    def returned(self, run: Run, result: Any, error: BaseException | None = None) -> Outcome:
+        for problem in run.unit.claim.errors(result, error).values():
+            if not isinstance(problem, (JobEnd, JobShutdown, JobCancelled)):
+                raise problem
+        return super().returned(run, result, error)
+
     def report(self, error: BaseException, facts: dict[str, Any], secrets: tuple[str, ...] = ()) -> None:
         """Nobody is told: the caller gets it."""
 
@@ -113,39 +119,53 @@ class Performer:
 
     def perform(self, queue: str, payload: bytes) -> tuple[Ran, Outcome]:
         """Take one payload to its end; an async job runs in an event loop of its own, also beneath a running one."""
-        run, outcome = self._admit(queue, payload)
+        return self.perform_unit(self._unit(queue, payload))
+
+    def perform_unit(self, unit: Unit) -> tuple[Ran, Outcome]:
+        """``perform``, of what a source gave."""
+        run, outcome = self._admit(unit)
         if run is None:
-            return _ran(payload, None, outcome), outcome
+            return _ran(unit, None, outcome), outcome
         token = running.set(run)
         try:
-            outcome = _returned(_finish(_limited(run)) if run.spec.is_async else run.spec.call(run))
+            result = _finish(_limited(run)) if run.spec.is_async else run.spec.call(run)
         except BaseException as error:
             outcome = self._raised(run, error)
+        else:
+            outcome = self._returned(run, result)
         finally:
             running.reset(token)
         return self._told(run, outcome), outcome
 
     async def aperform(self, queue: str, payload: bytes) -> tuple[Ran, Outcome]:
         """``perform``, awaited: an async job runs in this loop, a sync one in this thread."""
-        run, outcome = self._admit(queue, payload)
+        return await self.aperform_unit(self._unit(queue, payload))
+
+    async def aperform_unit(self, unit: Unit) -> tuple[Ran, Outcome]:
+        """``perform_unit``, awaited."""
+        run, outcome = self._admit(unit)
         if run is None:
-            return _ran(payload, None, outcome), outcome
+            return _ran(unit, None, outcome), outcome
         token = running.set(run)
         try:
-            outcome = _returned(await _limited(run) if run.spec.is_async else run.spec.call(run))
+            result = await _limited(run) if run.spec.is_async else run.spec.call(run)
         except BaseException as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
                 raise  # the test's own task was cancelled, not the job
             outcome = self._raised(run, error)
+        else:
+            outcome = self._returned(run, result)
         finally:
             running.reset(token)
         return self._told(run, outcome), outcome
 
-    def _admit(self, queue: str, payload: bytes) -> tuple[Run | None, Outcome]:
+    def _unit(self, queue: str, payload: bytes) -> Unit:
+        return Unit(payload, Flight(queue, self._app.keys.queue(queue), "", "testing", 1), time.monotonic())
+
+    def _admit(self, unit: Unit) -> tuple[Run | None, Outcome]:
         """The run, started; or None and how it ends without one."""
-        flight = Flight(queue, self._app.keys.queue(queue), "", "testing", 1)
-        run = Intake(self._app, self._judge).read(Unit(payload, flight, time.monotonic()))
+        run = Intake(self._app, self._judge).read(unit)
         if isinstance(run, Outcome):
             return None, run
         if run.jid in self._cancelled:
@@ -170,16 +190,22 @@ class Performer:
 
     def _told(self, run: Run, outcome: Outcome) -> Ran:
         self._app.events.emit("job_end" if outcome.ending == "done" else "job_failed", run=run, outcome=outcome)
-        return _ran(run.unit.payload, run, outcome)
+        return _ran(run.unit, run, outcome)
+
+    def _returned(self, run: Run, result: Any) -> Outcome:
+        if run.unit.source is not None:
+            return self._judge.returned(run, result)
+        return DONE if result is None else Outcome("done", result=result)
 
 
-def _ran(payload: bytes, run: Run | None, outcome: Outcome) -> Ran:
-    name, jid = (run.name, run.jid) if run is not None else name_and_jid(payload)
+def _ran(unit: Unit, run: Run | None, outcome: Outcome) -> Ran:
+    if run is not None:
+        name, jid = run.name, run.jid
+    elif unit.source is not None:
+        name, jid = unit.job["class"], unit.job["jid"]
+    else:
+        name, jid = name_and_jid(unit.payload)
     return Ran(name, jid, outcome.ending, outcome.result, outcome.error, outcome.reason)
-
-
-def _returned(result: Any) -> Outcome:
-    return DONE if result is None else Outcome("done", result=result)
 
 
 async def _limited(run: Run) -> Any:

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from henchman.app import App, open_door
-from henchman.store import queues, stats
+from henchman.store import ordered_looks, queues, stats
 from henchman.store.call import Arg, Call, commands
 from henchman.testing.server import private_server
 from henchman.testing.switch import StandIn, View, standing_in
@@ -72,7 +72,7 @@ class Worker:
         await open_door("in_thread")(self.__exit__, kind, error, trace)
 
     def drain(self, timeout: float = 10.0) -> None:
-        """Wait until nothing is left in queues, in flight, or due in the schedule and the retries.
+        """Wait until nothing is left in queues, in flight, or due in the schedule, the retries and ordered queues.
 
         TimeoutError says what is left. What is due later is not waited for.
         """
@@ -92,17 +92,25 @@ class Worker:
     def _left(self) -> str:
         """What is left to do, in words; nothing when all is done. One look at everything, in one transaction."""
         keys, run = self.app.keys, self._runner.run
-        names = run(queues.names(keys))
+        names, ordered = run(queues.names(keys)), run(ordered_looks.names(keys))
         identities = run(stats.joined(keys))
         flights = run(stats.flight_lists(keys, identities)) if identities else []
-        parts: list[tuple[Arg, ...]] = [("MULTI",), ("SMEMBERS", keys.queues)]
-        parts += [("LLEN", queues.raw(keys.queue(name))) for name in names]
-        parts += [("LLEN", queues.raw(key)) for key in flights]
-        parts += [("ZCOUNT", key, "-inf", repr(time.time())) for key in (keys.schedule, keys.retry)]
-        known, *counts = run(_last([*parts, ("EXEC",)]))
-        found = {f"in queue {name!r}": count for name, count in zip(names, counts, strict=False)}
-        found |= {"in flight": sum(counts[len(names) : -2]), "due in the schedule": counts[-2], "to retry": counts[-1]}
-        found["in queues made just now"] = len(known) - len(names)
+        now = repr(time.time())
+        looks: list[tuple[str, tuple[Arg, ...]]] = [
+            *((f"in queue {name!r}", ("LLEN", queues.raw(keys.queue(name)))) for name in names),
+            *(("in flight", ("HLEN" if keys.is_held(key) else "LLEN", queues.raw(key))) for key in flights),
+            ("due in the schedule", ("ZCOUNT", keys.schedule, "-inf", now)),
+            ("to retry", ("ZCOUNT", keys.retry, "-inf", now)),
+            *(
+                (f"due in ordered queue {name!r}", ("ZCOUNT", keys.ordered(name) + "due", "-inf", now))
+                for name in ordered
+            ),
+        ]
+        sets = [("SMEMBERS", keys.queues), ("SMEMBERS", keys.ordered_queues)]
+        known, known_ordered, *counts = run(_last([("MULTI",), *sets, *(part for _, part in looks), ("EXEC",)]))
+        found = {"in queues made just now": len(known) - len(names) + len(known_ordered) - len(ordered)}
+        for (place, _), count in zip(looks, counts, strict=True):
+            found[place] = found.get(place, 0) + count
         return ", ".join(f"{count} {where}" for where, count in found.items() if count)
 
 

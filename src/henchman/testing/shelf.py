@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, TypeVar
 from henchman.store.call import Call
 from henchman.store.keys import Keys
 from henchman.testing.iterations import Iterations
+from henchman.testing.ordered_shelf import OrderedShelf, is_ordered_push
 from henchman.testing.pushes import NotFaked, Push, arguments, name_and_jid, pushes
 from henchman.work.outcome import Outcome
 
@@ -34,6 +35,7 @@ class FakeRunner:
         self.waiting: list[Waiting] = []
         self.dead: list[Waiting] = []
         self.cancelled: set[str] = set()
+        self.ordered = OrderedShelf(now)
         self._iterations = Iterations()
         self._keys = keys
         self._now = now
@@ -42,6 +44,8 @@ class FakeRunner:
     def run(self, call: Call[T]) -> T:
         """The answer of a server; NotFaked when only a real one has it."""
         with self._lock:
+            if is_ordered_push(call):
+                return call.decode(self.ordered.push(call))
             found = pushes(call, self._keys(), self._now())
             reply = self._push(found) if found is not None else self._answer(call)
         return call.decode(reply)
@@ -134,5 +138,5 @@ class FakeRunner:
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
-            for held in (self.pushed, self.waiting, self.dead, self.cancelled, self._iterations):
+            for held in (self.pushed, self.waiting, self.dead, self.cancelled, self._iterations, self.ordered):
                 held.clear()
