@@ -39,6 +39,7 @@ DOORS: Final[dict[str, str]] = {
     "cron_ticker": "henchman.workflow.cron_ticker:CronTicker",
     "compile_sync": "henchman.kernel.bridge:compile_sync",
     "compile_async": "henchman.kernel.bridge:compile_async",
+    "ordered_placement": "henchman.ordered.source:placement",
     "ordered_sources": "henchman.ordered.source:sources_of",
     "carrier": "henchman.workflow.carry:Carrier",
     "context_pusher": "henchman.workflow.carry:ContextPusher",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
 
@@ -32,6 +33,9 @@ class _Desk(Protocol):
 class Views:
     """The looking half of ``App``. Each method also exists awaited, with an ``a`` before its name."""
 
+    #: which ordered queues a process serves: gets their names, gives some of them; None: by ``ordered_nodes``, else all
+    ordered_splitter: Callable[[Sequence[str]], Sequence[str]] | None = None
+
     def carry(self: _Desk, *variables: ContextVar[Any]) -> None:
         """Let these context variables travel with every job: set where it is pushed, set again while it runs.
 
@@ -51,6 +55,11 @@ class Views:
     def sources(self: _Desk) -> Any:
         """By name, the ordered queues as a worker gets their work; see ``henchman.work.source``."""
         return self.open_door("ordered_sources")(self) if self.registry.ordered() else {}
+
+    def placement(self: _Desk, queues: Sequence[str]) -> frozenset[str]:
+        """Which of the ordered ``queues`` this process serves; ConfigError when the splitter is wrong."""
+        chosen: frozenset[str] = self.open_door("ordered_placement")(self, queues) if queues else frozenset()
+        return chosen
 
     def metrics(self: _Desk, minutes: int | None = None, *, hours: int | None = None, name: str | None = None) -> Any:
         """What ran in the last ``minutes`` (1 to 480; 60 when nothing is said) or ``hours`` (1 to 72), by class.

@@ -103,6 +103,15 @@ class Config:
         sources.capsules(),
         "Groups of queues with slots of their own beside the default ones: [capsules.NAME] queues, concurrency.",
     )
+    ordered_scheduler: Literal["lag", "seq", "weighted"] = _key(
+        "lag",
+        sources.choice("lag", "seq", "weighted"),
+        "Which ordered queue goes first where order is not strict: the one that waits longest, in turn, or as drawn.",
+    )
+    ordered_nodes: int = _key(
+        1, sources.whole(1, 10_000), "Over how many nodes ordered queues are dealt; 1: every process serves all."
+    )
+    ordered_node: int = _key(0, sources.whole(0, 9_999), "The number of this node, from 0, with ordered_nodes.")
     processes: int = _key(1, sources.whole(1, 256), "Worker processes under one supervisor.")
     shutdown_timeout: float = _key(
         25.0, sources.seconds(0, 86400), "How long running jobs may go on after a stop; then they are given back."

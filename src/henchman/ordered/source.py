@@ -12,8 +12,9 @@ from typing import Any, Protocol, TypeVar
 from henchman.client.ordered_options import OrderedOptions
 from henchman.client.registry import Definition
 from henchman.config import Config
-from henchman.errors import ArgumentError, PoisonPill
+from henchman.errors import ArgumentError, ConfigError, PoisonPill
 from henchman.ordered.claim import DEATHS, Claim, shown
+from henchman.ordered.scheduler import Scheduler, by_node, default_splitter
 from henchman.ordered.verdict import Bench
 from henchman.store import ordered
 from henchman.store.call import Arg, Runner, command
@@ -24,7 +25,7 @@ from henchman.work.outcome import Outcome
 from henchman.work.source import Brought, Ended, Reading, Teller
 from henchman.work.unit import Flight, Unit
 
-__all__ = ["OrderedSource", "sources_of"]
+__all__ = ["OrderedSource", "placement", "sources_of"]
 
 MOST_CLAIMS = 400  # in one call of the script
 
@@ -53,8 +54,9 @@ class Desk(Protocol):
 class OrderedSource:
     """One ordered queue of ``desk``, run by ``definition``. Fits ``work.source.Source``."""
 
-    def __init__(self, desk: Desk, queue: str, definition: OrderedDefinition) -> None:
+    def __init__(self, desk: Desk, queue: str, definition: OrderedDefinition, scheduler: Scheduler) -> None:
         self.queue = queue
+        self._scheduler = scheduler
         self._desk = desk
         self._definition = definition
         self._options = definition.ordered
@@ -88,6 +90,10 @@ class OrderedSource:
     def wait(self, flight: Flight, seconds: float) -> tuple[Arg, ...]:
         """Wait for the marker: it says that somebody should look, the claim alone says what there is."""
         return ("BZPOPMIN", flight.queue_key, seconds)
+
+    def order(self, names: Sequence[str]) -> list[str]:
+        """As the process's scheduler says."""
+        return self._scheduler.order(names)
 
     def ring(self) -> None:
         """Set the marker."""
@@ -241,4 +247,22 @@ def _by_ending(claim: Claim, ending: str, delay: float) -> list[Verdict]:
 
 def sources_of(desk: Any) -> dict[str, OrderedSource]:
     """The ordered queues that an app defines, by name."""
-    return {queue: OrderedSource(desk, queue, definition) for queue, definition in desk.registry.ordered().items()}
+    scheduler = Scheduler(desk, desk.config.ordered_scheduler)
+    known = desk.registry.ordered()
+    return {queue: OrderedSource(desk, queue, definition, scheduler) for queue, definition in known.items()}
+
+
+def placement(desk: Any, queues: Sequence[str]) -> frozenset[str]:
+    """Which of the ordered ``queues`` this process serves: as ``app.ordered_splitter`` says, else by node.
+
+    ConfigError when the splitter names others, or there is no such node.
+    """
+    config, splitter = desk.config, desk.ordered_splitter
+    if splitter is None:
+        splitter = default_splitter
+        if config.ordered_nodes > 1 or config.ordered_node:
+            splitter = by_node(config.ordered_nodes, config.ordered_node)
+    chosen = frozenset(splitter(queues))
+    if not chosen <= set(queues):
+        raise ConfigError(f"ordered_splitter answered {sorted(chosen - set(queues))}; it is to choose from {queues}")
+    return chosen

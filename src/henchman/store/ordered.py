@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -26,6 +27,7 @@ __all__ = [
     "claim_jid",
     "declare",
     "free",
+    "heads",
     "held",
     "move",
     "push",
@@ -99,20 +101,17 @@ def _claimed(reply: Any) -> Claimed:
         raise LeaseLost("this process was declared dead by another one")
     if reply == b"LAPSED":
         raise LeaseLapsed("the lease of this process ran out")
-    look_in, claims = reply
-    return Claimed(
-        float(look_in) if look_in else None,
-        [
-            (
-                int(token),
-                [
-                    ClaimedId(name, int(count), crashes, [unpacked(single)] if single else pairs(many))
-                    for name, count, crashes, single, many in ids
-                ],
-            )
-            for token, ids in claims
-        ],
-    )
+    claims, at = [], 1
+    while at < len(reply):
+        token, count, at = int(reply[at]), reply[at + 1], at + 2
+        ids = []
+        for _ in range(count):
+            name, retry_count, crashes, single, others = reply[at : at + 5]
+            at += 5 + 2 * others
+            payloads = [unpacked(single)] if single else pairs(reply[at - 2 * others : at])
+            ids.append(ClaimedId(name, int(retry_count), int(crashes), payloads))
+        claims.append((token, ids))
+    return Claimed(float(reply[0]) if reply[0] else None, claims)
 
 
 def claim(
@@ -229,6 +228,16 @@ def held(held_key: str) -> Call[dict[bytes, bytes]]:
         return dict(reply) if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
 
     return command("HGETALL", held_key, decode=read)
+
+
+def heads(keys: Keys, queues: Sequence[str]) -> Call[dict[str, float]]:
+    """When the first id of each queue is due, or was (Unix time); infinite where there is none."""
+
+    def read(reply: Any) -> dict[str, float]:
+        rows = reply if len(queues) > 1 else [reply]
+        return {name: float(row[1]) if row else math.inf for name, row in zip(queues, rows, strict=True)}
+
+    return commands(*(("ZRANGE", keys.ordered(name) + "due", 0, 0, "WITHSCORES") for name in queues), decode=read)
 
 
 def ring(keys: Keys, queue: str) -> Call[Any]:

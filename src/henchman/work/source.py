@@ -56,6 +56,10 @@ class Source(Protocol):
         """The command that blocks until somebody should look, and moves nothing that matters."""
         ...
 
+    def order(self, names: Sequence[str]) -> list[str]:
+        """Queues of this kind, itself among them, in the order to look into them now."""
+        ...
+
     def ring(self) -> None:
         """Wake another process: there is work that this one has no room for."""
 

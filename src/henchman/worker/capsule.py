@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from henchman.config import Config
 from henchman.errors import ConfigError
 
-__all__ = ["Capsule", "capsules_of", "parse_queues"]
+__all__ = ["Capsule", "capsules_of", "parse_queues", "served"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +59,18 @@ def capsules_of(config: Config, queues: Sequence[str]) -> list[Capsule]:
             if seen.setdefault(queue, capsule.name) != capsule.name:
                 raise ConfigError(f"queue {queue!r} is served by two capsules, {seen[queue]} and {capsule.name}")
     return everything
+
+
+def served(capsules: Sequence[Capsule], others: Collection[str]) -> list[Capsule]:
+    """``capsules`` without the queues that are left to ``others``; ConfigError when nothing is left."""
+    kept = [
+        dataclasses.replace(one, queues=queues, weights={name: one.weights[name] for name in queues})
+        for one in capsules
+        if (queues := tuple(name for name in one.queues if name not in others))
+    ]
+    if not kept:
+        raise ConfigError(f"nothing to serve: {', '.join(sorted(others))} are placed on other processes")
+    return kept
 
 
 def parse_queues(texts: Iterable[str]) -> dict[str, int]:

@@ -5,6 +5,7 @@ A source is asked only when it may have something: it rang, or the time has come
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -67,7 +68,7 @@ class Gather:
         """(queue, units) for at most ``want`` units, and up to ``extra(queue)`` more from the queue that fills it."""
         current = self._flights.current  # as one value: another capsule may change the epoch meanwhile
         self.asked_as = current[self._capsule.queues[0]].identity
-        order = [name for name in self._capsule.order() if name not in paused]
+        order = self._order(paused)
         for names in _stretches(order, self._sources):
             if want <= 0:
                 return
@@ -79,6 +80,19 @@ class Gather:
             for name, units in brought:
                 want -= len(units)
                 yield name, units
+
+    def _order(self, paused: frozenset[str]) -> list[str]:
+        """The queues as the capsule drew them; places of sources that may have something, as their scheduler says."""
+        order = [name for name in self._capsule.order() if name not in paused]
+        if len(self._sources) < 2 or self._capsule.mode == "strict":
+            return order
+        now = time.monotonic()
+        places = [place for place, name in enumerate(order) if self._look_at.get(name, math.inf) <= now]
+        if len(places) > 1:
+            names = [order[place] for place in places]
+            for place, name in zip(places, self._sources[names[0]].order(names), strict=True):
+                order[place] = name
+        return order
 
     def _fetch(
         self, names: Sequence[str], want: int, extra: Callable[[str], int], current: Mapping[str, Flight]

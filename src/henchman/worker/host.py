@@ -90,3 +90,7 @@ class Host(Protocol):
     def sources(self) -> Mapping[str, Source]:
         """By name, the queues that are no plain lists, and how their work is got."""
         ...
+
+    def placement(self, queues: Sequence[str]) -> frozenset[str]:
+        """Which of these queues, all of sources, this process serves."""
+        ...

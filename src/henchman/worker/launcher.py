@@ -12,7 +12,7 @@ from henchman.store.control import paused
 from henchman.store.jobs import due
 from henchman.worker.acker import Acker
 from henchman.worker.cancels import Cancels
-from henchman.worker.capsule import Capsule, capsules_of
+from henchman.worker.capsule import Capsule, capsules_of, served
 from henchman.worker.control import Control
 from henchman.worker.feed import Feed, Feeds
 from henchman.worker.fetcher import Fetcher
@@ -65,8 +65,12 @@ class Launcher:
         self._replace, self._on_pulse = replace, pulse
         self._stopped = False
         self.control = Control(host)
+        wanted = [queue for capsule in capsules for queue in capsule.queues]
+        sources = {name: one for name, one in host.sources().items() if name in wanted}
+        mine = host.placement(list(sources))
+        self.sources = {name: one for name, one in sources.items() if name in mine}
+        capsules = served(capsules, sources.keys() - mine)
         queues = [queue for capsule in capsules for queue in capsule.queues]
-        self.sources = {name: one for name, one in host.sources().items() if name in queues}
         self.flights = Flights(host, queues, announce, self.sources)
         self.cancels = Cancels(host, self._tell_cancelled)
         self.acker = Acker(host, self.flights)
