@@ -11,8 +11,10 @@
 local morgue, reasons = KEYS[1] .. 'morgue', KEYS[1] .. 'merr'
 local last, separator = ARGV[1] - 1, redis.call('HGET', meta, 'separator')
 
-local function some_of(pile)
-  return redis.call('ZCARD', pile), redis.call('ZRANGE', pile, 0, last, 'WITHSCORES')
+-- What is known not to be there is not asked for: a list shows a hundred ids at once.
+local function some_of(pile, there)
+  local many = there and redis.call('ZCARD', pile) or 0
+  return many, many > 0 and redis.call('ZRANGE', pile, 0, last, 'WITHSCORES') or {}
 end
 
 local function holder_of(id)
@@ -30,16 +32,19 @@ local function dues_of(id)
 end
 
 local function look_at(id)
-  local waiting, waiting_some = some_of(KEYS[1] .. 'p:' .. id)
-  local arrived, arrived_some = some_of(KEYS[1] .. 'n:' .. id)
-  local dead, dead_some = some_of(KEYS[1] .. 'm:' .. id)
+  local dues, single = dues_of(id), redis.call('HGET', one, id)
+  local record, died, count = holder_of(id), redis.call('ZSCORE', morgue, id), redis.call('ZSCORE', retry, id)
+  local next_time = record[1] ~= nil and redis.call('ZSCORE', next_due, id)
+  local waiting, waiting_some = some_of(KEYS[1] .. 'p:' .. id, dues[1] and not single)
+  local arrived, arrived_some = some_of(KEYS[1] .. 'n:' .. id, next_time)
+  local dead, dead_some = some_of(KEYS[1] .. 'm:' .. id, died)
   return {
-    dues_of(id),
-    {redis.call('HGET', one, id), waiting, waiting_some},
-    holder_of(id),
-    {arrived, arrived_some, redis.call('ZSCORE', next_due, id)},
-    {redis.call('ZSCORE', retry, id), redis.call('HGET', errors, id), redis.call('HGET', crash, id)},
-    {dead, dead_some, redis.call('ZSCORE', morgue, id), redis.call('HGET', reasons, id)},
+    dues,
+    {single, waiting, waiting_some},
+    record,
+    {arrived, arrived_some, next_time},
+    {count, count and redis.call('HGET', errors, id), redis.call('HGET', crash, id)},
+    {dead, dead_some, died, died and redis.call('HGET', reasons, id)},
   }
 end
 
