@@ -41,7 +41,7 @@ def fail(queue: OrderedQueue, name: bytes, count: int = 3, delay: float = 1e6) -
 
 
 def nothing_left(queue: OrderedQueue) -> bool:
-    return queue.keys() == set()
+    return queue.left() == set()
 
 
 class TestRevive:
@@ -53,7 +53,7 @@ class TestRevive:
         assert kept.payloads == {b"a": [(5, b"dead")]}
         assert kept.due[b"a"] <= queue.store.now()
         assert (kept.retry, kept.errors, kept.morgue, kept.morgue_errors, kept.rung) == ({}, {}, {}, {}, True)
-        assert queue.keys() == {"due", "one"}
+        assert queue.left() == {"due", "one"}
 
     def test_an_id_that_waits_for_its_next_attempt(self, queue: OrderedQueue) -> None:
         """§1.5: due now, -1, the payloads of both; an equal one keeps the lower score. The old error is cleared."""
@@ -64,7 +64,7 @@ class TestRevive:
         assert act(queue, "revive", b"a") == [1]
         [(_, one)] = queue.take(ME)
         assert (one.payloads, one.retry_count, one.crashes) == ([(1, b"y"), (5, b"x")], -1, 0)
-        assert queue.keys() == {"due", "busy", "p:a"}
+        assert queue.left() == {"due", "busy", "p:a"}
 
     def test_who_is_overdue_keeps_its_place(self, queue: OrderedQueue) -> None:
         bury(queue, b"a")
@@ -131,7 +131,7 @@ class TestKill:
         assert queue.morgue(b"a") == [(3, b"x"), (9, b"y")]
         assert queue.morgue(b"b") == [(1, b"only")]
         assert queue.table("merr") == {b"a": b"Boom: again", b"b": b"killed by hand"}
-        assert queue.keys() == {"morgue", "merr", "m:a", "m:b"}
+        assert queue.left() == {"morgue", "merr", "m:a", "m:b"}
 
     def test_an_id_in_flight_stays(self, queue: OrderedQueue) -> None:
         queue.put("a", b"x", 1)
@@ -177,7 +177,7 @@ class TestDelete:
         bury(queue, b"a")
         queue.put("a", b"x")
         assert act(queue, "delete", b"a") == [1]
-        assert queue.keys() == {"morgue", "merr", "m:a"}
+        assert queue.left() == {"morgue", "merr", "m:a"}
 
     @pytest.mark.parametrize(("end", "left"), [("done", []), ("retry", [(1, b"x")]), ("release", [(1, b"x")])])
     def test_an_id_in_flight(self, queue: OrderedQueue, end: str, left: list[tuple[float, bytes]]) -> None:
@@ -216,7 +216,7 @@ class TestDelete:
         bury(queue, b"a")
         queue.put("a", b"x")
         assert act(queue, "bury", b"a", b"nobody") == [1, 0]
-        assert queue.keys() == {"due", "one"}
+        assert queue.left() == {"due", "one"}
 
 
 class TestRun:

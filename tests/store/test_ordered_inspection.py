@@ -430,7 +430,7 @@ class TestActions:
         queue.put("c", when=FAR)
         assert face.do(seen, "delete_all_failed") == Acted(2)
         assert ids(face.walk(seen.by_time())) == ["c"]
-        assert queue.keys() == {"due", "one"}
+        assert queue.left() == {"due", "one"}
 
     def test_revive_all_ends_though_everything_dies_again(
         self, queue: OrderedQueue, store: Store, face: Face, app: App
@@ -464,7 +464,7 @@ class TestActions:
         assert other.waiting(b"0249") == [(7, b"1")]
         assert other.scores("due")[b"0249"] == FAR + 249
         assert (other.scores("retry"), other.table("err")) == ({b"again": 3}, {b"again": b"Boom: again"})
-        assert queue.keys() == {"morgue", "m:dead", "merr"}
+        assert queue.left() == {"morgue", "m:dead", "merr"}
         for wrong in ("products", "", 5):
             with pytest.raises(ArgumentError):
                 face.do(seen, "move_to", wrong)
