@@ -1,25 +1,24 @@
 -- ordered_claim: take ids that are due, each with its payloads, in claims of up to size ids
 -- KEYS base leases tombs_of identities held paused
 -- ARGV identity lease_ms queue claims extra size cap look_s
--- returns "LOST" when the identity was buried, "LAPSED" when its lease is gone, else {look_in, claims}: look_in is in
---   how many seconds to look again, if nothing rings before ("": not at all), a claim is {token, ids}, an id is {id,
---   retry_count (-1: it never failed), crashes, single payload or "", {payload, score, payload, score, …}}. extra: so
---   many claims more where nothing limits the queue. cap: at most so many payloads an id. An id that failed or crashed
---   before is claimed alone. No payload moves: `due` and `busy` say who holds it, `held` says it of this process. An
---   overdue id of somebody else is free when its holder was buried or has left, else it is looked at again in look_s.
+-- returns "LOST" when the identity was buried, "LAPSED" when its lease is gone, else one flat list: look_in, then for
+--   each claim its token and its number of ids, each of them as id, retry_count (-1: it never failed), crashes, single
+--   payload or "", number of others, payload, score, payload, score… look_in: in how many seconds to look again, if
+--   nothing rings before ("": not at all). extra: so many claims more where nothing limits the queue. cap: at most so
+--   many payloads an id. An id that failed or crashed before is claimed alone. No payload moves: `due` and `busy` say
+--   who holds it, `held` says it of this process. An overdue id of somebody else is free when its holder was buried or
+--   has left, else it is looked at again in look_s.
 -- include now
 -- include ordered
 local identity, queue, size, cap, look = ARGV[1], ARGV[3], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-if redis.call('EXISTS', KEYS[3] .. identity) == 1 then
-  return 'LOST'
-end
-if redis.call('PEXPIRE', KEYS[2] .. identity, ARGV[2]) == 0 then
-  return 'LAPSED'
+if redis.call('PEXPIRE', KEYS[2] .. identity, ARGV[2]) == 0 then  -- the buried have no lease
+  return redis.call('EXISTS', KEYS[3] .. identity) == 1 and 'LOST' or 'LAPSED'
 end
 if redis.call('SISMEMBER', KEYS[6], queue) == 1 then
-  return {'', {}}
+  return {''}
 end
 local now = server_now()
+local look_at = as_text(now + look)
 local settings = redis.call('HMGET', meta, 'limit', 'defined', 'group_limit', 'separator', 'token')
 local limit, group_limit = tonumber(settings[1] or settings[2]) or 0, tonumber(settings[3]) or 0
 local separator = group_limit > 0 and settings[4]
@@ -39,7 +38,7 @@ if limit > 0 then
     if is_gone(string.match(member, '|(.*)$')) then
       redis.call('ZREM', open, member)
     else
-      redis.call('ZADD', open, 'XX', as_text(now + look), member)
+      redis.call('ZADD', open, 'XX', look_at, member)
     end
   end
   most = math.min(most, limit - redis.call('ZCARD', open))
@@ -48,17 +47,19 @@ else
 end
 
 -- An overdue id whose holder is gone, and nobody gave it back: free it as ordered_free would. Whether it ran alone
--- when the holder died is not known here, so no third death is charged.
+-- when the holder died is not known here, so no third death is charged. How many there are.
 local function heal(id, token, holder)
   redis.call('HDEL', busy, id)
-  if tonumber(redis.call('HGET', crash, id) or '0') < 2 then
-    redis.call('HINCRBY', crash, id, 1)
+  local deaths = tonumber(redis.call('HGET', crash, id) or '0')
+  if deaths < 2 then
+    deaths = redis.call('HINCRBY', crash, id, 1)
   end
   if redis.call('ZSCORE', next_due, id) then
     thaw(id)
   end
   leave_group(id, settings[4])
   leave_ceiling(token, holder)
+  return deaths
 end
 
 local filled = {}  -- group → when it is looked at again: met once, its other ids cost two commands each
@@ -71,13 +72,13 @@ local function has_room(id, was_due)
     local inside = KEYS[1] .. 'g:' .. group
     for _, other in ipairs(redis.call('ZRANGE', inside, '-inf', as_text(now), 'BYSCORE')) do
       if redis.call('HEXISTS', busy, other) == 1 then
-        redis.call('ZADD', inside, 'XX', as_text(now + look), other)
+        redis.call('ZADD', inside, 'XX', look_at, other)
       else
         redis.call('ZREM', inside, other)
       end
     end
     if redis.call('ZCARD', inside) < group_limit then
-      redis.call('ZADD', inside, as_text(now + look), id)
+      redis.call('ZADD', inside, look_at, id)
       redis.call('ZREM', KEYS[1] .. 'k:' .. group, id)
       return true
     end
@@ -88,19 +89,20 @@ local function has_room(id, was_due)
   return false
 end
 
--- Claims are formed as ids are found: {ids, dues, alone}.
-local formed, ids, dues = {}, {}, {}
+-- Claims are formed as ids are found: each is a list of places in the lists of what was taken.
+local formed, ids, dues, retries, deaths = {}, {}, {}, {}, {}
 local function fits(alone)
   local last = formed[#formed]
   return #ids < 450 and (#formed < most or not (alone or last.alone or #last >= size))
 end
-local function add(id, was_due, alone)
-  local last = formed[#formed]
+local function add(id, was_due, retry_count, crashes)
+  local last, alone, place = formed[#formed], retry_count or crashes, #ids + 1
   if alone or not last or last.alone or #last >= size then
     last = {alone = alone}
     formed[#formed + 1] = last
   end
-  ids[#ids + 1], dues[#dues + 1], last[#last + 1] = id, was_due, #ids + 1
+  ids[place], dues[place], last[#last + 1] = id, was_due, place
+  retries[place], deaths[place] = retry_count, crashes
 end
 
 -- One page of what is due; whether another may bring more. What was found is taken, or put off: out of the way.
@@ -125,18 +127,18 @@ local function look_once()
       token, _, _, holder = read_record(records[i])
     end
     if holder and not is_gone(holder) then
-      redis.call('ZADD', due, 'XX', as_text(now + look), id)
+      redis.call('ZADD', due, 'XX', look_at, id)
     elseif not mine[id] then
-      local alone = counts[i] or crashes[i] or holder
-      if not fits(alone) then
+      if not fits(counts[i] or crashes[i] or holder) then
         more = true
         return false
       end
+      local died = crashes[i]
       if holder then
-        heal(id, token, holder)
+        died = heal(id, token, holder)
       end
-      if has_room(id, found[2 * i]) then
-        add(id, found[2 * i], alone)
+      if not separator or has_room(id, found[2 * i]) then
+        add(id, found[2 * i], counts[i], died)
         mine[id] = true
       end
     end
@@ -150,39 +152,46 @@ for _ = 1, most > 0 and 20 or 0 do
   end
 end
 
-local answer = {}
+local answer = {''}
 if #ids > 0 then
   local token = math.max(math.floor(now * 1000000), tonumber(settings[5] or '0') + 1)
-  local singles, counts = redis.call('HMGET', one, unpack(ids)), redis.call('ZMSCORE', retry, unpack(ids))
-  local crashes = redis.call('HMGET', crash, unpack(ids))
-  local records, looks, held = {}, {}, {}
+  local singles = redis.call('HMGET', one, unpack(ids))
+  local records, looks, held, n = {}, {}, {}, 1
   for place, claim in ipairs(formed) do
-    local name, of_claim = string.format('%.0f', token + place - 1), {}
+    local name = string.format('%.0f', token + place - 1)
+    answer[n + 1], answer[n + 2], n = name, #claim, n + 2
     for _, at in ipairs(claim) do
-      local id, delivered, payloads = ids[at], 0, {}
-      if not singles[at] then
-        payloads = redis.call('ZRANGE', KEYS[1] .. 'p:' .. id, 0, cap - 1, 'WITHSCORES')
-        delivered = #payloads / 2
+      local id, single, others = ids[at], singles[at], 0
+      if not single then
+        local payloads = redis.call('ZRANGE', KEYS[1] .. 'p:' .. id, 0, cap - 1, 'WITHSCORES')
+        others = #payloads / 2
+        for i = 1, #payloads do
+          answer[n + 5 + i] = payloads[i]
+        end
       end
-      records[2 * at - 1], records[2 * at] = id, name .. '|' .. delivered .. '|' .. dues[at] .. '|' .. identity
-      looks[2 * at - 1], looks[2 * at] = as_text(now + look), id
-      held[2 * at - 1], held[2 * at] = id, name
-      of_claim[#of_claim + 1] = {id, counts[at] or '-1', tonumber(crashes[at] or '0'), singles[at] or '', payloads}
+      answer[n + 1], answer[n + 2], answer[n + 3] = id, retries[at] or '-1', deaths[at] or 0
+      answer[n + 4], answer[n + 5], n = single or '', others, n + 5 + 2 * others
+      local k = 2 * at - 1
+      records[k], records[k + 1] = id, name .. '|' .. others .. '|' .. dues[at] .. '|' .. identity
+      looks[k], looks[k + 1] = look_at, id
+      held[k], held[k + 1] = id, name
     end
     if limit > 0 then
-      redis.call('ZADD', open, as_text(now + look), name .. '|' .. identity)
+      redis.call('ZADD', open, look_at, name .. '|' .. identity)
     end
-    answer[place] = {name, of_claim}
   end
   redis.call('HSET', meta, 'token', string.format('%.0f', token + #formed - 1))
   redis.call('HSET', busy, unpack(records))
   redis.call('ZADD', due, 'XX', unpack(looks))
   redis.call('HSET', KEYS[5], unpack(held))
 end
-local head = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2] or ''
+local head = as_text(now)
 if limit > 0 and redis.call('ZCARD', open) >= limit then  -- whoever leaves rings; until then no id may be taken
   head = redis.call('ZRANGE', open, 0, 0, 'WITHSCORES')[2]
 elseif more then
   ring()  -- pass it on: one sleeper wakes the next
+else
+  head = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2] or ''
 end
-return {head ~= '' and as_text(math.max(tonumber(head) - now, 0)) or '', answer}
+answer[1] = head ~= '' and as_text(math.max(tonumber(head) - now, 0)) or ''
+return answer

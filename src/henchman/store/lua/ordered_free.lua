@@ -11,8 +11,8 @@ for at = 4, #ARGV, 2 do
   local id, token = ARGV[at], ARGV[at + 1]
   local record = redis.call('HGET', busy, id)
   redis.call('HDEL', KEYS[2], id)
-  if holds(token, record) then
-    local _, _, was_due = read_record(record)
+  local held_by, _, was_due = read_record(record)
+  if held_by == token then
     redis.call('HDEL', busy, id)
     if redis.call('ZSCORE', next_due, id) then
       thaw(id)

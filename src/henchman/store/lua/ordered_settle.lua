@@ -12,18 +12,17 @@
 -- include words
 -- include ordered
 local identity, collapse = ARGV[1], ARGV[3]
-if redis.call('EXISTS', KEYS[3] .. identity) == 1 then
+if redis.call('PEXPIRE', KEYS[2] .. identity, ARGV[2]) == 0 and redis.call('EXISTS', KEYS[3] .. identity) == 1 then
   return 'LOST'
 end
-redis.call('PEXPIRE', KEYS[2] .. identity, ARGV[2])
-local now = server_now()
-local separator, rows, ids = redis.call('HGET', meta, 'separator'), (#ARGV - 3) / 6, {}
+local now, separator, rows, ids = server_now(), redis.call('HGET', meta, 'separator'), (#ARGV - 3) / 6, {}
 for row = 1, rows do
   ids[row] = ARGV[6 * row - 1]
 end
 local records = redis.call('HMGET', busy, unpack(ids))
-local marked = redis.call('EXISTS', retry, crash) > 0
-local arrivals, limited = redis.call('EXISTS', next_due) == 1, redis.call('EXISTS', open) == 1
+local rare = redis.call('EXISTS', retry, crash, next_due, open) > 0
+local marked = rare and redis.call('EXISTS', retry, crash) > 0
+local arrivals, limited = rare and redis.call('EXISTS', next_due) == 1, rare and redis.call('EXISTS', open) == 1
 local gone, singles, settled, status, ended = {}, {}, {}, {}, {}  -- what one command at the end does for all
 local processed, failed, runs, bad_runs, last, last_bad = 0, 0, 0, 0, nil, false
 
@@ -139,8 +138,8 @@ for row = 1, rows do
   local at = 6 * row - 3
   local token, id = ARGV[at + 1], ids[row]
   status[row] = 0
-  if holds(token, records[row]) and not ended[id] then
-    local _, delivered, was_due = read_record(records[row])
+  local held_by, delivered, was_due = read_record(records[row])
+  if held_by == token and not ended[id] then
     local fine, problem = pcall(end_one, token, id, ARGV[at + 3], delivered, was_due, at + 4)
     status[row] = fine and 1 or in_words(problem)
     if fine then

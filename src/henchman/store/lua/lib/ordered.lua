@@ -33,12 +33,12 @@ local function plain(body)
 end
 
 -- The record of an id in flight: token|delivered|due|identity; delivered is 0 for a payload that stood alone.
-local function holds(token, record)
-  return record and string.sub(record, 1, #token + 1) == token .. '|'
-end
+-- Nothing of a record that is not there.
 local function read_record(record)
-  local token, delivered, was_due, identity = string.match(record, '^(%d+)|(%d+)|([^|]*)|(.*)$')
-  return token, tonumber(delivered), was_due, identity
+  if record then
+    local token, delivered, was_due, identity = string.match(record, '^(%d+)|(%d+)|([^|]*)|(.*)$')
+    return token, tonumber(delivered), was_due, identity
+  end
 end
 
 -- Put a payload into a set: of equal ones the lower score stays. With `latest` the highest score alone stays, and of
