@@ -14,8 +14,11 @@ from typing import Any
 import pytest
 
 from henchman import App
-from support.store import Store
+from henchman.store.ordered import Verdict
+from support.ordered import FAR, OrderedQueue
+from support.store import ME, Store
 
+RETRY = ("retry", 1e6, 2, "Timeout: no answer")
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "inspection.md"
 
 
@@ -47,8 +50,24 @@ def fill(store: Store) -> None:
     store.ask("HSET", store.keys.work("host:1:abc"), "slot-1", json.dumps(run))
 
 
+def fill_ordered(store: Store) -> None:
+    """One id in flight with an arrival, one that failed three times, one that waits, one dead."""
+    queue = OrderedQueue(store, "products")
+    queue.join(ME)
+    queue.declare(limit=24)
+    for name, price, end in (("45", 1, ("bury", 0, 0, "ValueError: no such product")), ("43", 2, RETRY)):
+        queue.put(name, b'{"price":%d}' % price, price)
+        [(token, one)] = queue.take(ME)
+        queue.settle(ME, Verdict(token, one.id, *end))
+    queue.put("42", b'{"price":5}', 1)
+    queue.take(ME)
+    queue.put("42", b'{"price":6}', 2)
+    queue.put("44", when=FAR)
+
+
 def test_the_examples(app: App, store: Store) -> None:
     fill(store)
+    fill_ordered(store)
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
     names = {"app": app, "datetime": dt.datetime, "timedelta": dt.timedelta, "UTC": dt.UTC}
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)

@@ -9,6 +9,7 @@ from henchman import App
 from henchman.inspector.acts import Acted
 from henchman.inspector.entry import Entry
 from henchman.inspector.jobs import JobStatus
+from henchman.inspector.ordered import Holder, OrderedId, OrderedQueue, OrderedStats
 from henchman.inspector.plan import Items
 from henchman.inspector.processes import Processes, ProcessState, Work
 from henchman.inspector.queue import Queue
@@ -72,6 +73,24 @@ app.scheduled.reschedule("jid", soon)  # expect-error: arg-type
 app.scheduled.reschedule(entry, "soon")  # expect-error: arg-type
 app.retries.between("soon")  # expect-error: arg-type
 
+# ordered queues
+products = app.ordered_queues["products"]
+assert_type(products, OrderedQueue)
+assert_type(app.ordered_queues.get("products"), OrderedQueue | None)
+assert_type(app.ordered_queues.stats(), list[OrderedStats])
+assert_type(products.stats().max_parallel, int | None)
+assert_type(products.find("42"), OrderedId)
+assert_type(products.find("42").holder, Holder | None)
+assert_type(products.by_time(soon, 9e9, reverse=True), Items[OrderedId])
+assert_type(list(products.morgue()), list[OrderedId])
+assert_type(products.page(0, 10, by="retry"), list[OrderedId])
+assert_type(products.revive("42", "43"), Acted)
+assert_type(products.move_to(app.ordered_queues["other"]), Acted)
+products.set_max_parallel(None)
+products.set_max_parallel("24")  # expect-error: arg-type
+products.page(by="name")  # expect-error: arg-type
+products.kill(["42"])  # expect-error: arg-type
+
 # processes and what they run
 assert_type(list(app.processes), list[ProcessState])
 assert_type(app.processes.find("host:1:abc"), ProcessState | None)
@@ -92,6 +111,9 @@ async def looks() -> None:
     assert_type([one async for one in mail], list[Entry])
     assert_type([one async for one in app.retries.matching("text")], list[Entry])
     assert_type([one async for one in app.work], list[Work])
+    assert_type(await products.afind("42"), OrderedId)
+    assert_type([one async for one in products.busy()], list[OrderedId])
+    assert_type(await products.arevive_all(), Acted)
     assert_type(await app.retries.aretry(app.retries.matching("text")), Acted)
     assert_type(await app.dead.aclear(), Acted)
     assert_type(await app.processes.astop("host:1:abc"), bool)
