@@ -83,7 +83,7 @@ class Unconfirmed(ServerError):
     """The server took the push, but fewer replicas than ``wait_replicas`` confirmed it within ``wait_timeout``.
 
     The jobs ``jids`` are enqueued and will run, unless the server is lost before a replica has them. Pushing again
-    would make second jobs; to take one back, cancel it.
+    would make second jobs; to take one back, cancel it. Of a push to an ordered queue ``jids`` are the entity ids.
     """
 
     def __init__(self, jids: Sequence[str], *, wanted: int, confirmed: int, timeout: float) -> None:

@@ -15,6 +15,7 @@ from henchman.store.ordered import Push
 __all__ = ["ID_MOST", "SCORE_MOST", "Entry", "Reader"]
 
 ID_MOST: Final = 512  # characters
+_TOO_LONG: Final = 10**ID_MOST
 SCORE_MOST: Final = 2**53  # the server keeps scores as doubles: from here on whole numbers fall together
 _LATEST: Final = 1e10  # seconds, the year 2286; milliseconds are beyond it
 _FIELDS: Final = ("id", "payload", "score", "at", "delay")
@@ -123,7 +124,7 @@ def _known(given: Mapping[str, Any], fields: tuple[str, ...]) -> None:
 def _id(id: Any) -> str:
     """An id as its text: ``42`` and ``"42"`` are one id."""
     if isinstance(id, int) and not isinstance(id, bool):
-        if not -(10**ID_MOST) < id < 10**ID_MOST:
+        if not -_TOO_LONG < id < _TOO_LONG:
             raise ArgumentError(f"id is a number of more than {ID_MOST} digits")
         return str(int(id))
     if not isinstance(id, str):
