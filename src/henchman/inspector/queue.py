@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Iterator
 
 from henchman.errors import ArgumentError, ServerAway, ServerError
 from henchman.inspector.entry import Entry, Mask
+from henchman.inspector.given import checked_page, checked_text
 from henchman.inspector.plan import Given, Inspector, Plan, Walk, ask, first
 from henchman.store import control, queues
 from henchman.store.call import AsyncRunner, Runner
@@ -21,6 +22,7 @@ from henchman.work.effects import of_payload
 __all__ = ["PAGE", "Queue", "latency_of", "looks"]
 
 PAGE = 100
+_JOB = "the id of a job, or an entry that was found here"
 _OVERLAP = 10  # payloads read again with each page, to see that nothing was skipped
 _MEMORY = 10_000  # payloads that a walk remembers, so as not to give them twice
 
@@ -181,8 +183,7 @@ class Queue(Inspector):
         return found[0]
 
     def _page(self, first: int, most: int) -> Plan[list[Entry]]:
-        if first < 0 or most < 1:
-            raise ArgumentError(f"page({first!r}, {most!r}): first is 0 or more, most is 1 or more")
+        first, most = checked_page(first, most)
         found = yield queues.page(self._keys, self.name, first, first + most - 1)
         return [Entry(one, mask=self._mask) for one in found]
 
@@ -190,12 +191,12 @@ class Queue(Inspector):
         return walk(self._keys, self.name, self._mask)
 
     def _find(self, jid: str) -> Plan[Entry | None]:
-        needle = queues.raw(jid)  # so that few are decoded
+        needle = queues.raw(checked_text("find", jid))  # so that few are decoded
         found = walk(self._keys, self.name, self._mask, needle)
         return (yield from first(found, lambda one: one.jid == jid)) if jid else None
 
     def _delete(self, job: str | Entry) -> Plan[bool]:
-        entry = job if isinstance(job, Entry) else (yield from self._find(job))
+        entry = job if isinstance(job, Entry) else (yield from self._find(checked_text("delete", job, _JOB)))
         if entry is None:
             return False
         effects = of_payload(self._keys, entry.payload, "deleted")

@@ -15,6 +15,7 @@ from henchman.config import Config
 from henchman.errors import ArgumentError
 from henchman.inspector.acts import Acted, Acts, Change
 from henchman.inspector.entry import Entry, Mask
+from henchman.inspector.given import checked_entries, checked_entry, checked_page, checked_text
 from henchman.inspector.plan import Inspector, Items, Plan, Walk, ask, first
 from henchman.inspector.set_walk import PAGE, search, walk
 from henchman.store import sets
@@ -90,7 +91,8 @@ class JobSet(Inspector):
 
     def matching(self, text: str) -> Items[Entry]:
         """Every entry whose stored text holds ``text``, in no order; the server compares. For both kinds of ``for``."""
-        return self._items(lambda: search(self.key, self._entry, text))
+        needle = checked_text("matching", text, "which the payload holds")
+        return self._items(lambda: search(self.key, self._entry, needle))
 
     def find(self, jid: str) -> Entry | None:
         """The entry of a job; None when it is not here. Looks through the whole set, on the server."""
@@ -157,21 +159,18 @@ class JobSet(Inspector):
         return await self._ado(self._acts.on_all(self._acts.away, self._entry))
 
     def _page(self, first: int, most: int) -> Plan[list[Entry]]:
-        if first < 0 or most < 1:
-            raise ArgumentError(f"page({first!r}, {most!r}): first is 0 or more, most is 1 or more")
+        first, most = checked_page(first, most)
         found = yield sets.page(self.key, first, first + most - 1, newest_first=self.newest_first)
         return [self._entry(one) for one in found]
 
     def _find(self, jid: str) -> Plan[Entry | None]:
-        found: Walk[Entry] = search(self.key, self._entry, jid)
+        found: Walk[Entry] = search(self.key, self._entry, checked_text("find", jid))
         return (yield from first(found, lambda one: one.jid == jid)) if jid else None
 
     def _reschedule(self, entry: Entry, at: float | dt.datetime) -> Plan[bool]:
         if self.which == "dead":
             raise ArgumentError("a dead job is due at no time: retry it, and reschedule it where it is then")
-        if not isinstance(entry, Entry):
-            raise ArgumentError(f"reschedule({entry!r}, …): give an entry, such as find(jid) gives")
-        moved: bool = yield sets.reschedule(self.key, entry.payload, seconds(at))
+        moved: bool = yield sets.reschedule(self.key, checked_entry(entry).payload, seconds(at))
         return moved
 
     def _to_dead(self) -> Change:
@@ -180,14 +179,14 @@ class JobSet(Inspector):
         return self._acts.to_dead
 
     def _act(self, entries: Entry | Iterable[Entry], change: Change) -> Acted:
-        return self._do(self._acts.on(_several(entries), change))
+        return self._do(self._acts.on(checked_entries(entries), change))
 
     async def _aact(self, entries: Entry | Iterable[Entry] | AsyncIterable[Entry], change: Change) -> Acted:
         if not isinstance(entries, AsyncIterable):
-            return await self._ado(self._acts.on(_several(entries), change))
+            return await self._ado(self._acts.on(checked_entries(entries), change))
         total, some = Acted(), list[Entry]()
         async for one in entries:
-            some.append(one)
+            some.append(checked_entry(one))
             if len(some) == PAGE:
                 total, some = total.plus(await self._ado(self._acts.on(some, change))), []
                 if total.stopped:
@@ -196,12 +195,6 @@ class JobSet(Inspector):
 
     def _entry(self, member: sets.Member) -> Entry:
         return Entry(member.payload, member.score, self._mask)
-
-
-def _several(entries: Entry | Iterable[Entry]) -> Iterable[Entry]:
-    if isinstance(entries, str | bytes):
-        raise ArgumentError(f"{entries!r} is no entry: find(jid) and matching(text) give entries")
-    return [entries] if isinstance(entries, Entry) else entries
 
 
 def seconds(at: float | dt.datetime) -> float:

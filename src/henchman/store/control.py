@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from henchman.errors import ArgumentError
 from henchman.store.call import Arg, Call, command, commands, script
 from henchman.store.keys import Keys
 from henchman.store.scripts import load
@@ -17,6 +18,8 @@ KEEP_CANCELS = 30 * 86400  # seconds: a job that waits longer than this can be c
 
 def cancel(keys: Keys, jid: str) -> Call[int]:
     """Write a jid down as cancelled and tell every process, iterable jobs in Ruby too; how many heard it."""
+    if not isinstance(jid, str):
+        raise ArgumentError(f"cancel({jid!r:.100}): give the id of a job, such as handle.jid")
     args: list[Arg] = [jid, keys.control_all, f"cancel {jid}", KEEP_CANCELS]
     return script(_CANCEL, [keys.cancelled, keys.cancels, keys.iteration(jid)], args, int, again=True)
 
