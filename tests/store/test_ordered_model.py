@@ -216,10 +216,10 @@ class Machine(RuleBasedStateMachine):
     @rule(which=WHICH, names=st.lists(NAMES, max_size=3))
     def move(self, which: int, names: list[bytes]) -> None:
         source, target = self.queues[which], self.queues[1 - which]
-        before = source.kept()
+        before, before_there = source.kept(), target.kept()
         call = ordered.move(self.store.keys, source.name, target.name, target.collapse, ids=names)
         asked = names or [name for _, name in sorted((at, name) for name, at in before.due.items())]
-        assert self.store.run(call) == self.models[which].move(self.models[1 - which], asked, before)
+        assert self.store.run(call) == self.models[which].move(self.models[1 - which], asked, before, before_there)
 
     @rule()
     def scripts_are_forgotten(self) -> None:

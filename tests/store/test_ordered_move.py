@@ -140,6 +140,19 @@ def test_a_group_that_put_ids_off_moves_with_their_times(old: OrderedQueue, new:
     assert old.left() == set()
 
 
+def test_a_group_there_that_put_an_id_off_learns_of_the_earlier_time(old: OrderedQueue, new: OrderedQueue) -> None:
+    new.join(ME)
+    new.declare(group_limit=1, separator="/")
+    new.put("g/1", when=1)
+    new.put("g/2", when=7)
+    [(token, _)] = new.take(ME)
+    old.put("g/2", b"older", 0, 5)
+    assert move(old, new).moved == 1
+    assert new.take(ME) == []
+    new.settle(ME, Verdict(token, b"g/1", "done"))
+    assert new.scores("due") == {b"g/2": 5}
+
+
 def test_deaths_move_too(old: OrderedQueue, new: OrderedQueue) -> None:
     old.put("a")
     old.take(ME)

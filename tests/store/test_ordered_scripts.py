@@ -731,6 +731,11 @@ class TestAFullServer:
         assert full.waiting(b"b") == [(1, b"1"), (2, b"2")]
         assert full.morgue(b"c") == [(1, b"1")]
 
+    @pytest.mark.parametrize("verdict", ["retry", "bury", "snooze", "release"])
+    def test_one_ending_alone_is_settled(self, full: OrderedQueue, verdict: str) -> None:
+        for name in (b"f", b"a"):
+            assert full.settle(ME, Verdict(token_of(full, name), name, verdict)) == [1]
+
     def test_the_dead_ones_ids_are_freed(self, full: OrderedQueue) -> None:
         full.bury(ME)
         assert full.free(ME, charge=True) == 6

@@ -288,8 +288,8 @@ class Model:
 
     # Moving
 
-    def move(self, target: Model, names: list[bytes], kept: Kept) -> tuple[int, int, list[bytes]]:
-        """What ``ordered.move`` must answer; the change. ``kept`` is what the source was before."""
+    def move(self, target: Model, names: list[bytes], kept: Kept, there_kept: Kept) -> tuple[int, int, list[bytes]]:
+        """What ``ordered.move`` must answer; the change. ``kept``, ``there_kept``: what the two were before."""
         in_flight, moved = [], 0
         for name in names:
             one, there = self.ids.get(name), target.ids.get(name)
@@ -299,6 +299,8 @@ class Model:
                 in_flight.append(name)
                 continue
             at = kept.put_off.get(self.group(name) or b"", {}).get(name, one.due)
+            if there is not None:
+                there.due = there_kept.put_off.get(target.group(name) or b"", {}).get(name, there.due)
             if there is None:
                 there = target.ids[name] = Id(at, {}, retry_count=one.retry_count, error=one.error)
             elif one.retry_count is not None and (there.retry_count is None or one.retry_count > there.retry_count):

@@ -11,7 +11,8 @@
 local collapse, most, moved, in_flight, size = ARGV[2], tonumber(ARGV[4]), 0, {}, 0
 local from_due, from_one, from_busy = KEYS[2] .. 'due', KEYS[2] .. 'one', KEYS[2] .. 'busy'
 local from_retry, from_errors, from_crash = KEYS[2] .. 'retry', KEYS[2] .. 'err', KEYS[2] .. 'crash'
-local separator = redis.call('HGET', KEYS[2] .. 'meta', 'separator')
+local separator = redis.call('HGET', meta, 'separator')
+local from_separator = redis.call('HGET', KEYS[2] .. 'meta', 'separator')
 redis.call('SADD', KEYS[3], ARGV[1])  -- a full server refuses here, before anything has moved
 
 -- (payload, score, payload, score, …) of an id of the source, as they were pushed.
@@ -25,10 +26,13 @@ local function payloads_of(id)
   return flat
 end
 
--- When the id was due: one that its group put off has that elsewhere.
-local function time_of(id, at)
-  local group = group_of(id, separator)
-  return group and redis.call('ZSCORE', KEYS[2] .. 'k:' .. group, id) or at
+-- When an id is due that stands in `due` at `at`: one that its group put off is that again, as before.
+local function time_of(put_off, id, at)
+  local before = at and redis.call('ZSCORE', put_off, id)
+  if before then
+    redis.call('ZREM', put_off, id)
+  end
+  return before or at
 end
 
 local function add_payloads(id, flat)
@@ -61,16 +65,12 @@ local function add_state(id, at, was)
 end
 
 local function leave_source(id)
-  local group = group_of(id, separator)
   redis.call('ZREM', from_due, id)
   redis.call('HDEL', from_one, id)
   redis.call('DEL', KEYS[2] .. 'p:' .. id)
   redis.call('ZREM', from_retry, id)
   redis.call('HDEL', from_errors, id)
   redis.call('HDEL', from_crash, id)
-  if group then
-    redis.call('ZREM', KEYS[2] .. 'k:' .. group, id)
-  end
 end
 
 local ids = {unpack(ARGV, 5)}
@@ -85,9 +85,11 @@ for _, id in ipairs(ids) do
       in_flight[#in_flight + 1] = id
     else
       local flat, was = payloads_of(id), redis.call('ZSCORE', due, id)
+      at = time_of(KEYS[2] .. 'k:' .. (group_of(id, from_separator) or ''), id, at)
+      was = time_of(KEYS[1] .. 'k:' .. (group_of(id, separator) or ''), id, was)
       if #flat > 0 then
         add_payloads(id, flat)
-        add_state(id, time_of(id, at), was)
+        add_state(id, at, was)
       end
       leave_source(id)
       moved, size = moved + 1, size + #flat / 2
