@@ -156,6 +156,13 @@ def test_a_push_may_be_put_off(app: App, store: Store, push: Callable[..., Any])
     assert due(store)["at"] == pytest.approx(moment.timestamp(), abs=0.001), "the time of what waits stays"
 
 
+def test_a_time_before_all_times_is_due(app: App, store: Store) -> None:
+    job = define(app)
+    job.push("old", 1, at=datetime(1960, 1, 1, tzinfo=UTC))
+    job.push_many([{"id": "first", "at": 0}])
+    assert due(store) == {"first": 0, "old": 0}
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

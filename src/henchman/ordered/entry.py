@@ -170,7 +170,7 @@ def _time(at: Any) -> float | None:
     if isinstance(at, datetime):
         if at.utcoffset() is None:
             raise ArgumentError(f"at={at!r}: this datetime has no time zone; add one, as in datetime.now(UTC)")
-        return at.timestamp()
+        return max(at.timestamp(), 0.0)  # before 1970 is as due as 1970
     if isinstance(at, bool) or not isinstance(at, int | float):
         raise ArgumentError(f"at={at!r:.80}: give a datetime with a time zone, or Unix seconds")
     if not 0 <= at < _LATEST:
