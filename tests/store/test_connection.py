@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from henchman.errors import ConfigError, ServerAway, ServerError
+from henchman.kernel.text import mask_url
 from henchman.store import jobs, leases, processes
 from henchman.store.call import command, commands
 from henchman.store.keys import Keys
@@ -256,7 +257,18 @@ def test_a_wrong_password_says_so_and_does_not_tell_it(runner: Maker) -> None:
                 runner(url).run(PUSH)
             assert not isinstance(caught.value, ServerAway)
             assert "hush" not in str(caught.value)
+            assert mask_url(url) in str(caught.value), "it says which server"
         assert runner(wrong.replace("hush", "right")).run(READ) == b"PONG"
+
+
+def test_a_user_who_may_not_push_is_told_where(runner: Maker) -> None:
+    with running_server() as server:
+        assert server.ask("ACL", "SETUSER", "reader", "on", ">hush", "+@read", "+@connection", "~*") == "+OK"
+        url = server.url.replace("unix://", "unix://reader:hush@")
+        with pytest.raises(ServerError, match="does not allow this user everything: SADD") as caught:
+            runner(url).run(PUSH)
+        assert str(caught.value).startswith(mask_url(url))
+        assert "hush" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

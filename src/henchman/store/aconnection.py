@@ -14,14 +14,14 @@ from redis.asyncio import connection as aio
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from henchman.errors import ServerAway, ServerError
+from henchman.errors import ServerAway
 from henchman.kernel import faults
 from henchman.kernel.text import mask_url
 from henchman.store.address import check_url, read_options
 from henchman.store.asentinel import ASYNC
 from henchman.store.call import Arg, Call
 from henchman.store.connection import is_quiet, pack
-from henchman.store.refusals import Progress, Refused, error_code, is_answer, not_let_in, together
+from henchman.store.refusals import Progress, Refused, error_code, is_answer, not_let_in, refused_for_good, together
 from henchman.store.sentinel import is_current
 
 __all__ = ["AsyncConnections"]
@@ -58,7 +58,7 @@ class AsyncConnections:
             reply, resent = await self._exchange(conn, call)
         except redis.ResponseError as error:
             pool.append(conn)
-            raise ServerError(f"{call.name}: {error}") from error
+            raise refused_for_good(self.url, call.name, error) from error
         except BaseException:  # also a cancelled task: an answer may still be on its way, nobody else may read it
             await asyncio.shield(conn.disconnect(nowait=True))
             raise

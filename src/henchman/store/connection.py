@@ -27,7 +27,7 @@ from henchman.kernel import faults
 from henchman.kernel.text import mask_url
 from henchman.store.address import connection_options
 from henchman.store.call import Arg, Call
-from henchman.store.refusals import Progress, Refused, error_code, is_answer, not_let_in, together
+from henchman.store.refusals import Progress, Refused, error_code, is_answer, not_let_in, refused_for_good, together
 from henchman.store.sentinel import is_current
 
 __all__ = ["Connections", "Line", "is_quiet", "pack"]
@@ -137,7 +137,7 @@ class Connections:
             reply, resent = self._exchange(conn, call)
         except redis.ResponseError as error:
             self._idle.append(conn)
-            raise ServerError(f"{call.name}: {error}") from error
+            raise refused_for_good(self.url, call.name, error) from error
         except BaseException:
             conn.disconnect()  # an answer may still be on its way: nobody else may read it
             raise

@@ -10,13 +10,22 @@ from __future__ import annotations
 from typing import Any
 
 import redis
-from redis.exceptions import AuthenticationError, BusyLoadingError, NoScriptError, ReadOnlyError
+from redis.exceptions import AuthenticationError, BusyLoadingError, NoPermissionError, NoScriptError, ReadOnlyError
 
 from henchman.errors import ServerAway, ServerError
 from henchman.kernel.text import mask_url
 from henchman.store.call import Arg, Call
 
-__all__ = ["Progress", "Refused", "error_code", "is_answer", "not_let_in", "proves_not_executed", "together"]
+__all__ = [
+    "Progress",
+    "Refused",
+    "error_code",
+    "is_answer",
+    "not_let_in",
+    "proves_not_executed",
+    "refused_for_good",
+    "together",
+]
 
 _NO_ROOM = "max number of clients reached"
 # The server says with these that it did nothing: the same command may be sent once more.
@@ -58,6 +67,16 @@ def not_let_in(url: str, error: BaseException) -> ServerError | None:
         return None
     refused = "refused the login" if isinstance(said, AuthenticationError) else "refused"
     return ServerError(f"{mask_url(url)} {refused}: {said}")
+
+
+def refused_for_good(url: str, name: str, error: redis.ResponseError) -> ServerError:
+    """What to raise when the server refused the call ``name``; a matter of rights names the server too."""
+    said = error if error.__cause__ is None else error.__cause__
+    if isinstance(said, AuthenticationError):
+        return ServerError(f"{mask_url(url)} asks for a login, which its URL must name: {name}: {error}")
+    if isinstance(said, NoPermissionError):
+        return ServerError(f"{mask_url(url)} does not allow this user everything: {name}: {error}")
+    return ServerError(f"{name}: {error}")
 
 
 class Refused(Exception):
