@@ -27,10 +27,10 @@ local function payloads_of(id)
 end
 
 -- When an id is due that stands in `due` at `at`: one that its group put off is that again, as before.
-local function time_of(put_off, id, at)
-  local before = at and redis.call('ZSCORE', put_off, id)
+local function time_of(aside, id, at)
+  local before = at and redis.call('ZSCORE', aside, id)
   if before then
-    redis.call('ZREM', put_off, id)
+    redis.call('ZREM', aside, id)
   end
   return before or at
 end
