@@ -332,6 +332,7 @@ def test_a_class_is_a_worker_too(app: App) -> None:
 
     @app.ordered(timeout=9, max_retries=5, name="Sync")
     class Sync(Base):
+        name = "the decorator goes before"
         claim_size = 10
         prices: dict[str, int] = {}  # noqa: RUF012 - its own affair
 

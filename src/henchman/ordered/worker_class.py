@@ -109,8 +109,9 @@ def define_class(cls: Any, home: Home, name: str | None, given: Mapping[str, Any
     where = _checked(cls)
     instance = _Instance(cls)
     options = _attributes(cls, where)
-    wire = name or options.pop("name", None) or wire_name(cls)
-    asked = {**with_queue(where, cls.__name__, {**options, **one_name_each(where, given)})}
+    said = options.pop("name", None)
+    wire = name if name is not None else said if said is not None else wire_name(cls)
+    asked = dict(with_queue(where, cls.__name__, {**options, **one_name_each(where, given)}))
     for option in _METHODS:
         if callable(options.get(option)) and option not in given:
             asked[option] = _late(cls, instance, option)
