@@ -246,7 +246,9 @@ def ring(keys: Keys, queue: str) -> Call[Any]:
 
 
 def declare(keys: Keys, queue: str, *, limit: int, group_limit: int, separator: str) -> Call[Any]:
-    """Make the queue and its limits, as the code has them, known; 0: none."""
+    """Make the queue and its limits, as the code has them, known; 0: none. A ceiling counts the claims that were made
+    since there is one: where there was none before, those that still run come on top.
+    """
     return command(
         "HSET", keys.ordered(queue) + "meta", "defined", limit, "group_limit", group_limit, "separator", separator
     )
