@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from henchman.process.orders import EXIT_CUT_OFF
 from support.processes import Work, children_of, push, records
 from support.worker import in_flight, jobs_in, looker, settled, until
 
@@ -32,7 +33,8 @@ def test_stop_waits_then_gives_back_byte_for_byte(redis: Redis, redis_url: str, 
         payloads = redis.lrange("queue:default", 0, -1) or in_flight(redis)
         until(lambda: work.count("start").total() >= 4, "four run")
         work.signal(number)
-        assert work.wait() == 0
+        assert work.wait() == EXIT_CUT_OFF, "it tells that not every job ended in its time"
+        assert "could not wait for every job" in work.log
         assert work.count("end")["short"] == 1
         left = redis.lrange("queue:default", 0, -1)
         names = [job["args"][0] for job in jobs_in(redis, "queue:default")]
@@ -54,7 +56,7 @@ def test_given_back_bytes_are_those_that_were_pushed(redis: Redis, redis_url: st
         work.ready(redis)
         redis.lpush("queue:default", odd)
         until(lambda: work.count("start")["j"], "it runs")
-        assert work.stop() == 0
+        assert work.stop() == EXIT_CUT_OFF
         assert redis.lrange("queue:default", 0, -1) == [odd]
 
 
@@ -66,7 +68,7 @@ def test_a_second_ctrl_c_ends_at_once(redis: Redis, redis_url: str, tmp_path: Pa
         work.signal(signal.SIGINT)
         until(lambda: "press Ctrl-C again" in work.log, "it says what to do")
         work.signal(signal.SIGINT)
-        work.wait(30)
+        assert work.wait() == EXIT_CUT_OFF
         assert [job["args"][0] for job in jobs_in(redis, "queue:default")] == ["j"]
         assert not in_flight(redis)
 

@@ -18,7 +18,7 @@ from henchman.errors import ConfigError, HenchmanError
 from henchman.kernel.board import BOARD_BYTES, Board
 from henchman.observe import log
 from henchman.process.load import load_app, why_not
-from henchman.process.orders import EXIT_CONFIG, Orders
+from henchman.process.orders import EXIT_CONFIG, EXIT_CUT_OFF, Orders
 from henchman.work.current import running
 from henchman.worker.heart import resident_kb
 from henchman.worker.launcher import Launcher, default_capsules
@@ -114,7 +114,7 @@ class Child:
         finished = launcher.stop(config.shutdown_timeout)
         app.close()
         announcer.flush()
-        return 0 if finished else 1
+        return 0 if finished else EXIT_CUT_OFF
 
     def _load(self) -> App:
         """The user's app; ConfigError when his code does not import: another try would end the same way."""

@@ -39,6 +39,9 @@ def work(context: click.Context, /, target: str | None, queues: tuple[str, ...],
     Without -q every queue that its jobs name is served, plus "default". Queues with weights (-q critical:3 -q default)
     are drawn by weight; without, the first comes first. Signals: TERM or Ctrl-C stop, TSTP quiet, TTIN stacks to the
     log, HUP rolls the processes over one by one.
+
+    Exit status: 0 stopped as told and every job that ran has ended; 3 stopped as told, but jobs were cut off: they were
+    given back and run again; 1 it could not start; 2 wrong usage.
     """
     parse_queues(queues)
     settings = {name: value for name, value in given.items() if value is not None}

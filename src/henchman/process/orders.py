@@ -6,8 +6,9 @@ from typing import Any
 
 import msgspec
 
-__all__ = ["EXIT_CONFIG", "Orders"]
+__all__ = ["EXIT_CONFIG", "EXIT_CUT_OFF", "Orders"]
 
+EXIT_CUT_OFF = 3  # stopped as told, but not every running job ended in its time: the others were given back
 EXIT_CONFIG = 78  # as sysexits.h: the configuration is wrong, another try would end the same way
 
 

@@ -21,7 +21,7 @@ from henchman.process.child import ChildProcess
 from henchman.process.health import Health
 from henchman.process.keeper import Blame, Keeper
 from henchman.process.notify import Notifier
-from henchman.process.orders import EXIT_CONFIG
+from henchman.process.orders import EXIT_CONFIG, EXIT_CUT_OFF
 
 __all__ = ["Supervisor"]
 
@@ -57,12 +57,13 @@ class Supervisor:
         self._quiet = False
         self._deadline: float | None = None
         self._status = 0
+        self._cut_off = False
         self._failures = 0
         self._next_start = 0.0
         self._wakeup, self._waker = socket.socketpair()
 
     def run(self) -> int:
-        """Until told to stop and every child has ended; the exit status."""
+        """Until told to stop and every child has ended; the exit status, EXIT_CUT_OFF when jobs were cut off."""
         self._listen()
         self._keeper.start()
         if self._health is not None:
@@ -79,7 +80,7 @@ class Supervisor:
                 self._enforce()
         finally:
             self._end()
-        return self._status
+        return self._status or (EXIT_CUT_OFF if self._cut_off else 0)
 
     def facts(self) -> dict[str, Any]:
         """What probes are told. Ready: every process takes work. Alive: none is stuck; a server that is away, a stop
@@ -228,6 +229,7 @@ class Supervisor:
             for group in (self._children, self._leaving):
                 if child in group:
                     group.remove(child)
+            self._cut_off |= self._stopping and child.ready and status not in (0, 1)
             self._keeper.bury(child.identities, self._blame(child, status, expected))
             self._after_death(child, status, expected)
             child.close()
@@ -236,7 +238,7 @@ class Supervisor:
     def _blame(child: ChildProcess, status: int, expected: bool) -> Blame | None:
         """Whom its death is charged to: the jobs that it was running; nobody's fault when it ended as we wished."""
         started = child.board.started()
-        if expected or status in (0, 1, EXIT_CONFIG) or (child.doomed and len(started) != 1):
+        if expected or status in (0, 1, EXIT_CUT_OFF, EXIT_CONFIG) or (child.doomed and len(started) != 1):
             return None
         return Blame(started, child.board.was_alone(), _described(status))
 
@@ -254,7 +256,9 @@ class Supervisor:
 
     def _after_death(self, child: ChildProcess, status: int, expected: bool) -> None:
         if expected:
-            if status not in (0, 1) and not self._stopping:
+            if status == EXIT_CUT_OFF:
+                self._say(f"process {child.pid} could not wait for every job: those that it ran are given back")
+            elif status not in (0, 1) and not self._stopping:
                 self._say(f"process {child.pid} ended with {_described(status)}")
             return
         if not child.ready and child.failed:
