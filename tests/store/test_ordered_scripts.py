@@ -411,6 +411,18 @@ class TestHolders:
         assert (one.crashes, one.payloads) == (1, [(0, b"2"), (1, b"1")])
         assert queue.kept().arrived == {}
 
+    def test_what_was_taken_over_is_not_freed_with_the_dead(self, queue: OrderedQueue) -> None:
+        queue.put("a", b"1", 1)
+        queue.take(ME)
+        queue.bury(ME)
+        queue.overdue()
+        [(token, _)] = queue.take(YOU)
+        before = queue.kept()
+        assert queue.free(ME, charge=True) == 0
+        assert queue.kept()._replace(rung=before.rung) == before
+        assert queue.held(ME) == {}
+        assert queue.settle(YOU, Verdict(token, b"a", "done")) == [1]
+
     def test_many_overdue_ids_of_the_living_do_not_hide_the_rest(self, queue: OrderedQueue) -> None:
         queue.push(*(Push(str(n).encode(), "", "", b"1") for n in range(10)))
         queue.take(ME)
