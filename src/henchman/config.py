@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 
 from henchman import config_sources as sources
+from henchman.config_history import HistorySettings
+from henchman.config_key import key as _key
 from henchman.config_sources import Kind, Layer
 from henchman.errors import ConfigError
 
@@ -46,14 +48,8 @@ class Setting(NamedTuple):
     help: str
 
 
-def _key(default: Any, kind: Kind, help: str) -> Any:
-    if isinstance(default, dict):
-        return field(default_factory=dict, hash=False, metadata={"kind": kind, "help": help})
-    return field(default=default, metadata={"kind": kind, "help": help})
-
-
 @dataclass(frozen=True, repr=False)
-class Config:
+class Config(HistorySettings):
     """The settings of one app. Durations are seconds. Made by ``load``; tests may call it with keywords."""
 
     app: str | None = _key(
@@ -290,7 +286,9 @@ def _check_wait(values: dict[str, Any], origins: dict[str, str]) -> None:
         )
 
 
-CONFIG_FIELDS = {one.name: one for one in fields(Config) if one.name != "origins"}
+_LAST = [one.name for one in fields(HistorySettings)]  # a dataclass puts what it inherits first
+CONFIG_FIELDS = {one.name: one for one in sorted(fields(Config), key=lambda one: one.name in _LAST)}
+del CONFIG_FIELDS["origins"]
 KEYS = tuple(CONFIG_FIELDS)
 KINDS: dict[str, Kind] = {name: one.metadata["kind"] for name, one in CONFIG_FIELDS.items()}
 HELP: dict[str, str] = {name: one.metadata["help"] for name, one in CONFIG_FIELDS.items()}
