@@ -27,20 +27,22 @@ Told = tuple[int, str]
 
 
 def kill_worker(field: Field, group: Group) -> Told:
-    """kill -9 of a worker that holds work: it is stopped first, to be sure of that."""
-    for _ in range(20):
+    """kill -9 of a worker that holds work, ordered ids if it can be so: it is stopped first, to be sure of that."""
+    for attempt in range(30):
         pids = field.working(group)
         if not pids:
             break
         pid = field.chance.choice(pids)
         at = wall()
         group.signal(signal.SIGSTOP, [pid])
-        held = field.in_flight([pid])
-        group.signal(signal.SIGKILL if held else signal.SIGCONT, [pid])
-        if held:
+        held, ids = field.in_flight([pid]), field.held([pid])
+        strikes = ids or (held and attempt >= 15)
+        group.signal(signal.SIGKILL if strikes else signal.SIGCONT, [pid])
+        if strikes:
+            field.struck(ids)
             until(lambda: not alive(pid), 5)  # noqa: B023 - called before the next round
             field.window("kill", at, wall(), [pid])
-            return held, f"group {group.number}, process {pid}, {held} in flight"
+            return held, f"group {group.number}, process {pid}, {held} in flight, {ids} of them ordered ids"
         field.sleep(0.1)
     return 0, f"group {group.number}: nothing in flight"
 
@@ -78,15 +80,16 @@ def kill_group(field: Field, group: Group) -> Told:
     """kill -9 of a supervisor and its workers, as when a host is lost: nobody is left to give back."""
     pids = field.working(group)
     everybody = [group.pid, *pids]
-    for _ in range(30):
+    for attempt in range(30):
         at = wall()
         group.signal(signal.SIGSTOP, everybody)
-        held = field.in_flight(pids)
-        if held:
+        held, ids = field.in_flight(pids), field.held(pids)
+        if ids or (held and attempt >= 15):
             break
         group.signal(signal.SIGCONT, everybody)
         field.sleep(0.1)
     group.signal(signal.SIGKILL, everybody)
+    field.struck(ids)
     until(lambda: not any(alive(pid) for pid in everybody), 5)  # a busy machine takes its time with a signal
     field.window("kill", at, wall(), everybody)
     field.sleep(2.0)
@@ -119,12 +122,12 @@ def stop_group(field: Field, group: Group, seconds: float) -> Told:
 
     everybody = [group.pid, *pids]
     waiting = 0
-    for _ in range(10):  # a busy group waits for nothing
+    for attempt in range(16):  # a busy group waits for nothing
         until(armed, 2, 0.005)
         at = wall()
         group.signal(signal.SIGSTOP, everybody)
-        waiting = armed()
-        if waiting:
+        waiting, ids = armed(), field.held(pids)
+        if waiting and (ids or attempt >= 8):
             break
         group.signal(signal.SIGCONT, [*pids, group.pid])
     else:
@@ -139,7 +142,10 @@ def stop_group(field: Field, group: Group, seconds: float) -> Told:
         group.signal(signal.SIGCONT, [*pids, group.pid])
         field.window("stopped", at, wall(), pids)
     buried = sum(any(str(pid) in words for words in tombs) for pid in pids)
-    text = f"group {group.number} for {wall() - at:.0f} s, {waiting} watchers armed, {buried} of {len(pids)} buried"
+    text = (
+        f"group {group.number} for {wall() - at:.0f} s, {waiting} watchers armed, {ids} ordered ids held, "
+        f"{buried} of {len(pids)} buried"
+    )
     return waiting if wall() - at > LEASE else 0, text
 
 

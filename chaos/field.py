@@ -19,7 +19,9 @@ from henchman.store.connection import Connections
 from henchman.store.control import pause, unpause
 from henchman.store.keys import Keys
 
-__all__ = ["Field", "until"]
+__all__ = ["STRUCK", "Field", "until"]
+
+STRUCK = "kill -9 of a holder of ordered ids"
 
 
 def until(fact: Callable[[], Any], limit: float, pause: float = 0.02) -> Any:
@@ -69,10 +71,21 @@ class Field:
         self._ledger.write("violation", text)
 
     def in_flight(self, pids: Iterable[int] | None = None) -> int:
-        """How many payloads are in flight, in all or in these processes."""
+        """How many payloads and ordered ids are in flight, in all or in these processes."""
+        lists = self._keys("hm:flight", pids)
+        return sum(int(self.redis.llen(key)) for key in lists) + self.held(pids)  # type: ignore[arg-type]
+
+    def held(self, pids: Iterable[int] | None = None) -> int:
+        """How many ids of ordered queues are in flight, in all or in these processes."""
+        return sum(int(self.redis.hlen(key)) for key in self._keys("hm:held", pids))  # type: ignore[arg-type]
+
+    def _keys(self, kind: str, pids: Iterable[int] | None) -> list[str]:
         names = ["*"] if pids is None else [f"*:{pid}:*" for pid in pids]
-        keys = [key for name in names for key in self.redis.scan_iter(match=f"hm:flight:{name}", count=1000)]
-        return sum(int(self.redis.llen(key)) for key in keys)
+        return [key for name in names for key in self.redis.scan_iter(match=f"{kind}:{name}", count=1000)]
+
+    def struck(self, ids: int) -> None:
+        """A kill found so many ids of ordered queues in the hands of those that it killed."""
+        self.strike(STRUCK, lambda _: (ids, f"{ids} ids"))
 
     def working(self, group: Group, limit: float = 12.0) -> list[int]:
         """Wait until both workers of a group hold a lease; their pids, fewer or none when that did not come about."""

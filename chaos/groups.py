@@ -27,12 +27,13 @@ def environment(url: str, ledger: Path) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HENCHMAN_", "REDIS_"))}
     path = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
     ours = {"HENCHMAN_REDIS_URL": url, "CHAOS_LEDGER": str(ledger), "PYTHONPATH": path}
-    return kept | ours | {
+    settings = {
         "HENCHMAN_LEASE": "5",
         "HENCHMAN_HEARTBEAT": "1",
-        "HENCHMAN_DEAD_MAX": "1000000",  # half an hour kills more jobs than the dead set keeps, and the judge looks there
+        "HENCHMAN_DEAD_MAX": "1000000",  # half an hour kills more jobs than the dead set keeps, where the judge looks
         "PYTHONUNBUFFERED": "1",
     }
+    return kept | ours | settings
 
 
 def children_of(pid: int) -> list[int]:

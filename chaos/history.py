@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ledger import Entry, read_all
+from spans import Spans
 
 __all__ = ["Attack", "History", "Job", "Run", "Window"]
 
@@ -80,9 +81,11 @@ class History:
         self.events: Counter[str] = Counter()
         self.failed_parts: Counter[str] = Counter()
         self.torn: list[str] = []
+        self.ordered = Spans()
         self._open: dict[tuple[int, str], list[Run]] = defaultdict(list)
         for entry in read_all(folder):
-            reader = getattr(self, f"_read_{entry.words[0]}", None)
+            name = entry.words[0]
+            reader = getattr(self, f"_read_{name}", None) or getattr(self.ordered, f"read_{name}", None)
             if reader is not None:
                 reader(entry)
 

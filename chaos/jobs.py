@@ -19,7 +19,7 @@ from ledger import Ledger
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
 
 FOLDER = Path(os.environ["CHAOS_LEDGER"])
-app = App()
+app = App(imports=["entities"])
 ledger = Ledger(FOLDER, os.environ.get("CHAOS_ROLE", "worker"))
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 from history import NEVER, History, Job, Run
 from kinds import kind_of
+from ordered_judge import OrderedJudgement
 from redis import Redis
 from repeats import Repeats
 
@@ -57,6 +58,10 @@ class Judgement:
         self._rule("left on the server", self._left())
         self._rule("dead set", self._dead_set())
         self._rule("seen during the attacks", history.doubts)
+        self._ordered = OrderedJudgement(history, self.repeats, redis, since, to)
+        for name, found in self._ordered.rules():
+            self._rule(name, found)
+        self.facts |= self._ordered.facts
         if unconfirmed is None:
             self._rule("counters differ from the ledger", self._counters())
         else:
@@ -166,8 +171,9 @@ class Judgement:
 
     def _counters(self) -> Iterator[str]:
         """Each run is settled once, whatever was repeated: so the counters are known to the unit."""
-        least = {"processed": 0, "failed": 0}
-        most = {"processed": 0, "failed": 0}
+        claims, failed_claims, pills = self._ordered.claims()
+        least = {"processed": claims, "failed": failed_claims}
+        most = {"processed": claims + pills, "failed": failed_claims + pills}
         for job in self._must:
             kind, planned = kind_of(job.key), self._planned(job)
             failures = planned - 1 if kind.failures is None else kind.failures

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-__all__ = ["KINDS", "QUEUES", "Kind", "kind_of"]
+__all__ = ["KINDS", "ORDERED", "QUEUES", "Kind", "OrderedKind", "kind_of"]
 
 QUEUES = ("fast", "slow", "held")  # "held" is paused now and then, so that jobs wait, expire and are cancelled in it
 
@@ -39,6 +39,29 @@ KINDS: dict[str, Kind] = {
     "dropper": Kind(2),
     "brief": Kind(3, may_not_run=True),
     "doomed": Kind(3, may_not_run=True),
+}
+
+
+class OrderedKind(NamedTuple):
+    """An ordered queue: how it is defined, and the names of its ids."""
+
+    options: dict[str, Any]
+    ids: tuple[str, ...]
+
+    @property
+    def max_retries(self) -> int:
+        return int(self.options["max_retries"])
+
+
+ORDERED: dict[str, OrderedKind] = {
+    "products": OrderedKind(
+        {"claim_size": 5, "payload_cap": 40, "max_retries": 4, "retry_in": 0.5, "timeout": 6.0},
+        tuple(f"p{number}" for number in range(100)),
+    ),
+    "accounts": OrderedKind(
+        {"max_parallel": 6, "max_retries": 3, "retry_in": 1.0, "timeout": 6.0},
+        tuple(f"a{number}" for number in range(100)),
+    ),
 }
 
 

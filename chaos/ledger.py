@@ -40,7 +40,7 @@ class Ledger:
         """Write one line; the time that stands in it."""
         now = wall()
         text = " ".join(str(word).replace("\n", "|").replace(" ", "_") or "-" for word in words)
-        os.write(self._fd, f"{now:.6f} {text[:2000]}\n".encode())
+        os.write(self._fd, f"{now:.6f} {text[:4000]}\n".encode())
         return now
 
 

@@ -1,7 +1,8 @@
 """One of the producers: pushes jobs of every kind, and writes down what it was told about each.
 
 ``python producer.py NAME SEED RATE OFFSET``: OFFSET is how many seconds its clock is wrong. A push is written down
-before it is made ("push"), and after it as accepted, refused (proven not executed) or unknown (nobody can say).
+before it is made ("push"), and after it as accepted, refused (proven not executed) or unknown (nobody can say). What
+goes to ordered queues stands beside that, see ``pushes.py``.
 """
 
 from __future__ import annotations
@@ -14,14 +15,14 @@ import signal
 import sys
 import time
 import zlib
-from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
 
 import jobs
 from kinds import KINDS
 from ledger import Ledger, wall
+from pushes import OrderedPushes, at_once, told
 
-from henchman.errors import ServerAway, ServerError
+from henchman.errors import ServerError
 
 BULK = 60  # tiny jobs in one enqueue_many
 
@@ -45,6 +46,7 @@ class Producer:
         self._ledger = Ledger(jobs.FOLDER, "producer")
         self._stopped = False
         self._number = 0
+        self._ordered = OrderedPushes(name, seed, self._ledger, awaits=bool(offset))
         self._blobs = [os.urandom(size // 2).hex() for size in (60_000, 120_000, 250_000)]
 
     def stop(self, *_: Any) -> None:
@@ -94,6 +96,7 @@ class Producer:
                 await self._bulk()
                 due += BULK / self._rate / 2
             await self._one(push)
+            await self._ordered.now_and_then()
             due = max(due + 1 / self._rate, time.monotonic() - 1.0)
             wait = due - time.monotonic()
             if wait > 0.002:
@@ -104,14 +107,14 @@ class Producer:
         if self._offset:
             handle = await self._told([push], lambda: using.aenqueue(*push.args))
         else:
-            handle = await self._told([push], lambda: _at_once(using.enqueue, *push.args))
+            handle = await self._told([push], lambda: at_once(using.enqueue, *push.args))
         if handle is not None and push.kind == "doomed":
             await self._cancel(push.key, handle)
 
     async def _cancel(self, key: str, handle: Any) -> None:
         self._ledger.write("cancelling", key)
         try:
-            await (handle.acancel() if self._offset else _at_once(handle.cancel))
+            await (handle.acancel() if self._offset else at_once(handle.cancel))
         except ServerError:
             return  # unknown: it may run, and may not
         self._ledger.write("cancelled", key)
@@ -126,29 +129,10 @@ class Producer:
         if self._offset:
             await self._told(pushes, lambda: jobs.tiny.aenqueue_many(rows))
         else:
-            await self._told(pushes, lambda: _at_once(jobs.tiny.enqueue_many, rows))
+            await self._told(pushes, lambda: at_once(jobs.tiny.enqueue_many, rows))
 
-    async def _told(self, pushes: list[Push], send: Callable[[], Awaitable[Any]]) -> Any:
-        """Push, and write down what came of it; None when it was not accepted."""
-        for push in pushes:
-            self._ledger.write("push", push.key, *push.notes)
-        verdict, answer = "accepted", None
-        try:
-            answer = await send()
-        except ServerAway as error:
-            verdict = "unknown" if error.executed is None else "refused"
-        except ServerError:
-            verdict = "refused"
-        for push in pushes:
-            self._ledger.write(verdict, push.key)
-        if answer is None:
-            await asyncio.sleep(0.05)
-        return answer
-
-
-async def _at_once(function: Callable[..., Any], *args: Any) -> Any:
-    """A call that blocks, as most producers make it; nothing else runs in this loop."""
-    return function(*args)
+    async def _told(self, pushes: list[Push], send: Any) -> Any:
+        return await told(self._ledger, "", [(push.key, push.notes) for push in pushes], send)
 
 
 def main() -> None:

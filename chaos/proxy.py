@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 __all__ = ["Proxy", "Route"]
 
 T = TypeVar("T")
-MOVES = (b"EVALSHA", b"EVAL", b"LPUSH", b"BLMOVE")  # what changes something: whose answer is worth losing
+MOVES = (b"EVALSHA", b"EVAL", b"LPUSH", b"BLMOVE", b"BZPOPMIN")  # what changes something: whose answer is worth losing
 
 
 class Link:

@@ -23,13 +23,15 @@ from field import Field, until
 from groups import Group, environment, start_producer
 from history import History
 from judge import Judgement
+from kinds import ORDERED
 from ledger import Ledger
 from proxy import Proxy
 from schedule import one_minute
 from server import Server, free_port
 from verdict import page
 
-SLOTS = ("-p", "2", "-c", "6", "-q", "fast:4", "-q", "slow:3", "-q", "held:1", "--log-format", "logfmt")
+QUEUES = ("fast:4", "slow:3", "held:1", "products:3", "accounts:2")
+SLOTS = ("-p", "2", "-c", "6", *(word for queue in QUEUES for word in ("-q", queue)), "--log-format", "logfmt")
 DRAIN = 100.0  # seconds: a lease, a lock of a dead lifeline, 15 s of watching, and the work itself
 AN_HOUR = 3600.0
 
@@ -95,6 +97,7 @@ class Play:
                 group.keep()
                 group.known.update(group.workers)
             waiting = sum(redis.llen(key) for key in redis.scan_iter(match="queue:*", count=1000))
+            waiting += sum(redis.zcard(f"hm:ordered:{queue}/due") for queue in ORDERED)
             left = waiting or redis.zcard("schedule") or redis.zcard("retry") or field.in_flight()
             looks = 0 if left else looks + 1  # twice: a job may pass from where we look next to where we looked
             return looks > 1

@@ -21,6 +21,8 @@ from henchman.store.embedded_start import find_binaries
 
 __all__ = ["Server", "free_port"]
 
+WAITS = ("blmove", "bzpopmin")
+
 
 def free_port() -> int:
     """A TCP port that nobody listens on."""
@@ -86,9 +88,9 @@ class Server:
         self.kill()
 
     def waiting_ports(self) -> set[int]:
-        """The ports of the clients that wait in BLMOVE now."""
+        """The ports of the clients that wait for a push now."""
         rows: list[dict[str, str]] = self.redis.client_list()
-        return {int(row["addr"].rpartition(":")[2]) for row in rows if "b" in row["flags"] and row["cmd"] == "blmove"}
+        return {int(row["addr"].rpartition(":")[2]) for row in rows if "b" in row["flags"] and row["cmd"] in WAITS}
 
 
 def alive(pid: int) -> bool:

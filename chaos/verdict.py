@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 
 from attacks import ATTACKS
+from field import STRUCK
 from history import History
 from judge import Judgement
 
@@ -31,7 +32,7 @@ def passed(judgement: Judgement, missed: list[str]) -> bool:
 def page(judgement: Judgement, command: str, minutes: int, folder: Path, names: list[str] | None = None) -> str:
     """The whole page. ``names``: the attacks that must have hit once a minute; all by default."""
     history = judgement.history
-    names = list(ATTACKS) if names is None else names
+    names = [*ATTACKS, STRUCK] if names is None else names
     missed = _missed(history, minutes, names)
     jobs = history.jobs.values()
     told = Counter(job.told or "producer died" for job in jobs)
@@ -58,7 +59,7 @@ def page(judgement: Judgement, command: str, minutes: int, folder: Path, names: 
     for rule, found in judgement.violations.items():
         lines.append(f"  {'ok  ' if not found else 'FAIL'} {rule}: {len(found)}")
         lines += [f"         {text}" for text in found[:_SHOWN]]
-    lines += ["", "not attacked: batches, keys and ordered queues (not built yet)"]
+    lines += ["", "not attacked: batches and keys (not built yet)"]
     if not passed(judgement, missed):
         lines.append(f"ledger, logs and data are kept in {folder}")
     return "\n".join(lines)
