@@ -1,0 +1,120 @@
+"""The entries of the stream, as they are read: their fields, and the JSON that came with them.
+
+Whatever stands there, nothing here raises: text that no database takes is made fit, JSON that is none is kept as it
+is under ``unreadable``. A NUL character becomes ``␀`` in plain text (PostgreSQL refuses it); in what is kept as JSON
+(arguments, results, details) it is ``\\u0000``, as JSON writes it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from henchman.history.schema import KEY, NAME
+
+__all__ = ["NOTHING", "Detail", "Entry", "ident", "name", "number_of", "plain", "read_detail"]
+
+#: a stream id and field, value, field, value…
+Entry = tuple[bytes, Sequence[bytes]]
+
+_SEQUENCE_BITS = 21
+_RAW = msgspec.Raw(b"")
+
+
+class Detail(msgspec.Struct, gc=False):
+    """``d`` of an entry; what was not told is None or empty. JSON that is only kept stays JSON."""
+
+    class_: str | None = msgspec.field(default=None, name="class")
+    queue: str | None = None
+    args: msgspec.Raw = _RAW
+    kwargs: msgspec.Raw = _RAW
+    tags: msgspec.Raw = _RAW
+    reason: str | None = None
+    error_class: str | None = None
+    message: str | None = None
+    traceback: msgspec.Raw = _RAW
+    result: msgspec.Raw = _RAW
+    started: float | None = None
+    elapsed: float | None = None
+    ending: str | None = None
+    text: str | None = None  # of a message
+    done: float | None = None  # of progress
+    total: float | None = None
+    description: str | None = None  # of a batch, and what follows
+    parent: str | None = None
+    expires: float | str | None = None
+    generation: int | None = None
+    counts: msgspec.Raw = _RAW
+
+
+NOTHING = Detail()
+_decode = msgspec.json.Decoder(Detail).decode
+_fields = tuple(Detail.__struct_fields__)
+
+
+def read_detail(text: bytes) -> tuple[Detail, str]:
+    """``d`` and the same as JSON text to keep."""
+    if text == b"{}" or not text:
+        return NOTHING, ""
+    try:
+        return _decode(text), text.decode()
+    except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
+        return _mended(text)
+
+
+def _mended(text: bytes) -> tuple[Detail, str]:
+    """As much as can be had of a text that is not as it should be."""
+    try:
+        told = json.loads(text.decode("utf-8", "replace"))
+        if not isinstance(told, dict):
+            raise ValueError
+    except (ValueError, RecursionError):
+        told = {"unreadable": text[:100_000].decode("utf-8", "replace")}
+    kept = json.dumps(told)  # ASCII: half of a surrogate pair stays an escape
+    found = Detail()
+    for field, info in zip(_fields, msgspec.structs.fields(Detail), strict=True):
+        value = told.get(info.encode_name)
+        if value is None:
+            continue
+        try:
+            setattr(found, field, msgspec.json.decode(json.dumps(_fit(value)).encode(), type=info.type))
+        except (msgspec.MsgspecError, ValueError):
+            continue  # it is in the detail that is kept
+    return found, kept
+
+
+def _fit(value: Any) -> Any:
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) else value
+
+
+def plain(text: str | None) -> str | None:
+    """Text that every database takes."""
+    return text if text is None or "\0" not in text else text.replace("\0", "␀")
+
+
+def _cut(text: str, most: int) -> str:
+    """Longer names keep their beginning; a digest tells them apart."""
+    text = text.replace("\0", "␀")
+    if len(text) <= most:
+        return text
+    return text[: most - 17] + "~" + hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+def ident(text: bytes) -> str:
+    """A jid or the id of a batch."""
+    return _cut(text.decode("utf-8", "replace"), KEY)
+
+
+def name(text: str | None) -> str | None:
+    """The name of a class, queue, process or error."""
+    return text if text is None or (len(text) <= NAME and "\0" not in text) else _cut(text, NAME)
+
+
+def number_of(stream_id: bytes) -> tuple[int, float]:
+    """The position that a stream id stands for, and its time in Unix seconds."""
+    ms, _, within = stream_id.partition(b"-")
+    return (int(ms) << _SEQUENCE_BITS) | min(int(within or b"0"), (1 << _SEQUENCE_BITS) - 1), int(ms) / 1000

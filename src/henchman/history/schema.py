@@ -1,0 +1,143 @@
+"""The tables, once for SQLite, PostgreSQL, MySQL and MariaDB.
+
+Every name begins with ``henchman_``, so that a user's own database can hold them. A position (``born``, ``changed``,
+``sid``, ``run``) is made of a stream id: milliseconds times 2**21 plus the number within them, and always rises.
+Texts are compared byte by byte. JSON stands as text: nobody asks the database what is inside.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table, Text
+from sqlalchemy.dialects import mysql
+
+__all__ = [
+    "KEY",
+    "METADATA",
+    "NAME",
+    "VERSION_TABLE",
+    "batches",
+    "changes",
+    "events",
+    "messages",
+    "position",
+    "runs",
+]
+
+VERSION_TABLE = "henchman_version"
+KEY, NAME = 100, 255  # characters of ids and of names that are searched for; longer ones are cut when they come in
+
+METADATA = MetaData()
+_LONG = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
+_MYSQL = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
+_MARIADB = {name.replace("mysql", "mariadb"): value for name, value in _MYSQL.items()}
+OPTIONS: dict[str, Any] = _MYSQL | _MARIADB
+
+
+batches = Table(
+    "henchman_batches",
+    METADATA,
+    Column("id", String(KEY), primary_key=True),
+    Column("description", _LONG),
+    Column("tags", _LONG),
+    Column("state", String(20)),
+    Column("why", String(20)),
+    Column("parent", String(KEY)),
+    Column("created", Double),
+    Column("closed", Double),
+    Column("completed", Double),
+    Column("expires", Double),
+    Column("generation", Integer),
+    Column("total", Integer),
+    Column("counts", _LONG),  # as the server counted them when it was complete
+    Column("changed", BigInteger, nullable=False),
+    Index("henchman_batches_changed", "changed"),
+    **OPTIONS,
+)
+
+events = Table(
+    "henchman_events",
+    METADATA,
+    Column("jid", String(KEY), primary_key=True),
+    Column("batch", String(KEY)),
+    Column("class", String(NAME)),
+    Column("queue", String(NAME)),
+    Column("args", _LONG),
+    Column("kwargs", _LONG),
+    Column("tags", _LONG),
+    Column("status", String(20)),
+    Column("attempts", Integer),
+    Column("enqueued_at", Double),
+    Column("started_at", Double),
+    Column("ended_at", Double),  # 0: it had ended, and lives again
+    Column("result", _LONG),
+    Column("error_class", String(NAME)),  # this and the next two are "" when a later run went without an error
+    Column("message", _LONG),
+    Column("traceback", _LONG),
+    Column("progress_done", Double),
+    Column("progress_total", Double),
+    Column("process", String(NAME)),
+    Column("host", String(NAME)),
+    Column("born", BigInteger, nullable=False),
+    Column("changed", BigInteger, nullable=False),
+    Index("henchman_events_page", "batch", "status", "born"),
+    Index("henchman_events_batch", "batch", "born"),
+    Index("henchman_events_changed", "batch", "changed"),
+    Index("henchman_events_class", "class", "born"),
+    Index("henchman_events_status", "status", "born"),  # retention goes by it, too
+    **OPTIONS,
+)
+
+runs = Table(
+    "henchman_runs",
+    METADATA,
+    Column("run", BigInteger, primary_key=True, autoincrement=False),  # position of what first told of it
+    Column("jid", String(KEY), nullable=False),
+    Column("attempt", Integer),
+    Column("process", String(NAME)),
+    Column("host", String(NAME)),
+    Column("started", Double),
+    Column("ended", Double),
+    Column("ending", String(20)),
+    Index("henchman_runs_jid", "jid"),
+    **OPTIONS,
+)
+
+changes = Table(
+    "henchman_changes",
+    METADATA,
+    Column("sid", BigInteger, primary_key=True, autoincrement=False),
+    Column("jid", String(KEY)),  # empty: a change of the batch itself
+    Column("batch", String(KEY)),
+    Column("status", String(20)),
+    Column("attempt", Integer),
+    Column("process", String(NAME)),
+    Column("at", Double),
+    Column("detail", _LONG),
+    Index("henchman_changes_jid", "jid"),
+    **OPTIONS,
+)
+
+messages = Table(
+    "henchman_messages",
+    METADATA,
+    Column("sid", BigInteger, primary_key=True, autoincrement=False),
+    Column("jid", String(KEY), nullable=False),
+    Column("batch", String(KEY)),
+    Column("at", Double),
+    Column("text", _LONG),
+    Index("henchman_messages_jid", "jid"),
+    **OPTIONS,
+)
+
+position = Table(
+    "henchman_position",
+    METADATA,
+    Column("id", Integer, primary_key=True, autoincrement=False),  # always 1
+    Column("stream", String(NAME), nullable=False),  # the key that it is a position in
+    Column("at", String(60), nullable=False),  # stream id of the last entry that is recorded
+    Column("highest", BigInteger, nullable=False),  # the last position that was given out
+    Column("updated", Double, nullable=False),
+    **OPTIONS,
+)
