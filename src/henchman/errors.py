@@ -19,6 +19,8 @@ __all__ = [
     "EmbeddedServerError",
     "Failure",
     "HenchmanError",
+    "HistoryAway",
+    "HistoryError",
     "JobCancelled",
     "JobEnd",
     "JobInterrupted",
@@ -103,6 +105,30 @@ class EmbeddedServerError(ServerError):
 
 class LeaseLost(HenchmanError):
     """This process was declared dead by another one and must go on under a new identity."""
+
+
+class BatchError(HenchmanError):
+    """What is wrong with a batch."""
+
+
+class BatchClosed(BatchError):
+    """The batch takes no more jobs."""
+
+
+class UnknownBatch(BatchError, LookupError):
+    """There is no batch of that id, or its time to be kept is over."""
+
+
+class HistoryFull(BatchError):
+    """The history has no room for what it must not drop; nothing was pushed."""
+
+
+class HistoryError(HenchmanError):
+    """The database of history refused, or its tables are not those of this release; the text says what to do."""
+
+
+class HistoryAway(HistoryError, ConnectionError):
+    """The database of history could not be reached, or is busy: another try may go well. Jobs run on without it."""
 
 
 class PoisonPill(HenchmanError):
