@@ -541,6 +541,16 @@ class TestClaims:
             queue.store.ask("ZADD", queue.key("open"), "XX", 1, next(iter(queue.scores("open"))))
         assert len(queue.take(YOU)) == 1
 
+    def test_an_id_of_the_dead_that_is_taken_over_gives_its_place_back(self, queue: OrderedQueue) -> None:
+        queue.declare(limit=2)
+        queue.put("a")
+        queue.take(ME)
+        queue.bury(ME)
+        queue.overdue()  # the id alone: its claim's time to be looked at has not come
+        queue.put("b")
+        assert [one.id for _, one in queue.take(YOU)] == [b"a"]
+        assert [one.id for _, one in queue.take(YOU)] == [b"b"]
+
     def test_the_ceiling_is_changed_while_it_runs(self, queue: OrderedQueue) -> None:
         queue.declare(limit=2)
         queue.push(*(Push(str(n).encode(), "", "", b"1") for n in range(9)))
@@ -591,6 +601,39 @@ class TestGroups:
         assert len(taken) == 1
         queue.settle(YOU, Verdict(taken[0][0], taken[0][1].id, "done"))
         assert len(queue.take(YOU)) == 1
+
+    def test_a_dead_members_id_that_finds_its_group_full_waits_and_is_charged_once(self, queue: OrderedQueue) -> None:
+        queue.declare(group_limit=2, separator="/")
+        queue.put("g/1", when=1)
+        queue.take(ME)
+        queue.put("g/2", when=2)
+        [(token, _)] = queue.take(YOU)
+        queue.declare(group_limit=1, separator="/")
+        queue.bury(ME)
+        for _ in range(2):
+            queue.set_due(b"g/1", 1)
+            assert queue.take(YOU) == []
+        assert queue.kept().busy.keys() == {b"g/2"}
+        queue.settle(YOU, Verdict(token, b"g/2", "done"))
+        [(_, one)] = queue.take(YOU)
+        assert (one.id, one.crashes) == (b"g/1", 1)
+
+    def test_who_was_put_off_and_has_room_now_is_not_put_off_any_more(self, queue: OrderedQueue) -> None:
+        queue.declare(group_limit=1, separator="/")
+        queue.put("g/1", when=1)
+        queue.put("g/2", when=2)
+        queue.take(ME)
+        assert queue.kept().put_off == {b"g": {b"g/2": 2}}
+        queue.declare(group_limit=2, separator="/")
+        queue.set_due(b"g/2", 3)
+        assert [one.id for _, one in queue.take(YOU)] == [b"g/2"]
+        assert queue.kept().put_off == {}
+
+    def test_behind_many_of_one_group_others_are_found_in_the_same_claim(self, queue: OrderedQueue) -> None:
+        queue.declare(group_limit=1, separator="/")
+        names = [b"first", *(b"g/%03d" % n for n in range(200)), b"last"]
+        queue.push(*(Push(name, "", "", b"1") for name in names))
+        assert [one.id for _, one in queue.take(ME, claims=5)] == [b"first", b"g/000", b"last"]
 
     def test_ten_thousand_of_one_group_do_not_starve_another(self, queue: OrderedQueue) -> None:
         queue.declare(group_limit=1, separator="/")
