@@ -31,19 +31,6 @@ FIRST_WRITE = re.compile(r"redis\.p?call\('(?!EXISTS|GET|TIME|ZSCORE|ZRANGE|LRAN
 
 
 @pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    made = Store(redis_url)
-    yield made
-    made.connections.close()
-
-
-@pytest.fixture
 def app(redis_url: str) -> Iterator[App]:
     made = App(redis_url=redis_url, lease=5, heartbeat=0.5)
     yield made

@@ -18,20 +18,7 @@ from henchman.worker import heart, lifeline, watcher
 from henchman.worker.lifeline import Lifeline, bury_and_give_back
 from support.dead import DEAD, Spy, corpse, job
 from support.store import ME, Store
-from support.worker import Heard, looker, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    made = Store(redis_url)
-    yield made
-    made.connections.close()
+from support.worker import Heard, until, working
 
 
 @pytest.fixture

