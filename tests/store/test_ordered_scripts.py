@@ -91,6 +91,13 @@ class TestMerging:
         [(_, again)] = queue.take(ME)
         assert (again.payloads, again.retry_count) == ([(8, b"1")], -1)
 
+    def test_of_what_is_equal_in_what_ran_and_what_arrived_the_lower_score_stays(self, queue: OrderedQueue) -> None:
+        queue.push(Push(b"a", "", "5", b"1"), Push(b"a", "", "6", b"2"))
+        queue.take(ME)
+        queue.push(Push(b"a", "", "3", b"1"), Push(b"a", "", "9", b"2"))
+        end(queue, "retry")
+        assert queue.waiting(b"a") == [(3, b"1"), (6, b"2")]
+
     def test_the_order_of_one_push_is_kept(self, queue: OrderedQueue) -> None:
         names = [str(n).encode() for n in range(300, 0, -1)]
         queue.push(*(Push(name, "", "", b"1") for name in names))

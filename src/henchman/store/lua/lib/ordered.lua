@@ -65,7 +65,7 @@ local function fold(id, score, body, collapse)
       redis.call('HSET', one, id, packed(score, body))
     end
   elseif body_of(single) ~= body then
-    redis.call('ZADD', KEYS[1] .. 'p:' .. id, 'LT', score_of(single), body_of(single), score, body)
+    redis.call('ZADD', KEYS[1] .. 'p:' .. id, score_of(single), body_of(single), score, body)
     redis.call('HDEL', one, id)
   elseif tonumber(score) < tonumber(score_of(single)) then
     redis.call('HSET', one, id, packed(score, body))
