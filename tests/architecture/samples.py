@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from henchman.store import control, cron, iteration, jobs, leases, ordered, ordered_acts, ordered_looks, poison, queues
+from henchman.store import (
+    batches,
+    control,
+    cron,
+    iteration,
+    jobs,
+    leases,
+    ordered,
+    ordered_acts,
+    ordered_looks,
+    poison,
+    queues,
+)
 from henchman.store.call import Call
 from henchman.store.keys import Keys
 
@@ -76,7 +88,21 @@ def _free_ids(keys: Keys) -> Call[Any]:
     return ordered.free(keys, ME, keys.held(ME, 1, "a"), "a", held, charge=True, alone=False)
 
 
+def _batch_push(keys: Keys) -> Call[Any]:
+    return batches.push(keys, "b", "q", [batches.TrackedPush(jid, "", b"{}", b"{}") for jid in "abc"], member="m")
+
+
+def _batch_retry(keys: Keys) -> Call[Any]:
+    return batches.retry(keys, "b", [batches.Retried(name, name, b"1", b"2") for name in "abc"])
+
+
 SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
+    "batches.make": [lambda keys: batches.make(keys, "b", {"description": "d", "tags": "[]"}, b"{}")],
+    "batches.push": [_batch_push],
+    "batches.close": [lambda keys: batches.close(keys, "b", "aborted")],
+    "batches.release": [lambda keys: batches.release(keys, "b", 100, drop=False)],
+    "batches.retry": [_batch_retry],
+    "batches.note": [lambda keys: batches.note(keys, [_uniterate(keys, "a", "b"), b"[]"])],
     "control.cancel": [lambda keys: control.cancel(keys, "0123456789abcdef01234567")],
     "iteration.save": [lambda keys: iteration.save(keys, "0123456789abcdef01234567", 2, b"17", 4.5)],
     "cron.put": [lambda keys: cron.put(keys, "code", [("a", b"{}"), ("b", b"{}")])],

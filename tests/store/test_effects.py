@@ -28,7 +28,7 @@ JOB: dict[str, Any] = {
     "retry": True,
     "created_at": 1.5,
     "enqueued_at": 1.5,
-    "hm": {"iterable": True, "cron": "nightly"},
+    "hm": {"iterable": True, "cron": "nightly", "batch": "b", "result_ttl": 60},
 }
 PAYLOAD = json.dumps(JOB).encode()
 
@@ -39,6 +39,8 @@ def marked(store: Store) -> None:
     store.ask("HSET", store.keys.cron_running, "nightly", MARK, "other", MARK)
     store.ask("HSET", store.keys.iteration(JID), "ex", 1)
     store.ask("HSET", store.keys.iteration("other"), "ex", 1)
+    store.ask("HSET", store.keys.batch("b"), "state", "closed", "generation", 1, "n:enqueued", 2, "keep", 60)
+    store.ask("HSET", store.keys.batch("b") + ":jobs", JID, "enqueued", "other", "enqueued")
 
 
 def left(store: Store) -> set[str]:
@@ -47,12 +49,16 @@ def left(store: Store) -> set[str]:
     assert store.ask("ZSCORE", keys.cancelled, "other")
     assert store.ask("HEXISTS", keys.cron_running, "other")
     assert store.ask("EXISTS", keys.iteration("other"))
+    assert store.ask("HGET", keys.batch("b") + ":jobs", "other") == b"enqueued"
+    assert store.ask("HGET", keys.batch("b"), "state") == b"closed", "one member is left"
     found = {
         "uncancel": store.ask("ZSCORE", keys.cancelled, JID) is not None,
         "cron_done": bool(store.ask("HEXISTS", keys.cron_running, "nightly")),
         "uniterate": bool(store.ask("EXISTS", keys.iteration(JID))),
+        "track": store.ask("HEXISTS", keys.batch("b") + ":jobs", JID) == 1,
+        "result": not store.ask("EXISTS", keys.result(JID)),
     }
-    assert set(found) == set(KINDS)
+    assert {*found, "said"} == set(KINDS), "said comes with no end"
     return {kind for kind, there in found.items() if there}
 
 
@@ -117,7 +123,7 @@ def test_each_kind_through_each_script_once(store: Store, prepare: Callable[[Sto
     assert not store.ask("EXISTS", store.keys.broken)
     marked(store)
     assert end() == [0]
-    assert left(store) == set(KINDS), "a late word has no effects"
+    assert left(store) == {*KINDS} - {"said", "result"}, "a late word has no effects"
 
 
 @scripts
@@ -186,7 +192,7 @@ class TestWhoEndsAJob:
         store.ask("ZADD", "retry", time.time(), PAYLOAD)
         acted = app.retries.retry(app.retries.find(JID)) if verb == "retry" else app.retries.retry_all()
         assert acted.done == 1
-        assert left(store) == set(KINDS)
+        assert left(store) == {*KINDS} - {"said"}
 
     @pytest.mark.parametrize("verb", ["delete", "clear"])
     def test_people_in_a_queue(self, store: Store, app: App, verb: str) -> None:
@@ -199,12 +205,13 @@ class TestWhoEndsAJob:
         app.client_middleware.add(lambda job, call_next: None)
         store.ask("ZADD", "schedule", 1, PAYLOAD)
         Stager(app, lambda: "me").tick()
-        assert store.ask("ZCARD", "dead") == 1
+        assert store.ask("ZCARD", "dead") == 0
+        assert store.ask("ZCARD", "hm:batch:b:dead") == 1, "with its batch"
         assert left(store) == {"uncancel", "uniterate"}
 
     def test_a_poison_pill(self, store: Store, app: App) -> None:
         for number in range(3):
-            assert left(store) == set(KINDS)
+            assert left(store) == {*KINDS} - {"said"}
             identity = f"host:{number}:0123456789ab"
             store.join("a", identity=identity)
             if not number:
@@ -214,7 +221,8 @@ class TestWhoEndsAJob:
                 earlier = store.keys.flight(f"host:{number - 1}:0123456789ab", 1, "a")
                 store.ask("RENAME", earlier, store.keys.flight(identity, 1, "a"))
             charge_held(app, identity, store.run(flights(store.keys, identity)), started=None, cause="died")
-        assert store.ask("ZCARD", "dead") == 1
+        assert store.ask("ZCARD", "dead") == 0
+        assert store.ask("ZCARD", "hm:batch:b:dead") == 1, "with its batch"
         assert left(store) == {"uncancel", "uniterate"}
 
 

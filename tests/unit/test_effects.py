@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from henchman.store.effects import own_keys
 from henchman.store.keys import Keys
 from henchman.wire.payload import encode
-from henchman.work.effects import FINAL, KINDS, effects, encoded, of_payload
+from henchman.work.effects import FINAL, KINDS, STATUS, Told, effects, encoded, of_payload
 from henchman.work.outcome import ENDINGS
 
 KEYS = Keys("ns")
@@ -41,6 +42,7 @@ TABLE: dict[str, tuple[set[Any], set[Any], set[Any]]] = {
     "deleted": (set(), {CRON_DONE}, {UNITERATE}),
     "cancelled": ({UNCANCEL, UNITERATE}, {CRON_DONE}, {UNITERATE}),
     "dead": (set(), {CRON_DONE}, set()),
+    "kept": (set(), {CRON_DONE}, set()),
     "poisoned": (set(), {CRON_DONE}, set()),
     "invalid": (set(), {CRON_DONE}, set()),
     **{ending: (set(), set(), set()) for ending in GOES_ON},
@@ -51,7 +53,42 @@ ROLES = {"of a cron": (0, 1), "iterable": (0, 2), "both": (0, 1, 2), "without a 
 def test_the_table_knows_every_ending_and_every_kind() -> None:
     assert set(TABLE) == {*ENDINGS, *BEYOND}
     assert set(TABLE) - GOES_ON == FINAL
-    assert {effect[0] for row in TABLE.values() for some in row for effect in some} == set(KINDS)
+    told = {effect[0] for row in TABLE.values() for some in row for effect in some}
+    assert told | {"result", "track", "said"} == set(KINDS), "these three come with what was told of the end, see below"
+    assert set(STATUS) == {*TABLE, "rescued", "staged", "started"}
+
+
+@pytest.mark.parametrize("ending", TABLE)
+def test_a_tracked_job_changes_its_status_at_every_ending(ending: str) -> None:
+    told = Told("h:1:ab", 2, {"message": "it\n failed", "elapsed": 1.5})
+    job = PLAIN | {"hm": {"batch": "b"}}
+    *_, track = effects(KEYS, job, ending, told)
+    kind, batch, jid, status, attempt, identity, detail, reason = track
+    assert (kind, batch, jid, status, attempt, identity) == ("track", "b", JID, STATUS[ending], "2", "h:1:ab")
+    assert msgspec.json.decode(detail) == {"ending": ending, "message": "it\n failed", "elapsed": 1.5}
+    assert reason == "it failed"
+    alone = effects(KEYS, PLAIN | {"hm": {"track": True}}, ending)
+    assert alone[-1][:4] == ("track", "", JID, STATUS[ending])
+
+
+@pytest.mark.parametrize("ending", TABLE)
+def test_a_result_is_kept_when_the_job_is_over_and_not_before(ending: str) -> None:
+    told = Told(detail={"result": [1], "started": 1.0})
+    found = effects(KEYS, PLAIN | {"hm": {"result_ttl": 1.5}}, ending, told)
+    kept = [one for one in found if one[0] == "result"]
+    if ending not in FINAL:
+        assert not kept
+    else:
+        [(_, key, ttl, text, channel)] = kept
+        assert (key, ttl, channel) == (f"ns:hm:result:{JID}", "1500", f"ns:hm:done:{JID}")
+        assert msgspec.json.decode(text) == {"status": STATUS[ending], "result": [1]}
+
+
+def test_what_is_no_json_is_told_as_it_is_shown() -> None:
+    told = Told(detail={"result": object, "message": "half \ud800 a pair"})
+    text = encoded(KEYS, PLAIN | {"hm": {"track": True}}, "done", told)
+    detail = msgspec.json.decode(msgspec.json.decode(text)[-1][6])
+    assert detail == {"ending": "done", "result": "<class 'object'>", "message": "'half \\ud800 a pair'"}
 
 
 @pytest.mark.parametrize("ending", TABLE)

@@ -15,7 +15,7 @@ from henchman.store import jobs, sets
 from henchman.store.keys import Keys
 from henchman.wire import payload, times
 from henchman.wire.mend import mend
-from henchman.work.effects import of_payload
+from henchman.work.effects import batch_of, of_payload
 
 __all__ = ["Acted", "Acts"]
 
@@ -101,7 +101,8 @@ class Acts:
         job["enqueued_at"] = (
             round(now * 1000) if self._config.timestamps == "ms" else float(times.write(now, "seconds"))
         )
-        return jobs.Move(entry.payload, payload.encode(job), entry.queue or _DEFAULT_QUEUE)
+        effects = of_payload(self._keys, entry.payload, "staged")
+        return jobs.Move(entry.payload, payload.encode(job), entry.queue or _DEFAULT_QUEUE, effects=effects)
 
     def to_dead(self, entry: Entry) -> jobs.Move:
         """Into the dead set; wrapped, when it cannot be read."""
@@ -110,7 +111,8 @@ class Acts:
             stored = payload.encode(job) if mend(job) else entry.payload
         else:
             stored = payload.invalid(entry.payload, entry.problem, entry.queue or _DEFAULT_QUEUE, time.time())
-        return jobs.Move(entry.payload, stored, effects=of_payload(self._keys, entry.payload, "dead"))
+        effects = of_payload(self._keys, entry.payload, "dead")
+        return jobs.Move(entry.payload, stored, effects=effects, batch=batch_of(entry.job))
 
     def away(self, entry: Entry) -> jobs.Move:
         """Nowhere."""

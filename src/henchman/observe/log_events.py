@@ -48,6 +48,7 @@ ENDINGS: Mapping[str, tuple[int, str]] = {
     "failed": (_WARNING, "failed"),
     "retry": (_WARNING, "will be retried"),
     "dead": (_ERROR, "dead"),
+    "kept": (_ERROR, "dead, kept with its batch"),
     "gone": (_ERROR, "failed for good and is not kept"),
     "snoozed": (_INFO, "snoozed"),
     "discarded": (_INFO, "discarded"),

@@ -12,14 +12,25 @@ from henchman.store.keys import Keys
 __all__ = ["own_keys", "shared_keys"]
 
 #: kinds that touch a key of one job alone → where in the effect it stands
-_OWN: Final = {"uniterate": 1}
+_OWN: Final = {"uniterate": 1, "result": 1}
 
 _decode = msgspec.json.Decoder(list[list[Any]]).decode
 
 
 def shared_keys(keys: Keys) -> list[str]:
     """What ``lib/effects.lua`` is given by every script that carries effects out."""
-    return [keys.cancelled, keys.broken, keys.cron_running]
+    return [
+        keys.cancelled,
+        keys.broken,
+        keys.cron_running,
+        keys.batch_base,
+        keys.queue_prefix,
+        keys.queues,
+        keys.history,
+        keys.history_bytes,
+        keys.history_on,
+        keys.history_dropped,
+    ]
 
 
 def own_keys(effects: Iterable[bytes]) -> list[str]:

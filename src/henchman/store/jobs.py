@@ -125,13 +125,16 @@ def fetch(
 
 
 class Settlement(NamedTuple):
-    """One unit to end: where it lies, what becomes of it. ``stored`` is what the retry or dead set gets."""
+    """One unit to end: where it lies, what becomes of it. ``stored`` is what the retry or dead set gets.
+
+    In place of the delay stands the batch of a unit that is ``kept`` with it.
+    """
 
     pair: int
     payload: bytes
     ending: str
     stored: bytes = b""
-    delay: float = 0.0
+    delay: float | str = 0.0
     effects: bytes = b""
 
 
@@ -173,10 +176,7 @@ def settle(
         keys.retry,
         keys.schedule,
         keys.dead,
-        keys.cancelled,
-        keys.broken,
-        keys.queues,
-        keys.cron_running,
+        *shared_keys(keys),
     ]
     for pair in pairs:
         names += pair
@@ -215,7 +215,8 @@ def due(keys: Keys, identity: str, staging_ms: int, most: int) -> Call[Due]:
 class Move(NamedTuple):
     """One entry to take out of a sorted set. ``queue`` None means the dead set; ``delete`` means nowhere.
 
-    ``effects``: those of its job, when it ends here.
+    ``effects``: those of its job, when it ends here or is enqueued. ``batch``: with the dead of that batch, where there
+    is one, in place of the dead set.
     """
 
     old: bytes
@@ -223,6 +224,7 @@ class Move(NamedTuple):
     queue: str | None = None
     delete: bool = False
     effects: bytes = b""
+    batch: str = ""
 
 
 def move(
@@ -233,8 +235,8 @@ def move(
     index = {name: place for place, name in enumerate(queues, 1)}
     args: list[Arg] = [dead_max, dead_timeout, len(queues)]
     for one in moves:
-        target = -1 if one.delete else index[one.queue] if one.queue is not None else 0
-        args += (target, one.queue or "", one.old, one.new, one.effects)
-    names = [source, keys.dead, keys.queues, *shared_keys(keys), *(keys.queue(name) for name in queues)]
+        target = -1 if one.delete else index[one.queue] if one.queue is not None else -2 if one.batch else 0
+        args += (target, one.queue or one.batch, one.old, one.new, one.effects)
+    names = [source, keys.dead, *shared_keys(keys), *(keys.queue(name) for name in queues)]
     names += own_keys(one.effects for one in moves)
     return script(_MOVE, names, args, _statuses, again=True)

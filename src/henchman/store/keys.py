@@ -49,6 +49,15 @@ class Keys:
         self.cron_running = p + "hm:cron:running"  # hash: cron → time and jid of its tick's job, until that has ended
         self.cron_skipped = p + "hm:cron:skipped"  # hash: cron → the tick that was passed over last, and for which job
         self.cron_leader = p + "hm:cron:leader"  # string, 2 s: who ticks
+        self.batches = p + "hm:batches"  # zset: batch by time of creation; an entry goes when its batch was forgotten
+        self.batch_base = p + "hm:batch:"  # see batch()
+        self.history = p + "hm:history"  # stream: changes of tracked jobs and batches, until the recorder has them
+        self.history_bytes = p + "hm:history:bytes"  # counter: about how large that stream is
+        self.history_on = (
+            p + "hm:history:on"
+        )  # string: "strict" or "best_effort" and the bytes it may hold; absent: off
+        self.history_dropped = p + "hm:history:dropped"  # counter: messages and progress that had no room
+        self.recorder = p + "hm:recorder"  # string, 10 s: identity of the process that writes history into SQL
         self.ordered_queues = p + "hm:ordered"  # set: every ordered queue that was pushed to or served
         self.leases = p + "hm:lease:"  # how every lease and every tomb begins, for scripts that meet other holders
         self.tombs_of = p + "hm:tomb:"
@@ -126,6 +135,30 @@ class Keys:
         """list: payloads that a process fetched from ``queue`` and has not settled, newest left."""
         return f"{self.prefix}hm:flight:{identity}:{epoch}:{queue}"
 
+    def batch(self, batch: str) -> str:
+        """hash: facts and counts of a batch; it and what hangs on it goes ``keep`` seconds after it was complete.
+
+        On it hang ``:jobs`` hash: jid → status of every member that is not settled (children as ``batch:<id>``) ·
+        ``:dead`` zset: payloads of jobs that gave up, by time · ``:reasons`` hash: "<status> <reason>" → how many ·
+        ``:parked`` list: payloads that wait until an atomic batch is released · ``:producer`` string: the lease of
+        who fills it. Facts: description, tags, state (open, closed, complete), why (aborted, cancelled, expired,
+        invalidated), created, closed, completed, open_for, expires, parent, generation, keep, total, children,
+        bad_children, ``n:<status>``, ``cb:<which>:queue|head|jid|tail``, ``called:<which>:<generation>``.
+        """
+        return self.batch_base + batch
+
+    def producer(self, batch: str) -> str:
+        """string, 30 s: somebody fills this batch."""
+        return self.batch_base + batch + ":producer"
+
+    def result(self, jid: str) -> str:
+        """string, ``result_ttl``: what a job returned, or what it raised, as JSON."""
+        return f"{self.prefix}hm:result:{jid}"
+
+    def done(self, jid: str) -> str:
+        """channel: the result of a job is there."""
+        return f"{self.prefix}hm:done:{jid}"
+
     def ordered(self, queue: str) -> str:
         """The base of an ordered queue's keys; none of them expires. On it hang, spelt in ``lua/lib/ordered.lua``:
 
@@ -135,7 +168,7 @@ class Keys:
         zset, ``err`` hash, ``crash`` hash: ids that failed: count, last error, deaths of holders · ``morgue`` zset,
         ``m:<id>`` zset, ``merr`` hash: the dead · ``open`` zset: claims under a ceiling · ``g:<group>``, ``k:<group>``
         zsets: ids of a group in flight, and put off · ``wake`` zset: the marker that wakes a sleeper · ``meta`` hash:
-        last token, limits · ``stat`` hash: ids processed and failed.
+        last token, limits, how payloads collapse, number of arrivals · ``stat`` hash: ids processed and failed.
         """
         return f"{self.prefix}hm:ordered:{queue}/"
 

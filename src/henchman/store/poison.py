@@ -28,6 +28,7 @@ def charge(
     dead_max: int,
     dead_timeout: float,
     effects: bytes = b"",
+    batch: str = "",
 ) -> Call[int]:
     """Charge job ``jid``, which lies as ``payload`` in the list ``flight``, with one death: ``record`` is one line,
     ``<time> <identity> <cause>``; a second one for the same identity is none.
@@ -37,7 +38,7 @@ def charge(
     """
     names = [keys.deaths, keys.charged, keys.suspects, keys.cancels, flight, keys.dead]
     names += [*shared_keys(keys), *own_keys([effects])]
-    args: list[Arg] = [jid, record, payload, stored, int(alone), dead_max, dead_timeout, KEEP, effects]
+    args: list[Arg] = [jid, record, payload, stored, int(alone), dead_max, dead_timeout, KEEP, effects, batch]
     return script(_CHARGE, names, args, int, again=True)
 
 

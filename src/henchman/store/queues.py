@@ -89,7 +89,7 @@ def clear(keys: Keys, name: str, most: int, effects: Mapping[bytes, bytes]) -> C
 
     An empty queue is forgotten. Never sent again: what was pushed meanwhile would be taken too.
     """
-    names: list[str | bytes] = [raw(keys.queue(name)), keys.queues, *shared_keys(keys), *own_keys(effects.values())]
+    names: list[str | bytes] = [raw(keys.queue(name)), *shared_keys(keys), *own_keys(effects.values())]
     args: list[Arg] = [raw(name), most]
     for pair in effects.items():
         args += pair

@@ -8,7 +8,7 @@ between. Ends that no script of ours sees (a Ruby worker, ``UNLINK``) have no ef
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -16,54 +16,123 @@ from henchman.errors import PayloadError
 from henchman.store.keys import Keys
 from henchman.wire.payload import decode
 
-__all__ = ["FINAL", "KINDS", "effects", "encoded", "of_payload"]
+__all__ = ["FINAL", "KINDS", "STATUS", "Told", "batch_of", "effects", "encoded", "of_payload"]
 
 #: ``uncancel``: the cancellation of this jid has been carried out, the note of it can go. ``cron_done``: the job of
 #: this cron's tick has ended, the next may come. ``uniterate``: nobody will ask any more where this iterable job
-#: stands; a dead one may be retried by hand and keeps its place.
-KINDS = ("uncancel", "cron_done", "uniterate")
+#: stands; a dead one may be retried by hand and keeps its place. ``result``: keep what it returned or raised, and wake
+#: who waits for it. ``track``: count it in its batch, and write the change down. ``said``: progress or a message.
+KINDS = ("uncancel", "cron_done", "uniterate", "result", "track", "said")
 
-_KEPT = frozenset({"dead", "invalid", "poisoned"})  # in the dead set
+_KEPT = frozenset({"dead", "kept", "invalid", "poisoned"})  # in the dead set, or with the dead of its batch
 _OVER = frozenset({"done", "failed", "discarded", "gone", "expired", "cancelled", "deleted"})
 #: The endings after which a job does not go on by itself.
 FINAL = _KEPT | _OVER
 
+#: what a tracked job is after each ending, and after what is no ending: staged, rescued, started
+STATUS: Final = {
+    "done": "finished",
+    "failed": "failed",
+    **dict.fromkeys(("gone", "dead", "kept", "invalid", "poisoned"), "error"),
+    **dict.fromkeys(("discarded", "cancelled", "deleted"), "cancelled"),
+    "expired": "expired",
+    "retry": "retrying",
+    **dict.fromkeys(("snoozed", "deferred"), "scheduled"),
+    **dict.fromkeys(("released", "interrupted", "rescued", "staged"), "enqueued"),
+    "started": "working",
+}
+
 Effect = tuple[str, ...]
 
 
-def effects(keys: Keys, job: Mapping[str, Any], ending: str) -> tuple[Effect, ...]:
+class Told(NamedTuple):
+    """What else is known of an ending: who ran it, which attempt it was, and facts for the history (plain JSON)."""
+
+    identity: str = ""
+    attempt: int = 0
+    detail: Mapping[str, Any] = {}
+
+
+_NOTHING = Told()
+
+
+def batch_of(job: Mapping[str, Any]) -> str:
+    """The batch that a job is a member of; empty when it is of none."""
+    ours = job.get("hm")
+    batch = ours.get("batch") if isinstance(ours, dict) else None
+    return batch if isinstance(batch, str) else ""
+
+
+def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: Told = _NOTHING) -> tuple[Effect, ...]:
     """The effects of ``job`` ending as ``ending``, in order."""
     jid, ours = job.get("jid"), job.get("hm")
-    if ending not in FINAL or not isinstance(jid, str):
+    if not isinstance(jid, str):
         return ()
     said = ours if isinstance(ours, dict) else {}
     found: list[Effect] = []
-    cancelled = ending == "cancelled"
-    if cancelled:
-        found.append(("uncancel", jid))
-    if isinstance(said.get("cron"), str):
-        found.append(("cron_done", said["cron"], jid))
-    if cancelled or (said.get("iterable") is True and ending in _OVER):  # cancel.lua leaves a flag for any job
-        found.append(("uniterate", keys.iteration(jid)))
+    if ending in FINAL:
+        cancelled = ending == "cancelled"
+        if cancelled:
+            found.append(("uncancel", jid))
+        if isinstance(said.get("cron"), str):
+            found.append(("cron_done", said["cron"], jid))
+        if cancelled or (said.get("iterable") is True and ending in _OVER):  # cancel.lua leaves a flag for any job
+            found.append(("uniterate", keys.iteration(jid)))
+        if isinstance(said.get("result_ttl"), (int, float)):
+            found.append(_result(keys, jid, said["result_ttl"], ending, told))
+    if "batch" in said or said.get("track") is True:
+        found.append(_track(jid, batch_of(job), ending, told))
     return tuple(found)
 
 
-def encoded(keys: Keys, job: Mapping[str, Any], ending: str) -> bytes:
+def _track(jid: str, batch: str, ending: str, told: Told) -> Effect:
+    detail = {"ending": ending, **told.detail}
+    reason = " ".join(str(detail.get("message") or detail.get("reason") or ending).split())[:200]
+    reason = reason.encode("utf-8", "replace").decode()
+    return ("track", batch, jid, STATUS[ending], str(told.attempt), told.identity, text(detail), reason)
+
+
+def _result(keys: Keys, jid: str, ttl: float, ending: str, told: Told) -> Effect:
+    known = {name: told.detail[name] for name in _OF_RESULT if name in told.detail}
+    kept = text({"status": STATUS[ending], **known})
+    return ("result", keys.result(jid), str(max(int(ttl * 1000), 1)), kept, keys.done(jid))
+
+
+_OF_RESULT = ("result", "reason", "error_class", "message", "traceback")
+
+
+def text(facts: Mapping[str, Any]) -> str:
+    """Facts as JSON; what cannot be written as such is written as it is shown."""
+    try:
+        return msgspec.json.encode(facts).decode()
+    except (TypeError, ValueError, UnicodeEncodeError, RecursionError):
+        return msgspec.json.encode({name: _shown(value) for name, value in facts.items()}).decode()
+
+
+def _shown(value: Any) -> Any:
+    try:
+        msgspec.json.encode(value)
+    except (TypeError, ValueError, UnicodeEncodeError, RecursionError):
+        return repr(value)[:1000].encode("utf-8", "replace").decode()
+    return value
+
+
+def encoded(keys: Keys, job: Mapping[str, Any], ending: str, told: Told = _NOTHING) -> bytes:
     """The same as the scripts read it: JSON, or nothing at all when there are none."""
     if "hm" not in job and ending != "cancelled":
         return b""
-    found = effects(keys, job, ending)
+    found = effects(keys, job, ending, told)
     try:
         return msgspec.json.encode(found) if found else b""
     except UnicodeEncodeError:  # half a surrogate pair, which nothing of ours is called by
         return b""
 
 
-def of_payload(keys: Keys, payload: bytes, ending: str) -> bytes:
+def of_payload(keys: Keys, payload: bytes, ending: str, told: Told = _NOTHING) -> bytes:
     """``encoded`` for a payload as it is stored; nothing for one that cannot be read. Not for ``cancelled``."""
     if b'"hm"' not in payload:
         return b""
     try:
-        return encoded(keys, decode(payload), ending)
+        return encoded(keys, decode(payload), ending, told)
     except PayloadError:
         return b""

@@ -11,8 +11,8 @@ __all__ = ["DONE", "ENDINGS", "Outcome"]
 
 #: Every way a unit of work can end. ``done`` returned; ``failed`` a business failure; ``discarded`` forgotten by its
 #: own wish; ``gone`` an error of a job that is neither retried nor kept; ``retry``, ``snoozed``, ``dead`` stored
-#: again; ``invalid`` a payload that is no job; ``expired``, ``cancelled`` never started; ``released`` given back as
-#: the next; ``interrupted`` by its own wish at the end of its queue, to go on there.
+#: again; ``kept`` as dead, but with its batch; ``invalid`` a payload that is no job; ``expired``, ``cancelled`` never
+#: started; ``released`` given back as the next; ``interrupted`` by its own wish at the end of its queue, to go on.
 ENDINGS = (
     "done",
     "failed",
@@ -21,6 +21,7 @@ ENDINGS = (
     "retry",
     "snoozed",
     "dead",
+    "kept",
     "invalid",
     "expired",
     "cancelled",

@@ -15,8 +15,8 @@ from henchman.work.unit import Flight, Unit
 
 __all__ = ["Brought", "Ended", "Reading", "Source", "Teller"]
 
-#: (unit, ending, stored, delay, effects) of a unit that is to be settled
-Ended = tuple[Unit, str, bytes, float, bytes]
+#: (unit, ending, stored, delay or batch, effects) of a unit that is to be settled
+Ended = tuple[Unit, str, bytes, float | str, bytes]
 
 
 class Brought(NamedTuple):

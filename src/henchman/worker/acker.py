@@ -20,8 +20,9 @@ from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.backoff import capped_backoff
 from henchman.kernel.service import Service
 from henchman.store.jobs import EARLIER
-from henchman.work.effects import encoded
+from henchman.work.effects import batch_of, encoded
 from henchman.work.outcome import Outcome
+from henchman.work.told import told_of, tracked
 from henchman.work.unit import Unit
 from henchman.worker.flights import Flights, settle_units
 from henchman.worker.host import Host
@@ -35,7 +36,7 @@ STEP = 0.05  # seconds between two looks whether a unit is settled that could no
 LATEST = 0.004  # seconds an outcome waits for company; with the round trip it stays below 5 ms
 PATIENCE = 0.5  # seconds between two tries while the server is away: what ended is not told, and a kill repeats it
 
-Row = tuple[Unit, str, bytes, float, bytes]
+Row = tuple[Unit, str, bytes, float | str, bytes]
 
 
 class Acker(Service):
@@ -57,10 +58,19 @@ class Acker(Service):
 
     def submit(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         """Take one outcome; committed within 5 ms if the server is there."""
-        ending = outcome.ending
-        self._rows.append((unit, ending, outcome.stored, outcome.delay, encoded(self._host.keys, job, ending)))
+        self._rows.append(self._row(unit, outcome, job))
         if not self._first.is_set():
             self._first.set()
+
+    def _row(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Row:
+        ending = outcome.ending
+        if "hm" not in job or not tracked(job):
+            return unit, ending, outcome.stored, outcome.delay, encoded(self._host.keys, job, ending)
+        batch = batch_of(job) if ending == "dead" else ""
+        if batch:
+            ending = "kept"  # with its batch, in place of the dead set, which is trimmed
+        effects = encoded(self._host.keys, job, ending, told_of(unit, outcome, job))
+        return unit, ending, outcome.stored, batch or outcome.delay, effects
 
     def settle(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         """Commit one outcome in a call of its own; returns when the unit is settled, or the worker ends.
@@ -85,7 +95,7 @@ class Acker(Service):
         return unit not in self._flights.held or self.stopping.is_set()
 
     def _commit_alone(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
-        row = (unit, outcome.ending, outcome.stored, outcome.delay, encoded(self._host.keys, job, outcome.ending))
+        row = self._row(unit, outcome, job)
         try:
             self._commit([row])
         except Exception as error:  # a defect of ours, as in flush

@@ -12,10 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 from henchman.kernel.ids import new_identity
-from henchman.store import leases, ordered
+from henchman.store import batches, leases, ordered
 from henchman.store.call import command
 from henchman.store.jobs import Settlement, give_back, settle
 from henchman.wire.times import day
+from henchman.work.effects import Told, of_payload
 from henchman.work.source import Source
 from henchman.work.unit import Flight, Unit
 from henchman.worker.host import Host, Settler
@@ -24,7 +25,7 @@ __all__ = ["Flights", "give_back_list", "settle_units"]
 
 
 def settle_units(
-    host: Host, identity: str, units: Sequence[tuple[Unit, str, bytes, float, bytes]]
+    host: Host, identity: str, units: Sequence[tuple[Unit, str, bytes, float | str, bytes]]
 ) -> list[int | bytes]:
     """Settle (unit, ending, stored, delay, effects), all of one source; the statuses, see ``store.jobs.settle``."""
     source: Source | None = units[0][0].source
@@ -53,6 +54,7 @@ def settle_units(
     )
 
 
+NOTED = 500  # effects in one call
 SETTLED = 6.0  # seconds until no wait of an earlier epoch can be open: they end on the server after 5
 FORGOTTEN = 3600.0
 
@@ -111,8 +113,8 @@ class Flights:
         started = time.monotonic()
         lists = [flight.key for flight in flights.values()]
         self._host.connections.run(leases.join(keys, identity, lists, self.lease_ms))
-        self.renewed = started
         self.identity, self.epoch, self.current = identity, epoch, flights
+        self.renewed = started  # last: what was fetched under another name must not start on this one's lease
 
     def renew(self) -> bool:
         """Prolong the lease; True when it had lapsed in between. Raises LeaseLost.
@@ -161,7 +163,7 @@ class Flights:
             if time.monotonic() - used < SETTLED:
                 continue
             if flight.queue in self._sources:
-                sent += self._sources[flight.queue].free(flight, list(self.held))
+                sent += self._sources[flight.queue].free(flight, self.held)
                 if self._host.connections.run(command("EXISTS", flight.key)):
                     self._old[flight] = time.monotonic() - SETTLED
                 elif time.monotonic() - used > FORGOTTEN:
@@ -203,7 +205,7 @@ class Flights:
         moved = 0
         for one in (*self.current.values(), *self._old):
             if one.queue in self._sources:
-                moved += self._sources[one.queue].free(one, list(self.held))
+                moved += self._sources[one.queue].free(one, self.held)
             else:
                 moved += give_back_list(self._host, one.key, one.queue)
         return moved
@@ -215,12 +217,23 @@ def give_back_list(host: Settler, flight: str, queue: str) -> int:
     """
     if host.keys.is_held(flight):
         return _free_held(host, flight, queue)
+    _tell_rescued(host, flight)
     moved = 0
     while True:
         chunk = host.connections.run(give_back(host.keys, flight, queue, 500))
         moved += chunk
         if chunk < 500:
             return moved
+
+
+def _tell_rescued(host: Settler, flight: str) -> None:
+    """Tracked jobs of a list that is given back wait again, as far as their batch and the history are concerned."""
+    runner, keys = host.connections, host.keys
+    payloads: list[bytes] = runner.run(command("LRANGE", flight, 0, -1))
+    told = Told(keys.identity_of_flight(flight), detail={"reason": "its process ended"})
+    effects = [text for one in payloads if (text := of_payload(keys, one, "rescued", told))]
+    for start in range(0, len(effects), NOTED):
+        runner.run(batches.note(keys, effects[start : start + NOTED]))
 
 
 def _free_held(host: Settler, held_key: str, queue: str) -> int:

@@ -65,12 +65,7 @@ class Launcher:
         self._replace, self._on_pulse = replace, pulse
         self._stopped = False
         self.control = Control(host)
-        wanted = [queue for capsule in capsules for queue in capsule.queues]
-        sources = {name: one for name, one in host.sources().items() if name in wanted}
-        mine = host.placement(list(sources))
-        self.sources = {name: one for name, one in sources.items() if name in mine}
-        capsules = served(capsules, sources.keys() - mine)
-        queues = [queue for capsule in capsules for queue in capsule.queues]
+        capsules, queues = self._placed(capsules)
         self.flights = Flights(host, queues, announce, self.sources)
         self.cancels = Cancels(host, self._tell_cancelled)
         self.acker = Acker(host, self.flights)
@@ -94,6 +89,15 @@ class Launcher:
         )
         self.companions: Sequence[Companion] = host.companions()
         self._obey()
+
+    def _placed(self, capsules: Sequence[Capsule]) -> tuple[list[Capsule], list[str]]:
+        """What this process serves: the capsules without queues that are another's, and all their queues."""
+        wanted = [queue for capsule in capsules for queue in capsule.queues]
+        sources = {name: one for name, one in self.host.sources().items() if name in wanted}
+        mine = self.host.placement(list(sources))
+        self.sources = {name: one for name, one in sources.items() if name in mine}
+        kept = served(capsules, sources.keys() - mine)
+        return kept, [queue for capsule in kept for queue in capsule.queues]
 
     def _try(self, part: str, step: Callable[[], object]) -> None:
         """Take a step that the way on does not depend on: a server that is away or refuses is told of."""

@@ -15,7 +15,7 @@ from henchman.kernel.text import visible
 from henchman.store import ordered, poison
 from henchman.store.call import command
 from henchman.wire import payload, times
-from henchman.work.effects import encoded
+from henchman.work.effects import Told, batch_of, encoded
 from henchman.worker.host import Settler
 
 __all__ = ["charge_held"]
@@ -61,6 +61,10 @@ def charge_held(
         if jid and (started is None or jid.encode("utf-8", "replace")[:_MARK] in started):
             told += _charge(host, flight, stored, job, f"{times.iso(time.time())} {identity} {cause}", alone)
     return told
+
+
+def _why(dead: dict[str, object]) -> Told:
+    return Told(detail={"error_class": dead["error_class"], "message": dead["error_message"]})
 
 
 class _Claimed(NamedTuple):
@@ -118,7 +122,8 @@ def _charge(host: Settler, flight: str, stored: bytes, job: dict[str, object], l
             alone=alone,
             dead_max=config.dead_max,
             dead_timeout=config.dead_timeout,
-            effects=encoded(host.keys, job, "poisoned"),
+            effects=encoded(host.keys, job, "poisoned", _why(dead)),
+            batch=batch_of(job),
         )
     )
     if count == -1:

@@ -144,6 +144,8 @@ class Processor:
             return Outcome("expired", reason="it expired before it could start")
         if _monotonic() > self._flights.valid_until:  # somebody else may be running it already
             return Outcome("released", reason="the lease of this process ran out before it could start")
+        if run.unit.flight.identity != self._flights.identity:  # after the lease: that may be the new name's already
+            return Outcome("released", reason="this process was declared dead before it could start")
         return None
 
     def _begin(self, run: Run, seat: Seat | None) -> None:

@@ -18,7 +18,7 @@ from henchman.kernel.service import Ticker
 from henchman.store.jobs import Due, Move, due, move
 from henchman.wire import payload
 from henchman.wire.mend import mend
-from henchman.work.effects import encoded
+from henchman.work.effects import Told, batch_of, encoded
 from henchman.worker.host import Host
 
 __all__ = ["Stager"]
@@ -92,9 +92,11 @@ class Stager(Ticker):
             if len(self._host.client_middleware):
                 yield self._through_middleware(entry, job, queue, stamp)
             elif mended:
-                yield Move(entry, payload.encode(job | {"enqueued_at": msgspec.json.decode(stamp)}), queue)
+                stored = payload.encode(job | {"enqueued_at": msgspec.json.decode(stamp)})
+                yield Move(entry, stored, queue, effects=encoded(self._host.keys, job, "staged"))
             else:
-                yield Move(entry, entry[: entry.rindex(b"}")] + b',"enqueued_at":' + stamp + b"}", queue)
+                stored = entry[: entry.rindex(b"}")] + b',"enqueued_at":' + stamp + b"}"
+                yield Move(entry, stored, queue, effects=encoded(self._host.keys, job, "staged"))
 
     def _through_middleware(self, entry: bytes, job: dict[str, Any], queue: str, stamp: bytes) -> Move:
         """As at a push: the chain may change the job. One that stops it, or fails, sends it to the dead set, told."""
@@ -105,13 +107,17 @@ class Stager(Ticker):
             if reached:
                 final = reached[-1] | {"enqueued_at": msgspec.json.decode(stamp)}
                 target = final.get("queue")
-                return Move(entry, payload.encode(final), target if isinstance(target, str) and target else queue)
+                effects = encoded(self._host.keys, final, "staged")
+                name = target if isinstance(target, str) and target else queue
+                return Move(entry, payload.encode(final), name, effects=effects)
         except Exception as error:  # the link is somebody else's code: its failure must not stop its neighbours
             self._host.events.emit("part_failed", part="client middleware", error=error)
             reason, kind = f"a client middleware failed when this job became due: {error}", type(error).__name__
         dead = _mended(entry)
-        effects = encoded(self._host.keys, dead, "dead")
-        return Move(entry, payload.encode(_told(dead, queue, kind, reason, stamp)), effects=effects)
+        told = Told(detail={"error_class": kind, "message": reason})
+        effects = encoded(self._host.keys, dead, "dead", told)
+        stored = payload.encode(_told(dead, queue, kind, reason, stamp))
+        return Move(entry, stored, effects=effects, batch=batch_of(dead))
 
 
 def _mended(entry: bytes) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from henchman.worker.host import Settler
 
 __all__ = ["Tally"]
 
-RAISED = frozenset({"retry", "dead", "gone"})
+RAISED = frozenset({"retry", "dead", "kept", "gone"})
 MOST_WRAPPED = 1000  # names that pushers chose; beyond, what is wrapped counts under the class that wraps it
 
 _FIRST = LIMITS[0] / 1000  # seconds: quicker runs need no look into the limits
@@ -44,7 +44,7 @@ class Tally:
         self._lock = threading.Lock()  # once for each batch of settled units, never in a job's thread
         self._cells: dict[str, _Cell] = {}
 
-    def count(self, rows: Iterable[tuple[Unit, str, bytes, float, bytes]]) -> None:
+    def count(self, rows: Iterable[tuple[Unit, str, bytes, float | str, bytes]]) -> None:
         """Add units that were settled, with their endings. Short runs of one class in a row are added up on the way."""
         with self._lock:
             last: Any = None

@@ -11,9 +11,9 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
+from henchman.client.draft import draft
 from henchman.client.job import Using
 from henchman.client.options import JobOptions, PushOptions, push_options
-from henchman.client.draft import draft
 from henchman.client.registry import Definition, Registry
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.bridge import compile_sync

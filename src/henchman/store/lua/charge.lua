@@ -1,15 +1,17 @@
 -- charge: write a death of a process down against a job that it was running
--- KEYS deaths charged suspects cancels flight dead cancelled broken cron_running (own)*
--- ARGV jid record payload stored alone dead_max dead_timeout keep_s effects
+-- KEYS deaths charged suspects cancels flight dead cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped (own)*
+-- ARGV jid record payload stored alone dead_max dead_timeout keep_s effects batch
 -- returns how many deaths the job has been charged with by now; -1 when this was the third and the job ran alone: then
---   it was taken out of flight and put into the dead set as stored, with its effects. Two deaths make it a suspect:
+--   it was taken out of flight and put into the dead set, or with the dead of its batch, as stored, with its effects. Two deaths make it a suspect:
 --   the counter of cancellations rises, so that every worker reads the list before anything else starts.
 -- include now
 -- include bury_payload
 -- include words
+-- include batch
 -- include effects
 if not redis.call('LPOS', KEYS[5], ARGV[3]) then  -- not in flight any more: nothing to charge, or it was done before
-  return redis.call('ZSCORE', KEYS[6], ARGV[4]) and -1 or 0
+  local buried = redis.call('ZSCORE', KEYS[6], ARGV[4]) or redis.call('ZSCORE', KEYS[10] .. ARGV[10] .. ':dead', ARGV[4])
+  return buried and -1 or 0
 end
 local now = server_now()
 for _, old in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', as_text(now - tonumber(ARGV[8])), 'LIMIT', 0, 100)) do
@@ -30,9 +32,13 @@ local _, breaks = string.gsub(records, '\n', '')
 local count = breaks + 1
 if count >= 3 and ARGV[5] == '1' then
   if redis.call('LREM', KEYS[5], 1, ARGV[3]) == 1 then
-    to_dead(KEYS[6], ARGV[4], now, tonumber(ARGV[6]), tonumber(ARGV[7]))
+    if ARGV[10] ~= '' and redis.call('EXISTS', KEYS[10] .. ARGV[10]) == 1 then
+      redis.call('ZADD', KEYS[10] .. ARGV[10] .. ':dead', as_text(now), ARGV[4])
+    else
+      to_dead(KEYS[6], ARGV[4], now, tonumber(ARGV[6]), tonumber(ARGV[7]))
+    end
     if ARGV[9] ~= '' then
-      carrying_out(KEYS[7], KEYS[8], KEYS[9], 9)(ARGV[3], 'poisoned', ARGV[9])
+      carrying_out(7, 16)(ARGV[3], 'poisoned', ARGV[9])
     end
   end
   redis.call('HDEL', KEYS[1], ARGV[1])

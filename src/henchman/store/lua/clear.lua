@@ -1,10 +1,12 @@
 -- clear: take payloads out of a queue for good, from its right end on, each with its effects
--- KEYS queue queues cancelled broken cron_running (own)*
+-- KEYS queue cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped (own)*
 -- ARGV name most (payload effects)*
 -- returns {how many were taken, payload…}: it stops at the first of those payloads, whose effects it must be told (see
 --   lib/effects.lua); they are given back as arguments of the next call. A payload without "hm" has none. At most
 --   most payloads, or 4 MB, are looked at, so that no call takes long. An empty queue's name is forgotten.
+-- include now
 -- include words
+-- include batch
 -- include effects
 local known = {}
 for at = 3, #ARGV, 2 do
@@ -34,10 +36,10 @@ if answer[1] > 0 then
   redis.call('LTRIM', KEYS[1], 0, -1 - answer[1])
 end
 if redis.call('EXISTS', KEYS[1]) == 0 then
-  redis.call('SREM', KEYS[2], ARGV[1])
+  redis.call('SREM', KEYS[7], ARGV[1])
 end
 if #ended > 0 then
-  local carry_out = carrying_out(KEYS[3], KEYS[4], KEYS[5], 5)
+  local carry_out = carrying_out(2, 11)
   for _, payload in ipairs(ended) do
     carry_out(payload, 'deleted', known[payload])
   end

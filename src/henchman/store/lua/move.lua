@@ -1,22 +1,25 @@
 -- move: take entries out of a sorted set and put each where it goes next: into its queue, into the dead set, nowhere
--- KEYS source dead queues cancelled broken cron_running (queue)*targets (own)*
+-- KEYS source dead cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped (queue)*targets (own)*
 -- ARGV dead_max dead_timeout targets (index name old new effects)*
 -- returns one status an entry: 1 moved, 0 it was not there any more, a text: the server refused, it is where it was.
---   index 0 is the dead set, -1 nowhere, else the number of the queue in KEYS. ZREM is the fence: of two that move the
+--   index 0 is the dead set, -1 nowhere, -2 the dead of the batch called name, else the number of the queue in KEYS. ZREM is the fence: of two that move the
 --   same entry, one succeeds. Effects are those of a job that ends here, see lib/effects.lua.
 -- include now
 -- include bury_payload
 -- include words
+-- include batch
 -- include effects
 local now = server_now()
 local status = {}
-local carry_out = carrying_out(KEYS[4], KEYS[5], KEYS[6], 6 + ARGV[3])
+local carry_out = carrying_out(3, 12 + ARGV[3])
 
 local function place(index, name, payload)
   if index > 0 then
-    redis.call('SADD', KEYS[3], name)
-    redis.call('LPUSH', KEYS[6 + index], payload)
-  elseif index == 0 then
+    redis.call('SADD', KEYS[8], name)
+    redis.call('LPUSH', KEYS[12 + index], payload)
+  elseif index == -2 and redis.call('EXISTS', KEYS[6] .. name) == 1 then
+    redis.call('ZADD', KEYS[6] .. name .. ':dead', as_text(now), payload)
+  elseif index ~= -1 then
     to_dead(KEYS[2], payload, now, tonumber(ARGV[1]), tonumber(ARGV[2]))
   end
 end

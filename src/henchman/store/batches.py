@@ -1,0 +1,187 @@
+"""Batches and tracked jobs as calls: make, push, close, release, retry, look. What each promises stands in ``lua/``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from henchman.errors import BatchClosed, HistoryFull, UnknownBatch
+from henchman.store.call import Arg, Call, command, commands, script
+from henchman.store.effects import own_keys, shared_keys
+from henchman.store.keys import Keys
+from henchman.store.scripts import load
+
+__all__ = [
+    "PRODUCER_MS",
+    "Facts",
+    "Retried",
+    "TrackedPush",
+    "close",
+    "dead",
+    "facts",
+    "live",
+    "make",
+    "note",
+    "push",
+    "release",
+    "renew_producer",
+    "retry",
+]
+
+_MAKE = load("batch_make")
+_PUSH = load("batch_push")
+_CLOSE = load("batch_close")
+_RELEASE = load("batch_release")
+_RETRY = load("batch_retry")
+_NOTE = load("note")
+
+PRODUCER_MS = 30_000  # the lease of who fills a batch; renewed each third of it
+
+
+def make(keys: Keys, batch: str, fields: Mapping[str, Arg], record: bytes) -> Call[bool]:
+    """Write down an open batch; ``fields`` as ``Keys.batch`` tells, ``record`` is the JSON for the history.
+
+    False: it stands there already (so it may be sent again). BatchClosed when its parent takes nothing more.
+    """
+
+    def read(reply: Any) -> bool:
+        if reply == b"PARENT":
+            parent = _name(fields.get("parent", ""))
+            raise BatchClosed(f"batch {parent} is complete or gone: no batch can become part of it")
+        return bool(reply)
+
+    names = [*shared_keys(keys), keys.batches, keys.producer(batch)]
+    args: list[Arg] = [batch, PRODUCER_MS, *chain.from_iterable(fields.items()), "record", record]
+    return script(_MAKE, names, args, read, again=True)
+
+
+class TrackedPush(NamedTuple):
+    """One job. ``when``: "" now, "+5" in five seconds, "parked", else a Unix time; ``detail``: JSON for the history."""
+
+    jid: str
+    when: str
+    payload: bytes
+    detail: bytes
+
+
+def push(keys: Keys, batch: str, queue: str, jobs: Sequence[TrackedPush], *, member: str = "") -> Call[int]:
+    """Push jobs into ``queue`` (or the schedule) as members of ``batch``, "": tracked alone; how many were new to it.
+
+    Of a batch it may be sent again: a member is pushed once. ``member``: the running job that adds to its own batch.
+    Raises UnknownBatch, BatchClosed, HistoryFull; then nothing was pushed.
+    """
+
+    def read(reply: Any) -> int:
+        if reply == b"ABSENT":
+            raise _unknown(batch)
+        if reply == b"CLOSED":
+            raise BatchClosed(f"batch {batch} takes no more jobs: it was closed, cancelled or has expired")
+        if reply == b"FULL":
+            raise HistoryFull("the history stream is full: its recorder does not keep up, or the database is away")
+        return int(reply)
+
+    names = [*shared_keys(keys), keys.schedule, keys.queue(queue)]
+    return script(
+        _PUSH, names, [batch, member, queue, *(part for one in jobs for part in one)], read, again=bool(batch)
+    )
+
+
+def _name(value: Arg) -> str:
+    return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
+
+
+def _unknown(batch: str) -> UnknownBatch:
+    return UnknownBatch(f"there is no batch {batch!r} on this server (any more)")
+
+
+def close(keys: Keys, batch: str, why: str = "") -> Call[str]:
+    """No more jobs; its state now. ``why``: "", aborted, cancelled, expired, invalidated. Raises UnknownBatch."""
+
+    def read(reply: bytes) -> str:
+        if reply == b"ABSENT":
+            raise _unknown(batch)
+        return reply.decode()
+
+    return script(_CLOSE, [*shared_keys(keys), keys.batches, keys.producer(batch)], [batch, why], read, again=True)
+
+
+def release(keys: Keys, batch: str, most: int, *, drop: bool) -> Call[int]:
+    """Let up to ``most`` parked jobs go into their queues, or with ``drop`` nowhere; how many are parked still."""
+    return script(_RELEASE, shared_keys(keys), [batch, most, int(drop)], int, again=True)
+
+
+class Retried(NamedTuple):
+    """A dead job of a batch that is pushed once more: as it is kept, and as it goes into ``queue``."""
+
+    jid: str
+    queue: str
+    old: bytes
+    new: bytes
+
+
+def retry(keys: Keys, batch: str, jobs: Sequence[Retried]) -> Call[int]:
+    """Push dead jobs of a batch again; how many. Raises UnknownBatch."""
+
+    def read(reply: Any) -> int:
+        if reply == b"ABSENT":
+            raise _unknown(batch)
+        return int(reply)
+
+    queues = sorted({one.queue for one in jobs})
+    index = {name: place for place, name in enumerate(queues, 1)}
+    args: list[Arg] = [batch, len(queues)]
+    for one in jobs:
+        args += (index[one.queue], one.queue, one.jid, one.old, one.new)
+    names = [*shared_keys(keys), keys.batches, *(keys.queue(name) for name in queues)]
+    return script(_RETRY, names, args, read, again=True)
+
+
+def note(keys: Keys, effects: Sequence[bytes]) -> Call[int]:
+    """Carry out lists of effects that come with no job's end: started, progress, messages, given back."""
+    return script(_NOTE, [*shared_keys(keys), *own_keys(effects)], list(effects), int, again=False)
+
+
+class Facts(NamedTuple):
+    """What stands of a batch: its hash, whether somebody fills it now, its reasons; all as text."""
+
+    facts: dict[str, str]
+    filled: bool
+    reasons: dict[str, int]
+
+
+def _table(reply: Any) -> dict[str, str]:
+    pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+    return {name.decode("utf-8", "replace"): value.decode("utf-8", "replace") for name, value in pairs}
+
+
+def facts(keys: Keys, batch: str) -> Call[Facts]:
+    """Everything that is known of a batch in one look, whatever its size; empty facts when there is no such batch."""
+    key = keys.batch(batch)
+
+    def read(reply: Any) -> Facts:
+        return Facts(_table(reply[0]), bool(reply[1]), {name: int(n) for name, n in _table(reply[2]).items()})
+
+    return commands(("HGETALL", key), ("EXISTS", keys.producer(batch)), ("HGETALL", key + ":reasons"), decode=read)
+
+
+def live(keys: Keys, batch: str, cursor: int, step: int = 500) -> Call[tuple[int, dict[str, str]]]:
+    """One step of a scan over the members that are not settled: (next cursor, 0 at the end; jid → status)."""
+    return command(
+        "HSCAN",
+        keys.batch(batch) + ":jobs",
+        cursor,
+        "COUNT",
+        step,
+        decode=lambda reply: (int(reply[0]), _table(reply[1])),
+    )
+
+
+def dead(keys: Keys, batch: str, first: int, most: int) -> Call[list[bytes]]:
+    """Payloads of jobs of the batch that gave up, oldest first, from rank ``first`` on."""
+    return command("ZRANGE", keys.batch(batch) + ":dead", first, first + most - 1, decode=list)
+
+
+def renew_producer(keys: Keys, batches: Iterable[str]) -> Call[Any]:
+    """Whoever fills these batches lives."""
+    return commands(*(("SET", keys.producer(one), "1", "XX", "PX", PRODUCER_MS) for one in batches))

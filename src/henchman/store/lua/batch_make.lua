@@ -1,0 +1,34 @@
+-- batch_make: write down a new batch, open, with its producer's lease
+-- KEYS cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped batches producer
+-- ARGV batch producer_ms (field value)*
+-- returns 1, 0 it stands there already, or "PARENT" when the batch it is to be part of takes nothing more. Fields: see
+--   store/keys.py; record is the JSON that the history gets.
+-- include now
+-- include words
+-- include batch
+local facts = KEYS[4] .. ARGV[1]
+if redis.call('EXISTS', facts) == 1 then
+  return 0
+end
+local now, record, parent = server_now(), '{}', nil
+local fields = {'state', 'open', 'why', '', 'created', as_text(now), 'generation', '1', 'total', '0'}
+for at = 3, #ARGV, 2 do
+  if ARGV[at] == 'record' then
+    record = ARGV[at + 1]
+  else
+    fields[#fields + 1], fields[#fields + 2] = ARGV[at], ARGV[at + 1]
+    parent = ARGV[at] == 'parent' and ARGV[at + 1] ~= '' and ARGV[at + 1] or parent
+  end
+end
+if parent then
+  if redis.call('HGET', KEYS[4] .. parent, 'state') == 'complete' or redis.call('EXISTS', KEYS[4] .. parent) == 0 then
+    return 'PARENT'
+  end
+  redis.call('HSET', KEYS[4] .. parent .. ':jobs', 'batch:' .. ARGV[1], 'child')
+  redis.call('HINCRBY', KEYS[4] .. parent, 'children', 1)
+end
+redis.call('HSET', facts, unpack(fields))
+redis.call('ZADD', KEYS[11], as_text(now), ARGV[1])
+redis.call('SET', KEYS[12], '1', 'PX', ARGV[2])
+batching(4).tell(ARGV[1], 'open', record)
+return 1

@@ -1,0 +1,168 @@
+-- Batches and the record of tracked jobs. KEYS[at] is the base of every batch's keys, then come the base of every queue's
+-- key, the set of queue names, the history stream, its size in bytes, whether it is kept, what it dropped
+-- (store/keys.py).
+-- A job is a member of its batch as long as it stands in the batch's `:jobs`; whoever takes it out of there has ended it,
+-- and counts it, once.
+local FINAL = {finished = 1, failed = 1, error = 1, cancelled = 1, expired = 1}
+local MOST_REASONS = 100
+
+local function batching(at)
+  local batches = {}
+
+  -- Whether the history is kept, and how many bytes it may hold; the second answer: whether a full one refuses.
+  local kept, room, strict
+  local function is_kept()
+    if kept == nil then
+      local said = redis.call('GET', KEYS[at + 5])
+      kept = said and true or false
+      if said then
+        strict, room = string.match(said, '^(%S+) (%d+)$')
+        strict, room = strict == 'strict', tonumber(room) or 0
+      end
+    end
+    return kept
+  end
+  local function write(...)
+    local bytes = 60
+    for _, part in ipairs({...}) do
+      bytes = bytes + #part
+    end
+    redis.call('XADD', KEYS[at + 3], '*', ...)
+    redis.call('INCRBY', KEYS[at + 4], bytes)
+  end
+  local function is_full()
+    return is_kept() and tonumber(redis.call('GET', KEYS[at + 4]) or '0') > room
+  end
+  function batches.is_full()
+    return is_full() and strict
+  end
+
+  function batches.record(jid, id, status, attempt, identity, detail)
+    if is_kept() then
+      write('k', 'job', 'j', jid, 'b', id, 's', status, 'a', attempt, 'w', identity, 'd', detail)
+    end
+  end
+  function batches.tell(id, state, detail)
+    if is_kept() then
+      write('k', 'batch', 'b', id, 's', state, 'd', detail)
+    end
+  end
+
+  -- Enqueue a callback, once for each generation of the batch.
+  local function call_back(id, which, generation)
+    local facts = KEYS[at] .. id
+    local told = redis.call('HMGET', facts, 'cb:' .. which .. ':queue', 'cb:' .. which .. ':head', 'cb:' .. which .. ':jid',
+      'cb:' .. which .. ':tail')
+    if not told[1] or redis.call('HSETNX', facts, 'called:' .. which .. ':' .. generation, '1') == 0 then
+      return
+    end
+    local jid = told[3] .. (generation == '1' and '' or '-g' .. generation)
+    redis.call('SADD', KEYS[at + 2], told[1])
+    redis.call('LPUSH', KEYS[at + 1] .. told[1],
+      told[2] .. jid .. told[4] .. ',"enqueued_at":' .. as_text(server_now()) .. '}')
+  end
+
+  local function count_of(counts, name)
+    return tonumber(counts[name] or '0')
+  end
+
+  local function as_table(flat)
+    local found = {}
+    for place = 1, #flat, 2 do
+      found[flat[place]] = flat[place + 1]
+    end
+    return found
+  end
+
+  -- Every member was settled: say so, call back, and count as settled in the parent.
+  local function complete(id)
+    local facts = KEYS[at] .. id
+    local known = as_table(redis.call('HGETALL', facts))
+    local now, counts, bad = as_text(server_now()), {}, count_of(known, 'bad_children')
+    for status in pairs(FINAL) do
+      counts[#counts + 1] = '"' .. status .. '":' .. count_of(known, 'n:' .. status)
+      bad = bad + (status ~= 'finished' and count_of(known, 'n:' .. status) or 0)
+    end
+    redis.call('HSET', facts, 'state', 'complete', 'completed', now)
+    batches.tell(id, 'complete', '{"generation":' .. known.generation .. ',"counts":{' .. table.concat(counts, ',') .. '}}')
+    call_back(id, 'complete', known.generation)
+    if bad == 0 and (known.why or '') == '' then
+      call_back(id, 'success', known.generation)
+    end
+    for _, suffix in ipairs({'', ':dead', ':reasons'}) do
+      redis.call('EXPIRE', KEYS[at] .. id .. suffix, known.keep)
+    end
+    local parent = known.parent or ''
+    if parent ~= '' and redis.call('HDEL', KEYS[at] .. parent .. ':jobs', 'batch:' .. id) == 1 then
+      if bad > 0 then
+        redis.call('HINCRBY', KEYS[at] .. parent, 'bad_children', 1)
+      end
+      return parent
+    end
+  end
+
+  -- The batch has lost a member, or was closed: it is complete when nobody is left, and then perhaps its parent too.
+  function batches.settled(id)
+    for _ = 1, 100 do
+      if not id or redis.call('HGET', KEYS[at] .. id, 'state') ~= 'closed' then
+        return
+      end
+      if redis.call('HLEN', KEYS[at] .. id .. ':jobs') > 0 then
+        return
+      end
+      id = complete(id)
+    end
+  end
+
+  local function count_reason(id, status, reason)
+    local reasons, name = KEYS[at] .. id .. ':reasons', status .. ' ' .. reason
+    if redis.call('HEXISTS', reasons, name) == 1 or redis.call('HLEN', reasons) < MOST_REASONS then
+      redis.call('HINCRBY', reasons, name, 1)
+    end
+  end
+
+  -- [track, batch, jid, status, attempt, identity, detail, reason]: the job is `status` from now on.
+  function batches.track(effect)
+    local id, jid, status = effect[2], effect[3], effect[4]
+    if id ~= '' then
+      local facts = KEYS[at] .. id
+      local old = redis.call('HGET', KEYS[at] .. id .. ':jobs', jid)
+      if not old then
+        return  -- settled for good before
+      end
+      if FINAL[status] then
+        redis.call('HDEL', KEYS[at] .. id .. ':jobs', jid)
+      elseif old ~= status then
+        redis.call('HSET', KEYS[at] .. id .. ':jobs', jid, status)
+      end
+      if old ~= status then
+        redis.call('HINCRBY', facts, 'n:' .. old, -1)
+        redis.call('HINCRBY', facts, 'n:' .. status, 1)
+      end
+    end
+    batches.record(jid, id, status, effect[5], effect[6], effect[7])
+    if id ~= '' and FINAL[status] then
+      if status == 'failed' or status == 'error' then
+        count_reason(id, status, effect[8])
+      end
+      if status == 'error' then
+        call_back(id, 'death', redis.call('HGET', KEYS[at] .. id, 'generation') or '1')
+      end
+      batches.settled(id)
+    end
+  end
+
+  -- [said, log|progress, jid, batch, identity, detail]: something said on the way; a full history drops it first.
+  function batches.said(effect)
+    if not is_kept() then
+      return
+    end
+    if is_full() then
+      redis.call('INCR', KEYS[at + 6])
+    else
+      write('k', effect[2], 'j', effect[3], 'b', effect[4], 'w', effect[5], 'd', effect[6])
+    end
+  end
+
+  return batches
+end

@@ -1,0 +1,13 @@
+-- note: write down what became of tracked jobs without their end: started, progress, messages, given back
+-- KEYS cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped (own)*
+-- ARGV (effects)*
+-- returns how many; see lib/effects.lua
+-- include now
+-- include words
+-- include batch
+-- include effects
+local carry_out = carrying_out(1, 10)
+for _, text in ipairs(ARGV) do
+  carry_out('', 'noted', text)
+end
+return #ARGV
