@@ -157,7 +157,7 @@ def _born(event: EventRow, at: float, detail: Detail) -> None:
 
 def _json(raw: object) -> str | None:
     """JSON as text; None when nothing was told."""
-    return bytes(raw).decode() or None  # type: ignore[call-overload,no-any-return]
+    return bytes(raw).decode() or None  # type: ignore[call-overload]
 
 
 def _host(process: str | None) -> str | None:

@@ -7,9 +7,9 @@ were made from (two recorders at once; a commit whose answer was lost) writes no
 from __future__ import annotations
 
 import time
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from sqlalchemy import Connection, Row, insert, select, text, update
+from sqlalchemy import Connection, insert, select, text, update
 
 from henchman.errors import HistoryError
 from henchman.history import schema
@@ -62,7 +62,7 @@ class Ledger:
         return Position(found.at, found.highest)
 
     @staticmethod
-    def _row(connection: Connection) -> Row[tuple[str, str, int]] | None:
+    def _row(connection: Connection) -> Any:
         table = schema.position
         return connection.execute(select(table.c.stream, table.c.at, table.c.highest).where(table.c.id == 1)).first()
 

@@ -87,9 +87,10 @@ def _alone(connection: Connection, kind: str) -> None:
     """Two that upgrade at once go one after the other (SQLite's writers do in any case)."""
     if kind == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
-    elif kind == "mysql":
-        if connection.execute(text(f"SELECT GET_LOCK('henchman_version', {_WAIT})")).scalar() != 1:
-            raise HistoryAway(f"somebody else has been changing the schema for {_WAIT} s")
+    if kind != "mysql":
+        return
+    if connection.execute(text(f"SELECT GET_LOCK('henchman_version', {_WAIT})")).scalar() != 1:
+        raise HistoryAway(f"somebody else has been changing the schema for {_WAIT} s")
 
 
 def _known(found: str, scripts: ScriptDirectory, database: Database) -> None:

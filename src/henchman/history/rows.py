@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-__all__ = ["BatchRow", "ChangeRow", "EventRow", "MessageRow", "RunRow", "Rows"]
+__all__ = ["BatchRow", "ChangeRow", "EventRow", "MessageRow", "Rows", "RunRow"]
 
 
 class Row(msgspec.Struct, omit_defaults=True, gc=False):

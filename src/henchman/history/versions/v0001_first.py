@@ -16,7 +16,7 @@ depends_on: str | Sequence[str] | None = None
 
 _LONG = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
 _KEY, _NAME, _WORD, _STREAM_ID = String(100), String(255), String(20), String(60)
-_OPTIONS = {
+_OPTIONS: dict[str, Any] = {
     f"{product}_{name}": value
     for product in ("mysql", "mariadb")
     for name, value in (("engine", "InnoDB"), ("charset", "utf8mb4"), ("collate", "utf8mb4_bin"))

@@ -1,0 +1,101 @@
+"""Chunks of the stream on their way into the ledger: what is recorded already is left out, what is refused is told.
+
+An entry behind the position is new. One at or before it was recorded (its recorder died before it took it out), or is
+of a server that went back to an older state; which of both, the database knows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from henchman.errors import HistoryAway, HistoryError
+from henchman.history.entries import Entry, ident, number_of
+from henchman.history.fold import Fold
+from henchman.history.ledger import Ledger, Position
+from henchman.kernel.events import Events
+
+__all__ = ["Intake"]
+
+
+def _order(stream_id: bytes | str) -> tuple[int, int]:
+    text = stream_id.decode() if isinstance(stream_id, bytes) else stream_id
+    ms, _, within = text.partition("-")
+    return int(ms), int(within or "0")
+
+
+class Intake:
+    """Entries into the ledger. ``load`` first, and again after every error."""
+
+    def __init__(self, ledger: Ledger, events: Events) -> None:
+        self._ledger = ledger
+        self._events = events
+        self._position = Position("0-0", 0)
+        self._open_runs: dict[str, int] = {}
+
+    def load(self) -> Position:
+        """Read the position, and the runs that go on."""
+        self._position = self._ledger.position()
+        self._open_runs = self._ledger.open_runs()
+        return self._position
+
+    def record(self, entries: Sequence[Entry]) -> str:
+        """Write a chunk; the id of its last entry. HistoryAway, HistoryError; Overtaken: load again."""
+        fresh = self._fresh(entries)
+        if fresh:
+            self._write(fresh)
+        return entries[-1][0].decode()
+
+    def _fresh(self, entries: Sequence[Entry]) -> Sequence[Entry]:
+        stands = _order(self._position.at)
+        if _order(entries[0][0]) > stands:
+            return entries
+        old = [one for one in entries if _order(one[0]) <= stands]
+        known = self._ledger.known([number_of(one[0])[0] for one in old])
+        back = [one for one in old if _is_new(one, known)]
+        if not back:
+            return entries[len(old) :]
+        self._events.emit("history_rewound", position=self._position.at, entry=back[0][0].decode(), entries=len(back))
+        return [*back, *entries[len(old) :]]
+
+    def _write(self, entries: Sequence[Entry]) -> None:
+        try:
+            self._commit(entries)
+        except HistoryAway:
+            raise
+        except HistoryError as error:
+            if len(entries) > 1:
+                half = len(entries) // 2
+                self._write(entries[:half])
+                self._write(entries[half:])
+                return
+            self._commit([_without_detail(entries[0], error)])
+            self._events.emit("history_refused", entry=entries[0][0].decode(), error=error)
+
+    def _commit(self, entries: Sequence[Entry]) -> None:
+        fold = Fold(self._position.highest, self._open_runs)
+        for one in entries:
+            fold.add(one)
+        new = Position(entries[-1][0].decode(), fold.highest)
+        self._ledger.record(fold.rows, self._position, new)
+        self._position = new
+        for jid, run in fold.runs_after():
+            if run is None:
+                self._open_runs.pop(jid, None)
+            else:
+                self._open_runs[jid] = run
+
+
+def _is_new(entry: Entry, known: set[tuple[int, str]]) -> bool:
+    told = dict(zip(entry[1][::2], entry[1][1::2], strict=False))
+    if told.get(b"k") == b"progress":
+        return False  # it leaves no trace to know it by, and the next one says more
+    about = ident(told.get(b"j") or told.get(b"b") or b"")
+    return (number_of(entry[0])[0], about) not in known
+
+
+def _without_detail(entry: Entry, error: HistoryError) -> Entry:
+    """The change itself, with the reason why the rest of it was not taken."""
+    told = dict(zip(entry[1][::2], entry[1][1::2], strict=False))
+    told[b"d"] = json.dumps({"refused": str(error)[:500]}).encode()
+    return entry[0], [part for pair in told.items() for part in pair]

@@ -1,0 +1,235 @@
+"""The recorder: takes what the scripts wrote into the stream and puts it into SQL, in bulk, exactly once.
+
+Its limits first: it never holds up a job. While the database is away the stream grows, up to ``history_bytes``; the
+lag is shown. One process records at a time, by a lease of 10 s; that is thrift, not safety: what keeps two apart is
+the position in SQL (``ledger.py``). Entries leave the stream only after the transaction that holds them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from henchman.config import Config
+from henchman.errors import HistoryAway, HistoryError, ServerError
+from henchman.history import migrate
+from henchman.history.database import Database
+from henchman.history.intake import Intake
+from henchman.history.ledger import BEGINNING, Ledger, Overtaken
+from henchman.history.retention import Pruning
+from henchman.kernel.backoff import capped_backoff
+from henchman.kernel.events import Events
+from henchman.kernel.ids import new_identity
+from henchman.kernel.service import Ticker
+from henchman.store import history as store
+from henchman.store.call import Runner
+from henchman.store.keys import Keys
+
+__all__ = ["Recorder", "companion"]
+
+CONTEND = 3.0  # between two tries to lead, and two renewals
+BLOCK_MS = 1000
+LINGER = 0.1  # after a chunk that was not full: more comes together in one transaction
+MOST, LEAST = 5000, 50  # entries of a chunk
+CHUNK_BYTES = 8 * 1024 * 1024
+GIVE_UP_AFTER = 3  # tries in a row without the database, then another process may lead
+PRUNE_EVERY, PRUNE_PAUSE = 86400.0, 0.5
+
+
+class _Opens(Runner, Protocol):
+    def open(self, io_timeout: float | None = None) -> Any: ...
+
+
+class Home(Protocol):
+    """What the recorder needs of the app."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def events(self) -> Events: ...
+    @property
+    def connections(self) -> _Opens: ...
+
+
+def companion(host: Home) -> Recorder | None:
+    """The recorder of a worker of this app; None when history is off. ConfigError when the driver is not installed."""
+    address = host.config.history_url()
+    return None if address is None else Recorder(host, Database(address))
+
+
+class Recorder(Ticker):
+    """A companion of a worker process. It tells ``history_away`` and ``history_back`` at the edges of an outage,
+    ``history_refused`` of an entry that the database does not take, ``history_rewound`` and ``history_lost`` when the
+    server went back, or was emptied."""
+
+    name = "recorder"
+
+    def __init__(self, home: Home, database: Database, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(home.events.failed)
+        self._home = home
+        self.database = database
+        self.identity = new_identity()
+        self._monotonic = monotonic
+        self._ledger = Ledger(database, home.keys.history)
+        self._intake = Intake(self._ledger, home.events)
+        self._line: Any = None
+        self._leads = self._ready = self._announced = False
+        self._renew_at = 0.0
+        self._after = BEGINNING
+        self._most = 500
+        self._failures = 0
+        self._away = False
+        self._hold_until = 0.0
+        self._pruning: Pruning | None = None
+        self._prune_at = monotonic() + 60.0
+
+    @property
+    def verbs(self) -> Mapping[str, Callable[[str], None]]:
+        """Nothing on the control channel is for us."""
+        return {}
+
+    @property
+    def leads(self) -> bool:
+        """Whether this process records."""
+        return self._leads
+
+    def backlog(self) -> store.Backlog:
+        """What is not recorded yet, by the server."""
+        return self._home.connections.run(store.backlog(self._home.keys))
+
+    def lag(self) -> float:
+        """Age of the oldest entry that is not recorded, in seconds; 0.0 when everything is."""
+        return self.backlog().lag
+
+    def stop(self, timeout: float = 5.0) -> bool:
+        """Finish the chunk, and let another process record at once."""
+        ended = super().stop(timeout)
+        self._let_go()
+        self._hang_up()
+        self.database.close()
+        return ended
+
+    def tick(self) -> float:
+        """One chunk, when it is ours to record; seconds until the next."""
+        now = self._monotonic()
+        if now < self._hold_until:
+            return self._hold_until - now
+        if not self._lead(now):
+            return CONTEND
+        try:
+            if not self._ready:
+                self._prepare()
+            pause = self._step()
+        except Overtaken:
+            self._ready = False
+            return LINGER
+        except HistoryError as error:
+            return self._is_away(error)
+        except ServerError:
+            self._hang_up()
+            raise
+        self._is_back()
+        return pause
+
+    def drain(self, timeout: float) -> bool:
+        """Record here and now, without the thread, until the stream is empty; False when it is not in time."""
+        end = self._monotonic() + timeout
+        while self._monotonic() < end:
+            self.tick()
+            if not self.backlog().entries:
+                return True
+        return False
+
+    def _lead(self, now: float) -> bool:
+        if now < self._renew_at and self._leads:
+            return True
+        keys, run = self._home.keys, self._home.connections.run
+        if not self._announced:
+            policy = "best_effort" if self._home.config.history == "best_effort" else "strict"
+            run(store.turn_on(keys, policy, self._home.config.history_bytes))
+            self._announced = True
+        led, self._leads = self._leads, run(store.lead(keys, self.identity))
+        if self._leads:
+            run(store.prolong(keys))
+            self._renew_at = now + CONTEND
+        if led != self._leads:
+            self._ready = False  # what we know may be old
+        return self._leads
+
+    def _prepare(self) -> None:
+        migrate.insist(self.database)
+        position = self._intake.load()
+        self._after = BEGINNING  # also what is recorded and was not taken out
+        self._ready = True
+        if position.at != BEGINNING and not self._home.connections.run(store.exists(self._home.keys)):
+            self._home.events.emit("history_lost", position=position.at)
+
+    def _step(self) -> float:
+        entries = self._read()
+        if not entries:
+            return self._prune()
+        size = sum(store.size_of(fields) for _, fields in entries)
+        last = self._intake.record(entries)
+        self._after = last
+        trimmed = self._home.connections.run(store.trim(self._home.keys, last, size))
+        if not trimmed.entries and trimmed.bytes:  # somebody died between two steps, once
+            self._home.connections.run(store.correct(self._home.keys, trimmed.bytes))
+        full = len(entries) >= self._most
+        self._most = max(LEAST, min(MOST, CHUNK_BYTES * len(entries) // size))
+        return 0.0 if full else max(LINGER, self._prune())
+
+    def _read(self) -> list[tuple[bytes, list[bytes]]]:
+        if self._line is None:
+            self._line = self._home.connections.open(BLOCK_MS / 1000 + 5.0)
+        self._line.send(*store.read(self._home.keys, self._after, self._most, BLOCK_MS))
+        reply = self._line.read()
+        return [(one, fields or []) for one, fields in reply[0][1]] if reply else []
+
+    def _prune(self) -> float:
+        """A slice of what is too old, when it is time; seconds until the next one, 0.0 when there is none."""
+        now = self._monotonic()
+        if self._pruning is None:
+            if now < self._prune_at:
+                return 0.0
+            self._pruning = Pruning(self.database, self._home.config)
+            self._prune_at = now + PRUNE_EVERY
+        if self._pruning.slice():
+            return PRUNE_PAUSE
+        self._pruning = None
+        return 0.0
+
+    def _is_away(self, error: HistoryError) -> float:
+        self._ready = False
+        self._failures += 1
+        if not self._away:
+            self._away = True
+            self._home.events.emit("history_away", error=error, busy=isinstance(error, HistoryAway))
+        pause = capped_backoff(self._failures, first=0.1, most=10.0)
+        self._hold_until = self._monotonic() + pause
+        if self._failures >= GIVE_UP_AFTER:
+            self._let_go()  # it may be our way to the database alone
+        return pause
+
+    def _is_back(self) -> None:
+        self._failures = 0
+        if self._away:
+            self._away = False
+            self._home.events.emit("history_back", lag=self.lag())
+
+    def _let_go(self) -> None:
+        if not self._leads:
+            return
+        self._leads = self._ready = False
+        try:
+            if self._home.connections.run(store.lead(self._home.keys, self.identity)):
+                self._home.connections.run(store.let_go(self._home.keys))
+        except ServerError as error:
+            self._home.events.failed(self.name, error)
+
+    def _hang_up(self) -> None:
+        line, self._line = self._line, None
+        if line is not None:
+            line.close()
