@@ -27,6 +27,7 @@ from henchman.work.unit import Flight, Unit
 
 __all__ = ["OrderedSource", "placement", "sources_of"]
 
+FORGOTTEN = 3600.0  # seconds after which no answer can come any more
 MOST_CLAIMS = 400  # in one call of the script
 
 
@@ -61,6 +62,7 @@ class OrderedSource:
         self._definition = definition
         self._options = definition.ordered
         self._bench = Bench(definition.ordered)
+        self._given_up: dict[bytes, float] = {}  # tokens of claims that we had not heard of, and when we freed them
 
     def __repr__(self) -> str:
         return f"<ordered queue {self.queue!r}>"
@@ -128,6 +130,9 @@ class OrderedSource:
     def read(self, unit: Unit, teller: Teller) -> Reading | Outcome:
         """The claim as the handler gets it; ids whose payloads do not fit, or that killed three processes, fail."""
         claim, definition = unit.claim, self._definition
+        if self._given_up and str(claim.token).encode() in self._given_up:
+            unit.job = self._job(claim, {})
+            return Outcome("released", reason="its answer came after it had been given up")
         entities: dict[str, list[Any]] = {}
         for one in claim.ids:
             name = shown(one.id)
@@ -176,7 +181,7 @@ class OrderedSource:
         statuses: dict[Unit, int | bytes] = {row[0]: 1 for row in rows}
         by_epoch: dict[int, list[tuple[Unit, Verdict]]] = {}
         for unit, ending, _, delay, _ in rows:
-            verdicts = unit.claim.verdicts or _by_ending(unit.claim, ending, delay)
+            verdicts = unit.claim.verdicts or _by_ending(unit.claim, ending, float(delay))
             by_epoch.setdefault(unit.flight.epoch, []).extend((unit, one) for one in verdicts)
         for epoch, ended in by_epoch.items():
             for chunk in _chunks(ended):
@@ -204,8 +209,18 @@ class OrderedSource:
         return {token + b":" + name for name, token in self._unknown(flight, held).items()}
 
     def free(self, flight: Flight, held: Collection[Unit]) -> int:
-        """Free what we never heard of; what runs here stays ours."""
-        unknown = self._unknown(flight, held)
+        """Free what we never heard of; what runs here stays ours. ``held`` is what is held now, not a copy."""
+        now = time.monotonic()
+        for token in [token for token, at in self._given_up.items() if now - at > FORGOTTEN]:
+            del self._given_up[token]
+        noted = self._desk.connections.run(ordered.held(flight.key))
+        self._given_up |= dict.fromkeys(
+            noted.values(), now
+        )  # before the look at what is ours: if it comes now, it waits
+        ours = _tokens(flight, held)
+        unknown = {name: token for name, token in noted.items() if ours.get(name) != token}
+        for token in set(noted.values()) - set(unknown.values()):
+            del self._given_up[token]
         freed = 0
         for chunk in _chunks(list(unknown.items())):
             call = ordered.free(
@@ -215,13 +230,17 @@ class OrderedSource:
         return freed
 
     def _unknown(self, flight: Flight, held: Collection[Unit]) -> dict[bytes, bytes]:
-        ours = {
-            one.id: str(unit.claim.token).encode() for unit in held if unit.flight == flight for one in unit.claim.ids
-        }
+        ours = _tokens(flight, held)
         if self._desk.connections.run(command("HLEN", flight.key)) <= len(ours):
             return {}
         noted = self._desk.connections.run(ordered.held(flight.key))
         return {name: token for name, token in noted.items() if ours.get(name) != token}
+
+
+def _tokens(flight: Flight, held: Collection[Unit]) -> dict[bytes, bytes]:
+    """What is held here of ``flight``: id → token."""
+    units = [unit for unit in list(held) if unit.flight == flight]
+    return {one.id: str(unit.claim.token).encode() for unit in units for one in unit.claim.ids}
 
 
 _DONE = Outcome("done")

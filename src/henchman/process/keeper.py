@@ -17,7 +17,7 @@ from henchman.store import leases, processes
 from henchman.store.connection import Connections
 from henchman.store.embedded import EmbeddedServer
 from henchman.store.keys import Keys
-from henchman.worker.flights import give_back_list
+from henchman.worker.flights import give_back_list, held_ids
 from henchman.worker.poison import charge_held
 
 __all__ = ["Blame", "Keeper"]
@@ -108,11 +108,14 @@ class Keeper(Ticker):
         if not lists:
             return  # it left in good order
         runner.run(leases.bury(keys, identity, force=True))
+        count = held_ids(desk, lists)  # freed with the charge, or after it
         if blame is not None:
             cause = f"it ended with {blame.cause}"
             for line in charge_held(desk, identity, lists, started=blame.started, alone=blame.alone, cause=cause):
                 self._say(line)
-        count = sum(give_back_list(desk, one, keys.queue_of_flight(one)) for one in lists)
+        for one in lists:
+            given_back = give_back_list(desk, one, keys.queue_of_flight(one))
+            count += 0 if keys.is_held(one) else given_back
         runner.run(processes.remove(keys, identity))
         if count:
             self._say(f"gave back {count} unfinished job{'s' if count != 1 else ''} of {identity}")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from henchman.kernel.ids import new_identity
 from henchman.store import batches, leases, ordered
@@ -21,7 +21,7 @@ from henchman.work.source import Source
 from henchman.work.unit import Flight, Unit
 from henchman.worker.host import Host, Settler
 
-__all__ = ["Flights", "give_back_list", "settle_units"]
+__all__ = ["Flights", "give_back_list", "held_ids", "settle_units"]
 
 
 def settle_units(
@@ -234,6 +234,11 @@ def _tell_rescued(host: Settler, flight: str) -> None:
     effects = [text for one in payloads if (text := of_payload(keys, one, "rescued", told))]
     for start in range(0, len(effects), NOTED):
         runner.run(batches.note(keys, effects[start : start + NOTED]))
+
+
+def held_ids(host: Settler, lists: Iterable[str]) -> int:
+    """How many ids of ordered queues are held, in those of a process's ``lists`` that say so."""
+    return sum(host.connections.run(command("HLEN", one)) for one in lists if host.keys.is_held(one))
 
 
 def _free_held(host: Settler, held_key: str, queue: str) -> int:

@@ -13,7 +13,7 @@ from typing import Any
 from henchman.errors import ServerAway, ServerError
 from henchman.store import leases, processes
 from henchman.store.call import command, commands
-from henchman.worker.flights import give_back_list
+from henchman.worker.flights import give_back_list, held_ids
 from henchman.worker.host import Host
 from henchman.worker.poison import charge_held
 
@@ -43,10 +43,14 @@ def _rescue(host: Host, identity: str) -> int:
     """Charge and give back what the buried ``identity`` held; each step may be repeated after any other."""
     runner, keys = host.connections, host.keys
     lists = runner.run(leases.flights(keys, identity))
+    ids = held_ids(host, lists)  # freed with the charge, or after it
     if runner.run(command("ZSCORE", keys.stopping, identity)) is None:
         for line in charge_held(host, identity, lists, started=None, cause="its host is gone"):
             host.events.emit("charged", text=line)
-    moved = sum(give_back_list(host, flight, keys.queue_of_flight(flight)) for flight in lists)
+    moved = ids
+    for flight in lists:
+        given_back = give_back_list(host, flight, keys.queue_of_flight(flight))
+        moved += 0 if keys.is_held(flight) else given_back
     runner.run(command("SREM", keys.rescues, identity))
     runner.run(processes.remove(keys, identity))
     return moved
