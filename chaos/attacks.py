@@ -122,14 +122,15 @@ def stop_group(field: Field, group: Group, seconds: float) -> Told:
 
     everybody = [group.pid, *pids]
     waiting = 0
-    for attempt in range(16):  # a busy group waits for nothing
-        until(armed, 2, 0.005)
+    for attempt in range(40):  # a busy group waits for nothing; best is one that holds ordered ids beside that
+        until(armed, 0.5, 0.005)
         at = wall()
         group.signal(signal.SIGSTOP, everybody)
         waiting, ids = armed(), field.held(pids)
-        if waiting and (ids or attempt >= 8):
+        if waiting and (ids or attempt >= 25):
             break
         group.signal(signal.SIGCONT, [*pids, group.pid])
+        field.sleep(0.05)
     else:
         return 0, f"group {group.number} never waited"
     tombs: list[list[str]] = []

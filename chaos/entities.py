@@ -96,10 +96,11 @@ def _deeds(claim: Mapping[str, list[Payload]]) -> Deeds:
     for name, payloads in claim.items():
         for payload in payloads:
             key = payload["key"]
-            seconds += payload.get("nap", 0.0)
-            if "stuck" in payload and _first(key, 1):
+            if "nap" in payload and _first(f"nap.{key}", 1):
+                seconds += payload["nap"]
+            if "stuck" in payload and _first(f"stuck.{key}", 1):
                 stuck = max(stuck, payload["stuck"])
-            if payload.get("dead") or _first(key, payload.get("fails", 0)):
+            if payload.get("dead") or _first(f"fails.{key}", payload.get("fails", 0)):
                 answers[name] = ValueError(f"{key} fails as told")
                 raises = raises or not payload.get("answer")
     return Deeds(min(seconds, MOST_NAP) + stuck, answers, raises)

@@ -94,7 +94,7 @@ class OrderedPushes:
             payload["dead"] = True
         elif draw < 0.06:
             payload["stuck"] = 20.0
-        elif draw < 0.1:
+        elif draw < 0.09:
             payload["nap"] = round(chance.uniform(1, 4), 2)
         elif draw < 0.4:
             payload["nap"] = round(chance.uniform(0.1, 0.3), 2)
