@@ -27,7 +27,13 @@ _DRIVERS = {
     "mysql": ("mysql+pymysql", "mysql"),
     "mariadb": ("mariadb+pymysql", "mysql"),
 }
-_BUSY_MS = 15_000  # how long SQLite waits for another writer
+_PRAGMAS = (
+    "busy_timeout=15000",  # ms that one writer waits for another
+    "journal_mode=WAL",
+    "synchronous=FULL",
+    "cache_size=-32000",  # KB
+    "wal_autocheckpoint=8000",  # pages; the default is passed by every chunk
+)
 
 
 class Database:
@@ -116,7 +122,7 @@ def _as_we_need(engine: Engine, url: URL) -> None:
     @event.listens_for(engine, "connect")
     def connected(raw: Any, record: Any) -> None:
         raw.isolation_level = None
-        for pragma in (f"busy_timeout={_BUSY_MS}", "journal_mode=WAL", "synchronous=FULL", "cache_size=-32000"):
+        for pragma in _PRAGMAS:
             raw.execute(f"PRAGMA {pragma}")
 
     @event.listens_for(engine, "begin")

@@ -83,8 +83,6 @@ class Fold:
             event.ended_at = at
         else:
             event.ended_at = 0.0
-            if event.enqueued_at is None and status != "working":
-                event.enqueued_at = at
         if status == "working":
             self._starts(sid, at, event, attempt, process)
         elif detail.ending not in _NO_RUN:

@@ -20,7 +20,10 @@ from henchman.history.rows import Row, Rows
 
 __all__ = ["write"]
 
-_FIRST = frozenset({"born", "enqueued_at", "created"})  # stay as they were first told
+_FIRST = frozenset({"enqueued_at", "created"})  # stay as they were first told
+_NEVER = frozenset({"born"})  # told once
+#: told when a job is pushed; later news leave them and their indexes alone, which is most of the work saved
+_AT_BIRTH = frozenset({"batch", "class", "queue", "args", "kwargs", "tags", "enqueued_at"})
 _APPENDED = (schema.changes, schema.messages)
 _DIALECTS: dict[str, type[Dialect]] = {
     "sqlite": sqlite.dialect,
@@ -33,18 +36,20 @@ _PACKET_SHARE = 0.9
 
 def write(connection: Connection, kind: str, rows: Rows, packet: int) -> None:
     """Write all of them, in the transaction of ``connection``. ``packet``: most bytes of one statement, for MySQL."""
-    tables: Sequence[tuple[Table, Iterable[Row]]] = (
-        (schema.batches, rows.batches.values()),
-        (schema.events, sorted(rows.events.values(), key=_jid)),  # in one order, so that two writers never deadlock
-        (schema.runs, rows.runs.values()),
-        (schema.changes, rows.changes),
-        (schema.messages, rows.messages),
+    events = sorted(rows.events.values(), key=_jid)  # in one order, so that two writers never deadlock
+    work: Sequence[tuple[Table, bool, Iterable[Row]]] = (
+        (schema.batches, False, rows.batches.values()),
+        (schema.events, False, [one for one in events if one.class_ is not None]),
+        (schema.events, True, [one for one in events if one.class_ is None]),
+        (schema.runs, False, rows.runs.values()),
+        (schema.changes, False, rows.changes),
+        (schema.messages, False, rows.messages),
     )
-    for table, found in tables:
+    for table, later, found in work:
         many = list(found)
         if not many:
             continue
-        statement = _statement(kind, table)
+        statement = _statement(kind, table, later)
         if kind == "postgresql":
             connection.exec_driver_sql(statement, {"rows": _encode(many).decode()})
         else:
@@ -60,7 +65,8 @@ def _jid(row: Any) -> str:
 
 
 @cache
-def _statement(kind: str, table: Table) -> str:
+def _statement(kind: str, table: Table, later: bool) -> str:
+    """``later``: the rows bring nothing of what is told when a job is pushed."""
     dialect = _DIALECTS[kind]()
     quote = dialect.identifier_preparer.quote
     names = [quote(column.name) for column in table.columns]
@@ -73,10 +79,11 @@ def _statement(kind: str, table: Table) -> str:
         source = f"VALUES ({', '.join(['?' if kind == 'sqlite' else '%s'] * len(names))})"
     if table in _APPENDED:
         return f"{into} {source}"
+    left = _NEVER | _AT_BIRTH if later else _NEVER
     merged = [
         _merged(kind, table.name, name, column.name)
         for name, column in zip(names, table.columns, strict=True)
-        if name != key and column.name != "born"
+        if name != key and column.name not in left
     ]
     clash = "ON DUPLICATE KEY UPDATE" if kind == "mysql" else f"ON CONFLICT ({key}) DO UPDATE SET"
     return f"{into} {source} {clash} {', '.join(merged)}"

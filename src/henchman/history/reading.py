@@ -1,0 +1,247 @@
+"""Reading history: a batch, its events page by page, what changed since, one job with its whole life, a search.
+
+Pages go by position, not by number: they stay right while jobs go on. Nothing here is read whole that can be large.
+Every method exists in an ``a…`` form that is awaited; it works in a thread. HistoryAway when the database is not
+there, HistoryError when history is off or the tables are not those of this release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, Select, func, or_, select
+
+from henchman.config import Config
+from henchman.errors import ArgumentError, HistoryError
+from henchman.history import migrate
+from henchman.history.database import Database
+from henchman.history.entries import number_of
+from henchman.history.loading import batch_of, change_of, event_of, message_of, run_of
+from henchman.history.records import Batch, Changes, Event, EventPage, Job
+from henchman.history.schema import batches, changes, events, messages, runs
+from henchman.kernel.bridge import in_thread
+
+__all__ = ["FAILURES", "STATUSES", "History", "Search"]
+
+STATUSES = (
+    *("blocked", "scheduled", "enqueued", "working", "retrying"),
+    *("finished", "failed", "error", "cancelled", "expired"),
+)
+FAILURES = ("failed", "error")
+MOST = 10_000  # of one page
+_STEP = 1000  # events that an iteration reads at once
+
+
+class Search(NamedTuple):
+    """What to look for; everything that is given must fit. Times are Unix seconds of when a job was enqueued.
+
+    ``text`` is looked for in messages, error classes and arguments, in any case: give something else with it, or a
+    time, because every event that fits the rest is read.
+    """
+
+    class_: str | None = None
+    status: str | None = None
+    batch: str | None = None
+    queue: str | None = None
+    since: float | None = None
+    until: float | None = None
+    text: str | None = None
+
+
+class History:
+    """The record in one database. ``close`` it after use."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._fits = False
+
+    @classmethod
+    def open(cls, config: Config) -> History:
+        """The history of these settings; HistoryError says why there is none, and how to turn it on."""
+        address = config.history_url()
+        if address is None:
+            raise HistoryError(config.why_history_is_off())
+        return cls(Database(address))
+
+    def close(self) -> None:
+        """Close idle connections."""
+        self.database.close()
+
+    def batch(self, batch: str) -> Batch | None:
+        """What is recorded of a batch, with its events counted by status; None when nothing is."""
+        count = select(events.c.status, func.count()).where(events.c.batch == batch).group_by(events.c.status)
+        with self._connection() as connection:
+            row = connection.execute(select(batches).where(batches.c.id == batch)).first()
+            counts = {status or "": many for status, many in connection.execute(count)}
+        return None if row is None and not counts else batch_of(batch, row, counts)
+
+    def events(
+        self, batch: str, status: str | Sequence[str] | None = None, *, after: int | None = None, limit: int = 100
+    ) -> EventPage:
+        """Events of a batch in the order in which they were enqueued, of one or some statuses; ``after`` the page's."""
+        limit = _limit(limit)
+        wanted: list[ColumnElement[bool] | None] = [None]
+        if status is not None:
+            wanted = [events.c.status == one for one in _statuses(status)]
+        query = select(events).where(events.c.batch == batch).order_by(events.c.born).limit(limit + 1)
+        if after is not None:
+            query = query.where(events.c.born > after)
+        found: list[Any] = []
+        with self._connection() as connection:  # one status after the other: each is a walk along the index
+            for one in wanted:
+                found += connection.execute(query if one is None else query.where(one))
+        found.sort(key=lambda row: row.born)
+        return _page(found, limit)
+
+    def failures(self, batch: str) -> Iterator[Event]:
+        """Every event of a batch that failed or ended with an error, read bit by bit."""
+        after: int | None = 0
+        while after is not None:
+            page = self.events(batch, FAILURES, after=after, limit=_STEP)
+            yield from page.events
+            after = page.after
+
+    def changed_since(self, batch: str, position: int, *, limit: int = 1000) -> Changes:
+        """What changed behind ``position`` (0: everything), and the position to ask from next."""
+        limit = _limit(limit)
+        query = (
+            select(events)
+            .where(events.c.batch == batch, events.c.changed > position)
+            .order_by(events.c.changed)
+            .limit(limit + 1)
+        )
+        with self._connection() as connection:
+            found = [event_of(row) for row in connection.execute(query)]
+        shown = found[:limit]
+        return Changes(events=shown, position=shown[-1].changed if shown else position, more=len(found) > limit)
+
+    def job(self, jid: str, *, most: int = MOST) -> Job | None:
+        """One job and its life: at most ``most`` changes, runs and messages each; None when nothing is recorded."""
+        most = _limit(most)
+        with self._connection() as connection:
+            event = connection.execute(select(events).where(events.c.jid == jid)).first()
+            if event is None:
+                return None
+            lists = []
+            for table, key in ((changes, changes.c.sid), (runs, runs.c.run), (messages, messages.c.sid)):
+                lists.append(connection.execute(_of_job(table, key, jid, most)).all())
+        return Job(
+            event=event_of(event),
+            changes=[change_of(row) for row in lists[0]],
+            runs=[run_of(row) for row in lists[1]],
+            messages=[message_of(row) for row in lists[2]],
+        )
+
+    def find(self, search: Search, *, after: int | None = None, limit: int = 100) -> EventPage:
+        """The events that fit, the latest first; ``after`` the page's, for older ones."""
+        limit = _limit(limit)
+        query = select(events).where(*_conditions(search)).order_by(events.c.born.desc()).limit(limit + 1)
+        if after is not None:
+            query = query.where(events.c.born < after)
+        with self._connection() as connection:
+            return _page(connection.execute(query).all(), limit)
+
+    def sizes(self) -> dict[str, int]:
+        """Rows of each table; on a large database this takes its time."""
+        tables = {"batches": batches, "events": events, "runs": runs, "changes": changes, "messages": messages}
+        with self._connection() as connection:
+            return {
+                name: connection.execute(select(func.count()).select_from(table)).scalar() or 0
+                for name, table in tables.items()
+            }
+
+    def _connection(self) -> Any:
+        if not self._fits:
+            version = migrate.current(self.database)
+            if version.found and not version.fits:
+                raise HistoryError(
+                    f"{self.database.shown} has schema {version.found}, this release reads {version.needed}: "
+                    "henchman db upgrade, or install the same release everywhere"
+                )
+            if not version.found and self.database.file is None:
+                raise HistoryError(f"{self.database.shown} has no tables of Henchman yet: henchman db upgrade")
+            self._fits = bool(version.found)
+        return self.database.reading()
+
+    # --- awaited ------------------------------------------------------------------------------------------------
+
+    async def abatch(self, batch: str) -> Batch | None:
+        """``batch``, awaited."""
+        found: Batch | None = await in_thread(self.batch, batch)
+        return found
+
+    async def aevents(
+        self, batch: str, status: str | Sequence[str] | None = None, *, after: int | None = None, limit: int = 100
+    ) -> EventPage:
+        """``events``, awaited."""
+        page: EventPage = await in_thread(self.events, batch, status, after=after, limit=limit)
+        return page
+
+    async def afailures(self, batch: str) -> AsyncIterator[Event]:
+        """``failures``, awaited."""
+        after: int | None = 0
+        while after is not None:
+            page = await self.aevents(batch, FAILURES, after=after, limit=_STEP)
+            for event in page.events:
+                yield event
+            after = page.after
+
+    async def achanged_since(self, batch: str, position: int, *, limit: int = 1000) -> Changes:
+        """``changed_since``, awaited."""
+        found: Changes = await in_thread(self.changed_since, batch, position, limit=limit)
+        return found
+
+    async def ajob(self, jid: str, *, most: int = MOST) -> Job | None:
+        """``job``, awaited."""
+        found: Job | None = await in_thread(self.job, jid, most=most)
+        return found
+
+    async def afind(self, search: Search, *, after: int | None = None, limit: int = 100) -> EventPage:
+        """``find``, awaited."""
+        page: EventPage = await in_thread(self.find, search, after=after, limit=limit)
+        return page
+
+
+def _of_job(table: Any, key: Any, jid: str, most: int) -> Select[Any]:
+    return select(table).where(table.c.jid == jid).order_by(key).limit(most)
+
+
+def _page(rows: Sequence[Any], limit: int) -> EventPage:
+    shown = [event_of(row) for row in rows[:limit]]
+    return EventPage(events=shown, after=shown[-1].seq if len(rows) > limit else None)
+
+
+def _limit(limit: int) -> int:
+    if not 1 <= limit <= MOST:
+        raise ArgumentError(f"limit = {limit!r}: from 1 to {MOST:,}")
+    return limit
+
+
+def _statuses(status: str | Sequence[str]) -> tuple[str, ...]:
+    wanted = (status,) if isinstance(status, str) else tuple(status)
+    for one in wanted:
+        if one not in STATUSES:
+            raise ArgumentError(f"there is no status {one!r}; there are {', '.join(STATUSES)}")
+    return wanted
+
+
+def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:
+    c = events.c
+    for column, value in ((c["class"], search.class_), (c.batch, search.batch), (c.queue, search.queue)):
+        if value is not None:
+            yield column == value
+    if search.status is not None:
+        yield c.status.in_(_statuses(search.status))
+    if search.since is not None:
+        yield c.born >= _position(search.since)
+    if search.until is not None:
+        yield c.born < _position(search.until)
+    if search.text:
+        wanted = search.text.lower()
+        columns = (c.message, c.error_class, c.args, c.kwargs)
+        yield or_(*(func.lower(one).contains(wanted, autoescape=True) for one in columns))
+
+
+def _position(at: float) -> int:
+    return number_of(b"%d" % max(int(at * 1000), 0))[0]
