@@ -225,7 +225,8 @@ def held(held_key: str) -> Call[dict[bytes, bytes]]:
     """What a process holds of an ordered queue: id → token."""
 
     def read(reply: Any) -> dict[bytes, bytes]:
-        return dict(reply) if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True))
+        pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
+        return {name: token.rstrip() for name, token in pairs}
 
     return command("HGETALL", held_key, decode=read)
 

@@ -164,7 +164,7 @@ def _id_look(name: bytes, row: Sequence[Any]) -> IdLook:
 
 
 def _held(record: bytes, lease_ms: int, buried: int) -> Held:
-    token, delivered, due, identity = record.split(b"|", 3)
+    token, delivered, due, identity = record.rstrip().split(b"|", 3)
     left = lease_ms if lease_ms >= 0 else None
     return Held(int(token), int(delivered), float(due), identity.decode("utf-8", "replace"), left, bool(buried))
 

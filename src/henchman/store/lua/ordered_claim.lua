@@ -172,9 +172,9 @@ if #ids > 0 then
       answer[n + 1], answer[n + 2], answer[n + 3] = id, retries[at] or '-1', deaths[at] or 0
       answer[n + 4], answer[n + 5], n = single or '', others, n + 5 + 2 * others
       local k = 2 * at - 1
-      records[k], records[k + 1] = id, name .. '|' .. others .. '|' .. dues[at] .. '|' .. identity
+      records[k], records[k + 1] = id, name .. '|' .. others .. '|' .. dues[at] .. '|' .. identity .. WIDE
       looks[k], looks[k + 1] = look_at, id
-      held[k], held[k + 1] = id, name
+      held[k], held[k + 1] = id, name .. WIDE
     end
     if limit > 0 then
       redis.call('ZADD', open, look_at, name .. '|' .. identity)

@@ -32,11 +32,15 @@ local function plain(body)
   return string.byte(body) == 0 and string.sub(body, 10) or body
 end
 
+-- A value longer than 64 bytes keeps a hash from being a list inside, in which every look is a walk: with hundreds of
+-- ids in flight that was most of the cost of a claim.
+local WIDE = string.rep(' ', 65)
+
 -- The record of an id in flight: token|delivered|due|identity; delivered is 0 for a payload that stood alone.
 -- Nothing of a record that is not there.
 local function read_record(record)
   if record then
-    local token, delivered, was_due, identity = string.match(record, '^(%d+)|(%d+)|([^|]*)|(.*)$')
+    local token, delivered, was_due, identity = string.match(record, '^(%d+)|(%d+)|([^|]*)|(%S*)')
     return token, tonumber(delivered), was_due, identity
   end
 end
