@@ -35,7 +35,7 @@ RESCUE_AFTER, PULSE = 0.3, 0.1  # instead of 15 and 1 s: these tests are about o
 LIMIT = 15  # seconds; whoever was not struck by then ends with SIGALRM
 
 
-def make_app(url: str, trace: Path, *, crons: bool = False) -> App:
+def make_app(url: str, trace: Path, *, crons: bool = False, ordered: bool = False) -> App:
     """An app whose jobs write down that they ran."""
     app = App(redis_url=url, **SETTINGS)
 
@@ -57,6 +57,9 @@ def make_app(url: str, trace: Path, *, crons: bool = False) -> App:
         if item == 5:
             note("run", name)
 
+    if ordered:
+        _define_ordered(app, trace, note)
+
     if crons:
 
         @app.cron(every=0.3)
@@ -66,6 +69,24 @@ def make_app(url: str, trace: Path, *, crons: bool = False) -> App:
 
     app.note = note  # type: ignore[attr-defined]
     return app
+
+
+def _define_ordered(app: App, trace: Path, note: Any) -> None:
+    """Queues "ids" and "other". A payload is [key, seconds that it takes in its first run]."""
+
+    def handle(claim: dict[str, list[list[Any]]]) -> None:
+        for name, payloads in claim.items():
+            before = trace.read_text() if trace.exists() else ""
+            note("begin", f"{name}.{current_job().token}")
+            for key, seconds in payloads:
+                if f"start {key} " not in before:
+                    note("start", key)
+                    time.sleep(seconds)
+                note("run", f"{name}.{current_job().token}.{key}")
+            note("done", f"{name}.{current_job().token}")
+
+    app.ordered(queue="ids", name="ids")(handle)
+    app.ordered(queue="other", name="other")(handle)
 
 
 def _client(app: Any, order: dict[str, Any]) -> None:
@@ -87,6 +108,12 @@ def _client(app: Any, order: dict[str, Any]) -> None:
         elif order["do"] == "deliver":
             entries = [Delivery("default", None, 0.0, payload.encode()) for payload in order["payloads"]]
             app.connections.run(deliver(app.keys, "mark", entries))
+        elif order["do"] == "ordered_push":
+            app.registry.get("ids").push_many([("x", [name, 0], number), ("y", [name, 0], number)])
+        elif order["do"] == "ordered_delete":
+            app.ordered_queues["ids"].delete("x", "y")
+        elif order["do"] == "ordered_move":
+            app.ordered_queues["ids"].move_to("other", "x", "y")
         elif order["do"] == "add":
             app.crons.add(name, "act", every=3600, args=["cron"])
         else:
@@ -112,7 +139,9 @@ def _worker(app: App, order: dict[str, Any]) -> None:
 def _live(order: dict[str, Any]) -> None:
     signal.alarm(LIMIT)
     faults.open_points(order["faults"], Path(order["folder"]))
-    app = make_app(order["url"], Path(order["trace"]), crons=order.get("crons", False))
+    app = make_app(
+        order["url"], Path(order["trace"]), crons=order.get("crons", False), ordered=order.get("ordered", False)
+    )
     (_client if order["part"] == "client" else _worker)(app, order)
 
 

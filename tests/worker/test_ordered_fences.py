@@ -84,3 +84,17 @@ def test_what_was_fetched_under_a_lost_name_does_not_start_on_the_new_ones_lease
         app.enqueue("j", "ours")
         settled(redis, 1)
     assert ran == ["ours"]
+
+
+def test_a_zombie_that_ignores_its_timeout_charges_nobody(app: App, redis: Redis) -> None:
+    job = app.ordered(queue="q", name="x")(lambda claim: None)
+    job.push("x", 1)
+    source = sources_of(app)["q"]
+    flight = source.flight("h:1:abcdefabcdef", 1)
+    app.connections.run(leases.join(app.keys, flight.identity, [flight.key], 60_000))
+    (unit,) = source.fetch(flight, 1, 0).units
+    source.abandon(unit)
+    assert redis.hgetall("hm:ordered:q/crash") == {b"x": b"1"}
+    assert source.free(flight, set()) == 1
+    source.abandon(unit)
+    assert redis.hgetall("hm:ordered:q/crash") == {b"x": b"1"}, "it is not held under that token any more"

@@ -173,8 +173,14 @@ class OrderedSource:
         return self._bench.judge(claim, job, claim.errors(result, problem), teller)
 
     def abandon(self, unit: Unit) -> None:
-        """Count a death: its process is about to be ended, and frees it only by that."""
-        self._desk.connections.run(ordered.charge(self._desk.keys, self.queue, [one.id for one in unit.claim.ids]))
+        """Count a death: its process is about to be ended, and frees it only by that. A zombie's is not counted: what
+        it holds is another's, or over.
+        """
+        token = str(unit.claim.token).encode()
+        noted = self._desk.connections.run(ordered.held(unit.flight.key))
+        ids = [one.id for one in unit.claim.ids if noted.get(one.id) == token]
+        if ids:
+            self._desk.connections.run(ordered.charge(self._desk.keys, self.queue, ids))
 
     def settle(self, identity: str, rows: Sequence[Ended]) -> list[int | bytes]:
         """End claims; 0 where an id of one was not held under its token any more. Raises LeaseLost."""
