@@ -85,9 +85,8 @@ def message_of(row: Any) -> Message:
 
 def batch_of(id: str, row: Any, counts: dict[str, int]) -> Batch:
     """A batch out of its row, or out of what its events tell when it has none."""
-    _, description, tags, state, why, parent, created, closed, completed, expires, generation, total, _, changed = (
-        row if row is not None else (id, *[None] * 12, 0)
-    )
+    told: tuple[Any, ...] = (id, *[None] * 12, 0) if row is None else tuple(row)
+    _, description, tags, state, why, parent, created, closed, completed, expires, generation, total, _, changed = told
     return Batch(
         id=id,
         description=description or "",
