@@ -324,9 +324,9 @@ class Model:
         assert not kept.both, "a single payload beside a set"
         assert kept.due.keys() == ids.keys() == kept.payloads.keys(), "an id has payloads if, and only if, it is due"
         busy = {name: one for name, one in ids.items() if one.token is not None}
-        assert {name: (int(row.split(b"|")[0]), row.split(b"|", 3)[3].decode()) for name, row in kept.busy.items()} == {
-            name: (one.token, one.holder) for name, one in busy.items()
-        }
+        assert {
+            name: (int(row.split(b"|")[0]), row.rstrip().split(b"|", 3)[3].decode()) for name, row in kept.busy.items()
+        } == {name: (one.token, one.holder) for name, one in busy.items()}
         for name, one in ids.items():
             assert kept.payloads[name] == one.lowest_first(), name
             assert kept.arrived.get(name, []) == sorted((score, body) for body, score in one.arrived.items()), name
