@@ -13,29 +13,23 @@ DEATHS = 3  # of processes that had an id in hand, the last with nothing beside 
 
 
 class Claim:
-    """``token`` rises from claim to claim of a queue. ``refused``: ids that cannot run, and why; ``verdicts``: how each
-    id ends, once that is known."""
+    """``token`` rises from claim to claim of a queue. ``retry_count``: -1 when its ids have not failed; ``suspect``:
+    processes died with it, it runs with nothing beside it. ``refused``: ids that cannot run, and why; ``verdicts``:
+    how each id ends, once that is known."""
 
-    __slots__ = ("ids", "refused", "token", "verdicts")
+    __slots__ = ("ids", "refused", "retry_count", "suspect", "token", "verdicts")
 
     def __init__(self, token: int, ids: list[ClaimedId]) -> None:
         self.token = token
         self.ids = ids
+        first = ids[0]  # what failed or crashed before is claimed alone
+        self.retry_count = first.retry_count
+        self.suspect = first.crashes == DEATHS - 1
         self.refused: dict[bytes, BaseException] = {}
         self.verdicts: list[Verdict] | None = None
 
     def __repr__(self) -> str:
         return f"Claim({self.token}, {len(self.ids)} ids)"
-
-    @property
-    def suspect(self) -> bool:
-        """Whether processes died with it: it runs with nothing beside it."""
-        return any(one.crashes == DEATHS - 1 for one in self.ids)
-
-    @property
-    def retry_count(self) -> int:
-        """The highest of its ids; -1 when none has failed."""
-        return max(one.retry_count for one in self.ids)
 
     def all(self, verdict: str, delay: float = 0.0) -> list[Verdict]:
         """Every id ends alike."""

@@ -62,6 +62,8 @@ class OrderedSource:
         self._definition = definition
         self._options = definition.ordered
         self._bench = Bench(definition.ordered)
+        self._name, self._log_level = definition.name, definition.options.log_level
+        self._suffix = ordered.jid_suffix(queue)
         self._given_up: dict[bytes, float] = {}  # tokens of claims that we had not heard of, and when we freed them
 
     def __repr__(self) -> str:
@@ -134,13 +136,14 @@ class OrderedSource:
             unit.job = self._job(claim, {})
             return Outcome("released", reason="its answer came after it had been given up")
         entities: dict[str, list[Any]] = {}
+        decode = definition.decode
         for one in claim.ids:
             name = shown(one.id)
             if one.crashes >= DEATHS:
                 claim.refused[one.id] = PoisonPill(f"its process died {one.crashes} times while it ran")
                 continue
             try:
-                entities[name] = definition.decode(name, [raw for _, raw in one.payloads])
+                entities[name] = decode(name, [raw for _, raw in one.payloads])
             except ArgumentError as error:
                 claim.refused[one.id] = error
         job = self._job(claim, entities)
@@ -152,15 +155,15 @@ class OrderedSource:
     def _job(self, claim: Claim, entities: dict[str, list[Any]]) -> dict[str, Any]:
         """The claim as logs, middleware and lists of running jobs see it."""
         job: dict[str, Any] = {
-            "class": self._definition.name,
-            "jid": ordered.claim_jid(self.queue, claim.token),
+            "class": self._name,
+            "jid": f"{claim.token}{self._suffix}",
             "queue": self.queue,
             "args": [entities],
         }
         if claim.retry_count >= 0:
             job["retry_count"] = claim.retry_count
-        if self._definition.options.log_level is not None:
-            job["log_level"] = self._definition.options.log_level
+        if self._log_level is not None:
+            job["log_level"] = self._log_level
         return job
 
     def judge(

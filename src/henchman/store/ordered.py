@@ -29,6 +29,7 @@ __all__ = [
     "free",
     "heads",
     "held",
+    "jid_suffix",
     "move",
     "push",
     "ring",
@@ -47,7 +48,12 @@ MOST_IDS = 500  # in one push or settling, and a little more than in one claim: 
 
 def claim_jid(queue: str, token: int) -> str:
     """The id of the run of one claim: told in logs, and marked where a supervisor sees what had started."""
-    return f"{token}-{crc32(queue.encode()):08x}"
+    return f"{token}{jid_suffix(queue)}"
+
+
+def jid_suffix(queue: str) -> str:
+    """What all claims of a queue have in common in their ids: tokens of two queues may be the same."""
+    return f"-{crc32(queue.encode()):08x}"
 
 
 class Push(NamedTuple):
@@ -106,10 +112,10 @@ def _claimed(reply: Any) -> Claimed:
         token, count, at = int(reply[at]), reply[at + 1], at + 2
         ids = []
         for _ in range(count):
-            name, retry_count, crashes, single, others = reply[at : at + 5]
+            others = reply[at + 4]
+            payloads = pairs(reply[at + 5 : at + 5 + 2 * others]) if others else [unpacked(reply[at + 3])]
+            ids.append(ClaimedId(reply[at], int(reply[at + 1]), int(reply[at + 2]), payloads))
             at += 5 + 2 * others
-            payloads = [unpacked(single)] if single else pairs(reply[at - 2 * others : at])
-            ids.append(ClaimedId(name, int(retry_count), int(crashes), payloads))
         claims.append((token, ids))
     return Claimed(float(reply[0]) if reply[0] else None, claims)
 
@@ -168,7 +174,9 @@ def settle(
         keys.stat_failed,
         keys.stat_day("failed", day),
     ]
-    args: list[Arg] = [identity, lease_ms, collapse, *(part for one in verdicts for part in one)]
+    args: list[Arg] = [identity, lease_ms, collapse]
+    for one in verdicts:
+        args += one
     return script(_SETTLE, names, args, _statuses, again=True)
 
 
