@@ -121,17 +121,18 @@ def stop_group(field: Field, group: Group, seconds: float) -> Told:
         return len(ours & field.server.waiting_ports())
 
     everybody = [group.pid, *pids]
-    waiting = 0
-    for attempt in range(40):  # a busy group waits for nothing; best is one that holds ordered ids beside that
-        until(armed, 0.5, 0.005)
+    waiting, began = 0, time.monotonic()
+    while not waiting and time.monotonic() < began + 25.0:  # a busy group waits for nothing
+        until(armed, 2, 0.005)
         at = wall()
         group.signal(signal.SIGSTOP, everybody)
         waiting, ids = armed(), field.held(pids)
-        if waiting and (ids or attempt >= 25):
-            break
-        group.signal(signal.SIGCONT, [*pids, group.pid])
-        field.sleep(0.05)
-    else:
+        if waiting and not ids and time.monotonic() < began + 6.0:  # better is one that holds ordered ids beside that
+            waiting = 0
+        if not waiting:
+            group.signal(signal.SIGCONT, [*pids, group.pid])
+            field.sleep(0.05)
+    if not waiting:
         return 0, f"group {group.number} never waited"
     tombs: list[list[str]] = []
     try:
