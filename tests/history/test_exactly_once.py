@@ -1,0 +1,292 @@
+"""Exactly once, whatever is killed: the database, the recorder, or two recorders at once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from sqlalchemy import func, select, text
+
+import henchman
+from henchman.errors import HistoryAway, HistoryError
+from henchman.history import recorder as recorder_module
+from henchman.history.database import Database
+from henchman.history.ledger import Ledger, Overtaken, Position
+from henchman.history.reading import History
+from henchman.history.recorder import Recorder
+from henchman.history.rows import ChangeRow, Rows
+from henchman.history.schema import changes, events, messages, position, runs
+from support.databases import DatabaseServer
+from support.history import Home, Teller, recording
+from support.worker import until
+
+BATCH = "c" * 32
+PATHS = [str(Path(henchman.__file__).parents[1]), str(Path(__file__).parents[1])]
+
+
+def tell(teller: Teller, first: int, count: int) -> None:
+    """``count`` jobs with four entries each: pushed, a message, working, finished; drawn through each other."""
+    for number in range(first, first + count):
+        teller.enqueued(f"job-{number}", BATCH)
+    for number in range(first, first + count):
+        teller.working(f"job-{number}", BATCH)
+        teller.log(f"job-{number}", f"words {number}", BATCH)
+        teller.ended(f"job-{number}", "finished", BATCH, ending="done")
+    teller.flush()
+
+
+def judge(database_url: str, teller: Teller, count: int) -> None:
+    """Every entry stands once in SQL, none is left on the server."""
+    database = Database(database_url)
+    try:
+        with database.reading() as connection:
+            statuses = connection.execute(select(events.c.status, func.count()).group_by(events.c.status)).all()
+            rows = connection.execute(select(changes.c.jid, changes.c.status)).all()
+            said = connection.execute(select(messages.c.jid)).scalars().all()
+            ran = connection.execute(select(runs.c.jid, runs.c.ending)).all()
+    finally:
+        database.close()
+    jids = [f"job-{number}" for number in range(count)]
+    assert [tuple(row) for row in statuses] == [("finished", count)]
+    assert Counter(map(tuple, rows)) == {(jid, s): 1 for jid in jids for s in ("enqueued", "working", "finished")}
+    assert Counter(said) == dict.fromkeys(jids, 1)
+    assert Counter(map(tuple, ran)) == {(jid, "done"): 1 for jid in jids}
+    assert teller.redis.xlen(teller.keys.history) == 0
+
+
+def test_the_stream_is_trimmed_only_after_the_commit(
+    home: Home, recorder: Recorder, teller: Teller, monkeypatch: pytest.MonkeyPatch, database_url: str
+) -> None:
+    tell(teller, 0, 50)
+
+    def refused(*_: object, **__: object) -> None:
+        raise HistoryAway("the commit was not answered")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "record", refused)
+        assert recorder.tick() > 0
+        assert teller.redis.xlen(teller.keys.history) == 200
+    assert [name for name, _ in home.heard] == ["away"]
+    assert recorder.drain(60)
+    assert [name for name, _ in home.heard] == ["away", "back"]
+    judge(database_url, teller, 50)
+
+
+def test_what_was_committed_and_not_trimmed_is_not_written_twice(
+    home: Home, recorder: Recorder, teller: Teller, monkeypatch: pytest.MonkeyPatch, database_url: str
+) -> None:
+    tell(teller, 0, 50)
+    record = Ledger.record
+
+    def lost(self: Ledger, rows: Rows, old: Position, new: Position) -> None:
+        record(self, rows, old, new)
+        raise HistoryAway("committed, and the answer was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "record", lost)
+        recorder.tick()
+    assert teller.redis.xlen(teller.keys.history) == 200
+    tell(teller, 50, 10)
+    assert recorder.drain(60)
+    assert int(teller.redis.get(teller.keys.history_bytes)) == 0  # type: ignore[arg-type]
+    judge(database_url, teller, 60)
+
+
+def test_a_position_that_moved_meanwhile_writes_nothing(database_url: str, redis_url: str) -> None:
+    database = Database(database_url)
+    try:
+        ledger = Ledger(database, "hm:history")
+        old = ledger.position()
+        rows = Rows({}, {}, {}, [ChangeRow(7, "j", None, "enqueued", None, None, 1.0, "")], [])
+        ledger.record(rows, old, Position("5-0", 7))
+        with pytest.raises(Overtaken):
+            ledger.record(Rows({}, {}, {}, [ChangeRow(8, "j")], []), old, Position("6-0", 8))
+        assert ledger.position() == Position("5-0", 7)
+        with database.reading() as connection:
+            assert connection.execute(select(changes.c.sid)).scalars().all() == [7]
+            assert connection.execute(select(func.count()).select_from(position)).scalar() == 1
+        with pytest.raises(HistoryError, match="other:hm:history"):
+            Ledger(database, "other:hm:history").position()
+    finally:
+        database.close()
+
+
+def test_two_recorders_at_once_write_everything_once(
+    redis_url: str, database_url: str, teller: Teller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "MOST", 60)
+    tell(teller, 0, 400)
+    homes = [Home(redis_url, database_url) for _ in range(2)]
+    stop = threading.Event()
+
+    def work(home: Home) -> None:
+        with recording(home) as recorder:
+            recorder._lead = lambda now: True  # type: ignore[method-assign]
+            while not stop.is_set():
+                recorder.tick()
+
+    threads = [threading.Thread(target=work, args=(home,)) for home in homes]
+    for one in threads:
+        one.start()
+    try:
+        until(lambda: teller.redis.xlen(teller.keys.history) == 0, "all is recorded", 90)
+    finally:
+        stop.set()
+        for one in threads:
+            one.join(30)
+    judge(database_url, teller, 400)
+
+
+def test_one_of_two_leads_and_the_other_takes_over(redis_url: str, database_url: str, teller: Teller) -> None:
+    first, second = Home(redis_url, database_url), Home(redis_url, database_url)
+    with recording(first) as leader, recording(second) as other:
+        leader.tick()
+        other.tick()
+        assert (leader.leads, other.leads) == (True, False)
+        tell(teller, 0, 5)
+        leader.stop()
+        assert other.drain(60)
+        assert (leader.leads, other.leads) == (False, True)
+        other._renew_at = 0.0
+        teller.redis.set(teller.keys.recorder, "somebody")
+        other.tick()
+        assert not other.leads  # what it lost it does not go on with
+    judge(database_url, teller, 5)
+
+
+def test_a_killed_recorder_leaves_no_gap_and_no_double(
+    redis_url: str, database_url: str, teller: Teller, redis: Redis
+) -> None:
+    dice = random.Random(7)
+    tell(teller, 0, 600)
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(PATHS)}
+    killed = 0
+    while killed < 6 and redis.xlen(teller.keys.history):
+        child = subprocess.Popen(
+            [sys.executable, "-m", "support.recording_child", redis_url, database_url],
+            env=env,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            assert child.stdout is not None
+            assert child.stdout.readline() == "up\n"
+            before = redis.xlen(teller.keys.history)
+            until(lambda before=before: redis.xlen(teller.keys.history) < before, "it records", 60)  # type: ignore[misc]
+            time.sleep(dice.random() * 0.05)  # somewhere in a transaction, or between two
+            child.send_signal(signal.SIGKILL)
+            killed += 1
+        finally:
+            child.kill()
+            child.communicate(timeout=30)
+        redis.delete(teller.keys.recorder)  # its lease would last another 10 s
+    assert killed >= 2
+    with recording(Home(redis_url, database_url)) as recorder:
+        assert recorder.drain(90)
+    judge(database_url, teller, 600)
+
+
+def test_a_database_that_is_killed_in_the_middle_gets_everything_once(
+    redis_url: str, database_server: DatabaseServer, teller: Teller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recorder_module, "MOST", 60)
+    tell(teller, 0, 300)
+    home = Home(redis_url, database_server.url)
+    with recording(home) as recorder:
+        recorder.start()
+        left = 1200
+        for part in (1000, 700, 400):
+            until(lambda part=part: teller.redis.xlen(teller.keys.history) < part, "it records", 60)  # type: ignore[misc]
+            database_server.kill()
+            until(lambda: [one for one in home.heard if one[0] == "away"], "the outage was told", 60)
+            left = teller.redis.xlen(teller.keys.history)
+            home.heard.clear()
+            assert recorder.backlog().entries == left
+            database_server.start()
+            until(lambda: [one for one in home.heard if one[0] == "back"], "it goes on", 60)
+            home.heard.clear()
+        tell(teller, 300, 50)
+        until(lambda: teller.redis.xlen(teller.keys.history) == 0, "all is recorded", 60)
+        assert recorder.lag() == 0.0
+    judge(database_server.url, teller, 350)
+
+
+def test_lag_is_the_age_of_the_oldest_entry(home: Home, recorder: Recorder, teller: Teller) -> None:
+    assert recorder.lag() == 0.0
+    teller.enqueued("j1", BATCH)
+    teller.flush()
+    written = time.monotonic()
+    found = until(lambda: recorder.lag() >= 0.2 and recorder.backlog(), "it waits")
+    assert found.lag <= time.monotonic() - written + 1.0
+    assert found.entries == 1
+    assert found.bytes > 60
+    assert recorder.drain(30)
+    assert recorder.lag() == 0.0
+
+
+def test_a_count_of_bytes_that_a_killed_recorder_left_is_mended(
+    home: Home, recorder: Recorder, teller: Teller, redis: Redis
+) -> None:
+    redis.incrby(home.keys.history_bytes, 12345)
+    tell(teller, 0, 1)
+    assert recorder.drain(30)
+    assert int(redis.get(home.keys.history_bytes)) == 0  # type: ignore[arg-type]
+
+
+def test_a_server_that_went_back_is_noticed_and_loses_nothing(
+    home: Home, recorder: Recorder, teller: Teller, redis: Redis, history: History, database_url: str
+) -> None:
+    tell(teller, 0, 3)
+    kept = redis.xrange(home.keys.history)
+    assert recorder.drain(30)
+    recorder._ready = False
+    redis.delete(home.keys.history)  # an older state: what was recorded stands there again, and more comes with old ids
+    recorder.tick()
+    assert [name for name, _ in home.heard] == ["lost"]
+    home.heard.clear()
+    new = int(kept[0][0].partition(b"-")[0]) - 1000
+    teller.write(f"{new}-1", k="job", j="old", b=BATCH, s="enqueued", a=0, w="", d="{}")
+    teller.flush()
+    for one, fields in kept:
+        redis.xadd(home.keys.history, fields, id=one)
+    recorder._ready = False
+    assert recorder.drain(30)
+    assert [name for name, _ in home.heard] == ["rewound"]
+    old = history.job("old")
+    assert old is not None
+    assert old.event.changed > max(one.changed for one in history.events(BATCH, "finished").events)
+    with recorder.database.writing() as connection:
+        connection.execute(text("DELETE FROM henchman_events WHERE jid = 'old'"))
+        connection.execute(text("DELETE FROM henchman_changes WHERE jid = 'old'"))
+    judge(database_url, teller, 3)
+
+
+def test_one_entry_that_the_database_refuses_does_not_stop_the_rest(
+    home: Home, recorder: Recorder, teller: Teller, monkeypatch: pytest.MonkeyPatch, history: History
+) -> None:
+    record = Ledger.record
+
+    def choosy(self: Ledger, rows: Rows, old: Position, new: Position) -> None:
+        if any(event.class_ == "bad" for event in rows.events.values()):
+            raise HistoryError("no such value")
+        record(self, rows, old, new)
+
+    monkeypatch.setattr(Ledger, "record", choosy)
+    for number in range(9):
+        teller.enqueued(f"job-{number}", BATCH, **{"class": "bad" if number == 4 else "good"})
+    teller.flush()
+    assert recorder.drain(30)
+    assert [name for name, _ in home.heard] == ["refused"]
+    assert len(history.events(BATCH, "enqueued").events) == 9
+    refused = history.job("job-4")
+    assert refused is not None
+    assert refused.changes[0].detail == {"refused": "no such value"}
