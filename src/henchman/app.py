@@ -37,6 +37,7 @@ DOORS: Final[dict[str, str]] = {
     "embedded": "henchman.store.embedded:EmbeddedServer",
     "crons": "henchman.workflow.cron_book:Crons",
     "cron_ticker": "henchman.workflow.cron_ticker:CronTicker",
+    "recorder": "henchman.history.recorder:companion",
     "compile_sync": "henchman.kernel.bridge:compile_sync",
     "compile_async": "henchman.kernel.bridge:compile_async",
     "ordered_placement": "henchman.ordered.source:placement",

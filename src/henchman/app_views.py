@@ -8,6 +8,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from henchman.client.registry import Registry
+from henchman.config import Config
 from henchman.kernel.chain import Chain
 from henchman.store.keys import Keys
 
@@ -15,6 +16,8 @@ __all__ = ["Views"]
 
 
 class _Desk(Protocol):
+    @property
+    def config(self) -> Config: ...
     @property
     def connections(self) -> Any: ...
     @property
@@ -51,6 +54,13 @@ class Views:
         gives, and what it cannot do, is told in ``henchman.worker.embed``.
         """
         return self.open_door("embed")(self, settings)
+
+    def companions(self: _Desk) -> list[Any]:
+        """The parts that a worker of this app runs beside its own."""
+        ticker = self.open_door("cron_ticker")(self)
+        if self.config.history_url() is None:
+            return [ticker]
+        return [ticker, self.open_door("recorder")(self)]
 
     def sources(self: _Desk) -> Any:
         """By name, the ordered queues as a worker gets their work; see ``henchman.work.source``."""

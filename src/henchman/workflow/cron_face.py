@@ -58,7 +58,3 @@ class Periodic:
     def crons(self) -> Any:
         """The periodic jobs, to be seen and changed while workers run; see ``henchman.workflow.cron_book.Crons``."""
         return self._crons or self.__dict__.setdefault("_crons", self.open_door("crons")(self))
-
-    def companions(self) -> list[Any]:
-        """The parts that a worker of this app runs beside its own."""
-        return [self.open_door("cron_ticker")(self)]
