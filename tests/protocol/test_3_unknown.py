@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,8 @@ from architecture.samples import SAMPLES
 from henchman import App
 from henchman.errors import ServerAway
 from henchman.kernel import faults
-from henchman.store import jobs
+from henchman.store import batches, jobs, ordered, ordered_acts
+from henchman.store.call import Call
 from henchman.store.keys import Keys
 from henchman.store.scripts import load
 from henchman.worker import flights, heart, watcher
@@ -21,7 +22,12 @@ from support.dead import job
 from support.store import Store
 from support.worker import Heard, in_flight, settled, until, working
 
-NEVER = {"jobs.fetch", "jobs.schedule", "queues.clear"}
+NEVER = {
+    *("jobs.fetch", "ordered.claim"),  # what it brought would be in nobody's hands
+    *("jobs.schedule", "ordered.push", "batches.push"),  # it would be there twice, or come again after it ran
+    *("queues.clear", "ordered_acts.act"),  # what came in meanwhile would be removed too
+    *("batches.note", "batches.started"),  # each would be written down twice
+}
 KEYS = Keys()
 
 
@@ -46,11 +52,45 @@ def test_a_push_is_never_sent_again() -> None:
     assert not jobs.push_many(KEYS, "a", [b"1"]).again
 
 
-@pytest.mark.parametrize("name", [name for name in SAMPLES if name not in NEVER])
+def test_a_push_through_a_lane_may_be_sent_again() -> None:
+    """3.1, 3.3: the turn tells the second time from the next one; a job that is in no batch has no lane."""
+    jobs = [batches.TrackedPush("a", "", b"{}", b"{}")]
+    assert batches.push(KEYS, "b", "q", jobs, lane=("me", 1)).again
+    assert not batches.push(KEYS, "", "q", jobs, lane=("me", 1)).again
+
+
+@pytest.mark.parametrize("what", ["revive", "run", "bury", "kill", "delete"])
+def test_what_removes_ids_is_never_sent_again(what: ordered_acts.Act) -> None:
+    """3.1: a payload that came in between the two would be removed unseen."""
+    assert ordered_acts.act(KEYS, "a", what, [b"1"]).again is (what in ("revive", "run"))
+
+
+TWICE: dict[str, Callable[[Keys], Call[Any]]] = {
+    **{name: samples[0] for name, samples in SAMPLES.items() if name not in NEVER},
+    "ordered_acts.act revive": lambda keys: ordered_acts.act(keys, "a", "revive", [b"1", b"2"]),
+    "ordered_acts.act run": lambda keys: ordered_acts.act(keys, "a", "run", [b"1", b"2"]),
+    "batches.push lane": lambda keys: batches.push(
+        keys, "b", "q", [batches.TrackedPush("t", "", b"{}", b"{}")], lane=("me", 1)
+    ),
+}
+
+
+def something_is_there(store: Store) -> None:
+    """An id that failed and one in the morgue, a batch with a dead job: what the samples act on."""
+    rows = [ordered.Push(name, "", "1", b"{}") for name in (b"1", b"2")]
+    store.run(ordered.push(store.keys, "a", "min", rows))
+    store.run(ordered_acts.act(store.keys, "a", "kill", [b"2"]))
+    store.run(batches.make(store.keys, "b", {"keep": "60"}, b"{}"))
+    store.run(batches.push(store.keys, "b", "q", [batches.TrackedPush("a", "", b"1", b"{}")]))
+    store.ask("ZADD", store.keys.batch("b") + ":dead", 1, b"1")
+
+
+@pytest.mark.parametrize("name", TWICE)
 def test_what_may_be_sent_again_changes_nothing_the_second_time(redis_url: str, name: str) -> None:
     """3.1: everything that is stored is the same after the second time (times and expiries aside)."""
     store = Store(redis_url)
-    call = SAMPLES[name][0](store.keys)
+    something_is_there(store)
+    call = TWICE[name](store.keys)
     flight = store.keys.flight("host:1:0123456789ab", 1, "a")
     store.join("a", "b")
     store.ask("LPUSH", flight, b"{}", b"{2}")
