@@ -38,6 +38,7 @@ DOORS: Final[dict[str, str]] = {
     "crons": "henchman.workflow.cron_book:Crons",
     "cron_ticker": "henchman.workflow.cron_ticker:CronTicker",
     "recorder": "henchman.history.recorder:companion",
+    "history": "henchman.history.desk:Desk",
     "compile_sync": "henchman.kernel.bridge:compile_sync",
     "compile_async": "henchman.kernel.bridge:compile_async",
     "ordered_placement": "henchman.ordered.source:placement",

@@ -25,7 +25,9 @@ ROOMS = {
     "store": Room(3, ("kernel",)),
     "client": Room(4, ("config", "wire", "store")),
     "work": Room(4, ("wire", "store")),
-    "worker": Room(5, ("client.registry", "client.options", "client.ordered_options", "work", "config", "wire", "store")),
+    "worker": Room(
+        5, ("client.registry", "client.options", "client.ordered_options", "work", "config", "wire", "store")
+    ),
     "workflow": Room(5, ("client", "work")),
     "ordered": Room(5, ("client", "work")),
     "history": Room(5, ("config", "wire", "store")),
@@ -40,6 +42,9 @@ ROOMS = {
     "contrib": Room(9, (*EVERYTHING, "process", "web")),
 }
 NOBODY_IMPORTS = ("testing", "contrib", "__main__")
+
+# Folders of scripts that a library loads, deeper than a room: nobody imports them.
+SCRIPTS = {"history.versions": "Alembic's, one a change of the schema"}
 
 # The only files that import by name at run time, and what.
 IMPORTS_BY_NAME = {

@@ -8,7 +8,7 @@ there, HistoryError when history is off or the tables are not those of this rele
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from sqlalchemy import ColumnElement, Select, func, or_, select
 
@@ -18,35 +18,13 @@ from henchman.history import migrate
 from henchman.history.database import Database
 from henchman.history.entries import number_of
 from henchman.history.loading import batch_of, change_of, event_of, message_of, run_of
-from henchman.history.records import Batch, Changes, Event, EventPage, Job
+from henchman.history.records import FAILURES, MOST, STATUSES, Batch, Changes, Event, EventPage, Job, Search
 from henchman.history.schema import batches, changes, events, messages, runs
 from henchman.kernel.bridge import in_thread
 
-__all__ = ["FAILURES", "STATUSES", "History", "Search"]
+__all__ = ["History"]
 
-STATUSES = (
-    *("blocked", "scheduled", "enqueued", "working", "retrying"),
-    *("finished", "failed", "error", "cancelled", "expired"),
-)
-FAILURES = ("failed", "error")
-MOST = 10_000  # of one page
 _STEP = 1000  # events that an iteration reads at once
-
-
-class Search(NamedTuple):
-    """What to look for; everything that is given must fit. Times are Unix seconds of when a job was enqueued.
-
-    ``text`` is looked for in messages, error classes and arguments, in any case: give something else with it, or a
-    time, because every event that fits the rest is read.
-    """
-
-    class_: str | None = None
-    status: str | None = None
-    batch: str | None = None
-    queue: str | None = None
-    since: float | None = None
-    until: float | None = None
-    text: str | None = None
 
 
 class History:

@@ -6,11 +6,31 @@ are what pages and ``changed_since`` go by, and they mean nothing else.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-__all__ = ["Batch", "Change", "Changes", "Event", "EventPage", "Job", "Message", "Run"]
+__all__ = [
+    "FAILURES",
+    "MOST",
+    "STATUSES",
+    "Batch",
+    "Change",
+    "Changes",
+    "Event",
+    "EventPage",
+    "Job",
+    "Message",
+    "Run",
+    "Search",
+]
+
+STATUSES = (
+    *("blocked", "scheduled", "enqueued", "working", "retrying"),
+    *("finished", "failed", "error", "cancelled", "expired"),
+)
+FAILURES = ("failed", "error")
+MOST = 10_000  # records of one page
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,3 +148,19 @@ class Batch(Record, frozen=True, kw_only=True):
     total: int
     counts: dict[str, int]
     position: int
+
+
+class Search(NamedTuple):
+    """What to look for; everything that is given must fit. Times are Unix seconds of when a job was enqueued.
+
+    ``text`` is looked for in messages, error classes and arguments, in any case: give something else with it, or a
+    time, because every event that fits the rest is read.
+    """
+
+    class_: str | None = None
+    status: str | None = None
+    batch: str | None = None
+    queue: str | None = None
+    since: float | None = None
+    until: float | None = None
+    text: str | None = None

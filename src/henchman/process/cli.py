@@ -16,7 +16,9 @@ from henchman import __version__
 from henchman.errors import HenchmanError
 from henchman.kernel.text import visible
 from henchman.process.cli_cron import cron
+from henchman.process.cli_db import db
 from henchman.process.cli_doctor import doctor
+from henchman.process.cli_history import history
 from henchman.process.cli_jobs import cancel, enqueue, job
 from henchman.process.cli_metrics import metrics_command
 from henchman.process.cli_ordered import ordered
@@ -46,6 +48,8 @@ COMMANDS = (
     enqueue,
     cancel,
     cron,
+    history,
+    db,
     server,
     doctor,
 )

@@ -7,7 +7,9 @@ import sys
 import click
 from rich.text import Text
 
+from henchman.app import open_door
 from henchman.errors import ServerError
+from henchman.history import health
 from henchman.inspector.doctor import Check, examine
 from henchman.kernel.text import visible
 from henchman.process.cli_session import NOTHING_RUNS, NothingRuns, Session, as_json, server_options
@@ -36,6 +38,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
         checks, nothing = [Check("server", "warn", error.message, "henchman server start, or configure one")], True
     except ServerError as error:
         checks = [_unreachable(session, error)]
+    checks += _history(session, reachable=len(checks) > 1)
     if as_json:
         settings = [
             {"name": one.name, "value": one.value_text, "origin": one.origin} for one in session.config.describe()
@@ -47,6 +50,14 @@ def doctor(context: click.Context, as_json: bool) -> None:
         sys.exit(NOTHING_RUNS)
     if any(one.verdict == "bad" for one in checks):
         sys.exit(1)
+
+
+def _history(session: Session, *, reachable: bool) -> list[Check]:
+    """The record in SQL, and how far behind it is."""
+    found = [health.database(session.config, open_door)]
+    if reachable:
+        found.append(health.stream(session.config, session.runner, session.keys))
+    return [Check(*one) for one in found]
 
 
 def _unreachable(session: Session, error: ServerError) -> Check:

@@ -1,0 +1,152 @@
+"""Reading: keyset pages, also while jobs go on; what changed since; failures; the search."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from henchman.config import Config
+from henchman.errors import ArgumentError, HistoryAway, HistoryError
+from henchman.history.database import Database
+from henchman.history.query import parse
+from henchman.history.reading import History
+from henchman.history.recorder import Recorder
+from henchman.history.records import Search
+from support.history import Teller
+
+BATCH = "d" * 32
+
+
+def record(recorder: Recorder, teller: Teller) -> None:
+    teller.flush()
+    assert recorder.drain(60)
+
+
+def test_pages_stay_right_while_jobs_go_on(recorder: Recorder, teller: Teller, history: History) -> None:
+    for number in range(50):
+        teller.enqueued(f"job-{number:02}", BATCH)
+    record(recorder, teller)
+    first = history.events(BATCH, limit=20)
+    assert [one.jid for one in first.events] == [f"job-{number:02}" for number in range(20)]
+    for number in (5, 25, 45):  # behind, ahead, and far ahead
+        teller.ended(f"job-{number:02}", "failed", BATCH, ending="failed", message="no")
+    teller.enqueued("job-50", BATCH)
+    record(recorder, teller)
+    rest = history.events(BATCH, after=first.after, limit=20)
+    last = history.events(BATCH, after=rest.after, limit=20)
+    assert [one.jid for one in (*rest.events, *last.events)] == [f"job-{number:02}" for number in range(20, 51)]
+    assert last.after is None
+    failed = history.events(BATCH, "failed", limit=2)
+    assert [one.jid for one in failed.events] == ["job-05", "job-25"]
+    assert [one.jid for one in history.events(BATCH, "failed", after=failed.after).events] == ["job-45"]
+    both = history.events(BATCH, ("failed", "enqueued"), limit=7)
+    assert [one.jid for one in both.events] == [f"job-{number:02}" for number in range(7)]
+    with pytest.raises(ArgumentError, match="there is no status 'fialed'"):
+        history.events(BATCH, "fialed")
+    with pytest.raises(ArgumentError, match="limit = 0"):
+        history.events(BATCH, limit=0)
+
+
+def test_failures_are_both_kinds_in_order(recorder: Recorder, teller: Teller, history: History) -> None:
+    for number in range(1100):
+        teller.enqueued(f"job-{number}", BATCH)
+    for number in range(1100):
+        status = ("failed", "error", "finished")[number % 3]
+        teller.ended(f"job-{number}", status, BATCH, ending="done", message=None)
+    record(recorder, teller)
+    wanted = [f"job-{number}" for number in range(1100) if number % 3 != 2]
+    assert [one.jid for one in history.failures(BATCH)] == wanted
+
+    async def all_of() -> list[str]:
+        return [one.jid async for one in history.afailures(BATCH)]
+
+    assert asyncio.run(all_of()) == wanted
+
+
+def test_what_changed_since(recorder: Recorder, teller: Teller, history: History) -> None:
+    for number in range(10):
+        teller.enqueued(f"job-{number}", BATCH)
+    teller.enqueued("another", "e" * 32)
+    record(recorder, teller)
+    some = history.changed_since(BATCH, 0, limit=6)
+    assert (len(some.events), some.more) == (6, True)
+    rest = history.changed_since(BATCH, some.position)
+    assert (len(rest.events), rest.more) == (4, False)
+    nothing = history.changed_since(BATCH, rest.position)
+    assert (nothing.events, nothing.position) == ([], rest.position)
+    teller.progress("job-3", 1, 2, BATCH)
+    teller.log("job-1", "said", BATCH)
+    teller.working("job-7", BATCH)
+    record(recorder, teller)
+    found = history.changed_since(BATCH, rest.position)
+    assert [one.jid for one in found.events] == ["job-3", "job-1", "job-7"]
+    assert found.events[0].to_json()["progress_done"] == 1.0
+
+
+def test_a_search_finds_what_fits_the_latest_first(recorder: Recorder, teller: Teller, history: History) -> None:
+    old = int((time.time() - 7200) * 1000)
+    teller.write(f"{old}-0", k="job", j="old", b=BATCH, s="enqueued", a=0, w="", d='{"class": "a.b", "queue": "x"}')
+    teller.enqueued("mail", BATCH, **{"class": "shop.mail", "queue": "mail"})
+    teller.ended("mail", "error", BATCH, ending="dead", error_class="KeyError", message="100% sure")
+    teller.enqueued("other", "f" * 32, args=["Blue_Shoe"])
+    record(recorder, teller)
+
+    def found(*words: str) -> list[str]:
+        return [one.jid for one in history.find(parse(words)).events]
+
+    assert found() == ["other", "mail", "old"]
+    assert found("class:shop.mail") == ["mail"]
+    assert found("queue:x") == ["old"]
+    assert found("status:error", "since:1h") == ["mail"]
+    assert found("until:1h") == ["old"]
+    assert found(f"batch:{BATCH}") == ["mail", "old"]
+    assert found("100% SURE") == ["mail"]
+    assert found("keyerror") == ["mail"]
+    assert found("blue_shoe") == ["other"]
+    assert found("blueXshoe") == []
+    page = history.find(Search(), limit=2)
+    assert [one.jid for one in history.find(Search(), after=page.after).events] == ["old"]
+
+
+def test_what_is_typed_wrongly_is_named() -> None:
+    assert parse(["since:2h", "until:2026-11-21T09:30"], now=10_000.0) == Search(since=2800.0, until=1795253400.0)
+    for words, said in (
+        (["klass:x"], "no field 'klass'; did you mean 'class'"),
+        (["status:fail"], "no status 'fail'; did you mean 'failed'"),
+        (["class:"], "needs a value"),
+        (["batch:a", "batch:b"], "stands there twice"),
+        (["since:yesterday"], "since:yesterday: it must be a time ago"),
+    ):
+        with pytest.raises(ArgumentError) as caught:
+            parse(words)
+        assert said in str(caught.value)
+
+
+def test_a_history_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(HistoryError, match="set database_url"):
+        History.open(Config(redis_url="redis://localhost"))
+    with pytest.raises(HistoryError, match='history = "off"'):
+        History.open(Config(history="off", database_url="sqlite:///x"))
+    history = History(Database(f"sqlite:///{tmp_path}/none.sqlite"))
+    with pytest.raises(HistoryAway, match="there is no history yet"):
+        history.batch(BATCH)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_awaited_forms_say_the_same(recorder: Recorder, teller: Teller, history: History) -> None:
+    teller.batch(BATCH, "open", description="d")
+    teller.enqueued("job", BATCH)
+    record(recorder, teller)
+
+    async def look() -> None:
+        assert await history.abatch(BATCH) == history.batch(BATCH)
+        assert await history.aevents(BATCH) == history.events(BATCH)
+        assert await history.ajob("job") == history.job("job")
+        assert await history.afind(Search()) == history.find(Search())
+        assert await history.achanged_since(BATCH, 0) == history.changed_since(BATCH, 0)
+
+    asyncio.run(look())
+    assert history.sizes()["events"] == 1
