@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import json
 import socket
 import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -15,6 +17,7 @@ from redis import Redis
 
 from henchman import App
 from henchman.store.control import pause, unpause
+from henchman.worker import fetcher
 from support.worker import in_flight, looker, settled, until, working
 
 
@@ -252,3 +255,36 @@ def test_one_slot_never_sleeps_beside_work(redis: Redis, redis_url: str) -> None
         settled(redis, 150)
     gaps = [later - earlier for earlier, later in itertools.pairwise(ran)]
     assert max(gaps) < 1.0
+
+
+def test_what_watchers_bring_beyond_the_slots_goes_back_at_once(
+    redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "PATIENCE", 1000.0)  # nothing goes back for having waited
+    app = App(redis_url=redis_url, concurrency=1)
+    go_on = threading.Event()
+    ran: list[str] = []
+
+    def hold(queue: str) -> Any:
+        def run() -> None:
+            ran.append(queue)
+            assert go_on.wait(60)
+
+        return run
+
+    queues = ["a", "b", "c", "d"]
+    jobs = [app.job(name=queue, queue=queue)(hold(queue)) for queue in queues]
+    with working(app) as launcher:
+        until(lambda: launcher.watcher.armed == 5, "all queues are watched")
+        with redis.pipeline(transaction=True) as line:  # every wait is served before any can be ended
+            for job in jobs:
+                payload = json.dumps({"class": job.name, "args": [], "jid": job.name})
+                line.lpush(f"queue:{job.options.queue}", payload)
+            line.execute()
+        until(lambda: ran, "one runs")
+        until(lambda: len(in_flight(redis)) == 1, "the others went back")
+        assert len(ran) == 1
+        assert sum(redis.llen(f"queue:{queue}") for queue in queues) == 3  # type: ignore[misc]
+        go_on.set()
+        until(lambda: sorted(ran) == queues, "they run one after the other")
+        settled(redis, 4)

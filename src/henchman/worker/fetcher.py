@@ -210,8 +210,9 @@ class Fetcher(Service):
                 self.watcher.arm()
         return found
 
-    def accept(self, units: Sequence[Unit], queue: str) -> None:
-        """Read units and put them to work; what cannot run is settled at once."""
+    def accept(self, units: Sequence[Unit], queue: str, *, beyond: bool = False) -> None:
+        """Read units and put them to work; what cannot run is settled at once. ``beyond``: there is no slot for them,
+        so they go back if they are not short."""
         self._flights.held.update(units)
         runs = []
         cost = 0.0
@@ -230,7 +231,8 @@ class Fetcher(Service):
             if self._ahead[queue] < 2:
                 self._ahead.pop(queue, None)
             self._pool.low_water = max(list(self._ahead.values()), default=0) // 2
-        if self.quieted.is_set() or queue in self.paused or self._isolation.pending:
+        unwanted = self.quieted.is_set() or queue in self.paused or self._isolation.pending
+        if unwanted or (beyond and queue not in self._ahead):
             self._release(runs)
         else:
             self._pool.put(runs)
@@ -245,7 +247,7 @@ class Fetcher(Service):
     def delivered(self, units: list[Unit], backlog: bool) -> None:
         """What the watcher brought, on its thread."""
         queue = units[0].flight.queue
-        self.accept(units, queue)
+        self.accept(units, queue, beyond=self._pool.free - self._pool.waiting <= 0)
         time.sleep(0)  # the interpreter lock goes to the job now, not when this thread next waits
         if self._pool.free <= 0:
             self._starved = self._look = True
