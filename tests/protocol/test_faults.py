@@ -22,6 +22,7 @@ from henchman.kernel import faults
 from henchman.store.scripts import load
 from henchman.worker import flights, heart, lifeline
 from henchman.workflow import iteration
+from support.batch_calls import CALLS
 from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app, nursery
 from support.processes import Work, push, state_of
 from support.store import ME, Store
@@ -370,7 +371,8 @@ def test_who_acts_on_a_queue_is_killed(scene: Scene, mortals: Nursery, do: str, 
 STRUCK = {
     *(*WORKER, *CLIENT.values(), "cancel"),
     *("cron_put", "cron_look", "cron_tick", "cron_switch", "cron_remove", "remove", "clear", "deliver"),
-    *("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move"),  # next file
+    *("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move"),
+    *CALLS,  # those of batches
 }
 READING = {"ordered_look", "ordered_stats"}  # there is nothing between before and after
 

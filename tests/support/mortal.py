@@ -25,6 +25,7 @@ from henchman.store.jobs import Delivery, deliver
 from henchman.worker import heart, lifeline
 from henchman.worker.launcher import Launcher, default_capsules
 from henchman.workflow import iteration
+from support.batch_calls import CALLS
 from support.processes import PATHS
 
 __all__ = ["PULSE", "RESCUE_AFTER", "Nursery", "make_app", "nursery"]
@@ -114,6 +115,8 @@ def _client(app: Any, order: dict[str, Any]) -> None:
             app.ordered_queues["ids"].delete("x", "y")
         elif order["do"] == "ordered_move":
             app.ordered_queues["ids"].move_to("other", "x", "y")
+        elif order["do"] == "batch":
+            app.connections.run(CALLS[order["script"]](app.keys))
         elif order["do"] == "add":
             app.crons.add(name, "act", every=3600, args=["cron"])
         else:

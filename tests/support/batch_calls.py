@@ -1,0 +1,80 @@
+"""What batches do on the server, a call of each script, on one batch ``b``: for tests that break off in the middle."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+from henchman.store import batches, history, jobs, leases
+from henchman.store.call import Call
+from henchman.store.keys import Keys
+from support.store import ME, Store
+
+__all__ = ["CALLS", "everything", "there_is_a_batch"]
+
+FACTS = {
+    "keep": "60",
+    "cb:complete:queue": "after",
+    "cb:complete:head": '{"class":"tell","args":["b"],"queue":"after","jid":"',
+    "cb:complete:jid": "callback",
+    "cb:complete:tail": '"',
+}
+
+
+def _job(jid: str, when: str = "") -> batches.TrackedPush:
+    return batches.TrackedPush(jid, when, b'{"jid":"%b"}' % jid.encode(), b"{}")
+
+
+def _effects(status: str) -> bytes:
+    return json.dumps([["track", "b", "run", status, "1", ME, "{}", ""]]).encode()
+
+
+CALLS: dict[str, Callable[[Keys], Call[Any]]] = {
+    "batch_make": lambda keys: batches.make(keys, "new", {**FACTS, "parent": "b"}, b"{}"),
+    "batch_push": lambda keys: batches.push(keys, "b", "q", [_job("p1"), _job("p2", "+60")], lane=("me", 1)),
+    "batch_close": lambda keys: batches.close(keys, "empty"),
+    "batch_release": lambda keys: batches.release(keys, "b", 2),
+    "batch_retry": lambda keys: batches.retry(keys, "b", [batches.Retried("dead", "q", b"old", b"new")]),
+    "note": lambda keys: batches.note(keys, [_effects("scheduled")]),
+    "started": lambda keys: batches.started(
+        keys, [batches.Started(keys.flight(ME, 1, "work"), b'{"jid":"run"}', _effects("working"))]
+    ),
+}
+
+
+def there_is_a_batch(store: Store) -> None:
+    """``b``: one job in flight, two parked, one that died; ``empty``: nothing but its callback."""
+    store.run(history.turn_on(store.keys, "strict", 1_000_000))
+    for name in ("b", "empty"):
+        store.run(batches.make(store.keys, name, FACTS, b"{}"))
+    store.run(batches.push(store.keys, "b", "work", [_job("run")]))
+    store.run(leases.join(store.keys, ME, [store.flight("work")], 60_000))
+    store.run(jobs.fetch(store.keys, ME, 1, [("work", 0)], 1, 60_000))
+    parked = [_job("k1", "parked"), _job("k2", "parked")]
+    store.run(batches.push(store.keys, "b", "q", parked))
+    store.run(batches.push(store.keys, "b", "elsewhere", [_job("dead")]))
+    store.run(batches.note(store.keys, [_effects("error").replace(b'"run"', b'"dead"')]))
+    store.ask("ZADD", store.keys.batch("b") + ":dead", 1, b"old")
+
+
+def everything(store: Store) -> dict[str, Any]:
+    """What is stored, times and what is counted in bytes aside."""
+    read: dict[str, Callable[[str], Any]] = {
+        "list": lambda key: store.ask("LRANGE", key, 0, -1),
+        "set": lambda key: sorted(store.ask("SMEMBERS", key)),
+        "zset": lambda key: sorted(store.ask("ZRANGE", key, 0, -1)),
+        "hash": lambda key: sorted(_pairs(store.ask("HGETALL", key))),
+        "stream": lambda key: [fields for _, fields in store.ask("XRANGE", key, "-", "+")],
+        "string": lambda key: b"",
+    }
+    return {key: _timeless(read[store.ask("TYPE", key).decode()](key)) for key in sorted(store.all_keys())}
+
+
+def _pairs(reply: Any) -> list[tuple[bytes, bytes]]:
+    return list(reply.items()) if isinstance(reply, dict) else list(zip(reply[::2], reply[1::2], strict=True))
+
+
+def _timeless(value: Any) -> str:
+    return re.sub(r"\d{10}(\.\d+)?", "T", repr(value))
