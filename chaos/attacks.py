@@ -127,7 +127,7 @@ def stop_group(field: Field, group: Group, seconds: float) -> Told:
         at = wall()
         group.signal(signal.SIGSTOP, everybody)
         waiting, ids = armed(), field.held(pids)
-        if waiting and not ids and time.monotonic() < began + 6.0:  # better is one that holds ordered ids beside that
+        if waiting and not ids and time.monotonic() < began + 1.5:  # better is one that holds ordered ids beside that
             waiting = 0
         if not waiting:
             group.signal(signal.SIGCONT, [*pids, group.pid])

@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from history import NEVER, History, Job, Run
 from kinds import kind_of
 from ordered_judge import OrderedJudgement
+from past import NEVER, History, Job, Run
 from redis import Redis
 from repeats import Repeats
 

@@ -11,8 +11,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
-from history import History, Run
 from kinds import ORDERED
+from past import History, Run
 from redis import Redis
 from repeats import Repeats
 from spans import Pushed, Span

@@ -15,7 +15,7 @@ from henchman.errors import ServerAway, ServerError
 
 __all__ = ["OrderedPushes", "at_once", "told"]
 
-SHARE = 0.25  # ordered payloads for each plain job
+SHARE = 0.3  # ordered payloads for each plain job
 BULK = 8  # payloads in one push_many
 BULKS = 0.2  # of all pushes
 
@@ -94,9 +94,9 @@ class OrderedPushes:
             payload["dead"] = True
         elif draw < 0.06:
             payload["stuck"] = 20.0
-        elif draw < 0.09:
+        elif draw < 0.08:
             payload["nap"] = round(chance.uniform(1, 4), 2)
-        elif draw < 0.4:
+        elif draw < 0.2:
             payload["nap"] = round(chance.uniform(0.1, 0.3), 2)
         if chance.random() < 0.6:
             payload["answer"] = True  # where it fails, it says so of its id alone

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from history import History, Job, Run, Window
+from past import History, Job, Run, Window
 
 __all__ = ["Repeats"]
 

@@ -21,10 +21,10 @@ from typing import Any
 from failover import FAILOVER, failover
 from field import Field, until
 from groups import Group, environment, start_producer
-from history import History
 from judge import Judgement
 from kinds import ORDERED
 from ledger import Ledger
+from past import History
 from proxy import Proxy
 from schedule import one_minute
 from server import Server, free_port
@@ -178,7 +178,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--minutes", type=int, default=2, help="how long to attack (default 2)")
     parser.add_argument("--seed", type=int, default=1, help="draws jobs, targets and moments (default 1)")
-    parser.add_argument("--rate", type=float, default=260.0, help="jobs pushed a second (default 260)")
+    parser.add_argument(
+        "--rate",
+        type=float,
+        default=220.0,
+        help="plain jobs pushed a second, and ordered payloads beside them (default 220)",
+    )
     parser.add_argument("--failover", action="store_true", help="lose the server and go on with its replica")
     parser.add_argument("--keep", action="store_true", help="keep the ledger also when nothing was found")
     args = parser.parse_args()

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from attacks import ATTACKS
 from field import STRUCK
-from history import History
 from judge import Judgement
+from past import History
 
 __all__ = ["page", "passed"]
 

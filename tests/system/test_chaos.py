@@ -100,7 +100,7 @@ def judgement(redis: Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """What the judge says of the ledger above, without some lines and with others."""
     monkeypatch.syspath_prepend(str(CHAOS))
     judge: Any = importlib.import_module("judge")
-    history: Any = importlib.import_module("history")
+    history: Any = importlib.import_module("past")
 
     def look(
         *more: str,
