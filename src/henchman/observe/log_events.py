@@ -40,6 +40,11 @@ PLAIN: Mapping[str, tuple[int, str]] = {
     "cron_stopped": (_WARNING, "a client middleware stopped a periodic job; this tick is passed over"),
     "cron_overlap": (_WARNING, "the job of an earlier tick has not ended; this tick of a periodic job is passed over"),
     "cron_unreadable": (_ERROR, "a periodic job is stored in a form that this process cannot use"),
+    "history_away": (_ERROR, "the database of history does not take anything; jobs run on, and what is told waits"),
+    "history_back": (_WARNING, "the database of history is back; what waited is recorded now"),
+    "history_refused": (_ERROR, "the database of history refused one entry; the change is kept without its detail"),
+    "history_rewound": (_WARNING, "the server went back to an older state: its stream has entries of a time before"),
+    "history_lost": (_WARNING, "the server has no history stream any more: it was emptied, or is another one"),
     "job_abandoned": (_ERROR, "a job ignores its time-out and was given up; the process will be replaced"),
 }
 #: How the line of a run that did not simply succeed reads, and its level.
