@@ -19,6 +19,7 @@ from henchman import config_sources as sources
 from henchman.config_history import HistorySettings
 from henchman.config_key import key as _key
 from henchman.config_sources import Kind, Layer
+from henchman.config_web import WebSettings
 from henchman.errors import ConfigError
 
 __all__ = ["UNSET", "Config", "Setting", "Unset"]
@@ -49,7 +50,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Config(HistorySettings):
+class Config(WebSettings, HistorySettings):
     """The settings of one app. Durations are seconds. Made by ``load``; tests may call it with keywords."""
 
     app: str | None = _key(
@@ -286,7 +287,7 @@ def _check_wait(values: dict[str, Any], origins: dict[str, str]) -> None:
         )
 
 
-_LAST = [one.name for one in fields(HistorySettings)]  # a dataclass puts what it inherits first
+_LAST = [one.name for part in (HistorySettings, WebSettings) for one in fields(part)]  # a dataclass puts these first
 CONFIG_FIELDS = {one.name: one for one in sorted(fields(Config), key=lambda one: one.name in _LAST)}
 del CONFIG_FIELDS["origins"]
 KEYS = tuple(CONFIG_FIELDS)

@@ -215,7 +215,7 @@ def read_value(name: str, kind: Kind, layer: Layer) -> object:
     try:
         return kind.read(raw.strip() if layer.text and isinstance(raw, str) else raw, layer)
     except ValueError as due:
-        shown = kind.hide(raw) if isinstance(raw, str) else visible(repr(raw))
+        shown = kind.hide(raw if isinstance(raw, str) else repr(raw))
         raise ConfigError(f"{name} = {shorten(shown, 100)!s} ({layer.origins[name]}): it must be {due}") from None
 
 

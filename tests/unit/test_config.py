@@ -318,3 +318,21 @@ class TestPassedOn:
             "import sys, henchman.config; print(*[m for m in ('redis','asyncio','click','rich') if m in sys.modules])"
         )
         assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
+
+
+class TestTokens:
+    GOOD = "0123456789abcdef"
+
+    def test_one_or_several_and_never_shown(self, tmp_path: Path) -> None:
+        assert load(tmp_path, api_token=self.GOOD).api_token == (self.GOOD,)
+        both = load(tmp_path, {"HENCHMAN_API_TOKEN": f"{self.GOOD}, {self.GOOD}2"})
+        assert both.api_token == (self.GOOD, self.GOOD + "2")
+        assert {one.name: one.value_text for one in both.describe()}["api_token"] == "***, ***"
+        assert self.GOOD not in repr(both)
+        assert Config.from_json(both.to_json()) == both
+
+    @pytest.mark.parametrize("wrong", ["short", "with space 0123456789", ["short"], 5, "0123456789abcdef,x"])
+    def test_what_is_no_token_is_not_repeated(self, tmp_path: Path, wrong: object) -> None:
+        with pytest.raises(ConfigError, match=r"api_token = \*\*\* \(argument\): .*each 16 to 200") as caught:
+            load(tmp_path, api_token=wrong)
+        assert "short" not in str(caught.value)
