@@ -19,9 +19,9 @@ from henchman.errors import ConfigError, DefinitionError
 from henchman.kernel.chain import Chain
 from henchman.kernel.events import Events
 from henchman.ordered.door import DefinesOrdered
-from henchman.store import control
 from henchman.store.keys import Keys
 from henchman.wire import times
+from henchman.workflow.batch_face import Batches
 from henchman.workflow.cron_face import Periodic
 from henchman.workflow.iterable_door import DefinesIterables
 
@@ -43,6 +43,11 @@ DOORS: Final[dict[str, str]] = {
     "compile_async": "henchman.kernel.bridge:compile_async",
     "ordered_placement": "henchman.ordered.source:placement",
     "ordered_sources": "henchman.ordered.source:sources_of",
+    "aawait_result": "henchman.workflow.results:aawait_result",
+    "await_result": "henchman.workflow.results:await_result",
+    "batch": "henchman.workflow.batch:made",
+    "found_batch": "henchman.workflow.batch:found",
+    "tracked_calls": "henchman.client.tracked:tracked_calls",
     "carrier": "henchman.workflow.carry:Carrier",
     "context_pusher": "henchman.workflow.carry:ContextPusher",
     "embed": "henchman.worker.embed:Embedded",
@@ -75,7 +80,7 @@ def open_door(name: str) -> Any:
     return getattr(importlib.import_module(module), attribute)
 
 
-class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic):
+class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic, Batches):
     """Jobs, how they are pushed, and where they lie.
 
     Settings are those of ``Config`` and go before file and environment: ``App(redis_url="redis://…")``.
@@ -155,17 +160,6 @@ class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic):
             raise DefinitionError(f"enqueue({name!r}): a job is named by a text")
         known = self.registry.find(name)
         return named_options(name, options, None if known is None else known.options)
-
-    def cancel(self, jid: str) -> None:
-        """If job ``jid`` waits, it never starts; if it runs, it is told (an async job is cancelled).
-
-        An iterable job ends after its current item, also one that waits or runs in Ruby.
-        """
-        self.connections.run(control.cancel(self.keys, jid))
-
-    async def acancel(self, jid: str) -> None:
-        """``cancel``, awaited."""
-        await self.aconnections.run(control.cancel(self.keys, jid))
 
     def on(self, event: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Decorator: call the function at ``startup``, ``quiet``, ``shutdown``, ``heartbeat`` or ``beat``."""

@@ -1,4 +1,4 @@
-"""What an app tells about itself: the methods of ``App`` that only look into other rooms, through its doors."""
+"""What an app tells of itself, and to its workers: methods of ``App`` that only lead into other rooms."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from henchman.client.registry import Registry
 from henchman.config import Config
 from henchman.kernel.chain import Chain
+from henchman.store import control
 from henchman.store.keys import Keys
 
 __all__ = ["Views"]
@@ -20,6 +21,8 @@ class _Desk(Protocol):
     def config(self) -> Config: ...
     @property
     def connections(self) -> Any: ...
+    @property
+    def aconnections(self) -> Any: ...
     @property
     def keys(self) -> Keys: ...
     @property
@@ -34,10 +37,21 @@ class _Desk(Protocol):
 
 
 class Views:
-    """The looking half of ``App``. Each method also exists awaited, with an ``a`` before its name."""
+    """The half of ``App`` that looks, and tells. Each method also exists awaited, with an ``a`` before its name."""
 
     #: which ordered queues a process serves: gets their names, gives some of them; None: by ``ordered_nodes``, else all
     ordered_splitter: Callable[[Sequence[str]], Sequence[str]] | None = None
+
+    def cancel(self: _Desk, jid: str) -> None:
+        """If job ``jid`` waits, it never starts; if it runs, it is told (an async job is cancelled).
+
+        An iterable job ends after its current item, also one that waits or runs in Ruby.
+        """
+        self.connections.run(control.cancel(self.keys, jid))
+
+    async def acancel(self: _Desk, jid: str) -> None:
+        """``cancel``, awaited."""
+        await self.aconnections.run(control.cancel(self.keys, jid))
 
     def carry(self: _Desk, *variables: ContextVar[Any]) -> None:
         """Let these context variables travel with every job: set where it is pushed, set again while it runs.

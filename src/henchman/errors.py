@@ -119,6 +119,31 @@ class UnknownBatch(BatchError, LookupError):
     """There is no batch of that id, or its time to be kept is over."""
 
 
+class ResultError(HenchmanError):
+    """There is no result to wait for; the text says why."""
+
+
+class JobFailed(HenchmanError):
+    """The job whose result was asked for did not return: it failed, gave up, was cancelled or expired.
+
+    ``status`` is how it ended, ``error_class`` and ``message`` are those of what it raised, ``traceback`` its lines
+    there (also among the notes of this error).
+    """
+
+    def __init__(
+        self, jid: str, status: str, *, error_class: str = "", message: str = "", traceback: Sequence[str] = ()
+    ) -> None:
+        said = ": ".join(one for one in (error_class, message) if one)
+        super().__init__(f"job {jid} ended as {status}{': ' + said if said else ''}")
+        self.jid = jid
+        self.status = status
+        self.error_class = error_class
+        self.message = message
+        self.traceback = tuple(traceback)
+        if traceback:
+            self.add_note("where the job ran:\n" + "\n".join(traceback))
+
+
 class HistoryFull(BatchError):
     """The history has no room for what it must not drop; nothing was pushed."""
 

@@ -92,6 +92,11 @@ def _batch_push(keys: Keys) -> Call[Any]:
     return batches.push(keys, "b", "q", [batches.TrackedPush(jid, "", b"{}", b"{}") for jid in "abc"], member="m")
 
 
+def _started(keys: Keys) -> Call[Any]:
+    effects = _uniterate(keys, "a", "b")
+    return batches.started(keys, [batches.Started(keys.flight(ME, 1, name), b"{}", effects) for name in "abc"])
+
+
 def _batch_retry(keys: Keys) -> Call[Any]:
     return batches.retry(keys, "b", [batches.Retried(name, name, b"1", b"2") for name in "abc"])
 
@@ -100,8 +105,9 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "batches.make": [lambda keys: batches.make(keys, "b", {"description": "d", "tags": "[]"}, b"{}")],
     "batches.push": [_batch_push],
     "batches.close": [lambda keys: batches.close(keys, "b", "aborted")],
-    "batches.release": [lambda keys: batches.release(keys, "b", 100, drop=False)],
+    "batches.release": [lambda keys: batches.release(keys, "b", 100)],
     "batches.retry": [_batch_retry],
+    "batches.started": [_started],
     "batches.note": [lambda keys: batches.note(keys, [_uniterate(keys, "a", "b"), b"[]"])],
     "control.cancel": [lambda keys: control.cancel(keys, "0123456789abcdef01234567")],
     "iteration.save": [lambda keys: iteration.save(keys, "0123456789abcdef01234567", 2, b"17", 4.5)],

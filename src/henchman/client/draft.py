@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from henchman.client.handle import Admission
+from henchman.client.membership import Membership
 from henchman.client.options import JobOptions, PushOptions
 from henchman.wire.payload import Template
 
@@ -12,26 +14,66 @@ __all__ = ["Draft", "draft"]
 
 
 class Draft(NamedTuple):
-    """A payload as far as it is the same for every push of one job with one set of options."""
+    """A payload as far as it is the same for every push of one job with one set of options.
+
+    ``group``: the batch that the jobs belong to. ``tracked``: written down without one. ``result_ttl``: seconds that
+    a result is kept, None when none is. ``function``: the job's own, where it is known.
+    """
 
     template: Template
     queue: str
     delay: float
     at: float | None
+    group: Membership | None = None
+    tracked: bool = False
+    result_ttl: float | None = None
+    function: Any = None
 
     def scheduled(self, now: float) -> bool:
         """Whether it goes to the schedule: due later than now. A past ``at`` is due now."""
         return self.delay > 0 or (self.at is not None and self.at > now)
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether its jobs are only pushed, and nothing is written down."""
+        return self.group is None and not self.tracked
 
-def draft(name: str, options: JobOptions, push: PushOptions) -> Draft:
-    """What ``options`` of the definition and of the push say, as payload fields."""
+    @property
+    def parked(self) -> bool:
+        """Whether its jobs wait until their batch is released."""
+        return self.group is not None and self.group.atomic
+
+    @property
+    def admission(self) -> Admission:
+        """How the server receives its jobs."""
+        return "blocked" if self.parked else "created"
+
+    def when(self, scheduled: bool) -> str:
+        """When its jobs are due, as a tracked push says it."""
+        due = "" if not scheduled else repr(float(self.at)) if self.at is not None else f"+{float(self.delay)!r}"
+        return "parked" + due if self.parked else due
+
+
+def draft(
+    name: str, options: JobOptions, push: PushOptions, group: Membership | None = None, function: Any = None
+) -> Draft:
+    """What ``options`` of the definition and of the push say, as payload fields of the jobs of one batch, or none."""
     retry = options.retry if push.retry is None else push.retry
     retry_for = options.retry_for if push.retry_for is None else push.retry_for
     queue = push.queue or options.queue
     fields: dict[str, Any] = {"retry": retry, "queue": queue, "class": name}
     tags = options.tags if push.tags is None else push.tags
-    ours = {"timeout": push.timeout, "expires": push.expires, "iterable": options.iterable or None}
+    tracked = options.track if push.track is None else push.track
+    result_ttl = options.result_ttl if push.result_ttl is None else push.result_ttl
+    ours = {
+        "timeout": push.timeout,
+        "expires": push.expires,
+        "iterable": options.iterable or None,
+        "batch": group.id if group else None,
+        "batch_expires": group.expires if group else None,
+        "track": tracked or None,
+        "result_ttl": result_ttl,
+    }
     optional = {
         "retry_for": math.ceil(retry_for) if retry_for else None,
         "retry_queue": options.retry_queue,
@@ -42,4 +84,4 @@ def draft(name: str, options: JobOptions, push: PushOptions) -> Draft:
         "hm": {key: value for key, value in ours.items() if value is not None} or None,
     }
     fields |= {key: value for key, value in optional.items() if value is not None}
-    return Draft(Template(fields), queue, push.delay or 0.0, push.at)
+    return Draft(Template(fields), queue, push.delay or 0.0, push.at, group, tracked, result_ttl, function)

@@ -6,6 +6,8 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 import msgspec
 
+from henchman.errors import ResultError
+
 __all__ = ["Admission", "Desk", "Handle", "Pushed"]
 
 R = TypeVar("R", covariant=True)
@@ -20,21 +22,37 @@ class Desk(Protocol):
     async def ajob_status(self, jid: str, *, queue: str | None = None) -> Any: ...
     def cancel(self, jid: str) -> None: ...
     async def acancel(self, jid: str) -> None: ...
+    def result(
+        self, jid: str, timeout: float | None = None, *, function: Any = None, queue: str | None = None
+    ) -> Any: ...
+    async def aresult(
+        self,
+        jid: str,
+        timeout: float | None = None,  # noqa: ASYNC109 - the same word as above
+        *,
+        function: Any = None,
+        queue: str | None = None,
+    ) -> Any: ...
 
 
 class Handle(Generic[R]):
-    """One pushed job. ``admission``: "created"; "stopped" when a client middleware stopped the push; "buffered" when
-    the server is away and the job is kept in the memory of this process: that is not accepted, it dies with it.
+    """One pushed job. ``admission``: "created"; "stopped" when a client middleware stopped the push; "blocked" when it
+    waits until its atomic batch ends well; "buffered" when the server is away and the job is kept in the memory of this
+    process: that is not accepted, it dies with it.
     """
 
-    __slots__ = ("_desk", "admission", "duplicate_of", "jid", "queue")
+    __slots__ = ("_desk", "_function", "_keeps", "admission", "duplicate_of", "jid", "queue")
 
-    def __init__(self, jid: str, queue: str, admission: Admission, desk: Desk) -> None:
+    def __init__(
+        self, jid: str, queue: str, admission: Admission, desk: Desk, keeps: bool = False, function: Any = None
+    ) -> None:
         self.jid = jid
         self.queue = queue
         self.admission: Admission = admission
         self.duplicate_of: str | None = None
         self._desk = desk
+        self._keeps = keeps
+        self._function = function
 
     def __repr__(self) -> str:
         return f"Handle({self.jid} in {self.queue!r}, {self.admission})"
@@ -54,6 +72,31 @@ class Handle(Generic[R]):
     async def acancel(self) -> None:
         """``cancel``, awaited."""
         await self._desk.acancel(self.jid)
+
+    def result(self, timeout: float | None = None) -> R:
+        """What the job returned, as its return annotation says; waits until it has ended, at most ``timeout`` seconds.
+
+        Woken by the server, nothing is polled. Raises JobFailed when the job ended otherwise, TimeoutError, and
+        ResultError at once when the job keeps no result (``result_ttl=``).
+        """
+        self._check()
+        value: R = self._desk.result(self.jid, timeout, function=self._function, queue=self.queue)
+        return value
+
+    async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - the same word as above
+        """``result``, awaited."""
+        self._check()
+        value: R = await self._desk.aresult(self.jid, timeout, function=self._function, queue=self.queue)
+        return value
+
+    def _check(self) -> None:
+        if not self._keeps:
+            raise ResultError(
+                f"job {self.jid} keeps no result: say how long it is to be kept, as in @app.job(result_ttl=3600) or "
+                "using(result_ttl=3600)"
+                if self.admission != "stopped"
+                else f"job {self.jid} was stopped by a client middleware: it never runs"
+            )
 
 
 class Pushed(msgspec.Struct, frozen=True):

@@ -45,6 +45,7 @@ class Using(Generic[P, R]):
         self.job = job
         self.push_as = push_as
         self.draft: Any = None  # the client's: the payload as far as it is the same for every push
+        self.batch_draft: Any = None  # the same for the batch that it was pushed into last
         self._pusher = pusher
 
     def __repr__(self) -> str:
@@ -106,7 +107,7 @@ class Job(Using[P, R]):
         return BoundCall(args, kwargs)
 
     def using(self, **options: Any) -> Using[P, R]:
-        """This job with options for one push: delay, at, queue, retry, retry_for, timeout, expires, tags.
+        """This job with options for one push: delay, at, queue, retry, retry_for, timeout, expires, tags, batch, track.
 
         ``delay``: seconds or timedelta from the server's now. ``at``: a datetime with a time zone. DefinitionError
         names an option that is unknown, wrong, or comes with a later feature.

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from henchman.client.membership import Membership
 from henchman.errors import DefinitionError
 from henchman.kernel.text import did_you_mean
 
@@ -24,9 +25,6 @@ LATER: Final[Mapping[str, str]] = {
     "after": "keys and dependencies",
     "on_failed": "keys and dependencies",
     "wait_at_most": "keys and dependencies",
-    "batch": "BATCHES",
-    "track": "BATCHES",
-    "result_ttl": "BATCHES",
     "limits": "limits",
 }
 
@@ -54,6 +52,8 @@ class JobOptions(msgspec.Struct, frozen=True):
     ``secret``: names of parameters that are masked wherever people look.
     ``ack="each"``: a run is settled in a call of its own before its slot is free, so that a kill can run again at most
     one finished run a slot; "batched", the default, settles many at once, at most 5 ms late.
+    ``track=True``: the life of each job is written into history, also outside batches. ``result_ttl``: how long what it
+    returned, or raised, is kept for ``handle.result()``.
     """
 
     queue: str = "default"
@@ -72,6 +72,8 @@ class JobOptions(msgspec.Struct, frozen=True):
     log_level: str | None = None
     secret: tuple[str, ...] = ()
     ack: str = "batched"
+    track: bool = False
+    result_ttl: float | None = None
     iterable: bool = False  # by @app.iterable, not by an option: its payloads say so, for whoever ends such a job
 
 
@@ -86,6 +88,9 @@ class PushOptions(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] | None = None
     delay: float | None = None
     at: float | None = None
+    track: bool | None = None
+    result_ttl: float | None = None
+    batch: Membership | None = None
 
 
 def _seconds(name: str, value: Any, *, zero: bool = False) -> float:
@@ -172,6 +177,13 @@ def _delay(name: str, value: Any) -> float:
     return _seconds(name, value, zero=True)
 
 
+def _batch(name: str, value: Any) -> Membership:
+    membership = getattr(value, "membership", None)
+    if not isinstance(membership, Membership):
+        raise DefinitionError(f"{name}={value!r:.200}: give a batch, as app.batch(…) or app.get_batch(id) makes it")
+    return membership
+
+
 _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "queue": _queue,
     "retry": _retry,
@@ -191,6 +203,9 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "ack": _ack,
     "delay": _delay,
     "at": _at,
+    "track": _flag,
+    "result_ttl": _seconds,
+    "batch": _batch,
 }
 _DEFINED = tuple(name for name in JobOptions.__struct_fields__ if name != "iterable")
 _PUSHED = PushOptions.__struct_fields__

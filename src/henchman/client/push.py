@@ -9,13 +9,15 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from henchman.client.buffer import Buffer
 from henchman.client.bulk import slices
 from henchman.client.draft import Draft, draft
 from henchman.client.handle import Admission, Desk, Handle, Pushed
+from henchman.client.membership import Lanes, Membership, within
 from henchman.client.options import JobOptions, PushOptions
+from henchman.client.parcel import Parcel, keep
 from henchman.client.registry import Registry
 from henchman.errors import ArgumentError, ServerAway
 from henchman.kernel.chain import Chain
@@ -38,22 +40,6 @@ def _anything(*args: Any) -> None:
 
 
 _ANYTHING = Signature.of(_anything, name="enqueue")
-
-
-class Parcel(NamedTuple):
-    """Payloads on their way, by queue. ``scheduled`` is decided once: what is due later has no ``enqueued_at``."""
-
-    scheduled: bool
-    by_queue: dict[str, list[bytes]]
-
-    @property
-    def size(self) -> int:
-        """How many jobs."""
-        return sum(map(len, self.by_queue.values()))
-
-    def jobs(self) -> Iterator[dict[str, Any]]:
-        """Each payload, decoded."""
-        return (decode(payload) for payloads in self.by_queue.values() for payload in payloads)
 
 
 class Client:
@@ -85,16 +71,19 @@ class Client:
         self._desk = desk
         self._registry = registry
         self._replicas = replicas
+        self._lanes = Lanes()
         self.buffer = Buffer(limit=most_buffered, keys=keys, connect=connect, tell=self._tell)
         self.now: Callable[[], float] = time.time  # tests put a clock of their own here
 
     def push(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
         """Push one job of a definition."""
-        return self.send(self._plan(using), using.job.signature.encode(args, kwargs))
+        return self.send(self._plan(using, self._group(using.push_as)), using.job.signature.encode(args, kwargs))
 
     async def apush(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
         """Push one job of a definition, awaited."""
-        return await self.asend(self._plan(using), using.job.signature.encode(args, kwargs))
+        return await self.asend(
+            self._plan(using, await self._agroup(using.push_as)), using.job.signature.encode(args, kwargs)
+        )
 
     def send(self, plan: Draft, arguments: Arguments) -> Handle[Any]:
         """Push one job of a draft."""
@@ -102,7 +91,7 @@ class Client:
         if len(self._chain):
             parcel = self._parcel(parcel.scheduled, self.through(parcel.jobs()))
         kept = self._carry(plan, parcel)
-        return self._handle(jid, plan, parcel, "buffered" if kept else "created")
+        return self._handle(jid, plan, parcel, "buffered" if kept else plan.admission)
 
     async def asend(self, plan: Draft, arguments: Arguments) -> Handle[Any]:
         """Push one job of a draft, awaited."""
@@ -110,11 +99,11 @@ class Client:
         if len(self._chain):
             parcel = self._parcel(parcel.scheduled, await self.athrough(parcel.jobs()))
         kept = await self._acarry(plan, parcel)
-        return self._handle(jid, plan, parcel, "buffered" if kept else "created")
+        return self._handle(jid, plan, parcel, "buffered" if kept else plan.admission)
 
     def push_many(self, using: Any, rows: Iterable[Any]) -> Pushed:
         """Push a job for each row, a round trip a slice."""
-        plan = self._plan(using)
+        plan = self._plan(using, self._group(using.push_as))
         count = passed = kept = 0
         for texts in slices(using.job, rows):
             parcel = self._many(plan, texts)
@@ -127,7 +116,7 @@ class Client:
 
     async def apush_many(self, using: Any, rows: Iterable[Any]) -> Pushed:
         """``push_many``, awaited."""
-        plan = self._plan(using)
+        plan = self._plan(using, await self._agroup(using.push_as))
         count = passed = kept = 0
         for texts in slices(using.job, rows):
             parcel = self._many(plan, texts)
@@ -140,23 +129,48 @@ class Client:
 
     def by_name(self, name: str, args: tuple[Any, ...], options: JobOptions, push: PushOptions) -> Handle[Any]:
         """Push a job for a worker that we know only by name, made of plain JSON arguments."""
-        return self.send(self._draft(name, options, push), _ANYTHING.encode(args, {}))
+        return self.send(self._named(name, options, push, self._group(push)), _ANYTHING.encode(args, {}))
 
     async def aby_name(self, name: str, args: tuple[Any, ...], options: JobOptions, push: PushOptions) -> Handle[Any]:
         """``by_name``, awaited."""
-        return await self.asend(self._draft(name, options, push), _ANYTHING.encode(args, {}))
+        return await self.asend(self._named(name, options, push, await self._agroup(push)), _ANYTHING.encode(args, {}))
 
     def _tell(self, text: str, *facts: object) -> None:
         self._open_door("notice")(text, *facts)  # logging is loaded when there is a line to write
 
-    def _plan(self, using: Any) -> Draft:
-        plan: Draft | None = using.draft
-        if plan is None:
-            plan = using.draft = self._draft(using.job.name, using.job.options, using.push_as)
+    def _group(self, push: PushOptions) -> Membership | None:
+        """The batch that a push belongs to: the one it names, else the one whose block it is in."""
+        group = push.batch or within.get()
+        if group is not None and not group.known:
+            self._connect().run(group.learn(self._keys()))
+        return group
+
+    async def _agroup(self, push: PushOptions) -> Membership | None:
+        """``_group``, awaited."""
+        group = push.batch or within.get()
+        if group is not None and not group.known:
+            await self._aconnect().run(group.learn(self._keys()))
+        return group
+
+    def _plan(self, using: Any, group: Membership | None) -> Draft:
+        plan: Draft | None = using.draft if group is None else using.batch_draft
+        if plan is None or plan.group is not group:
+            plan = self.plan(using, group)
+            if group is None:
+                using.draft = plan
+            else:
+                using.batch_draft = plan
         return plan
 
-    def _draft(self, name: str, options: JobOptions, push: PushOptions) -> Draft:
-        made = draft(name, options, push)
+    def plan(self, using: Any, group: Membership | None) -> Draft:
+        """What pushes of ``using`` into ``group``, or into none, have in common."""
+        job = using.job
+        made = draft(job.name, job.options, using.push_as, group, job.function)
+        self.check_queue(job.name, made.queue)
+        return made
+
+    def _named(self, name: str, options: JobOptions, push: PushOptions, group: Membership | None) -> Draft:
+        made = draft(name, options, push, group)
         self.check_queue(name, made.queue)
         return made
 
@@ -169,43 +183,53 @@ class Client:
         seconds = self.now()
         now = self._stamp(seconds)
         scheduled = plan.scheduled(seconds)
-        payload = plan.template.render(*arguments, jid, now, None if scheduled else now)
+        waits = scheduled or plan.parked
+        payload = plan.template.render(*arguments, jid, now, None if waits else now)
         return jid, Parcel(scheduled, {plan.queue: [payload]})
 
     def _many(self, plan: Draft, arguments: list[Arguments]) -> Parcel:
         seconds = self.now()
         now = self._stamp(seconds)
         scheduled = plan.scheduled(seconds)
+        waits = scheduled or plan.parked
         jids = new_jids(len(arguments))
-        payloads = plan.template.render_many(arguments, jids, now, None if scheduled else now)
+        payloads = plan.template.render_many(arguments, jids, now, None if waits else now)
         return Parcel(scheduled, {plan.queue: payloads})
 
     def _carry(self, plan: Draft, parcel: Parcel) -> int:
         """Push, or buffer what is proven not to have been executed; how many jobs were buffered."""
         buffer = self.buffer
+        if not plan.is_plain:
+            for call in self._tracked_calls(plan, parcel):
+                self._connect().run(call)
+            return 0
         if buffer.waiting and not buffer.clear():
-            return _keep(buffer, plan, parcel, 0, None)
+            return keep(buffer, plan, parcel, 0, None)
         for place, call in enumerate(self._calls(plan, parcel)):
             try:
                 self._connect().run(call)
             except ServerAway as error:
                 if error.executed is not False:
                     raise
-                return _keep(buffer, plan, parcel, place, error)
+                return keep(buffer, plan, parcel, place, error)
         return 0
 
     async def _acarry(self, plan: Draft, parcel: Parcel) -> int:
         """``_carry``, awaited."""
         buffer = self.buffer
+        if not plan.is_plain:
+            for call in self._tracked_calls(plan, parcel):
+                await self._aconnect().run(call)
+            return 0
         if buffer.waiting and not (await self._open_door("in_thread")(buffer.clear) if buffer.due else buffer.passable):
-            return _keep(buffer, plan, parcel, 0, None)
+            return keep(buffer, plan, parcel, 0, None)
         for place, call in enumerate(self._calls(plan, parcel)):
             try:
                 await self._aconnect().run(call)
             except ServerAway as error:
                 if error.executed is not False:
                     raise
-                return _keep(buffer, plan, parcel, place, error)
+                return keep(buffer, plan, parcel, place, error)
         return 0
 
     def _calls(self, plan: Draft, parcel: Parcel) -> Iterator[Call[Any]]:
@@ -216,6 +240,11 @@ class Client:
                 yield self._confirmed(jobs.schedule(self._keys(), entries), payloads)
             else:
                 yield self._confirmed(jobs.push_many(self._keys(), queue, payloads), payloads)
+
+    def _tracked_calls(self, plan: Draft, parcel: Parcel) -> Iterator[Call[Any]]:
+        """The same for jobs that are written down. They are never buffered: a batch must know what it has."""
+        made = self._open_door("tracked_calls")(self._keys(), self._registry, self._lanes, plan, parcel)
+        return (self._confirmed(call, payloads) for call, payloads in made)
 
     def _confirmed(self, call: Call[Any], payloads: list[bytes]) -> Call[Any]:
         return self.confirmed(call, lambda: [decode(one)["jid"] for one in payloads])
@@ -266,16 +295,5 @@ class Client:
         for queue, payloads in parcel.by_queue.items():
             if len(self._chain):
                 jid = decode(payloads[0])["jid"]
-            return Handle(jid, queue, admission, self._desk)
+            return Handle(jid, queue, admission, self._desk, plan.result_ttl is not None, plan.function)
         return Handle(jid, plan.queue, "stopped", self._desk)
-
-
-def _keep(buffer: Buffer, plan: Draft, parcel: Parcel, done: int, error: ServerAway | None) -> int:
-    """Buffer all of ``parcel`` but its first ``done`` queues; how many jobs that are. Raises ``error`` without room."""
-    entries = [
-        jobs.Delivery(None if parcel.scheduled else queue, plan.at, plan.delay, payload)
-        for queue, payloads in list(parcel.by_queue.items())[done:]
-        for payload in payloads
-    ]
-    buffer.keep(entries, error)
-    return len(entries)

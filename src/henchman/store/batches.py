@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -16,7 +17,9 @@ __all__ = [
     "PRODUCER_MS",
     "Facts",
     "Retried",
+    "Started",
     "TrackedPush",
+    "cancel",
     "close",
     "dead",
     "facts",
@@ -27,6 +30,8 @@ __all__ = [
     "release",
     "renew_producer",
     "retry",
+    "started",
+    "uncancel",
 ]
 
 _MAKE = load("batch_make")
@@ -35,6 +40,7 @@ _CLOSE = load("batch_close")
 _RELEASE = load("batch_release")
 _RETRY = load("batch_retry")
 _NOTE = load("note")
+_STARTED = load("started")
 
 PRODUCER_MS = 30_000  # the lease of who fills a batch; renewed each third of it
 
@@ -57,7 +63,10 @@ def make(keys: Keys, batch: str, fields: Mapping[str, Arg], record: bytes) -> Ca
 
 
 class TrackedPush(NamedTuple):
-    """One job. ``when``: "" now, "+5" in five seconds, "parked", else a Unix time; ``detail``: JSON for the history."""
+    """One job. ``when``: "" now, "+5" in five seconds, else a Unix time; behind "parked": once the batch is released.
+
+    ``detail``: JSON for the history. A payload that is parked or due later has no ``enqueued_at``.
+    """
 
     jid: str
     when: str
@@ -65,11 +74,19 @@ class TrackedPush(NamedTuple):
     detail: bytes
 
 
-def push(keys: Keys, batch: str, queue: str, jobs: Sequence[TrackedPush], *, member: str = "") -> Call[int]:
+def push(
+    keys: Keys,
+    batch: str,
+    queue: str,
+    jobs: Sequence[TrackedPush],
+    *,
+    member: str = "",
+    lane: tuple[str, int] = ("", 0),
+) -> Call[int]:
     """Push jobs into ``queue`` (or the schedule) as members of ``batch``, "": tracked alone; how many were new to it.
 
-    Of a batch it may be sent again: a member is pushed once. ``member``: the running job that adds to its own batch.
-    Raises UnknownBatch, BatchClosed, HistoryFull; then nothing was pushed.
+    ``member``: the running job that adds to its own batch. ``lane``: whose push this is, and its number there: with
+    it the call may be sent again. Raises UnknownBatch, BatchClosed, HistoryFull; then nothing was pushed.
     """
 
     def read(reply: Any) -> int:
@@ -83,7 +100,11 @@ def push(keys: Keys, batch: str, queue: str, jobs: Sequence[TrackedPush], *, mem
 
     names = [*shared_keys(keys), keys.schedule, keys.queue(queue)]
     return script(
-        _PUSH, names, [batch, member, queue, *(part for one in jobs for part in one)], read, again=bool(batch)
+        _PUSH,
+        names,
+        [batch, member, queue, *lane, *(part for one in jobs for part in one)],
+        read,
+        again=bool(batch and lane[0]),
     )
 
 
@@ -106,9 +127,25 @@ def close(keys: Keys, batch: str, why: str = "") -> Call[str]:
     return script(_CLOSE, [*shared_keys(keys), keys.batches, keys.producer(batch)], [batch, why], read, again=True)
 
 
-def release(keys: Keys, batch: str, most: int, *, drop: bool) -> Call[int]:
-    """Let up to ``most`` parked jobs go into their queues, or with ``drop`` nowhere; how many are parked still."""
-    return script(_RELEASE, shared_keys(keys), [batch, most, int(drop)], int, again=True)
+def release(keys: Keys, batch: str, most: int) -> Call[int]:
+    """Let up to ``most`` parked jobs go into their queues, or nowhere if the batch did not end well; how many are
+    parked still."""
+    return script(_RELEASE, [*shared_keys(keys), keys.schedule], [batch, most], int, again=True)
+
+
+def cancel(keys: Keys, batch: str) -> Call[Any]:
+    """Tell every process that no job of the batch is to start, and who runs one to say so to it."""
+    mark = f"batch:{batch}"
+    return commands(
+        ("ZADD", keys.cancelled, time.time(), mark),  # the time only says when the mark may be forgotten
+        ("INCR", keys.cancels),
+        ("PUBLISH", keys.control_all, f"cancel {mark}"),
+    )
+
+
+def uncancel(keys: Keys, batch: str) -> Call[Any]:
+    """Its jobs may start again; every process reads that before it starts anything."""
+    return commands(("ZREM", keys.cancelled, f"batch:{batch}"), ("INCR", keys.cancels))
 
 
 class Retried(NamedTuple):
@@ -142,12 +179,32 @@ def note(keys: Keys, effects: Sequence[bytes]) -> Call[int]:
     return script(_NOTE, [*shared_keys(keys), *own_keys(effects)], list(effects), int, again=False)
 
 
+class Started(NamedTuple):
+    """A run: the in-flight list it came from, its payload there, and the effects of its start."""
+
+    flight: str
+    payload: bytes
+    effects: bytes
+
+
+def started(keys: Keys, runs: Sequence[Started]) -> Call[int]:
+    """Write down that jobs run, as far as they are still in flight; how many were."""
+    flights = sorted({one.flight for one in runs})
+    index = {name: place for place, name in enumerate(flights, 1)}
+    args: list[Arg] = [len(flights)]
+    for one in runs:
+        args += (index[one.flight], one.payload, one.effects)
+    names = [*shared_keys(keys), *flights, *own_keys(one.effects for one in runs)]
+    return script(_STARTED, names, args, int, again=False)
+
+
 class Facts(NamedTuple):
-    """What stands of a batch: its hash, whether somebody fills it now, its reasons; all as text."""
+    """What stands of a batch: its hash, whether somebody fills it now, its reasons, all as text; the server's time."""
 
     facts: dict[str, str]
     filled: bool
     reasons: dict[str, int]
+    now: float
 
 
 def _table(reply: Any) -> dict[str, str]:
@@ -160,9 +217,13 @@ def facts(keys: Keys, batch: str) -> Call[Facts]:
     key = keys.batch(batch)
 
     def read(reply: Any) -> Facts:
-        return Facts(_table(reply[0]), bool(reply[1]), {name: int(n) for name, n in _table(reply[2]).items()})
+        told, filled, reasons, (seconds, micro) = reply
+        counts = {name: int(count) for name, count in _table(reasons).items()}
+        return Facts(_table(told), bool(filled), counts, int(seconds) + int(micro) / 1e6)
 
-    return commands(("HGETALL", key), ("EXISTS", keys.producer(batch)), ("HGETALL", key + ":reasons"), decode=read)
+    return commands(
+        ("HGETALL", key), ("EXISTS", keys.producer(batch)), ("HGETALL", key + ":reasons"), ("TIME",), decode=read
+    )
 
 
 def live(keys: Keys, batch: str, cursor: int, step: int = 500) -> Call[tuple[int, dict[str, str]]]:

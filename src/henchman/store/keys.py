@@ -140,10 +140,10 @@ class Keys:
 
         On it hang ``:jobs`` hash: jid → status of every member that is not settled (children as ``batch:<id>``) ·
         ``:dead`` zset: payloads of jobs that gave up, by time · ``:reasons`` hash: "<status> <reason>" → how many ·
-        ``:parked`` list: payloads that wait until an atomic batch is released · ``:producer`` string: the lease of
-        who fills it. Facts: description, tags, state (open, closed, complete), why (aborted, cancelled, expired,
+        ``:parked`` list: payloads that wait until an atomic batch is released · ``:lanes`` hash: who pushes → number
+        and answer of the last push, should it be sent again · ``:producer`` string: the lease of who fills it. Facts: description, tags, state (open, closed, complete), why (aborted, cancelled, expired,
         invalidated), created, closed, completed, open_for, expires, parent, generation, keep, total, children,
-        bad_children, ``n:<status>``, ``cb:<which>:queue|head|jid|tail``, ``called:<which>:<generation>``.
+        bad_children, bad, first (time of the first end), ``n:<status>``, ``cb:<which>:queue|head|jid|tail``, ``called:<which>:<generation>``.
         """
         return self.batch_base + batch
 

@@ -12,6 +12,7 @@ from typing import Any, Final, Protocol
 import msgspec
 
 from henchman.client.draft import draft
+from henchman.client.handle import Desk
 from henchman.client.job import Using
 from henchman.client.options import JobOptions, PushOptions, push_options
 from henchman.client.registry import Definition, Registry
@@ -34,7 +35,7 @@ OVERLAP_FOR: Final = 86400.0  # seconds
 _LONGEST: Final = 366 * 86400.0
 
 
-class Home(Protocol):
+class Home(Desk, Protocol):
     """The app, as far as crons are concerned."""
 
     @property
@@ -50,10 +51,6 @@ class Home(Protocol):
     @property
     def crons(self) -> Any: ...
     def stamp(self, seconds: float) -> bytes: ...
-    def job_status(self, jid: str, *, queue: str | None = None) -> Any: ...
-    async def ajob_status(self, jid: str, *, queue: str | None = None) -> Any: ...
-    def cancel(self, jid: str) -> None: ...
-    async def acancel(self, jid: str) -> None: ...
 
 
 class Cron(msgspec.Struct, frozen=True):

@@ -21,7 +21,8 @@ for at = 3, #ARGV, 2 do
   end
 end
 if parent then
-  if redis.call('HGET', KEYS[4] .. parent, 'state') == 'complete' or redis.call('EXISTS', KEYS[4] .. parent) == 0 then
+  local above = redis.call('HMGET', KEYS[4] .. parent, 'state', 'why')
+  if not above[1] or above[1] == 'complete' or (above[2] ~= '' and above[2] ~= 'aborted') then
     return 'PARENT'
   end
   redis.call('HSET', KEYS[4] .. parent .. ':jobs', 'batch:' .. ARGV[1], 'child')

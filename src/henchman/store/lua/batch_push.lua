@@ -1,22 +1,28 @@
 -- batch_push: push tracked jobs into one queue or the schedule, as members of a batch or of none
 -- KEYS cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped schedule queue
--- ARGV batch member name (jid when payload detail)*
+-- ARGV batch member name lane turn (jid when payload detail)*
 -- returns how many were pushed (a jid that is a member already is not pushed again), or "ABSENT" no such batch,
 --   "CLOSED" it takes no more, "FULL" the history has no room for what must be kept. when: "" now, "+s" in s seconds of
---   the server, else a Unix time; "parked": not before the batch is released. member: a job of the batch that has not
---   ended and adds to it though it is closed, or "". detail is JSON for the history.
+--   the server, else a Unix time; "parked" and one of these: not before the batch is released. member: a job of the
+--   batch that has not ended and adds to it though it is closed, or "". detail is JSON for the history. Who pushes
+--   through a lane counts its turns: the same turn twice is one push whose answer was lost, and gets that answer.
 -- include now
 -- include words
 -- include batch
 local id, name, batches = ARGV[1], ARGV[3], batching(4)
-local facts, now, pushed = KEYS[4] .. id, server_now(), 0
+local facts, jobs, lanes = KEYS[4] .. id, KEYS[4] .. id .. ':jobs', KEYS[4] .. id .. ':lanes'
+local now, pushed = server_now(), 0
 if id ~= '' then
+  local before = ARGV[4] ~= '' and redis.call('HGET', lanes, ARGV[4])
+  if before and string.match(before, '^%d+') == ARGV[5] then
+    return tonumber(string.match(before, '%d+$'))
+  end
   local known = redis.call('HMGET', facts, 'state', 'why', 'expires')
   if not known[1] then
     return 'ABSENT'
   end
-  local may = known[1] == 'open' or (known[1] == 'closed' and redis.call('HEXISTS', KEYS[4] .. id .. ':jobs', ARGV[2]) == 1)
-  if not may or known[2] == 'cancelled' or known[2] == 'invalidated' or now > (tonumber(known[3]) or math.huge) then
+  local may = known[1] == 'open' or (known[1] == 'closed' and redis.call('HEXISTS', jobs, ARGV[2]) == 1)
+  if not may or (known[2] ~= '' and known[2] ~= 'aborted') or now > (tonumber(known[3]) or math.huge) then
     return 'CLOSED'
   end
 end
@@ -24,17 +30,20 @@ if batches.is_full() then
   return 'FULL'
 end
 local counts = {}
-for at = 4, #ARGV, 4 do
+for at = 6, #ARGV, 4 do
   local jid, when, payload = ARGV[at], ARGV[at + 1], ARGV[at + 2]
-  local status = when == '' and 'enqueued' or when == 'parked' and 'blocked' or 'scheduled'
-  if id == '' or redis.call('HSETNX', KEYS[4] .. id .. ':jobs', jid, status) == 1 then
-    if status == 'enqueued' then
+  local parked = string.sub(when, 1, 6) == 'parked'
+  local due = parked and string.sub(when, 7) or when
+  local status = parked and 'blocked' or due == '' and 'enqueued' or 'scheduled'
+  if id == '' or redis.call('HSETNX', jobs, jid, status) == 1 then
+    if parked then
+      redis.call('RPUSH', KEYS[4] .. id .. ':parked',
+        string.format('%d %d %d ', #jid, #name, #due) .. jid .. name .. due .. payload)
+    elseif due == '' then
       redis.call('LPUSH', KEYS[12], payload)
-    elseif status == 'blocked' then
-      redis.call('RPUSH', KEYS[4] .. id .. ':parked', jid .. ' ' .. name .. ' ' .. payload)
     else
-      local due = string.sub(when, 1, 1) == '+' and now + tonumber(when) or tonumber(when)
-      redis.call('ZADD', KEYS[11], as_text(due), payload)
+      local score = string.sub(due, 1, 1) == '+' and now + tonumber(due) or tonumber(due)
+      redis.call('ZADD', KEYS[11], as_text(score), payload)
     end
     pushed, counts[status] = pushed + 1, (counts[status] or 0) + 1
     batches.record(jid, id, status, '0', '', ARGV[at + 3])
@@ -42,11 +51,14 @@ for at = 4, #ARGV, 4 do
 end
 if pushed > 0 then
   redis.call('SADD', KEYS[6], name)
-  if id ~= '' then
-    redis.call('HINCRBY', facts, 'total', pushed)
-    for status, count in pairs(counts) do
-      redis.call('HINCRBY', facts, 'n:' .. status, count)
-    end
+end
+if id ~= '' then
+  redis.call('HINCRBY', facts, 'total', pushed)
+  for status, count in pairs(counts) do
+    redis.call('HINCRBY', facts, 'n:' .. status, count)
+  end
+  if ARGV[4] ~= '' then
+    redis.call('HSET', lanes, ARGV[4], ARGV[5] .. ' ' .. pushed)
   end
 end
 return pushed

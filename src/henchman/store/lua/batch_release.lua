@@ -1,24 +1,33 @@
 -- batch_release: let go of jobs that an atomic batch had parked, in their order: into their queues, or nowhere
--- KEYS cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped
--- ARGV batch most drop
--- returns how many are parked still. drop "1": the block did not end well, they are cancelled.
+-- KEYS cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped schedule
+-- ARGV batch most
+-- returns how many are parked still. Of a batch that was aborted, cancelled or invalidated, or has expired, they are
+--   cancelled: it did not end well.
 -- include now
 -- include words
 -- include batch
-local id, facts, batches = ARGV[1], KEYS[4] .. ARGV[1], batching(4)
-local parked = KEYS[4] .. ARGV[1] .. ':parked'
+local id, now, batches = ARGV[1], server_now(), batching(4)
+local parked, jobs = KEYS[4] .. id .. ':parked', KEYS[4] .. id .. ':jobs'
+local why = redis.call('HGET', KEYS[4] .. id, 'why') or 'gone'
 for _ = 1, tonumber(ARGV[2]) do
   local row = redis.call('LPOP', parked)
   if not row then
     break
   end
-  local jid, name, payload = string.match(row, '^(%S+) (%S+) (.*)$')
-  if ARGV[3] == '1' then
+  local a, b, c, rest = string.match(row, '^(%d+) (%d+) (%d+) (.*)$')
+  a, b, c = tonumber(a), tonumber(b), tonumber(c)
+  local jid, name, due = string.sub(rest, 1, a), string.sub(rest, a + 1, a + b), string.sub(rest, a + b + 1, a + b + c)
+  local payload = string.sub(rest, a + b + c + 1)
+  if why ~= '' then
     batches.track({'track', id, jid, 'cancelled', '0', '', '{"reason":"the batch was not released"}', ''})
-  elseif redis.call('HGET', KEYS[4] .. id .. ':jobs', jid) == 'blocked' then
+  elseif redis.call('HGET', jobs, jid) == 'blocked' and due == '' then
     redis.call('SADD', KEYS[6], name)
-    redis.call('LPUSH', KEYS[5] .. name, payload)
+    redis.call('LPUSH', KEYS[5] .. name, string.sub(payload, 1, -2) .. ',"enqueued_at":' .. as_text(now) .. '}')
     batches.track({'track', id, jid, 'enqueued', '0', '', '{}', ''})
+  elseif redis.call('HGET', jobs, jid) == 'blocked' then
+    local score = string.sub(due, 1, 1) == '+' and now + tonumber(due) or tonumber(due)
+    redis.call('ZADD', KEYS[11], as_text(score), payload)
+    batches.track({'track', id, jid, 'scheduled', '0', '', '{}', ''})
   end
 end
 return redis.call('LLEN', parked)

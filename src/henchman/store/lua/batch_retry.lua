@@ -6,22 +6,13 @@
 -- include words
 -- include batch
 local id, facts, batches, pushed = ARGV[1], KEYS[4] .. ARGV[1], batching(4), 0
-local known = redis.call('HMGET', facts, 'state', 'generation', 'parent')
-if not known[1] then
+if redis.call('EXISTS', facts) == 0 then
   return 'ABSENT'
 end
 for at = 3, #ARGV, 5 do
   local name, jid = ARGV[at + 1], ARGV[at + 2]
   if redis.call('ZREM', KEYS[4] .. id .. ':dead', ARGV[at + 3]) == 1 then
-    if known[1] == 'complete' then
-      known[1] = 'closed'
-      redis.call('HSET', facts, 'state', 'closed', 'completed', '', 'why', '')
-      redis.call('HINCRBY', facts, 'generation', 1)
-      for _, suffix in ipairs({'', ':dead', ':reasons'}) do
-        redis.call('PERSIST', KEYS[4] .. id .. suffix)
-      end
-      batches.tell(id, 'closed', '{"generation":' .. (known[2] + 1) .. '}')
-    end
+    batches.reopen(id)
     redis.call('HSET', KEYS[4] .. id .. ':jobs', jid, 'enqueued')
     redis.call('HINCRBY', facts, 'n:error', -1)
     redis.call('HINCRBY', facts, 'n:enqueued', 1)
@@ -30,5 +21,8 @@ for at = 3, #ARGV, 5 do
     batches.record(jid, id, 'enqueued', '0', '', '{"ending":"retried by hand"}')
     pushed = pushed + 1
   end
+end
+if pushed > 0 and redis.call('HGET', facts, 'n:error') == '0' then
+  batches.forget_reasons(id, 'error ')
 end
 return pushed

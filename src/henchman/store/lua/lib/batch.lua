@@ -5,6 +5,7 @@
 -- and counts it, once.
 local FINAL = {finished = 1, failed = 1, error = 1, cancelled = 1, expired = 1}
 local MOST_REASONS = 100
+local KEPT = {'', ':dead', ':reasons', ':lanes'}  -- what stays of a batch for a while after it was complete
 
 local function batching(at)
   local batches = {}
@@ -83,18 +84,20 @@ local function batching(at)
       counts[#counts + 1] = '"' .. status .. '":' .. count_of(known, 'n:' .. status)
       bad = bad + (status ~= 'finished' and count_of(known, 'n:' .. status) or 0)
     end
-    redis.call('HSET', facts, 'state', 'complete', 'completed', now)
+    local why = known.why or ''
+    redis.call('HSET', facts, 'state', 'complete', 'completed', now, 'bad', (bad > 0 or why ~= '') and '1' or '0')
+    redis.call('ZREM', KEYS[at - 3], 'batch:' .. id)  -- nobody is left to hear that it was cancelled
     batches.tell(id, 'complete', '{"generation":' .. known.generation .. ',"counts":{' .. table.concat(counts, ',') .. '}}')
     call_back(id, 'complete', known.generation)
-    if bad == 0 and (known.why or '') == '' then
+    if bad == 0 and why == '' then
       call_back(id, 'success', known.generation)
     end
-    for _, suffix in ipairs({'', ':dead', ':reasons'}) do
+    for _, suffix in ipairs(KEPT) do
       redis.call('EXPIRE', KEYS[at] .. id .. suffix, known.keep)
     end
     local parent = known.parent or ''
     if parent ~= '' and redis.call('HDEL', KEYS[at] .. parent .. ':jobs', 'batch:' .. id) == 1 then
-      if bad > 0 then
+      if bad > 0 or why ~= '' then
         redis.call('HINCRBY', KEYS[at] .. parent, 'bad_children', 1)
       end
       return parent
@@ -114,10 +117,47 @@ local function batching(at)
     end
   end
 
+  -- A complete batch goes on in its next generation, and so does the one that it is part of.
+  function batches.reopen(id)
+    for _ = 1, 100 do
+      local facts = KEYS[at] .. id
+      local known = redis.call('HMGET', facts, 'state', 'parent', 'bad', 'expires')
+      if known[1] ~= 'complete' then
+        return
+      end
+      redis.call('HSET', facts, 'state', 'closed', 'completed', '', 'why', '')
+      if server_now() > (tonumber(known[4]) or math.huge) then
+        redis.call('HSET', facts, 'expires', '')
+      end
+      for _, suffix in ipairs(KEPT) do
+        redis.call('PERSIST', KEYS[at] .. id .. suffix)
+      end
+      batches.tell(id, 'closed', '{"generation":' .. redis.call('HINCRBY', facts, 'generation', 1) .. '}')
+      local parent = known[2] or ''
+      if parent == '' or redis.call('EXISTS', KEYS[at] .. parent) == 0 then
+        return
+      end
+      redis.call('HSET', KEYS[at] .. parent .. ':jobs', 'batch:' .. id, 'child')
+      if known[3] == '1' then
+        redis.call('HINCRBY', KEYS[at] .. parent, 'bad_children', -1)
+      end
+      id = parent
+    end
+  end
+
   local function count_reason(id, status, reason)
     local reasons, name = KEYS[at] .. id .. ':reasons', status .. ' ' .. reason
     if redis.call('HEXISTS', reasons, name) == 1 or redis.call('HLEN', reasons) < MOST_REASONS then
       redis.call('HINCRBY', reasons, name, 1)
+    end
+  end
+
+  function batches.forget_reasons(id, beginning)
+    local reasons = KEYS[at] .. id .. ':reasons'
+    for _, name in ipairs(redis.call('HKEYS', reasons)) do
+      if string.sub(name, 1, #beginning) == beginning then
+        redis.call('HDEL', reasons, name)
+      end
     end
   end
 
@@ -130,6 +170,11 @@ local function batching(at)
       if not old then
         return  -- settled for good before
       end
+      if old == 'child' then  -- a batch that is gone without having been complete
+        redis.call('HDEL', KEYS[at] .. id .. ':jobs', jid)
+        redis.call('HINCRBY', facts, 'bad_children', 1)
+        return batches.settled(id)
+      end
       if FINAL[status] then
         redis.call('HDEL', KEYS[at] .. id .. ':jobs', jid)
       elseif old ~= status then
@@ -137,7 +182,9 @@ local function batching(at)
       end
       if old ~= status then
         redis.call('HINCRBY', facts, 'n:' .. old, -1)
-        redis.call('HINCRBY', facts, 'n:' .. status, 1)
+        if redis.call('HINCRBY', facts, 'n:' .. status, 1) == 1 and FINAL[status] then
+          redis.call('HSETNX', facts, 'first', as_text(server_now()))
+        end
       end
     end
     batches.record(jid, id, status, effect[5], effect[6], effect[7])

@@ -1,0 +1,71 @@
+"""Which batch a push belongs to, and what it must know of it."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from contextvars import ContextVar
+from typing import Any
+
+from henchman.store.call import Call, command
+from henchman.store.keys import Keys
+
+__all__ = ["Lanes", "Membership", "within"]
+
+
+class Membership:
+    """A batch as its pushes see it. ``expires`` is a Unix time; those of an ``atomic`` one are parked till its end.
+
+    ``member``: the running job that adds to its own batch. ``known``: False for a batch that was made elsewhere, until
+    ``learn`` was carried out.
+    """
+
+    __slots__ = ("atomic", "expires", "id", "known", "member")
+
+    def __init__(
+        self, batch: str, *, member: str = "", expires: float | None = None, atomic: bool = False, known: bool = True
+    ) -> None:
+        self.id = batch
+        self.member = member
+        self.expires = expires
+        self.atomic = atomic
+        self.known = known
+
+    def learn(self, keys: Keys) -> Call[None]:
+        """Ask the server for what pushes must know."""
+
+        def read(reply: Any) -> None:
+            self.expires = float(reply[0]) if reply[0] else None
+            self.atomic = reply[1] == b"1" and reply[2] in (b"open", None)
+            self.known = True
+
+        return command("HMGET", keys.batch(self.id), "expires", "atomic", "state", decode=read)
+
+
+#: the batch whose block this thread or task is in
+within: ContextVar[Membership | None] = ContextVar("henchman_batch", default=None)
+
+
+class Lanes:
+    """Names under which pushes are numbered, so that one whose answer was lost is known when it is sent again.
+
+    Each is used by one push at a time; a process has as many as it ever had pushes on their way at once.
+    """
+
+    def __init__(self) -> None:
+        self._free: deque[tuple[str, int]] = deque()
+        self._pid = os.getpid()
+
+    def take(self) -> tuple[str, int]:
+        """A lane, and the number of the next push in it."""
+        if os.getpid() != self._pid:
+            self._free, self._pid = deque(), os.getpid()  # the parent goes on in its own
+        try:
+            name, turn = self._free.pop()
+        except IndexError:
+            name, turn = os.urandom(6).hex(), 0
+        return name, turn + 1
+
+    def give(self, lane: tuple[str, int]) -> None:
+        """Its push was answered."""
+        self._free.append(lane)

@@ -1,0 +1,76 @@
+"""Pushes of jobs that are written down: what the history is told of each with its first entry."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+
+from henchman.client.draft import Draft
+from henchman.client.membership import Lanes
+from henchman.client.parcel import Parcel
+from henchman.client.registry import Registry
+from henchman.store import batches
+from henchman.store.call import Call
+from henchman.store.keys import Keys
+from henchman.wire import jsontext
+from henchman.wire.payload import decode
+
+__all__ = ["tracked_calls"]
+
+_MOST = 65_536  # bytes of arguments that the history is given; of more it is told how many they were
+
+
+class _Parts(msgspec.Struct, gc=False):
+    """A payload, with what is only passed on left as text."""
+
+    name: str = msgspec.field(name="class")
+    args: msgspec.Raw = msgspec.Raw(b"[]")
+    jid: str = ""
+    queue: str = ""
+    kwargs: msgspec.Raw = msgspec.Raw()
+    tags: msgspec.Raw = msgspec.Raw()
+
+
+_parts = msgspec.json.Decoder(_Parts).decode
+_text = msgspec.json.encode
+
+
+def tracked_calls(
+    keys: Keys, registry: Registry, lanes: Lanes, plan: Draft, parcel: Parcel
+) -> Iterator[tuple[Call[int], list[bytes]]]:
+    """The pushes of ``parcel``, one a queue, each with its payloads. The next is asked for when one was answered.
+
+    The history gets class, queue, arguments (secret ones masked) and tags of each job with them.
+    """
+    group = plan.group
+    when = plan.when(parcel.scheduled)
+    for queue, payloads in parcel.by_queue.items():
+        rows = [_row(registry, payload, when) for payload in payloads]
+        if group is None:
+            yield batches.push(keys, "", queue, rows), payloads
+            continue
+        lane = lanes.take()
+        yield batches.push(keys, group.id, queue, rows, member=group.member, lane=lane), payloads
+        lanes.give(lane)
+
+
+def _row(registry: Registry, payload: bytes, when: str) -> batches.TrackedPush:
+    parts = _parts(payload)
+    args, kwargs = bytes(parts.args), bytes(parts.kwargs)
+    known = registry.find(parts.name)
+    if known is not None and known.signature.secret:
+        args, kwargs = _masked(known.signature, decode(payload))
+    if len(args) + len(kwargs) > _MOST:
+        args, kwargs = _text([f"({len(args) + len(kwargs):,} bytes)"]), b""
+    detail = [b'{"class":', _text(parts.name), b',"queue":', _text(parts.queue), b',"args":', args]
+    for name, value in ((b',"kwargs":', kwargs), (b',"tags":', bytes(parts.tags))):
+        if value:
+            detail += (name, value)
+    return batches.TrackedPush(parts.jid, when, payload, b"".join((*detail, b"}")))
+
+
+def _masked(signature: Any, job: dict[str, Any]) -> tuple[bytes, bytes]:
+    args, kwargs = signature.mask(job["args"], job.get("kwargs"))
+    return jsontext.dumps(args), b"" if kwargs is None else jsontext.dumps(kwargs)

@@ -1,0 +1,16 @@
+-- started: write down that tracked jobs run, those of them that are in flight where they are said to be
+-- KEYS cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped (flight)*flights (own)*
+-- ARGV flights (index payload effects)*
+-- returns how many; a late word of somebody who lost the job, or has ended it, changes nothing. See lib/effects.lua
+-- include now
+-- include words
+-- include batch
+-- include effects
+local carry_out, told = carrying_out(1, 10 + ARGV[1]), 0
+for at = 2, #ARGV, 3 do
+  if redis.call('LPOS', KEYS[10 + ARGV[at]], ARGV[at + 1]) then
+    carry_out(ARGV[at + 1], 'started', ARGV[at + 2])
+    told = told + 1
+  end
+end
+return told
