@@ -73,11 +73,11 @@ class Field:
     def in_flight(self, pids: Iterable[int] | None = None) -> int:
         """How many payloads and ordered ids are in flight, in all or in these processes."""
         lists = self._keys("hm:flight", pids)
-        return sum(int(self.redis.llen(key)) for key in lists) + self.held(pids)  # type: ignore[arg-type]
+        return sum(int(self.redis.llen(key)) for key in lists) + self.held(pids)
 
     def held(self, pids: Iterable[int] | None = None) -> int:
         """How many ids of ordered queues are in flight, in all or in these processes."""
-        return sum(int(self.redis.hlen(key)) for key in self._keys("hm:held", pids))  # type: ignore[arg-type]
+        return sum(int(self.redis.hlen(key)) for key in self._keys("hm:held", pids))
 
     def _keys(self, kind: str, pids: Iterable[int] | None) -> list[str]:
         names = ["*"] if pids is None else [f"*:{pid}:*" for pid in pids]
