@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 
 from henchman.config_history import ENDED
 from henchman.history.entries import Detail, Entry, ident, name, number_of, plain, read_detail
+from henchman.history.records import OF_BATCH
 from henchman.history.rows import BatchRow, ChangeRow, EventRow, MessageRow, Rows, RunRow
 
 __all__ = ["Fold"]
@@ -48,7 +49,7 @@ class Fold:
         if kind == b"job":
             self._job(sid, at, jid, batch, told, detail, text)
         elif kind == b"log":
-            self.rows.messages.append(MessageRow(sid, jid, batch, at, plain(detail.text) or ""))
+            self.rows.messages.append(MessageRow(jid, sid, batch, at, plain(detail.text) or ""))
             self._event(sid, jid, batch)
         elif kind == b"progress":
             event = self._event(sid, jid, batch)
@@ -87,11 +88,11 @@ class Fold:
             self._starts(sid, at, event, attempt, process)
         elif detail.ending not in _NO_RUN:
             self._ends(sid, at, event, attempt, process, detail)
-        self.rows.changes.append(ChangeRow(sid, jid, batch, status, attempt, process, at, text))
+        self.rows.changes.append(ChangeRow(jid, sid, batch, status, attempt, process, at, text))
 
     def _starts(self, sid: int, at: float, event: EventRow, attempt: int | None, process: str | None) -> None:
         event.started_at, event.process, event.host = at, process, _host(process)
-        self.rows.runs[sid] = RunRow(sid, event.jid, attempt, process, event.host, at)
+        self.rows.runs[sid] = RunRow(event.jid, sid, attempt, process, event.host, at)
         self._runs[event.jid] = sid
 
     def _ends(
@@ -115,9 +116,9 @@ class Fold:
             if process is not None:
                 event.process, event.host = process, _host(process)
         if run is None:
-            row = self.rows.runs[sid] = RunRow(sid, event.jid, attempt, process, _host(process), started)
+            row = self.rows.runs[sid] = RunRow(event.jid, sid, attempt, process, _host(process), started)
         else:
-            row = self.rows.runs.setdefault(run, RunRow(run, event.jid))
+            row = self.rows.runs.setdefault(run, RunRow(event.jid, run))
             self._runs[event.jid] = None
         row.ended = at
         row.ending = (detail.ending or event.status or "")[:20]
@@ -144,7 +145,7 @@ class Fold:
         row.generation = detail.generation if detail.generation is not None else row.generation
         row.total = int(detail.total) if detail.total is not None else row.total
         row.counts = _json(detail.counts) or row.counts
-        self.rows.changes.append(ChangeRow(sid, None, batch, state[:20], None, None, at, text))
+        self.rows.changes.append(ChangeRow(OF_BATCH + batch, sid, batch, state[:20], None, None, at, text))
 
 
 def _born(event: EventRow, at: float, detail: Detail) -> None:

@@ -13,6 +13,7 @@ from henchman.errors import HistoryAway, HistoryError
 from henchman.history.entries import Entry, ident, number_of
 from henchman.history.fold import Fold
 from henchman.history.ledger import Ledger, Position
+from henchman.history.records import OF_BATCH
 from henchman.kernel.events import Events
 
 __all__ = ["Intake"]
@@ -51,7 +52,7 @@ class Intake:
         if _order(entries[0][0]) > stands:
             return entries
         old = [one for one in entries if _order(one[0]) <= stands]
-        known = self._ledger.known([number_of(one[0])[0] for one in old])
+        known = self._ledger.known([_about(one) for one in old])
         back = [one for one in old if _is_new(one, known)]
         if not back:
             return entries[len(old) :]
@@ -86,16 +87,24 @@ class Intake:
                 self._open_runs[jid] = run
 
 
-def _is_new(entry: Entry, known: set[tuple[int, str]]) -> bool:
-    told = dict(zip(entry[1][::2], entry[1][1::2], strict=False))
-    if told.get(b"k") == b"progress":
-        return False  # it leaves no trace to know it by, and the next one says more
-    about = ident(told.get(b"j") or told.get(b"b") or b"")
-    return (number_of(entry[0])[0], about) not in known
+def _told(entry: Entry) -> dict[bytes, bytes]:
+    return dict(zip(entry[1][::2], entry[1][1::2], strict=False))
+
+
+def _about(entry: Entry) -> tuple[str, int]:
+    """Whose change it is, and its position."""
+    told = _told(entry)
+    whose = ident(told[b"j"]) if b"j" in told else OF_BATCH + ident(told.get(b"b", b""))
+    return whose, number_of(entry[0])[0]
+
+
+def _is_new(entry: Entry, known: set[tuple[str, int]]) -> bool:
+    # Progress leaves no trace to know it by, and the next one says more.
+    return _told(entry).get(b"k") != b"progress" and _about(entry) not in known
 
 
 def _without_detail(entry: Entry, error: HistoryError) -> Entry:
     """The change itself, with the reason why the rest of it was not taken."""
-    told = dict(zip(entry[1][::2], entry[1][1::2], strict=False))
+    told = _told(entry)
     told[b"d"] = json.dumps({"refused": str(error)[:500]}).encode()
     return entry[0], [part for pair in told.items() for part in pair]

@@ -98,13 +98,14 @@ class Ledger:
                 found.update((jid, run) for jid, run in connection.execute(query))
         return found
 
-    def known(self, numbers: list[int]) -> set[tuple[int, str]]:
-        """Which of these positions are recorded, with the job or batch that each speaks of."""
-        found: set[tuple[int, str]] = set()
+    def known(self, entries: list[tuple[str, int]]) -> set[tuple[str, int]]:
+        """Which of these are recorded: what an entry speaks of (a job, or ``batch:<id>``) and its position."""
+        found: set[tuple[str, int]] = set()
         with self.database.reading() as connection:
-            for first in range(0, len(numbers), _MANY):
-                some = numbers[first : first + _MANY]
+            for first in range(0, len(entries), _MANY):
+                some = entries[first : first + _MANY]
+                jids, numbers = {jid for jid, _ in some}, [number for _, number in some]
                 for table in (schema.changes, schema.messages):
-                    query = select(table.c.sid, table.c.jid, table.c.batch).where(table.c.sid.in_(some))
-                    found.update((sid, jid or batch or "") for sid, jid, batch in connection.execute(query))
+                    query = select(table.c.jid, table.c.sid).where(table.c.jid.in_(jids), table.c.sid.in_(numbers))
+                    found.update((jid, sid) for jid, sid in connection.execute(query))
         return found

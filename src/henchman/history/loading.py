@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from henchman.history.records import Batch, Change, Event, Message, Run
+from henchman.history.records import OF_BATCH, Batch, Change, Event, Message, Run
 from henchman.wire import jsontext
 
 __all__ = ["batch_of", "change_of", "event_of", "message_of", "run_of"]
@@ -62,24 +62,35 @@ def event_of(row: Any) -> Event:
     )
 
 
+def _of_job(jid: str) -> str | None:
+    return None if jid.startswith(OF_BATCH) else jid
+
+
 def change_of(row: Any) -> Change:
     """A change out of its row."""
-    sid, jid, batch, status, attempt, process, at, detail = row
-    told = _of_kind(_loads(detail, {}), dict, {})
+    whose, sid, batch, status, attempt, process, at, detail = row
+    jid, told = _of_job(whose), _of_kind(_loads(detail, {}), dict, {})
     return Change(
-        position=sid, jid=jid, batch=batch, status=status or "", attempt=attempt, process=process, at=at, detail=told
+        position=sid,
+        jid=_of_job(jid),
+        batch=batch,
+        status=status or "",
+        attempt=attempt,
+        process=process,
+        at=at,
+        detail=told,
     )
 
 
 def run_of(row: Any) -> Run:
     """A run out of its row."""
-    _, jid, attempt, process, host, started, ended, ending = row
+    jid, _, attempt, process, host, started, ended, ending = row
     return Run(jid=jid, attempt=attempt, process=process, host=host, started=started, ended=ended, ending=ending)
 
 
 def message_of(row: Any) -> Message:
     """A message out of its row."""
-    sid, jid, _, at, text = row
+    jid, sid, _, at, text = row
     return Message(position=sid, jid=jid, at=at, text=text or "")
 
 

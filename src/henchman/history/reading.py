@@ -94,6 +94,12 @@ class History:
         shown = found[:limit]
         return Changes(events=shown, position=shown[-1].changed if shown else position, more=len(found) > limit)
 
+    def latest(self, batch: str) -> int:
+        """The position of the latest change of a batch's events, to ask ``changed_since`` from; 0: there are none."""
+        query = select(func.max(events.c.changed)).where(events.c.batch == batch)
+        with self._connection() as connection:
+            return connection.execute(query).scalar() or 0
+
     def job(self, jid: str, *, most: int = MOST) -> Job | None:
         """One job and its life: at most ``most`` changes, runs and messages each; None when nothing is recorded."""
         most = _limit(most)

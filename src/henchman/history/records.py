@@ -13,6 +13,7 @@ import msgspec
 __all__ = [
     "FAILURES",
     "MOST",
+    "OF_BATCH",
     "STATUSES",
     "Batch",
     "Change",
@@ -30,6 +31,7 @@ STATUSES = (
     *("finished", "failed", "error", "cancelled", "expired"),
 )
 FAILURES = ("failed", "error")
+OF_BATCH = "batch:"  # and its id: whose change it is, where it is no job's
 MOST = 10_000  # records of one page
 
 

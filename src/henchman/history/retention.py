@@ -15,6 +15,7 @@ from henchman.config import Config
 from henchman.config_history import ENDED
 from henchman.history.database import Database
 from henchman.history.entries import number_of
+from henchman.history.records import OF_BATCH
 from henchman.history.schema import batches, changes, events, messages, runs
 
 __all__ = ["SLICE", "Pruning", "keep_of", "prune"]
@@ -98,10 +99,10 @@ def _rows(connection: Connection, table: Table, jids: Sequence[str]) -> int:
 
 def _remove(connection: Connection, table: Table, jids: Sequence[str]) -> bool:
     """Whether nothing of these jobs is left in ``table``."""
-    key = next(iter(table.primary_key.columns))
+    key = table.c.run if table is runs else table.c.sid
     keys = connection.execute(select(key).where(table.c.jid.in_(jids)).order_by(key).limit(SLICE)).scalars().all()
     if keys:
-        connection.execute(delete(table).where(key.in_(keys)))
+        connection.execute(delete(table).where(table.c.jid.in_(jids), key.in_(keys)))
     return len(keys) < SLICE
 
 
@@ -112,7 +113,5 @@ def _forget_batches(connection: Connection, before: int) -> int:
     ids = connection.execute(query).scalars().all()
     if ids:
         connection.execute(delete(batches).where(batches.c.id.in_(ids)))
-        rest = select(changes.c.sid).where(changes.c.jid.is_(None), changes.c.batch.in_(ids)).limit(SLICE)
-        sids = connection.execute(rest).scalars().all()
-        connection.execute(delete(changes).where(changes.c.sid.in_(sids)))
+        _remove(connection, changes, [OF_BATCH + one for one in ids])
     return len(ids)

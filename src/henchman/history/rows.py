@@ -54,8 +54,8 @@ class EventRow(Row, gc=False):
 
 
 class RunRow(Row, gc=False):
-    run: int
     jid: str
+    run: int
     attempt: int | None = None
     process: str | None = None
     host: str | None = None
@@ -65,8 +65,8 @@ class RunRow(Row, gc=False):
 
 
 class ChangeRow(Row, gc=False):
+    jid: str
     sid: int
-    jid: str | None = None
     batch: str | None = None
     status: str | None = None
     attempt: int | None = None
@@ -76,8 +76,8 @@ class ChangeRow(Row, gc=False):
 
 
 class MessageRow(Row, gc=False):
-    sid: int
     jid: str
+    sid: int
     batch: str | None = None
     at: float | None = None
     text: str | None = None

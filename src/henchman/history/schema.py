@@ -33,6 +33,7 @@ _LONG = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
 _MYSQL = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
 _MARIADB = {name.replace("mysql", "mariadb"): value for name, value in _MYSQL.items()}
 OPTIONS: dict[str, Any] = _MYSQL | _MARIADB
+ONE_TREE = OPTIONS | {"sqlite_with_rowid": False}  # what belongs to a job lies together, under one index
 
 
 batches = Table(
@@ -92,43 +93,40 @@ events = Table(
 runs = Table(
     "henchman_runs",
     METADATA,
+    Column("jid", String(KEY), primary_key=True),
     Column("run", BigInteger, primary_key=True, autoincrement=False),  # position of what first told of it
-    Column("jid", String(KEY), nullable=False),
     Column("attempt", Integer),
     Column("process", String(NAME)),
     Column("host", String(NAME)),
     Column("started", Double),
     Column("ended", Double),
     Column("ending", String(20)),
-    Index("henchman_runs_jid", "jid"),
-    **OPTIONS,
+    **ONE_TREE,
 )
 
 changes = Table(
     "henchman_changes",
     METADATA,
+    Column("jid", String(KEY), primary_key=True),  # batch:<id> for a change of the batch itself
     Column("sid", BigInteger, primary_key=True, autoincrement=False),
-    Column("jid", String(KEY)),  # empty: a change of the batch itself
     Column("batch", String(KEY)),
     Column("status", String(20)),
     Column("attempt", Integer),
     Column("process", String(NAME)),
     Column("at", Double),
     Column("detail", _LONG),
-    Index("henchman_changes_jid", "jid"),
-    **OPTIONS,
+    **ONE_TREE,
 )
 
 messages = Table(
     "henchman_messages",
     METADATA,
+    Column("jid", String(KEY), primary_key=True),
     Column("sid", BigInteger, primary_key=True, autoincrement=False),
-    Column("jid", String(KEY), nullable=False),
     Column("batch", String(KEY)),
     Column("at", Double),
     Column("text", _LONG),
-    Index("henchman_messages_jid", "jid"),
-    **OPTIONS,
+    **ONE_TREE,
 )
 
 position = Table(

@@ -70,7 +70,7 @@ def _statement(kind: str, table: Table, later: bool) -> str:
     dialect = _DIALECTS[kind]()
     quote = dialect.identifier_preparer.quote
     names = [quote(column.name) for column in table.columns]
-    key = quote(next(iter(table.primary_key.columns)).name)
+    key = [quote(column.name) for column in table.primary_key.columns]
     into = f"INSERT INTO {table.name} ({', '.join(names)})"
     if kind == "postgresql":
         shape = ", ".join(f"{quote(one.name)} {one.type.compile(dialect)}" for one in table.columns)
@@ -83,9 +83,9 @@ def _statement(kind: str, table: Table, later: bool) -> str:
     merged = [
         _merged(kind, table.name, name, column.name)
         for name, column in zip(names, table.columns, strict=True)
-        if name != key and column.name not in left
+        if name not in key and column.name not in left
     ]
-    clash = "ON DUPLICATE KEY UPDATE" if kind == "mysql" else f"ON CONFLICT ({key}) DO UPDATE SET"
+    clash = "ON DUPLICATE KEY UPDATE" if kind == "mysql" else f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET"
     return f"{into} {source} {clash} {', '.join(merged)}"
 
 

@@ -22,6 +22,7 @@ _OPTIONS: dict[str, Any] = {
     for name, value in (("engine", "InnoDB"), ("charset", "utf8mb4"), ("collate", "utf8mb4_bin"))
 }
 
+_ONE_TREE = ("runs", "changes", "messages")  # of SQLite
 #: table → primary key, other columns that are never null, the rest; in order
 _TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
     "batches": (
@@ -40,8 +41,8 @@ _TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         | {"progress_total": Double(), "process": _NAME, "host": _NAME},
     ),
     "runs": (
-        {"run": BigInteger()},
-        {"jid": _KEY},
+        {"jid": _KEY, "run": BigInteger()},
+        {},
         {
             "attempt": Integer(),
             "process": _NAME,
@@ -52,12 +53,11 @@ _TABLES: dict[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = {
         },
     ),
     "changes": (
-        {"sid": BigInteger()},
+        {"jid": _KEY, "sid": BigInteger()},
         {},
-        {"jid": _KEY, "batch": _KEY, "status": _WORD, "attempt": Integer(), "process": _NAME, "at": Double()}
-        | {"detail": _LONG},
+        {"batch": _KEY, "status": _WORD, "attempt": Integer(), "process": _NAME, "at": Double()} | {"detail": _LONG},
     ),
-    "messages": ({"sid": BigInteger()}, {"jid": _KEY}, {"batch": _KEY, "at": Double(), "text": _LONG}),
+    "messages": ({"jid": _KEY, "sid": BigInteger()}, {}, {"batch": _KEY, "at": Double(), "text": _LONG}),
     "position": (
         {"id": Integer()},
         {"stream": _NAME, "at": _STREAM_ID, "highest": BigInteger(), "updated": Double()},
@@ -72,9 +72,6 @@ _INDEXES = {
     "events_changed": ("events", ["batch", "changed"]),
     "events_class": ("events", ["class", "born"]),
     "events_status": ("events", ["status", "born"]),
-    "runs_jid": ("runs", ["jid"]),
-    "changes_jid": ("changes", ["jid"]),
-    "messages_jid": ("messages", ["jid"]),
 }
 
 
@@ -85,7 +82,7 @@ def upgrade() -> None:
         columns += [Column(one, kind, nullable=False) for one, kind in needed.items()]
         columns += [Column(one, kind) for one, kind in rest.items()]
         columns += [Column(one, kind, nullable=False) for one, kind in _LAST.get(name, {}).items()]
-        op.create_table(f"henchman_{name}", *columns, **_OPTIONS)
+        op.create_table(f"henchman_{name}", *columns, sqlite_with_rowid=name not in _ONE_TREE, **_OPTIONS)
     for name, (table, index) in _INDEXES.items():
         op.create_index(f"henchman_{name}", f"henchman_{table}", index)
 

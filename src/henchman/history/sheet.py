@@ -1,0 +1,73 @@
+"""Events as CSV for a spreadsheet: one line a job, and no cell that a spreadsheet would take for a formula.
+
+UTF-8 with a byte order mark (Excel takes it for something else otherwise), lines end in CR LF, cells with line breaks
+are quoted. Times are in UTC, as spreadsheets read them. A text cell that begins like a formula gets an apostrophe
+before it; one that is longer than a spreadsheet's cells are (32,767 characters) is cut, and says so.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+from henchman.history.records import Event
+from henchman.wire import times
+
+__all__ = ["MARK", "head", "lines", "safe"]
+
+MARK: Final = "\ufeff".encode()
+_LONGEST = 32_000
+# = + - @ and their full-width forms start a formula, also behind blanks that a spreadsheet takes away; a tab or a line
+# break at the start can make one of what comes next.
+_FORMULA = re.compile(r"[\t\r\n\v\f\u0085\u2028\u2029]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
+_COLUMNS = (
+    *("job id", "class", "queue", "status", "attempts", "message", "error class", "arguments", "keyword arguments"),
+    *("tags", "enqueued (UTC)", "started (UTC)", "ended (UTC)", "process", "host"),
+)
+
+
+def head() -> bytes:
+    """The byte order mark and the line of titles."""
+    return MARK + _written([_COLUMNS])
+
+
+def lines(events: Iterable[Event]) -> bytes:
+    """One line for each event."""
+    return _written(_cells(one) for one in events)
+
+
+def safe(text: str) -> str:
+    """``text`` as a cell that is text, and not endless."""
+    text = text.replace("\0", "\ufffd")
+    if len(text) > _LONGEST:
+        text = f"{text[:_LONGEST]}… ({len(text):,} characters)"
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def _cells(one: Event) -> tuple[str | int, ...]:
+    told = (_json(one.args), _json(one.kwargs), _json(one.tags or None))
+    return (
+        *map(safe, (one.jid, one.class_, one.queue, one.status)),
+        one.attempts,
+        *map(safe, (one.message or "", one.error_class or "", *told)),
+        *map(_moment, (one.enqueued_at, one.started_at, one.ended_at)),
+        *map(safe, (one.process or "", one.host or "")),
+    )
+
+
+def _json(value: Any) -> str:
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _moment(at: float | None) -> str:
+    return times.iso(at).replace("T", " ").removesuffix("Z")
+
+
+def _written(rows: Iterable[Iterable[str | int]]) -> bytes:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\r\n").writerows(rows)
+    return text.getvalue().encode("utf-8", "backslashreplace")  # half a surrogate pair is no UTF-8
