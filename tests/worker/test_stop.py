@@ -90,9 +90,9 @@ def test_snoozed_again_and_again_a_payload_does_not_grow(redis: Redis, redis_url
     lengths = []
     with working(app) as launcher:
         accept = launcher.fetcher.accept
-        launcher.fetcher.accept = lambda units, queue: (  # type: ignore[method-assign]
+        launcher.fetcher.accept = lambda units, queue, **how: (  # type: ignore[method-assign]
             lengths.extend(len(unit.payload) for unit in units),
-            accept(units, queue),
+            accept(units, queue, **how),
         )[1]
         until(lambda: len(sizes) == 4, "it ran four times")
     assert max(lengths) - min(lengths) < 5, lengths
