@@ -162,13 +162,18 @@ class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic, Batches):
         return named_options(name, options, None if known is None else known.options)
 
     def on(self, event: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        """Decorator: call the function at ``startup``, ``quiet``, ``shutdown``, ``heartbeat`` or ``beat``."""
-        known = ("startup", "quiet", "shutdown", "heartbeat", "beat")
+        """Decorator: call the function at ``startup``, ``quiet``, ``shutdown``, ``heartbeat`` or ``beat``; at
+        ``last_words``, when a worker process ends because of an error that is no job's, with that error.
+        """
+        known = ("startup", "quiet", "shutdown", "heartbeat", "beat", "last_words")
         if event not in known:
             raise DefinitionError(f"there is no event {event!r}; there are {', '.join(known)}")
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            self.events.on(event, lambda **facts: function())
+            if event == "last_words":
+                self.events.on(event, lambda error: function(error))  # noqa: PLW0108 - its parameter may have any name
+            else:
+                self.events.on(event, lambda **facts: function())
             return function
 
         return register

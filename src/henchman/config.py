@@ -163,6 +163,11 @@ class Config(WebSettings, HistorySettings):
         sources.text(r"(.+:)?[0-9]{1,5}", "a port, or host:port"),
         "Where a supervisor answers GET /live and /ready: 8001 or 0.0.0.0:8001. Not set: nowhere.",
     )
+    dump_folder: Path | None = _key(
+        None,
+        sources.path(),
+        "Where TTIN writes henchman-<pid>-stacks.txt. Not set: the system's folder for such files.",
+    )
     tag: str = _key("", sources.text(), "A word that names this deployment in process lists.")
     labels: tuple[str, ...] = _key((), sources.words(), "Labels of a worker process, shown in process lists.")
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)

@@ -69,7 +69,8 @@ class Work:
         self.log_file = folder / "log"
         settings = {"HENCHMAN_REDIS_URL": url} if url else {}
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("HENCHMAN_", "REDIS_"))}
-        self.env = kept | settings | {"PYTHONPATH": os.pathsep.join(PATHS), "ACTING_TRACE": str(self.trace_file)} | env
+        self.env = kept | settings | {"PYTHONPATH": os.pathsep.join(PATHS), "ACTING_TRACE": str(self.trace_file)}
+        self.env |= {"HENCHMAN_DUMP_FOLDER": str(folder)} | env
         command = [*before, sys.executable, "-c", START, *([target] if target else []), *args]
         with self.log_file.open("ab") as out:
             self.process = subprocess.Popen(

@@ -172,7 +172,9 @@ class Announcer:
         key = ("handler", name, type(error).__name__)
         self._flood.log(key, self._log, _ERROR, text, {"handler": name}, trimmed(error))
 
-    def _dump(self, threads: Mapping[str, list[str]], tasks: Mapping[str, list[str]], **_: Any) -> None:
+    def _dump(
+        self, threads: Mapping[str, list[str]], tasks: Mapping[str, list[str]], file: str | None = None, **_: Any
+    ) -> None:
         """Somebody asked where everything stands: an answer at every level below error."""
         for kind, stacks in (("thread", threads), ("task", tasks)):
             for name, frames in stacks.items():
@@ -188,6 +190,8 @@ class Announcer:
                         sinfo="\n".join(frames),
                     )
                     self._log.handle(record)
+        if file is not None:
+            self._log.warning("every stack, and what runs there, was written down", extra={"file": file})
 
     def _plain(self, name: str) -> Listener:
         level, words = PLAIN[name]

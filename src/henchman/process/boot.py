@@ -91,8 +91,16 @@ class Child:
             self.tell(replace=reason)
 
     def work(self) -> int:
-        """Load, start, wait for the word to stop, stop; the exit status."""
+        """Load the app and work; the exit status. What ends us is told to the app before anybody else."""
         app = self._load()
+        try:
+            return self._work(app)
+        except Exception as error:
+            app.events.emit("last_words", error=error)
+            raise
+
+    def _work(self, app: App) -> int:
+        """Start, wait for the word to stop, stop."""
         app.configure(**self._orders.settings)
         config = app.config
         log.setup(config.log_format, config.log_level, process_tag=str(self._orders.number), running=running)

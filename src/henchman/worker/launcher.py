@@ -14,6 +14,7 @@ from henchman.worker.acker import Acker
 from henchman.worker.cancels import Cancels
 from henchman.worker.capsule import Capsule, capsules_of, served
 from henchman.worker.control import Control
+from henchman.worker.dump import dump
 from henchman.worker.feed import Feed, Feeds
 from henchman.worker.fetcher import Fetcher
 from henchman.worker.flights import Flights
@@ -28,7 +29,7 @@ from henchman.worker.processor import Processor, strike
 from henchman.worker.retry import Judge
 from henchman.worker.run import Run
 from henchman.worker.shared import Shared
-from henchman.worker.stacks import frames_of, thread_stacks
+from henchman.worker.stacks import frames_of
 from henchman.worker.stager import Stager
 from henchman.worker.watchdog import Watchdog
 from henchman.worker.watcher import Watcher
@@ -310,5 +311,5 @@ class Launcher:
         self._try("control", lambda: self.watcher.disarm(queue))
 
     def dump(self) -> None:
-        """Announce where every thread and task stands."""
-        self.host.events.emit("dump", threads=thread_stacks(), tasks=self.loop.stacks())
+        """Announce where every thread and task stands, and write it into this process's file."""
+        dump(self.host, self.flights.identity, self.feeds, self.loop)

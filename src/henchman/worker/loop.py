@@ -14,7 +14,7 @@ from typing import Any
 from henchman.errors import JobCancelled, JobShutdown
 from henchman.worker.run import Run
 
-__all__ = ["Loop"]
+__all__ = ["Loop", "task_name"]
 
 LEAVE = 1.0  # seconds that tasks may take to end when the loop stops
 
@@ -70,7 +70,7 @@ class Loop:
             self._scheduled = False
         while self._todo:
             run = self._todo.popleft()
-            run.task = asyncio.get_running_loop().create_task(self._run(run), name=f"{run.spec.name} {run.jid}")
+            run.task = asyncio.get_running_loop().create_task(self._run(run), name=task_name(run))
 
     async def _run(self, run: Run) -> None:
         try:
@@ -125,6 +125,11 @@ class Loop:
         if loop is not None and thread is not None and not loop.is_closed():
             loop.call_soon_threadsafe(loop.stop)
             thread.join(timeout)
+
+
+def task_name(run: Run) -> str:
+    """How the task of a run is called."""
+    return f"{run.spec.name} {run.jid}"
 
 
 def _frames(task: asyncio.Task[Any]) -> Iterator[FrameType]:

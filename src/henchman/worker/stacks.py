@@ -17,7 +17,15 @@ def frames_of(thread_id: int | None) -> list[str]:
     )
 
 
-def thread_stacks() -> dict[str, list[str]]:
-    """``frames_of`` every thread, by its name."""
+def thread_stacks() -> dict[int, tuple[str, list[str]]]:
+    """Name and ``frames_of`` every thread, by its id; of two of one name the second tells its id too."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
-    return {names.get(ident, str(ident)): frames_of(ident) for ident in list(sys._current_frames())}
+    found: dict[int, tuple[str, list[str]]] = {}
+    taken = set[str]()
+    for ident in list(sys._current_frames()):
+        name = names.get(ident, str(ident))
+        if name in taken:
+            name = f"{name} ({ident})"
+        taken.add(name)
+        found[ident] = (name, frames_of(ident))
+    return found
