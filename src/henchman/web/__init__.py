@@ -1,0 +1,1 @@
+"""Henchman over HTTP: what runs inside the user's own web application."""

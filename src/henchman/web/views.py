@@ -1,0 +1,142 @@
+"""The endpoints: each reads its request strictly, asks server and history, and answers."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
+
+from henchman.app import App
+from henchman.errors import UnknownBatch
+from henchman.history.records import Batch, EventPage
+from henchman.kernel.bridge import in_thread
+from henchman.store import batches
+from henchman.web import paging
+from henchman.web.answers import LAST, Asked, Refusal, document, tag_of, tagged
+from henchman.web.record import Record
+from henchman.workflow.batch_status import FINAL, LIVE, status_of
+
+__all__ = ["Views"]
+
+_BATCH = re.compile(r"[0-9a-f]{32}")
+_JID = re.compile(r"[\x21-\x7e]{1,100}")
+_LIFE = 1000  # changes, runs and messages of one job, each
+_LATEST = "latest"
+_PASSING = {"rate", "eta"}  # they change while nothing happens
+
+
+class Views:
+    """What can be read of ``app``."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._connected = False
+        self.record = Record(app)
+
+    async def batch(self, request: Request) -> Response:
+        """``GET /batches/{id}``."""
+        batch = _batch_id(request)
+        asked = Asked(request, ("since", "limit"))
+        if "limit" in asked and "since" not in asked:
+            raise Refusal(400, "limit goes with since: it bounds the events that changed")
+        limit = asked.whole("limit", 1, paging.MOST, paging.MOST)
+        latest = asked.text("since") == _LATEST
+        since = 0 if latest else asked.whole("since", 0, LAST, 0)
+        told = await self._standing(batch)
+        if "since" in asked:
+            told |= await self._changes(batch, None if latest else since, limit)
+        steady = {name: value for name, value in told.items() if name not in _PASSING and name != "events"}
+        return tagged(told, tag_of([steady, since, limit]), request.headers.get("if-none-match"))
+
+    async def events(self, request: Request) -> Response:
+        """``GET /batches/{id}/events``."""
+        batch = _batch_id(request)
+        asked = Asked(request, ("status", "after", "limit"))
+        status = asked.statuses("status")
+        limit = asked.whole("limit", 1, paging.MOST, 100)
+        found = await paging.page(self.record, batch, status, asked.whole("after", 0, LAST, 0), limit)
+        if not found.events:
+            await self._standing(batch)
+        following = found.last.seq if found.last is not None and found.more else None
+        return document({"batch": batch, "events": found.events, "next": following})
+
+    async def failures(self, request: Request) -> Response:
+        """``GET /batches/{id}/failures.csv``."""
+        batch = _batch_id(request)
+        Asked(request)
+        first: EventPage = await paging.failures(self.record, batch, 0)  # what is wrong is said before it begins
+        if not first.events:
+            await self._standing(batch)
+        headers = {
+            "Content-Disposition": f'attachment; filename="failures-{batch}.csv"',
+            "Cache-Control": "no-store",
+        }
+        kind = "text/csv; charset=utf-8; header=present"
+        if request.method == "HEAD":
+            return Response(None, 200, headers | {"Content-Type": kind})
+        return StreamingResponse(paging.csv_of(self.record, batch, first), 200, headers | {"Content-Type": kind})
+
+    async def job(self, request: Request) -> Response:
+        """``GET /jobs/{jid}``."""
+        jid = request.path_params["jid"]
+        Asked(request)
+        found = await self.record.ask("job", jid, most=_LIFE) if _JID.fullmatch(jid) else None
+        if found is None:
+            raise _not_there()
+        told = found.to_json()
+        told["complete"] = all(len(told[name]) < _LIFE for name in ("changes", "runs", "messages"))
+        return document(told)
+
+    async def _standing(self, batch: str) -> dict[str, Any]:
+        """How a batch stands: what the server counts, else (it has forgotten it) what is recorded."""
+        if not self._connected:  # the first time this may have to find a server
+            await in_thread(lambda: self._app.aconnections)
+            self._connected = True
+        told = await self._app.aconnections.run(batches.facts(self._app.keys, batch))
+        try:
+            plain: dict[str, Any] = msgspec.to_builtins(status_of(batch, told))
+        except UnknownBatch:
+            found = await self.record.ask("batch", batch) if self.record.is_on else None
+            if found is None:
+                raise _not_there() from None
+            return _recorded(found) | {"source": "history"}
+        return plain | {"source": "server"}
+
+    async def _changes(self, batch: str, since: int | None, limit: int) -> dict[str, Any]:
+        if since is None:
+            return {"events": [], "position": await self.record.ask("latest", batch), "more": False}
+        found = await paging.changed(self.record, batch, since, limit)
+        position = since if found.last is None else found.last.changed
+        return {"events": found.events, "position": position, "more": found.more}
+
+
+def _recorded(found: Batch) -> dict[str, Any]:
+    """A batch that only history knows, in the words in which the server tells of one."""
+    counts = {status: found.counts.get(status, 0) for status in (*LIVE, *FINAL)}
+    done = sum(counts[status] for status in FINAL)
+    told = found.to_json()
+    del told["position"]
+    return told | {
+        "counts": counts,
+        "done": done,
+        "percent": 100.0 * done / found.total if found.total else 0.0,
+        "rate": 0.0,
+        "eta": None,
+        "children": 0,
+        "reasons": [],
+        "called": {},
+    }
+
+
+def _batch_id(request: Request) -> str:
+    batch: str = request.path_params["batch"]
+    if not _BATCH.fullmatch(batch):
+        raise _not_there()
+    return batch
+
+
+def _not_there() -> Refusal:
+    return Refusal(404, "nothing is known under this address")

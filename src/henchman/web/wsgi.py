@@ -1,0 +1,74 @@
+"""The same API for WSGI applications (Flask, Django without ASGI), by a2wsgi."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterable
+from typing import Any
+from urllib.parse import quote
+
+from a2wsgi import ASGIMiddleware
+from starlette.types import Message, Receive, Scope, Send
+
+from henchman.app import App
+from henchman.config import UNSET, Unset
+from henchman.web.api import Api, api
+
+__all__ = ["WsgiApi", "wsgi_api"]
+
+_PATIENCE = 300.0  # seconds in which a client must take the next piece
+
+
+def wsgi_api(app: App, *, token: str | Iterable[str] | Unset | None = UNSET, origins: Iterable[str] = ()) -> WsgiApi:
+    """The API of ``app`` as a WSGI application; everything else as ``henchman.web.api.api``."""
+    return WsgiApi(api(app, token=token, origins=origins))
+
+
+class WsgiApi:
+    """A WSGI application; made by ``wsgi_api``. Its event loop runs in a thread of each process that answers."""
+
+    def __init__(self, inner: Api) -> None:
+        self._inner = inner
+        self._held: tuple[int, Any] | None = None
+        self._lock = threading.Lock()
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        """One request."""
+        answer: Iterable[bytes] = self._bridge()(_mended(environ), start_response)
+        return answer
+
+    def close(self) -> None:
+        """Close idle connections to the database of history, and end the thread."""
+        with self._lock:
+            held, self._held = self._held, None
+        if held is not None and held[0] == os.getpid():
+            loop = held[1].loop
+            loop.call_soon_threadsafe(loop.stop)
+        self._inner.close()
+
+    def _bridge(self) -> Any:
+        """Made by the process that answers: a thread does not outlive a fork."""
+        with self._lock:
+            if self._held is None or self._held[0] != os.getpid():
+                self._held = os.getpid(), ASGIMiddleware(self._patient)  # type: ignore[arg-type]
+            return self._held[1]
+
+    async def _patient(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """The API; who goes away in the middle of an answer is waited for only so long."""
+
+        async def within(message: Message) -> None:
+            await asyncio.wait_for(send(message), _PATIENCE)
+
+        await self._inner(scope, receive, within)
+
+
+def _mended(environ: dict[str, Any]) -> dict[str, Any]:
+    """What a client may send and the bridge does not stand: bytes that are no ASCII, a path that is no UTF-8."""
+    query = environ.get("QUERY_STRING", "")
+    path = environ.get("PATH_INFO", "").encode("latin-1", "replace").decode("utf-8", "replace")
+    return environ | {
+        "QUERY_STRING": quote(query, safe="".join(map(chr, range(33, 127))), encoding="latin-1", errors="replace"),
+        "PATH_INFO": path.encode().decode("latin-1"),
+    }

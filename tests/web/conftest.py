@@ -1,0 +1,62 @@
+"""One import of thirty rows, run by a real worker and recorded in SQLite; every test of this folder only reads it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from henchman import App, Failure, current_job
+from henchman.history.database import Database
+from henchman.history.reading import History
+from henchman.web.api import Api, api
+from support.asgi import TOKEN
+from support.web import HOSTILE, Import
+from support.worker import until, working
+
+
+@pytest.fixture(scope="package")
+def imported(server_url: str, tmp_path_factory: pytest.TempPathFactory) -> Import:
+    """Rows 0, 3, 6… are refused, row 1 fails with an error, the rest is done."""
+    folder: Path = tmp_path_factory.mktemp("web")
+    app = App(
+        redis_url=server_url,
+        namespace=f"web{uuid.uuid4().hex[:8]}",
+        database_url=f"sqlite:///{folder}/history.sqlite",
+        api_token=TOKEN,
+    )
+
+    @app.job(name="shop.create", retry=False, secret=("card",))
+    def create(row: int, sku: str, *, card: str = "4711") -> int:
+        current_job().log(f"looked at {sku}")
+        if row % 3 == 0:
+            raise Failure(HOSTILE if row == 0 else f"no such product: {sku}")
+        if row == 1:
+            raise ValueError("price is missing")
+        return row
+
+    with working(app):
+        with app.batch("Import products.csv", tags=["shop"]) as batch:
+            create.enqueue_many([(row, f"sku-{row}") for row in range(30)])
+        until(lambda: app.batch_status(batch.id).state == "complete", "the batch is complete")
+        history = History(Database(str(app.config.database_url)))
+        until(
+            lambda: (
+                (found := history.batch(batch.id))
+                and sum(found.counts.get(one, 0) for one in ("finished", "failed", "error")) == 30
+            ),
+            "it is recorded",
+        )
+        until(lambda: (found := history.batch(batch.id)) and found.state == "complete", "its end is recorded")
+        history.close()
+    return Import(app, batch.id)
+
+
+@pytest.fixture
+def web(imported: Import) -> Iterator[Api]:
+    made = api(imported.app)
+    yield made
+    made.close()
+    imported.app.close()
