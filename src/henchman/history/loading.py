@@ -62,8 +62,8 @@ def event_of(row: Any) -> Event:
     )
 
 
-def _of_job(jid: str) -> str | None:
-    return None if jid.startswith(OF_BATCH) else jid
+def _of_job(jid: str | None) -> str | None:
+    return None if jid is None or jid.startswith(OF_BATCH) else jid
 
 
 def change_of(row: Any) -> Change:
@@ -72,7 +72,7 @@ def change_of(row: Any) -> Change:
     jid, told = _of_job(whose), _of_kind(_loads(detail, {}), dict, {})
     return Change(
         position=sid,
-        jid=_of_job(jid),
+        jid=jid,
         batch=batch,
         status=status or "",
         attempt=attempt,

@@ -1,0 +1,70 @@
+"""The recorder as a part of a worker: it starts and stops with it, and who imports Henchman pays nothing for it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from redis import Redis
+
+from henchman import App
+from henchman.history.database import Database
+from henchman.history.reading import History
+from henchman.history.recorder import Recorder
+from support.history import Teller
+from support.worker import until, working
+
+BATCH = "7" * 32
+
+
+def test_a_worker_records_and_leaves_nothing_behind(redis_url: str, redis: Redis, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/history.sqlite"
+    app = App(redis_url=redis_url, database_url=url)
+    history = History(Database(url))
+    teller = Teller(redis)
+    try:
+        with working(app) as launcher:
+            (recorder,) = [one for one in launcher.companions if isinstance(one, Recorder)]
+            until(lambda: recorder.leads, "it leads")
+            assert redis.get("hm:recorder") == recorder.identity.encode()
+            assert redis.get("hm:history:on") == b"strict 268435456"
+            teller.enqueued("job", BATCH)
+            teller.ended("job", "finished", BATCH, ending="done")
+            teller.flush()
+            until(lambda: redis.xlen("hm:history") == 0 and not recorder.lag(), "it is recorded")
+            page = history.events(BATCH, "finished")
+            assert [one.jid for one in page.events] == ["job"]
+        assert not recorder.alive
+        assert redis.get("hm:recorder") is None
+        assert redis.xlen("hm:history") == 0
+    finally:
+        history.close()
+
+
+def test_without_a_database_nothing_of_sql_is_loaded(redis_url: str) -> None:
+    code = (
+        "import sys; from henchman import App; from henchman.process.cli import henchman;"
+        "app = App(redis_url=sys.argv[1]); app.companions();"
+        "print([name for name in ('sqlalchemy', 'alembic') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, redis_url], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_an_idle_recorder_asks_about_once_a_second(redis_url: str, redis: Redis, tmp_path: Path) -> None:
+    app = App(redis_url=redis_url, database_url=f"sqlite:///{tmp_path}/history.sqlite")
+    recorder = app.companions()[-1]
+    assert isinstance(recorder, Recorder)
+    try:
+        recorder.tick()
+        before = redis.info("stats")["total_commands_processed"]  # type: ignore[index]
+        for _ in range(4):
+            recorder.tick()
+        sent = redis.info("stats")["total_commands_processed"] - before - 1  # type: ignore[index]
+        assert sent <= 4 + 2 * 3  # a wait of a second each, and its lease prolonged each third second
+    finally:
+        recorder.stop()
+        app.close()
