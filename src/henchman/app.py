@@ -45,6 +45,8 @@ DOORS: Final[dict[str, str]] = {
     "ordered_sources": "henchman.ordered.source:sources_of",
     "aawait_result": "henchman.workflow.results:aawait_result",
     "await_result": "henchman.workflow.results:await_result",
+    "auditor": "henchman.workflow.auditor:Auditor",
+    "auditor_of": "henchman.workflow.auditor:auditor_of",
     "batch": "henchman.workflow.batch:made",
     "found_batch": "henchman.workflow.batch:found",
     "tracked_calls": "henchman.client.tracked:tracked_calls",

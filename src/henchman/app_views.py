@@ -69,12 +69,13 @@ class Views:
         """
         return self.open_door("embed")(self, settings)
 
-    def companions(self: _Desk) -> list[Any]:
-        """The parts that a worker of this app runs beside its own."""
-        ticker = self.open_door("cron_ticker")(self)
-        if self.config.history_url() is None:
-            return [ticker]
-        return [ticker, self.open_door("recorder")(self)]
+    def companions(self: _Desk, *, alone: bool = True) -> list[Any]:
+        """The parts that a worker of this app runs beside its own. ``alone``: there is no supervisor, which writes
+        history in a process of its own."""
+        ours = [self.open_door("cron_ticker")(self), self.open_door("auditor")(self)]
+        if not alone or self.config.history_url() is None:
+            return ours
+        return [*ours, self.open_door("recorder")(self)]
 
     def sources(self: _Desk) -> Any:
         """By name, the ordered queues as a worker gets their work; see ``henchman.work.source``."""

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from henchman.store import (
+    audit,
     batches,
     control,
     cron,
@@ -102,6 +103,7 @@ def _batch_retry(keys: Keys) -> Call[Any]:
 
 
 SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
+    "audit.find": [lambda keys: audit.find(keys.queue("q"), "b", 0, 1000)],
     "batches.make": [lambda keys: batches.make(keys, "b", {"description": "d", "tags": "[]"}, b"{}")],
     "batches.push": [_batch_push],
     "batches.close": [lambda keys: batches.close(keys, "b", "aborted")],

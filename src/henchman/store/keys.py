@@ -51,6 +51,7 @@ class Keys:
         self.cron_leader = p + "hm:cron:leader"  # string, 2 s: who ticks
         self.batches = p + "hm:batches"  # zset: batch by time of creation; an entry goes when its batch was forgotten
         self.batch_base = p + "hm:batch:"  # see batch()
+        self.auditor = p + "hm:auditor"  # string, 2 min: identity of the process that audits batches
         self.history = p + "hm:history"  # stream: changes of tracked jobs and batches, until the recorder has them
         self.history_bytes = p + "hm:history:bytes"  # counter: about how large that stream is
         self.history_on = (
@@ -141,9 +142,11 @@ class Keys:
         On it hang ``:jobs`` hash: jid → status of every member that is not settled (children as ``batch:<id>``) ·
         ``:dead`` zset: payloads of jobs that gave up, by time · ``:reasons`` hash: "<status> <reason>" → how many ·
         ``:parked`` list: payloads that wait until an atomic batch is released · ``:lanes`` hash: who pushes → number
-        and answer of the last push, should it be sent again · ``:producer`` string: the lease of who fills it. Facts: description, tags, state (open, closed, complete), why (aborted, cancelled, expired,
-        invalidated), created, closed, completed, open_for, expires, parent, generation, keep, total, children,
-        bad_children, bad, first (time of the first end), ``n:<status>``, ``cb:<which>:queue|head|jid|tail``, ``called:<which>:<generation>``.
+        and answer of the last push, should it be sent again · ``:producer`` string: the lease of who fills it. Facts:
+        description, tags, state (open, closed, complete), why (aborted, cancelled, expired, invalidated), created,
+        closed, completed, open_for, expires, parent, atomic, generation, keep, total, children, bad_children, bad,
+        first (time of the first end), ``n:<status>``, ``cb:<which>:queue|head|jid|tail``,
+        ``called:<which>:<generation>``.
         """
         return self.batch_base + batch
 

@@ -43,8 +43,15 @@ class CurrentJob(Protocol):
     def payload(self) -> dict[str, Any]:
         """The job as stored, decoded: a copy of its own."""
 
+    @property
+    def batch(self) -> Any:
+        """The batch that it is a member of: ``batch.add(job, rows)`` adds to it. None outside of one."""
+
     def log(self, message: str) -> None:
-        """Write ``message`` to the log with the job's id and class."""
+        """Write ``message`` to the log with the job's id and class; of a tracked job also into history."""
+
+    def progress(self, done: float, total: float | None = None) -> None:
+        """Of a tracked job: how far it is, for history and those who watch; of what is said fast only the latest."""
 
 
 running: contextvars.ContextVar[CurrentJob] = contextvars.ContextVar("henchman_job")

@@ -89,7 +89,12 @@ def _track(jid: str, batch: str, ending: str, told: Told) -> Effect:
     detail = {"ending": ending, **told.detail}
     reason = " ".join(str(detail.get("message") or detail.get("reason") or ending).split())[:200]
     reason = reason.encode("utf-8", "replace").decode()
-    return ("track", batch, jid, STATUS[ending], str(told.attempt), told.identity, text(detail), reason)
+    shown = text(detail)
+    if len(shown) > _MOST and "result" in detail:
+        shown = text(
+            {**detail, "result": f"({len(shown):,} bytes)"}
+        )  # whole where results are kept, not in the history
+    return ("track", batch, jid, STATUS[ending], str(told.attempt), told.identity, shown, reason)
 
 
 def _result(keys: Keys, jid: str, ttl: float, ending: str, told: Told) -> Effect:
@@ -98,6 +103,7 @@ def _result(keys: Keys, jid: str, ttl: float, ending: str, told: Told) -> Effect
     return ("result", keys.result(jid), str(max(int(ttl * 1000), 1)), kept, keys.done(jid))
 
 
+_MOST = 65_536  # bytes of one entry
 _OF_RESULT = ("result", "reason", "error_class", "message", "traceback")
 
 

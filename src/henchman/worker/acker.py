@@ -26,6 +26,7 @@ from henchman.work.told import told_of, tracked
 from henchman.work.unit import Unit
 from henchman.worker.flights import Flights, settle_units
 from henchman.worker.host import Host
+from henchman.worker.notes import Notes
 from henchman.worker.tally import Tally
 
 __all__ = ["Acker"]
@@ -49,6 +50,8 @@ class Acker(Service):
         self._host = host
         self._flights = flights
         self.tally = Tally()
+        self.notes = Notes(host)
+        self.notes.ring = self._ring
         self._rows: deque[Row] = deque()
         self._first = threading.Event()
         self._flushing = threading.Lock()
@@ -71,6 +74,9 @@ class Acker(Service):
             ending = "kept"  # with its batch, in place of the dead set, which is trimmed
         effects = encoded(self._host.keys, job, ending, told_of(unit, outcome, job))
         return unit, ending, outcome.stored, batch or outcome.delay, effects
+
+    def _ring(self) -> None:
+        self._first.set()
 
     def settle(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         """Commit one outcome in a call of its own; returns when the unit is settled, or the worker ends.
@@ -97,6 +103,7 @@ class Acker(Service):
     def _commit_alone(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         row = self._row(unit, outcome, job)
         try:
+            self.notes.send()
             self._commit([row])
         except Exception as error:  # a defect of ours, as in flush
             self._rows.append(row)
@@ -115,8 +122,8 @@ class Acker(Service):
 
     def run(self) -> None:
         while not self.stopping.is_set():
-            self._first.wait()
-            if len(self._rows) < BATCH:
+            self._first.wait(self.notes.due_in())
+            if 0 < len(self._rows) < BATCH:
                 self.stopping.wait(LATEST)
             self._first.clear()
             if not self.flush():
@@ -129,6 +136,7 @@ class Acker(Service):
             while self._rows:
                 batch = [self._rows.popleft() for _ in range(min(BATCH, len(self._rows)))]
                 try:
+                    self.notes.send()  # what they said comes before their end
                     if not self._commit(batch):
                         return False
                 except Exception as error:  # a defect of ours must not lose outcomes: a second settling finds nothing
@@ -136,6 +144,7 @@ class Acker(Service):
                     self._away += 1
                     self._host.events.emit("part_failed", part=self.name, error=error)
                     return False
+            self.notes.send()
             return True
 
     def _commit(self, batch: list[Row]) -> bool:

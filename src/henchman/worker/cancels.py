@@ -14,6 +14,7 @@ from typing import Any
 
 from henchman.store.call import Call, command, commands
 from henchman.worker.host import Host
+from henchman.worker.run import Run
 
 __all__ = ["Cancels"]
 
@@ -21,7 +22,10 @@ NEVER = -1  # no counter stands there: read the list
 
 
 class Cancels:
-    """The cancelled jids, and those of suspects; reading them is one look into a set. ``on_change()`` follows news."""
+    """The cancelled jids (of a batch ``batch:<id>``), and those of suspects; reading them is one look into a set.
+
+    ``on_change()`` follows news.
+    """
 
     def __init__(self, host: Host, on_change: Callable[[], None] = lambda: None) -> None:
         self._host = host
@@ -71,6 +75,10 @@ class Cancels:
             for announced in self._under_way.values():
                 announced.add(jid)
         self._on_change()
+
+    def has(self, run: Run) -> bool:
+        """Whether ``run``, or the batch that it is of, was cancelled."""
+        return run.jid in self.jids or (run.batch_id != "" and f"batch:{run.batch_id}" in self.jids)
 
     def look(self) -> None:
         """Compare the counter, as each beat does."""

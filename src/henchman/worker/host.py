@@ -83,8 +83,13 @@ class Host(Protocol):
     def connections(self) -> Connector: ...
     @property
     def stamp(self) -> Callable[[float], bytes]: ...
-    def companions(self) -> Sequence[Companion]:
-        """The parts that other rooms add to each worker of this app."""
+    @property
+    def open_door(self) -> Callable[[str], Any]:
+        """What another room keeps ready under a name."""
+        ...
+
+    def companions(self, *, alone: bool = True) -> Sequence[Companion]:
+        """The parts that other rooms add to each worker of this app; ``alone``: it has no supervisor."""
         ...
 
     def sources(self) -> Mapping[str, Source]:

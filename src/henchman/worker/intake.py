@@ -10,6 +10,7 @@ from henchman.wire.payload import decode, invalid
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
 from henchman.worker.host import Host
+from henchman.worker.notes import Notes
 from henchman.worker.retry import Judge
 from henchman.worker.run import Run
 from henchman.worker.spec import Spec
@@ -22,9 +23,10 @@ _NO_KWARGS: dict[str, Any] = {}
 class Intake:
     """Reads units. One a process; only the fetching side calls it."""
 
-    def __init__(self, host: Host, judge: Judge) -> None:
+    def __init__(self, host: Host, judge: Judge, notes: Notes | None = None) -> None:
         self._host = host
         self._judge = judge
+        self._notes = notes
         self._specs: dict[str, Spec] = {}
 
     def read(self, unit: Unit) -> Run | Outcome:
@@ -59,8 +61,13 @@ class Intake:
 
     def _spec(self, name: str) -> Spec:
         spec = Spec(self._host.registry.get(name), self._host.server_middleware, self._host.events)
+        spec.notes = self._notes
+        spec.open_batch = self._open_batch
         self._specs[name] = spec
         return spec
+
+    def _open_batch(self, batch: str, jid: str, expires: float | None) -> Any:
+        return self._host.open_door("found_batch")(self._host, batch, jid, expires)
 
 
 def _mark(job: dict[str, Any]) -> None:

@@ -88,7 +88,7 @@ class Launcher:
             after_beat=lambda: lifeline.tick(self.flights.identity),
             embedded=embedded,
         )
-        self.companions: Sequence[Companion] = host.companions()
+        self.companions: Sequence[Companion] = host.companions(alone=board is None)
         self._obey()
 
     def _placed(self, capsules: Sequence[Capsule]) -> tuple[list[Capsule], list[str]]:
@@ -119,7 +119,7 @@ class Launcher:
         self.loop = Loop(self.processor.aexecute)
         self.loop.on_done = lambda run: run.pool.task_done(run)
         isolation = Isolation(self.board, self.acker, self.feeds.busy, self.feeds.look)
-        intake = Intake(self.host, self.judge)
+        intake = Intake(self.host, self.judge, self.acker.notes)
         self._shared = Shared(self.host, self.flights, self.acker, intake, self.cancels, isolation, self.sources)
 
     def _feed(self, capsule: Capsule) -> Feed:
@@ -300,7 +300,7 @@ class Launcher:
     def _tell_cancelled(self) -> None:
         """Tell running jobs that were cancelled, however we heard of it; each once."""
         for run in self.feeds.running():
-            if run.jid in self.cancels.jids and not run.cancelled:
+            if not run.cancelled and self.cancels.has(run):
                 run.cancelled = True
                 if run.spec.is_async and not run.spec.hears_cancel:
                     self.loop.strike(run, JobCancelled)

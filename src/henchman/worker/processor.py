@@ -113,7 +113,9 @@ class Processor:
     def _outcome(self, run: Run, result: Any, problem: BaseException | None) -> Outcome:
         """What became of ``run``; a defect of ours while judging sends the job where people see it."""
         if problem is None and run.unit.source is None:
-            return DONE if result is None else Outcome("done", result=result)
+            if result is None:
+                return DONE
+            return run.spec.kept(result) if run.keeps else Outcome("done", result=result)
         try:
             if problem is None:
                 return self._judge.returned(run, result)
@@ -125,6 +127,7 @@ class Processor:
     def abandon(self, run: Run) -> None:
         """Settle a run that ignores its time-out as timed out; what it still says is ignored."""
         run.abandoned = True
+        self._acker.notes.end(run)
         run.unit.elapsed = run.elapsed
         if run.unit.source is not None:  # never released beside its handler: it ends with its process
             run.unit.source.abandon(run.unit)
@@ -136,7 +139,7 @@ class Processor:
 
     def _refusal(self, run: Run) -> Outcome | None:
         """Why a run may not start, as its outcome."""
-        if self._cancels.jids and run.jid in self._cancels.jids:
+        if self._cancels.jids and self._cancels.has(run):
             if not run.spec.hears_cancel:
                 return Outcome("cancelled", reason="cancelled before it started")
             run.cancelled = True
@@ -160,6 +163,8 @@ class Processor:
         if timeout is not None:
             run.deadline = run.started + timeout
             self._watchdog.watch(run, seat)
+        if run.tracked:
+            self._acker.notes.begin(run)
         if self._tell_start:
             self._events.emit("job_start", run=run)
 
@@ -194,6 +199,8 @@ class Processor:
         if run.started:
             elapsed = run.unit.elapsed = _monotonic() - run.started
             run.spec.learn(elapsed)
+            if run.tracked:
+                self._acker.notes.end(run)
         run.ended = not run.released and (not run.abandoned or run.unit.source is not None)
         return run.ended
 

@@ -40,7 +40,7 @@ class Judge:
         if run.unit.source is not None:
             return self.returned(run, None, error)
         if isinstance(error, Failure):
-            return Outcome("failed", reason=str(error), error=error)
+            return Outcome("failed", reason=_message(error, self._secrets(run)), error=error)
         if isinstance(error, Snooze):
             return Outcome("snoozed", _unqueued(run.unit.payload), error.delay, str(error))
         if isinstance(error, JobInterrupted):

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from henchman.errors import ArgumentError
 from henchman.wire import times
 from henchman.work.unit import Unit
 from henchman.worker.spec import Spec
@@ -22,12 +23,15 @@ class Run:
     __slots__ = (
         "abandoned",
         "args",
+        "batch_expires",
+        "batch_id",
         "cancelled",
         "deadline",
         "ended",
         "expires",
         "jid",
         "job",
+        "keeps",
         "kwargs",
         "pool",
         "released",
@@ -38,6 +42,7 @@ class Run:
         "struck",
         "task",
         "timeout",
+        "tracked",
         "unit",
     )
 
@@ -63,6 +68,8 @@ class Run:
         self.pool: Any = None
         self.timeout = spec.timeout
         self.expires: float | None = None
+        self.batch_id = ""
+        self.tracked = self.keeps = False  # its life is written down; what it returns is
         if spec.expires is not None or "hm" in job:
             self._apply_limits(job)
 
@@ -80,6 +87,17 @@ class Run:
         due = times.read(job.get("enqueued_at")) or times.read(job.get("created_at"))
         if isinstance(expires, (int, float)) and -_MOST < expires < _MOST and due is not None:
             self.expires = due + expires
+        if "batch" in limits or "track" in limits or "result_ttl" in limits:
+            self._read_tracking(limits)
+
+    def _read_tracking(self, hm: dict[str, Any]) -> None:
+        batch, until = hm.get("batch"), hm.get("batch_expires")
+        self.batch_id = batch if isinstance(batch, str) else ""
+        self.tracked = bool(self.batch_id) or hm.get("track") is True
+        self.keeps = self.tracked or "result_ttl" in hm
+        self.batch_expires = float(until) if isinstance(until, int | float) and until < _MOST else None
+        if self.batch_expires is not None:
+            self.expires = min(self.batch_expires, self.expires or _MOST)
 
     @property
     def queue(self) -> str:
@@ -112,9 +130,24 @@ class Run:
         """Seconds since it started."""
         return time.monotonic() - self.started if self.started else 0.0
 
+    @property
+    def batch(self) -> Any:
+        """The batch that it is a member of, to add to; None outside of one."""
+        return self.spec.open_batch(self.batch_id, self.jid, self.batch_expires) if self.batch_id else None
+
     def log(self, message: str) -> None:
-        """Write ``message`` to the log with the job's id and class."""
+        """Write ``message`` to the log with the job's id and class; of a tracked job also into history."""
         self.spec.events.emit("job_log", run=self, message=message)
+        if self.tracked and self.spec.notes is not None:
+            self.spec.notes.log(self, message)
+
+    def progress(self, done: float, total: float | None = None) -> None:
+        """Of a tracked job: how far it is, for history and those who watch."""
+        for value in (done, total):
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise ArgumentError(f"progress({done!r}, {total!r}): give numbers")
+        if self.tracked and self.spec.notes is not None:
+            self.spec.notes.progress(self, done, total)
 
 
 class Seat:

@@ -64,6 +64,18 @@ class Batches:
         """``batch_status``, awaited."""
         return await self.get_batch(batch).astatus()
 
+    def audit(self: Any) -> Any:
+        """One round of the auditor, as a worker makes it each minute; what it did.
+
+        It closes batches that were left open, and settles jobs that left our hands; of a batch it must have seen that
+        nothing moves for ten minutes, so a single call of a short program does little.
+        """
+        return self.open_door("auditor_of")(self).audit()
+
+    async def aaudit(self: Any) -> Any:
+        """``audit``, awaited."""
+        return await self.open_door("in_thread")(self.audit)
+
     def result(
         self: Any, jid: str, timeout: float | None = None, *, function: Any = None, queue: str | None = None
     ) -> Any:

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any, TypeVar, overload
 
 from henchman.client.job import Using
+from henchman.workflow.auditor import Audited
 from henchman.workflow.batch import Batch
 from henchman.workflow.batch_status import BatchStatus
 
@@ -35,6 +36,8 @@ class Batches:
     def get_batch(self, batch: str) -> Batch: ...
     def batch_status(self, batch: str) -> BatchStatus: ...
     async def abatch_status(self, batch: str) -> BatchStatus: ...
+    def audit(self) -> Audited: ...
+    async def aaudit(self) -> Audited: ...
     @overload
     def result(
         self, jid: str, timeout: float | None = None, *, function: None = None, queue: str | None = None

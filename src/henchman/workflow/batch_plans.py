@@ -16,7 +16,7 @@ from henchman.wire.payload import decode, encode
 from henchman.work.effects import Told, batch_of, encoded
 from henchman.workflow.batch_making import Desk
 
-__all__ = ["Plan", "aexecute", "cancel", "close", "execute", "retry"]
+__all__ = ["Plan", "aexecute", "cancel", "close", "execute", "expire", "release", "retry"]
 
 T = TypeVar("T")
 Plan = Generator[Call[Any], Any, T]
@@ -53,9 +53,21 @@ async def aexecute(runner: AsyncRunner, plan: Plan[T]) -> T:
 def close(keys: Keys, batch: str, why: str) -> Plan[str]:
     """Close a batch; parked jobs are let go, into their queues if it ended well."""
     state: str = yield batches.close(keys, batch, why)
+    yield from release(keys, batch)
+    return state
+
+
+def release(keys: Keys, batch: str) -> Plan[None]:
+    """Let parked jobs go, as the end of their batch says."""
     while (yield batches.release(keys, batch, PAGE)):
         pass
-    return state
+
+
+def expire(desk: Desk, batch: str) -> Plan[None]:
+    """Nothing of a batch starts any more, its time is over; what waits for its time or a retry is taken out here."""
+    yield from close(desk.keys, batch, "expired")
+    for key in (desk.keys.schedule, desk.keys.retry):
+        yield from sweep(desk, key, batch, "expired", "its batch had expired")
 
 
 def cancel(desk: Desk, batch: str, why: str) -> Plan[None]:
@@ -69,8 +81,7 @@ def cancel(desk: Desk, batch: str, why: str) -> Plan[None]:
     state: str = yield batches.close(keys, batch, why)
     if state == "complete":
         return
-    while (yield batches.release(keys, batch, PAGE)):
-        pass
+    yield from release(keys, batch)
     told = yield batches.facts(keys, batch)
     if told.facts.get("children", "0") != "0":
         for child in (yield from _children(keys, batch)):

@@ -1,0 +1,144 @@
+"""What tracked jobs say while they run, and that they run: carried to the server by the acker, ahead of their ends.
+
+A run is written down as started when it has lasted a while; of a shorter one its end tells when it began. What is said
+faster than it can be sent is dropped and counted, the oldest first; of progress only the latest is sent.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from henchman.errors import ServerAway
+from henchman.store import batches
+from henchman.store.call import command
+from henchman.work.effects import Told, encoded
+from henchman.work.told import attempt_of
+from henchman.worker.host import Host
+from henchman.worker.run import Run
+
+__all__ = ["Notes"]
+
+LASTED = 0.05  # seconds after which a run is written down as started
+SAID = 0.1  # seconds that words wait for company
+AWAY = 0.5  # seconds between two tries while the server is away
+MOST = 10_000  # words that wait
+CHUNK = 500  # notes in one call
+_TEXT = 10_000  # characters of one message
+
+
+class Notes:
+    """One a process; many threads speak. ``ring()`` wakes whoever sends."""
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self.ring: Callable[[], None] = lambda: None
+        self._fresh: dict[Run, None] = {}  # running, and not written down yet; the first began first
+        self._words: deque[tuple[str, ...]] = deque()
+        self._progress: dict[str, tuple[str, ...]] = {}
+        self._since = 0.0
+        self._not_before = 0.0
+        self._dropped = 0
+        self._sending = threading.Lock()
+
+    def begin(self, run: Run) -> None:
+        """A tracked run starts."""
+        first = not self._fresh
+        self._fresh[run] = None
+        if first:
+            self.ring()
+
+    def end(self, run: Run) -> None:
+        """It has ended: its end says everything."""
+        self._fresh.pop(run, None)
+
+    def log(self, run: Run, message: str) -> None:
+        """A job says something."""
+        text = str(message)[:_TEXT].encode("utf-8", "replace").decode()
+        if len(self._words) >= MOST:
+            self._words.popleft()
+            self._dropped += 1
+        self._words.append(_word("log", run, {"text": text}))
+        self._rung()
+
+    def progress(self, run: Run, done: float, total: float | None) -> None:
+        """A job says how far it is."""
+        self._progress[run.jid] = _word("progress", run, {"done": done, "total": total})
+        self._rung()
+
+    def _rung(self) -> None:
+        if not self._since:
+            self._since = time.monotonic()
+            self.ring()
+
+    def due_in(self) -> float | None:
+        """Seconds until something should be sent; None when there is nothing."""
+        due = self._since + SAID if self._since else None
+        for run in list(self._fresh):
+            at = run.started + LASTED
+            due = at if due is None else min(due, at)
+            break
+        return None if due is None else max(due, self._not_before) - time.monotonic()
+
+    def send(self) -> None:
+        """Send what there is to say. What cannot be sent because the server is away is kept."""
+        if not self._fresh and not self._since:
+            return
+        with self._sending:
+            if time.monotonic() < self._not_before:
+                return
+            try:
+                self._send_started()
+                self._send_words()
+            except ServerAway:
+                self._not_before = time.monotonic() + AWAY
+            except Exception as error:  # refused, or a defect of ours: jobs go on, and their ends are what counts
+                self._host.events.emit("part_failed", part="notes", error=error)
+
+    def _send_started(self) -> None:
+        before = time.monotonic() - LASTED
+        lasting = [run for run in list(self._fresh) if 0.0 < run.started < before][:CHUNK]
+        if not lasting:
+            return
+        keys = self._host.keys
+        started = [batches.Started(run.unit.flight.key, run.unit.payload, _start(keys, run)) for run in lasting]
+        self._host.connections.run(batches.started(keys, started))
+        for run in lasting:
+            self._fresh.pop(run, None)
+
+    def _send_words(self) -> None:
+        if not self._since:
+            return
+        self._since = 0.0
+        keys, runner = self._host.keys, self._host.connections
+        while self._words or self._progress:
+            some = [self._words.popleft() for _ in range(min(CHUNK, len(self._words)))]
+            said = dict(self._progress)
+            try:
+                runner.run(batches.note(keys, [msgspec.json.encode([*some, *said.values()])]))
+            except ServerAway as error:
+                if error.executed is False:
+                    self._words.extendleft(reversed(some))
+                self._since = time.monotonic()
+                raise
+            for jid, word in said.items():
+                if self._progress.get(jid) is word:
+                    del self._progress[jid]
+        if self._dropped:
+            dropped, self._dropped = self._dropped, 0
+            runner.run(command("INCRBY", keys.history_dropped, dropped, again=False))
+
+
+def _word(kind: str, run: Run, detail: dict[str, Any]) -> tuple[str, ...]:
+    text = msgspec.json.encode(detail).decode()
+    return ("said", kind, run.jid, run.batch_id, run.unit.flight.identity, text)
+
+
+def _start(keys: Any, run: Run) -> bytes:
+    told = Told(run.unit.flight.identity, attempt_of(run.job), {"started": round(run.started_at, 6)})
+    return encoded(keys, run.job, "started", told)
