@@ -13,7 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, func, or_, select
 
 from henchman.config import Config
-from henchman.errors import ArgumentError, HistoryError
+from henchman.errors import ArgumentError, HistoryAway, HistoryError
 from henchman.history import migrate
 from henchman.history.database import Database
 from henchman.history.entries import number_of
@@ -145,7 +145,9 @@ class History:
                 )
             if not version.found and self.database.file is None:
                 raise HistoryError(f"{self.database.shown} has no tables of Henchman yet: henchman db upgrade")
-            self._fits = bool(version.found)
+            if not version.found:
+                raise HistoryAway(f"there is no history yet: {self.database.shown} gets its tables from a worker")
+            self._fits = True
         return self.database.reading()
 
     # --- awaited ------------------------------------------------------------------------------------------------

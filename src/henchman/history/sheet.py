@@ -23,7 +23,7 @@ MARK: Final = "\ufeff".encode()
 _LONGEST = 32_000
 # = + - @ and their full-width forms start a formula, also behind blanks that a spreadsheet takes away; a tab or a line
 # break at the start can make one of what comes next.
-_FORMULA = re.compile(r"[\t\r\n\v\f\u0085\u2028\u2029]|\s*[=+\-@\uff1d\uff0b\uff0d\uff20]")
+_FORMULA = re.compile(r"\s*(?:[=+\-@\uff1d\uff0b\uff0d\uff20]|(?<=[\t\r\n\v\f\u0085\u2028\u2029]))")
 _COLUMNS = (
     *("job id", "class", "queue", "status", "attempts", "message", "error class", "arguments", "keyword arguments"),
     *("tags", "enqueued (UTC)", "started (UTC)", "ended (UTC)", "process", "host"),

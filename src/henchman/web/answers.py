@@ -100,7 +100,7 @@ class Asked:
         for name, value in request.query_params.multi_items():
             if name not in known:
                 there = f"there are {', '.join(known)}" if known else "there are none here"
-                raise _wrong(f"there is no parameter {_shown(name)}{did_you_mean(name[:50], known)}; {there}")
+                raise _wrong(f"there is no parameter {_shown(name)}{did_you_mean(name[:50], known) or f'; {there}'}")
             if name in self._given:
                 raise _wrong(f"{name} stands there twice")
             self._given[name] = value

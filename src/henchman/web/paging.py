@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, NamedTuple
 
+from henchman.errors import HistoryError
 from henchman.history import sheet
 from henchman.history.records import FAILURES, Changes, Event, EventPage
 from henchman.web.answers import as_json
@@ -83,7 +84,10 @@ async def csv_of(record: Record, batch: str, first: EventPage) -> AsyncIterator[
             yield sheet.lines(found.events)
         if found.after is None:
             return
-        found = await failures(record, batch, found.after)
+        try:
+            found = await failures(record, batch, found.after)
+        except HistoryError as error:  # as an OSError it would pass for a client that went away
+            raise RuntimeError(f"failures.csv of batch {batch} breaks off: {error}") from error
 
 
 async def failures(record: Record, batch: str, after: int) -> EventPage:
