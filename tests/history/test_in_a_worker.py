@@ -64,7 +64,7 @@ def test_an_idle_recorder_asks_about_once_a_second(redis_url: str, redis: Redis,
         for _ in range(4):
             recorder.tick()
         sent = redis.info("stats")["total_commands_processed"] - before - 1  # type: ignore[index]
-        assert sent <= 4 + 2 * 3  # a wait of a second each, and its lease prolonged each third second
+        assert sent <= 4 + 2 * 2  # a wait of a second each, and its lease prolonged each fourth second
     finally:
         recorder.stop()
         app.close()

@@ -28,7 +28,7 @@ from henchman.store.keys import Keys
 
 __all__ = ["Recorder", "companion"]
 
-CONTEND = 3.0  # between two tries to lead, and two renewals
+CONTEND = 4.0  # between two tries to lead, and two renewals
 BLOCK_MS = 1000
 LINGER = 0.1  # after a chunk that was not full: more comes together in one transaction
 MOST, LEAST = 5000, 50  # entries of a chunk
@@ -80,6 +80,7 @@ class Recorder(Ticker):
         self._renew_at = 0.0
         self._after = BEGINNING
         self._most = 500
+        self._owed = 0  # bytes that are recorded and still counted on the server
         self._failures = 0
         self._away = False
         self._hold_until = 0.0
@@ -138,9 +139,10 @@ class Recorder(Ticker):
         """Record here and now, without the thread, until the stream is empty; False when it is not in time."""
         end = self._monotonic() + timeout
         while self._monotonic() < end:
-            self.tick()
+            pause = self.tick()
             if not self.backlog().entries:
                 return True
+            self.stopping.wait(min(pause, 0.05))
         return False
 
     def _lead(self, now: float) -> bool:
@@ -151,18 +153,19 @@ class Recorder(Ticker):
             policy = "best_effort" if self._home.config.history == "best_effort" else "strict"
             run(store.turn_on(keys, policy, self._home.config.history_bytes))
             self._announced = True
-        led, self._leads = self._leads, run(store.lead(keys, self.identity))
         if self._leads:
-            run(store.prolong(keys))
-            self._renew_at = now + CONTEND
-        if led != self._leads:
+            self._leads = run(store.renew(keys, self.identity))
+        if not self._leads:
             self._ready = False  # what we know may be old
+            self._leads = run(store.lead(keys, self.identity))
+        self._renew_at = now + CONTEND
         return self._leads
 
     def _prepare(self) -> None:
         migrate.insist(self.database)
         position = self._intake.load()
         self._after = BEGINNING  # also what is recorded and was not taken out
+        self._owed = 0
         self._ready = True
         if position.at != BEGINNING and not self._home.connections.run(store.exists(self._home.keys)):
             self._home.events.emit("history_lost", position=position.at)
@@ -174,7 +177,9 @@ class Recorder(Ticker):
         size = sum(store.size_of(fields) for _, fields in entries)
         last = self._intake.record(entries)
         self._after = last
-        trimmed = self._home.connections.run(store.trim(self._home.keys, last, size))
+        self._owed += size
+        trimmed = self._home.connections.run(store.trim(self._home.keys, last, self._owed))
+        self._owed = 0
         if not trimmed.entries and trimmed.bytes:  # somebody died between two steps, once
             self._home.connections.run(store.correct(self._home.keys, trimmed.bytes))
         full = len(entries) >= self._most
@@ -224,7 +229,7 @@ class Recorder(Ticker):
             return
         self._leads = self._ready = False
         try:
-            if self._home.connections.run(store.lead(self._home.keys, self.identity)):
+            if self._home.connections.run(store.renew(self._home.keys, self.identity)):
                 self._home.connections.run(store.let_go(self._home.keys))
         except ServerError as error:
             self._home.events.failed(self.name, error)

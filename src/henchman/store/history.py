@@ -16,8 +16,8 @@ __all__ = [
     "exists",
     "lead",
     "let_go",
-    "prolong",
     "read",
+    "renew",
     "size_of",
     "trim",
     "turn_off",
@@ -49,18 +49,17 @@ def turn_off(keys: Keys) -> Call[Any]:
 
 
 def lead(keys: Keys, identity: str) -> Call[bool]:
-    """Take the lease of the recorder, or find that it is ours."""
-    own = identity.encode()
-    name = keys.recorder
-    return commands(
-        ("SET", name, identity, "NX", "PX", LEASE_MS), ("GET", name), decode=lambda replies: bool(replies[1] == own)
-    )
+    """Take the lease of the recorder, where nobody has it."""
+    return command("SET", keys.recorder, identity, "NX", "PX", LEASE_MS, decode=bool)
 
 
-def prolong(keys: Keys) -> Call[Any]:
-    """Our lease, which ``lead`` has just found to be ours. Were it lost in between, another's lasts a little longer:
+def renew(keys: Keys, identity: str) -> Call[bool]:
+    """Prolong the lease; False when it is not ours any more. Another's, taken in between, lasts a little longer then:
     the position in SQL, not the lease, is what keeps two recorders apart."""
-    return command("PEXPIRE", keys.recorder, LEASE_MS)
+    own = identity.encode()
+    return commands(
+        ("GET", keys.recorder), ("PEXPIRE", keys.recorder, LEASE_MS), decode=lambda replies: bool(replies[0] == own)
+    )
 
 
 def let_go(keys: Keys) -> Call[Any]:
