@@ -78,16 +78,20 @@ def kill_all_supervisors(field: Field) -> Told:
 
 def kill_group(field: Field, group: Group) -> Told:
     """kill -9 of a supervisor and its workers, as when a host is lost: nobody is left to give back."""
-    pids = field.working(group)
-    everybody = [group.pid, *pids]
+    field.working(group)
     for attempt in range(30):
         at = wall()
-        group.signal(signal.SIGSTOP, everybody)
+        group.signal(signal.SIGSTOP, [group.pid])
+        pids = group.workers  # none can be added to them now, and none be forgotten
+        everybody = [group.pid, *pids]
+        group.signal(signal.SIGSTOP, pids)
         held, ids = field.in_flight(pids), field.held(pids)
         if ids or (held and attempt >= 15):
             break
         group.signal(signal.SIGCONT, everybody)
         field.sleep(0.1)
+    else:
+        return 0, f"group {group.number}: nothing in flight"
     group.signal(signal.SIGKILL, everybody)
     field.struck(ids)
     until(lambda: not any(alive(pid) for pid in everybody), 5)  # a busy machine takes its time with a signal
