@@ -56,6 +56,7 @@ class Fetcher(Service):
         self.quieted = threading.Event()
         self.paused: frozenset[str] = frozenset()
         self.watcher: Watcher | None = None
+        self._gather.waits_for = lambda queue: self.watcher is not None and self.watcher.waits_for(queue)
         pool.on_room = self._on_room
 
     def interrupt(self) -> None:

@@ -1,11 +1,12 @@
 """Gets work from the queues of one capsule, in their order: plain lists by one script, others by their source.
 
-A source is asked only when it may have something: it rang, or the time has come that it named.
+A source is asked only when it may have something: it rang, or the time has come that it named. While nobody waits for
+its ring (every slot is busy, or there are too many queues) it is asked now and then: else the queues that always have
+something would starve it.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
@@ -21,6 +22,7 @@ from henchman.worker.host import Host
 __all__ = ["Gather"]
 
 SURE = 30.0  # seconds after which a source is asked though nothing rang: a marker may be lost with the one who took it
+NOW_AND_THEN = 0.05  # seconds between two looks into a source for which nobody waits
 
 
 class Gather:
@@ -35,8 +37,10 @@ class Gather:
         self._capsule = capsule
         self._sources = {name: sources[name] for name in capsule.queues if name in sources}
         self._look_at = dict.fromkeys(self._sources, 0.0)  # time.monotonic() from which a source may have something
+        self._asked = dict.fromkeys(self._sources, 0.0)
         self._passed_on: set[str] = set()
         self.asked_as = ""
+        self.waits_for: Callable[[str], bool] = lambda queue: False  # whether a push into the queue would ring
 
     def rang(self, queue: str) -> None:
         """Somebody put something into the queue of a source."""
@@ -86,13 +90,17 @@ class Gather:
         order = [name for name in self._capsule.order() if name not in paused]
         if len(self._sources) < 2 or self._capsule.mode == "strict":
             return order
-        now = time.monotonic()
-        places = [place for place, name in enumerate(order) if self._look_at.get(name, math.inf) <= now]
+        places = [place for place, name in enumerate(order) if name in self._sources and self._may_have(name)]
         if len(places) > 1:
             names = [order[place] for place in places]
             for place, name in zip(places, self._sources[names[0]].order(names), strict=True):
                 order[place] = name
         return order
+
+    def _may_have(self, name: str) -> bool:
+        """Whether the source should be asked now."""
+        now = time.monotonic()
+        return self._look_at[name] <= now or (now >= self._asked[name] + NOW_AND_THEN and not self.waits_for(name))
 
     def _fetch(
         self, names: Sequence[str], want: int, extra: Callable[[str], int], current: Mapping[str, Flight]
@@ -117,8 +125,9 @@ class Gather:
         self, name: str, want: int, extra: Callable[[str], int], current: Mapping[str, Flight]
     ) -> list[tuple[str, list[Unit]]]:
         """What the source ``name`` has, if it may have anything."""
-        if self._look_at[name] > time.monotonic():
+        if not self._may_have(name):
             return []
+        self._asked[name] = time.monotonic()
         self._look_at[name] = time.monotonic() + SURE  # before asking: what rings from here on counts
         self._passed_on.discard(name)
         started = time.monotonic()

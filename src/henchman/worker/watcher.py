@@ -110,6 +110,10 @@ class Watcher(Service):
         mine = [post for post in self._posts if post.queue in queues]
         return len(mine) == len(queues) and any(post.armed is not None for post in mine)
 
+    def waits_for(self, queue: str) -> bool:
+        """Whether a wait for this queue is open."""
+        return any(post.queue == queue and post.armed is not None for post in self._posts)
+
     def interrupt(self) -> None:
         with contextlib.suppress(OSError):  # full: the bell rings already; closed: nobody is there to hear it
             self._ring.send(b"!")
