@@ -9,6 +9,8 @@ import signal
 import subprocess
 import sys
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,16 @@ from henchman.errors import Failure
 from henchman.process import demo as command
 from henchman.process.demo_catalogue import Catalogue, Counts, Run
 from henchman.process.demo_check import differences
+from henchman.process.demo_offers import (
+    PRODUCERS,
+    VERSIONS,
+    Offers,
+    PriceChange,
+    Prices,
+    planned,
+    produced,
+    wrong,
+)
 from henchman.process.demo_prices import PriceError, PriceService, ask, hang_up, misbehaviour, retail
 from henchman.process.demo_products import Product, Row, clean, read
 from henchman.process.demo_view import LineView, Summary, summary_table
@@ -287,6 +299,72 @@ def test_the_check_names_what_is_missing_wrong_or_too_much(catalogue: Catalogue)
     assert [line.startswith(start) for line, start in zip(lines, starts, strict=True)] == [True] * 8
 
 
+# ---- price changes
+
+OLD, NEW = PriceChange(1, 500), PriceChange(2, 700)
+
+
+def test_three_producers_send_every_change_once_and_in_no_order() -> None:
+    plan = planned(read(most=1000))
+    assert len(plan) > 80
+    assert {len(changes) for changes in plan.values()} == {VERSIONS}
+    sent = [produced(plan, number) for number in range(PRODUCERS)]
+    assert all(len(some) > len(plan) for some in sent), "each has its share"
+    everything = Counter((sku, one.version) for some in sent for sku, one, _ in some)
+    assert everything == Counter((sku, one.version) for sku, changes in plan.items() for one in changes)
+    for some in sent:
+        versions = [version for _, _, version in some]
+        assert versions != sorted(versions)
+    assert [produced(plan, number) for number in range(PRODUCERS)] == sent, "the same at each run"
+
+
+def test_only_what_is_newer_is_written_and_only_by_who_holds_it(catalogue: Catalogue) -> None:
+    offers = Offers(catalogue)
+    offers.change({"S": [NEW]}, 5, 1.0)
+    offers.change({"S": [OLD]}, 6, 2.0)
+    offers.change({"S": [PriceChange(3, 900)]}, 4, 3.0)  # the token of somebody who lost it
+    assert offers.now() == {"S": NEW}
+    assert [one.written for one in offers.changes()] == [True, False, False]
+    assert offers.figures() == Prices(products=1, changes=3, turns=3, late=2)
+
+
+def test_prices_in_order_are_right(catalogue: Catalogue) -> None:
+    offers = Offers(catalogue)
+    offers.change({"S": [OLD, NEW], "T": [NEW]}, 5, time.monotonic())
+    offers.change({"T": [OLD]}, 6, time.monotonic())
+    assert list(wrong({"S": [OLD, NEW], "T": [OLD, NEW]}, offers)) == []
+
+
+@pytest.mark.parametrize(
+    ("turns", "told"),
+    [
+        ([], "never handled"),
+        ([([OLD], 1, 0.0, 1.0)], "price changes [2] were never handled"),
+        ([([OLD], 1, 0.0, 1.0)], "the price is PriceChange(version=1, price=500); it should be PriceChange(version=2"),
+        ([([NEW, OLD], 1, 0.0, 1.0)], "did not get its changes by version"),
+        ([([OLD], 1, 0.0, 2.0), ([NEW], 2, 1.0, 3.0)], "two had it at once, with the tokens 1 and 2"),
+        ([([OLD], 2, 0.0, 1.0), ([NEW], 2, 1.0, 3.0)], "the token 2 came after 2"),
+    ],
+)
+def test_the_check_names_prices_that_are_wrong(
+    catalogue: Catalogue, turns: list[tuple[list[PriceChange], int, float, float]], told: str
+) -> None:
+    offers = Offers(catalogue)
+    for changes, token, began, ended in turns:
+        offers.change({"S": changes}, token, began)
+        with catalogue.writing() as db:
+            db.execute("UPDATE turns SET ended = ? WHERE began = ?", (ended, began))
+    assert any(told in line for line in wrong({"S": [OLD, NEW]}, offers))
+
+
+def test_the_check_names_prices_that_went_back_or_that_nobody_asked_for(catalogue: Catalogue) -> None:
+    with catalogue.writing() as db:
+        db.execute("INSERT INTO changes VALUES ('S', 2, 1, 1), ('S', 1, 2, 1), ('T', 1, 3, 1)")
+    lines = list(wrong({"S": [OLD, NEW]}, Offers(catalogue)))
+    assert "S: the price went back: versions [2, 1] were written in this order" in lines
+    assert any(line.startswith("T: a price was changed") for line in lines)
+
+
 # ---- what is shown
 
 
@@ -294,6 +372,7 @@ def summary(**changes: object) -> Summary:
     told = Summary(
         rows=10, processes=2, concurrency=10, imported=9, refused=1, dead=0, reasons=[("name [b]is missing", 1)],
         healed=[("answered 503", 2)], seconds=2.0, slowest=None, ran_again=0, differences=[],
+        prices=Prices(products=5, changes=20, turns=15, late=4),
     )  # fmt: skip
     return replace(told, **changes)  # type: ignore[arg-type]
 
@@ -305,7 +384,10 @@ def test_a_summary_adds_up_as_table_and_json() -> None:
     shown = console.export_text()
     assert "name [b]is missing" in shown
     assert "5" in next(line for line in shown.splitlines() if "jobs a second" in line)
+    assert "16" in next(line for line in shown.splitlines() if "written" in line)
+    assert "4" in next(line for line in shown.splitlines() if "came too late" in line)
     told = summary().to_json()
+    assert told["prices"] == {"products": 5, "changes": 20, "turns": 15, "late": 4}
     assert (told["ok"], told["jobs_per_second"], told["healed"]["total"]) == (True, 5.0, 2)
 
 
@@ -316,7 +398,7 @@ def test_differences_are_listed_and_end_in_status_1(capsys: pytest.CaptureFixtur
     assert caught.value.code == 1
     said = capsys.readouterr()
     assert said.out == ""
-    assert "30 of 10 rows" in said.err
+    assert "30 things are not as they should be" in said.err
     assert "row 19 (S): missing" in said.err
     assert "and 10 more" in said.err
 
@@ -328,6 +410,9 @@ def test_without_a_terminal_figures_come_as_lines(capsys: pytest.CaptureFixture[
     view._next = 0.0
     view.show(Counts(40, 10, 0, 3))
     assert capsys.readouterr().out.startswith("50/100   40 imported   10 refused   3 retrying")
+    view._next = 0.0
+    view.show(Counts(40, 10, 0, 3, 1200))
+    assert "1,200 price changes" in capsys.readouterr().out
 
 
 # ---- the whole
@@ -363,6 +448,11 @@ def test_the_demo_imports_checks_and_clears_away(tmp_path: Path) -> None:
     assert told["imported"] + told["refused"] == told["rows"] == 400
     assert sum(told["reasons"].values()) == told["refused"]
     assert told["dead"] == 0
+    many = len(planned(read(most=400)))
+    prices = told["prices"]
+    assert (prices["products"], many) == (many, 36)
+    assert prices["changes"] >= VERSIONS * many, "each was handled, a few perhaps twice"
+    assert many <= prices["turns"] <= prices["changes"]
     assert told["healed"]["total"] >= sum(len(misbehaviour(row.sku.strip())) for row in expected(400))
     assert list(tmp_path.iterdir()) == []
 
@@ -387,6 +477,7 @@ def test_a_quiet_demo_says_nothing_and_can_keep_its_folder(tmp_path: Path) -> No
     assert done.stderr.split() == ["Kept:", str(folder)]
     kept = Catalogue(folder / "catalogue.sqlite3")
     assert kept.counts().settled == 20
+    assert Offers(kept).now() == {sku: changes[-1] for sku, changes in planned(read(most=20)).items()}
     kept.close()
 
 

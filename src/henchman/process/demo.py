@@ -1,6 +1,7 @@
 """``henchman demo``: ten thousand real jobs, watched, and checked against the file they came from.
 
-Exit status: 0 when every row is imported or refused as the file says, 1 when not (it says which), 130 after Ctrl-C.
+Exit status: 0 when every row is imported or refused as the file says and every product has its newest price, 1 when
+not (it says which), 130 after Ctrl-C.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rich.text import Text
 
 from henchman.errors import HenchmanError
 from henchman.process.demo_check import differences
+from henchman.process.demo_offers import Offers, planned, wrong
 from henchman.process.demo_products import Row, read
 from henchman.process.demo_stage import DemoError, Size, Stage
 from henchman.process.demo_view import Summary, View, summary_table, view_for
@@ -72,8 +74,8 @@ class Signals:
 def demo(
     rows: int | None, processes: int, concurrency: int, keep: bool, serve: bool, as_json: bool, quiet: bool
 ) -> None:
-    """Import 10,000 products as jobs, on a server of its own: a price service that fails now and then, two worker
-    processes, a live bar, and at the end a check of every row."""
+    """Import 10,000 products as jobs, on a server of its own: a price service that fails now and then, price changes
+    that arrive out of order, two worker processes, a live bar, and at the end a check of every row and every price."""
     if serve:
         raise click.UsageError("--serve comes with the console; leave it out")
     file = list(read(most=rows))
@@ -115,7 +117,7 @@ def _play(file: list[Row], stage: Stage, view: View, signals: Signals) -> Summar
         _drain(stage, view, signals)
         stage.stop()
         view.close()
-        counts = stage.catalogue.counts()
+        counts, offers = stage.catalogue.counts(), Offers(stage.catalogue)
         return Summary(
             rows=len(file),
             processes=stage.size.processes,
@@ -128,7 +130,8 @@ def _play(file: list[Row], stage: Stage, view: View, signals: Signals) -> Summar
             seconds=seconds,
             slowest=stage.catalogue.slowest(),
             ran_again=sum(result.runs - 1 for result in stage.catalogue.results()),
-            differences=list(differences(file, stage.catalogue)),
+            differences=[*differences(file, stage.catalogue), *wrong(planned(file), offers)],
+            prices=offers.figures(),
         )
 
 
@@ -153,7 +156,7 @@ def _watch(stage: Stage, view: View, signals: Signals) -> None:
 def _drain(stage: Stage, view: View, signals: Signals) -> None:
     """Wait until the server holds no job that still wants to run: a time-out may strike after a row was settled."""
     limit = time.monotonic() + PATIENCE
-    while any((left := stage.left())[:3]):
+    while any((left := stage.left())[:-1]):
         signals.check()
         stage.check()
         if time.monotonic() > limit:
@@ -170,7 +173,7 @@ def _report(summary: Summary, errors: Console, *, as_json: bool, quiet: bool) ->
         Console(highlight=False).print(summary_table(summary))
     if not summary.ok:
         many = len(summary.differences)
-        errors.print(Text(f"{many:,} of {summary.rows:,} rows are not what the file says:", "red"))
+        errors.print(Text(f"{many:,} {'thing is' if many == 1 else 'things are'} not as they should be:", "red"))
         for line in summary.differences[:SHOWN]:
             errors.print(Text(f"  {line}"), soft_wrap=True)
         if many > SHOWN:
@@ -178,3 +181,7 @@ def _report(summary: Summary, errors: Console, *, as_json: bool, quiet: bool) ->
         sys.exit(1)
     if not (as_json or quiet):
         click.echo(f"Checked against the file: all {summary.rows:,} rows are right, none missing, none doubled.")
+        click.echo(
+            f"Checked in the ledger: each of {summary.prices.products:,} products has its newest price; none was in "
+            "two hands at once, and no price went back."
+        )

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from henchman.process.demo_products import Product
 
@@ -32,6 +32,10 @@ CREATE TABLE results (
 CREATE TABLE errors (
     row INTEGER NOT NULL, attempt INTEGER NOT NULL, error TEXT NOT NULL, ms REAL NOT NULL,
     PRIMARY KEY (row, attempt)) WITHOUT ROWID;
+CREATE TABLE offers (sku TEXT PRIMARY KEY, version INTEGER NOT NULL, price INTEGER NOT NULL, token INTEGER NOT NULL);
+CREATE TABLE changes (
+    sku TEXT NOT NULL, version INTEGER NOT NULL, token INTEGER NOT NULL, written INTEGER NOT NULL);
+CREATE TABLE turns (sku TEXT NOT NULL, token INTEGER NOT NULL, began REAL NOT NULL, ended REAL NOT NULL);
 """
 PUT_PRODUCT = f"""
 INSERT INTO products ({", ".join(COLUMNS)}, price) VALUES ({", ".join("?" * len(COLUMNS))}, ?)
@@ -60,6 +64,7 @@ class Counts(NamedTuple):
     refused: int
     dead: int
     retrying: int
+    price_changes: int = 0
 
     @property
     def settled(self) -> int:
@@ -122,27 +127,28 @@ class Catalogue:
 
     def put(self, product: Product, price: int, run: Run) -> None:
         """The product is imported, at ``price`` euro cents."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute(PUT_PRODUCT, (*astuple(product), price))
             db.execute(PUT_RESULT, (run.row, "imported", "", product.sku, run.attempt, run.ms))
 
     def refuse(self, sku: str, reason: str, run: Run) -> None:
         """The row is refused for good."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute(PUT_RESULT, (run.row, "refused", reason, sku, run.attempt, run.ms))
 
     def bury(self, sku: str, error: str, run: Run) -> None:
         """The row's job has failed for the last time."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute(PUT_RESULT, (run.row, "dead", error, sku, run.attempt, run.ms))
 
     def stumble(self, error: str, run: Run) -> None:
         """This run failed and will be tried again."""
-        with self._writing() as db:
+        with self.writing() as db:
             db.execute(PUT_ERROR, (run.row, run.attempt, error, run.ms))
 
     @contextmanager
-    def _writing(self) -> Iterator[sqlite3.Connection]:
+    def writing(self) -> Iterator[sqlite3.Connection]:
+        """One transaction, of which nothing stays when the block is left by an error."""
         with self._lock:
             if self._db.in_transaction:  # a time-out struck between BEGIN and its try
                 self._db.rollback()
@@ -156,12 +162,18 @@ class Catalogue:
 
     # ---- read by the demo
 
+    def read(self, query: str) -> list[Any]:
+        """Every row that ``query`` finds."""
+        with self._lock:
+            return self._db.execute(query).fetchall()
+
     def counts(self) -> Counts:
         """How far the import is."""
         with self._lock:
             by = {str(outcome): int(count) for outcome, count in self._db.execute(OUTCOMES)}
             (retrying,) = self._db.execute(OPEN_ERRORS).fetchone()
-        return Counts(by.get("imported", 0), by.get("refused", 0), by.get("dead", 0), int(retrying))
+            (changes,) = self._db.execute("SELECT count(*) FROM changes").fetchone()
+        return Counts(by.get("imported", 0), by.get("refused", 0), by.get("dead", 0), int(retrying), int(changes))
 
     def results(self) -> Iterator[Result]:
         """The whole ledger, in order of rows."""
@@ -182,8 +194,7 @@ class Catalogue:
 
     def healed(self) -> list[tuple[str, int]]:
         """Errors after which a later attempt settled the row, most frequent first."""
-        with self._lock:
-            return self._db.execute(HEALED).fetchall()
+        return self.read(HEALED)
 
     def slowest(self) -> Slow | None:
         """The slowest job, or None when nothing has run."""

@@ -2,7 +2,8 @@
 
 ``henchman demo`` starts its worker processes on ``henchman.process.demo_jobs:app`` and tells them by the environment
 where the catalogue and the price service are. One job imports one row: it validates (a refusal is a ``Failure``, which
-is never retried), asks for a price (an error, or a time-out, is retried) and writes to the catalogue.
+is never retried), asks for a price (an error, or a time-out, is retried) and writes to the catalogue. Price changes
+come through an ordered queue: those of one product are handled together, lowest version first, never by two at once.
 """
 
 from __future__ import annotations
@@ -14,15 +15,17 @@ from pathlib import Path
 
 from henchman import App, Failure, JobTimeout, current_job
 from henchman.process.demo_catalogue import Catalogue, Run
+from henchman.process.demo_offers import Offers, PriceChange
 from henchman.process.demo_prices import ask
 from henchman.process.demo_products import Row, clean
 
-__all__ = ["CATALOGUE", "PRICES", "QUEUE", "app", "import_product"]
+__all__ = ["CATALOGUE", "CHANGES", "PRICES", "QUEUE", "app", "change_prices", "import_product"]
 
 CATALOGUE, PRICES = "DEMO_CATALOGUE", "DEMO_PRICES"  # environment: a file, a URL
-QUEUE = "products"
+QUEUE, CHANGES = "products", "price-changes"
 RETRIES = 8
 TIMEOUT = 1.5
+SHOP = 0.003  # seconds that the shop takes to hear of new prices
 
 app = App()
 
@@ -51,6 +54,14 @@ def import_product(row: Row) -> None:
         if attempt > RETRIES:
             _catalogue().bury(row.sku.strip(), what, run())
         raise
+
+
+@app.ordered(queue=CHANGES, claim_size=10, retry_in=0.5)
+def change_prices(claim: dict[str, list[PriceChange]]) -> None:
+    """Give up to ten products their new prices."""
+    began, token = time.monotonic(), current_job().token
+    time.sleep(SHOP)
+    Offers(_catalogue()).change(claim, token or 0, began)
 
 
 def _catalogue() -> Catalogue:

@@ -1,4 +1,5 @@
-"""The demo's pushing side: ``python -m henchman.process.demo_push [ROWS]`` enqueues the product file, row by row.
+"""The demo's pushing side: ``python -m henchman.process.demo_push [ROWS]`` enqueues the product file, row by row, while
+several producers, each a thread of its own, send price changes in whatever order.
 
 It is a process of its own, as a web server would be: it knows the app and the server's address and nothing else.
 """
@@ -6,17 +7,35 @@ It is a process of its own, as a web server would be: it knows the app and the s
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
-from henchman.process.demo_jobs import import_product
+from henchman.process.demo_jobs import change_prices, import_product
+from henchman.process.demo_offers import PRODUCERS, planned, produced
 from henchman.process.demo_products import read
+
+SOME = 10  # changes that a producer sends at a time
+PAUSE = 0.03  # seconds between two of its sendings: prices change while the import goes on
 
 
 def main(arguments: list[str]) -> int:
     """Enqueue the first ROWS rows of the file, or all of them."""
-    most = int(arguments[0]) if arguments else None
-    pushed = import_product.enqueue_many((row,) for row in read(most=most))
-    print(pushed.count)
+    rows = list(read(most=int(arguments[0]) if arguments else None))
+    plan = planned(rows)
+    with ThreadPoolExecutor(PRODUCERS, "producer") as pool:
+        producers = [pool.submit(_produce, produced(plan, number)) for number in range(PRODUCERS)]
+        pushed = import_product.enqueue_many((row,) for row in rows)
+    print(pushed.count, sum(one.result() for one in producers))
     return 0
+
+
+def _produce(changes: Sequence[tuple[object, ...]]) -> int:
+    """Push these changes, some at a time."""
+    for first in range(0, len(changes), SOME):
+        change_prices.push_many(changes[first : first + SOME])
+        time.sleep(PAUSE)
+    return len(changes)
 
 
 if __name__ == "__main__":

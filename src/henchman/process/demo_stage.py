@@ -28,7 +28,7 @@ from henchman.store.keys import Keys
 
 __all__ = ["DemoError", "Left", "Size", "Stage"]
 
-QUEUE = "products"  # as in demo_jobs, which is loaded by the worker and pushing processes alone
+QUEUE, CHANGES = "products", "price-changes"  # as in demo_jobs, which the worker and pushing processes alone load
 GRACE = 5  # seconds that running jobs get at a stop
 STOP_LIMIT = 15.0  # seconds after which a process that does not stop is killed
 LOG_LINES, LOG_WIDTH = 10, 300
@@ -48,11 +48,12 @@ class Size(NamedTuple):
 
 
 class Left(NamedTuple):
-    """Jobs that the server still holds."""
+    """What the server still holds: jobs, and products whose price changes wait or run."""
 
     queued: int
     retries: int
     scheduled: int
+    changing: int
     dead: int
 
 
@@ -113,7 +114,7 @@ class Stage:
                 raise DemoError(f"the process {name!r} ended with status {status}\n{self.log_end(name)}".rstrip())
 
     def left(self) -> Left:
-        """What the server still holds; jobs that run are not counted."""
+        """What the server still holds; of jobs those that run are not counted."""
         keys = Keys()
         return Left(
             *self._server.run(
@@ -121,6 +122,7 @@ class Stage:
                     ("LLEN", keys.queue(QUEUE)),
                     ("ZCARD", keys.retry),
                     ("ZCARD", keys.schedule),
+                    ("ZCARD", keys.ordered(CHANGES) + "due"),
                     ("ZCARD", keys.dead),
                 )
             )

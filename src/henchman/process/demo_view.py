@@ -14,6 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from henchman.process.demo_catalogue import Counts, Slow
+from henchman.process.demo_offers import PRODUCERS, Prices
 
 __all__ = ["LineView", "LiveView", "Silence", "Summary", "View", "summary_table", "view_for"]
 
@@ -37,10 +38,11 @@ class Summary:
     slowest: Slow | None
     ran_again: int
     differences: list[str]
+    prices: Prices
 
     @property
     def ok(self) -> bool:
-        """Whether every row is where the file says it should be."""
+        """Whether every row is where the file says it should be, and every price the newest."""
         return not self.differences
 
     @property
@@ -57,6 +59,7 @@ class Summary:
             "reasons": dict(self.reasons),
             "healed": {"total": sum(count for _, count in self.healed), "by_error": dict(self.healed)},
             "slowest": self.slowest._asdict() if self.slowest else None,
+            "prices": self.prices._asdict(),
         }
 
 
@@ -108,6 +111,8 @@ def _figures(counts: Counts, rate: float) -> Text:
     line.append(f"{counts.retrying:,} retrying", "magenta").append("   ")
     if counts.dead:
         line.append(f"{counts.dead:,} dead", "bold red").append("   ")
+    if counts.price_changes:
+        line.append(f"{counts.price_changes:,} price changes", "blue").append("   ")
     return line.append(f"{rate:,.0f} jobs/s", "cyan")
 
 
@@ -192,6 +197,8 @@ def summary_table(summary: Summary) -> Table:
     )
     for error, count in _top(summary.healed):
         table.add_row(Text(f"  {error}", "not bold"), f"{count:,}", "")
+    if summary.prices.changes:
+        _add_prices(table, summary.prices)
     slots = f"{summary.processes} × {summary.concurrency} slots"
     table.add_row("jobs a second", f"{summary.rate:,.0f}", f"{summary.seconds:.1f} s in all, {slots}")
     if summary.slowest:
@@ -199,6 +206,13 @@ def summary_table(summary: Summary) -> Table:
         runs = "1 attempt" if slow.attempts == 1 else f"{slow.attempts} attempts"
         table.add_row("slowest job", f"{slow.ms:,.0f} ms", Text(f"row {slow.row:,}, {slow.sku}, {runs}", "dim"))
     return table
+
+
+def _add_prices(table: Table, prices: Prices) -> None:
+    many = f"of {prices.products:,} products, from {PRODUCERS} sides"
+    table.add_row("price changes", f"{prices.changes:,}", many)
+    table.add_row(Text("  written", "not bold"), f"{prices.changes - prices.late:,}", "newer than what was there")
+    table.add_row(Text("  came too late", "not bold"), f"{prices.late:,}", "a newer one was there")
 
 
 def _top(counted: list[tuple[str, int]]) -> list[tuple[str, int]]:
