@@ -50,6 +50,13 @@ def children_of(pid: int) -> list[int]:
     return sorted(one for one, stat in stats.items() if stat and int(stat[1]) == pid and stat[0] != "Z")
 
 
+def _writes_history(pid: int) -> bool:
+    try:
+        return b"henchman.process.record" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return False
+
+
 class Work:
     """A supervisor with its children, their log and the trace of their jobs."""
 
@@ -97,8 +104,8 @@ class Work:
 
     @property
     def children(self) -> list[int]:
-        """Its living worker processes."""
-        found = children_of(self.pid)
+        """Its living worker processes; the one that writes history is none."""
+        found = [pid for pid in children_of(self.pid) if not _writes_history(pid)]
         self._known.update(found)
         return found
 

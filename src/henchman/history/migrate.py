@@ -62,7 +62,10 @@ def upgrade(database: Database) -> Version:
     """Bring the database to the version of this release; HistoryError when it is a newer one's. Safe to do twice."""
     config, scripts = _scripts()
     if database.file is not None:
-        database.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        try:
+            database.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        except OSError as error:
+            raise HistoryAway(f"{database.file}: its folder cannot be made ({error}); set database_url") from None
     with database.writing() as connection:
         _alone(connection, database.kind)
         _known(_found(connection), scripts, database)

@@ -22,6 +22,7 @@ from henchman.process.health import Health
 from henchman.process.keeper import Blame, Keeper
 from henchman.process.notify import Notifier
 from henchman.process.orders import EXIT_CONFIG, EXIT_CUT_OFF
+from henchman.process.scribe import Scribe
 
 __all__ = ["Supervisor"]
 
@@ -49,12 +50,11 @@ class Supervisor:
         self._leaving: list[ChildProcess] = []
         self._rolling: list[ChildProcess] = []
         self._keeper = Keeper(say)
+        self._scribe = Scribe(say)
         self._notifier = Notifier()
         self._health = Health(health, self.facts) if health else None
         self._signals: list[int] = []
-        self._stopping = False
-        self._was_ready = False
-        self._quiet = False
+        self._stopping = self._was_ready = self._quiet = False
         self._deadline: float | None = None
         self._status = 0
         self._cut_off = False
@@ -110,8 +110,7 @@ class Supervisor:
         for end in (self._wakeup, self._waker):
             end.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        wanted = ("SIGTERM", "SIGINT", "SIGTSTP", "SIGTTIN", "SIGHUP", "SIGCHLD")
-        for name in wanted:
+        for name in ("SIGTERM", "SIGINT", "SIGTSTP", "SIGTTIN", "SIGHUP", "SIGCHLD"):
             signal.signal(getattr(signal, name), lambda number, _: self._signals.append(number))
 
     def _wait(self) -> None:
@@ -128,6 +127,7 @@ class Supervisor:
     def _heard(self, child: ChildProcess, message: dict[str, Any]) -> None:
         if "config" in message:
             config = self._keeper.connect(message["config"])
+            self._scribe.want(config)
             self._grace = config.shutdown_timeout
             if "processes" not in self._settings:
                 self._count = config.processes
@@ -219,6 +219,7 @@ class Supervisor:
     def _reap(self) -> None:
         """Every child that has ended; as PID 1 also orphans that are not ours."""
         ended = dict(self._orphans()) if os.getpid() == 1 else {}
+        self._scribe.keep(ended)
         for child in [*self._children, *self._leaving]:
             status = child.ended(ended)
             if status is None:
@@ -279,6 +280,7 @@ class Supervisor:
             child.wait(2.0)
             self._keeper.bury(child.identities)
         self._keeper.finish()
+        self._scribe.stop()
         if self._health is not None:
             self._health.stop()
         signal.set_wakeup_fd(-1)
@@ -294,5 +296,4 @@ def _described(status: int) -> str:
 
 def say(text: str) -> None:
     """One line for people on standard error."""
-    sys.stderr.write(f"henchman[{os.getpid()}]: {text}\n")
-    sys.stderr.flush()
+    print(f"henchman[{os.getpid()}]: {text}", file=sys.stderr, flush=True)

@@ -1,0 +1,94 @@
+"""The process that writes history: there when history is on, started anew when it dies, last to end. Real processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from henchman import App
+from support.acting import app as acting
+from support.processes import Work, children_of
+from support.worker import looker, until
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+def scribe_of(work: Work) -> int:
+    """The pid of the process that writes history, once it is there."""
+
+    def found() -> int:
+        for pid in children_of(work.pid):
+            command = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            if b"henchman.process.record" in command:
+                return pid
+        return 0
+
+    return until(found, "the process that writes history is there")
+
+
+def statuses(file: Path) -> dict[str, int]:
+    """How many events have which status, as SQL tells."""
+    with contextlib.suppress(sqlite3.OperationalError), sqlite3.connect(file) as connection:  # not made yet
+        return dict(connection.execute("SELECT status, count(*) FROM henchman_events GROUP BY status").fetchall())
+    return {}
+
+
+def test_it_records_is_replaced_and_ends_last_with_nothing_left(
+    redis: Redis, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "history.sqlite"
+    client = App(redis_url=redis_url)
+    with Work(tmp_path, redis_url, HENCHMAN_DATABASE_URL=f"sqlite:///{file}") as work:
+        first = scribe_of(work)
+        until(lambda: redis.get("hm:history:on"), "the history is on")
+        with client.batch("first") as batch:
+            for number in range(50):
+                client.enqueue("act", f"a{number}", "ok")
+        until(lambda: file.exists() and statuses(file).get("finished") == 50, "they are recorded")
+        os.kill(first, signal.SIGKILL)
+        second = until(lambda: scribe_of(work) if scribe_of(work) != first else 0, "another is there")
+        assert second != first
+        with client.batch("second") as batch:
+            for number in range(50):
+                client.enqueue("act", f"b{number}", "ok")
+        until(lambda: statuses(file).get("finished") == 100, "it goes on where the first was, when its lease is over")
+        with client.batch("third") as batch:
+            for number in range(50):
+                client.enqueue("act", f"c{number}", "ok")
+        until(lambda: client.batch_status(batch.id).done == 50, "they ran")
+        assert work.stop() == 0
+        assert not Path(f"/proc/{second}").exists()
+    assert statuses(file) == {"finished": 150}, "also what was in the stream when it was told to stop"
+    assert redis.xlen("hm:history") == 0
+    client.close()
+
+
+def test_without_history_there_is_none(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    with Work(tmp_path, redis_url) as work:
+        work.ready(redis)
+        assert len(work.children) == 1
+        assert not redis.exists("hm:history:on")
+        assert work.stop() == 0
+
+
+def test_a_database_that_cannot_be_is_said_once(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    with Work(tmp_path, redis_url, HENCHMAN_DATABASE_URL="sqlite:////proc/nowhere/history.sqlite") as work:
+        work.ready(redis)
+        until(lambda: "history" in work.log, "it is said")
+        assert acting.registry.find("act") is not None
+        client = App(redis_url=redis_url)
+        client.enqueue("act", "x", "ok")
+        until(lambda: b"x" in work.trace_file.read_bytes(), "jobs run on")
+        client.close()
+        assert work.stop() == 0
