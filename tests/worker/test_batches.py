@@ -1,0 +1,448 @@
+"""Batches by a real worker: every ending, callbacks, cancel, expiry, adding from inside, progress, memory."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+from redis import Redis
+
+from henchman import App, ArgumentError, DefinitionError, Discard, Failure, Kill, ServerAway, Snooze, current_job
+from henchman.errors import BatchClosed, BatchError, UnknownBatch
+from henchman.store import history
+from henchman.workflow.batch import Batch
+from henchman.workflow.batch_lease import leases
+from henchman.workflow.batch_status import BatchStatus
+from support.worker import in_flight, looker, until, working
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def app(redis_url: str) -> App:
+    return App(redis_url=redis_url, concurrency=4)
+
+
+class Calls:
+    """Callbacks that ran: ``calls["complete"]`` are the batch ids."""
+
+    def __init__(self, app: App) -> None:
+        self.heard: dict[str, list[str]] = {"success": [], "complete": [], "death": []}
+
+        def job(which: str) -> Any:
+            return app.job(name=f"on_{which}", queue="calls")(lambda batch: self.heard[which].append(batch))  # noqa: PLW0108 - it has a parameter to look at
+
+        self.options = {f"on_{which}": job(which) for which in self.heard}
+
+    def __getitem__(self, which: str) -> list[str]:
+        return self.heard[which]
+
+
+def complete(batch: Batch, generation: int = 1) -> BatchStatus:
+    """Wait until it is, and check that nothing of it is left alive."""
+
+    def look() -> BatchStatus | None:
+        status = batch.status()
+        return status if status.state == "complete" and status.generation == generation else None
+
+    status = until(look, "the batch is complete")
+    assert status.done == status.total == sum(status.counts.values())
+    return status
+
+
+def some(status: BatchStatus) -> dict[str, int]:
+    return {name: count for name, count in status.counts.items() if count}
+
+
+def stream(redis: Redis) -> list[dict[str, Any]]:
+    """The entries of the history."""
+    rows: Any = redis.xrange("hm:history")
+    return [{key.decode(): value.decode() for key, value in row.items()} for _, row in rows]
+
+
+def test_every_ending_in_one_batch(app: App, redis: Redis) -> None:
+    calls, tried = Calls(app), dict[int, int]()
+
+    @app.job(name="work", retry=1, retry_in=0)
+    def work(n: int) -> int:
+        tried[n] = tried.get(n, 0) + 1
+        if n == 1:
+            raise Failure("not eligible")
+        if n == 2:
+            raise ValueError("always")
+        if n == 3 and tried[n] == 1:
+            raise ValueError("once")
+        if n == 4 and tried[n] == 1:
+            raise Snooze(0.01)
+        if n == 5:
+            raise Discard
+        if n == 6:
+            raise Kill("at once")
+        return n
+
+    with app.batch("all endings", tags=["t"], **calls.options) as batch:
+        pushed = work.enqueue_many((n,) for n in range(20))
+        app.enqueue("nobody.knows", retry=0)
+        work.using(expires=1e-9, delay=0.2).enqueue(100)
+    assert pushed.created == 20
+    with working(app):
+        status = complete(batch)
+        until(lambda: calls["complete"] and calls["death"], "callbacks ran")
+    assert some(status) == {"finished": 16, "failed": 1, "error": 3, "cancelled": 1, "expired": 1}
+    assert calls.heard == {"success": [], "complete": [batch.id], "death": [batch.id]}
+    assert {(one.status, one.reason) for one in status.reasons} >= {("failed", "not eligible"), ("error", "always")}
+    assert (status.description, status.tags, status.why, status.called) == (
+        "all endings",
+        ["t"],
+        "",
+        {"complete": [1], "death": [1]},
+    )
+    assert status.rate > 0
+    assert (status.percent, status.eta, status.failed) == (100.0, None, 4)
+    assert redis.zcard("dead") == 0, "they are kept with the batch"
+    assert redis.zcard(f"hm:batch:{batch.id}:dead") == 3
+    assert not in_flight(redis)
+    assert not redis.exists(f"hm:batch:{batch.id}:jobs")
+    assert not redis.lrange("hm:broken", 0, -1)
+    assert json.loads(msgspec.json.encode(status))["counts"] == status.counts
+
+
+def test_the_failed_ones_are_tried_again(app: App, redis: Redis) -> None:
+    calls, healed = Calls(app), threading.Event()
+
+    @app.job(name="work", retry=0)
+    def work(n: int) -> None:
+        if n % 2 and not healed.is_set():
+            raise ValueError("not yet")
+        assert current_job().attempt == 1
+
+    with app.batch(**calls.options) as batch:
+        work.enqueue_many((n,) for n in range(10))
+    with working(app):
+        assert some(complete(batch)) == {"finished": 5, "error": 5}
+        healed.set()
+        with pytest.raises(ArgumentError, match="error"):
+            batch.retry("failed")
+        assert app.get_batch(batch.id).retry() == 5
+        status = complete(batch, 2)
+        until(lambda: calls["success"] and len(calls["complete"]) == 2, "callbacks of the second generation ran")
+    assert some(status) == {"finished": 10}
+    assert status.reasons == []
+    assert calls.heard == {"success": [batch.id], "complete": [batch.id] * 2, "death": [batch.id]}
+    assert status.called == {"complete": [1, 2], "death": [1], "success": [2]}
+
+
+def test_a_cancelled_batch_starts_nothing_more_and_tells_what_runs(app: App, redis: Redis) -> None:
+    calls, began, seen = Calls(app), threading.Event(), list[str]()
+
+    @app.job(name="long")
+    async def long() -> None:
+        began.set()
+        await asyncio.sleep(30)
+
+    @app.job(name="told")
+    def told() -> None:
+        until(lambda: current_job().cancelled, "it is told")
+        seen.append("told")
+
+    @app.job(name="never")
+    def never() -> None:
+        seen.append("never")
+
+    with app.batch(**calls.options) as batch:
+        long.enqueue()
+        told.enqueue()
+        never.using(delay=600).enqueue_many([()] * 7)
+        never.using(queue="unserved").enqueue()
+        with app.batch("child") as child:
+            never.using(delay=600).enqueue()
+    with working(app):
+        until(began.is_set, "it runs")
+        batch.cancel()
+        assert redis.zcard("schedule") == 0, "what waits for its time is taken out at once"
+        until(lambda: not in_flight(redis) and batch.status().done == 9, "what ran has ended")
+        with pytest.raises(BatchError):
+            batch.retry()
+        with working(App_of(app, "unserved")):
+            status = complete(batch)
+        until(lambda: calls["complete"], "the callback ran")
+    assert some(status) == {"cancelled": 9, "finished": 1}
+    assert status.why == "cancelled"
+    assert app.batch_status(child.id).why == "cancelled"
+    assert seen == ["told"]
+    assert calls["success"] == []
+    assert redis.zrange("hm:cancelled", 0, -1) == []
+    with pytest.raises(BatchClosed):
+        batch.add(never, [()])
+
+
+def App_of(app: App, queue: str) -> App:  # noqa: N802 - another app of the same jobs
+    other = App(redis_url=app.config.redis_url, queues=[queue])
+    for job in app.registry:
+        other.registry.add(job)
+    return other
+
+
+def test_an_expired_batch_starts_nothing_more(app: App, redis: Redis) -> None:
+    ran: list[int] = []
+
+    @app.job(name="work")
+    def work(n: int) -> None:
+        ran.append(n)
+
+    with app.batch(expires=0.05) as batch:
+        work.enqueue_many([(1,), (2,)])
+        work.using(delay=0.1).enqueue(3)
+    until(lambda: time.time() > (batch.status().expires or 0), "it has expired")
+    with working(app):
+        assert some(complete(batch)) == {"expired": 3}
+    assert ran == []
+    assert app.batch_status(batch.id).called == {}
+
+
+def test_jobs_add_to_their_own_batch(app: App) -> None:
+    calls = Calls(app)
+
+    @app.job(name="leaf")
+    def leaf(n: int) -> None: ...
+
+    @app.job(name="tree")
+    def tree(n: int) -> None:
+        batch = current_job().batch
+        assert batch.id == current_job().payload["hm"]["batch"]
+        batch.add(leaf, [(i,) for i in range(n)])
+        leaf.enqueue(0)  # not by itself
+
+    with app.batch(**calls.options) as batch:
+        tree.enqueue(5)
+    with working(app):
+        until(lambda: calls["success"], "it succeeded")
+    assert batch.status().total == 6
+    assert calls.heard == {"success": [batch.id], "complete": [batch.id], "death": []}
+
+
+def test_a_parent_is_complete_after_its_children(app: App) -> None:
+    calls = Calls(app)
+    go = threading.Event()
+
+    @app.job(name="work")
+    def work() -> None:
+        assert go.wait(30)
+
+    with app.batch("parent", **calls.options) as parent:
+        with app.batch("child") as child:
+            work.enqueue()
+        with app.batch("empty"):
+            pass
+    by_hand = app.batch("by hand", parent=parent).open()
+    by_hand.close()
+    assert app.batch_status(child.id).parent == parent.id
+    assert (parent.status().state, parent.status().children) == ("closed", 3)
+    with working(app):
+        go.set()
+        until(lambda: calls["success"], "the parent succeeded")
+    assert calls["complete"] == [parent.id]
+    with pytest.raises(BatchClosed):
+        app.batch("late", parent=parent).open()
+
+
+def fail_after(batch: Batch, push: Callable[[], object]) -> None:
+    with batch:
+        push()
+        raise RuntimeError("halfway")
+
+
+def test_an_exception_keeps_what_was_pushed_and_shows(app: App) -> None:
+    calls = Calls(app)
+
+    @app.job(name="work")
+    def work() -> None: ...
+
+    batch = app.batch(**calls.options)
+    with pytest.raises(RuntimeError, match="halfway"):
+        fail_after(batch, work.enqueue)
+    assert batch.status().why == "aborted"
+    with working(app):
+        assert some(complete(batch)) == {"finished": 1}
+        until(lambda: calls["complete"], "it was called back")
+    assert calls["success"] == []
+
+
+def test_an_atomic_batch_starts_when_its_block_has_ended_well(app: App, redis: Redis) -> None:
+    @app.job(name="work")
+    def work(n: int) -> None: ...
+
+    with working(app):
+        with app.batch(atomic=True) as batch:
+            assert work.enqueue(0).admission == "blocked"
+            work.enqueue_many((n,) for n in range(1, 1200))
+            work.using(delay=0.05).enqueue(1)
+            assert some(batch.status()) == {"blocked": 1201}
+            assert redis.llen("queue:default") == redis.zcard("schedule") == 0
+        assert some(complete(batch)) == {"finished": 1201}
+        bad = app.batch(atomic=True)
+        with pytest.raises(RuntimeError):
+            fail_after(bad, lambda: work.enqueue_many((n,) for n in range(700)))
+        assert some(complete(bad)) == {"cancelled": 700}
+
+
+def test_threads_do_not_join_tasks_do(app: App) -> None:
+    @app.job(name="work")
+    def work() -> None: ...
+
+    async def main() -> Batch:
+        async with app.batch() as batch:
+            await asyncio.gather(work.aenqueue(), work.aenqueue())
+            pushed = await batch.aadd(work, iter([()] * 3))
+            assert pushed.created == 3
+            assert (await batch.astatus()).total == 5
+        with pytest.raises(BatchClosed):
+            await batch.aadd(work, [()])
+        await app.aclose()
+        return batch
+
+    with app.batch() as batch:
+        thread = threading.Thread(target=work.enqueue)
+        thread.start()
+        thread.join()
+    assert batch.status().total == 0
+    found = asyncio.run(main())
+    assert app.batch_status(found.id).state == "closed"
+
+
+def test_what_is_wrong_is_said_where_it_is_written(app: App) -> None:
+    @app.job(name="work")
+    def work(a: int, b: int) -> None: ...
+
+    wrong: list[Callable[[], Any]] = [
+        lambda: app.batch(on_success=work),  # takes two arguments
+        lambda: app.batch(on_success=5),  # type: ignore[arg-type]
+        lambda: app.batch(on_success=work.using(delay=5)),
+        lambda: app.batch(expires=-1),
+        lambda: app.batch(tags="abc"),
+        lambda: app.batch(parent=5),  # type: ignore[arg-type]
+        lambda: work.using(batch="b"),
+    ]
+    for one in wrong:
+        with pytest.raises(DefinitionError):
+            one()
+    with pytest.raises(UnknownBatch):
+        app.batch_status("0" * 32)
+    with pytest.raises(UnknownBatch):
+        app.get_batch("0" * 32).close()
+    with pytest.raises(UnknownBatch):
+        app.get_batch("0" * 32).add(work, [(1, 2)])
+    with pytest.raises(ArgumentError):
+        app.get_batch("")
+
+
+def test_a_batch_is_never_buffered() -> None:
+    app = App(redis_url="redis://127.0.0.1:1", buffer=100, connect_timeout=0.2)
+
+    @app.job(name="work")
+    def work() -> None: ...
+
+    with pytest.raises(ServerAway):
+        work.using(batch=app.batch()).enqueue()
+    with pytest.raises(ServerAway):
+        work.using(track=True).enqueue()
+    assert app.client.buffer.waiting == 0
+
+
+def test_who_fills_a_batch_keeps_its_lease(app: App, redis: Redis) -> None:
+    batch = app.batch("open").open()
+    redis.pexpire(f"hm:batch:{batch.id}:producer", 500)
+    leases.renew()
+    assert redis.pttl(f"hm:batch:{batch.id}:producer") > 20_000  # type: ignore[operator]
+    assert batch.status().state == "open"
+    redis.delete(f"hm:batch:{batch.id}:producer")
+    assert batch.status().state == "abandoned"
+    batch.close()
+    leases.renew()
+    assert not redis.exists(f"hm:batch:{batch.id}:producer")
+
+
+def test_what_a_job_says_is_in_the_history_in_order(app: App, redis: Redis) -> None:
+    app.connections.run(history.turn_on(app.keys, "strict", 1_000_000))
+    go = threading.Event()
+
+    @app.job(name="talk", track=True, secret=("pin",))
+    def talk(n: int, *, pin: str) -> str:
+        job = current_job()
+        job.log(f"begin {n}")
+        for done in range(100):
+            job.progress(done, 100)
+        assert go.wait(30)
+        job.log("end")
+        return "said"
+
+    handle = talk.enqueue(1, pin="4321")
+    with working(app):
+        until(lambda: any(row.get("s") == "working" for row in stream(redis)), "it is shown as working")
+        until(lambda: any(row["k"] == "progress" for row in stream(redis)), "its progress is shown")
+        go.set()
+        until(lambda: any(row.get("s") == "finished" for row in stream(redis)), "it has finished")
+    rows = [row for row in stream(redis) if row["j"] == handle.jid]
+    assert [row.get("s") or row["k"] for row in rows if row["k"] != "progress"] == [
+        "enqueued",
+        *(["log", "working"] if rows[1]["k"] == "log" else ["working", "log"]),
+        "log",
+        "finished",
+    ]
+    assert sum(row["k"] == "progress" for row in rows) < 10, "of what is said fast only the latest is sent"
+    first, last = json.loads(rows[0]["d"]), json.loads(rows[-1]["d"])
+    assert first == {"class": "talk", "queue": "default", "args": [1], "kwargs": {"pin": "***"}}
+    assert last["result"] == "said"
+    assert last["elapsed"] > 0
+    assert "4321" not in json.dumps(rows)
+
+
+def test_short_jobs_write_no_start(app: App, redis: Redis) -> None:
+    app.connections.run(history.turn_on(app.keys, "strict", 10_000_000))
+
+    @app.job(name="quick")
+    def quick(n: int) -> None: ...
+
+    with app.batch() as batch:
+        quick.enqueue_many((n,) for n in range(500))
+    with working(app):
+        complete(batch)
+    statuses = [row["s"] for row in stream(redis) if row["k"] == "job"]
+    assert statuses.count("finished") == statuses.count("enqueued") == 500
+    assert statuses.count("working") < 50
+
+
+def test_many_rows_are_never_in_memory_at_once(app: App) -> None:
+    @app.job(name="work")
+    def work(text: str) -> None: ...
+
+    read = 0
+
+    def rows() -> Iterator[tuple[str]]:
+        nonlocal read
+        for read in range(1, 20_001):  # noqa: B007 - counted
+            yield ("x" * 500,)
+
+    batch = app.batch("many").open()
+    batch.add(work, [("x",)])
+    tracemalloc.start()
+    try:
+        assert batch.add(work, rows()).created == 20_000
+        assert tracemalloc.get_traced_memory()[1] < 8_000_000, "10 MB of rows in slices of a thousand"
+    finally:
+        tracemalloc.stop()
+    batch.close()
+    with working(app):
+        assert some(complete(batch)) == {"finished": 20_001}
+    assert read == 20_000
