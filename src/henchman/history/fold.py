@@ -120,6 +120,8 @@ class Fold:
         else:
             row = self.rows.runs.setdefault(run, RunRow(event.jid, run))
             self._runs[event.jid] = None
+        if started is not None:
+            row.started = started  # its own word; that it runs was told a little later
         row.ended = at
         row.ending = (detail.ending or event.status or "")[:20]
 
