@@ -11,6 +11,7 @@ from henchman import App, Failure, current_job
 from henchman.errors import HistoryAway
 from henchman.history.database import Database
 from henchman.history.reading import History
+from henchman.store.call import command
 from henchman.web.api import Api, api
 from support.asgi import TOKEN
 from support.server import running_server
@@ -45,6 +46,7 @@ def imported(_own_server: str, tmp_path_factory: pytest.TempPathFactory) -> Impo
         return row
 
     with working(app):
+        until(lambda: app.connections.run(command("EXISTS", app.keys.history_on)), "history is on")
         with app.batch("Import products.csv", tags=["shop"]) as batch:
             create.enqueue_many([(row, f"sku-{row}") for row in range(30)])
         until(lambda: app.batch_status(batch.id).state == "complete", "the batch is complete")

@@ -15,6 +15,7 @@ import click
 from henchman import __version__
 from henchman.errors import HenchmanError
 from henchman.kernel.text import visible
+from henchman.process.cli_batch import batch, batches
 from henchman.process.cli_cron import cron
 from henchman.process.cli_db import db
 from henchman.process.cli_doctor import doctor
@@ -47,6 +48,8 @@ COMMANDS = (
     job,
     enqueue,
     cancel,
+    batches,
+    batch,
     cron,
     history,
     db,

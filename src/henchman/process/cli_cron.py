@@ -10,7 +10,6 @@ from typing import Any
 import click
 from rich.text import Text
 
-from henchman.app import App
 from henchman.errors import UnknownCron
 from henchman.kernel.text import did_you_mean, visible
 from henchman.process.cli_session import Session, as_json, server_options
@@ -64,9 +63,7 @@ def listing(context: click.Context, name: tuple[str, ...], as_json: bool) -> Non
 def run(context: click.Context, name: str, as_json: bool) -> None:
     """Enqueue the job of NAME now, beside its planned times."""
     session = Session(context)
-    app = session.app or App(redis_url=session.url, namespace=session.config.namespace)
-    if session.app is not None and session.config.redis_url is None:
-        app.configure(redis_url=session.url)  # the embedded server that is up; a command never starts one
+    app = session.any_app()
     try:
         handle = app.crons.run(name)
     finally:

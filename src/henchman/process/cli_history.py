@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -17,7 +18,7 @@ from henchman.process.cli_table import Row, Table, cell
 from henchman.process.cli_text import ago, console, count, duration, emit, say
 from henchman.store import history as store
 
-__all__ = ["history"]
+__all__ = ["COLOURS", "event_table", "history"]
 
 COLOURS = {"finished": "green", "failed": "yellow", "error": "red", "working": "cyan"}
 
@@ -51,9 +52,7 @@ def find(context: click.Context, words: tuple[str, ...], limit: int, after: int 
     if not page.events:
         say("Nothing that fits is recorded.")
         return
-    now = time.time()
-    columns = ["jid!", "class", "status!", "tries>", "enqueued", "message"]
-    console().print(Table(columns, [_row(one, now) for one in page.events], wide="message"))
+    console().print(event_table(page.events))
     if page.after is not None:
         say(f"There are more: --after {page.after}")
 
@@ -117,6 +116,13 @@ def off(context: click.Context) -> None:
     session = Session(context)
     session.runner.run(store.turn_off(session.keys))
     say('Nothing is written down any more. For good: history = "off" in the settings of every worker.')
+
+
+def event_table(events: Iterable[Event]) -> Table:
+    """Jobs as history knows them, a line each."""
+    now = time.time()
+    columns = ["jid!", "class", "status!", "tries>", "enqueued", "message"]
+    return Table(columns, [_row(one, now) for one in events], wide="message")
 
 
 def _row(one: Event, now: float) -> Row:

@@ -10,10 +10,10 @@ from typing import Any
 import click
 from rich.text import Text
 
-from henchman.app import App
 from henchman.inspector.entry import argument_text
 from henchman.inspector.jobs import MOST, JobStatus, find_job
 from henchman.kernel.text import did_you_mean, shorten, visible
+from henchman.process.cli_job_history import recorded_job, show_recorded
 from henchman.process.cli_session import Session, as_json, server_options
 from henchman.process.cli_table import cell
 from henchman.process.cli_text import console, emit, moment, say
@@ -42,16 +42,20 @@ def _job_id(context: click.Context, parameter: click.Parameter, value: str) -> s
 @as_json
 @click.pass_context
 def job(context: click.Context, jid: str, queue: str | None, most: int, as_json: bool) -> None:
-    """Where the job JID is, and what is known of it. Exit status 1: nothing holds it."""
+    """Where the job JID is, and what is known of it, also in history. Exit status 1: nobody knows it."""
     session = Session(context)
     status = find_job(session.runner, session.keys, jid, queue, most, session.mask)
+    recorded = recorded_job(session, jid)
     if as_json:
-        emit(status.to_json())
+        emit(status.to_json() | {"history": None if recorded is None else recorded.to_json()})
     else:
-        _show(status)
-        if not status.complete:
+        if recorded is None or status.state != "unknown":
+            _show(status)
+        if recorded is not None:
+            show_recorded(recorded)
+        elif not status.complete:
             say("To look further: --queue NAME, or a greater --most")
-    if status.state == "unknown":
+    if status.state == "unknown" and recorded is None:
         sys.exit(1)
 
 
@@ -106,9 +110,7 @@ def enqueue(
     """Push the job NAME with the arguments JSON-ARGS, a JSON list: henchman enqueue mail.send '[42, "de"]'."""
     args = _arguments(arguments)
     session = Session(context)
-    app = session.app or App(redis_url=session.url, namespace=session.config.namespace)
-    if session.app is not None and session.config.redis_url is None:
-        app.configure(redis_url=session.url)  # the embedded server that is up; a command never starts one
+    app = session.any_app()
     known = app.registry.find(name)
     if known is not None:
         known.signature.decode(args, {})  # says what does not fit, here and not in the worker

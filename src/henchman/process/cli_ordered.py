@@ -14,6 +14,7 @@ from henchman.inspector.ordered import OrderedId, OrderedQueue
 from henchman.inspector.ordered_queues import OrderedQueues
 from henchman.inspector.plan import Items
 from henchman.kernel.text import did_you_mean
+from henchman.process.cli_group import ShowGroup
 from henchman.process.cli_ordered_acts import ACTIONS
 from henchman.process.cli_ordered_view import id_lines, id_table, ordered_rows, ordered_table, stats_lines
 from henchman.process.cli_session import Session, as_json, server_options
@@ -22,28 +23,9 @@ from henchman.process.cli_text import console, emit, listed, say
 __all__ = ["ordered"]
 
 _SHOWN = 50
-_WITH_VALUE = {"-A", "--app", "--redis", "--namespace", "--folder"}
 
 
-class _Ordered(click.Group):
-    """A group whose first word may also be the name of a queue: then it is shown."""
-
-    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
-        words = iter(args)
-        for word in words:
-            if word in _WITH_VALUE:
-                next(words, None)
-            elif word in self.commands or word in context.help_option_names:
-                break
-            elif not word.startswith("-"):
-                args = ["show", *args]
-                break
-        else:
-            args = ["show", *args]
-        return super().parse_args(context, args)
-
-
-@click.group("ordered", cls=_Ordered)
+@click.group("ordered", cls=ShowGroup)
 @server_options
 def ordered() -> None:
     """Ordered queues: figures, ids, morgues; revive, kill, delete, run, move.

@@ -76,6 +76,7 @@ class Session:
                 self.app.configure(**overrides)
         self.keys = Keys(self.config.namespace)
         self._runner: Connections | None = None
+        self._plain: App | None = None
         context.call_on_close(self.close)
 
     def close(self) -> None:
@@ -83,8 +84,9 @@ class Session:
         if self._runner is not None:
             self._runner.close()
             self._runner = None
-        if self.app is not None:
-            self.app.close()
+        for app in (self.app, self._plain):
+            if app is not None:
+                app.close()
 
     @property
     def runner(self) -> Connections:
@@ -117,6 +119,15 @@ class Session:
             "nothing runs here: no server is configured (redis_url, REDIS_URL, --redis), and there is no embedded "
             f"one in {visible(str(folder))} (henchman server start)"
         )
+
+    def any_app(self) -> App:
+        """The app that was named, else one that knows the server and no jobs. It never starts a server."""
+        if self.app is None:
+            self._plain = self._plain or App(redis_url=self.url, namespace=self.config.namespace)
+            return self._plain
+        if self.app.config.redis_url is None:
+            self.app.configure(redis_url=self.url)  # the embedded server that is up
+        return self.app
 
     @property
     def shown_url(self) -> str:

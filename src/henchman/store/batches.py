@@ -25,12 +25,14 @@ __all__ = [
     "facts",
     "live",
     "make",
+    "newest",
     "note",
     "push",
     "release",
     "renew_producer",
     "retry",
     "started",
+    "states",
     "uncancel",
 ]
 
@@ -241,6 +243,19 @@ def live(keys: Keys, batch: str, cursor: int, step: int = 500) -> Call[tuple[int
 def dead(keys: Keys, batch: str, first: int, most: int) -> Call[list[bytes]]:
     """Payloads of jobs of the batch that gave up, oldest first, from rank ``first`` on."""
     return command("ZRANGE", keys.batch(batch) + ":dead", first, first + most - 1, decode=list)
+
+
+def newest(keys: Keys, first: int, most: int) -> Call[list[str]]:
+    """Ids of batches that the server knows, the newest first, from rank ``first`` on."""
+    return command(
+        "ZREVRANGE", keys.batches, first, first + most - 1, decode=lambda reply: [_name(one) for one in reply]
+    )
+
+
+def states(keys: Keys, batches: Sequence[str]) -> Call[list[str]]:
+    """The state of each of these batches, at least one; "" of one that is gone."""
+    gets = [("HGET", keys.batch(one), "state") for one in batches]
+    return commands(*gets, decode=lambda reply: [_name(one or b"") for one in reply])
 
 
 def renew_producer(keys: Keys, batches: Iterable[str]) -> Call[Any]:

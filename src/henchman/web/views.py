@@ -11,13 +11,14 @@ from starlette.responses import Response, StreamingResponse
 
 from henchman.app import App
 from henchman.errors import UnknownBatch
-from henchman.history.records import Batch, EventPage
+from henchman.history.records import EventPage
+from henchman.history.standing import standing
 from henchman.kernel.bridge import in_thread
 from henchman.store import batches
 from henchman.web import paging
 from henchman.web.answers import LAST, Asked, Refusal, document, tag_of, tagged
 from henchman.web.record import Record
-from henchman.workflow.batch_status import FINAL, LIVE, status_of
+from henchman.workflow.batch_status import status_of
 
 __all__ = ["Views"]
 
@@ -102,7 +103,7 @@ class Views:
             found = await self.record.ask("batch", batch) if self.record.is_on else None
             if found is None:
                 raise _not_there() from None
-            return _recorded(found) | {"source": "history"}
+            return standing(found) | {"source": "history"}
         return plain | {"source": "server"}
 
     async def _changes(self, batch: str, since: int | None, limit: int) -> dict[str, Any]:
@@ -111,24 +112,6 @@ class Views:
         found = await paging.changed(self.record, batch, since, limit)
         position = since if found.last is None else found.last.changed
         return {"events": found.events, "position": position, "more": found.more}
-
-
-def _recorded(found: Batch) -> dict[str, Any]:
-    """A batch that only history knows, in the words in which the server tells of one."""
-    counts = {status: found.counts.get(status, 0) for status in (*LIVE, *FINAL)}
-    done = sum(counts[status] for status in FINAL)
-    told = found.to_json()
-    del told["position"]
-    return told | {
-        "counts": counts,
-        "done": done,
-        "percent": 100.0 * done / found.total if found.total else 0.0,
-        "rate": 0.0,
-        "eta": None,
-        "children": 0,
-        "reasons": [],
-        "called": {},
-    }
 
 
 def _batch_id(request: Request) -> str:

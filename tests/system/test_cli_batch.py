@@ -1,0 +1,237 @@
+"""``henchman batch`` and ``batches``: what they show, what they do, how they end, what is in the server afterwards."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from henchman import App, Failure, current_job
+from henchman.process.cli import henchman
+from henchman.store.batches import make
+from henchman.store.call import command
+from support.web import HOSTILE
+from support.worker import until, working
+
+INVISIBLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+class Shop:
+    """An app with one job whose arguments say how it ends, and the command line on the same server."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url, self.database = url, f"sqlite:///{folder}/history.sqlite"
+        self.app = App(redis_url=url, database_url=self.database)
+        self.gate = threading.Event()
+        self.gate.set()
+
+        @self.app.job(name="shop.create", retry=0)
+        def create(row: int, ending: str = "done") -> int:
+            assert self.gate.wait(30)
+            current_job().log(f"row {row}: {ending}")
+            if ending == "refuse":
+                raise Failure(HOSTILE)
+            if ending == "break":
+                raise ValueError("price is missing")
+            return row
+
+        self.create = create
+        with working(self.app):  # the first worker turns history on
+            until(lambda: self.app.connections.run(command("EXISTS", self.app.keys.history_on)), "history is on")
+
+    def batch(self, *endings: str, description: str = "Import") -> str:
+        with self.app.batch(description, tags=["shop"]) as made:
+            self.create.enqueue_many([(row, one) for row, one in enumerate(endings)])
+        return made.id
+
+    def settled(self, batch: str) -> None:
+        """Run what waits until the batch is complete, in the server and in SQL."""
+        with working(self.app):
+            until(lambda: self.app.batch_status(batch).state == "complete", "the batch is complete")
+            until(lambda: self.recorded(batch), "its end is recorded")
+
+    def recorded(self, batch: str) -> bool:
+        page = self.run("batch", "events", batch, "--json")
+        if page.exit_code:
+            return False
+        events = json.loads(page.stdout)["events"]
+        total = self.app.batch_status(batch).total
+        return len(events) == total and all(one["ended_at"] for one in events)
+
+    def run(self, *words: str, answer: str | None = None) -> Result:
+        env = {"HENCHMAN_REDIS_URL": self.url, "HENCHMAN_DATABASE_URL": self.database}
+        return CliRunner().invoke(henchman, words, input=answer, env=env)
+
+    def json(self, *words: str) -> Any:
+        return json.loads(self.run(*words, "--json").stdout)
+
+
+@pytest.fixture
+def shop(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
+    (tmp_path / "pyproject.toml").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    made = Shop(redis_url, tmp_path)
+    yield made
+    made.gate.set()
+    made.app.close()
+
+
+def test_the_exit_status_tells_how_it_stands(shop: Shop) -> None:
+    unknown = shop.run("batch", "f" * 32)
+    assert (unknown.exit_code, unknown.stdout) == (1, "")
+    assert unknown.stderr.startswith("Error: there is no batch ")
+    good, bad = shop.batch("done", "done"), shop.batch("done", "refuse", "break")
+    waiting = shop.run("batch", good)
+    assert waiting.exit_code == 5
+    assert "0 of 2" in waiting.stdout
+    shop.settled(good)
+    shop.settled(bad)
+    assert shop.run("batch", good).exit_code == 0
+    shown = shop.run("batch", bad)
+    assert shown.exit_code == 4
+    for text in ("Import", bad, "complete", "3 of 3", "1 finished · 1 failed · 1 error", "price is missing"):
+        assert text in shown.stdout
+    assert not INVISIBLE.search(shown.stdout)
+    told = shop.json("batch", bad)
+    assert (told["state"], told["total"], told["done"], len(told["reasons"])) == ("complete", 3, 3, 2)
+    away = CliRunner().invoke(henchman, ["batch", bad, "--redis", "redis://127.0.0.1:1"])
+    assert away.exit_code == 1
+    assert shop.run("batch").exit_code == shop.run("batch", "show").exit_code == 2
+    assert shop.run("batch", "é").exit_code == 2
+
+
+def test_watching_ends_when_the_batch_does(shop: Shop) -> None:
+    batch = shop.batch(*["done"] * 5, "refuse")
+    shop.gate.clear()
+    seen: list[Result] = []
+    watcher = threading.Thread(target=lambda: seen.append(shop.run("batch", batch, "--watch", "--every", "0.2")))
+    with working(shop.app):
+        watcher.start()
+        until(lambda: shop.app.batch_status(batch).counts["working"] > 0, "jobs run")
+        shop.gate.set()
+        watcher.join(30)
+    assert not watcher.is_alive()
+    lines = seen[0].stdout.splitlines()
+    assert seen[0].exit_code == 4
+    assert all(line.startswith(batch) for line in lines)
+    assert "complete: 100 % · 6 of 6" in lines[-1]
+    assert "5 finished, 1 failed" in lines[-1]
+    documents = [json.loads(line) for line in shop.run("batch", batch, "--watch", "--json").stdout.splitlines()]
+    assert [one["state"] for one in documents] == ["complete"]
+
+
+def test_events_and_failures_come_from_history(shop: Shop) -> None:
+    batch = shop.batch("done", "refuse", "done", "break")
+    shop.settled(batch)
+    listed = shop.run("batch", "events", batch)
+    assert listed.exit_code == 0
+    assert listed.stdout.count("shop.create") == 4
+    assert not INVISIBLE.search(listed.stdout)
+    failed = shop.json("batch", "events", batch, "--status", "failed", "--status", "error")
+    assert [one["args"] for one in failed["events"]] == [[1, "refuse"], [3, "break"]]
+    some = shop.run("batch", "events", batch, "--limit", "1")
+    after = re.search(r"--after (\d+)", some.stdout)
+    assert after is not None
+    rest = shop.json("batch", "events", batch, "--after", after[1])
+    assert [one["args"][0] for one in rest["events"]] == [1, 2, 3]
+    assert "Nothing that fits" in shop.run("batch", "events", batch, "--status", "expired").stdout
+    assert shop.run("batch", "events", batch, "--status", "fialed").exit_code == 2
+
+    rows = list(csv.DictReader(io.StringIO(shop.run("batch", "failures", batch).stdout_bytes.decode("utf-8-sig"))))
+    assert [one["arguments"] for one in rows] == ['[1, "refuse"]', '[3, "break"]']
+    assert rows[0]["message"].startswith("'=cmd")
+    unknown = shop.run("batch", "failures", "f" * 32)
+    assert (unknown.exit_code, unknown.stdout) == (1, "")
+
+
+def test_onto_a_terminal_failures_are_harmless(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = shop.batch("refuse")
+    shop.settled(batch)
+    monkeypatch.setattr("henchman.process.cli_batch._at_terminal", lambda: True)
+    shown = shop.run("batch", "failures", batch).stdout
+    assert "=cmd" in shown
+    assert not INVISIBLE.search(shown)
+
+
+def test_a_job_shows_its_life(shop: Shop) -> None:
+    batch = shop.batch("refuse")
+    shop.settled(batch)
+    [event] = shop.json("batch", "events", batch)["events"]
+    shown = shop.run("job", event["jid"])
+    assert shown.exit_code == 0
+    for text in ("failed  in history", batch, "enqueued", "said: row 0: refuse", '[0, "refuse"]'):
+        assert text in shown.stdout
+    assert not INVISIBLE.search(shown.stdout)
+    told = shop.json("job", event["jid"])
+    assert (told["state"], told["history"]["event"]["status"]) == ("unknown", "failed")
+    nobody = shop.run("job", "nobody")
+    assert nobody.exit_code == 1
+    assert shop.json("job", "nobody")["history"] is None
+
+
+def test_close_cancel_retry(shop: Shop) -> None:
+    broken = shop.batch("break", "done")
+    shop.settled(broken)
+    assert shop.run("batch", "retry", broken).stdout == "1 job pushed again\n"
+    status = shop.app.batch_status(broken)
+    assert (status.state, status.generation, status.counts["enqueued"]) == ("closed", 2, 1)
+    assert "nothing to push again" in shop.run("batch", "retry", broken).stdout
+
+    unsure = shop.run("batch", "cancel", broken)
+    assert unsure.exit_code == 2
+    assert "say --yes" in unsure.stderr
+    assert shop.app.batch_status(broken).why == ""
+    assert "cancelled" in shop.run("batch", "cancel", broken, "--yes").stdout
+    assert shop.app.batch_status(broken).why == "cancelled"
+    shop.settled(broken)
+    assert shop.app.batch_status(broken).counts["cancelled"] == 1
+    assert "nothing left to cancel" in shop.run("batch", "cancel", broken).stdout
+    assert shop.run("batch", broken).exit_code == 4
+
+    opened = shop.app.batch("Open").open()
+    assert "open" in shop.run("batch", opened.id).stdout
+    assert "complete" in shop.run("batch", "close", opened.id).stdout
+    assert shop.app.batch_status(opened.id).state == "complete"
+    for verb in ("close", "cancel", "retry"):
+        gone = shop.run("batch", verb, "f" * 32)
+        assert (gone.exit_code, gone.stdout) == (1, "")
+        assert "there is no batch" in gone.stderr
+
+
+def test_batches_lists_those_under_way(shop: Shop) -> None:
+    assert "No batch is under way" in shop.run("batches").stdout
+    done, first, second = shop.batch(), shop.batch("done"), shop.batch("done", "done", description="\u202e[bold]odd")
+    assert [one["id"] for one in shop.json("batches")["batches"]] == [second, first]
+    assert [one["id"] for one in shop.json("batches", "--all")["batches"]] == [second, first, done]
+    some = shop.json("batches", "--most", "1")
+    assert ([one["id"] for one in some["batches"]], some["more"]) == ([second], True)
+    shown = shop.run("batches")
+    assert (first in shown.stdout, "0 of 2" in shown.stdout, "[bold]odd" in shown.stdout) == (True, True, True)
+    assert not INVISIBLE.search(shown.stdout)
+
+
+def test_a_batch_whose_producer_is_gone_shows_as_abandoned(shop: Shop) -> None:
+    shop.app.connections.run(make(shop.app.keys, "a" * 32, {"description": "lost", "keep": "60"}, b"{}"))
+    assert shop.app.connections.run(command("DEL", shop.app.keys.producer("a" * 32))) == 1
+    shown = shop.run("batch", "a" * 32)
+    assert "abandoned" in shown.stdout
+    assert "henchman batch close" in shown.stdout
+
+
+def test_what_the_server_has_forgotten_is_told_from_history(shop: Shop) -> None:
+    batch = shop.batch("done", "refuse")
+    shop.settled(batch)
+    shop.app.connections.run(command("DEL", shop.app.keys.batch(batch)))
+    shown = shop.run("batch", batch)
+    assert shown.exit_code == 4
+    assert "2 of 2" in shown.stdout
