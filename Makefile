@@ -28,8 +28,8 @@ check: $(VENV)/.dev ## All that CI asks for: format, lint, types, architecture, 
 	$(BIN)/pytest -q tests/architecture
 	$(BIN)/pytest -q
 
-bench: $(VENV)/.dev ## Measure, beside a bare loop on the same machine
-	@for one in load latency enqueue; do \
+bench: $(VENV)/.dev ## Measure jobs, ordered queues and history, beside a bare loop on the same machine
+	@for one in load latency enqueue ordered tracked history; do \
 		if [ -f bench/$$one.py ]; then echo "== bench/$$one.py"; $(BIN)/python bench/$$one.py $(ARGS) || exit 1; fi; done
 
 chaos: $(VENV)/.dev ## Kill everything at random and count what was lost

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from henchman.errors import ServerAway
-from henchman.inspector.doctor import Check, examine
+from henchman.inspector.doctor import Check, examine, unserved
+from henchman.store import ordered
 from henchman.store.call import Call
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
@@ -116,3 +117,24 @@ def test_clocks(store: Store, ahead: float, verdict: str) -> None:
 def test_no_server() -> None:
     with pytest.raises(ServerAway):
         examine(Connections("redis://127.0.0.1:1/0"), Keys())
+
+
+def test_ordered_queues_that_no_definition_serves(store: Store) -> None:
+    def look(*defined: str) -> tuple[str, str]:
+        check = unserved(store.connections, store.keys, defined)
+        return check.verdict, check.text
+
+    def push(queue: str, *ids: bytes) -> None:
+        rows = [ordered.Push(one, "", "1", b"{}") for one in ids]
+        store.run(ordered.push(store.keys, queue, "min", rows))
+
+    assert look()[0] == "ok", "there are none"
+    push("products", b"1", b"2")
+    assert look("products")[0] == "ok"
+    assert look("other") == ("warn", "no definition of this app serves products (2 ids)")
+    push("prices", b"1")
+    push("stock", b"1")
+    store.ask("DEL", store.keys.ordered("stock") + "due")  # known, and nothing waits there
+    assert look("products") == ("warn", "no definition of this app serves prices (1 id)")
+    assert look() == ("warn", "no definition of this app serves prices (1 id), products (2 ids)")
+    assert look("prices", "products") == ("ok", "nothing waits in any that this app does not define")

@@ -27,6 +27,11 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
             ["--jobs", "100", "--bulk", "2000", "--runs", "1"],
             {"single", "bare", "ratio", "bulk", "import", "child_ready", "rss_ready"},
         ),
+        (
+            "ordered",
+            ["--jobs", "1500", "--runs", "1", "--samples", "8"],
+            {"plain", "ordered", "ratio", "lowkiq", "memory", "start_p50", "start_p99"},
+        ),
     ],
 )
 def test_bench(name: str, options: list[str], figures: set[str]) -> None:

@@ -12,7 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
+from henchman.inspector.stats import overview
 from henchman.process.cli import henchman
+from henchman.process.cli_status import _line
 from henchman.store.ordered import Push, Verdict
 from support.ordered import FAR, OrderedQueue
 from support.store import ME, Store
@@ -25,6 +27,7 @@ HOSTILE = "[bold]x[/bold]\u202e"
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "pyproject.toml").touch()
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.setenv("COLUMNS", "100")
     monkeypatch.delenv("REDIS_URL", raising=False)
     monkeypatch.delenv("HENCHMAN_REDIS_URL", raising=False)
@@ -283,3 +286,23 @@ class TestAct:
         assert run(queue, "ordered move other products later").stdout == "1 id moved to products\n"
         assert queue.scores("due")[b"later"] == FAR
         assert "cannot be moved to itself" in run(queue, "ordered move products products").stderr
+
+
+def test_doctor_names_ordered_queues_that_the_app_does_not_define(queue: OrderedQueue, project: Path) -> None:
+    (project / "cli_ordered_app.py").write_text(
+        "from henchman import App\napp = App()\n@app.ordered(queue='prices')\ndef sync(claim): ...\n"
+    )
+    queue.put("x", b"{}", 1)
+    assert "no definition" not in run(queue, "doctor").stdout, "there is no app to compare with"
+    shown = run(queue, "-A cli_ordered_app:app doctor --json")
+    (check,) = (one for one in json.loads(shown.stdout)["checks"] if one["name"] == "ordered queues")
+    assert (check["verdict"], check["text"]) == ("warn", "no definition of this app serves products (1 id)")
+
+
+def test_a_watched_status_tells_of_ordered_queues_only_where_there_are_any(redis_url: str) -> None:
+    store = Store(redis_url)
+    queue = OrderedQueue(store, "products")
+    assert "ordered" not in _line(overview(store.connections, store.keys, None), {})
+    queue.put("x", b"{}", 1)
+    assert ", ordered: 1, 0 in morgues, 0 processes" in _line(overview(store.connections, store.keys, None), {})
+    store.connections.close()

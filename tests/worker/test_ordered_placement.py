@@ -10,7 +10,7 @@ from redis import Redis
 
 from henchman import App, ConfigError
 from henchman.ordered.scheduler import Scheduler, by_node
-from support.worker import looker, until, working
+from support.worker import Heard, looker, until, working
 
 
 @pytest.fixture
@@ -124,3 +124,17 @@ def test_a_splitter_that_cannot_be_right_is_refused(redis_url: str) -> None:
         pass
     with pytest.raises(ConfigError, match=r"ordered_node = 2: .* 0 to 1"):
         by_node(2, 2)
+
+
+def test_the_start_names_the_ordered_queues_that_are_served(redis_url: str) -> None:
+    app = App(redis_url=redis_url)
+    heard = Heard(app, "startup")
+    app.job(name="plain")(lambda: None)
+    defined(app, [], "b", "a")
+    with working(app):
+        (facts,) = heard["startup"]
+    assert (sorted(facts["queues"]), facts["ordered"]) == (["a", "b", "default"], ["a", "b"])
+    plain = App(redis_url=redis_url)
+    heard = Heard(plain, "startup")
+    with working(plain):
+        assert "ordered" not in heard["startup"][0]

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from typing import Any, Literal, NamedTuple
 
 from henchman.errors import ServerAway, ServerError
 from henchman.kernel.text import shorten
-from henchman.store import leases, queues, stats
-from henchman.store.call import Runner, command
+from henchman.store import leases, ordered_looks, queues, stats
+from henchman.store.call import Runner, command, commands
 from henchman.store.keys import Keys
 
-__all__ = ["Check", "examine"]
+__all__ = ["Check", "examine", "unserved"]
 
 Verdict = Literal["ok", "warn", "bad"]
 
@@ -55,6 +55,23 @@ def examine(runner: Runner, keys: Keys) -> list[Check]:
         lambda: _lost(runner, keys),
     ]
     return [check() for check in checks]
+
+
+def unserved(runner: Runner, keys: Keys, defined: Container[str]) -> Check:
+    """Ordered queues on the server in which ids wait, and which an app that defines ``defined`` does not serve."""
+    name = "ordered queues"
+    others = [one for one in runner.run(ordered_looks.names(keys)) if one not in defined]
+    if not others:
+        return Check(name, "ok", "all of them are defined in this app")
+    reply: Any = runner.run(commands(*(("ZCARD", keys.ordered(one) + "due") for one in others)))
+    counts: list[int] = reply if len(others) > 1 else [reply]
+    waiting = [(one, many) for one, many in zip(others, counts, strict=True) if many]
+    if not waiting:
+        return Check(name, "ok", "nothing waits in any that this app does not define")
+    shown = ", ".join(f"{one} ({many:,} {'id' if many == 1 else 'ids'})" for one, many in waiting[:10])
+    more = f" and {len(waiting) - 10} more" if len(waiting) > 10 else ""
+    text = f"no definition of this app serves {shown}{more}"
+    return Check(name, "warn", text, "is it another app's? If not: @app.ordered(queue=NAME), or henchman ordered move")
 
 
 def _info(runner: Runner) -> Mapping[str, str]:

@@ -10,7 +10,7 @@ from rich.text import Text
 from henchman.app import open_door
 from henchman.errors import ServerError
 from henchman.history import health
-from henchman.inspector.doctor import Check, examine
+from henchman.inspector.doctor import Check, examine, unserved
 from henchman.kernel.text import visible
 from henchman.process.cli_session import NOTHING_RUNS, NothingRuns, Session, as_json, server_options
 from henchman.process.cli_table import Row, Table, cell
@@ -34,6 +34,8 @@ def doctor(context: click.Context, as_json: bool) -> None:
     nothing = False
     try:
         checks = [Check("server", "ok", session.shown_url), *examine(session.runner, session.keys)]
+        if session.app is not None:
+            checks.append(unserved(session.runner, session.keys, session.app.registry.ordered()))
     except NothingRuns as error:
         checks, nothing = [Check("server", "warn", error.message, "henchman server start, or configure one")], True
     except ServerError as error:

@@ -115,9 +115,10 @@ def _headline(session: Session, now: Overview, rate: Mapping[str, float]) -> Tex
 def _line(now: Overview, rate: Mapping[str, float]) -> str:
     counts = now.stats
     speed = f"{rate['processed']:,.1f} jobs/s, " if rate else ""
+    ordered = f"ordered: {counts.ordered:,}, {counts.morgue:,} in morgues, " if now.ordered else ""
     return (
         f"{times.iso(now.at)} {speed}{counts.enqueued:,} enqueued, {counts.busy:,} busy, {counts.retries:,} retries, "
-        f"{counts.dead:,} dead, {count(counts.processes, 'process', 'processes')}, "
+        f"{counts.dead:,} dead, {ordered}{count(counts.processes, 'process', 'processes')}, "
         f"latency {duration(counts.default_latency)}"
     )
 

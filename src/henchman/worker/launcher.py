@@ -185,7 +185,8 @@ class Launcher:
         self.flights.join()
         served = [(feed.capsule.queues, feed.capsule.concurrency) for feed in self.feeds]
         queues = [name for names, _ in served for name in names]
-        self.host.events.emit("startup", queues=queues, slots=sum(slots for _, slots in served))
+        ordered = {"ordered": sorted(self.sources)} if self.sources else {}
+        self.host.events.emit("startup", queues=queues, slots=sum(slots for _, slots in served), **ordered)
         fetchers = [feed.fetcher for feed in self.feeds]
         for part in (self.acker, self.watchdog, self.heart, *fetchers, self.watcher, self.stager):
             part.start()
