@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextvars import Token
 from types import TracebackType
 from typing import Any
@@ -14,7 +14,7 @@ from henchman.client.membership import Membership, within
 from henchman.errors import ArgumentError, BatchError
 from henchman.store import batches
 from henchman.store.call import Call
-from henchman.workflow import batch_making, batch_plans
+from henchman.workflow import batch_history, batch_making, batch_plans
 from henchman.workflow.batch_lease import leases
 from henchman.workflow.batch_making import Desk, Making
 from henchman.workflow.batch_status import BatchStatus, status_of
@@ -116,6 +116,14 @@ class Batch:
     async def astatus(self) -> BatchStatus:
         """``status``, awaited."""
         return status_of(self.id, await self._desk.aconnections.run(batches.facts(self._desk.keys, self.id)))
+
+    def events(self, status: str | Sequence[str] | None = None) -> Iterator[Any]:
+        """What became of each of its jobs, from history; see ``App.batch_events``."""
+        return batch_history.events(self._desk, self.id, status)
+
+    def aevents(self, status: str | Sequence[str] | None = None) -> AsyncIterator[Any]:
+        """``events``, for ``async for``."""
+        return batch_history.aevents(self._desk, self.id, status)
 
     def __enter__(self) -> Batch:
         self.open()

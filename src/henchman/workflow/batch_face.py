@@ -64,6 +64,18 @@ class Batches:
         """``batch_status``, awaited."""
         return await self.get_batch(batch).astatus()
 
+    def batch_events(self: Any, batch: str, status: Any = None) -> Any:
+        """What became of each job of a batch, in the order in which they were enqueued, from history; one page after
+        the other is read. ``status``: only those, "failed" or ["failed", "error"].
+
+        HistoryError says why there is no history, and how to turn it on.
+        """
+        return self.get_batch(batch).events(status)
+
+    def abatch_events(self: Any, batch: str, status: Any = None) -> Any:
+        """``batch_events``, for ``async for``."""
+        return self.get_batch(batch).aevents(status)
+
     def audit(self: Any) -> Any:
         """One round of the auditor, as a worker makes it each minute; what it did.
 

@@ -1,0 +1,191 @@
+"""Results: kept, rebuilt, woken by the server; and what is said when there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import threading
+import time
+import traceback
+from collections.abc import Iterator
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from henchman import App, Failure, current_job
+from henchman.errors import ArgumentError, JobFailed, ResultError
+from support.worker import looker, until, working
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def app(redis_url: str) -> App:
+    return App(redis_url=redis_url, concurrency=2)
+
+
+@dataclass
+class Invoice:
+    number: int
+    price: Decimal
+    at: dt.datetime
+
+
+def test_a_result_is_rebuilt_as_it_is_annotated(app: App, redis: Redis) -> None:
+    when = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)
+
+    @app.job(name="bill", result_ttl=100)
+    def bill(n: int) -> list[Invoice]:
+        return [Invoice(n, Decimal("1.50"), when)]
+
+    @app.job(name="later", result_ttl=dt.timedelta(seconds=100))
+    async def later(n: int) -> set[int]:
+        return {n, n + 1}
+
+    @app.job(name="plain", result_ttl=100)
+    def plain() -> Any:
+        return {"a": [1, None, 2.5]}
+
+    @app.job(name="nothing", result_ttl=100)
+    def nothing() -> None: ...
+
+    handles = bill.enqueue(7), later.enqueue(7), plain.enqueue(), nothing.enqueue()
+    with working(app):
+        assert handles[0].result(timeout=10) == [Invoice(7, Decimal("1.50"), when)]
+        assert handles[1].result(timeout=10) == {7, 8}
+        assert handles[2].result(timeout=10) == {"a": [1, None, 2.5]}
+        assert handles[3].result(timeout=10) is None
+        assert app.result(handles[0].jid, 1) == [{"number": 7, "price": "1.50", "at": "2026-01-02T03:04:05+00:00"}]
+        assert app.result(handles[0].jid, 1, function=bill.function)[0].number == 7
+    assert 90 < redis.ttl(f"hm:result:{handles[0].jid}") <= 100  # type: ignore[operator]
+
+
+def test_who_waits_is_woken(app: App, redis: Redis) -> None:
+    go = threading.Event()
+
+    @app.job(name="wait", result_ttl=100)
+    def wait() -> float:
+        assert go.wait(30)
+        return time.monotonic()
+
+    handle = wait.enqueue()
+    found: list[tuple[float, float]] = []
+
+    def ask() -> None:
+        value = handle.result(timeout=30)
+        found.append((value, time.monotonic()))
+
+    with working(app):
+        threads = [threading.Thread(target=ask) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        until(lambda: redis.pubsub_numsub(f"hm:done:{handle.jid}")[0][1] == 1, "one connection listens for all")
+        commands = int(redis.info("stats")["total_commands_processed"])  # type: ignore[index]
+        go.set()
+        for thread in threads:
+            thread.join(30)
+        asked = int(redis.info("stats")["total_commands_processed"]) - commands  # type: ignore[index]
+    assert len(found) == 5
+    assert all(heard - said < 1.0 for said, heard in found)
+    assert asked < 200, "nothing is polled"
+    until(lambda: redis.pubsub_channels("hm:done:*") == [], "nobody listens any more")
+
+
+def test_many_wait_in_one_loop(app: App) -> None:
+    @app.job(name="double", result_ttl=100)
+    async def double(n: int) -> int:
+        await asyncio.sleep(0.01)
+        return 2 * n
+
+    async def main() -> list[int]:
+        handles = [await double.aenqueue(n) for n in range(100)]
+        with working(App_like(app)):
+            values = await asyncio.gather(*(handle.aresult(timeout=20) for handle in handles))
+        await app.aclose()
+        return values
+
+    assert asyncio.run(main()) == [2 * n for n in range(100)]
+
+
+def App_like(app: App) -> App:  # noqa: N802 - another app of the same jobs
+    other = App(redis_url=app.config.redis_url)
+    for job in app.registry:
+        other.registry.add(job)
+    return other
+
+
+def test_a_failure_is_raised_with_what_was_said_there(app: App) -> None:
+    @app.job(name="fail", result_ttl=100, retry=0)
+    def fail(how: str) -> int:
+        if how == "failure":
+            raise Failure("not eligible")
+        raise ValueError(how)
+
+    refused, broken = fail.enqueue("failure"), fail.enqueue("boom")
+    cancelled = fail.using(queue="unserved").enqueue("x")
+    with working(app):
+        with pytest.raises(JobFailed, match="not eligible") as business:
+            refused.result(timeout=10)
+        with pytest.raises(JobFailed, match="ValueError: boom") as system:
+            broken.result(timeout=10)
+        app.queues["unserved"].delete(next(iter(app.queues["unserved"])))
+        with pytest.raises(JobFailed, match="cancelled"):
+            cancelled.result(timeout=10)
+    assert (business.value.status, business.value.error_class, business.value.traceback) == ("failed", "Failure", ())
+    assert system.value.status == "error"
+    assert any("in fail" in line for line in system.value.traceback)
+    assert "in fail" in "".join(traceback.format_exception(system.value))
+
+
+def test_without_a_result_it_is_said_at_once(app: App) -> None:
+    @app.job(name="plain")
+    def plain() -> int:
+        return 1
+
+    @app.job(name="odd", result_ttl=100)
+    def odd() -> Any:
+        return object()
+
+    with pytest.raises(ResultError, match="result_ttl"):
+        plain.enqueue().result()
+    with pytest.raises(ResultError, match="result_ttl"):
+        asyncio.run(plain.enqueue().aresult())
+    for wrong in ("", None, 5):
+        with pytest.raises(ArgumentError):
+            app.result(wrong)  # type: ignore[arg-type]
+    handle = odd.enqueue()
+    with pytest.raises(TimeoutError, match="enqueued"):
+        handle.result(timeout=0.05)
+    with working(app):
+        with pytest.raises(ResultError, match="cannot be kept"):
+            handle.result(timeout=10)
+        with pytest.raises(TimeoutError, match="not on the server"):
+            app.result("0" * 24, timeout=0)
+
+
+def test_a_lost_connection_is_made_again(app: App, redis: Redis) -> None:
+    go = threading.Event()
+
+    @app.job(name="wait", result_ttl=100)
+    def wait() -> int:
+        assert go.wait(30)
+        return current_job().attempt
+
+    handle, found = wait.enqueue(), list[int]()
+    with working(app):
+        thread = threading.Thread(target=lambda: found.append(handle.result(timeout=30)))
+        thread.start()
+        channel = f"hm:done:{handle.jid}"
+        until(lambda: redis.pubsub_numsub(channel)[0][1], "it listens")
+        redis.client_kill_filter(_type="pubsub")
+        until(lambda: redis.pubsub_numsub(channel)[0][1], "it listens again")
+        go.set()
+        thread.join(30)
+    assert found == [1]
