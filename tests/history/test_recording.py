@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from henchman.history.ledger import Ledger
 from henchman.history.reading import STATUSES, History
 from henchman.history.recorder import Recorder
 from support.history import ME, Home, Teller, recording
@@ -205,3 +206,21 @@ def test_the_recorder_turns_the_stream_on(redis: Redis, redis_url: str, tmp_path
     said = {"on": b"strict 5000000", "best_effort": b"best_effort 5000000"}[policy]
     assert redis.get(from_settings.keys.history_on) == said
     assert redis.get(from_settings.keys.recorder) is None  # it let go
+
+
+def test_a_row_too_large_for_a_packet_is_kept_without_its_largest_text(
+    recorder: Recorder, teller: Teller, history: History, monkeypatch: pytest.MonkeyPatch, home: Home
+) -> None:
+    monkeypatch.setattr(Ledger, "_most", lambda self, connection: 200_000)
+    teller.enqueued("j1", BATCH, args=["x" * 150_000], kwargs={"quotes": '"' * 40_000}, tags=["kept"])
+    teller.enqueued("j2", BATCH)
+    drained(recorder, teller)
+    job, other = history.job("j1"), history.job("j2")
+    assert job is not None
+    assert other is not None
+    assert (job.event.status, job.event.tags, other.event.args) == ("enqueued", ["kept"], [1, "two"])
+    if recorder.database.kind == "mysql":  # the others have no such limit
+        assert [job.event.args, job.event.kwargs].count(None) == 1
+    else:
+        assert job.event.args == ["x" * 150_000]
+    assert home.heard == []
