@@ -1,0 +1,90 @@
+"""How the ids of a claim end: Lowkiq's arithmetic, and handlers of one's own that go wrong."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from henchman.client.ordered_options import OrderedOptions
+from henchman.ordered.claim import Claim
+from henchman.ordered.verdict import Bench, retry_delay
+from henchman.store.ordered import ClaimedId
+
+JOB = {"class": "sync", "queue": "q", "args": [{}]}
+
+
+class Told:
+    """Calls handlers as the worker's judge does: what raises is told, and answers nothing."""
+
+    def __init__(self) -> None:
+        self.broken: list[BaseException] = []
+        self.deaths: list[dict[str, Any]] = []
+
+    def report(self, error: BaseException, facts: dict[str, Any]) -> None:
+        """Nothing here."""
+
+    def call(self, handler: Any, *args: Any) -> Any:
+        try:
+            return handler(*args)
+        except Exception as error:
+            self.broken.append(error)
+            return None
+
+    def died(self, job: dict[str, Any], error: BaseException) -> None:
+        self.deaths.append(job)
+
+
+def claim(retry_count: int, *payloads: bytes) -> Claim:
+    return Claim(7, [ClaimedId(b"x", retry_count, 0, [(float(n), one) for n, one in enumerate(payloads, 1)])])
+
+
+@pytest.mark.parametrize("count", [0, 1, 5, 24])
+def test_the_default_delay_is_lowkiqs(count: int) -> None:
+    delays = {retry_delay(count) - count**4 - 15 for _ in range(1000)}
+    assert delays <= {draw * (count + 1) for draw in range(30)}
+    assert len(delays) > 20
+
+
+@pytest.mark.parametrize(("most", "runs"), [(0, 1), (1, 2), (25, 26)])
+def test_a_payload_runs_once_more_than_it_may_fail(most: int, runs: int) -> None:
+    """max_retry_count + 1 in all, as there."""
+    bench, count, ran = Bench(OrderedOptions(max_retries=most)), -1, 0
+    while True:
+        ran += 1
+        one = claim(count, b"1")
+        bench.judge(one, dict(JOB), {b"x": ValueError("no")}, Told())
+        (verdict,) = one.verdicts or []
+        if verdict.verdict == "bury":
+            break
+        assert verdict.retry_count == count + 1
+        count = verdict.retry_count
+    assert ran == runs
+
+
+def test_a_retry_in_that_raises_gives_the_default_delay_and_is_told() -> None:
+    def broken(count: int) -> float:
+        raise LookupError("mine")
+
+    told, one = Told(), claim(-1, b"1")
+    Bench(OrderedOptions(retry_in=broken)).judge(one, dict(JOB), {b"x": ValueError("no")}, told)
+    (verdict,) = one.verdicts or []
+    assert (verdict.verdict, 15 <= verdict.delay < 45) == ("retry", True)
+    assert [str(error) for error in told.broken] == ["mine"]
+
+
+def test_retries_exhausted_gets_the_lowest_payload_and_may_raise() -> None:
+    got: list[Any] = []
+
+    def broken(items: list[Any]) -> None:
+        got.extend(items)
+        raise LookupError("mine")
+
+    told, one = Told(), claim(-1, b'{"v":1}', b'{"v":2}')
+    bench = Bench(OrderedOptions(max_retries=0, retries_exhausted=broken))
+    bench.judge(one, dict(JOB), {b"x": ValueError("no")}, told)
+    assert got == [{"id": "x", "payloads": [[{"v": 1}, 1.0]], "error": "ValueError: no"}]
+    assert (len(told.broken), len(told.deaths)) == (1, 1)
+    ok = claim(-1, b"1")
+    bench.judge(ok, dict(JOB), {}, told)
+    assert len(got) == 1, "it is not called when nothing was buried"
