@@ -333,7 +333,7 @@ class TestSets:
         for wrong in (float("nan"), float("inf"), "soon", None, True, 1e12):
             with pytest.raises(ArgumentError, match="is no time"):
                 face.do(app.retries, "reschedule", entry, wrong)
-        with pytest.raises(ArgumentError, match="give an entry"):
+        with pytest.raises(ArgumentError, match="give entries"):
             face.do(app.retries, "reschedule", "x", 5)
         with pytest.raises(ArgumentError, match="retry it"):
             face.do(app.dead, "reschedule", entry, 5)
