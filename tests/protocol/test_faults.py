@@ -374,7 +374,7 @@ STRUCK = {
     *("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move"),
     *CALLS,  # those of batches
 }
-READING = {"ordered_look", "ordered_stats"}  # there is nothing between before and after
+READING = {"ordered_look", "ordered_stats", "batch_find"}  # there is nothing between before and after
 
 
 def test_no_script_was_forgotten() -> None:
