@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from a2wsgi import ASGIMiddleware
@@ -26,12 +26,21 @@ def wsgi_api(app: App, *, token: str | Iterable[str] | Unset | None = UNSET, ori
     return WsgiApi(api(app, token=token, origins=origins))
 
 
+class _Turning(NamedTuple):
+    """An event loop that turns in a thread, of the process ``pid``; ``bridge`` sends requests to it."""
+
+    pid: int
+    loop: asyncio.AbstractEventLoop
+    thread: threading.Thread
+    bridge: Any
+
+
 class WsgiApi:
     """A WSGI application; made by ``wsgi_api``. Its event loop runs in a thread of each process that answers."""
 
     def __init__(self, inner: Api) -> None:
         self._inner = inner
-        self._held: tuple[int, Any] | None = None
+        self._turning: _Turning | None = None
         self._lock = threading.Lock()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
@@ -40,20 +49,26 @@ class WsgiApi:
         return answer
 
     def close(self) -> None:
-        """Close idle connections to the database of history, and end the thread."""
+        """End the thread and what it has open; close idle connections to the database of history."""
         with self._lock:
-            held, self._held = self._held, None
-        if held is not None and held[0] == os.getpid():
-            loop = held[1].loop
-            loop.call_soon_threadsafe(loop.stop)
+            turning, self._turning = self._turning, None
+        if turning is not None and turning.pid == os.getpid():
+            asyncio.run_coroutine_threadsafe(_wind_up(), turning.loop).result(10)
+            turning.loop.call_soon_threadsafe(turning.loop.stop)
+            turning.thread.join(10)
+            turning.loop.close()
         self._inner.close()
 
     def _bridge(self) -> Any:
         """Made by the process that answers: a thread does not outlive a fork."""
         with self._lock:
-            if self._held is None or self._held[0] != os.getpid():
-                self._held = os.getpid(), ASGIMiddleware(self._patient)  # type: ignore[arg-type]
-            return self._held[1]
+            if self._turning is None or self._turning.pid != os.getpid():
+                loop = asyncio.new_event_loop()
+                thread = threading.Thread(target=loop.run_forever, name="henchman-api", daemon=True)
+                thread.start()
+                bridge = ASGIMiddleware(self._patient, loop=loop)  # type: ignore[arg-type]
+                self._turning = _Turning(os.getpid(), loop, thread, bridge)
+            return self._turning.bridge
 
     async def _patient(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The API; who goes away in the middle of an answer is waited for only so long."""
@@ -62,6 +77,15 @@ class WsgiApi:
             await asyncio.wait_for(send(message), _PATIENCE)
 
         await self._inner(scope, receive, within)
+
+
+async def _wind_up() -> None:
+    """End every request that is left, and close the connections to the server."""
+    others = [one for one in asyncio.all_tasks() if one is not asyncio.current_task()]
+    for one in others:
+        one.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await asyncio.get_running_loop().shutdown_asyncgens()
 
 
 def _mended(environ: dict[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,104 @@
+"""A hundred thousand failures: the sheet is written without holding them, a late page costs what an early one does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import insert
+
+from henchman import App
+from henchman.history import database, migrate
+from henchman.history.database import Database
+from henchman.history.schema import events
+from henchman.web.api import Api, api
+from support.asgi import TOKEN, ask, scope_of
+
+BATCH = "b" * 32
+MANY = 100_000
+MB = 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def database_url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    url = f"sqlite:///{tmp_path_factory.mktemp('large')}/history.sqlite"
+    made = Database(url)
+    migrate.upgrade(made)
+    with made.writing() as connection:
+        for first in range(1, MANY + 1, 10_000):
+            connection.execute(insert(events), [row(number) for number in range(first, first + 10_000)])
+    made.close()
+    return url
+
+
+def row(number: int) -> dict[str, Any]:
+    return {
+        "jid": f"job-{number:06}",
+        "batch": BATCH,
+        "class": "shop.create",
+        "queue": "default",
+        "args": f'[{number}, "{"x" * 200}"]',
+        "status": "failed" if number % 10 else "error",
+        "attempts": 1,
+        "enqueued_at": 1.7e9,
+        "ended_at": 1.7e9 + number,
+        "message": f"no such product: {number}",
+        "born": number << 21,
+        "changed": number << 21,
+    }
+
+
+@pytest.fixture
+def large(redis_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
+    small = [one for one in database._PRAGMAS if "cache_size" not in one]
+    monkeypatch.setattr(database, "_PRAGMAS", [*small, "cache_size=-2000"])  # what SQLite keeps is not what we look at
+    app = App(redis_url=redis_url, database_url=database_url, api_token=TOKEN)
+    made = api(app)
+    yield made
+    made.close()
+    app.close()
+
+
+def resident() -> int:
+    """Bytes of memory that this process uses now."""
+    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def test_the_sheet_is_never_held_whole(large: Api) -> None:
+    ask(large, f"/batches/{BATCH}/events?limit=1000")  # whatever is loaded once is loaded
+    before, most, size, lines = resident(), 0, 0, 0
+
+    async def receive() -> Any:
+        await asyncio.sleep(600)
+
+    async def send(message: Any) -> None:
+        nonlocal most, size, lines
+        body = message.get("body", b"")
+        size, lines = size + len(body), lines + body.count(b"\r\n")
+        most = max(most, resident() - before)
+
+    scope = scope_of(f"/batches/{BATCH}/failures.csv", headers={"authorization": f"Bearer {TOKEN}"})
+    asyncio.run(asyncio.wait_for(large(scope, receive, send), 120))
+    assert lines == MANY + 1
+    assert size > 30 * MB
+    assert most < 15 * MB, f"{most / MB:.1f} MB more for a sheet of {size / MB:.1f} MB"
+
+
+def test_a_late_page_costs_what_an_early_one_does(large: Api) -> None:
+    def least(after: int) -> float:
+        spent = []
+        for _ in range(7):
+            begun = time.perf_counter()
+            page = ask(large, f"/batches/{BATCH}/events?status=failed,error&after={after << 21}").json
+            spent.append(time.perf_counter() - begun)
+            assert page["events"][0]["jid"] == f"job-{after + 1:06}"
+            assert len(page["events"]) == 100
+        return min(spent)
+
+    early, late = least(0), least(MANY - 1000)
+    assert late < max(3 * early, 0.05)
