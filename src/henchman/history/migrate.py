@@ -5,6 +5,8 @@ Alembic's scripts lie in ``versions/`` of the installed package; nobody needs an
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -66,8 +68,9 @@ def upgrade(database: Database) -> Version:
             database.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
             raise HistoryAway(f"{database.file}: its folder cannot be made ({error}); set database_url") from None
-    with database.writing() as connection:
-        _alone(connection, database.kind)
+    with _alone(database), database.writing() as connection:
+        if database.kind == "postgresql":
+            connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
         _known(_found(connection), scripts, database)
         with EnvironmentContext(config, scripts, fn=_steps(scripts)) as environment:
             environment.configure(
@@ -77,8 +80,6 @@ def upgrade(database: Database) -> Version:
                 transactional_ddl=database.kind != "mysql",
             )
             environment.run_migrations()
-        if database.kind == "mysql":
-            connection.execute(text("SELECT RELEASE_LOCK('henchman_version')"))
     return current(database)
 
 
@@ -86,14 +87,20 @@ def _steps(scripts: ScriptDirectory) -> Any:
     return lambda revision, context: scripts._upgrade_revs("head", revision)
 
 
-def _alone(connection: Connection, kind: str) -> None:
-    """Two that upgrade at once go one after the other (SQLite's writers do in any case)."""
-    if kind == "postgresql":
-        connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK})"))
-    if kind != "mysql":
+@contextmanager
+def _alone(database: Database) -> Iterator[None]:
+    """Two that upgrade at once go one after the other. MySQL's lock belongs to a session, and is held until after the
+    commit; PostgreSQL's belongs to the transaction; SQLite's writers wait for each other in any case."""
+    if database.kind != "mysql":
+        yield
         return
-    if connection.execute(text(f"SELECT GET_LOCK('henchman_version', {_WAIT})")).scalar() != 1:
-        raise HistoryAway(f"somebody else has been changing the schema for {_WAIT} s")
+    with database.reading() as keeper:
+        if keeper.execute(text(f"SELECT GET_LOCK('henchman_version', {_WAIT})")).scalar() != 1:
+            raise HistoryAway(f"somebody else has been changing the schema for {_WAIT} s")
+        try:
+            yield
+        finally:
+            keeper.execute(text("SELECT RELEASE_LOCK('henchman_version')"))
 
 
 def _known(found: str, scripts: ScriptDirectory, database: Database) -> None:
