@@ -1,0 +1,73 @@
+"""Batches while processes are killed and answers are lost: counts are what ran, callbacks come once."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from henchman import App
+from henchman.kernel import faults
+from support.processes import Work
+from support.worker import in_flight, jobs_in, looker, until
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+@pytest.fixture(autouse=True)
+def _closed() -> Iterator[None]:
+    yield
+    faults.close()
+
+
+def test_a_batch_under_kills(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    app = App(redis_url=redis_url)
+    with Work(tmp_path / "w", redis_url, "-p", "2", "-c", "4") as work:
+        work.ready(redis, 2)
+        callbacks = {"on_complete": "aact", "on_success": "aact", "on_death": "aact"}
+        with app.batch("killed", **callbacks) as batch:
+            for n in range(600):
+                app.enqueue("act", f"j{n}", "sleep", 0.01)
+            app.enqueue("act", "failing", "raise", retry=0)
+        for share in (50, 200, 350, 500):
+            until(lambda share=share: work.count("end").total() >= share, f"{share} jobs have ended")  # type: ignore[misc]
+            os.kill(work.children[0], signal.SIGKILL)
+        until(lambda: batch.status().state == "complete", "the batch is complete")
+        until(lambda: work.count("end")[batch.id] == 2, "both callbacks ran")
+        until(lambda: not in_flight(redis), "nothing is in flight")
+    assert work.count("start")[batch.id] == 2, "complete and death, each once: nothing was killed while they ran"
+    status = batch.status()
+    assert status.done == status.total == 601
+    assert (status.counts["finished"], status.counts["error"]) == (600, 1)
+    assert {name for name in work.count("end") if name.startswith("j")} == {f"j{n}" for n in range(600)}
+    assert status.called == {"complete": [1], "death": [1]}
+    assert redis.hlen(f"hm:batch:{batch.id}:jobs") == 0
+    assert jobs_in(redis, "dead") == []
+    assert not redis.lrange("hm:broken", 0, -1)
+    app.close()
+
+
+@pytest.mark.parametrize("answer", [1, 2, 3])
+def test_a_push_whose_answer_is_lost_is_pushed_once(redis: Redis, redis_url: str, tmp_path: Path, answer: int) -> None:
+    app = App(redis_url=redis_url)
+
+    @app.job(name="work")
+    def work(n: int) -> None: ...
+
+    batch = app.batch("lossy").open()
+    faults.open_points(f"drop@batch_push:after#{answer}", tmp_path)
+    assert batch.add(work, ((n,) for n in range(3000))).created == 3000
+    assert any(tmp_path.iterdir()), "the connection was not cut"
+    batch.close()
+    assert batch.status().total == redis.llen("queue:default") == 3000
+    args = [job["args"][0] for job in jobs_in(redis, "queue:default")]
+    assert args == list(range(3000))
+    app.close()
