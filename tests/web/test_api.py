@@ -51,7 +51,8 @@ def test_what_changed_since(web: Api, imported: Import) -> None:
     everything = ask(web, batch(imported, "?since=0")).json
     assert (len(everything["events"]), everything["more"]) == (30, False)
     changed = [one["changed"] for one in everything["events"]]
-    assert changed == sorted(changed)
+    assert changed == sorted(changed, key=int)
+    assert all(isinstance(one["seq"], str) for one in everything["events"])  # JavaScript would round the number
     assert everything["position"] == changed[-1]
     assert ask(web, batch(imported, "?since=latest")).json["position"] == changed[-1]
     some = ask(web, batch(imported, "?since=0&limit=7")).json
@@ -66,7 +67,7 @@ def test_what_changed_since(web: Api, imported: Import) -> None:
 
 def test_events_page_by_page(web: Api, imported: Import) -> None:
     seen: list[dict[str, Any]] = []
-    after, pages = 0, 0
+    after, pages = "0", 0
     while after is not None:
         told = ask(web, batch(imported, f"/events?limit=4&status=failed,error&after={after}")).json
         assert told["batch"] == imported.batch
@@ -89,7 +90,7 @@ def test_a_page_is_bounded_by_its_bytes_too(web: Api, imported: Import, monkeypa
     monkeypatch.setattr("henchman.web.paging.BYTES", 1500)
     monkeypatch.setattr("henchman.web.paging._STEP", 5)
     seen: list[str] = []
-    after, pages = 0, 0
+    after, pages = "0", 0
     while after is not None:
         told = ask(web, batch(imported, f"/events?limit=1000&after={after}")).json
         assert told["events"]
@@ -124,6 +125,7 @@ def test_a_job_with_its_life(web: Api, imported: Import) -> None:
     events = ask(web, batch(imported, "/events?status=error")).json["events"]
     told = ask(web, f"/jobs/{events[0]['jid']}").json
     assert told["event"] == events[0]
+    assert all(isinstance(one["position"], str) for one in (*told["changes"], *told["messages"]))
     assert [one["status"] for one in told["changes"]][-1] == "error"
     assert told["changes"][0]["status"] == "enqueued"
     assert [one["text"] for one in told["messages"]] == ["looked at sku-1"]

@@ -11,7 +11,7 @@ from henchman.history.records import FAILURES, Changes, Event, EventPage
 from henchman.web.answers import as_json
 from henchman.web.record import Record
 
-__all__ = ["BYTES", "MOST", "Page", "changed", "csv_of", "page"]
+__all__ = ["BYTES", "MOST", "Page", "changed", "csv_of", "exact", "failures", "page"]
 
 MOST: Final = 1000  # events of one answer
 BYTES: Final = 8 * 1024 * 1024  # of its text; one event is always given
@@ -39,7 +39,7 @@ class _Filling:
     def take(self, events: Sequence[Event]) -> bool:
         """Take as many as have room; whether it was all of them."""
         for one in events:
-            plain = one.to_json()
+            plain = exact(one.to_json())
             self._bytes += len(as_json(plain))
             if self.events and self._bytes > BYTES:
                 return False
@@ -51,6 +51,11 @@ class _Filling:
     def step(self) -> int:
         """How many to read next; 0: it is full."""
         return min(self.limit - len(self.events), _STEP)
+
+
+def exact(told: dict[str, Any]) -> dict[str, Any]:
+    """A record whose positions are text: JavaScript rounds whole numbers of this size."""
+    return told | {name: str(told[name]) for name in ("seq", "changed", "position") if name in told}
 
 
 async def page(record: Record, batch: str, status: Sequence[str] | None, after: int, limit: int) -> Page:

@@ -61,7 +61,7 @@ class Views:
         found = await paging.page(self.record, batch, status, asked.whole("after", 0, LAST, 0), limit)
         if not found.events:
             await self._standing(batch)
-        following = found.last.seq if found.last is not None and found.more else None
+        following = str(found.last.seq) if found.last is not None and found.more else None
         return document({"batch": batch, "events": found.events, "next": following})
 
     async def failures(self, request: Request) -> Response:
@@ -88,6 +88,9 @@ class Views:
         if found is None:
             raise _not_there()
         told = found.to_json()
+        told["event"] = paging.exact(told["event"])
+        for name in ("changes", "messages"):
+            told[name] = [paging.exact(one) for one in told[name]]
         told["complete"] = all(len(told[name]) < _LIFE for name in ("changes", "runs", "messages"))
         return document(told)
 
@@ -108,10 +111,10 @@ class Views:
 
     async def _changes(self, batch: str, since: int | None, limit: int) -> dict[str, Any]:
         if since is None:
-            return {"events": [], "position": await self.record.ask("latest", batch), "more": False}
+            return {"events": [], "position": str(await self.record.ask("latest", batch)), "more": False}
         found = await paging.changed(self.record, batch, since, limit)
         position = since if found.last is None else found.last.changed
-        return {"events": found.events, "position": position, "more": found.more}
+        return {"events": found.events, "position": str(position), "more": found.more}
 
 
 def _batch_id(request: Request) -> str:
