@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from batch_attack import kill_producer
 from field import Field, until
 from groups import GRACE, Group
 from ledger import wall
@@ -286,6 +287,7 @@ ATTACKS: dict[str, Callable[..., Told]] = {
     "answers to workers lost after execution": drop_answers,
     "answers to producers lost after execution": drop_answers,
     "network cut for longer than the lease": cut_network,
+    "kill -9 of a producer inside a batch": kill_producer,
     "SCRIPT FLUSH": flush_scripts,
     "CLIENT KILL of everybody": kill_clients,
     "server silent (CLIENT PAUSE)": slow_server,

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from groups import Group
+from groups import Filler, Group
 from ledger import Ledger, wall
 from proxy import Proxy, Route
 from redis import RedisError
@@ -18,6 +18,7 @@ from server import Server
 from henchman.store.connection import Connections
 from henchman.store.control import pause, unpause
 from henchman.store.keys import Keys
+from henchman.workflow import batch_plans
 
 __all__ = ["STRUCK", "Field", "until"]
 
@@ -49,6 +50,7 @@ class Field:
         self.hits: Counter[str] = Counter()
         self.tried: Counter[str] = Counter()
         self.stopping = threading.Event()
+        self.filler: Filler | None = None
         self._ledger = ledger
         self._connections = Connections(f"redis://127.0.0.1:{server.port}/0")
 
@@ -96,6 +98,25 @@ class Field:
 
         until(lambda: len(leased()) >= 2, limit)
         return leased()
+
+    def filled(self, pid: int) -> int:
+        """How many jobs are in the batches whose block process ``pid`` is in."""
+        redis: Any = self.redis
+        found = 0
+        for name in redis.zrevrange("hm:batches", 0, 40):
+            what, state, total = redis.hmget(b"hm:batch:" + name, "description", "state", "total")
+            if state == b"open" and (what or b"").endswith(b" of %d" % pid):
+                found += int(total)
+        return found
+
+    def close_batches(self) -> int:
+        """Close every batch that its producer left open, as ``henchman batch close`` does; how many."""
+        redis: Any = self.redis
+        names = [name.decode() for name in redis.zrange("hm:batches", 0, -1)]
+        left = [name for name in names if redis.hget(f"hm:batch:{name}", "state") == b"open"]
+        for name in left:
+            batch_plans.execute(self._connections, batch_plans.close(Keys(""), name, ""))
+        return len(left)
 
     def sleep(self, seconds: float) -> None:
         """Wait, unless the run is told to end."""

@@ -15,11 +15,13 @@ from proxy import Route
 from server import alive
 from spawn import spawn
 
-__all__ = ["Group", "children_of", "environment", "start_producer"]
+__all__ = ["RECORD", "Filler", "Group", "children_of", "environment", "start_producer"]
 
 HERE = Path(__file__).parent
 _START = "import sys; from henchman.process.cli_work import work; work(sys.argv[1:])"
 GRACE = "5"
+FILLING = 30.0  # jobs a second of the producer that only fills batches
+RECORD = "history.sqlite"  # beside the ledger
 
 
 def environment(url: str, ledger: Path) -> dict[str, str]:
@@ -28,6 +30,7 @@ def environment(url: str, ledger: Path) -> dict[str, str]:
     path = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
     ours = {"HENCHMAN_REDIS_URL": url, "CHAOS_LEDGER": str(ledger), "PYTHONPATH": path}
     settings = {
+        "HENCHMAN_DATABASE_URL": f"sqlite:///{ledger.parent / RECORD}",
         "HENCHMAN_LEASE": "5",
         "HENCHMAN_HEARTBEAT": "1",
         "HENCHMAN_DEAD_MAX": "1000000",  # half an hour kills more jobs than the dead set keeps, where the judge looks
@@ -135,10 +138,26 @@ def _environ(pid: int) -> bytes:
         return b""
 
 
+class Filler:
+    """A producer that is killed while it fills batches. ``start`` another when it is gone."""
+
+    def __init__(self, seed: int, folder: Path, env: Mapping[str, str]) -> None:
+        self._seed, self._folder, self._env = seed, folder, env
+        self.process: subprocess.Popen[bytes]
+        self._number = 0
+        self.start()
+
+    def start(self) -> None:
+        """The next of them; its jobs have names of their own."""
+        self._number += 1
+        name = f"filler{self._number}"
+        self.process = start_producer(name, self._seed, FILLING, 0.0, self._folder, self._env, share=1.0)
+
+
 def start_producer(
-    name: str, seed: int, rate: float, offset: float, folder: Path, env: Mapping[str, str]
+    name: str, seed: int, rate: float, offset: float, folder: Path, env: Mapping[str, str], *, share: float
 ) -> subprocess.Popen[bytes]:
-    """Start one producer; TERM stops it."""
-    command = [sys.executable, str(HERE / "producer.py"), name, str(seed), str(rate), str(offset)]
+    """Start one producer; TERM stops it. ``share``: of its jobs goes into batches."""
+    command = [sys.executable, str(HERE / "producer.py"), name, *map(str, (seed, rate, offset, share))]
     settings = dict(env) | {"CHAOS_ROLE": "pushing", "HENCHMAN_IO_TIMEOUT": "2"}
     return spawn(command, folder / f"producer-{name}.log", env=settings)

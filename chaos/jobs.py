@@ -17,6 +17,7 @@ from typing import Any
 from ledger import Ledger
 
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
+from henchman.errors import BatchError, ServerAway, ServerError
 
 FOLDER = Path(os.environ["CHAOS_LEDGER"])
 app = App(imports=["entities"])
@@ -137,6 +138,44 @@ def brief(key: str) -> None:
 @app.job(name="doomed", queue="held")
 def doomed(key: str) -> None:
     with acting(key):
+        pass
+
+
+@app.job(name="adder", queue="fast")
+def adder(key: str) -> None:
+    """Adds three jobs to its batch, and says of them what a producer says."""
+    with acting(key):
+        batch = current_job().batch
+        keys = [f"tiny-added-{os.urandom(6).hex()}" for _ in range(3)]
+        for one in keys:
+            ledger.write("bjob", batch.id, one)
+            ledger.write("push", one)
+        try:
+            batch.add(tiny, [(one,) for one in keys])
+            verdict = "accepted"
+        except ServerAway as error:
+            verdict = "unknown" if error.executed is None else "refused"
+        except (ServerError, BatchError):
+            verdict = "refused"
+        for one in keys:
+            ledger.write(verdict, one)
+
+
+@app.job(name="called_complete", queue="fast")
+def called_complete(batch: str) -> None:
+    with acting(f"called-complete-{batch}"):
+        pass
+
+
+@app.job(name="called_success", queue="fast")
+async def called_success(batch: str) -> None:
+    with acting(f"called-success-{batch}"):
+        pass
+
+
+@app.job(name="called_death", queue="slow")
+def called_death(batch: str) -> None:
+    with acting(f"called-death-{batch}"):
         pass
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
+from batch_judge import BatchJudgement
 from kinds import kind_of
 from ordered_judge import OrderedJudgement
 from past import NEVER, History, Job, Run
@@ -24,13 +26,22 @@ class Judgement:
     """``violations`` by rule; ``facts`` are the figures of the verdict.
 
     ``unconfirmed``: what was pushed or cancelled between these times no replica had confirmed when the server was lost;
-    it is counted apart, pushes and cancellations, and with it the counters cannot be known.
+    it is counted apart, pushes and cancellations, and with it the counters cannot be known. ``record``: the history in
+    SQLite, if there was one.
     """
 
-    def __init__(self, history: History, redis: Redis, unconfirmed: tuple[float, float] | None = None) -> None:
+    def __init__(
+        self,
+        history: History,
+        redis: Redis,
+        unconfirmed: tuple[float, float] | None = None,
+        record: Path | None = None,
+    ) -> None:
         self.history = history
         self._redis = redis
         dead: Any = redis.zrange("dead", 0, -1)
+        for key in redis.scan_iter(match="hm:batch:*:dead", count=1000):
+            dead += redis.zrange(key, 0, -1)  # type: ignore[operator]
         self._dead = Counter(_keys(dead))
         self._pills = set(_keys(one for one in dead if b'"error_class":"PoisonPill"' in one))
         self.violations: dict[str, list[str]] = {}
@@ -47,9 +58,14 @@ class Judgement:
                 self._unconfirmed.append(job)
             elif job.told == "accepted" or (job.told != "refused" and (job.runs or job.unstarted)):
                 self._must.append(job)
+        pills = {job.key for job in self._must if self._poisoned(job)}
+        batches = BatchJudgement(history, self.repeats, redis, record, self._planned, pills)
+        for name, found in batches.rules():
+            self._rule(name, found)
+        self.facts |= batches.facts()
         self._rule("accepted jobs that did not reach their end", self._lost())
         self._rule("refused jobs that ran", (job.key for job in self._told("refused") if job.runs))
-        self._rule("jobs that nobody pushed", (job.key for job in history.jobs.values() if not job.pushed))
+        self._rule("jobs that nobody pushed", self._unasked())
         self._rule("ran although cancelled or expired", self._against_will())
         self._rule("started early", self._early())
         self._rule("retries miscounted", self._retries())
@@ -70,6 +86,9 @@ class Judgement:
     def _rule(self, name: str, found: Iterable[str]) -> None:
         self.violations[name] = list(found)
 
+    def _unasked(self) -> Iterator[str]:
+        return (job.key for job in self.history.jobs.values() if not job.pushed and not job.key.startswith("called-"))
+
     def _told(self, word: str) -> list[Job]:
         return [job for job in self.history.jobs.values() if job.told == word]
 
@@ -87,6 +106,8 @@ class Judgement:
         for job in self._must:
             ended = {run.attempt for run in job.runs if run.ended < NEVER}
             if self._planned(job) in ended or (kind_of(job.key).may_not_run and job.unstarted):
+                continue
+            if self.history.batches.may_not_run(job.key):  # its status in the batch is judged there
                 continue
             if not self._poisoned(job):
                 yield f"{job.key} ({job.told}, attempts ended: {sorted(ended) or 'none'}, starts: {len(job.runs)})"
@@ -158,7 +179,8 @@ class Judgement:
     def _dead_set(self) -> Iterator[str]:
         wanted = {job.key for job in self._must if kind_of(job.key).dead}
         apart = {job.key for job in self._unconfirmed}
-        for key in sorted(wanted - self._dead.keys()):
+        apart |= {key for key in wanted if self.history.batches.may_not_run(key)}
+        for key in sorted(wanted - self._dead.keys() - apart):
             yield f"{key} is not there"
         for key, count in self._dead.items():
             if count > 1:
@@ -182,9 +204,12 @@ class Judgement:
                 low = high = job.stagings()
             elif kind.may_not_run and job.unstarted:
                 low, high = 0, planned if job.runs else 0
+            fewest = failures
             if self._poisoned(job) and not kind.dead:
-                low, failures = 0, 0
-            for name, lowest, highest in (("processed", low, high), ("failed", failures, failures)):
+                low = failures = fewest = 0
+            elif self.history.batches.may_not_run(job.key):
+                low = fewest = 0
+            for name, lowest, highest in (("processed", low, high), ("failed", fewest, failures)):
                 least[name] += lowest
                 most[name] += highest
         for name in least:

@@ -16,6 +16,7 @@ class Kind(NamedTuple):
     attempts: int | None = 1
     failures: int | None = 0
     dead: bool = False
+    status: str = "finished"  # of it in its batch, at the end
     may_not_run: bool = False  # it expires or is cancelled: then it ends without a run
     again: float = 0.0  # seconds that must lie between two attempts
 
@@ -28,17 +29,19 @@ KINDS: dict[str, Kind] = {
     "later": Kind(8),
     "flaky": Kind(6, attempts=None, failures=None, again=1.0),
     "snoozer": Kind(3, again=1.0),
-    "hopeless": Kind(2, attempts=2, failures=2, dead=True, again=1.0),
-    "slowpoke": Kind(1, attempts=2, failures=2, dead=True, again=1.0),
-    "astuck": Kind(1, failures=1),
+    "hopeless": Kind(2, attempts=2, failures=2, dead=True, again=1.0, status="error"),
+    "slowpoke": Kind(1, attempts=2, failures=2, dead=True, again=1.0, status="error"),
+    "astuck": Kind(1, failures=1, status="error"),
     "long": Kind(0.7),
     "along": Kind(0.7),
     "big": Kind(1),
-    "refuser": Kind(3),
-    "killer": Kind(2, failures=1, dead=True),
-    "dropper": Kind(2),
+    "refuser": Kind(3, status="failed"),
+    "killer": Kind(2, failures=1, dead=True, status="error"),
+    "dropper": Kind(2, status="cancelled"),
     "brief": Kind(3, may_not_run=True),
     "doomed": Kind(3, may_not_run=True),
+    "adder": Kind(0),  # in batches alone
+    "called": Kind(0),  # the callbacks of batches: the server pushes them
 }
 
 

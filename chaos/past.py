@@ -6,6 +6,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
+from batch_past import Batches
 from ledger import Entry, read_all
 from spans import Spans
 
@@ -82,10 +83,13 @@ class History:
         self.failed_parts: Counter[str] = Counter()
         self.torn: list[str] = []
         self.ordered = Spans()
+        self.batches = Batches()
         self._open: dict[tuple[int, str], list[Run]] = defaultdict(list)
         for entry in read_all(folder):
             name = entry.words[0]
-            reader = getattr(self, f"_read_{name}", None) or getattr(self.ordered, f"read_{name}", None)
+            reader = getattr(self, f"_read_{name}", None)
+            for place in (self.ordered, self.batches):
+                reader = reader or getattr(place, f"read_{name}", None)
             if reader is not None:
                 reader(entry)
 

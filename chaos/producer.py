@@ -1,8 +1,9 @@
 """One of the producers: pushes jobs of every kind, and writes down what it was told about each.
 
-``python producer.py NAME SEED RATE OFFSET``: OFFSET is how many seconds its clock is wrong. A push is written down
-before it is made ("push"), and after it as accepted, refused (proven not executed) or unknown (nobody can say). What
-goes to ordered queues stands beside that, see ``pushes.py``.
+``python producer.py NAME SEED RATE OFFSET SHARE``: OFFSET is how many seconds its clock is wrong, SHARE the part of its
+plain jobs that it pushes in batches (1: all, and nothing else). A push is written down before it is made ("push"), and
+after it as accepted, refused (proven not executed) or unknown (nobody can say). What goes to ordered queues stands
+beside that, see ``pushes.py``; batches, see ``batch_pushes.py``.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import zlib
 from typing import Any, NamedTuple
 
 import jobs
+from batch_pushes import ROWS, BatchPushes
 from kinds import KINDS
 from ledger import Ledger, wall
 from pushes import OrderedPushes, at_once, told
@@ -40,18 +42,22 @@ class Push(NamedTuple):
 class Producer:
     """Pushes until it is told to stop. With an ``offset`` it awaits its pushes, without it does not."""
 
-    def __init__(self, name: str, seed: int, rate: float, offset: float) -> None:
+    def __init__(self, name: str, seed: int, rate: float, offset: float, share: float) -> None:
+        self._share = share
         self._name, self._rate, self._offset = name, rate, offset
         self._chance = random.Random(f"{seed}{name}")  # noqa: S311 - to be repeated, not to be secret
         self._ledger = Ledger(jobs.FOLDER, "producer")
-        self._stopped = False
+        self.stopped = False
+        self.batch: Any = None  # where pushes go without being in its block
+        self.batch_name = ""  # where they go, in either way
         self._number = 0
+        self._batches = BatchPushes(self, name, seed, self._ledger, awaits=bool(offset))
         self._ordered = OrderedPushes(name, seed, self._ledger, awaits=bool(offset))
         self._blobs = [os.urandom(size // 2).hex() for size in (60_000, 120_000, 250_000)]
 
     def stop(self, *_: Any) -> None:
         """After the push that is under way."""
-        self._stopped = True
+        self.stopped = True
 
     def _next(self) -> Push:
         chance = self._chance
@@ -90,20 +96,49 @@ class Producer:
     async def run(self) -> None:
         """Push at the rate; slow down while the server is away."""
         due = time.monotonic()
-        while not self._stopped:
-            push = self._next()
-            if push.kind == "tiny" and self._chance.random() < 0.02:
-                await self._bulk()
-                due += BULK / self._rate / 2
-            await self._one(push)
-            await self._ordered.now_and_then()
-            due = max(due + 1 / self._rate, time.monotonic() - 1.0)
+        blocks = 2 * self._share / sum(ROWS) / max(1 - self._share, 0.001)
+        while not self.stopped:
+            if self._chance.random() < blocks:
+                due += await self._batches.block() / self._rate
+            if self._share < 1:
+                await self._single()
+                due += 1 / self._rate
+            await self._batches.now_and_then()
+            due = max(due, time.monotonic() - 1.0)
             wait = due - time.monotonic()
             if wait > 0.002:
                 await asyncio.sleep(wait)
+        await self._batches.now_and_then()
+
+    async def _single(self) -> None:
+        push = self._next()
+        if push.kind == "tiny" and self._chance.random() < 0.02:
+            await self._bulk(BULK)
+        await self._one(push)
+        await self._ordered.now_and_then()
+
+    async def some(self, many: int) -> None:
+        """Push so many jobs of every kind, the tiny ones in bulk."""
+        while many > 0 and not self.stopped:
+            push = self._next()
+            if push.kind == "tiny":
+                bulk = min(many, self._chance.randint(5, BULK))
+                await self._bulk(bulk)
+                many -= bulk
+            await self._one(push)
+            many -= 1
+            if self._share == 1:
+                await asyncio.sleep(0.01)  # so that it can be met within
+
+    async def adders(self, many: int) -> None:
+        """Push so many jobs that add others to their batch."""
+        for _ in range(many):
+            self._number += 1
+            key = f"adder-{self._name}-{self._number}"
+            await self._one(Push(key, "adder", (key,), {}, ()))
 
     async def _one(self, push: Push) -> None:
-        using = self._job(push).using(**push.using)
+        using = self._job(push).using(**push.using, **self._where())
         if self._offset:
             handle = await self._told([push], lambda: using.aenqueue(*push.args))
         else:
@@ -119,26 +154,31 @@ class Producer:
             return  # unknown: it may run, and may not
         self._ledger.write("cancelled", key)
 
-    async def _bulk(self) -> None:
+    def _where(self) -> dict[str, Any]:
+        return {} if self.batch is None else {"batch": self.batch}
+
+    async def _bulk(self, many: int) -> None:
         pushes = []
-        for _ in range(BULK):
+        for _ in range(many):
             self._number += 1
             key = f"tiny-{self._name}-{self._number}"
             pushes.append(Push(key, "tiny", (key,), {}, ()))
         rows = [push.args for push in pushes]
         if self._offset:
-            await self._told(pushes, lambda: jobs.tiny.aenqueue_many(rows))
+            await self._told(pushes, lambda: jobs.tiny.using(**self._where()).aenqueue_many(rows))
         else:
-            await self._told(pushes, lambda: at_once(jobs.tiny.enqueue_many, rows))
+            await self._told(pushes, lambda: at_once(jobs.tiny.using(**self._where()).enqueue_many, rows))
 
     async def _told(self, pushes: list[Push], send: Any) -> Any:
+        for push in pushes if self.batch_name else ():
+            self._ledger.write("bjob", self.batch_name, push.key)
         return await told(self._ledger, "", [(push.key, push.notes) for push in pushes], send)
 
 
 def main() -> None:
     """Run one producer until TERM."""
-    name, seed, rate, offset = sys.argv[1], int(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
-    producer = Producer(name, seed, rate, offset)
+    name, seed, (rate, offset, share) = sys.argv[1], int(sys.argv[2]), map(float, sys.argv[3:6])
+    producer = Producer(name, seed, rate, offset, share)
     signal.signal(signal.SIGTERM, producer.stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's to obey
     if offset:

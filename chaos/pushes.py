@@ -11,7 +11,7 @@ import entities
 from kinds import ORDERED
 from ledger import Ledger
 
-from henchman.errors import ServerAway, ServerError
+from henchman.errors import BatchError, ServerAway, ServerError
 
 __all__ = ["OrderedPushes", "at_once", "told"]
 
@@ -33,7 +33,7 @@ async def told(
         answer = await send()
     except ServerAway as error:
         verdict = "unknown" if error.executed is None else "refused"
-    except ServerError:
+    except (ServerError, BatchError):
         verdict = "refused"
     for key, _ in pushes:
         ledger.write(f"{mark}{verdict}", key)

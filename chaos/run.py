@@ -20,7 +20,7 @@ from typing import Any
 
 from failover import FAILOVER, failover
 from field import Field, until
-from groups import Group, environment, start_producer
+from groups import RECORD, Filler, Group, environment, start_producer
 from judge import Judgement
 from kinds import ORDERED
 from ledger import Ledger
@@ -32,6 +32,7 @@ from verdict import page
 
 QUEUES = ("fast:4", "slow:3", "held:1", "products:3", "accounts:2")
 SLOTS = ("-p", "2", "-c", "6", *(word for queue in QUEUES for word in ("-q", queue)), "--log-format", "logfmt")
+SHARE = 0.3  # of each producer's plain jobs goes into batches
 DRAIN = 100.0  # seconds: a lease, a lock of a dead lifeline, 15 s of watching, and the work itself
 AN_HOUR = 3600.0
 
@@ -50,16 +51,18 @@ class Play:
         self.producers: list[subprocess.Popen[bytes]] = []
         self.groups: list[Group] = []
         self.violations: list[str] = []
+        self.field: Field | None = None
         self._rate = rate
 
-    def open(self) -> Field:
-        """Start the server, the groups and the producers; what is to be attacked."""
+    def open(self, share: float = SHARE) -> Field:
+        """Start the server, the groups and the producers; what is to be attacked. ``share``: of jobs in batches."""
         self.server.start()
         for number in range(3):
             route = self.proxy.add(free_port(), self.server.port)
             self.groups.append(Group(number, self.folder, self.ledger_folder, route, SLOTS))
         pushing = self.proxy.add(free_port(), self.server.port)
         field = Field(self.server, self.proxy, self.groups, pushing, self.ledger, self.seed)
+        self.field = field
         for group in self.groups:
             group.keep()
         for group in self.groups:
@@ -68,11 +71,16 @@ class Play:
         env = environment(f"redis://127.0.0.1:{pushing.port}/0", self.ledger_folder)
         off = AN_HOUR if field.chance.random() < 0.5 else -AN_HOUR
         for name, offset in (("exact", 0.0), ("wrong", off)):
-            self.producers.append(start_producer(name, self.seed, self._rate / 2, offset, self.folder, env))
+            one = start_producer(name, self.seed, self._rate / 2, offset, self.folder, env, share=share)
+            self.producers.append(one)
+        if share:
+            field.filler = Filler(self.seed, self.folder, env)
         return field
 
-    def end_producers(self) -> None:
+    def end_producers(self, field: Field) -> None:
         """Let the producers end; one that does not is a violation."""
+        if field.filler is not None:
+            self.producers.append(field.filler.process)
         for producer in self.producers:
             if producer.poll() is not None:
                 self.violations.append(f"a producer ended by itself with status {producer.returncode}")
@@ -99,6 +107,7 @@ class Play:
             waiting = sum(redis.llen(key) for key in redis.scan_iter(match="queue:*", count=1000))
             waiting += sum(redis.zcard(f"hm:ordered:{queue}/due") for queue in ORDERED)
             left = waiting or redis.zcard("schedule") or redis.zcard("retry") or field.in_flight()
+            left = left or redis.xlen("hm:history")
             looks = 0 if left else looks + 1  # twice: a job may pass from where we look next to where we looked
             return looks > 1
 
@@ -126,7 +135,8 @@ class Play:
 
     def close(self) -> None:
         """End every process that was started."""
-        for producer in self.producers:
+        ours = [*self.producers, *([self.field.filler.process] if self.field and self.field.filler else [])]
+        for producer in ours:
             producer.kill()
             producer.wait(10)
         for group in self.groups:
@@ -154,12 +164,15 @@ def attack(play: Play, minutes: int) -> Judgement:
 
 def settle(play: Play, field: Field, unconfirmed: tuple[float, float] | None = None) -> Judgement:
     """Let the work come to its end, stop everything, judge."""
-    play.end_producers()
+    play.end_producers(field)
     say("no more attacks: waiting for what is left")
+    abandoned = field.close_batches()
     took = play.drain(field)
     play.stop_groups()
-    judgement = Judgement(History(play.ledger_folder), field.redis, unconfirmed)
+    record = play.folder / RECORD
+    judgement = Judgement(History(play.ledger_folder), field.redis, unconfirmed, record if record.exists() else None)
     judgement.violations["processes"] = play.violations
+    judgement.facts["batches left open and closed by hand"] = abandoned
     judgement.facts["drained within"] = f"{took:.0f} s after the last attack"
     return judgement
 
@@ -195,7 +208,7 @@ def main() -> int:
     failed = True
     try:
         if args.failover:
-            field = play.open()
+            field = play.open(share=0.0)
             names, (play.replica, unconfirmed) = FAILOVER, failover(field, folder)
             judgement = settle(play, field, unconfirmed)
             play_name, minutes = "--failover", 1

@@ -62,6 +62,7 @@ def _lanes(field: Field) -> Sequence[Sequence[Step]]:
             Step(6, "CLIENT KILL of everybody"),
             Step(11, "server silent (CLIENT PAUSE)"),
             Step(16, "answers to producers lost after execution", (field.pushing,)),
+            Step(23, "kill -9 of a producer inside a batch"),
             Step(29, "disk of the append-only file full"),
             Step(35, "memory full for longer than the lease"),
             Step(43, "server down for longer than the lease", (LONGER,)),

@@ -59,7 +59,7 @@ def page(judgement: Judgement, command: str, minutes: int, folder: Path, names: 
     for rule, found in judgement.violations.items():
         lines.append(f"  {'ok  ' if not found else 'FAIL'} {rule}: {len(found)}")
         lines += [f"         {text}" for text in found[:_SHOWN]]
-    lines += ["", "not attacked: batches and keys (not built yet)"]
+    lines += ["", "not attacked: keys (not built yet)"]
     if not passed(judgement, missed):
         lines.append(f"ledger, logs and data are kept in {folder}")
     return "\n".join(lines)

@@ -1,0 +1,152 @@
+"""How a producer fills batches: blocks that end well, are aborted or cancelled, hold others, or get more jobs later.
+
+Written down are: ``bopening ID STYLE PARENT``, ``bjob ID KEY`` before each push into it, ``baborting``, and
+``bcancelling`` and ``bcancelled`` around a cancellation. Whether it was opened and closed, the server knows.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import jobs
+from ledger import Ledger
+from pushes import at_once
+
+from henchman.errors import BatchError, ServerError
+
+__all__ = ["ROWS", "BatchPushes", "Source"]
+
+ROWS = (50, 200)  # jobs in a block
+OPEN_FOR = 5.0  # seconds, after the 30 s for which its producer may be silent
+STYLES = {
+    "block": 5,
+    "adding": 2,
+    "later": 2,
+    "nested": 2,
+    "cancelled": 2,
+    "aborted": 1,
+    "atomic": 2,
+    "atomicaborted": 1,
+}
+
+
+class Source(Protocol):
+    """The producer, as far as batches are concerned: what pushes some more plain jobs, and whether it is to end."""
+
+    stopped: bool
+    batch: Any
+    batch_name: str
+
+    async def some(self, many: int) -> None: ...
+    async def adders(self, many: int) -> None: ...
+
+
+class _Abort(Exception):
+    """The block ends badly, as its style says."""
+
+
+class BatchPushes:
+    """One producer's batches. With ``awaits`` they are used in their awaited form."""
+
+    def __init__(self, source: Source, name: str, seed: int, ledger: Ledger, *, awaits: bool) -> None:
+        self._source, self._ledger, self._awaits = source, ledger, awaits
+        self._chance = random.Random(f"{seed}{name} batches")  # noqa: S311 - to be repeated, not to be secret
+        self._open: list[tuple[float, Any]] = []
+        self._deck: list[str] = []
+
+    async def block(self) -> int:
+        """Make one batch and fill it; how many jobs that were to be."""
+        many = self._chance.randint(*ROWS)
+        if not self._deck:  # each style in turn, so that a short run has them all
+            self._deck = self._chance.sample(STYLES, len(STYLES))
+        style = self._deck.pop()
+        batch = self._made(style)
+        if style == "later":
+            await self._later(batch, many)
+        else:
+            await self._within(batch, lambda: self._body(batch, style, many))
+            if style == "cancelled":
+                await self._cancel(batch)
+        return many
+
+    async def now_and_then(self) -> None:
+        """Add to those that are open still; close those whose time has come."""
+        for at, batch in list(self._open):
+            await self._into(batch, batch.id, 3)
+            if time.monotonic() > at or self._source.stopped:
+                self._open.remove((at, batch))
+                await self._quietly(batch.aclose if self._awaits else lambda one=batch: at_once(one.close))
+
+    def _made(self, style: str, parent: str = "-") -> Any:
+        callbacks = {f"on_{which}": getattr(jobs, f"called_{which}") for which in ("complete", "success", "death")}
+        atomic = style.startswith("atomic")
+        batch = jobs.app.batch(f"{style} of {os.getpid()}", open_for=OPEN_FOR, atomic=atomic, **callbacks)
+        self._ledger.write("bopening", batch.id, style, parent)
+        return batch
+
+    async def _within(self, batch: Any, body: Callable[[], Awaitable[None]]) -> None:
+        """The body in the block of ``batch``. A batch that could not be opened or closed is not our business here."""
+        try:
+            if self._awaits:
+                async with batch:
+                    await self._named(batch.id, body)
+            else:
+                with batch:
+                    await self._named(batch.id, body)
+        except (_Abort, ServerError, BatchError):
+            return
+
+    async def _named(self, name: str, body: Callable[[], Awaitable[None]]) -> None:
+        before, self._source.batch_name = self._source.batch_name, name
+        try:
+            await body()
+        finally:
+            self._source.batch_name = before
+
+    async def _body(self, batch: Any, style: str, many: int) -> None:
+        if style == "nested":
+            await self._source.some(many // 3)
+            inner = self._made("inner", batch.id)
+            await self._within(inner, lambda: self._source.some(many // 3))
+            many //= 3
+        if style == "adding":
+            await self._source.adders(many // 20)
+        await self._source.some(many // 2)
+        if style == "cancelled" and self._chance.random() < 0.5:
+            await self._cancel(batch)
+        if style.endswith("aborted"):
+            self._ledger.write("baborting", batch.id)
+            raise _Abort
+        await self._source.some(many - many // 2)
+
+    async def _later(self, batch: Any, many: int) -> None:
+        """Open now, filled bit by bit."""
+        opened = await self._quietly(batch.aopen if self._awaits else lambda: at_once(batch.open))
+        if opened:
+            await self._into(batch, batch.id, many // 2)
+            self._open.append((time.monotonic() + self._chance.uniform(2, 12), batch))
+
+    async def _into(self, batch: Any, name: str, many: int) -> None:
+        self._source.batch = batch
+        try:
+            await self._named(name, lambda: self._source.some(many))
+        finally:
+            self._source.batch = None
+
+    async def _cancel(self, batch: Any) -> None:
+        self._ledger.write("bcancelling", batch.id)
+        if await self._quietly(batch.acancel if self._awaits else lambda: at_once(batch.cancel)):
+            self._ledger.write("bcancelled", batch.id)
+
+    @staticmethod
+    async def _quietly(call: Callable[[], Awaitable[Any]]) -> bool:
+        """Whether it was answered."""
+        try:
+            await call()
+        except (ServerError, BatchError):
+            return False
+        return True

@@ -1,0 +1,171 @@
+"""The judge of the chaos run, of batches: it must see each kind of harm, in the ledger, on the server and in SQL."""
+
+from __future__ import annotations
+
+import importlib
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from support.worker import looker
+
+CHAOS = Path(__file__).parents[2] / "chaos"
+GOOD, SAD, GONE = "a" * 32, "b" * 32, "c" * 32  # all finished; one failed, one gave up; cancelled
+MADE = [
+    f"100.0 bopening {GOOD} block -",
+    f"100.0 bopening {SAD} nested -",
+    f"100.0 bopening {GONE} cancelled {SAD}",
+    f"100.5 bcancelling {GONE}",
+    f"100.6 bcancelled {GONE}",
+]
+OF = {
+    "tiny-exact-1": GOOD,
+    "atiny-exact-2": GOOD,
+    "refuser-exact-3": SAD,
+    "killer-exact-4": SAD,
+    "dropper-exact-5": SAD,
+    "tiny-exact-6": GONE,
+    "tiny-exact-7": GONE,
+}
+ENDS = ["ok", "ok", "Failure", "Kill", "Discard", "ok"]  # of the first six; the last was cancelled before it ran
+CALLS = [f"complete-{GOOD}", f"success-{GOOD}", f"complete-{SAD}", f"death-{SAD}", f"complete-{GONE}"]
+COUNTS: dict[str, dict[str, Any]] = {
+    GOOD: {"total": 2, "n:finished": 2, "n:enqueued": 0, "generation": 1},
+    SAD: {"total": 3, "n:failed": 1, "n:error": 1, "n:cancelled": 1, "bad_children": 1, "generation": 1},
+    GONE: {"total": 2, "n:finished": 1, "n:cancelled": 1, "why": "cancelled", "generation": 1},
+}
+STATUSES = ["finished", "finished", "failed", "error", "cancelled", "finished", "cancelled"]
+
+
+def ledger() -> list[str]:
+    lines = list(MADE)
+    for key, batch in OF.items():
+        lines += [f"100.0 bjob {batch} {key}", f"100.0 push {key}", f"100.1 accepted {key}"]
+    for key, how in zip(OF, ENDS, strict=False):
+        lines += [f"100.2 start {key} 1 100.05 x", f"100.3 end {key} 1 {how}"]
+    for call in CALLS:
+        lines += [f"101.2 start called-{call} 1 101.1 x", f"101.3 end called-{call} 1 ok"]
+    return lines
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        for number, (batch, counts) in enumerate(COUNTS.items()):
+            client.zadd("hm:batches", {batch: number})
+            client.hset(f"hm:batch:{batch}", mapping={"state": "complete", **counts})
+        client.zadd(f"hm:batch:{SAD}:dead", {'{"args": ["killer-exact-4"]}': 100.3})
+        client.mset({"stat:processed": 11, "stat:failed": 1})
+        yield client
+
+
+@pytest.fixture
+def record(tmp_path: Path) -> Path:
+    path = tmp_path / "history.sqlite"
+    with sqlite3.connect(path) as db:
+        db.execute("CREATE TABLE henchman_events (jid TEXT PRIMARY KEY, batch TEXT, status TEXT, args TEXT)")
+        db.execute("CREATE TABLE henchman_batches (id TEXT PRIMARY KEY, state TEXT, total INT, generation INT)")
+        rows = [(f"j-{key}", batch, status, f'["{key}"]') for (key, batch), status in zip(OF.items(), STATUSES)]  # noqa: B905
+        db.executemany("INSERT INTO henchman_events VALUES (?, ?, ?, ?)", rows)
+        db.executemany("INSERT INTO henchman_batches VALUES (?, 'complete', 0, 1)", [(name,) for name in COUNTS])
+    return path
+
+
+@pytest.fixture
+def judged(redis: Redis, record: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., set[str]]:
+    """The rules that the judge finds violated, of the ledger above without some lines and with others."""
+    monkeypatch.syspath_prepend(str(CHAOS))
+    judge: Any = importlib.import_module("judge")
+    past: Any = importlib.import_module("past")
+
+    def look(*more: str, without: str = "?") -> set[str]:
+        lines = [*(line for line in ledger() if without not in line), *more]
+        (tmp_path / "worker-8-b.txt").write_text("".join(f"{line}\n" for line in lines))
+        verdict = judge.Judgement(past.History(tmp_path), redis, None, record)
+        return {rule.removeprefix("batches: ") for rule, told in verdict.violations.items() if told}
+
+    return look
+
+
+def test_the_judge_finds_nothing_where_all_agree(judged: Callable[..., set[str]]) -> None:
+    assert judged() == set()
+
+
+CALLED, STATUS = "callbacks not enqueued exactly once", "status of a job and ledger differ"
+AGAIN = f"102.2 start called-complete-{GOOD} 1 102.1 x", f"102.3 end called-complete-{GOOD} 1 ok"
+
+
+@pytest.mark.parametrize(
+    ("rule", "more", "without"),
+    [
+        (CALLED, (), f"called-complete-{GOOD}"),
+        (CALLED, (), f"end called-success-{GOOD}"),
+        (CALLED, (), f"called-death-{SAD}"),
+        (CALLED, AGAIN, "?"),
+        (CALLED, (f"101.2 start called-success-{SAD} 1 101.1 x", f"101.3 end called-success-{SAD} 1 ok"), "?"),
+        (STATUS, (), "tiny-exact-1 1"),
+        (STATUS, ("100.2 start tiny-exact-7 1 100.05 x", "100.3 end tiny-exact-7 1 ok"), "?"),
+        ("started after the cancellation", ("106.2 start tiny-exact-7 1 100.05 x",), "?"),
+        ("members and ledger differ", (f"100.0 bjob {GOOD} tiny-exact-9", "100.1 accepted tiny-exact-9"), "?"),
+        ("members and ledger differ", ("100.2 refused tiny-exact-1",), "?"),
+        ("members and ledger differ", (), f"bjob {GOOD} tiny-exact-1"),
+        ("members and ledger differ", (f"100.0 bjob {SAD} tiny-exact-1",), f"bjob {GOOD} tiny-exact-1"),
+    ],
+)
+def test_the_judge_sees_harm_in_the_ledger(
+    judged: Callable[..., set[str]], rule: str, more: tuple[str, ...], without: str
+) -> None:
+    assert rule in judged(*more, without=without)
+
+
+def test_a_callback_that_was_repeated_with_a_cause_was_enqueued_once(judged: Callable[..., set[str]]) -> None:
+    again = f"102.2 start called-complete-{GOOD} 1 101.1 x", f"102.3 end called-complete-{GOOD} 1 ok"
+    assert judged(*again) == {"repeats without a cause"}
+    assert judged(*again, "101.4 window kill 101.2 101.4 8") == set()
+
+
+@pytest.mark.parametrize(
+    ("rule", "harm"),
+    [
+        ("batches that are not complete", ("hset", f"hm:batch:{GOOD}", "state", "closed")),
+        ("batches that are not complete", ("hset", f"hm:batch:{GOOD}", "n:working", "1")),
+        ("batches that are not complete", ("hset", f"hm:batch:{GOOD}", "total", "3")),
+        ("counts of the server and of SQL differ", ("hset", f"hm:batch:{SAD}", "n:failed", "2")),
+        ("counts of the server and of SQL differ", ("delete", f"hm:batch:{GOOD}")),
+        ("left on the server", ("hset", f"hm:batch:{GOOD}:jobs", "jid", "working")),
+        ("left on the server", ("rpush", f"hm:batch:{GOOD}:parked", "x")),
+        ("left on the server", ("set", f"hm:batch:{GOOD}:producer", "1")),
+        ("left on the server", ("xadd", "hm:history", {"k": "job"})),
+        ("dead set", ("delete", f"hm:batch:{SAD}:dead")),
+    ],
+)
+def test_the_judge_sees_harm_on_the_server(
+    judged: Callable[..., set[str]], redis: Redis, rule: str, harm: tuple[Any, ...]
+) -> None:
+    getattr(redis, harm[0])(*harm[1:])
+    assert rule in judged()
+
+
+@pytest.mark.parametrize(
+    ("rule", "harm"),
+    [
+        (STATUS, "UPDATE henchman_events SET status = 'failed' WHERE jid = 'j-tiny-exact-1'"),
+        ("counts of the server and of SQL differ", "UPDATE henchman_events SET status = 'working'"),
+        ("counts of the server and of SQL differ", "DELETE FROM henchman_events WHERE jid = 'j-tiny-exact-1'"),
+        ("members and ledger differ", "DELETE FROM henchman_events WHERE jid = 'j-tiny-exact-1'"),
+        ("counts of the server and of SQL differ", "UPDATE henchman_batches SET state = 'closed'"),
+        ("counts of the server and of SQL differ", "DELETE FROM henchman_batches WHERE id LIKE 'a%'"),
+        (
+            "counts of the server and of SQL differ",
+            "INSERT INTO henchman_events SELECT 'k', batch, status, args FROM henchman_events WHERE status = 'failed'",
+        ),
+    ],
+)
+def test_the_judge_sees_harm_in_sql(judged: Callable[..., set[str]], record: Path, rule: str, harm: str) -> None:
+    with sqlite3.connect(record) as db:
+        db.execute(harm)
+    assert rule in judged()
