@@ -87,14 +87,18 @@ def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: Told = _NOTHI
 
 def _track(jid: str, batch: str, ending: str, told: Told) -> Effect:
     detail = {"ending": ending, **told.detail}
-    reason = " ".join(str(detail.get("message") or detail.get("reason") or ending).split())[:200]
-    reason = reason.encode("utf-8", "replace").decode()
+    reason = _reason(detail) if STATUS[ending] in ("failed", "error") else ""  # others are not counted by it
     shown = text(detail)
     if len(shown) > _MOST and "result" in detail:
         shown = text(
             {**detail, "result": f"({len(shown):,} bytes)"}
         )  # whole where results are kept, not in the history
     return ("track", batch, jid, STATUS[ending], str(told.attempt), told.identity, shown, reason)
+
+
+def _reason(detail: Mapping[str, Any]) -> str:
+    words = " ".join(str(detail.get("message") or detail.get("reason") or detail["ending"]).split())[:200]
+    return words.encode("utf-8", "replace").decode()
 
 
 def _result(keys: Keys, jid: str, ttl: float, ending: str, told: Told) -> Effect:

@@ -11,7 +11,7 @@ from henchman.work.effects import Told
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
 
-__all__ = ["attempt_of", "told_of", "tracked"]
+__all__ = ["attempt_of", "finished", "told_of", "tracked"]
 
 _LINES = 60  # of a traceback
 _TEXT = 10_000
@@ -27,6 +27,27 @@ def attempt_of(job: Mapping[str, Any]) -> int:
     """1 in the first run, 2 in the first retry."""
     count = job.get("retry_count")
     return count + 2 if isinstance(count, int) and count is not False else 1
+
+
+_MEMBER = frozenset({"batch", "batch_expires", "track"})
+
+
+def finished(unit: Unit, job: Mapping[str, Any]) -> bytes:
+    """The effects of a plain run that returned nothing, as ``effects.encoded`` writes them; empty: ask there.
+
+    Nearly every tracked job ends so, and this takes an eighth of the time.
+    """
+    hm, jid, elapsed = job["hm"], job.get("jid"), unit.elapsed
+    batch = hm.get("batch", "")
+    if elapsed is None or not _MEMBER.issuperset(hm) or not isinstance(jid, str) or not isinstance(batch, str):
+        return b""
+    who = unit.flight.identity
+    if not ((jid + batch).isalnum() and (jid + batch + who).isascii()) or '"' in who or "\\" in who:
+        return b""
+    return (
+        f'[["track","{batch}","{jid}","finished","{attempt_of(job)}","{who}","{{\\"ending\\":\\"done\\",'
+        f'\\"started\\":{time.time() - elapsed:.6f},\\"elapsed\\":{elapsed:.6f}}}",""]]'
+    ).encode()
 
 
 def told_of(unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Told:

@@ -21,8 +21,8 @@ from henchman.kernel.backoff import capped_backoff
 from henchman.kernel.service import Service
 from henchman.store.jobs import EARLIER
 from henchman.work.effects import batch_of, encoded
-from henchman.work.outcome import Outcome
-from henchman.work.told import told_of, tracked
+from henchman.work.outcome import DONE, Outcome
+from henchman.work.told import finished, told_of, tracked
 from henchman.work.unit import Unit
 from henchman.worker.flights import Flights, settle_units
 from henchman.worker.host import Host
@@ -69,6 +69,8 @@ class Acker(Service):
         ending = outcome.ending
         if "hm" not in job or not tracked(job):
             return unit, ending, outcome.stored, outcome.delay, encoded(self._host.keys, job, ending)
+        if outcome is DONE and (effects := finished(unit, job)):
+            return unit, ending, b"", 0.0, effects
         batch = batch_of(job) if ending == "dead" else ""
         if batch:
             ending = "kept"  # with its batch, in place of the dead set, which is trimmed

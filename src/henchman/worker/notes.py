@@ -44,13 +44,15 @@ class Notes:
         self._since = 0.0
         self._not_before = 0.0
         self._dropped = 0
+        self._begun = self._timed = False  # a run began since the last look; whoever sends will look by itself
         self._sending = threading.Lock()
 
     def begin(self, run: Run) -> None:
         """A tracked run starts."""
-        first = not self._fresh
         self._fresh[run] = None
-        if first:
+        self._begun = True
+        if not self._timed:  # else whoever sends looks again in a moment: short runs must not wake it each time
+            self._timed = True
             self.ring()
 
     def end(self, run: Run) -> None:
@@ -78,6 +80,14 @@ class Notes:
 
     def due_in(self) -> float | None:
         """Seconds until something should be sent; None when there is nothing."""
+        if not self._fresh and not self._since:
+            if self._begun:
+                self._begun = False
+                return LASTED
+            self._timed = False
+            if not self._fresh:  # else one began just now, and did not ring
+                return None
+        self._timed = True
         due = self._since + SAID if self._since else None
         for run in list(self._fresh):
             at = run.started + LASTED
