@@ -15,7 +15,7 @@ from henchman.store.call import command
 from henchman.web.api import Api, api
 from support.asgi import TOKEN
 from support.server import running_server
-from support.web import HOSTILE, Import
+from support.web import HOSTILE, SECRET, Import
 from support.worker import until, working
 
 
@@ -37,7 +37,7 @@ def imported(_own_server: str, tmp_path_factory: pytest.TempPathFactory) -> Impo
     )
 
     @app.job(name="shop.create", retry=False, secret=("card",))
-    def create(row: int, sku: str, *, card: str = "4711") -> int:
+    def create(row: int, sku: str, *, card: str) -> int:
         current_job().log(f"looked at {sku}")
         if row % 3 == 0:
             raise Failure(HOSTILE if row == 0 else f"no such product: {sku}")
@@ -48,7 +48,7 @@ def imported(_own_server: str, tmp_path_factory: pytest.TempPathFactory) -> Impo
     with working(app):
         until(lambda: app.connections.run(command("EXISTS", app.keys.history_on)), "history is on")
         with app.batch("Import products.csv", tags=["shop"]) as batch:
-            create.enqueue_many([(row, f"sku-{row}") for row in range(30)])
+            create.enqueue_many([{"row": row, "sku": f"sku-{row}", "card": SECRET} for row in range(30)])
         until(lambda: app.batch_status(batch.id).state == "complete", "the batch is complete")
         history = History(Database(str(app.config.database_url)))
         until(lambda: recorded(history, batch.id), "it is recorded")

@@ -20,7 +20,7 @@ from henchman.store.call import command
 from henchman.web import answers, guard, paging
 from henchman.web.api import Api, api
 from support.asgi import TOKEN, Answer, ask, scope_of
-from support.web import Import
+from support.web import SECRET, Import
 
 UNKNOWN = "f" * 32
 PATHS = [f"/batches/{UNKNOWN}", f"/batches/{UNKNOWN}/events", f"/batches/{UNKNOWN}/failures.csv", "/jobs/unknown", "/x"]
@@ -241,7 +241,8 @@ class TestAnswers:
         job = ask(web, f"/jobs/{events.json['events'][0]['jid']}")
         for one in (events, job, ask(web, here + "?since=0"), ask(web, here + "/failures.csv")):
             assert one.status == 200
-            assert b"4711" not in one.body
+            assert SECRET.encode() not in one.body
+            assert b"***" in one.body
 
     def test_json_is_ascii_and_json_whatever_it_holds(self) -> None:
         odd = {"nan": [float("nan"), float("inf"), 1.5], "half": "\ud800", "big": 10**30, "html": "</script>\u2028"}

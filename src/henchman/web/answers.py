@@ -15,7 +15,7 @@ from starlette.responses import Response
 from henchman.history.records import STATUSES
 from henchman.kernel.text import did_you_mean, shorten, visible
 
-__all__ = ["LAST", "Asked", "Refusal", "as_json", "document", "problem", "same", "tag_of", "tagged"]
+__all__ = ["LAST", "Asked", "Refusal", "as_json", "document", "problem", "same", "tag_of", "tagged", "with_events"]
 
 LAST: Final = 2**63 - 1  # the greatest position that a database holds
 TITLES: Final = {
@@ -46,17 +46,23 @@ def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) 
     return Response(as_json(told), status, {"Cache-Control": "no-store", **(headers or {})}, "application/problem+json")
 
 
-def document(value: Any) -> Response:
+def with_events(told: Mapping[str, Any], events: bytes | None) -> bytes:
+    """A document as JSON, with ``events``, which are JSON already, as its last field."""
+    text = as_json(told)
+    return text if events is None else text[:-1] + b',"events":' + events + b"}"
+
+
+def document(text: bytes) -> Response:
     """A JSON document that nobody keeps."""
-    return Response(as_json(value), 200, {"Cache-Control": "no-store"}, "application/json")
+    return Response(text, 200, {"Cache-Control": "no-store"}, "application/json")
 
 
-def tagged(value: Mapping[str, Any], tag: str, given: str | None) -> Response:
+def tagged(text: bytes, tag: str, given: str | None) -> Response:
     """A JSON document under an entity tag; 304 without it when ``given`` (If-None-Match) names that tag."""
     headers = {"Cache-Control": "private, no-cache", "ETag": tag, "Vary": "Authorization"}
     if same(tag, given):
         return Response(None, 304, headers)
-    return Response(as_json(value), 200, headers, "application/json")
+    return Response(text, 200, headers, "application/json")
 
 
 def tag_of(value: Any) -> str:

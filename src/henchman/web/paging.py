@@ -15,42 +15,54 @@ __all__ = ["BYTES", "MOST", "Page", "changed", "csv_of", "exact", "failures", "p
 
 MOST: Final = 1000  # events of one answer
 BYTES: Final = 8 * 1024 * 1024  # of its text; one event is always given
-_STEP = 100  # events that are read at once, so that large ones do not come by the thousand
+_STEP = 100  # events that are read first; how large they are says how many are read next
 _CSV_STEP = 500
 
 
 class Page(NamedTuple):
-    """Some events as plain values, the last of them, and whether there are more."""
+    """Some events as a JSON list, the last of them, and whether there are more."""
 
-    events: list[dict[str, Any]]
+    events: bytes
     last: Event | None
     more: bool
 
 
 class _Filling:
-    """A page that is filled until it holds enough."""
+    """A page that is filled until it holds enough. Each event becomes JSON once."""
 
     def __init__(self, limit: int) -> None:
-        self.events: list[dict[str, Any]] = []
         self.last: Event | None = None
-        self.limit = limit
-        self._bytes = 0
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._held = self._bytes = 0
+
+    def page(self, *, more: bool) -> Page:
+        """What it holds."""
+        return Page(b"[" + b",".join(self._parts) + b"]", self.last, more)
 
     def take(self, events: Sequence[Event]) -> bool:
-        """Take as many as have room; whether it was all of them."""
-        for one in events:
-            plain = exact(one.to_json())
-            self._bytes += len(as_json(plain))
-            if self.events and self._bytes > BYTES:
-                return False
-            self.events.append(plain)
-            self.last = one
+        """Take as many as have room, one at least; whether it was all of them."""
+        if not events or self._add(events):
+            return True
+        return all(self._add([one], first=not self._parts) for one in events)
+
+    def _add(self, events: Sequence[Event], *, first: bool = False) -> bool:
+        text = as_json([exact(one.to_json()) for one in events])[1:-1]
+        if self._bytes + len(text) > BYTES and not first:
+            return False
+        self._parts.append(text)
+        self._bytes += len(text)
+        self._held += len(events)
+        self.last = events[-1]
         return True
 
     @property
     def step(self) -> int:
-        """How many to read next; 0: it is full."""
-        return min(self.limit - len(self.events), _STEP)
+        """How many to read next, so that large ones do not come by the thousand; 0: it is full."""
+        left = self._limit - self._held
+        if not self._held:
+            return min(left, _STEP)
+        return min(left, max((BYTES - self._bytes) * self._held // self._bytes, 1))
 
 
 def exact(told: dict[str, Any]) -> dict[str, Any]:
@@ -65,7 +77,7 @@ async def page(record: Record, batch: str, status: Sequence[str] | None, after: 
         found: EventPage = await record.ask("events", batch, status, after=after, limit=filling.step)
         whole = filling.take(found.events)
         if not whole or found.after is None or not filling.step:
-            return Page(filling.events, filling.last, not whole or found.after is not None)
+            return filling.page(more=not whole or found.after is not None)
         after = found.after
 
 
@@ -76,7 +88,7 @@ async def changed(record: Record, batch: str, position: int, limit: int) -> Page
         found: Changes = await record.ask("changed_since", batch, position, limit=filling.step)
         whole = filling.take(found.events)
         if not whole or not found.more or not filling.step:
-            return Page(filling.events, filling.last, not whole or found.more)
+            return filling.page(more=not whole or found.more)
         position = found.position
 
 

@@ -16,7 +16,7 @@ from henchman.history.standing import standing
 from henchman.kernel.bridge import in_thread
 from henchman.store import batches
 from henchman.web import paging
-from henchman.web.answers import LAST, Asked, Refusal, document, tag_of, tagged
+from henchman.web.answers import LAST, Asked, Refusal, as_json, document, tag_of, tagged, with_events
 from henchman.web.record import Record
 from henchman.workflow.batch_status import status_of
 
@@ -46,11 +46,13 @@ class Views:
         limit = asked.whole("limit", 1, paging.MOST, paging.MOST)
         latest = asked.text("since") == _LATEST
         since = 0 if latest else asked.whole("since", 0, LAST, 0)
-        told = await self._standing(batch)
+        told, events = await self._standing(batch), None
         if "since" in asked:
-            told |= await self._changes(batch, None if latest else since, limit)
-        steady = {name: value for name, value in told.items() if name not in _PASSING and name != "events"}
-        return tagged(told, tag_of([steady, since, limit]), request.headers.get("if-none-match"))
+            position, more, events = await self._changes(batch, None if latest else since, limit)
+            told |= {"position": position, "more": more}
+        steady = {name: value for name, value in told.items() if name not in _PASSING}
+        tag = tag_of([steady, since, limit])
+        return tagged(with_events(told, events), tag, request.headers.get("if-none-match"))
 
     async def events(self, request: Request) -> Response:
         """``GET /batches/{id}/events``."""
@@ -59,10 +61,10 @@ class Views:
         status = asked.statuses("status")
         limit = asked.whole("limit", 1, paging.MOST, 100)
         found = await paging.page(self.record, batch, status, asked.whole("after", 0, LAST, 0), limit)
-        if not found.events:
+        if found.last is None:
             await self._standing(batch)
         following = str(found.last.seq) if found.last is not None and found.more else None
-        return document({"batch": batch, "events": found.events, "next": following})
+        return document(with_events({"batch": batch, "next": following}, found.events))
 
     async def failures(self, request: Request) -> Response:
         """``GET /batches/{id}/failures.csv``."""
@@ -92,7 +94,7 @@ class Views:
         for name in ("changes", "messages"):
             told[name] = [paging.exact(one) for one in told[name]]
         told["complete"] = all(len(told[name]) < _LIFE for name in ("changes", "runs", "messages"))
-        return document(told)
+        return document(as_json(told))
 
     async def _standing(self, batch: str) -> dict[str, Any]:
         """How a batch stands: what the server counts, else (it has forgotten it) what is recorded."""
@@ -109,12 +111,12 @@ class Views:
             return standing(found) | {"source": "history"}
         return plain | {"source": "server"}
 
-    async def _changes(self, batch: str, since: int | None, limit: int) -> dict[str, Any]:
+    async def _changes(self, batch: str, since: int | None, limit: int) -> tuple[str, bool, bytes]:
+        """The position to go on from, whether there is more at once, and the events as JSON."""
         if since is None:
-            return {"events": [], "position": str(await self.record.ask("latest", batch)), "more": False}
+            return str(await self.record.ask("latest", batch)), False, b"[]"
         found = await paging.changed(self.record, batch, since, limit)
-        position = since if found.last is None else found.last.changed
-        return {"events": found.events, "position": str(position), "more": found.more}
+        return str(since if found.last is None else found.last.changed), found.more, found.events
 
 
 def _batch_id(request: Request) -> str:
