@@ -22,16 +22,7 @@ __all__ = ["ROWS", "BatchPushes", "Source"]
 
 ROWS = (50, 200)  # jobs in a block
 OPEN_FOR = 5.0  # seconds, after the 30 s for which its producer may be silent
-STYLES = {
-    "block": 5,
-    "adding": 2,
-    "later": 2,
-    "nested": 2,
-    "cancelled": 2,
-    "aborted": 1,
-    "atomic": 2,
-    "atomicaborted": 1,
-}
+STYLES = ("block", "adding", "later", "nested", "cancelled", "aborted", "atomic", "atomicaborted")
 
 
 class Source(Protocol):
