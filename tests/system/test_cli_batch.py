@@ -93,13 +93,15 @@ def test_the_exit_status_tells_how_it_stands(shop: Shop) -> None:
     good, bad = shop.batch("done", "done"), shop.batch("done", "refuse", "break")
     waiting = shop.run("batch", good)
     assert waiting.exit_code == 5
-    assert "0 of 2" in waiting.stdout
+    assert "─" * 80 in waiting.stdout.splitlines()
+    assert "0 % · 0 of 2" in waiting.stdout.splitlines()
     shop.settled(good)
     shop.settled(bad)
     assert shop.run("batch", good).exit_code == 0
     shown = shop.run("batch", bad)
     assert shown.exit_code == 4
-    for text in ("Import", bad, "complete", "3 of 3", "1 finished · 1 failed · 1 error", "price is missing"):
+    assert "━" * 80 in shown.stdout.splitlines()
+    for text in ("Import", bad, "complete", "100 % · 3 of 3", "1 finished · 1 failed · 1 error", "price is missing"):
         assert text in shown.stdout
     assert not INVISIBLE.search(shown.stdout)
     told = shop.json("batch", bad)

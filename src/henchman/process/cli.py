@@ -1,4 +1,5 @@
-"""The command ``henchman``. Exit statuses: 0 fine, 1 an error (one line says which), 2 wrong usage, 3 nothing runs.
+"""The command ``henchman``. Exit statuses: 0 fine, 1 an error (one line says which), 2 wrong usage, 3 nothing runs;
+4 and 5 are a command's own answer (``status``, ``batch``).
 
 ``HENCHMAN_DEBUG=1`` shows the traceback of an error.
 """

@@ -80,8 +80,7 @@ def show(context: click.Context, id: str, watch: bool, every: float, as_json: bo
         if as_json:
             emit(_document(found))
         else:
-            out = console()
-            out.print(batch_view(found, out.width))
+            console().print(batch_view(found))
     sys.exit(_verdict(found))
 
 
@@ -238,7 +237,7 @@ def _watch(session: Session, id: str, every: float, *, as_json: bool) -> BatchSt
     with Live(console=out, auto_refresh=False) as live, suppress(KeyboardInterrupt):
         while True:
             if drawn:
-                live.update(batch_view(found, out.width), refresh=True)
+                live.update(batch_view(found), refresh=True)
             elif as_json:
                 click.echo(json.dumps(_document(found)))
             else:

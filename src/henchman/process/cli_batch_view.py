@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from rich.console import Group, RenderableType
-from rich.progress_bar import ProgressBar
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text
 
 from henchman.process.cli_history import COLOURS
@@ -18,13 +17,14 @@ __all__ = ["batch_line", "batch_table", "batch_view"]
 
 _STATES = {"open": "cyan", "closed": "cyan", "complete": "green", "abandoned": "bold yellow"}
 _REASONS = 20
+_BAR = 80  # characters, at most
 
 
-def batch_view(one: BatchStatus, width: int) -> Group:
+def batch_view(one: BatchStatus) -> Group:
     """The whole picture."""
     parts: list[RenderableType] = [_title(one)]
     if one.total:
-        parts.append(ProgressBar(total=one.total, completed=one.done, width=max(min(width, 80), 10)))
+        parts.append(_Bar(one))
     parts += [Text(_progress(one)), _counts(one), *_facts(one)]
     if one.reasons:
         rows = [
@@ -35,6 +35,21 @@ def batch_view(one: BatchStatus, width: int) -> Group:
     if len(one.reasons) > _REASONS:
         parts.append(Text(f"… and {count(len(one.reasons) - _REASONS, 'more reason')}", "dim"))
     return Group(*parts)
+
+
+class _Bar:
+    """How much is done, as a line of its own (rich's bar leaves the line open); full only when everything is."""
+
+    def __init__(self, one: BatchStatus) -> None:
+        self._one = one
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        width = min(options.max_width, _BAR)
+        one = self._one
+        bad = width * one.failed // one.total
+        good = max(width * one.done // one.total - bad, 0)
+        full, empty = ("#", "-") if options.ascii_only else ("━", "─")
+        yield Text.assemble((full * good, "green"), (full * bad, "red"), (empty * (width - good - bad), "dim"))
 
 
 def batch_line(one: BatchStatus) -> str:
