@@ -110,6 +110,44 @@ def test_success_and_death_are_called_once(store: Store) -> None:
     assert calls(store) == ["death deathjid", "complete completejid"]
 
 
+def test_many_that_end_in_one_call_are_counted_together(store: Store) -> None:
+    store.run(history.turn_on(store.keys, "strict", 1_000_000))
+    make(store, PARENT)
+    make(store, B, parent=PARENT)
+    push(store, "1", "2", "3", "3 again")
+    push(store, "p", batch=PARENT)
+    for one in (B, PARENT):
+        store.run(batches.close(store.keys, one))
+    store.join("q")
+    store.fetch("q")
+    units = []
+    for jid, batch, ending in (
+        ("1", B, "done"),
+        ("p", PARENT, "done"),
+        ("2", B, "gone"),
+        ("3", B, "retry"),
+        ("3 again", B, "failed"),
+    ):
+        text = encoded(store.keys, json.loads(payload(jid, batch)), ending, Told(ME, 1, {}))
+        units.append(jobs.Settlement(1, payload(jid, batch), ending, payload(jid, batch), 60.0, text))
+    assert store.settle(*units, queues=("q",)) == [1] * 5
+    told = facts(store)
+    assert {name: told[f"n:{name}"] for name in ("finished", "error", "failed", "retrying", "enqueued")} == {
+        "finished": "1",
+        "error": "1",
+        "failed": "1",
+        "retrying": "1",
+        "enqueued": "0",
+    }
+    assert float(told["first"]) <= store.now()
+    assert facts(store, PARENT)["state"] == "closed", "its part has a job left"
+    assert calls(store) == ["death deathjid"]
+    end(store, "3")
+    assert facts(store)["state"] == facts(store, PARENT)["state"] == "complete"
+    rows = store.ask("XRANGE", store.keys.history, "-", "+")
+    assert int(store.ask("GET", store.keys.history_bytes)) == sum(history.size_of(row) for _, row in rows)
+
+
 def test_an_empty_batch_is_complete_when_it_is_closed(store: Store) -> None:
     make(store)
     assert store.run(batches.close(store.keys, B)) == "complete"

@@ -57,7 +57,7 @@ local moves = {
   interrupted = requeue,
 }
 
-local carry_out = carrying_out(10, 19 + 2 * ARGV[5])
+local carry_out, count_batches = carrying_out(10, 19 + 2 * ARGV[5], true)
 
 for unit = 1, tonumber(ARGV[4]) do
   local at = 6 * unit - 1
@@ -84,6 +84,7 @@ for unit = 1, tonumber(ARGV[4]) do
   end
 end
 
+count_batches()
 local function count(total, day, by)
   if by > 0 then
     redis.pcall('INCRBY', total, by)  -- a counter that somebody broke must not hide what was settled

@@ -7,8 +7,9 @@ local FINAL = {finished = 1, failed = 1, error = 1, cancelled = 1, expired = 1}
 local MOST_REASONS = 100
 local KEPT = {'', ':dead', ':reasons', ':lanes'}  -- what stays of a batch for a while after it was complete
 
-local function batching(at)
+local function batching(at, many)
   local batches = {}
+  local deltas, touched, bytes = {}, {}, 0  -- with `many`: what is counted when all of a script's jobs were told of
 
   -- Whether the history is kept, and how many bytes it may hold; the second answer: whether a full one refuses.
   local kept, room, strict
@@ -24,12 +25,15 @@ local function batching(at)
     return kept
   end
   local function write(...)
-    local bytes = 60
-    for _, part in ipairs({...}) do
-      bytes = bytes + #part
+    bytes = bytes + 60
+    for place = 1, select('#', ...) do
+      bytes = bytes + #select(place, ...)
     end
     redis.call('XADD', KEYS[at + 3], '*', ...)
-    redis.call('INCRBY', KEYS[at + 4], bytes)
+    if not many then
+      redis.call('INCRBY', KEYS[at + 4], bytes)
+      bytes = 0
+    end
   end
   local function is_full()
     return is_kept() and tonumber(redis.call('GET', KEYS[at + 4]) or '0') > room
@@ -173,7 +177,8 @@ local function batching(at)
       if old == 'child' then  -- a batch that is gone without having been complete
         redis.call('HDEL', KEYS[at] .. id .. ':jobs', jid)
         redis.call('HINCRBY', facts, 'bad_children', 1)
-        return batches.settled(id)
+        touched[id] = true
+        return not many and batches.flush()
       end
       if FINAL[status] then
         redis.call('HDEL', KEYS[at] .. id .. ':jobs', jid)
@@ -181,10 +186,9 @@ local function batching(at)
         redis.call('HSET', KEYS[at] .. id .. ':jobs', jid, status)
       end
       if old ~= status then
-        redis.call('HINCRBY', facts, 'n:' .. old, -1)
-        if redis.call('HINCRBY', facts, 'n:' .. status, 1) == 1 and FINAL[status] then
-          redis.call('HSETNX', facts, 'first', as_text(server_now()))
-        end
+        local counts = deltas[id] or {}
+        counts[old], counts[status] = (counts[old] or 0) - 1, (counts[status] or 0) + 1
+        deltas[id] = counts
       end
     end
     batches.record(jid, id, status, effect[5], effect[6], effect[7])
@@ -195,7 +199,30 @@ local function batching(at)
       if status == 'error' then
         call_back(id, 'death', redis.call('HGET', KEYS[at] .. id, 'generation') or '1')
       end
+      touched[id] = true
+    end
+    if not many then
+      batches.flush()
+    end
+  end
+
+  -- Carry what was told into the counts, and see which batches are complete with it.
+  function batches.flush()
+    for id, counts in pairs(deltas) do
+      for status, by in pairs(counts) do
+        if by ~= 0 and redis.call('HINCRBY', KEYS[at] .. id, 'n:' .. status, by) == by and FINAL[status] then
+          redis.call('HSETNX', KEYS[at] .. id, 'first', as_text(server_now()))
+        end
+      end
+    end
+    local ended = touched
+    deltas, touched, many = {}, {}, false
+    for id in pairs(ended) do
       batches.settled(id)
+    end
+    if bytes > 0 then
+      redis.call('INCRBY', KEYS[at + 4], bytes)
+      bytes = 0
     end
   end
 

@@ -2,11 +2,11 @@
 -- text being a JSON list of effects, each [kind, …]. Kinds are a closed list and idempotent (work/effects.py). One that
 -- fails goes to the broken list with its job, and stops nobody. KEYS[first] is the first of the keys that effects share
 -- (store/effects.py); those that belong to one job alone stand in KEYS after the first `before`, and an effect names
--- the one it means.
-local function carrying_out(first, before)
+-- the one it means. With `many` batches are counted once for all of them, by the second function that it gives.
+local function carrying_out(first, before, many)
   local own
   local kinds = {}
-  local batches = batching(first + 3)
+  local batches = batching(first + 3, many)
 
   local function gather()  -- the keys of single jobs, by name
     if not own then
@@ -47,7 +47,7 @@ local function carrying_out(first, before)
     redis.pcall('LTRIM', KEYS[first + 1], 0, 999)
   end
 
-  return function(payload, ending, text)
+  local function carry_out(payload, ending, text)
     local fine, effects = pcall(cjson.decode, text)
     if not fine or type(effects) ~= 'table' then
       return note(payload, ending, text, 'not a JSON list')
@@ -61,6 +61,13 @@ local function carrying_out(first, before)
       if not done then
         note(payload, ending, text, problem)
       end
+    end
+  end
+
+  return carry_out, function()  -- with `many`: after the last one
+    local done, problem = pcall(batches.flush)
+    if not done then
+      note('', 'counted', '[]', problem)
     end
   end
 end
