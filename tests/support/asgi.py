@@ -53,15 +53,18 @@ def ask(
 
 
 async def _ask(app: Any, scope: dict[str, Any]) -> Answer:
-    status, headers, body, ended = 0, {}, bytearray(), False
+    status, headers, body, ended, asked = 0, {}, bytearray(), asyncio.Event(), False
 
     async def receive() -> dict[str, Any]:
-        if ended:
-            return {"type": "http.disconnect"}
-        return {"type": "http.request", "body": b"", "more_body": False}
+        nonlocal asked
+        if not asked:
+            asked = True
+            return {"type": "http.request", "body": b"", "more_body": False}
+        await ended.wait()
+        return {"type": "http.disconnect"}
 
     async def send(message: dict[str, Any]) -> None:
-        nonlocal status, ended
+        nonlocal status
         if message["type"] == "http.response.start":
             assert not status, "an answer begins once"
             status = message["status"]
@@ -70,8 +73,9 @@ async def _ask(app: Any, scope: dict[str, Any]) -> Answer:
             headers.update({name.decode().lower(): value.decode("latin-1") for name, value in message["headers"]})
         else:
             body.extend(message.get("body", b""))
-            ended = not message.get("more_body", False)
+            if not message.get("more_body", False):
+                ended.set()
 
     await asyncio.wait_for(app(scope, receive, send), 60)
-    assert ended
+    assert ended.is_set()
     return Answer(status, headers, bytes(body))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import os
 import re
 import subprocess
 import sys
@@ -31,6 +32,30 @@ from henchman.web.api import api
 
 app = App(redis_url={redis!r}, database_url={database!r}, api_token={token!r})
 application = api(app)
+"""
+
+BESIDE_DJANGO = """
+import django
+from django.conf import settings
+from django.http import HttpResponse
+from django.urls import path
+
+settings.configure(ROOT_URLCONF=__name__, ALLOWED_HOSTS=["*"], SECRET_KEY="of the tests")
+django.setup()
+urlpatterns = [path("", lambda request: HttpResponse("the shop"))]
+
+from django.core.asgi import get_asgi_application
+from starlette.applications import Starlette
+from starlette.routing import Mount
+
+from served import application as ours
+from support.asgi import ask
+
+both = Starlette(routes=[Mount("/jobs-api", ours), Mount("/", get_asgi_application())])
+print(ask(both, "/").body.decode())
+print(ask(both, "/jobs-api/batches/{batch}").json["total"])
+print(ask(both, "/jobs-api/batches/{batch}", token=None).status)
+ours.close()
 """
 
 
@@ -114,13 +139,33 @@ def test_beside_flask(wsgi: WsgiApi, imported: Import) -> None:
     assert call(flask, f"/jobs-api/batches/{imported.batch}", token=None).status == 401
 
 
-@contextmanager
-def served(imported: Import, folder: Path) -> Iterator[int]:
-    """The API in a process of its own; the port."""
+def write_served(imported: Import, folder: Path) -> None:
     config = imported.app.config
     (folder / "served.py").write_text(
         SERVED.format(redis=config.redis_url, database=config.database_url, token=TOKEN), encoding="utf-8"
     )
+
+
+def test_beside_django(imported: Import, tmp_path: Path) -> None:
+    write_served(imported, tmp_path)
+    (tmp_path / "beside.py").write_text(BESIDE_DJANGO.replace("{batch}", imported.batch), encoding="utf-8")
+    tests = str(Path(__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "beside.py"],
+        cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": tests},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout.splitlines() == ["the shop", "30", "401"], done.stderr
+
+
+@contextmanager
+def served(imported: Import, folder: Path) -> Iterator[int]:
+    """The API in a process of its own; the port."""
+    write_served(imported, folder)
     guarded = [sys.executable, "-ISc", DIE_WITH_PARENT] if sys.platform == "linux" else []
     words = [*guarded, sys.executable, "-m", "uvicorn", "served:application", "--port", "0", "--no-access-log"]
     process = subprocess.Popen(words, cwd=folder, stderr=subprocess.PIPE, text=True)
