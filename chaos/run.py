@@ -68,6 +68,8 @@ class Play:
         for group in self.groups:
             if len(field.working(group, 30.0)) < 2:
                 raise RuntimeError(f"group {group.number} did not start:\n{group.log[-2000:]}")
+        if not until(lambda: field.redis.exists("hm:history:on"), 30.0):
+            raise RuntimeError("nobody keeps history")
         env = environment(f"redis://127.0.0.1:{pushing.port}/0", self.ledger_folder)
         off = AN_HOUR if field.chance.random() < 0.5 else -AN_HOUR
         for name, offset in (("exact", 0.0), ("wrong", off)):

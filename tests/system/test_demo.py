@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import importlib
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import threading
@@ -14,7 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -35,7 +38,10 @@ from henchman.process.demo_offers import (
 )
 from henchman.process.demo_prices import PriceError, PriceService, ask, hang_up, misbehaviour, retail
 from henchman.process.demo_products import Product, Row, clean, read
+from henchman.process.demo_record import DESCRIPTION, FILE, Record, sheet_differences
 from henchman.process.demo_view import LineView, Summary, summary_table
+from henchman.store.connection import Connections
+from henchman.workflow.batch_status import FINAL, LIVE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "products"
 ROW = Row(
@@ -299,6 +305,72 @@ def test_the_check_names_what_is_missing_wrong_or_too_much(catalogue: Catalogue)
     assert [line.startswith(start) for line, start in zip(lines, starts, strict=True)] == [True] * 8
 
 
+# ---- the batch, its history and the sheet
+
+
+def sheet(folder: Path, *rows: tuple[int, str]) -> Path:
+    path = folder / "failures.csv"
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(["message", "arguments"])
+        writer.writerows((reason, json.dumps([{"number": number}]) if number else "") for number, reason in rows)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("rows", "told"),
+    [
+        ([(2, "price is negative")], []),
+        ([], ["row 2: failures.csv lacks it 1 times"]),
+        ([(2, "name is missing")], ["row 2: failures.csv lacks", "row 2: failures.csv has it 1 times too often"]),
+        ([(2, "price is negative")] * 2, ["row 2: failures.csv has it 1 times too often"]),
+        ([(2, "price is negative"), (1, "x")], ["row 1: failures.csv has it 1 times too often: x"]),
+        ([(2, "price is negative"), (0, "x")], ["row 0: failures.csv has it"]),
+    ],
+)
+def test_the_sheet_is_held_against_the_file(tmp_path: Path, rows: list[tuple[int, str]], told: list[str]) -> None:
+    bad = replace(ROW, number=2, first=2, sku="B", price="-1")
+    lines = list(sheet_differences(sheet(tmp_path, *rows), [ROW, bad]))
+    assert [line.startswith(start) for line, start in zip(lines, told, strict=True)] == [True] * len(told)
+
+
+@pytest.mark.parametrize(
+    ("server", "recorded", "called", "told"),
+    [
+        ({"finished": 3, "failed": 1}, {"finished": 3, "failed": 1}, {"complete": [1]}, []),
+        ({"finished": 4}, {"finished": 4}, {"complete": [1]}, ["the batch counts {'finished': 4}, the ledger"]),
+        ({"finished": 3, "failed": 1}, {"finished": 3}, {"complete": [1]}, ["the batch counts"]),
+        ({"finished": 3, "failed": 1}, {"finished": 3, "failed": 1}, {}, ["callbacks were enqueued as {}"]),
+    ],
+)
+def test_server_history_and_ledger_are_held_against_each_other(
+    tmp_path: Path,
+    redis_url: str,
+    server: dict[str, int],
+    recorded: dict[str, int],
+    called: dict[str, list[int]],
+    told: list[str],
+) -> None:
+    record = Record(Connections(redis_url), tmp_path)
+    record.close()
+    reading: Any = SimpleNamespace(batch=lambda _: SimpleNamespace(counts=recorded))
+    record._desk = SimpleNamespace(reading=reading)
+    status: Any = SimpleNamespace(counts=dict.fromkeys((*LIVE, *FINAL), 0) | server, called=called)
+    lines = list(record.differences(status, Counts(imported=3, refused=1, dead=0, retrying=0)))
+    assert [line.startswith(start) for line, start in zip(lines, told, strict=True)] == [True] * len(told)
+
+
+def test_a_demo_without_sqlalchemy_says_how_to_get_it(tmp_path: Path) -> None:
+    hidden = "find = u.find_spec; u.find_spec = lambda name, *at: None if name == 'alembic' else find(name, *at)"
+    called = "sys.argv[1:] = ['demo']; from henchman.process.cli import main; main()"
+    start = f"import sys, importlib.util as u; {hidden}; {called}"
+    done = subprocess.run(
+        [sys.executable, "-c", start], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.returncode == 2, done.stderr
+    assert "pip install 'henchman[sql]'" in done.stderr
+
+
 # ---- price changes
 
 OLD, NEW = PriceChange(1, 500), PriceChange(2, 700)
@@ -454,7 +526,15 @@ def test_the_demo_imports_checks_and_clears_away(tmp_path: Path) -> None:
     assert prices["changes"] >= VERSIONS * many, "each was handled, a few perhaps twice"
     assert many <= prices["turns"] <= prices["changes"]
     assert told["healed"]["total"] >= sum(len(misbehaviour(row.sku.strip())) for row in expected(400))
-    assert list(tmp_path.iterdir()) == []
+    (folder,) = tmp_path.iterdir()
+    assert told["failures"] == str(folder / "failures.csv")
+    assert list(folder.iterdir()) == [folder / "failures.csv"]
+    with (folder / "failures.csv").open(encoding="utf-8-sig", newline="") as file:
+        lines = list(csv.DictReader(file))
+    refused = {row.number for row in read(most=400)} - {row.number for row in expected(400)}
+    assert {json.loads(line["arguments"])[0]["number"] for line in lines} == refused
+    assert Counter(line["message"] for line in lines) == told["reasons"]
+    assert {(line["status"], line["queue"]) for line in lines} == {("failed", "products")}
 
 
 def expected(most: int) -> list[Row]:
@@ -477,6 +557,10 @@ def test_a_quiet_demo_says_nothing_and_can_keep_its_folder(tmp_path: Path) -> No
     assert done.stderr.split() == ["Kept:", str(folder)]
     kept = Catalogue(folder / "catalogue.sqlite3")
     assert kept.counts().settled == 20
+    assert (folder / "failures.csv").is_file()
+    with sqlite3.connect(folder / FILE) as db:
+        (batch,) = db.execute("SELECT id FROM henchman_batches WHERE description = ?", (DESCRIPTION,)).fetchone()
+    assert kept.called() == [batch]
     assert Offers(kept).now() == {sku: changes[-1] for sku, changes in planned(read(most=20)).items()}
     kept.close()
 

@@ -7,12 +7,15 @@ not (it says which), 130 after Ctrl-C.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sqlite3
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from types import FrameType
 
 import click
@@ -20,9 +23,11 @@ from rich.console import Console
 from rich.text import Text
 
 from henchman.errors import HenchmanError
+from henchman.process.demo_catalogue import Counts
 from henchman.process.demo_check import differences
 from henchman.process.demo_offers import Offers, planned, wrong
 from henchman.process.demo_products import Row, read
+from henchman.process.demo_record import sheet_differences, why_not
 from henchman.process.demo_stage import DemoError, Size, Stage
 from henchman.process.demo_view import Summary, View, summary_table, view_for
 
@@ -74,10 +79,13 @@ class Signals:
 def demo(
     rows: int | None, processes: int, concurrency: int, keep: bool, serve: bool, as_json: bool, quiet: bool
 ) -> None:
-    """Import 10,000 products as jobs, on a server of its own: a price service that fails now and then, price changes
-    that arrive out of order, two worker processes, a live bar, and at the end a check of every row and every price."""
+    """Import 10,000 products as one batch of jobs, on a server of its own: a price service that fails now and then,
+    price changes that arrive out of order, two worker processes, a live bar, and at the end a check of every row and
+    every price, and a sheet of the rows that were refused."""
     if serve:
         raise click.UsageError("--serve comes with the console; leave it out")
+    if missing := why_not():
+        raise click.UsageError(missing)
     file = list(read(most=rows))
     if rows is not None and len(file) < rows:
         raise click.BadParameter(f"the file has {len(file):,} rows, not {rows:,}", param_hint="--rows")
@@ -110,6 +118,7 @@ def _play(file: list[Row], stage: Stage, view: View, signals: Signals) -> Summar
         signals.check()
         view.say(f"To look in from another terminal: HENCHMAN_REDIS_URL='{stage.url}' henchman status")
         stage.start_workers()
+        _until_kept(stage, signals)
         started = time.monotonic()
         stage.start_pushing()
         _watch(stage, view, signals)
@@ -118,6 +127,7 @@ def _play(file: list[Row], stage: Stage, view: View, signals: Signals) -> Summar
         stage.stop()
         view.close()
         counts, offers = stage.catalogue.counts(), Offers(stage.catalogue)
+        sheet = _sheet(stage)
         return Summary(
             rows=len(file),
             processes=stage.size.processes,
@@ -125,14 +135,32 @@ def _play(file: list[Row], stage: Stage, view: View, signals: Signals) -> Summar
             imported=counts.imported,
             refused=counts.refused,
             dead=counts.dead,
-            reasons=stage.catalogue.reasons(),
+            reasons=stage.record.reasons(),
             healed=stage.catalogue.healed(),
             seconds=seconds,
             slowest=stage.catalogue.slowest(),
             ran_again=sum(result.runs - 1 for result in stage.catalogue.results()),
-            differences=[*differences(file, stage.catalogue), *wrong(planned(file), offers)],
+            differences=[
+                *differences(file, stage.catalogue),
+                *_of_batch(stage, counts),
+                *sheet_differences(sheet, file),
+                *wrong(planned(file), offers),
+            ],
             prices=offers.figures(),
+            batch=stage.record.batch,
+            failures=str(sheet),
         )
+
+
+def _until_kept(stage: Stage, signals: Signals) -> None:
+    """Wait until the workers' recorder keeps history."""
+    limit = time.monotonic() + PATIENCE
+    while not stage.record.is_kept():
+        signals.check()
+        stage.check()
+        if time.monotonic() > limit:
+            raise DemoError(f"nobody keeps history, after {PATIENCE:g} s\n{stage.log_end()}")
+        time.sleep(LOOK)
 
 
 def _watch(stage: Stage, view: View, signals: Signals) -> None:
@@ -141,7 +169,7 @@ def _watch(stage: Stage, view: View, signals: Signals) -> None:
     while settled < stage.size.rows or stage.pushing:
         signals.check()
         stage.check()
-        counts = stage.catalogue.counts()
+        counts = _counts(stage)
         if counts.settled > settled:
             settled, moved = counts.settled, time.monotonic()
         elif time.monotonic() - moved > PATIENCE:
@@ -153,16 +181,51 @@ def _watch(stage: Stage, view: View, signals: Signals) -> None:
         time.sleep(LOOK)
 
 
+def _counts(stage: Stage) -> Counts:
+    """How far the import is: what the server has counted in the batch, and the price changes beside it."""
+    status, changes = stage.record.status(), stage.catalogue.price_changes()
+    if status is None:
+        return Counts(0, 0, 0, 0, changes)
+    by = status.counts
+    return Counts(by["finished"], by["failed"], by["error"], by["retrying"], changes)
+
+
+def _sheet(stage: Stage) -> Path:
+    """Write the sheet of refused rows where it stays when the demo has gone."""
+    folder = stage.folder if stage.keep else Path(tempfile.mkdtemp(prefix="henchman-failures-"))
+    path = folder / "failures.csv"
+    try:
+        stage.record.write_failures(path)
+    except BaseException:
+        if not stage.keep:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return path
+
+
+def _of_batch(stage: Stage, counts: Counts) -> Iterator[str]:
+    """What is not as it should be with the batch."""
+    status = stage.record.status()
+    if status is None or status.state != "complete":
+        yield f"the batch is {status and status.state}; it should be complete"
+    else:
+        yield from stage.record.differences(status, counts)
+    if set(stage.catalogue.called()) != {stage.record.batch}:
+        yield f"on_complete was run for {stage.catalogue.called()}, not for {stage.record.batch}"
+
+
 def _drain(stage: Stage, view: View, signals: Signals) -> None:
-    """Wait until the server holds no job that still wants to run: a time-out may strike after a row was settled."""
+    """Wait until the server holds no job that still wants to run, the batch has called back, and all is recorded."""
     limit = time.monotonic() + PATIENCE
-    while any((left := stage.left())[:-1]):
+    while any((left := stage.left())[:-1]) or not stage.catalogue.called():
         signals.check()
         stage.check()
         if time.monotonic() > limit:
             raise DemoError(f"every row is settled, but the server still holds {left}\n{stage.log_end()}")
         time.sleep(LOOK)
-    view.show(stage.catalogue.counts())
+    view.show(_counts(stage))
+    if not stage.record.complete(PATIENCE):
+        raise DemoError(f"history was not written within {PATIENCE:g} s\n{stage.log_end()}")
 
 
 def _report(summary: Summary, errors: Console, *, as_json: bool, quiet: bool) -> None:
@@ -180,6 +243,7 @@ def _report(summary: Summary, errors: Console, *, as_json: bool, quiet: bool) ->
             errors.print(Text(f"  … and {many - SHOWN:,} more"))
         sys.exit(1)
     if not (as_json or quiet):
+        click.echo(f"Refused rows, with their reasons: {summary.failures}")
         click.echo(f"Checked against the file: all {summary.rows:,} rows are right, none missing, none doubled.")
         click.echo(
             f"Checked in the ledger: each of {summary.prices.products:,} products has its newest price; none was in "

@@ -32,6 +32,7 @@ CREATE TABLE results (
 CREATE TABLE errors (
     row INTEGER NOT NULL, attempt INTEGER NOT NULL, error TEXT NOT NULL, ms REAL NOT NULL,
     PRIMARY KEY (row, attempt)) WITHOUT ROWID;
+CREATE TABLE called (batch TEXT NOT NULL);
 CREATE TABLE offers (sku TEXT PRIMARY KEY, version INTEGER NOT NULL, price INTEGER NOT NULL, token INTEGER NOT NULL);
 CREATE TABLE changes (
     sku TEXT NOT NULL, version INTEGER NOT NULL, token INTEGER NOT NULL, written INTEGER NOT NULL);
@@ -146,6 +147,11 @@ class Catalogue:
         with self.writing() as db:
             db.execute(PUT_ERROR, (run.row, run.attempt, error, run.ms))
 
+    def note(self, batch: str) -> None:
+        """The batch has called back."""
+        with self.writing() as db:
+            db.execute("INSERT INTO called VALUES (?)", (batch,))
+
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
         """One transaction, of which nothing stays when the block is left by an error."""
@@ -172,8 +178,15 @@ class Catalogue:
         with self._lock:
             by = {str(outcome): int(count) for outcome, count in self._db.execute(OUTCOMES)}
             (retrying,) = self._db.execute(OPEN_ERRORS).fetchone()
-            (changes,) = self._db.execute("SELECT count(*) FROM changes").fetchone()
-        return Counts(by.get("imported", 0), by.get("refused", 0), by.get("dead", 0), int(retrying), int(changes))
+        return Counts(by.get("imported", 0), by.get("refused", 0), by.get("dead", 0), int(retrying))
+
+    def price_changes(self) -> int:
+        """How many price changes were handled."""
+        return int(self.read("SELECT count(*) FROM changes")[0][0])
+
+    def called(self) -> list[str]:
+        """The batches that have called back, once for each time."""
+        return [batch for (batch,) in self.read("SELECT batch FROM called")]
 
     def results(self) -> Iterator[Result]:
         """The whole ledger, in order of rows."""

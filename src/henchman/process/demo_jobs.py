@@ -2,8 +2,9 @@
 
 ``henchman demo`` starts its worker processes on ``henchman.process.demo_jobs:app`` and tells them by the environment
 where the catalogue and the price service are. One job imports one row: it validates (a refusal is a ``Failure``, which
-is never retried), asks for a price (an error, or a time-out, is retried) and writes to the catalogue. Price changes
-come through an ordered queue: those of one product are handled together, lowest version first, never by two at once.
+is never retried), asks for a price (an error, or a time-out, is retried) and writes to the catalogue. All rows are one
+batch, and ``imported`` is called when it is complete. Price changes come through an ordered queue: those of one product
+are handled together, lowest version first, never by two at once.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from henchman.process.demo_offers import Offers, PriceChange
 from henchman.process.demo_prices import ask
 from henchman.process.demo_products import Row, clean
 
-__all__ = ["CATALOGUE", "CHANGES", "PRICES", "QUEUE", "app", "change_prices", "import_product"]
+__all__ = ["CATALOGUE", "CHANGES", "PRICES", "QUEUE", "app", "change_prices", "import_product", "imported"]
 
 CATALOGUE, PRICES = "DEMO_CATALOGUE", "DEMO_PRICES"  # environment: a file, a URL
 QUEUE, CHANGES = "products", "price-changes"
@@ -54,6 +55,12 @@ def import_product(row: Row) -> None:
         if attempt > RETRIES:
             _catalogue().bury(row.sku.strip(), what, run())
         raise
+
+
+@app.job(queue=QUEUE)
+def imported(batch: str) -> None:
+    """Called once, when every row is settled: a shop would send a message now."""
+    _catalogue().note(batch)
 
 
 @app.ordered(queue=CHANGES, claim_size=10, retry_in=0.5)

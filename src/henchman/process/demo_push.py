@@ -1,5 +1,5 @@
-"""The demo's pushing side: ``python -m henchman.process.demo_push [ROWS]`` enqueues the product file, row by row, while
-several producers, each a thread of its own, send price changes in whatever order.
+"""The demo's pushing side: ``python -m henchman.process.demo_push [ROWS]`` enqueues the product file as one batch,
+row by row, while several producers, each a thread of its own, send price changes in whatever order.
 
 It is a process of its own, as a web server would be: it knows the app and the server's address and nothing else.
 """
@@ -11,9 +11,10 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from henchman.process.demo_jobs import change_prices, import_product
+from henchman.process.demo_jobs import app, change_prices, import_product, imported
 from henchman.process.demo_offers import PRODUCERS, planned, produced
 from henchman.process.demo_products import read
+from henchman.process.demo_record import DESCRIPTION
 
 SOME = 10  # changes that a producer sends at a time
 PAUSE = 0.03  # seconds between two of its sendings: prices change while the import goes on
@@ -25,7 +26,8 @@ def main(arguments: list[str]) -> int:
     plan = planned(rows)
     with ThreadPoolExecutor(PRODUCERS, "producer") as pool:
         producers = [pool.submit(_produce, produced(plan, number)) for number in range(PRODUCERS)]
-        pushed = import_product.enqueue_many((row,) for row in rows)
+        with app.batch(DESCRIPTION, on_complete=imported, tags=["demo"]):
+            pushed = import_product.enqueue_many((row,) for row in rows)
     print(pushed.count, sum(one.result() for one in producers))
     return 0
 

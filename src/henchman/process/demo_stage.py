@@ -21,6 +21,7 @@ from typing import NamedTuple
 from henchman.kernel.text import shorten
 from henchman.process.demo_catalogue import Catalogue
 from henchman.process.demo_prices import PriceService
+from henchman.process.demo_record import Record, address
 from henchman.store.call import commands
 from henchman.store.connection import Connections
 from henchman.store.embedded import EmbeddedServer
@@ -66,6 +67,7 @@ class Stage:
         self.folder = Path()
         self.url = ""
         self.catalogue: Catalogue
+        self.record: Record
         self.prices = PriceService()
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._stack = ExitStack()
@@ -83,6 +85,8 @@ class Stage:
             stack.callback(self._server.close)
             self.catalogue = Catalogue.create(self.folder / "catalogue.sqlite3")
             stack.callback(self.catalogue.close)
+            self.record = Record(self._server, self.folder)
+            stack.callback(self.record.close)
             stack.enter_context(self.prices)
             stack.callback(self.stop)
             self._environment = self._clean_environment()
@@ -168,6 +172,7 @@ class Stage:
         }
         return theirs | {
             "HENCHMAN_REDIS_URL": self.url,
+            "HENCHMAN_DATABASE_URL": address(self.folder),
             "HENCHMAN_LOG_LEVEL": "warning",
             "DEMO_CATALOGUE": str(self.folder / "catalogue.sqlite3"),
             "DEMO_PRICES": self.prices.url,

@@ -39,6 +39,8 @@ class Summary:
     ran_again: int
     differences: list[str]
     prices: Prices
+    batch: str = ""
+    failures: str = ""  # the sheet of refused rows
 
     @property
     def ok(self) -> bool:
