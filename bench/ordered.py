@@ -1,8 +1,7 @@
-"""How fast one worker process drains an ordered queue of distinct ids, beside plain no-op jobs, in one run on one server.
+"""How fast one worker process drains an ordered queue of distinct ids, beside plain no-op jobs, on one server.
 
 Both with one payload a call: a claim is one id with one payload, as a plain job is one payload. On the way: how much
-memory of the server a waiting id takes, how soon a push to an idle worker is started, and whether an id that sleeps
-delays others. Lowkiq's published figures for 100,000 empty jobs are 155 to 214 s (its README).
+memory of the server a waiting id takes, and how soon a push to an idle worker is started. Lowkiq's published figures for 100,000 empty jobs are 155 to 214 s (its README).
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ def fill_plain(raw: Raw, count: int) -> None:
 
 def fill_ordered(raw: Raw, count: int, size: int = 20) -> None:
     """Distinct ids with one payload of ``size`` bytes each."""
-    changes.push_many(("entity-%06d" % number, "x" * (size - 2), number) for number in range(count))
+    changes.push_many((f"entity-{number:06d}", "x" * (size - 2), number) for number in range(count))
 
 
 def memory(raw: Raw, count: int) -> float:
@@ -98,14 +97,16 @@ def main() -> int:
                 raw.ask("FLUSHALL")
                 fill(raw, options.jobs)
                 rates[queue].append(drained(raw, options.jobs, queue, options.concurrency))
-            print(f"  turn {turn + 1}: plain {rates[PLAIN][-1]:,.0f}, ordered {rates[ORDERED][-1]:,.0f} a second", flush=True)
+            now = f"plain {rates[PLAIN][-1]:,.0f}, ordered {rates[ORDERED][-1]:,.0f} a second"
+            print(f"  turn {turn + 1}: {now}", flush=True)
         plain, ordered = median(rates[PLAIN]), median(rates[ORDERED])
         figures.add("plain", f"plain no-op jobs, median of {options.runs}", plain, "jobs/s")
         figures.add("ordered", f"ordered, distinct ids, batch 1, median of {options.runs}", ordered, "ids/s")
         figures.add("ratio", "ordered / plain", ordered / plain, least=BAR)
         figures.add("lowkiq", "times Lowkiq's best published rate (100,000 in 155 s)", ordered * LOWKIQ / 100_000)
         raw.ask("FLUSHALL")
-        figures.add("memory", "server memory of a waiting id, 200-byte payload", memory(raw, 100_000), "bytes", most=450)
+        waiting = memory(raw, 100_000)
+        figures.add("memory", "server memory of a waiting id, 200-byte payload", waiting, "bytes", most=450)
         raw.ask("FLUSHALL")
         os.environ["BENCH_BOARD"] = str(Path(folder) / "board")
         board = Board(Path(os.environ["BENCH_BOARD"]))
