@@ -1,7 +1,8 @@
 """How fast one worker process drains an ordered queue of distinct ids, beside plain no-op jobs, on one server.
 
 Both with one payload a call: a claim is one id with one payload, as a plain job is one payload. On the way: how much
-memory of the server a waiting id takes, and how soon a push to an idle worker is started. Lowkiq's published figures for 100,000 empty jobs are 155 to 214 s (its README).
+memory of the server a waiting id takes, and how soon a push to an idle worker is started. Lowkiq's published figures
+for 100,000 empty jobs are 155 to 214 s (its README).
 """
 
 from __future__ import annotations
