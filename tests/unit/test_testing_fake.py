@@ -371,3 +371,28 @@ def test_pushes_of_every_thread_are_collected(app: App, jobs: testing.FakeJobs) 
         thread.join()
     assert len(jobs) == 800
     assert other.stand_ins == ()
+
+
+def test_tracked_jobs_are_pushed_as_any_other_and_batches_need_a_server() -> None:
+    app = App()
+    ran: list[int] = []
+
+    @app.job(name="tracked", track=True)
+    def tracked(n: int) -> None:
+        current_job().log("said")
+        current_job().progress(n, 3)
+        assert current_job().batch is None
+        ran.append(n)
+
+    with testing.fake(app) as jobs:
+        tracked.enqueue(1)
+        tracked.using(delay=60).enqueue(2)
+        tracked.enqueue_many([(3,)])
+        assert len(jobs) == 3
+        jobs.drain_all(advance=True)
+        with pytest.raises(testing.NotFaked, match="batch_make"):
+            app.batch("x").open()
+    assert ran == [1, 3, 2]
+    with testing.inline(app):
+        tracked.enqueue(4)
+    assert ran[-1] == 4

@@ -43,6 +43,9 @@ def pushes(call: Call[Any], keys: Keys, now: float) -> list[Push] | None:
     if call.script is not None and call.name == "schedule":
         rows = arguments(call)[1]
         return [_scheduled(rows[i : i + 3], now) for i in range(0, len(rows), 3)]
+    if call.script is not None and call.name == "batch_push" and not arguments(call)[1][0]:  # tracked, in no batch
+        _, _, queue, _, _, *rows = arguments(call)[1]
+        return [Push(_text(queue), _bytes(rows[i + 2]), _due(_text(rows[i + 1]), now)) for i in range(0, len(rows), 4)]
     heads = [part[0] for part in call.parts]
     if heads == ["SADD", "LPUSH"] and call.parts[0][1] == keys.queues:
         queue = _text(call.parts[0][2])
@@ -55,6 +58,12 @@ def _scheduled(row: list[Arg], now: float) -> Push:
     queue = decode(_bytes(payload)).get("queue")
     due = float(at) if at not in ("", b"") else now + float(delay)
     return Push(queue if isinstance(queue, str) and queue else "default", _bytes(payload), due)
+
+
+def _due(when: str, now: float) -> float | None:
+    if not when:
+        return None
+    return now + float(when) if when.startswith("+") else float(when)
 
 
 def _bytes(value: Arg) -> bytes:
