@@ -53,14 +53,23 @@ class BatchJudgement:
 
     def _read(self, record: Path) -> None:
         with sqlite3.connect(f"file:{record}?mode=ro", uri=True) as db:
-            for batch, status, args in db.execute("SELECT batch, status, substr(args, 1, 200) FROM henchman_events"):
-                found = _KEY.match(args or "")
-                key = found.group(1) if found else f"no job of ours: {args!r:.80}"
+            query = "SELECT jid, batch, status, substr(args, 1, 200) FROM henchman_events ORDER BY args LIKE '(%'"
+            for jid, batch, status, args in db.execute(query):
+                key = self._history.keys.get(jid) or self._key(batch, args or "")
                 if key in self._rows:
                     self._doubled.append(f"{key} has two events")
                 self._rows[key] = (batch, status)
             query = "SELECT id, state, total, generation FROM henchman_batches"
             self._recorded = {name: (state, total, round_) for name, state, total, round_ in db.execute(query)}
+
+    def _key(self, batch: str, args: str) -> str:
+        """Of a job that never ran; where its arguments were too long to be recorded, one that may be meant."""
+        if found := _KEY.match(args):
+            return found.group(1)
+        members = self._made[batch].members if batch in self._made else []
+        large = (key for key in members if key.startswith("big-") and not self._history.jobs[key].runs)
+        known = f"no job of ours: {args!r:.80}"
+        return next((key for key in large if key not in self._rows), known) if args.startswith("(") else known
 
     def rules(self) -> Iterator[tuple[str, Iterator[str]]]:
         """Every rule."""
@@ -150,8 +159,13 @@ class BatchJudgement:
         without |= {"expired"} & job.unstarted | {"cancelled"} & job.unstarted
         if not ends:
             return without
-        sure = [run for run in ends if run.how not in TOLD and self._repeats.cause(run) is None]
-        return {kind.status} if sure and not job.unstarted else {kind.status} | without
+        return {kind.status} if self.surely_ended(job) else {kind.status} | without
+
+    def surely_ended(self, job: Job) -> bool:
+        """Whether it came to the end of its last attempt, and nothing can have kept that from being told."""
+        ends = (run for run in job.runs if run.attempt == self._planned(job) and run.ended < NEVER)
+        sure = any(run.how not in TOLD and self._repeats.cause(run) is None for run in ends)
+        return sure and not job.unstarted
 
     def _called(self) -> Iterator[str]:
         calls: dict[tuple[str, str], Job] = {}

@@ -59,10 +59,10 @@ class Judgement:
             elif job.told == "accepted" or (job.told != "refused" and (job.runs or job.unstarted)):
                 self._must.append(job)
         pills = {job.key for job in self._must if self._poisoned(job)}
-        batches = BatchJudgement(history, self.repeats, redis, record, self._planned, pills)
-        for name, found in batches.rules():
+        self._batches = BatchJudgement(history, self.repeats, redis, record, self._planned, pills)
+        for name, found in self._batches.rules():
             self._rule(name, found)
-        self.facts |= batches.facts()
+        self.facts |= self._batches.facts()
         self._rule("accepted jobs that did not reach their end", self._lost())
         self._rule("refused jobs that ran", (job.key for job in self._told("refused") if job.runs))
         self._rule("jobs that nobody pushed", self._unasked())
@@ -207,8 +207,9 @@ class Judgement:
             fewest = failures
             if self._poisoned(job) and not kind.dead:
                 low = failures = fewest = 0
-            elif self.history.batches.may_not_run(job.key):
+            elif self.history.batches.may_not_run(job.key) and not self._batches.surely_ended(job):
                 low = fewest = 0
+                high, failures = (high, failures) if job.runs else (0, 0)
             for name, lowest, highest in (("processed", low, high), ("failed", fewest, failures)):
                 least[name] += lowest
                 most[name] += highest

@@ -82,6 +82,7 @@ class History:
         self.events: Counter[str] = Counter()
         self.failed_parts: Counter[str] = Counter()
         self.torn: list[str] = []
+        self.keys: dict[str, str] = {}  # by jid, of jobs that ran
         self.ordered = Spans()
         self.batches = Batches()
         self._open: dict[tuple[int, str], list[Run]] = defaultdict(list)
@@ -119,6 +120,8 @@ class History:
     def _read_start(self, entry: Entry) -> None:
         run = Run(entry.at, entry.pid, int(entry.words[2]), float(entry.words[3]))
         self._job(entry).runs.append(run)
+        if len(entry.words) > 4:
+            self.keys[entry.words[4]] = entry.words[1]
         self._open[entry.pid, entry.words[1]].append(run)
 
     def _read_end(self, entry: Entry) -> None:
