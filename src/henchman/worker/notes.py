@@ -108,6 +108,7 @@ class Notes:
             except ServerAway:
                 self._not_before = time.monotonic() + AWAY
             except Exception as error:  # refused, or a defect of ours: jobs go on, and their ends are what counts
+                self._not_before = time.monotonic() + AWAY
                 self._host.events.emit("part_failed", part="notes", error=error)
 
     def _send_started(self) -> None:
