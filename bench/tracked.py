@@ -29,7 +29,7 @@ def drained(raw: Raw, count: int, concurrency: int, batch: str = "") -> tuple[fl
         raw.ask("PUBLISH", "hm:control", f"unpause {QUEUE}")
         wait_for("the first job", lambda: raw.number("GET", "stat:processed") > 0, LIMIT, pause=0.001)
         first, began = raw.number("GET", "stat:processed"), time.monotonic()
-        last = first
+        last, ended = first, began + 1e-9
         while last < count:
             time.sleep(0.02)
             if batch:

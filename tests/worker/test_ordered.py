@@ -421,6 +421,28 @@ def test_a_payload_that_does_not_fit_fails_its_id_alone(app: App, redis: Redis) 
     assert b"ArgumentError" in redis.hget("hm:ordered:q/merr", "bad")  # type: ignore[operator]
 
 
+def test_a_slow_id_delays_no_other(app: App, redis: Redis) -> None:
+    ended: list[str] = []
+    go_on = threading.Event()
+
+    @app.ordered(queue="q", name="some")
+    def some(claim: dict[str, list[Any]]) -> None:
+        if "slow" in claim:
+            assert go_on.wait(60)
+        ended.extend(claim)
+
+    some.push("slow", 1)
+    with working(app):
+        until(lambda: redis.hexists("hm:ordered:q/busy", "slow"), "it runs")
+        some.push("slow", 2)
+        some.push_many([(str(number), 1) for number in range(300)])
+        until(lambda: len(ended) == 300, "all the others end")
+        assert "slow" not in ended
+        go_on.set()
+        empty(redis)
+    assert ended.count("slow") == 2, "and what came for it meanwhile is next"
+
+
 def test_a_time_out_is_a_failure(app: App, redis: Redis) -> None:
     runs: list[int] = []
 
