@@ -87,12 +87,13 @@ class BatchJudgement:
             return {}
         styles = Counter(self._made[name].style for name in self._facts if name in self._made)
         whys = Counter(facts.get("why") or "well" for facts in self._facts.values())
+        again = sum(facts.get("generation") != "1" for facts in self._facts.values())
         called = Counter(name.split(":")[1] for facts in self._facts.values() for name in facts if "called:" in name)
         counts: Counter[str] = Counter()
         for facts in self._facts.values():
             counts.update({status: int(facts.get(f"n:{status}", 0)) for status in FINAL})
         return {
-            "batches": f"{len(self._facts)} ({_told(styles)}); ended: {_told(whys)}",
+            "batches": f"{len(self._facts)} ({_told(styles)}); ended: {_told(whys)}; retried {again}",
             "jobs in batches": f"{sum(counts.values())} ({_told(counts)}); the same in SQL, {len(self._rows)} events",
             "callbacks": _told(called),
         }
@@ -116,7 +117,7 @@ class BatchJudgement:
                 apart = {one: (ours[one], theirs[one]) for one in ours if ours[one] != theirs[one]}
                 yield f"{self._shown(name)}: (server, SQL) {apart}"
             told = self._recorded.get(name)
-            if told is None or told[0] != "complete":
+            if told is None or (told[0], told[2]) != ("complete", int(facts.get("generation", 0))):
                 yield f"{self._shown(name)}: SQL says {told}"
         for key, (batch, status) in self._rows.items():
             if status not in FINAL:
@@ -152,6 +153,8 @@ class BatchJudgement:
         if job.key in self._pills:
             return {"error"}
         kind = kind_of(job.key)
+        if job.key.startswith("mender-"):
+            return {"finished" if any(run.how == "ok" for run in job.runs) else "error"}
         ends = [run for run in job.runs if run.attempt == self._planned(job) and run.ended < NEVER]
         if not (self._history.batches.may_not_run(job.key) or (kind.may_not_run and (job.unstarted or job.cancelling))):
             return {kind.status} if ends else {"still to end"}
@@ -178,15 +181,17 @@ class BatchJudgement:
         for name, facts in self._facts.items():
             bad = sum(int(facts.get(f"n:{one}", 0)) for one in FINAL if one != "finished")
             bad += int(facts.get("bad_children", 0)) + bool(facts.get("why"))
-            wanted = {"complete": True, "success": not bad, "death": facts.get("n:error", "0") != "0"}
+            rounds = int(facts.get("generation", 0))  # the next begins when what gave up is retried
+            died = rounds > 1 or facts.get("n:error", "0") != "0"
+            wanted = {"complete": rounds, "success": int(not bad), "death": int(died)}
             for which in CALLBACKS:
                 job = calls.get((name, which))
                 enqueued = job.stagings() if job else 0
                 ended = bool(job) and any(run.how == "ok" for run in job.runs)
-                if enqueued != wanted[which] or ended != wanted[which]:
+                if enqueued != wanted[which] or ended != bool(wanted[which]):
                     yield (
                         f"on_{which} of {self._shown(name)}: enqueued {enqueued} times, "
-                        f"{'ended' if ended else 'not ended'}; it should have been {int(wanted[which])} times"
+                        f"{'ended' if ended else 'not ended'}; it should have been {wanted[which]} times"
                     )
 
     def _against_will(self) -> Iterator[str]:

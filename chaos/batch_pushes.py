@@ -22,7 +22,7 @@ __all__ = ["ROWS", "BatchPushes", "Source"]
 
 ROWS = (50, 200)  # jobs in a block
 OPEN_FOR = 5.0  # seconds, after the 30 s for which its producer may be silent
-STYLES = ("block", "adding", "later", "nested", "cancelled", "aborted", "atomic", "atomicaborted")
+STYLES = ("block", "adding", "later", "nested", "cancelled", "aborted", "atomic", "atomicaborted", "mended")
 
 
 class Source(Protocol):
@@ -33,7 +33,8 @@ class Source(Protocol):
     batch_name: str
 
     async def some(self, many: int) -> None: ...
-    async def adders(self, many: int) -> None: ...
+    async def bulk(self, many: int) -> None: ...
+    async def single(self, kind: str, many: int) -> None: ...
 
 
 class _Abort(Exception):
@@ -48,6 +49,8 @@ class BatchPushes:
         self._chance = random.Random(f"{seed}{name} batches")  # noqa: S311 - to be repeated, not to be secret
         self._open: list[tuple[float, Any]] = []
         self._deck: list[str] = []
+        self._mending: list[Any] = []
+        self._look_at = 0.0
 
     async def block(self) -> int:
         """Make one batch and fill it; how many jobs that were to be."""
@@ -62,6 +65,8 @@ class BatchPushes:
             await self._within(batch, lambda: self._body(batch, style, many))
             if style == "cancelled":
                 await self._cancel(batch)
+            elif style == "mended":
+                self._mending.append(batch)
         return many
 
     async def now_and_then(self) -> None:
@@ -71,6 +76,23 @@ class BatchPushes:
             if time.monotonic() > at or self._source.stopped:
                 self._open.remove((at, batch))
                 await self._quietly(batch.aclose if self._awaits else lambda one=batch: at_once(one.close))
+
+        if self._mending and time.monotonic() > self._look_at:
+            self._look_at = time.monotonic() + 1.0
+            await self._mend(self._mending[0])
+
+    async def _mend(self, batch: Any) -> None:
+        """Retry what gave up, once all has ended."""
+        self._mending.append(self._mending.pop(0))
+        try:
+            status = await (batch.astatus() if self._awaits else at_once(batch.status))
+            if status.state == "complete":
+                await (batch.aretry() if self._awaits else at_once(batch.retry))
+                self._mending.remove(batch)
+        except ServerError:
+            return  # another look comes
+        except BatchError:
+            self._mending.remove(batch)  # it could not be opened
 
     def _made(self, style: str, parent: str = "-") -> Any:
         callbacks = {f"on_{which}": getattr(jobs, f"called_{which}") for which in ("complete", "success", "death")}
@@ -99,20 +121,23 @@ class BatchPushes:
             self._source.batch_name = before
 
     async def _body(self, batch: Any, style: str, many: int) -> None:
+        if style == "mended":
+            await self._source.bulk(many - 8)
+            return await self._source.single("mender", 8)
         if style == "nested":
             await self._source.some(many // 3)
             inner = self._made("inner", batch.id)
             await self._within(inner, lambda: self._source.some(many // 3))
             many //= 3
         if style == "adding":
-            await self._source.adders(many // 20)
+            await self._source.single("adder", many // 20)
         await self._source.some(many // 2)
         if style == "cancelled" and self._chance.random() < 0.5:
             await self._cancel(batch)
         if style.endswith("aborted"):
             self._ledger.write("baborting", batch.id)
             raise _Abort
-        await self._source.some(many - many // 2)
+        return await self._source.some(many - many // 2)
 
     async def _later(self, batch: Any, many: int) -> None:
         """Open now, filled bit by bit."""

@@ -10,7 +10,7 @@ import os
 import time
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +159,20 @@ def adder(key: str) -> None:
             verdict = "refused"
         for one in keys:
             ledger.write(verdict, one)
+
+
+@app.job(name="mender", queue="fast")
+def mender(key: str) -> None:
+    """Fails whenever it runs as it was pushed first, and not when it was pushed once more."""
+    now, known = str(current_job().payload["enqueued_at"]), FOLDER / f"mended.{key}"
+    with acting(key):
+        draft = FOLDER / f"mending.{key}.{os.getpid()}"
+        draft.write_text(now)
+        with suppress(FileExistsError):
+            os.link(draft, known)
+        draft.unlink()
+        if known.read_text() == now:
+            raise Kill("to be mended")
 
 
 @app.job(name="called_complete", queue="fast")

@@ -13,7 +13,7 @@ from kinds import kind_of
 from ordered_judge import OrderedJudgement
 from past import NEVER, History, Job, Run
 from redis import Redis
-from repeats import Repeats
+from repeats import STAGED_ANEW, Repeats
 
 __all__ = ["Judgement"]
 
@@ -176,8 +176,13 @@ class Judgement:
         if redis.llen("hm:broken"):
             yield f"hm:broken holds {redis.llen('hm:broken')}: {redis.lindex('hm:broken', 0)!r}"
 
+    @staticmethod
+    def _unmended(job: Job) -> bool:
+        """Whether it failed, and nobody has retried its batch."""
+        return job.key.startswith("mender-") and not any(run.how == "ok" for run in job.runs)
+
     def _dead_set(self) -> Iterator[str]:
-        wanted = {job.key for job in self._must if kind_of(job.key).dead}
+        wanted = {job.key for job in self._must if kind_of(job.key).dead or self._unmended(job)}
         apart = {job.key for job in self._unconfirmed}
         apart |= {key for key in wanted if self.history.batches.may_not_run(key)}
         for key in sorted(wanted - self._dead.keys() - apart):
@@ -200,7 +205,7 @@ class Judgement:
             kind, planned = kind_of(job.key), self._planned(job)
             failures = planned - 1 if kind.failures is None else kind.failures
             low, high = planned, planned
-            if job.key.startswith("snoozer-"):
+            if job.key.startswith(STAGED_ANEW):
                 low = high = job.stagings()
             elif kind.may_not_run and job.unstarted:
                 low, high = 0, planned if job.runs else 0

@@ -41,6 +41,7 @@ KINDS: dict[str, Kind] = {
     "brief": Kind(3, may_not_run=True),
     "doomed": Kind(3, may_not_run=True),
     "adder": Kind(0),  # in batches alone
+    "mender": Kind(0, failures=1),  # killed by itself; fine when its batch is retried
     "called": Kind(0),  # the callbacks of batches: the server pushes them
 }
 

@@ -101,7 +101,7 @@ class Producer:
             if self._chance.random() < blocks:
                 due += await self._batches.block() / self._rate
             if self._share < 1:
-                await self._single()
+                await self._next_one()
                 due += 1 / self._rate
             await self._batches.now_and_then()
             due = max(due, time.monotonic() - 1.0)
@@ -110,10 +110,10 @@ class Producer:
                 await asyncio.sleep(wait)
         await self._batches.now_and_then()
 
-    async def _single(self) -> None:
+    async def _next_one(self) -> None:
         push = self._next()
         if push.kind == "tiny" and self._chance.random() < 0.02:
-            await self._bulk(BULK)
+            await self.bulk(BULK)
         await self._one(push)
         await self._ordered.now_and_then()
 
@@ -123,19 +123,19 @@ class Producer:
             push = self._next()
             if push.kind == "tiny":
                 bulk = min(many, self._chance.randint(5, BULK))
-                await self._bulk(bulk)
+                await self.bulk(bulk)
                 many -= bulk
             await self._one(push)
             many -= 1
             if self._share == 1:
                 await asyncio.sleep(0.01)  # so that it can be met within
 
-    async def adders(self, many: int) -> None:
-        """Push so many jobs that add others to their batch."""
+    async def single(self, kind: str, many: int) -> None:
+        """Push so many jobs of a kind that has nothing but a key."""
         for _ in range(many):
             self._number += 1
-            key = f"adder-{self._name}-{self._number}"
-            await self._one(Push(key, "adder", (key,), {}, ()))
+            key = f"{kind}-{self._name}-{self._number}"
+            await self._one(Push(key, kind, (key,), {}, ()))
 
     async def _one(self, push: Push) -> None:
         using = self._job(push).using(**push.using, **self._where())
@@ -157,7 +157,8 @@ class Producer:
     def _where(self) -> dict[str, Any]:
         return {} if self.batch is None else {"batch": self.batch}
 
-    async def _bulk(self, many: int) -> None:
+    async def bulk(self, many: int) -> None:
+        """Push so many tiny jobs at once."""
         pushes = []
         for _ in range(many):
             self._number += 1

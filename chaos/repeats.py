@@ -11,7 +11,9 @@ from collections import Counter, defaultdict
 
 from past import History, Job, Run, Window
 
-__all__ = ["Repeats"]
+__all__ = ["STAGED_ANEW", "Repeats"]
+
+STAGED_ANEW = ("snoozer-", "mender-", "called-")  # kinds that come into a queue more than once by what was asked for
 
 ACK = 0.005
 AGAIN = 1.5  # seconds until a worker tries again, at the latest, after the server has come back
@@ -36,7 +38,7 @@ class Repeats:
                 self._look(job, attempt, runs)
 
     def _look(self, job: Job, attempt: int, runs: list[Run]) -> None:
-        planned = job.stagings() if job.key.startswith("snoozer-") else 1
+        planned = job.stagings() if job.key.startswith(STAGED_ANEW) else 1
         extra = len(runs) - planned
         if extra <= 0:
             return

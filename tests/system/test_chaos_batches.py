@@ -128,6 +128,49 @@ def test_a_callback_that_was_repeated_with_a_cause_was_enqueued_once(judged: Cal
     assert judged(*again, "101.4 window kill 101.2 101.4 8") == set()
 
 
+MENDED = "d" * 32
+ROUNDS = [
+    f"100.0 bopening {MENDED} mended -",
+    f"100.0 bjob {MENDED} mender-exact-8",
+    "100.0 push mender-exact-8",
+    "100.1 accepted mender-exact-8",
+    "100.2 start mender-exact-8 1 100.05 m",
+    "100.3 end mender-exact-8 1 Kill",
+    "102.2 start mender-exact-8 1 102.05 m",
+    "102.3 end mender-exact-8 1 ok",
+    *(f"101.2 start called-{which}-{MENDED} 1 101.1 x" for which in ("complete", "death")),
+    *(f"101.3 end called-{which}-{MENDED} 1 ok" for which in ("complete", "death")),
+    *(f"103.2 start called-{which}-{MENDED} 1 103.1 x" for which in ("complete", "success")),
+    *(f"103.3 end called-{which}-{MENDED} 1 ok" for which in ("complete", "success")),
+]
+
+
+@pytest.mark.parametrize(
+    ("without", "more", "rules"),
+    [
+        ("?", (), set()),
+        (f"called-complete-{MENDED} 1 103", (), {CALLED}),
+        (f"called-death-{MENDED}", (), {CALLED}),
+        (f"called-success-{MENDED}", (), {CALLED}),
+        ("?", (f"104.2 start called-death-{MENDED} 1 104.1 x", f"104.3 end called-death-{MENDED} 1 ok"), {CALLED}),
+        ("02.", (), {STATUS, "dead set"}),
+    ],
+)
+def test_each_generation_calls_back_once(
+    judged: Callable[..., set[str]], redis: Redis, record: Path, without: str, more: tuple[str, ...], rules: set[str]
+) -> None:
+    redis.zadd("hm:batches", {MENDED: 9})
+    facts = {"state": "complete", "total": 1, "n:finished": 1, "generation": 2}
+    redis.hset(f"hm:batch:{MENDED}", mapping=facts)
+    redis.mset({"stat:processed": 17, "stat:failed": 2})
+    with sqlite3.connect(record) as db:
+        db.execute("INSERT INTO henchman_events VALUES ('m', ?, 'finished', ?)", (MENDED, '["mender-exact-8"]'))
+        db.execute("INSERT INTO henchman_batches VALUES (?, 'complete', 0, 2)", (MENDED,))
+    found = judged(*(line for line in (*ROUNDS, *more) if without not in line))
+    assert rules <= found
+    assert bool(rules) == bool(found), found
+
+
 @pytest.mark.parametrize(
     ("rule", "harm"),
     [
@@ -158,6 +201,7 @@ def test_the_judge_sees_harm_on_the_server(
         ("counts of the server and of SQL differ", "DELETE FROM henchman_events WHERE jid = 'j-tiny-exact-1'"),
         ("members and ledger differ", "DELETE FROM henchman_events WHERE jid = 'j-tiny-exact-1'"),
         ("counts of the server and of SQL differ", "UPDATE henchman_batches SET state = 'closed'"),
+        ("counts of the server and of SQL differ", "UPDATE henchman_batches SET generation = 2"),
         ("counts of the server and of SQL differ", "DELETE FROM henchman_batches WHERE id LIKE 'a%'"),
         (
             "counts of the server and of SQL differ",
