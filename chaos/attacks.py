@@ -36,7 +36,7 @@ def kill_worker(field: Field, group: Group) -> Told:
         pid = field.chance.choice(pids)
         at = wall()
         group.signal(signal.SIGSTOP, [pid])
-        held, ids = field.in_flight([pid]), field.held([pid])
+        held, ids = field.hands([pid])
         strikes = ids or (held and attempt >= 15)
         group.signal(signal.SIGKILL if strikes else signal.SIGCONT, [pid])
         if strikes:
@@ -86,7 +86,7 @@ def kill_group(field: Field, group: Group) -> Told:
         pids = group.workers  # none can be added to them now, and none be forgotten
         everybody = [group.pid, *pids]
         group.signal(signal.SIGSTOP, pids)
-        held, ids = field.in_flight(pids), field.held(pids)
+        held, ids = field.hands(pids)
         if ids or (held and attempt >= 15):
             break
         group.signal(signal.SIGCONT, everybody)

@@ -81,6 +81,14 @@ class Field:
         """How many ids of ordered queues are in flight, in all or in these processes."""
         return sum(int(self.redis.hlen(key)) for key in self._keys("hm:held", pids))
 
+    def hands(self, pids: Sequence[int]) -> tuple[int, int]:
+        """(all that is in flight, how much of it are ordered ids) in processes that were stopped for this look; nothing
+        when the server is away just now: they must not stay stopped for that."""
+        try:
+            return self.in_flight(pids), self.held(pids)
+        except (RedisError, OSError):
+            return 0, 0
+
     def _keys(self, kind: str, pids: Iterable[int] | None) -> list[str]:
         names = ["*"] if pids is None else [f"*:{pid}:*" for pid in pids]
         return [key for name in names for key in self.redis.scan_iter(match=f"{kind}:{name}", count=1000)]
