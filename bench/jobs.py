@@ -6,7 +6,7 @@ import time
 
 from board import Board
 
-from henchman import App
+from henchman import App, Failure
 
 app = App()
 QUEUES = ("bench_a", "bench_b", "bench_c", "bench_d")
@@ -16,6 +16,13 @@ board = Board.of_environment()
 @app.job(name="bench.noop", queue="bench_load")
 def noop(number: int) -> None:
     """Nothing."""
+
+
+@app.job(name="bench.refuse", queue="bench_load")
+def refuse(number: int) -> None:
+    """One in twenty says no."""
+    if number % 20 == 0:
+        raise Failure(f"reason {number % 7}")
 
 
 @app.ordered(name="bench.changes", queue="bench_ordered")

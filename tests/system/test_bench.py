@@ -32,6 +32,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
             ["--jobs", "1500", "--runs", "1", "--samples", "8"],
             {"plain", "ordered", "ratio", "lowkiq", "memory", "start_p50", "start_p99"},
         ),
+        ("large", ["--jobs", "3000"], {"producer", "growth", "filling", "status_fill", "status_drain", "page_worst"}),
         ("history", ["--jobs", "500", "--events", "2000"], {"enqueued", "finished", "both", "page", "page_worst"}),
     ],
 )
