@@ -125,17 +125,17 @@ def stop_group(field: Field, group: Group, seconds: float) -> Told:
         ours = {link.server_port for link in list(group.route.links)}
         return len(ours & field.server.waiting_ports())
 
-    everybody = [group.pid, *pids]
+    everybody = [group.pid, *group.workers]  # with the recorder of history
     waiting, began = 0, time.monotonic()
     while not waiting and time.monotonic() < began + 25.0:  # a busy group waits for nothing
         until(armed, 2, 0.005)
         at = wall()
         group.signal(signal.SIGSTOP, everybody)
-        waiting, ids = armed(), field.held(pids)
+        waiting, ids = until(armed, 0) or 0, field.hands(pids)[1]
         if waiting and not ids and time.monotonic() < began + 1.5:  # better is one that holds ordered ids beside that
             waiting = 0
         if not waiting:
-            group.signal(signal.SIGCONT, [*pids, group.pid])
+            group.signal(signal.SIGCONT, everybody[::-1])
             field.sleep(0.05)
     if not waiting:
         return 0, f"group {group.number} never waited"
@@ -146,7 +146,7 @@ def stop_group(field: Field, group: Group, seconds: float) -> Told:
             names: Any = field.redis.zrange("hm:tombs", 0, -1)
             tombs = [name.decode().split(":") for name in names]
     finally:
-        group.signal(signal.SIGCONT, [*pids, group.pid])
+        group.signal(signal.SIGCONT, everybody[::-1])
         field.window("stopped", at, wall(), pids)
     buried = sum(any(str(pid) in words for words in tombs) for pid in pids)
     text = (
