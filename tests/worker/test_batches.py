@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,7 +17,7 @@ import pytest
 from redis import Redis
 
 from henchman import App, ArgumentError, DefinitionError, Discard, Failure, Kill, ServerAway, Snooze, current_job
-from henchman.errors import BatchClosed, BatchError, UnknownBatch
+from henchman.errors import BatchClosed, BatchError, HistoryAway, UnknownBatch
 from henchman.store import history
 from henchman.workflow.batch import Batch
 from henchman.workflow.batch_lease import leases
@@ -446,3 +448,31 @@ def test_many_rows_are_never_in_memory_at_once(app: App) -> None:
     with working(app):
         assert some(complete(batch)) == {"finished": 20_001}
     assert read == 20_000
+
+
+def test_what_is_pushed_before_the_first_worker_is_recorded_whole(redis_url: str, redis: Redis, tmp_path: Path) -> None:
+    app = App(redis_url=redis_url, database_url=f"sqlite:///{tmp_path / 'history.sqlite'}")
+    app.job(name="note")(lambda number: None)
+    with app.batch("early") as batch:
+        app.enqueue("note", 7)
+    assert redis.get("hm:history:on") == b"strict 268435456"
+
+    def recorded() -> list[Any]:
+        with contextlib.suppress(HistoryAway):  # its tables are not made yet
+            return [one for one in batch.events() if one.status == "finished"]
+        return []
+
+    with working(app):
+        until(lambda: batch.status().state == "complete", "it ran")
+        [event] = until(recorded, "it is recorded")
+    assert (event.class_, event.args) == ("note", [7])
+    redis.set("hm:history:on", "best_effort 1000000")
+    with app.batch("later"):
+        pass
+    assert redis.get("hm:history:on") == b"best_effort 1000000", "what a recorder said stands"
+    quiet = App(redis_url=redis_url, history="off")
+    redis.delete("hm:history:on")
+    with quiet.batch("untold"):
+        pass
+    assert not redis.exists("hm:history:on")
+    quiet.close()

@@ -16,6 +16,7 @@ __all__ = [
     "exists",
     "lead",
     "let_go",
+    "offer",
     "read",
     "renew",
     "size_of",
@@ -41,6 +42,11 @@ def size_of(fields: Sequence[bytes]) -> int:
 def turn_on(keys: Keys, policy: str, most_bytes: int) -> Call[Any]:
     """From now on what happens is written into the stream. ``policy``: ``strict`` or ``best_effort``."""
     return command("SET", keys.history_on, f"{policy} {most_bytes}")
+
+
+def offer(keys: Keys, policy: str, most_bytes: int) -> Call[Any]:
+    """``turn_on``, unless it is on already: by who pushes before any recorder has run."""
+    return command("SET", keys.history_on, f"{policy} {most_bytes}", "NX")
 
 
 def turn_off(keys: Keys) -> Call[Any]:

@@ -49,6 +49,8 @@ class Batch:
         """Make it known to the server. Nothing happens when it is; BatchClosed when its parent takes nothing more."""
         if (job := self._callbacks()) is not None:
             reached = {which: self._desk.client.through([one]) for which, one in job.items()}
+            for call in batch_making.announcing(self._desk):
+                self._desk.connections.run(call)
             self._desk.connections.run(self._opening(reached))
             self._opened()
         return self
@@ -57,6 +59,8 @@ class Batch:
         """``open``, awaited."""
         if (job := self._callbacks()) is not None:
             reached = {which: await self._desk.client.athrough([one]) for which, one in job.items()}
+            for call in batch_making.announcing(self._desk):
+                await self._desk.aconnections.run(call)
             await self._desk.aconnections.run(self._opening(reached))
             self._opened()
         return self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
 
@@ -17,12 +17,13 @@ from henchman.client.push import Client
 from henchman.client.registry import Registry
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.ids import new_jid
-from henchman.store.call import Arg
+from henchman.store import history
+from henchman.store.call import Arg, Call
 from henchman.store.keys import Keys
 from henchman.wire.codec import Signature
 from henchman.wire.payload import decode, encode
 
-__all__ = ["Desk", "Making", "callback_fields", "callbacks", "fields", "making", "record"]
+__all__ = ["Desk", "Making", "announcing", "callback_fields", "callbacks", "fields", "making", "record"]
 
 _MOST_TEXT = 10_000
 _CENTURY = 100 * 365 * 86400.0
@@ -47,6 +48,13 @@ class Desk(Protocol):
     def stamp(self) -> Callable[[float], bytes]: ...
     @property
     def open_door(self) -> Callable[[str], Any]: ...
+
+
+def announcing(desk: Desk) -> Iterator[Call[Any]]:
+    """Where history is on for this app: have it kept from the first job on, though no recorder has run yet."""
+    if desk.config.history_url() is not None:
+        policy = "best_effort" if desk.config.history == "best_effort" else "strict"
+        yield history.offer(desk.keys, policy, desk.config.history_bytes)
 
 
 class Making(NamedTuple):
