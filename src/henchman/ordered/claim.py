@@ -33,7 +33,8 @@ class Claim:
 
     def all(self, verdict: str, delay: float = 0.0) -> list[Verdict]:
         """Every id ends alike."""
-        return [Verdict(self.token, one.id, verdict, delay) for one in self.ids]
+        make, token = Verdict._make, self.token  # half the time of naming each field, and this is the hot path
+        return [make((token, one.id, verdict, delay, 0, "")) for one in self.ids]
 
     def errors(self, result: Any, problem: BaseException | None) -> dict[bytes, BaseException]:
         """The ids that failed, and of what: all when the handler raised, else those it answered an exception for."""
