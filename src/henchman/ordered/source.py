@@ -192,9 +192,7 @@ class OrderedSource:
         for unit, ending, _, delay, _ in rows:
             statuses[unit] = 1
             claim, epoch = unit.claim, unit.flight.epoch
-            ended = by_epoch.get(epoch)
-            if ended is None:
-                ended = by_epoch[epoch] = []
+            ended = by_epoch.setdefault(epoch, [])
             for one in claim.verdicts or _by_ending(claim, ending, delay):
                 ended.append((unit, one))
         for epoch, ended in by_epoch.items():
