@@ -51,6 +51,10 @@ def test_10000_jobs_leave_nothing_behind(redis: Redis, redis_url: str, tmp_path:
         redis.delete("retry")
         run(redis, job, 8_000, 2_000)
         grown = resident(pid) - early
+        if grown >= GROWTH_MOST:  # a peak while the machine was busy, or a leak, which would grow on
+            early = resident(pid)
+            run(redis, job, 8_000, 10_000)
+            grown = resident(pid) - early
         assert grown < GROWTH_MOST, f"{grown} KB more after 8,000 more {job}s, from {early} KB"
         assert threads(pid) - early_threads < 5
         assert work.log_file.stat().st_size < 10_000_000, "lines that repeat themselves are summed up"

@@ -40,7 +40,7 @@ def test_the_third_death_alone_buries_the_pill_and_its_neighbours_end_well(
         push(redis, "act", ("after", "ok", 0))
         until(lambda: work.count("end")["after"], "work goes on beside nobody's grave")
         assert len(jobs_in(redis, "dead")) == 1
-        assert in_flight(redis) == []
+        until(lambda: not in_flight(redis), "and is settled")
         assert "is a poison pill" in work.log
 
 
