@@ -155,7 +155,11 @@ class BatchJudgement:
         kind = kind_of(job.key)
         if job.key.startswith("mender-"):
             return {"finished" if any(run.how == "ok" for run in job.runs) else "error"}
-        ends = [run for run in job.runs if run.attempt == self._planned(job) and run.ended < NEVER]
+        ends = [
+            run
+            for run in job.runs
+            if run.attempt == self._planned(job) and run.ended < NEVER and run.how != "Snooze"  # it was to come again
+        ]
         if not (self._history.batches.may_not_run(job.key) or (kind.may_not_run and (job.unstarted or job.cancelling))):
             return {kind.status} if ends else {"still to end"}
         without = {"cancelled"} if job.cancelling or self._history.batches.may_not_run(job.key) else set()
@@ -167,7 +171,7 @@ class BatchJudgement:
     def surely_ended(self, job: Job) -> bool:
         """Whether it came to the end of its last attempt, and nothing can have kept that from being told."""
         ends = (run for run in job.runs if run.attempt == self._planned(job) and run.ended < NEVER)
-        sure = any(run.how not in TOLD and self._repeats.cause(run) is None for run in ends)
+        sure = any(run.how not in (*TOLD, "Snooze") and self._repeats.cause(run) is None for run in ends)
         return sure and not job.unstarted
 
     def _called(self) -> Iterator[str]:

@@ -34,6 +34,8 @@ class OrderedJudgement:
         self._spans = history.ordered.by_entity()
         self._unconfirmed = {one.key for one in self._pushed.values() if one.at < to and one.told_at > since}
         self._failed_over = to > 0.0
+        self._deaf_since = since
+        self._excused = 0
         self._with: dict[str, list[Span]] = defaultdict(list)  # by payload, in the order of their tokens
         self._next: dict[Span, Span] = {}
         for spans in self._spans.values():
@@ -104,6 +106,9 @@ class OrderedJudgement:
                 if not span.keys or span.claimed < one.told_at + SURE or self._over_before(one, done, span):
                     continue
                 if one.key not in span.keys and max(score.get(key, -1) for key in span.keys) > one.score:
+                    if self._failed_over and span.claimed >= self._deaf_since:
+                        self._excused += 1  # the replica had not heard how the one before it ended
+                        continue
                     yield f"{one.key} (score {one.score}) of {'/'.join(one.entity)} was left behind by {span.token}"
 
     def _over_before(self, one: Pushed, done: Span | None, span: Span) -> bool:
@@ -256,6 +261,7 @@ class OrderedJudgement:
         causes = ", ".join(f"{count} {cause}" for cause, count in self._causes.most_common())
         self.facts["ordered payloads repeated"] = f"{self._causes.total()}" + (f": {causes}" if causes else "")
         if self._failed_over:
+            self.facts["ordered payloads left behind by what the replica had not heard of"] = self._excused
             lost = [key for key in self._unconfirmed if self._pushed[key].told == "accepted"]
             gone = sum(not self._with[key] for key in lost)
             self.facts["ordered payloads not confirmed by the replica"] = f"{len(lost)}, lost {gone}"
