@@ -39,7 +39,7 @@ NEVER = (
 
 
 def proven(*args: str, limit: float) -> str:
-    """What a run that passed has printed: the first, or the one after a failure by moments or by missed attacks alone."""
+    """What a run that passed has printed: the first, or the one after a failure by moments or missed attacks."""
     first = chaos(*args, "--seed", "1", limit=limit)
     failed = [line for line in first.stdout.splitlines() if line.strip().startswith(("FAIL", "MISSED"))]
     if first.returncode == 0 or not failed or any(rule in line for rule in NEVER for line in failed):
