@@ -34,7 +34,7 @@ NEVER = (
         "never pushed",
         "arguments arrived changed",
     ),
-    *("two at once", "out of order", "exactly once", "left on the server", "members and ledger differ"),
+    *("two at once", "out of order", "exactly once", "left on the server"),
 )
 
 
