@@ -66,7 +66,7 @@ def test_import_loads_nothing_heavy() -> None:
 
 
 def test_import_is_quick(tmp_path: Path) -> None:
-    """At most 100 ms; on a slowed machine at most 2.6 times what msgspec, which we stand on, takes in the same minute.
+    """At most 100 ms; on a slowed machine at most 3.6 times what msgspec, which we stand on, takes in the same minute.
 
     Processor time, least of several: a busy neighbour must not decide. The first run compiles, as at installation.
     """
@@ -76,4 +76,4 @@ def test_import_is_quick(tmp_path: Path) -> None:
         compiled = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(tmp_path)}
         return min(float(python(timed, **compiled)) for _ in range(6))
 
-    assert least("henchman") <= max(0.100, 2.6 * least("msgspec"))
+    assert least("henchman") <= max(0.100, 3.6 * least("msgspec"))
