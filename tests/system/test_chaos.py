@@ -24,7 +24,7 @@ def chaos(*args: str, limit: float) -> subprocess.CompletedProcess[str]:
 
 
 #: What no run may show. The other rules weigh moments of several processes against each other: on a machine that is
-#: busy with other things the judge may miss a cause, and they get a second run, which must pass whole.
+#: busy with other things the judge may miss a cause; then one of two more runs must pass whole.
 NEVER = (
     *(
         "did not reach their end",
@@ -39,23 +39,25 @@ NEVER = (
 
 
 def proven(*args: str, limit: float) -> str:
-    """What a run that passed has printed: the first, or the one after a failure by moments or missed attacks."""
-    first = chaos(*args, "--seed", "1", limit=limit)
-    failed = [line for line in first.stdout.splitlines() if line.strip().startswith(("FAIL", "MISSED"))]
-    if first.returncode == 0 or not failed or any(rule in line for rule in NEVER for line in failed):
-        assert first.returncode == 0, first.stdout + first.stderr
-        return first.stdout
-    second = chaos(*args, "--seed", "2", limit=limit)
-    assert second.returncode == 0, first.stdout + second.stdout + second.stderr
-    return second.stdout
+    """What the first of at most three runs that passed has printed; what no run may show fails at once."""
+    told = ""
+    for seed in ("1", "2", "3"):
+        run = chaos(*args, "--seed", seed, limit=limit)
+        if run.returncode == 0:
+            return run.stdout
+        told += run.stdout + run.stderr
+        failed = [line for line in run.stdout.splitlines() if line.strip().startswith(("FAIL", "MISSED"))]
+        assert failed, told
+        assert not any(rule in line for rule in NEVER for line in failed), told
+    raise AssertionError(told)
 
 
-@pytest.mark.timeout(1000)
+@pytest.mark.timeout(1500)
 def test_two_minutes_of_everything_lose_nothing() -> None:
     assert "CHAOS: PASSED" in proven("--minutes", "2", limit=450)
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(900)
 def test_a_failover_loses_nothing_that_the_replica_had_confirmed() -> None:
     assert "accepted but not confirmed by the replica" in proven("--failover", limit=270)
 
