@@ -6,8 +6,9 @@ import difflib
 import re
 import unicodedata
 from collections.abc import Iterable
+from typing import Any
 
-__all__ = ["did_you_mean", "mask_url", "shorten", "visible"]
+__all__ = ["described", "did_you_mean", "mask_url", "shorten", "visible"]
 
 _USERINFO = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^/?#@:]*)(?::(?P<password>[^/?#]*))?@", re.IGNORECASE
@@ -48,3 +49,12 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         return ""
     best = min(near, key=lambda one: (-difflib.SequenceMatcher(None, one, word).ratio(), len(one)))
     return f"; did you mean {best!r}?"
+
+
+def described(error: BaseException, message: Any = None) -> str:
+    """``ValueError: what it says``, or ``message`` in place of what it says."""
+    try:
+        text = str(error) if message is None else str(message)
+    except Exception:  # somebody else's __str__
+        text = "(it cannot be shown: its __str__ raises)"
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

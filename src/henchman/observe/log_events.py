@@ -8,7 +8,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from henchman.observe.log_facts import brief, described, floor_of, of_fact, of_job, of_run, trimmed
+from henchman.kernel.text import described
+from henchman.observe.log_facts import brief, floor_of, of_fact, of_job, of_run, trimmed
 from henchman.observe.log_flood import Flood
 from henchman.observe.log_outage import Outage
 from henchman.observe.log_secrets import secrets_of

@@ -7,10 +7,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from henchman.errors import PayloadError
+from henchman.kernel.text import described
 from henchman.observe.log_secrets import secrets_of
 from henchman.wire import payload
 
-__all__ = ["brief", "described", "floor_of", "of_fact", "of_job", "of_run", "trimmed"]
+__all__ = ["brief", "floor_of", "of_fact", "of_job", "of_run", "trimmed"]
 
 _OWN_FRAMES = ("/henchman/worker/", "/henchman/kernel/")
 _TAKEN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
@@ -45,15 +46,6 @@ def of_fact(name: str, value: Any) -> dict[str, Any]:
     if isinstance(value, (list, tuple)):
         value = ", ".join(map(str, value[:20]))
     return {f"{name}_" if name in _TAKEN else name: value}  # a record has fields of its own under these names
-
-
-def described(error: BaseException, message: Any = None) -> str:
-    """``ValueError: what it says``."""
-    try:
-        text = str(error) if message is None else str(message)
-    except Exception:  # somebody else's __str__
-        text = "(it cannot be shown: its __str__ raises)"
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def brief(value: Any) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from henchman.errors import ServerAway
-from henchman.observe.log_facts import described
+from henchman.kernel.text import described
 
 __all__ = ["Outage"]
 

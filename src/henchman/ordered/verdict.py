@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 from typing import Any
 
@@ -10,6 +9,8 @@ import msgspec
 
 from henchman.client.ordered_options import OrderedOptions
 from henchman.errors import Discard, Failure, JobCancelled, JobInterrupted, JobShutdown, Kill, Snooze
+from henchman.kernel.arity import takes
+from henchman.kernel.text import described
 from henchman.ordered.claim import Claim, shown
 from henchman.store.ordered import ClaimedId, Verdict
 from henchman.work.outcome import Outcome
@@ -59,7 +60,7 @@ class Bench:
             return Verdict(token, one.id, "snooze", error.delay), "snoozed"
         if isinstance(error, (JobShutdown, JobInterrupted)):
             return Verdict(token, one.id, "release"), "released"
-        count, text = one.retry_count + 1, described(error)
+        count, text = one.retry_count + 1, _told(error)
         if isinstance(error, Kill) or count >= self._options.max_retries:
             return Verdict(token, one.id, "bury", error=text), "dead"
         return Verdict(token, one.id, "retry", self._delay(count, error, teller), count, text), "retry"
@@ -67,7 +68,7 @@ class Bench:
     def _delay(self, count: int, error: BaseException, teller: Teller) -> float:
         asked: Any = self._options.retry_in
         if callable(asked):
-            asked = teller.call(asked, *(count, error)[: _positional(asked)])
+            asked = teller.call(asked, *(count, error)[: takes(asked, 2)])
         if isinstance(asked, (int, float)) and not isinstance(asked, bool) and 0 <= asked < 1e10:
             return float(asked)
         return retry_delay(count)
@@ -76,7 +77,7 @@ class Bench:
         """Each exception once, however many ids it is the answer for."""
         quiet = (*_SETTLED, Snooze, JobShutdown, JobInterrupted)
         for error in {id(one): one for one in errors.values() if not isinstance(one, quiet)}.values():
-            facts = {"context": "job raised", "job": job, "queue": job["queue"], "message": described(error)}
+            facts = {"context": "job raised", "job": job, "queue": job["queue"], "message": _told(error)}
             teller.report(error, facts)
 
     def _exhausted(
@@ -87,8 +88,8 @@ class Bench:
             score, raw = one.payloads[0]
             payload = _readable(raw)
             error = errors[one.id]
-            items.append({"id": shown(one.id), "payloads": [[payload, score]], "error": described(error)})
-            teller.died({**job, "args": [{shown(one.id): [payload]}], "error_message": described(error)}, error)
+            items.append({"id": shown(one.id), "payloads": [[payload, score]], "error": _told(error)})
+            teller.died({**job, "args": [{shown(one.id): [payload]}], "error_message": _told(error)}, error)
         if self._options.retries_exhausted is not None:
             teller.call(self._options.retries_exhausted, items)
 
@@ -97,17 +98,12 @@ class Bench:
         name, error = next(iter(errors.items()))
         more = f" and {len(errors) - 1} more" if len(errors) > 1 else ""
         of = f" of {len(claim.ids)}" if len(claim.ids) > 1 else ""
-        return f"id {shown(name)!r}{more}{of}: {described(error)}"
+        return f"id {shown(name)!r}{more}{of}: {_told(error)}"
 
 
-def described(error: BaseException) -> str:
+def _told(error: BaseException) -> str:
     """``ValueError: what it says``, cut, and always encodable."""
-    try:
-        text = str(error)
-    except Exception:  # a broken __str__ must not hide the failure
-        text = "(it cannot be shown: its __str__ raises)"
-    whole = f"{type(error).__name__}: {text}" if text else type(error).__name__
-    return whole[:_MESSAGE_MOST].encode("utf-8", "replace").decode()
+    return described(error)[:_MESSAGE_MOST].encode("utf-8", "replace").decode()
 
 
 def _readable(raw: bytes) -> Any:
@@ -115,14 +111,3 @@ def _readable(raw: bytes) -> Any:
         return msgspec.json.decode(raw)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return raw.decode("utf-8", "replace")
-
-
-def _positional(function: Any) -> int:
-    """How many of (count, exception) ``function`` takes."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return 1
-    if any(one.kind is one.VAR_POSITIONAL for one in parameters):
-        return 2
-    return min(2, sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters))

@@ -22,7 +22,7 @@ from henchman.kernel.text import visible
 from henchman.process.cli_batch_view import batch_line, batch_table, batch_view
 from henchman.process.cli_db import desk_of
 from henchman.process.cli_group import ShowGroup
-from henchman.process.cli_history import event_table
+from henchman.process.cli_history import show_page
 from henchman.process.cli_session import Session, as_json, confirmed, server_options
 from henchman.process.cli_text import console, count, emit, say
 from henchman.store import batches as store
@@ -98,15 +98,7 @@ def events(
     """The jobs of the batch ID as history has them, in the order in which they were enqueued."""
     with desk_of(Session(context).config) as desk:
         page = desk.reading.events(id, status or None, after=after, limit=limit)
-    if as_json:
-        emit(page.to_json())
-        return
-    if not page.events:
-        say("Nothing that fits is recorded.")
-        return
-    console().print(event_table(page.events))
-    if page.after is not None:
-        say(f"There are more: --after {page.after}")
+    show_page(page, as_json=as_json)
 
 
 @batch.command()

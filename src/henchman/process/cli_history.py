@@ -11,14 +11,14 @@ from rich.text import Text
 
 from henchman.errors import ArgumentError, ServerError
 from henchman.history.query import parse
-from henchman.history.records import MOST, Event
+from henchman.history.records import MOST, Event, EventPage
 from henchman.process.cli_db import desk_of
 from henchman.process.cli_session import NothingRuns, Session, as_json, server_options
 from henchman.process.cli_table import Row, Table, cell
 from henchman.process.cli_text import ago, console, count, duration, emit, say
 from henchman.store import history as store
 
-__all__ = ["COLOURS", "event_table", "history"]
+__all__ = ["COLOURS", "history", "show_page"]
 
 COLOURS = {"finished": "green", "failed": "yellow", "error": "red", "working": "cyan"}
 
@@ -46,15 +46,7 @@ def find(context: click.Context, words: tuple[str, ...], limit: int, after: int 
         raise click.UsageError(str(error)) from error
     with desk_of(Session(context).config) as desk:
         page = desk.reading.find(search, after=after, limit=limit)
-    if as_json:
-        emit(page.to_json())
-        return
-    if not page.events:
-        say("Nothing that fits is recorded.")
-        return
-    console().print(event_table(page.events))
-    if page.after is not None:
-        say(f"There are more: --after {page.after}")
+    show_page(page, as_json=as_json)
 
 
 @history.command()
@@ -116,6 +108,19 @@ def off(context: click.Context) -> None:
     session = Session(context)
     session.runner.run(store.turn_off(session.keys))
     say('Nothing is written down any more. For good: history = "off" in the settings of every worker.')
+
+
+def show_page(page: EventPage, *, as_json: bool) -> None:
+    """One page of events, and how to go on behind it."""
+    if as_json:
+        emit(page.to_json())
+        return
+    if not page.events:
+        say("Nothing that fits is recorded.")
+        return
+    console().print(event_table(page.events))
+    if page.after is not None:
+        say(f"There are more: --after {page.after}")
 
 
 def event_table(events: Iterable[Event]) -> Table:

@@ -183,10 +183,11 @@ class Launcher:
         for source in self.sources.values():
             source.declare()
         self.flights.join()
-        served = [(feed.capsule.queues, feed.capsule.concurrency) for feed in self.feeds]
-        queues = [name for names, _ in served for name in names]
+        queues = [name for feed in self.feeds for name in feed.capsule.queues]
         ordered = {"ordered": sorted(self.sources)} if self.sources else {}
-        self.host.events.emit("startup", queues=queues, slots=sum(slots for _, slots in served), **ordered)
+        self.host.events.emit(
+            "startup", queues=queues, slots=sum(feed.capsule.concurrency for feed in self.feeds), **ordered
+        )
         fetchers = [feed.fetcher for feed in self.feeds]
         for part in (self.acker, self.watchdog, self.heart, *fetchers, self.watcher, self.stager):
             part.start()

@@ -13,6 +13,7 @@ import msgspec
 
 from henchman.client.options import JobOptions
 from henchman.errors import Discard, Failure, JobCancelled, JobInterrupted, JobShutdown, JobTimeout, Kill, Snooze
+from henchman.kernel.arity import takes
 from henchman.kernel.backoff import retry_delay
 from henchman.kernel.bridge import run_coroutine
 from henchman.wire import backtrace, payload, times
@@ -137,7 +138,7 @@ class Judge:
         """Seconds until the next attempt; or an outcome when ``retry_in`` answered Discard or Kill."""
         asked: Any = options.retry_in
         if callable(asked):
-            asked = self.call(asked, *[count, error, job][: _positional(asked)])
+            asked = self.call(asked, *[count, error, job][: takes(asked, 3)])
         if asked is Discard or isinstance(asked, Discard):
             return Outcome("discarded", reason="retry_in answered Discard", error=error)
         if asked is Kill or isinstance(asked, Kill):
@@ -195,14 +196,3 @@ def _message(error: BaseException, masked: tuple[str, ...]) -> str:
     for value in masked:
         text = text.replace(value, "***")
     return text[:_MESSAGE_MOST].encode("utf-8", "replace").decode()
-
-
-def _positional(function: Any) -> int:
-    """How many of (count, exception, job) ``function`` takes."""
-    try:
-        parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):
-        return 1
-    if any(one.kind is one.VAR_POSITIONAL for one in parameters):
-        return 3
-    return min(3, sum(one.kind in (one.POSITIONAL_ONLY, one.POSITIONAL_OR_KEYWORD) for one in parameters))

@@ -9,6 +9,7 @@ from typing import Any
 
 from henchman.errors import ArgumentError
 from henchman.wire import times
+from henchman.work.told import attempt_of
 from henchman.work.unit import Unit
 from henchman.worker.spec import Spec
 
@@ -107,8 +108,7 @@ class Run:
     @property
     def attempt(self) -> int:
         """1 in the first run, 2 in the first retry."""
-        count = self.job.get("retry_count")
-        return count + 2 if isinstance(count, int) and count is not False else 1
+        return attempt_of(self.job)
 
     @property
     def token(self) -> int | None:
