@@ -4,6 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from henchman import App
+from support.faces import Face
 from support.runners import AwaitedRunner, Maker, PlainRunner
 from support.store import Store
 
@@ -21,3 +23,19 @@ def runner(request: pytest.FixtureRequest) -> Iterator[Maker]:
     maker = Maker(request.param)
     yield maker
     maker.close()
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "awaited"])
+def face(request: pytest.FixtureRequest) -> Iterator[Face]:
+    """What people look through: the plain form of each method, and the awaited one."""
+    made = Face(request.param)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def app(redis_url: str, face: Face) -> Iterator[App]:
+    """An app on the run's server, seen through a face."""
+    made = App(redis_url=redis_url)
+    yield made
+    face.run(made.aclose())

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from henchman import App
 from henchman.inspector.entry import Entry
+from support.measured import median, resident_kb
 from support.server import running_server
 from support.store import Store
 
@@ -48,21 +46,6 @@ def full() -> Iterator[str]:
         _fill(store)
         store.connections.close()
         yield server.url
-
-
-def resident_kb() -> int:
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
-
-
-def median(look: Callable[[], Any]) -> float:
-    """The median of seven runs, in seconds."""
-    took = []
-    for _ in range(7):
-        started = time.perf_counter()
-        look()
-        took.append(time.perf_counter() - started)
-    return statistics.median(took)
 
 
 def test_looks_and_a_deletion_are_quick_and_memory_is_flat(full: str) -> None:

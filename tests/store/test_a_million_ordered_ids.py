@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
-import os
-import statistics
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +19,7 @@ from henchman.inspector.plan import Items
 from henchman.process.cli import henchman
 from henchman.store import leases, ordered
 from henchman.store.ordered import Push, Verdict
+from support.measured import median, resident_kb
 from support.server import running_server
 from support.store import DAY, ME, Store
 
@@ -65,21 +63,6 @@ def full() -> Iterator[str]:
         store.run(leases.join(store.keys, ME, held, 600_000))
         store.connections.close()
         yield server.url
-
-
-def resident_kb() -> int:
-    gc.collect()
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
-
-
-def median(look: Callable[[], Any]) -> float:
-    """The median of seven runs, in seconds."""
-    took = []
-    for _ in range(7):
-        started = time.perf_counter()
-        look()
-        took.append(time.perf_counter() - started)
-    return statistics.median(took)
 
 
 def steps(app: App, store: Store, name: str) -> dict[str, Callable[[], Any]]:

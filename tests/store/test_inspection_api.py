@@ -7,7 +7,6 @@ import inspect
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,20 +23,6 @@ from henchman.store import control, processes
 from support.faces import Face
 from support.garbage import GARBAGE, READABLE, fill, payload
 from support.store import ME, Store
-
-
-@pytest.fixture(params=[False, True], ids=["plain", "awaited"])
-def face(request: pytest.FixtureRequest) -> Iterator[Face]:
-    made = Face(request.param)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def app(redis_url: str, face: Face) -> Iterator[App]:
-    made = App(redis_url=redis_url)
-    yield made
-    face.run(made.aclose())
 
 
 def jids(count: int, first: int = 0) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator
 
 import pytest
 
@@ -22,20 +21,6 @@ from support.ordered import FAR, LOOK, OrderedQueue
 from support.store import ME, Store
 
 HOSTILE = "[red]\x1b[2J\u202e*?"
-
-
-@pytest.fixture(params=[False, True], ids=["plain", "awaited"])
-def face(request: pytest.FixtureRequest) -> Iterator[Face]:
-    made = Face(request.param)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def app(redis_url: str, face: Face) -> Iterator[App]:
-    made = App(redis_url=redis_url)
-    yield made
-    face.run(made.aclose())
 
 
 @pytest.fixture
