@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,7 @@ from henchman.store import batches, jobs, ordered, ordered_acts
 from henchman.store.call import Call
 from henchman.store.keys import Keys
 from henchman.store.scripts import load
-from henchman.worker import flights, heart, watcher
+from henchman.worker import acker, flights, heart, watcher
 from support.dead import job
 from support.store import Store
 from support.worker import Heard, in_flight, settled, until, working
@@ -57,6 +59,14 @@ def test_a_push_through_a_lane_may_be_sent_again() -> None:
     jobs = [batches.TrackedPush("a", "", b"{}", b"{}")]
     assert batches.push(KEYS, "b", "q", jobs, lane=("me", 1)).again
     assert not batches.push(KEYS, "", "q", jobs, lane=("me", 1)).again
+
+
+def test_a_settling_that_gives_something_back_is_never_sent_again() -> None:
+    """3.1: what came back may have been fetched anew by then, into the same list, and be running."""
+    pairs = [(KEYS.flight("host:1:0123456789ab", 1, "a"), KEYS.queue("a"))]
+    done, released = jobs.Settlement(1, b"1", "done"), jobs.Settlement(1, b"2", "released")
+    limits: Any = {"lease_ms": 1, "day": "2026-01-01", "dead_max": 1, "dead_timeout": 1.0}
+    assert not jobs.settle(KEYS, "host:1:0123456789ab", pairs, [done, released], **limits).again
 
 
 @pytest.mark.parametrize("what", ["revive", "run", "bury", "kill", "delete"])
@@ -198,3 +208,61 @@ def test_a_settling_that_was_executed_and_not_heard_of_is_not_late(
     assert [facts["part"] for facts in heard["server_back"] if facts["part"] == "acker"] == ["acker"] * points.count(
         ","
     )
+
+
+class Loses:
+    """Settles, but the first giving back goes as ``how`` says, and a second one waits until the jobs have run."""
+
+    def __init__(self, how: str, ran: Callable[[], bool]) -> None:
+        self._how, self._ran = how, ran
+        self._settle = flights.settle_units
+        self.lost = threading.Event()
+
+    def __call__(self, host: Any, identity: str, rows: Any) -> list[int | bytes]:
+        gives_back = any(row[1] == "released" for row in rows)
+        if gives_back and self.lost.is_set() and self._how == "answer lost":
+            until(self._ran, "what went back has been fetched again, and has run")
+        if gives_back and not self.lost.is_set():
+            self.lost.set()
+            if self._how == "answer lost":
+                self._settle(host, identity, rows)
+            raise ServerAway("lost by the test", executed=False if self._how == "never sent" else None)
+        return self._settle(host, identity, rows)
+
+
+@pytest.mark.parametrize(("how", "epoch"), [("answer lost", 2), ("lost on its way", 2), ("never sent", 1)])
+def test_a_giving_back_that_was_not_heard_of_takes_nothing_away_later(
+    redis_url: str, redis: Redis, monkeypatch: pytest.MonkeyPatch, how: str, epoch: int
+) -> None:
+    """3.1, 3.2: what this process fetched anew, and runs, is not given back by a second word of the first time."""
+    monkeypatch.setattr(heart, "PULSE", 0.1)
+    monkeypatch.setattr(flights, "SETTLED", 0.5)
+    monkeypatch.setattr(flights.Flights, "strays", lambda self: set())  # known at once, not found by a beat
+    app = App(redis_url=redis_url, lease=5, heartbeat=0.2, concurrency=1)
+    heard = Heard(app, "late", "part_failed")
+    ran: Counter[int] = Counter()
+    held, release = threading.Event(), threading.Event()
+
+    @app.job(name="step")
+    def step(number: int) -> None:
+        if number == 50:
+            held.set()
+            release.wait(30)
+        ran[number] += 1
+
+    loses = Loses(how, lambda: len(ran) == 60)
+    monkeypatch.setattr(acker, "settle_units", loses)
+    step.enqueue_many([(number,) for number in range(50)])  # they are short, and so the next are fetched ahead
+    with working(app) as launcher:
+        settled(redis, 50)
+        step.enqueue_many([(number,) for number in range(50, 60)])
+        until(held.is_set, "one of them takes its time")
+        until(loses.lost.is_set, "the others go back")
+        release.set()
+        settled(redis, 60)
+        until(lambda: not launcher.flights.held, "nothing is held")
+        assert launcher.flights.epoch == epoch
+    assert set(ran.values()) == {1}, ran
+    assert not redis.llen("queue:default")
+    assert not [*heard["late"], *heard["part_failed"]]
+    app.close()

@@ -41,7 +41,7 @@ _DUE = load("due")
 _MOVE = load("move")
 _SCHEDULE = load("schedule")
 _DELIVER = load("deliver")
-_EFFECTS = itemgetter(5)  # of a Settlement
+_ENDING, _EFFECTS = itemgetter(2), itemgetter(5)  # of a Settlement
 _MARK_MS = 24 * 3600 * 1000
 
 EARLIER = 2  # a status: settled by an earlier sending of the same call, whose answer nobody read
@@ -165,6 +165,7 @@ def settle(
     """End units. ``pairs`` are (in-flight list, queue key); a unit names its pair by index from 1.
 
     One status a unit: 1 settled, 0 it was not ours any more, ``EARLIER``, bytes the server's refusal. Raises LeaseLost.
+    Never sent again when it gives something back: the same bytes may have been fetched anew by then, and be running.
     """
     names = [
         keys.lease(identity),
@@ -183,7 +184,8 @@ def settle(
     args: list[Arg] = [lease_ms, dead_max, dead_timeout, len(units), len(pairs)]
     args += chain.from_iterable(units)
     names += own_keys(filter(None, map(_EFFECTS, units)))
-    return script(_SETTLE, names, args, _statuses, again=True, decode_again=_statuses_again)
+    again = "released" not in map(_ENDING, units)
+    return script(_SETTLE, names, args, _statuses, again=again, decode_again=_statuses_again)
 
 
 def give_back(keys: Keys, flight: str, queue: str, most: int) -> Call[int]:

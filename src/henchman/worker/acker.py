@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -41,7 +41,7 @@ Row = tuple[Unit, str, bytes, float | str, bytes]
 
 
 class Acker(Service):
-    """Collects outcomes from every thread and commits them."""
+    """Collects outcomes from every thread and commits them. ``on_unknown()``: nobody knows whether units went back."""
 
     name = "acker"
 
@@ -58,6 +58,7 @@ class Acker(Service):
         self._away = 0
         self._doubted: set[Unit] = set()  # sent, and not known whether it was settled: nobody read the answer
         self._alone = ThreadPoolExecutor(ALONE_THREADS, "henchman-ack")
+        self.on_unknown: Callable[[], None] = lambda: None
 
     def submit(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         """Take one outcome; committed within 5 ms if the server is there."""
@@ -150,24 +151,44 @@ class Acker(Service):
             return True
 
     def _commit(self, batch: list[Row]) -> bool:
-        by_holder: dict[tuple[str, Any], list[Row]] = {}
+        by_holder: dict[tuple[str, Any, bool], list[Row]] = {}
         for row in batch:
-            by_holder.setdefault((row[0].flight.identity, row[0].source), []).append(row)
+            plain_release = row[1] == "released" and row[0].source is None
+            by_holder.setdefault((row[0].flight.identity, row[0].source, plain_release), []).append(row)
+        heard = False
         while by_holder:
             holder = next(iter(by_holder))
             try:
                 self._settle(holder[0], by_holder[holder])
+                heard = True
             except ServerAway as error:
-                for rows in by_holder.values():
-                    self._rows.extendleft(reversed(rows))
-                self._away += 1
-                self._host.events.emit("server_away", part="acker", error=error, failures=self._away)
-                return False
+                if not holder[2] or self._may_release_again(by_holder[holder], error):
+                    for rows in by_holder.values():
+                        self._rows.extendleft(reversed(rows))
+                    self._away += 1
+                    self._host.events.emit("server_away", part="acker", error=error, failures=self._away)
+                    return False
             del by_holder[holder]
-        if self._away:
+        if self._away and heard:
             self._away = 0
             self._host.events.emit("server_back", part="acker")
         return True
+
+    def _may_release_again(self, rows: list[Row], error: ServerAway) -> bool:
+        """Whether ``rows``, which give units back, may be sent again: those are left that surely did not go back.
+
+        After a lost answer none may: what did go back may have been fetched again by now, into the same list, and be
+        running; a second word would take it away. They are held no longer, the epoch is raised, and what their list
+        still has is swept back.
+        """
+        rows[:] = [row for row in rows if row[0] in self._flights.held]
+        if error.executed is False:
+            return True
+        units = {row[0] for row in rows}
+        self._flights.held.difference_update(units)
+        self._doubted.difference_update(units)
+        self.on_unknown()
+        return False
 
     def _settle(self, identity: str, rows: Sequence[Row]) -> None:
         try:

@@ -58,6 +58,7 @@ class Fetcher(Service):
         self.watcher: Watcher | None = None
         self._gather.waits_for = lambda queue: self.watcher is not None and self.watcher.waits_for(queue)
         pool.on_room = self._on_room
+        self._acker.on_unknown = self.unknown  # any of them will do: the epoch is the whole process's
 
     def interrupt(self) -> None:
         self._wake.set()
