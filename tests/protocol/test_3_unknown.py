@@ -164,6 +164,30 @@ def test_a_payload_of_ours_that_we_never_heard_of_is_found_logged_and_run(
     assert [facts["count"] for facts in heard["swept"]] == [1]
 
 
+def test_what_a_wait_brings_too_late_from_an_earlier_epoch_is_left_to_the_sweep(
+    app: App, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """3.2: its list is swept by then: started here, it could be given to another at the same moment."""
+    monkeypatch.setattr(heart, "PULSE", 0.1)
+    monkeypatch.setattr(flights, "SETTLED", 1.0)
+    ran: list[int] = []
+    app.job(name="note")(lambda number: ran.append(number))  # type: ignore[misc]  # noqa: PLW0108 - jobs are functions
+    heard = Heard(app, "swept", "late")
+    with working(app) as launcher:
+        until(lambda: launcher.watcher.armed == 1, "it waits")
+        post = launcher.watcher._posts[0]
+        waiting = post.armed
+        launcher.fetcher.unknown()
+        until(lambda: launcher.flights.epoch == 2, "the epoch is raised")
+        assert post.armed == waiting, "under the first"
+        post.armed_at -= watcher.BLOCK  # as if the network had stood still
+        app.enqueue("note", 1)
+        until(lambda: ran == [1], "it ran")
+        settled(redis, 1)
+        assert [facts["count"] for facts in heard["swept"]] == [1]
+    assert not heard["late"]
+
+
 def test_a_wait_is_read_for_its_own_time_and_5_s_more(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     """3.2"""
     limits: list[float | None] = []

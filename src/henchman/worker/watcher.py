@@ -193,6 +193,8 @@ class Watcher(Service):
         if flight.identity != self._flights.identity:
             return  # brought under a name that was buried: it is swept back, nothing that we say of it would count
         waited = time.monotonic() - post.armed_at
+        if waited > BLOCK and flight.epoch != self._flights.epoch:
+            return  # an answer that stood still on its way, from a list that is swept by now, perhaps at this moment
         self._on_units([Unit(payload, flight, time.monotonic())], waited < BACKLOG)
 
     def _subscribe(self) -> None:
