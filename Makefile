@@ -19,14 +19,14 @@ demo: $(VENV)/.demo ## See ten thousand real jobs run, on a server of their own
 	@$(BIN)/henchman demo $(ARGS)
 
 test: $(VENV)/.dev ## Run the whole test suite against a real server
-	@$(BIN)/pytest -q $(ARGS)
+	@$(BIN)/python tools/test $(ARGS)
 
 check: $(VENV)/.dev ## All that CI asks for: format, lint, types, architecture, tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/architecture
-	$(BIN)/pytest -q
+	$(BIN)/python tools/test
 
 bench: $(VENV)/.dev ## Measure jobs, ordered queues and history, beside a bare loop on the same machine
 	@for one in load latency enqueue ordered tracked history; do \

@@ -8,7 +8,7 @@ import pytest
 
 from support.server import PrivateServer, running_server
 
-pytest_plugins = ["support.require_all"]
+pytest_plugins = ["support.require_all", "support.parts"]
 
 
 @pytest.fixture(scope="session")

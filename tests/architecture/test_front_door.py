@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 import henchman
 
 PUBLIC = [
@@ -65,6 +67,7 @@ def test_import_loads_nothing_heavy() -> None:
     assert python(f"import sys, henchman; print(*[name for name in {HEAVY} if name in sys.modules])").split() == []
 
 
+@pytest.mark.alone("it measures processor time")
 def test_import_is_quick(tmp_path: Path) -> None:
     """At most 100 ms; on a slowed machine at most 3.6 times what msgspec, which we stand on, takes in the same minute.
 

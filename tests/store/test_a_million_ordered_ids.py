@@ -23,6 +23,8 @@ from support.measured import median, resident_kb
 from support.server import running_server
 from support.store import DAY, ME, Store
 
+pytestmark = pytest.mark.alone("it measures milliseconds")
+
 MILLION = 1_000_000
 FAILED = 200_000  # of them; the rest is fresh
 LIMIT = 0.050  # seconds: the median of several, on a busy machine; most take less than one millisecond

@@ -1,6 +1,7 @@
 """One app whose jobs do what their arguments say, for tests with real worker processes.
 
 Each run writes lines ``<event> <name> <pid> <attempt>`` to the file named by ``ACTING_TRACE``, in one write a line.
+``ACTING_WATCH``: seconds for which the lifeline watches a dead process, instead of 15.
 """
 
 from __future__ import annotations
@@ -13,7 +14,9 @@ import time
 from typing import Any
 
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
+from henchman.worker import lifeline
 
+lifeline.WATCH = float(os.environ.get("ACTING_WATCH", lifeline.WATCH))
 app = App()
 _hoard: list[bytearray] = []
 

@@ -27,7 +27,8 @@ START = "import sys; from henchman.process.cli_work import work; work(sys.argv[1
 def _stat(pid: int) -> list[str]:
     """The fields of /proc/<pid>/stat from the state on; empty when it is gone."""
     try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rpartition(")")[2].split()
     except OSError:
         return []
 
@@ -45,8 +46,7 @@ def cpu_of(pid: int) -> float:
 
 def children_of(pid: int) -> list[int]:
     """The living children of a process."""
-    pids = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()]
-    stats = {one: _stat(one) for one in pids}
+    stats = {int(name): _stat(int(name)) for name in os.listdir("/proc") if name.isdecimal()}
     return sorted(one for one, stat in stats.items() if stat and int(stat[1]) == pid and stat[0] != "Z")
 
 
@@ -119,10 +119,13 @@ class Work:
 
         def shown() -> list[int]:
             assert self.process.poll() is None, f"the supervisor ended: {self.log}"
+            known = records(redis)
+            if len(known) < count:  # to look for children takes a look at every process of the machine
+                return []
             pids = self.children
-            return [pid for pid in pids if pid in set(records(redis))] if len(pids) == count else []
+            return pids if len(pids) == count and known.keys() >= set(pids) else []
 
-        return until(lambda: shown() if len(shown()) == count else [], "workers are ready")
+        return until(shown, "workers are ready")
 
     def signal(self, number: int) -> None:
         """Send a signal to the supervisor alone."""

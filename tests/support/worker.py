@@ -21,13 +21,16 @@ T = TypeVar("T")
 
 def until(fact: Callable[[], T], what: str, limit: float = 45.0) -> T:
     """Wait until ``fact()`` is true and return it; AssertionError says ``what`` did not come about."""
-    end = time.monotonic() + limit
+    started = time.monotonic()
     while True:
+        looked = time.monotonic()
         found = fact()
         if found:
             return found
-        assert time.monotonic() < end, f"not within {limit:g} s: {what} (last: {found!r})"
-        time.sleep(0.005)  # between two looks at the fact we wait for
+        now = time.monotonic()
+        assert now < started + limit, f"not within {limit:g} s: {what} (last: {found!r})"
+        # A look that is dear is taken less often, as is one after a long wait: others need the processor.
+        time.sleep(min(0.02, max(0.005, 2 * (now - looked), (now - started) / 100)))
 
 
 @contextmanager

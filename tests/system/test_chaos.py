@@ -52,11 +52,13 @@ def proven(*args: str, limit: float) -> str:
     raise AssertionError(told)
 
 
+@pytest.mark.alone("the judge weighs moments of several processes against each other")
 @pytest.mark.timeout(1500)
 def test_two_minutes_of_everything_lose_nothing() -> None:
     assert "CHAOS: PASSED" in proven("--minutes", "2", limit=450)
 
 
+@pytest.mark.alone("the judge weighs moments of several processes against each other")
 @pytest.mark.timeout(900)
 def test_a_failover_loses_nothing_that_the_replica_had_confirmed() -> None:
     assert "accepted but not confirmed by the replica" in proven("--failover", limit=270)
@@ -184,6 +186,9 @@ def test_the_judge_sees_harm_on_the_server(
     assert rule in judged()
 
 
+AGAINST_WILL = "ran although cancelled or expired"
+
+
 def test_a_repeat_is_explained_by_a_kill_at_its_time_and_by_no_other(
     judged: Callable[..., dict[str, list[str]]],
 ) -> None:
@@ -201,8 +206,25 @@ def test_a_repeat_is_explained_by_a_kill_at_its_time_and_by_no_other(
     assert rule not in judged(first, ended, *again, attacks=(*pushed, kill, away))
 
 
+def test_a_run_that_was_let_start_before_a_freeze_and_no_other_may_be_repeated_because_of_it(
+    judged: Callable[..., dict[str, list[str]]],
+) -> None:
+    """Frozen between the worker's check and the job's first line: the line says when the check was."""
+    pushed = ("100.0 push long-exact-9", "100.1 accepted long-exact-9", "131.0 window stopped 100.41 130.9 8")
+    again = ("128.0 start long-exact-9 1 100.05 a", "129.0 end long-exact-9 1 ok")
+    rule = "repeats without a cause"
+    for begun, cause in (("begun=100.4", True), ("begun=130.91", False), ("", False)):
+        late = (f"130.95 start long-exact-9 1 100.05 a {begun}".strip(), "130.96 end long-exact-9 1 ok")
+        assert (rule not in judged(*late, *again, attacks=pushed)) is cause, begun
+
+
+def test_a_job_that_was_let_start_in_time_has_not_expired(judged: Callable[..., dict[str, list[str]]]) -> None:
+    ran = "105.0 start brief-exact-5 1 100.05 e begun={}", "105.1 end brief-exact-5 1 ok"
+    assert AGAINST_WILL not in judged(ran[0].format(102.04), ran[1])
+    assert AGAINST_WILL in judged(ran[0].format(102.06), ran[1])
+
+
 RAN_CANCELLED = ("105.2 start doomed-exact-4 1 105.1 d", "105.3 end doomed-exact-4 1 ok")  # cancelled at 100.3
-AGAINST_WILL = "ran although cancelled or expired"
 
 
 def test_a_cancellation_that_no_replica_had_confirmed_may_be_lost_and_is_counted(judgement: Callable[..., Any]) -> None:

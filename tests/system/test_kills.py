@@ -15,7 +15,7 @@ from redis import Redis
 from support.processes import Work, children_of, push, records, state_of
 from support.worker import in_flight, jobs_in, looker, settled, until
 
-BRIEF = {"HENCHMAN_LEASE": "5", "HENCHMAN_HEARTBEAT": "1"}
+BRIEF = {"HENCHMAN_LEASE": "5", "HENCHMAN_HEARTBEAT": "1", "ACTING_WATCH": "3"}
 
 
 @pytest.fixture

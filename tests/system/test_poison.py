@@ -14,7 +14,7 @@ from redis import Redis
 from support.processes import Work, push
 from support.worker import in_flight, jobs_in, looker, until
 
-BRIEF = {"HENCHMAN_LEASE": "5", "HENCHMAN_HEARTBEAT": "1"}
+BRIEF = {"HENCHMAN_LEASE": "5", "HENCHMAN_HEARTBEAT": "1", "ACTING_WATCH": "3"}
 
 
 @pytest.fixture

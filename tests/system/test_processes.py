@@ -22,6 +22,7 @@ def redis(redis_url: str) -> Iterator[Redis]:
         yield client
 
 
+@pytest.mark.alone("it needs both cores")
 def test_cpu_bound_jobs_use_both_cores(redis: Redis, redis_url: str, tmp_path: Path) -> None:
     with Work(tmp_path / "w", redis_url, "-p", "2", "-c", "2") as work:
         pids = work.ready(redis, 2)

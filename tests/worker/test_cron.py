@@ -118,6 +118,7 @@ class TestDefining:
 
 
 class TestTicking:
+    @pytest.mark.alone("it measures how late a tick is")
     def test_each_tick_is_a_job_of_its_own_on_time(self, app: App, redis: Redis) -> None:
         runs: list[tuple[dict[str, Any], float, float]] = []
         heard = trouble(app)

@@ -79,6 +79,7 @@ def test_weights_share_the_fetches(redis: Redis, redis_url: str, weights: tuple[
     assert set(ran[:40]) == {"a", "b"}, "nobody starves"
 
 
+@pytest.mark.alone("it measures milliseconds")
 def test_nothing_starts_from_a_paused_queue_100_ms_after_pause_returned(redis: Redis, redis_url: str) -> None:
     app = App(redis_url=redis_url, concurrency=4)
     starts: list[float] = []
@@ -130,6 +131,7 @@ def test_pause_holds_also_where_a_watcher_waits_already(redis: Redis, redis_url:
         until(lambda: ran == [("other", 2), ("default", 1)], "unpaused, it runs")
 
 
+@pytest.mark.alone("it measures milliseconds")
 def test_a_plain_lpush_wakes_an_idle_worker(redis: Redis, redis_url: str) -> None:
     app = App(redis_url=redis_url)
     started: list[float] = []
@@ -210,6 +212,7 @@ def _one_flag(job):  # type: ignore[no-untyped-def]
     return body
 
 
+@pytest.mark.alone("it measures milliseconds")
 def test_acks_are_at_most_a_few_ms_late(redis: Redis, redis_url: str) -> None:
     app = App(redis_url=redis_url, concurrency=1)
     ends: list[float] = []
@@ -240,6 +243,7 @@ def test_more_queues_than_watchers_are_all_served(redis: Redis, redis_url: str) 
         until(lambda: len(ran) == 12, "all ran")
 
 
+@pytest.mark.alone("it measures milliseconds")
 def test_one_slot_never_sleeps_beside_work(redis: Redis, redis_url: str) -> None:
     """A slot that becomes free in the very moment in which the fetcher decides to wait: nobody would ring again."""
     app = App(redis_url=redis_url, concurrency=1)

@@ -21,6 +21,7 @@ def redis(redis_url: str) -> Iterator[Redis]:
         yield client
 
 
+@pytest.mark.alone("it measures how long they take")
 def test_50_jobs_that_sleep_1_s_on_50_slots_take_about_1_s(redis: Redis, redis_url: str) -> None:
     app = App(redis_url=redis_url, concurrency=50)
     ends: list[float] = []

@@ -191,6 +191,7 @@ def test_what_arrives_while_an_id_runs_comes_after_it(app: App, redis: Redis) ->
     assert runs == [[5], [1, 5]], "an equal payload that came meanwhile is a new one"
 
 
+@pytest.mark.alone("it measures how late a job is")
 def test_delays_are_kept_to_the_moment(app: App, redis: Redis) -> None:
     late: list[float] = []
 

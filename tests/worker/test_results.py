@@ -67,6 +67,7 @@ def test_a_result_is_rebuilt_as_it_is_annotated(app: App, redis: Redis) -> None:
     assert 90 < redis.ttl(f"hm:result:{handles[0].jid}") <= 100  # type: ignore[operator]
 
 
+@pytest.mark.alone("it measures how late an answer is")
 def test_who_waits_is_woken(app: App, redis: Redis) -> None:
     go = threading.Event()
 

@@ -178,6 +178,7 @@ def test_a_buried_process_goes_on_under_a_new_name(redis: Redis, redis_url: str)
     assert not heard["part_failed"], heard["part_failed"]
 
 
+@pytest.mark.alone("it measures how late a job is")
 def test_due_jobs_start_within_100_ms(redis: Redis, redis_url: str) -> None:
     app = App(redis_url=redis_url)
     late: list[float] = []
