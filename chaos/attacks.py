@@ -146,8 +146,9 @@ def stop_group(field: Field, group: Group, seconds: float) -> Told:
             names: Any = field.redis.zrange("hm:tombs", 0, -1)
             tombs = [name.decode().split(":") for name in names]
     finally:
+        to = wall()
         group.signal(signal.SIGCONT, everybody[::-1])
-        field.window("stopped", at, wall(), pids)
+        field.window("stopped", at, to, pids)
     buried = sum(any(str(pid) in words for words in tombs) for pid in pids)
     text = (
         f"group {group.number} for {wall() - at:.0f} s, {waiting} watchers armed, {ids} ordered ids held, "

@@ -205,8 +205,8 @@ class BatchJudgement:
             at = min((one.cancelled for one in self._history.batches.lineage(batch) if one.cancelled), default=None)
             for key in batch.members if at is not None else ():
                 for run in self._history.jobs[key].runs:
-                    if run.at > at + GRACE:
-                        yield f"{key} started {run.at - at:.3f} s after {self._shown(batch.name)} was cancelled"
+                    if run.begun > at + GRACE:
+                        yield f"{key} started {run.begun - at:.3f} s after {self._shown(batch.name)} was cancelled"
 
     def _left(self) -> Iterator[str]:
         for suffix in ("jobs", "parked", "producer"):

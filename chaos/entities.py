@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from begun import begun
 from jobs import FOLDER, app, ledger
 from kinds import ORDERED
 
@@ -52,7 +53,7 @@ class Span:
     def __init__(self, queue: str, name: str, payloads: list[Payload]) -> None:
         self.name, self.payloads = name, payloads
         self._words = (queue, name, current_job().token)
-        self.entered = self._write("ostart", current_job().payload.get("retry_count", -1), *self._keys())
+        self.entered = self._write("ostart", current_job().payload.get("retry_count", -1), *self._keys(), begun())
 
     def _keys(self) -> list[str]:
         return [payload["key"] for payload in self.payloads]
@@ -61,7 +62,7 @@ class Span:
         queue, name, token = self._words
         with fence(queue, name) as passes:
             fine = passes(token or 0)
-            ledger.write(word if fine else "orefused", *self._words, *(more if fine else [word]))
+            ledger.write(word if fine else "orefused", *self._words, *(more if fine else [word, begun()]))
         return fine
 
     def beat(self) -> None:

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from begun import begun
 from ledger import Ledger
 
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
@@ -28,7 +29,7 @@ ledger = Ledger(FOLDER, os.environ.get("CHAOS_ROLE", "worker"))
 def acting(key: str) -> Iterator[int]:
     """Write that ``key`` starts and how it ends, whatever is raised in it; gives the attempt."""
     job = current_job()
-    ledger.write("start", key, job.attempt, job.payload.get("enqueued_at", 0), job.jid)
+    ledger.write("start", key, job.attempt, job.payload.get("enqueued_at", 0), job.jid, begun())
     how = "ok"
     try:
         yield job.attempt

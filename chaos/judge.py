@@ -17,7 +17,6 @@ from repeats import STAGED_ANEW, Repeats
 
 __all__ = ["Judgement"]
 
-SOON = 0.25  # seconds between a worker's look at the clock and the job's own, on a busy machine
 LEASE = 5.0
 EARLY = 0.002  # two processes read one clock; a score has microseconds
 
@@ -117,9 +116,9 @@ class Judgement:
         for job in self.history.jobs.values():
             for run in job.runs if job.key not in apart else ():
                 if job.cancelled is not None and self._ran_cancelled(job, run):
-                    yield f"{job.key} started {run.at - job.cancelled:.3f} s after its cancellation was confirmed"
-                late = run.at - run.enqueued_at - 2.0
-                if job.key.startswith("brief-") and late > SOON and not self._stopped(run):
+                    yield f"{job.key} started {run.begun - job.cancelled:.3f} s after its cancellation was confirmed"
+                late = run.begun - run.enqueued_at - 2.0
+                if job.key.startswith("brief-") and late > EARLY:
                     yield f"{job.key} started {late:.3f} s after it had expired"
 
     def _tell_unconfirmed(self) -> None:
@@ -132,7 +131,7 @@ class Judgement:
         self.facts["cancelled but not confirmed by the replica"] = told
 
     def _ran_cancelled(self, job: Job, run: Run) -> bool:
-        return job.cancelled is not None and run.at > job.cancelled + self._grace(job)
+        return job.cancelled is not None and run.begun > job.cancelled + self._grace(job)
 
     @staticmethod
     def _grace(job: Job) -> float:
@@ -140,24 +139,18 @@ class Judgement:
         waits_until = job.notes.get("at", job.pushed + job.notes.get("delay", 0.0))
         return 0.0 if job.cancelled is not None and job.cancelled < waits_until - 0.2 else LEASE
 
-    def _stopped(self, run: Run) -> bool:
-        """Whether its process was stopped just before: between the look at the clock and the first line."""
-        return any(
-            run.pid in window.pids and run.at - 1.0 < window.to < run.at + 0.1 for window in self.history.windows
-        )
-
     def _early(self) -> Iterator[str]:
         for job in self.history.jobs.values():
             runs = job.attempts()
             due = job.notes.get("at", job.pushed + job.notes.get("delay", 0.0))
             for run in runs.get(1, [])[:1]:
-                if run.at < due - EARLY:
-                    yield f"{job.key} was due {due - run.at:.3f} s after it started"
+                if run.begun < due - EARLY:
+                    yield f"{job.key} was due {due - run.begun:.3f} s after it started"
             pause = kind_of(job.key).again
             for attempt in sorted(runs):
                 ends = [run.ended for run in runs.get(attempt - 1, []) if run.ended < NEVER]
-                if ends and runs[attempt][0].at < min(ends) + pause - EARLY:
-                    yield f"{job.key} attempt {attempt} came {runs[attempt][0].at - min(ends):.3f} s after the last"
+                if ends and runs[attempt][0].begun < min(ends) + pause - EARLY:
+                    yield f"{job.key} attempt {attempt} came {runs[attempt][0].begun - min(ends):.3f} s after the last"
 
     def _retries(self) -> Iterator[str]:
         for job in self._must:

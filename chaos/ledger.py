@@ -12,7 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["Entry", "Ledger", "read_all", "wall"]
+__all__ = ["BEGUN", "Entry", "Ledger", "read_all", "wall"]
+
+BEGUN = "begun="  # before a time, as the last word of a line: see ``begun.py``
 
 
 def wall() -> float:
@@ -27,6 +29,12 @@ class Entry(NamedTuple):
     role: str
     pid: int
     words: list[str]
+
+    @property
+    def begun(self) -> float:
+        """When the worker let start what starts here; the time of the line where that is not said."""
+        said = self.words[-1].removeprefix(BEGUN)
+        return self.at if said == self.words[-1] else float(said)
 
 
 class Ledger:

@@ -134,7 +134,7 @@ class OrderedJudgement:
         """Whether the process was stopped for so long that it was buried, or its claim was lost with a server."""
         return any(
             span.pid in window.pids
-            and span.at <= window.to + 1.0
+            and span.begun <= window.to
             and span.seen >= window.since
             and (window.cause == "failover" or (window.cause == "stopped" and window.to - window.since > RESCUE))
             for window in self._history.windows
@@ -159,7 +159,7 @@ class OrderedJudgement:
                     self._causes[cause] += 1
 
     def _cause(self, span: Span) -> str | None:
-        run = Run(span.at, span.pid, 1, 0.0)
+        run = Run(span.begun, span.at, span.pid, 1, 0.0)
         run.ended = span.ended
         return self._repeats.cause(run)
 

@@ -16,12 +16,12 @@ NEVER = float("inf")
 
 
 class Run:
-    """One start of a job in one process."""
+    """One start of a job in one process: ``begun`` when the worker let it start, ``at`` when its first line came."""
 
-    __slots__ = ("at", "attempt", "ended", "enqueued_at", "how", "pid")
+    __slots__ = ("at", "attempt", "begun", "ended", "enqueued_at", "how", "pid")
 
-    def __init__(self, at: float, pid: int, attempt: int, enqueued_at: float) -> None:
-        self.at, self.pid, self.attempt, self.enqueued_at = at, pid, attempt, enqueued_at
+    def __init__(self, begun: float, at: float, pid: int, attempt: int, enqueued_at: float) -> None:
+        self.begun, self.at, self.pid, self.attempt, self.enqueued_at = begun, at, pid, attempt, enqueued_at
         self.ended = NEVER
         self.how = ""
 
@@ -118,7 +118,7 @@ class History:
         self._job(entry).cancelling = True
 
     def _read_start(self, entry: Entry) -> None:
-        run = Run(entry.at, entry.pid, int(entry.words[2]), float(entry.words[3]))
+        run = Run(entry.begun, entry.at, entry.pid, int(entry.words[2]), float(entry.words[3]))
         self._job(entry).runs.append(run)
         if len(entry.words) > 4:
             self.keys[entry.words[4]] = entry.words[1]

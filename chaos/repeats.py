@@ -52,7 +52,7 @@ class Repeats:
     def cause(self, run: Run) -> str | None:
         """Why ``run`` may be repeated; None when it may not."""
         for strike in self._strikes[run.pid]:
-            if run.at > strike.to:
+            if run.begun > strike.to:
                 continue
             if run.ended >= strike.since:
                 return f"{strike.cause}: it was running" if strike.cause != "failover" else "failover"

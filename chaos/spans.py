@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from ledger import Entry
+from ledger import BEGUN, Entry
 
 __all__ = ["Entity", "Pushed", "Span", "Spans"]
 
@@ -27,14 +27,15 @@ class Pushed:
 
 
 class Span:
-    """One id in one claim: ``at`` to ``ended``, with the payloads ``keys``, the lowest first. ``refused``: where the
-    fence of the id met a higher token, "ostart" or "oend"; ``seen``: when it was last heard of.
+    """One id in one claim: ``at`` to ``ended``, with the payloads ``keys``, the lowest first. ``begun``: when the
+    worker let it start; ``refused``: where the fence of the id met a higher token, "ostart" or "oend"; ``seen``: when
+    it was last heard of.
     """
 
-    __slots__ = ("at", "ended", "how", "keys", "pid", "refused", "retry_count", "seen", "token")
+    __slots__ = ("at", "begun", "ended", "how", "keys", "pid", "refused", "retry_count", "seen", "token")
 
     def __init__(self, at: float, pid: int, token: int) -> None:
-        self.at = self.seen = at
+        self.at = self.begun = self.seen = at
         self.pid, self.token = pid, token
         self.ended = NEVER
         self.how = self.refused = ""
@@ -98,7 +99,8 @@ class Spans:
 
     def read_ostart(self, entry: Entry) -> None:
         span = self._span(entry)
-        span.at, span.retry_count, span.keys = entry.at, int(entry.words[4]), entry.words[5:]
+        span.at, span.begun, span.retry_count = entry.at, entry.begun, int(entry.words[4])
+        span.keys = [word for word in entry.words[5:] if not word.startswith(BEGUN)]
 
     def read_obeat(self, entry: Entry) -> None:
         self._span(entry)
@@ -111,7 +113,7 @@ class Spans:
         if len(entry.words) == 2:  # a push, and no proof of a fence
             return self._verdict(entry)
         span = self._span(entry)
-        span.refused = entry.words[4]
+        span.refused, span.begun = entry.words[4], min(span.begun, entry.begun)
         return None
 
     def read_opoison(self, entry: Entry) -> None:

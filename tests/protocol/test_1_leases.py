@@ -18,8 +18,12 @@ import henchman
 from henchman import App
 from henchman.kernel.board import Board
 from henchman.process.supervisor import Supervisor
+from henchman.work.current import running
+from henchman.work.outcome import Outcome
 from henchman.worker import heart, lifeline
 from henchman.worker.lifeline import Lifeline
+from henchman.worker.processor import Processor
+from henchman.worker.run import Run
 from support.dead import DEAD, corpse, job
 from support.processes import Work, push, state_of
 from support.server import running_server
@@ -249,6 +253,34 @@ def test_after_its_lease_nothing_starts_that_was_prefetched(
     assert min(valid) > 0, "nothing started without a lease"
     assert not heard["part_failed"]
     app.close()
+
+
+@pytest.mark.parametrize("asynchronous", [False, True])
+def test_a_run_starts_when_its_lease_was_judged(
+    app: App, redis: Redis, monkeypatch: pytest.MonkeyPatch, asynchronous: bool
+) -> None:
+    """1.5: what is frozen between that and its first line was let start before it was frozen, and says so."""
+    judge = Processor._refusal
+    seen: list[tuple[float, float]] = []
+
+    def frozen(self: Processor, run: Run, now: float) -> Outcome | None:
+        refusal = judge(self, run, now)
+        time.sleep(0.2)
+        return refusal
+
+    def look() -> None:
+        seen.append((running.get().started, time.monotonic()))  # type: ignore[attr-defined]
+
+    async def alook() -> None:
+        look()
+
+    monkeypatch.setattr(Processor, "_refusal", frozen)
+    app.job(name="look")(alook if asynchronous else look)  # type: ignore[call-overload]
+    with working(app):
+        app.enqueue("look")
+        settled(redis, 1)
+    started, first_line = seen[0]
+    assert first_line - started >= 0.2
 
 
 def test_time_without_the_server_is_no_reason_to_steal(redis_url: str) -> None:

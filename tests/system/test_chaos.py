@@ -211,11 +211,11 @@ def test_a_run_that_was_let_start_before_a_freeze_and_no_other_may_be_repeated_b
 ) -> None:
     """Frozen between the worker's check and the job's first line: the line says when the check was."""
     pushed = ("100.0 push long-exact-9", "100.1 accepted long-exact-9", "131.0 window stopped 100.41 130.9 8")
-    again = ("128.0 start long-exact-9 1 100.05 a", "129.0 end long-exact-9 1 ok")
+    elsewhere = ("128.0 start long-exact-9 1 100.05 a", "129.0 end long-exact-9 1 ok")
     rule = "repeats without a cause"
     for begun, cause in (("begun=100.4", True), ("begun=130.91", False), ("", False)):
         late = (f"130.95 start long-exact-9 1 100.05 a {begun}".strip(), "130.96 end long-exact-9 1 ok")
-        assert (rule not in judged(*late, *again, attacks=pushed)) is cause, begun
+        assert (rule not in judged(*late, attacks=(*pushed, *elsewhere))) is cause, begun
 
 
 def test_a_job_that_was_let_start_in_time_has_not_expired(judged: Callable[..., dict[str, list[str]]]) -> None:

@@ -181,6 +181,18 @@ def test_a_write_that_the_fence_refused_must_be_a_zombies(judgement: Callable[..
     assert judgement(late, attacks=(short,), **lines).violations[REFUSED], "nobody is buried so soon"
 
 
+@pytest.mark.parametrize(("begun", "cause"), [("100.4", True), ("129.95", False)])
+def test_who_was_frozen_before_its_first_line_is_refused_there(
+    judgement: Callable[..., Any], begun: str, cause: bool
+) -> None:
+    late = f"130.0 orefused accounts a1 100200000 ostart begun={begun}"
+    there = ("128.0 ostart accounts a1 100900000 -1 e1 e2 begun=128.0", "128.1 oend accounts a1 100900000 ok")
+    frozen = "130.0 window stopped 100.41 129.9 8"
+    verdict = judgement(late, attacks=(frozen,), other=there, without="accounts a1 100200000")
+    assert bool(verdict.violations[REFUSED]) is not cause
+    assert not verdict.violations[LOST]
+
+
 @pytest.mark.parametrize(
     ("rule", "harm"),
     [

@@ -65,7 +65,8 @@ class Processor:
 
     def execute(self, seat: Seat, run: Run) -> None:
         """Run a sync job in this thread, to its outcome."""
-        refusal = self._refusal(run)
+        now = _monotonic()
+        refusal = self._refusal(run, now)
         if refusal is not None:
             self._finish(run, refusal)
             return
@@ -74,7 +75,7 @@ class Processor:
         token = running.set(run)
         try:
             try:
-                self._begin(run, seat)
+                self._begin(run, seat, now)
                 result = run.spec.call(run)
             except BaseException as error:
                 problem = error
@@ -88,12 +89,13 @@ class Processor:
 
     async def aexecute(self, run: Run) -> None:
         """Run an async job in this task, to its outcome."""
-        refusal = self._refusal(run)
+        now = _monotonic()
+        refusal = self._refusal(run, now)
         if refusal is not None:
             self._finish(run, refusal)
             return
         running.set(run)
-        self._begin(run, None)
+        self._begin(run, None, now)
         place = self._task_places.popleft() if self._task_places else sys.maxsize
         self._board.start(place, run.jid)
         try:
@@ -137,23 +139,25 @@ class Processor:
         self._acker.submit(run.unit, outcome, run.job)
         self._events.emit("job_abandoned", run=run)
 
-    def _refusal(self, run: Run) -> Outcome | None:
-        """Why a run may not start, as its outcome."""
+    def _refusal(self, run: Run, now: float) -> Outcome | None:
+        """Why a run may not start at ``now``, as its outcome."""
         if self._cancels.jids and self._cancels.has(run):
             if not run.spec.hears_cancel:
                 return Outcome("cancelled", reason="cancelled before it started")
             run.cancelled = True
         if run.expires is not None and time.time() > run.expires:
             return Outcome("expired", reason="it expired before it could start")
-        if _monotonic() > self._flights.valid_until:  # somebody else may be running it already
+        if now > self._flights.valid_until:  # somebody else may be running it already
             return Outcome("released", reason="the lease of this process ran out before it could start")
         if run.unit.flight.identity != self._flights.identity:  # after the lease: that may be the new name's already
             return Outcome("released", reason="this process was declared dead before it could start")
         return None
 
-    def _begin(self, run: Run, seat: Seat | None) -> None:
+    def _begin(self, run: Run, seat: Seat | None, now: float) -> None:
+        """Note that ``run`` started at ``now``, when its lease was valid: a process that is frozen from here on has let
+        it start before that, whenever the job's first line comes."""
         run.started_at = time.time()
-        run.started = _monotonic()
+        run.started = now
         if seat is not None:
             seat.run = run
             self._board.start(seat.place, run.jid)
