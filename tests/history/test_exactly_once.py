@@ -34,14 +34,30 @@ PATHS = [str(Path(henchman.__file__).parents[1]), str(Path(__file__).parents[1])
 
 
 def tell(teller: Teller, first: int, count: int) -> None:
-    """``count`` jobs with four entries each: pushed, a message, working, finished; drawn through each other."""
-    for number in range(first, first + count):
-        teller.enqueued(f"job-{number}", BATCH)
-    for number in range(first, first + count):
-        teller.working(f"job-{number}", BATCH)
-        teller.log(f"job-{number}", f"words {number}", BATCH)
-        teller.ended(f"job-{number}", "finished", BATCH, ending="done")
+    """``count`` jobs: pushed, a message, working, finished; drawn through each other, every second ten together."""
+    for ten in range(first, first + count, 10):
+        jids = [f"job-{number}" for number in range(ten, min(ten + 10, first + count))]
+        together = ten % 20 == 10
+        if together:
+            teller.together(
+                "enqueued", {jid: {"class": "shop.create", "queue": "q", "args": [1]} for jid in jids}, BATCH
+            )
+        for jid in jids:
+            if not together:
+                teller.enqueued(jid, BATCH)
+            teller.working(jid, BATCH)
+            teller.log(jid, f"words of {jid}", BATCH)
+            if not together:
+                teller.ended(jid, "finished", BATCH, ending="done")
+        if together:
+            teller.together("finished", {jid: {"ending": "done"} for jid in jids}, BATCH, 1)
     teller.flush()
+
+
+def entries(count: int) -> int:
+    """How many entries ``tell`` wrote."""
+    tens = [min(10, count - first) for first in range(0, count, 10)]
+    return sum(2 * ten + (2 if place % 2 else 2 * ten) for place, ten in enumerate(tens))
 
 
 def judge(database_url: str, teller: Teller, count: int) -> None:
@@ -74,7 +90,7 @@ def test_the_stream_is_trimmed_only_after_the_commit(
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "record", refused)
         assert recorder.tick() > 0
-        assert teller.redis.xlen(teller.keys.history) == 200
+        assert teller.redis.xlen(teller.keys.history) == entries(50)
     assert [name for name, _ in home.heard] == ["away"]
     assert recorder.drain(60)
     assert [name for name, _ in home.heard] == ["away", "back"]
@@ -94,7 +110,7 @@ def test_what_was_committed_and_not_trimmed_is_not_written_twice(
     with monkeypatch.context() as patch:
         patch.setattr(Ledger, "record", lost)
         recorder.tick()
-    assert teller.redis.xlen(teller.keys.history) == 200
+    assert teller.redis.xlen(teller.keys.history) == entries(50)
     tell(teller, 50, 10)
     assert recorder.drain(60)
     assert int(teller.redis.get(teller.keys.history_bytes)) == 0  # type: ignore[arg-type]
@@ -203,8 +219,8 @@ def test_a_database_that_is_killed_in_the_middle_gets_everything_once(
     home = Home(redis_url, database_server.url)
     with recording(home) as recorder:
         recorder.start()
-        left = 1200
-        for part in (1000, 700, 400):
+        left = entries(300)
+        for part in (left - 150, left - 350, left - 600):
             until(lambda part=part: teller.redis.xlen(teller.keys.history) < part, "it records", 60)  # type: ignore[misc]
             database_server.kill()
             until(lambda: [one for one in home.heard if one[0] == "away"], "the outage was told", 60)
@@ -268,6 +284,34 @@ def test_a_server_that_went_back_is_noticed_and_loses_nothing(
         connection.execute(text("DELETE FROM henchman_events WHERE jid = 'old'"))
         connection.execute(text("DELETE FROM henchman_changes WHERE jid = 'old'"))
     judge(database_url, teller, 3)
+
+
+def test_a_position_may_stand_within_an_entry(
+    home: Home, recorder: Recorder, teller: Teller, monkeypatch: pytest.MonkeyPatch, history: History, database_url: str
+) -> None:
+    record, calls = Ledger.record, list[str]()
+
+    def choosy(self: Ledger, rows: Rows, old: Position, new: Position) -> None:
+        calls.append(new.at)
+        if len(rows.changes) > 4:
+            raise HistoryError("too many at once")
+        if len(calls) == 6:
+            raise HistoryAway("in the middle of an entry")
+        record(self, rows, old, new)
+
+    tell(teller, 10, 10)
+    with monkeypatch.context() as patch:
+        patch.setattr(Ledger, "record", choosy)
+        recorder.tick()
+    assert [name for name, _ in home.heard] == ["away"]
+    stands = recorder._ledger.position().at
+    assert "." in stands, "some jobs of the first entry are recorded, and the others are not"
+    assert 0 < len(history.events(BATCH).events) < 10
+    assert teller.redis.xlen(teller.keys.history) == 22
+    assert recorder.drain(30)
+    tell(teller, 0, 10)
+    assert recorder.drain(30)
+    judge(database_url, teller, 20)
 
 
 def test_one_entry_that_the_database_refuses_does_not_stop_the_rest(

@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 
 from henchman.errors import BatchClosed, HistoryFull, UnknownBatch
+from henchman.history.bundles import unbundled
 from henchman.store import batches, history, jobs
 from henchman.work.effects import Told, encoded
+from henchman.work.told import finished
+from henchman.work.unit import Flight, Unit
 from support.store import ME, Store
 
 B, PARENT = "b" * 32, "a" * 32
@@ -49,10 +52,19 @@ def push(store: Store, *jids: str, batch: str = B, when: str = "", lane: tuple[s
     return store.run(batches.push(store.keys, batch, "q", rows, lane=lane, **more))
 
 
+def short(jid: str, batch: str = B) -> bytes:
+    """How an acker tells of a run that went well."""
+    unit = Unit(payload(jid, batch), Flight("q", "queue:q", "flight", ME, 1), 0.0)
+    unit.elapsed = 0.25
+    return finished(unit, json.loads(payload(jid, batch)))
+
+
 def end(store: Store, jid: str, ending: str = "done", batch: str = B, reason: str = "") -> None:
     """As an acker does it, of a job that was fetched."""
     told = Told(ME, 1, {"reason": reason} if reason else {})
     text = encoded(store.keys, json.loads(payload(jid, batch)), ending, told)
+    if ending == "done" and not reason:
+        text = short(jid, batch)
     store.join("q")
     store.ask("LREM", "queue:q", 1, payload(jid, batch))
     store.ask("LPUSH", store.flight("q"), payload(jid, batch))
@@ -323,6 +335,57 @@ def test_the_dead_are_kept_with_their_batch_and_tried_again_in_the_next_generati
         "complete completejid-g2",
         "success successjid-g2",
     ]
+
+
+def test_many_ends_in_one_call_count_each_job_once(store: Store) -> None:
+    store.run(history.turn_on(store.keys, "strict", 1_000_000))
+    make(store)
+    make(store, PARENT)
+    mine, theirs = [str(number) for number in range(1200)], ["a", "b"]
+    push(store, *mine)
+    push(store, *theirs, batch=PARENT)
+    store.ask("DEL", store.keys.history)
+    store.join("q")
+    told = [(one, B, short(one)) for one in [*mine[:600], "7", "stranger"]]
+    told += [(one, PARENT, short(one, PARENT)) for one in theirs]
+    told += [(mine[600], B, encoded(store.keys, json.loads(payload(mine[600])), "done", Told(ME, 1, {"result": "x"})))]
+    told += [
+        (mine[601], B, encoded(store.keys, json.loads(payload(mine[601])), "failed", Told(ME, 1, {"reason": "no"})))
+    ]
+    told += [(mine[601], B, short(mine[601]))]
+    for one, batch, _ in told:
+        store.ask("LPUSH", store.flight("q"), payload(one, batch))
+    units = [jobs.Settlement(1, payload(one, batch), "done", b"", 0.0, text) for one, batch, text in told]
+    assert store.settle(*units, queues=("q",)) == [1] * len(told)
+    assert store.ask("LLEN", store.flight("q")) == 0
+    status = facts(store)
+    assert (status["n:finished"], status["n:failed"], status["n:enqueued"]) == ("601", "1", "598")
+    assert facts(store, PARENT)["n:finished"] == "2"
+    assert "first" in status
+    rows = [(at, list(row)) for at, row in store.ask("XRANGE", store.keys.history, "-", "+")]
+    parts = [dict(zip(*[iter(row)] * 2, strict=True)) for _, row in unbundled(rows)]
+    assert len(rows) < 8, "what they have in common is written once"
+    ended = [(row[b"j"].decode(), row[b"s"].decode()) for row in parts]
+    expected = [(one, "finished") for one in [*mine[:601], *theirs]] + [(mine[601], "failed")]
+    assert sorted(ended) == sorted(expected)
+    assert {json.loads(row[b"d"])["ending"] for row in parts} == {"done", "failed"}
+    assert {row[b"w"].decode() for row in parts} == {ME}
+
+
+def test_a_batch_whose_key_somebody_broke_stops_no_other(store: Store) -> None:
+    make(store)
+    make(store, PARENT)
+    push(store, "1")
+    push(store, "2", batch=PARENT)
+    store.ask("SET", store.keys.batch(B) + ":jobs", "broken")
+    store.join("q")
+    units = []
+    for one, batch in (("1", B), ("2", PARENT)):
+        store.ask("LPUSH", store.flight("q"), payload(one, batch))
+        units.append(jobs.Settlement(1, payload(one, batch), "done", b"", 0.0, short(one, batch)))
+    assert store.settle(*units, queues=("q",)) == [1, 1]
+    assert facts(store, PARENT)["n:finished"] == "1"
+    assert "WRONGTYPE" in store.ask("LINDEX", store.keys.broken, 0).decode()
 
 
 def test_history_is_written_with_the_change_and_only_when_it_is_on(store: Store) -> None:

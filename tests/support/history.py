@@ -85,6 +85,11 @@ class Teller:
     def ended(self, jid: str, status: str, batch: str = "", attempt: int = 1, process: str = ME, **detail: Any) -> None:
         self.job(jid, status, batch, attempt, process, **detail)
 
+    def together(self, status: str, details: dict[str, dict[str, Any]], batch: str = "", attempt: int = 0) -> None:
+        """One entry for many jobs: what is told of each, by jid."""
+        lines = [f"{jid} {json.dumps(detail)}" for jid, detail in details.items()]
+        self.write(k="jobs", b=batch, s=status, a=attempt, w=ME if attempt else "", d="\n".join(lines))
+
     def log(self, jid: str, text: str, batch: str = "") -> None:
         self.write(k="log", j=jid, b=batch, w=ME, d=json.dumps({"text": text}))
 

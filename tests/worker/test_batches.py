@@ -9,6 +9,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from redis import Redis
 
 from henchman import App, ArgumentError, DefinitionError, Discard, Failure, Kill, ServerAway, Snooze, current_job
 from henchman.errors import BatchClosed, BatchError, HistoryAway, UnknownBatch
+from henchman.history.bundles import unbundled
 from henchman.store import history
 from henchman.workflow.batch import Batch
 from henchman.workflow.batch_lease import leases
@@ -68,9 +70,10 @@ def some(status: BatchStatus) -> dict[str, int]:
 
 
 def stream(redis: Redis) -> list[dict[str, Any]]:
-    """The entries of the history."""
+    """The entries of the history, each of one job."""
     rows: Any = redis.xrange("hm:history")
-    return [{key.decode(): value.decode() for key, value in row.items()} for _, row in rows]
+    parts = unbundled((at, list(chain.from_iterable(row.items()))) for at, row in rows)
+    return [{key.decode(): value.decode() for key, value in zip(*[iter(flat)] * 2, strict=True)} for _, flat in parts]
 
 
 def test_every_ending_in_one_batch(app: App, redis: Redis) -> None:

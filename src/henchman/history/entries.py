@@ -21,7 +21,7 @@ __all__ = ["NOTHING", "Detail", "Entry", "ident", "name", "number_of", "plain", 
 #: a stream id and field, value, field, value…
 Entry = tuple[bytes, Sequence[bytes]]
 
-_SEQUENCE_BITS = 21
+_ENTRY_BITS, _PART_BITS = 10, 11  # of a position: entries of one millisecond, jobs of one entry
 _RAW = msgspec.Raw(b"")
 
 
@@ -115,6 +115,9 @@ def name(text: str | None) -> str | None:
 
 
 def number_of(stream_id: bytes) -> tuple[int, float]:
-    """The position that a stream id stands for, and its time in Unix seconds."""
+    """The position that a stream id (or the name of a part of its entry, ``5-0.1``) stands for, and its time in Unix
+    seconds."""
     ms, _, within = stream_id.partition(b"-")
-    return (int(ms) << _SEQUENCE_BITS) | min(int(within or b"0"), (1 << _SEQUENCE_BITS) - 1), int(ms) / 1000
+    entry, _, part = within.partition(b".")
+    number = int(ms) << _ENTRY_BITS | min(int(entry or b"0"), (1 << _ENTRY_BITS) - 1)
+    return number << _PART_BITS | min(int(part or b"0"), (1 << _PART_BITS) - 1), int(ms) / 1000

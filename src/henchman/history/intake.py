@@ -10,6 +10,7 @@ import json
 from collections.abc import Sequence
 
 from henchman.errors import HistoryAway, HistoryError
+from henchman.history.bundles import order, unbundled
 from henchman.history.entries import Entry, ident, number_of
 from henchman.history.fold import Fold
 from henchman.history.ledger import Ledger, Position
@@ -17,12 +18,6 @@ from henchman.history.records import OF_BATCH
 from henchman.kernel.events import Events
 
 __all__ = ["Intake"]
-
-
-def _order(stream_id: bytes | str) -> tuple[int, int]:
-    text = stream_id.decode() if isinstance(stream_id, bytes) else stream_id
-    ms, _, within = text.partition("-")
-    return int(ms), int(within or "0")
 
 
 class Intake:
@@ -42,16 +37,16 @@ class Intake:
 
     def record(self, entries: Sequence[Entry]) -> str:
         """Write a chunk; the id of its last entry. HistoryAway, HistoryError; Overtaken: load again."""
-        fresh = self._fresh(entries)
+        fresh = self._fresh(unbundled(entries))
         if fresh:
             self._write(fresh)
         return entries[-1][0].decode()
 
     def _fresh(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        stands = _order(self._position.at)
-        if _order(entries[0][0]) > stands:
+        stands = order(self._position.at)
+        if order(entries[0][0]) > stands:
             return entries
-        old = [one for one in entries if _order(one[0]) <= stands]
+        old = [one for one in entries if order(one[0]) <= stands]
         known = self._ledger.known([_about(one) for one in old])
         back = [one for one in old if _is_new(one, known)]
         if not back:

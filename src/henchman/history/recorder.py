@@ -31,8 +31,8 @@ __all__ = ["Recorder", "companion"]
 CONTEND = 4.0  # between two tries to lead, and two renewals
 BLOCK_MS = 1000
 LINGER = 0.1  # after a chunk that was not full: more comes together in one transaction
-MOST, LEAST = 5000, 50  # entries of a chunk
-CHUNK_BYTES = 8 * 1024 * 1024
+MOST, LEAST = 5000, 20  # entries of a chunk; one may tell of 500 jobs
+CHUNK_BYTES = 2 * 1024 * 1024  # of one transaction: some 10,000 to 20,000 jobs
 GIVE_UP_AFTER = 3  # tries in a row without the database, then another process may lead
 PRUNE_EVERY, PRUNE_PAUSE = 86400.0, 0.5
 
@@ -79,7 +79,7 @@ class Recorder(Ticker):
         self._leads = self._ready = self._announced = False
         self._renew_at = 0.0
         self._after = BEGINNING
-        self._most = 500
+        self._most = 50
         self._owed = 0  # bytes that are recorded and still counted on the server
         self._failures = 0
         self._away = False

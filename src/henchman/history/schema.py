@@ -1,7 +1,7 @@
 """The tables, once for SQLite, PostgreSQL, MySQL and MariaDB.
 
 Every name begins with ``henchman_``, so that a user's own database can hold them. A position (``born``, ``changed``,
-``sid``, ``run``) is made of a stream id: milliseconds times 2**21 plus the number within them, and always rises.
+``sid``, ``run``) is made of a stream id: milliseconds times 2**21 plus a number within them, and always rises.
 Texts are compared byte by byte. JSON stands as text: nobody asks the database what is inside.
 """
 

@@ -32,11 +32,15 @@ class Script(NamedTuple):
 def load(name: str) -> Script:
     """The script ``lua/<name>.lua``, with each line ``-- include <file>`` replaced by ``lua/lib/<file>.lua``."""
     folder = Path(__file__).with_name("lua")
+    text = _whole(folder / "lib", (folder / f"{name}.lua").read_text(encoding="utf-8"))
+    return Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def _whole(library: Path, text: str) -> str:
     lines = []
-    for line in (folder / f"{name}.lua").read_text(encoding="utf-8").splitlines():
+    for line in text.splitlines():
         if line.startswith("-- include "):
             piece = line.removeprefix("-- include ").strip()
-            line = (folder / "lib" / f"{piece}.lua").read_text(encoding="utf-8")  # noqa: PLW2901
+            line = _whole(library, (library / f"{piece}.lua").read_text(encoding="utf-8"))  # noqa: PLW2901
         lines.append(line)
-    text = "\n".join(lines)
-    return Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+    return "\n".join(lines)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -15,6 +16,7 @@ __all__ = ["attempt_of", "finished", "told_of", "tracked"]
 
 _LINES = 60  # of a traceback
 _TEXT = 10_000
+_WORD = re.compile(r'[^\s"\\]+')
 
 
 def tracked(job: Mapping[str, Any]) -> bool:
@@ -33,7 +35,7 @@ _MEMBER = frozenset({"batch", "batch_expires", "track"})
 
 
 def finished(unit: Unit, job: Mapping[str, Any]) -> bytes:
-    """The effects of a plain run that returned nothing, as ``effects.encoded`` writes them; empty: ask there.
+    """The effect of a plain run that returned nothing, as ``lib/batch.lua`` reads it; empty: ask ``effects.encoded``.
 
     Nearly every tracked job ends so, and this takes an eighth of the time.
     """
@@ -42,11 +44,11 @@ def finished(unit: Unit, job: Mapping[str, Any]) -> bytes:
     if elapsed is None or not _MEMBER.issuperset(hm) or not isinstance(jid, str) or not isinstance(batch, str):
         return b""
     who = unit.flight.identity
-    if not ((jid + batch).isalnum() and (jid + batch + who).isascii()) or '"' in who or "\\" in who:
+    if not (jid and (jid + batch).isalnum() and (jid + batch + who).isascii()) or not _WORD.fullmatch(who):
         return b""
     return (
-        f'[["track","{batch}","{jid}","finished","{attempt_of(job)}","{who}","{{\\"ending\\":\\"done\\",'
-        f'\\"started\\":{time.time() - elapsed:.6f},\\"elapsed\\":{elapsed:.6f}}}",""]]'
+        f'+{batch} {attempt_of(job)} {who} {jid} {{"ending":"done","started":{time.time() - elapsed:.6f},'
+        f'"elapsed":{elapsed:.6f}}}'
     ).encode()
 
 

@@ -9,7 +9,7 @@
 -- include now
 -- include words
 -- include batch
-local id, name, batches = ARGV[1], ARGV[3], batching(4)
+local id, name, batches = ARGV[1], ARGV[3], batching(4, true)
 local facts, jobs, lanes = KEYS[4] .. id, KEYS[4] .. id .. ':jobs', KEYS[4] .. id .. ':lanes'
 local now, pushed = server_now(), 0
 if id ~= '' then
@@ -61,4 +61,5 @@ if id ~= '' then
     redis.call('HSET', lanes, ARGV[4], ARGV[5] .. ' ' .. pushed)
   end
 end
+batches.flush()
 return pushed

@@ -6,7 +6,7 @@
 -- include now
 -- include words
 -- include batch
-local id, now, batches = ARGV[1], server_now(), batching(4)
+local id, now, batches = ARGV[1], server_now(), batching(4, true)
 local parked, jobs = KEYS[4] .. id .. ':parked', KEYS[4] .. id .. ':jobs'
 local why = redis.call('HGET', KEYS[4] .. id, 'why') or 'gone'
 for _ = 1, tonumber(ARGV[2]) do
@@ -30,4 +30,5 @@ for _ = 1, tonumber(ARGV[2]) do
     batches.track({'track', id, jid, 'scheduled', '0', '', '{}', ''})
   end
 end
+batches.flush()
 return redis.call('LLEN', parked)

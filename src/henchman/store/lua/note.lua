@@ -6,8 +6,9 @@
 -- include words
 -- include batch
 -- include effects
-local carry_out = carrying_out(1, 10)
+local carry_out, count_batches = carrying_out(1, 10, true)
 for _, text in ipairs(ARGV) do
   carry_out('', 'noted', text)
 end
+count_batches()
 return #ARGV

@@ -6,11 +6,13 @@
 -- include words
 -- include batch
 -- include effects
-local carry_out, told = carrying_out(1, 10 + ARGV[1]), 0
+local carry_out, count_batches = carrying_out(1, 10 + ARGV[1], true)
+local told = 0
 for at = 2, #ARGV, 3 do
   if redis.call('LPOS', KEYS[10 + ARGV[at]], ARGV[at + 1]) then
     carry_out(ARGV[at + 1], 'started', ARGV[at + 2])
     told = told + 1
   end
 end
+count_batches()
 return told

@@ -2,56 +2,16 @@
 -- key, the set of queue names, the history stream, its size in bytes, whether it is kept, what it dropped
 -- (store/keys.py).
 -- A job is a member of its batch as long as it stands in the batch's `:jobs`; whoever takes it out of there has ended it,
--- and counts it, once.
+-- and counts it, once. With `many` the script tells of many jobs: what they have in common is then done once, by `flush`.
 local FINAL = {finished = 1, failed = 1, error = 1, cancelled = 1, expired = 1}
 local MOST_REASONS = 100
 local KEPT = {'', ':dead', ':reasons', ':lanes'}  -- what stays of a batch for a while after it was complete
 
+-- include stream
 local function batching(at, many)
-  local batches = {}
-  local deltas, touched, bytes = {}, {}, 0  -- with `many`: what is counted when all of a script's jobs were told of
-
-  -- Whether the history is kept, and how many bytes it may hold; the second answer: whether a full one refuses.
-  local kept, room, strict
-  local function is_kept()
-    if kept == nil then
-      local said = redis.call('GET', KEYS[at + 5])
-      kept = said and true or false
-      if said then
-        strict, room = string.match(said, '^(%S+) (%d+)$')
-        strict, room = strict == 'strict', tonumber(room) or 0
-      end
-    end
-    return kept
-  end
-  local function write(...)
-    bytes = bytes + 60
-    for place = 1, select('#', ...) do
-      bytes = bytes + #select(place, ...)
-    end
-    redis.call('XADD', KEYS[at + 3], '*', ...)
-    if not many then
-      redis.call('INCRBY', KEYS[at + 4], bytes)
-      bytes = 0
-    end
-  end
-  local function is_full()
-    return is_kept() and tonumber(redis.call('GET', KEYS[at + 4]) or '0') > room
-  end
-  function batches.is_full()
-    return is_full() and strict
-  end
-
-  function batches.record(jid, id, status, attempt, identity, detail)
-    if is_kept() then
-      write('k', 'job', 'j', jid, 'b', id, 's', status, 'a', attempt, 'w', identity, 'd', detail)
-    end
-  end
-  function batches.tell(id, state, detail)
-    if is_kept() then
-      write('k', 'batch', 'b', id, 's', state, 'd', detail)
-    end
-  end
+  local stream = streaming(at + 3, many)
+  local batches = {record = stream.record, tell = stream.tell, said = stream.said, is_full = stream.is_full}
+  local deltas, touched = {}, {}  -- with `many`: what is counted when all of a script's jobs were told of
 
   -- Enqueue a callback, once for each generation of the batch.
   local function call_back(id, which, generation)
@@ -206,8 +166,70 @@ local function batching(at, many)
     end
   end
 
+  -- '+batch attempt identity jid detail', the plain end of a run that went well, waits for others of its batch; false:
+  -- the text is something else.
+  local ends = {}
+  function batches.finish(text)
+    local head, jid, detail = string.match(text, '^%+(%w* %d+ %S+) (%w+) ([^\n]+)$')
+    if not head then
+      return false
+    end
+    local list = ends[head]
+    if not list then
+      list = {jids = {}, details = {}}
+      ends[head] = list
+    end
+    local jids, details = list.jids, list.details
+    jids[#jids + 1], details[#details + 1] = jid, detail
+    return true
+  end
+
+  -- What is told of those that are members of the batch, each once; none of them is one afterwards.
+  local function taken_out(id, jids, details)
+    local jobs, counts, told, lines = KEYS[at] .. id .. ':jobs', deltas[id] or {}, {}, {}
+    for first = 1, #jids, 1000 do
+      for place, old in ipairs(redis.call('HMGET', jobs, unpack(jids, first, math.min(first + 999, #jids)))) do
+        local jid = jids[first + place - 1]
+        if old and not told[jid] then  -- else settled before
+          told[jid], lines[#lines + 1] = true, jid .. ' ' .. details[first + place - 1]
+          counts[old], counts.finished = (counts[old] or 0) - 1, (counts.finished or 0) + 1
+        end
+      end
+      redis.call('HDEL', jobs, unpack(jids, first, math.min(first + 999, #jids)))
+    end
+    deltas[id], touched[id] = counts, true
+    return lines
+  end
+
+  local function end_well(head, jids, details)
+    local id, attempt, identity = string.match(head, '^(%w*) (%d+) (%S+)$')
+    local lines = {}
+    if id ~= '' then
+      lines = taken_out(id, jids, details)
+    else
+      for place, jid in ipairs(jids) do
+        lines[place] = jid .. ' ' .. details[place]
+      end
+    end
+    if stream.is_kept() then
+      stream.write_lines(id, 'finished', attempt, identity, lines)
+    end
+  end
+
+  local function all_end_well()
+    local waiting, problem = ends, nil
+    ends = {}
+    for head, list in pairs(waiting) do
+      local fine, said = pcall(end_well, head, list.jids, list.details)
+      problem = problem or (not fine and said)
+    end
+    return problem
+  end
+
   -- Carry what was told into the counts, and see which batches are complete with it.
   function batches.flush()
+    stream.write_bundles()
+    local problem = all_end_well()
     for id, counts in pairs(deltas) do
       for status, by in pairs(counts) do
         if by ~= 0 and redis.call('HINCRBY', KEYS[at] .. id, 'n:' .. status, by) == by and FINAL[status] then
@@ -220,21 +242,9 @@ local function batching(at, many)
     for id in pairs(ended) do
       batches.settled(id)
     end
-    if bytes > 0 then
-      redis.call('INCRBY', KEYS[at + 4], bytes)
-      bytes = 0
-    end
-  end
-
-  -- [said, log|progress, jid, batch, identity, detail]: something said on the way; a full history drops it first.
-  function batches.said(effect)
-    if not is_kept() then
-      return
-    end
-    if is_full() then
-      redis.call('INCR', KEYS[at + 6])
-    else
-      write('k', effect[2], 'j', effect[3], 'b', effect[4], 'w', effect[5], 'd', effect[6])
+    stream.flush()
+    if problem then
+      error(problem, 0)
     end
   end
 

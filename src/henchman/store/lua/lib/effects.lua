@@ -1,7 +1,8 @@
 -- What happens in the same breath as a job's end, or as another change of it: gives carry_out(payload, ending, text),
--- text being a JSON list of effects, each [kind, …]. Kinds are a closed list and idempotent (work/effects.py). One that
--- fails goes to the broken list with its job, and stops nobody. KEYS[first] is the first of the keys that effects share
--- (store/effects.py); those that belong to one job alone stand in KEYS after the first `before`, and an effect names
+-- text being a JSON list of effects, each [kind, …], or '+' and the end of a run that went well (lib/batch.lua). Kinds
+-- are a closed list and idempotent (work/effects.py). One that fails goes to the broken list with its job, and stops
+-- nobody. KEYS[first] is the first of the keys that effects share (store/effects.py); those that belong to one job
+-- alone stand in KEYS after the first `before`, and an effect names
 -- the one it means. With `many` batches are counted once for all of them, by the second function that it gives.
 local function carrying_out(first, before, many)
   local own
@@ -48,6 +49,9 @@ local function carrying_out(first, before, many)
   end
 
   local function carry_out(payload, ending, text)
+    if many and batches.finish(text) then
+      return
+    end
     local fine, effects = pcall(cjson.decode, text)
     if not fine or type(effects) ~= 'table' then
       return note(payload, ending, text, 'not a JSON list')
