@@ -37,8 +37,8 @@ def own_keys(effects: Iterable[bytes]) -> list[str]:
     """The keys of one job alone that these lists of effects name, each once; what cannot be read names none."""
     found: dict[str, None] = {}
     for text in effects:
-        if b'["uniterate"' not in text and b'["result"' not in text:  # quotes within texts are escaped
-            continue
+        if text.startswith(b"+") or (b'["uniterate"' not in text and b'["result"' not in text):
+            continue  # a plain end; quotes within texts are escaped
         try:
             told = _decode(text)
         except (msgspec.MsgspecError, UnicodeDecodeError):
