@@ -17,6 +17,7 @@ from field import Field, until
 from groups import GRACE, Group
 from ledger import wall
 from proxy import Route
+from recorder_attack import kill_recorder, stop_recorder
 from redis import RedisError
 from server import alive, ports_of
 
@@ -289,6 +290,8 @@ ATTACKS: dict[str, Callable[..., Told]] = {
     "answers to producers lost after execution": drop_answers,
     "network cut for longer than the lease": cut_network,
     "kill -9 of a producer inside a batch": kill_producer,
+    "recorder of history stopped past its lease": stop_recorder,
+    "kill -9 of the recorder of history": kill_recorder,
     "SCRIPT FLUSH": flush_scripts,
     "CLIENT KILL of everybody": kill_clients,
     "server silent (CLIENT PAUSE)": slow_server,

@@ -11,6 +11,7 @@ from typing import Any
 
 from batch_past import Made
 from kinds import kind_of
+from life_judge import broken, lives
 from past import NEVER, History, Job
 from redis import Redis
 from repeats import Repeats
@@ -45,6 +46,7 @@ class BatchJudgement:
         self._rows: dict[str, Row] = {}
         self._doubled: list[str] = []
         self._recorded: dict[str, tuple[str, int, int]] = {}
+        self._lives: dict[str, list[str]] = {}
         if record is not None:
             self._read(record)
         self._counted: dict[str, Counter[str]] = defaultdict(Counter)
@@ -52,6 +54,7 @@ class BatchJudgement:
             self._counted[batch][status] += 1
 
     def _read(self, record: Path) -> None:
+        told = lives(record)
         with sqlite3.connect(f"file:{record}?mode=ro", uri=True) as db:
             query = "SELECT jid, batch, status, substr(args, 1, 200) FROM henchman_events ORDER BY args LIKE '(%'"
             for jid, batch, status, args in db.execute(query):
@@ -59,6 +62,7 @@ class BatchJudgement:
                 if key in self._rows:
                     self._doubled.append(f"{key} has two events")
                 self._rows[key] = (batch, status)
+                self._lives[key] = told.get(jid, [])
             query = "SELECT id, state, total, generation FROM henchman_batches"
             self._recorded = {name: (state, total, round_) for name, state, total, round_ in db.execute(query)}
 
@@ -77,6 +81,7 @@ class BatchJudgement:
         yield "batches: counts of the server and of SQL differ", self._counts()
         yield "batches: members and ledger differ", self._members()
         yield "batches: status of a job and ledger differ", self._statuses()
+        yield "batches: changes of a job lost or doubled in SQL", self._changes()
         yield "batches: callbacks not enqueued exactly once", self._called()
         yield "batches: started after the cancellation", self._against_will()
         yield "batches: left on the server", self._left()
@@ -149,6 +154,18 @@ class BatchJudgement:
             if status not in allowed:
                 runs = "; ".join(f"{run.attempt} {run.how or 'no end'} {run.ended:.3f}" for run in job.runs)
                 yield f"{key} is {status}, by the ledger {' or '.join(sorted(allowed))} ({runs or 'no run'})"
+
+    def _changes(self) -> Iterator[str]:
+        for key, (_, status) in self._rows.items():
+            job, life = self._history.jobs.get(key), self._lives[key]
+            if job is None:
+                continue
+            as_planned = status == kind_of(key).status and status != "cancelled" and key not in self._pills
+            retried = self._planned(job) - 1 if as_planned and not key.startswith("mender-") else None
+            for problem in broken(life, retried, key.startswith("mender-")):
+                yield f"{key}: {problem} ({' '.join(life)})"
+            if life[-1:] != [status]:
+                yield f"{key} is {status}, and its last change says {life[-1:]}"
 
     def _allowed(self, job: Job, batch: Made) -> set[str]:
         """The statuses that fit what the ledger says of a job."""

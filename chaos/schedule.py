@@ -1,4 +1,4 @@
-"""One minute of attacks: four lanes side by side, each in its order, the targets and the moments drawn by the seed."""
+"""One minute of attacks: five lanes side by side, each in its order, the targets and the moments drawn by the seed."""
 
 from __future__ import annotations
 
@@ -69,6 +69,10 @@ def _lanes(field: Field) -> Sequence[Sequence[Step]]:
             Step(52, "kill -9 of the server", (0.0,)),
             Step(54, "SCRIPT FLUSH"),
             Step(56.5, "kill -9 of all supervisors at once"),
+        ],
+        [
+            Step(4, "recorder of history stopped past its lease"),
+            Step(33, "kill -9 of the recorder of history"),
         ],
     )
 

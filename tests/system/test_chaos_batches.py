@@ -72,6 +72,9 @@ def record(tmp_path: Path) -> Path:
         rows = [(f"j-{key}", batch, status, f'["{key}"]') for (key, batch), status in zip(OF.items(), STATUSES)]  # noqa: B905
         db.executemany("INSERT INTO henchman_events VALUES (?, ?, ?, ?)", rows)
         db.executemany("INSERT INTO henchman_batches VALUES (?, 'complete', 0, 1)", [(name,) for name in COUNTS])
+        db.execute("CREATE TABLE henchman_changes (jid TEXT, sid INT, status TEXT, PRIMARY KEY (jid, sid))")
+        changes = [(row[0], sid, status) for row in rows for sid, status in enumerate(("enqueued", row[2]))]
+        db.executemany("INSERT INTO henchman_changes VALUES (?, ?, ?)", changes)
     return path
 
 
@@ -96,6 +99,7 @@ def test_the_judge_finds_nothing_where_all_agree(judged: Callable[..., set[str]]
 
 
 CALLED, STATUS = "callbacks not enqueued exactly once", "status of a job and ledger differ"
+CHANGES = "changes of a job lost or doubled in SQL"
 AGAIN = f"102.2 start called-complete-{GOOD} 1 102.1 x", f"102.3 end called-complete-{GOOD} 1 ok"
 
 
@@ -166,6 +170,8 @@ def test_each_generation_calls_back_once(
     with sqlite3.connect(record) as db:
         db.execute("INSERT INTO henchman_events VALUES ('m', ?, 'finished', ?)", (MENDED, '["mender-exact-8"]'))
         db.execute("INSERT INTO henchman_batches VALUES (?, 'complete', 0, 2)", (MENDED,))
+        life = [("m", sid, status) for sid, status in enumerate(("enqueued", "error", "enqueued", "finished"))]
+        db.executemany("INSERT INTO henchman_changes VALUES (?, ?, ?)", life)
     found = judged(*(line for line in (*ROUNDS, *more) if without not in line))
     assert rules <= found
     assert bool(rules) == bool(found), found
@@ -199,6 +205,11 @@ def test_the_judge_sees_harm_on_the_server(
         (STATUS, "UPDATE henchman_events SET status = 'failed' WHERE jid = 'j-tiny-exact-1'"),
         ("counts of the server and of SQL differ", "UPDATE henchman_events SET status = 'working'"),
         ("counts of the server and of SQL differ", "DELETE FROM henchman_events WHERE jid = 'j-tiny-exact-1'"),
+        (CHANGES, "DELETE FROM henchman_changes WHERE jid = 'j-tiny-exact-1' AND status = 'finished'"),
+        (CHANGES, "DELETE FROM henchman_changes WHERE jid = 'j-tiny-exact-1'"),
+        (CHANGES, "UPDATE henchman_changes SET status = 'scheduled' WHERE jid = 'j-tiny-exact-1' AND sid = 0"),
+        (CHANGES, "INSERT INTO henchman_changes VALUES ('j-tiny-exact-1', 2, 'finished')"),
+        (CHANGES, "INSERT INTO henchman_changes VALUES ('j-killer-exact-4', 2, 'enqueued')"),
         ("members and ledger differ", "DELETE FROM henchman_events WHERE jid = 'j-tiny-exact-1'"),
         ("counts of the server and of SQL differ", "UPDATE henchman_batches SET state = 'closed'"),
         ("counts of the server and of SQL differ", "UPDATE henchman_batches SET generation = 2"),
@@ -213,3 +224,24 @@ def test_the_judge_sees_harm_in_sql(judged: Callable[..., set[str]], record: Pat
     with sqlite3.connect(record) as db:
         db.execute(harm)
     assert rule in judged()
+
+
+@pytest.mark.parametrize(
+    ("life", "retried", "fine"),
+    [
+        ("enqueued retrying enqueued finished", 1, True),
+        ("enqueued working enqueued enqueued retrying enqueued finished", 1, True),
+        ("blocked scheduled enqueued working scheduled enqueued finished", 0, True),
+        ("enqueued retrying cancelled", None, True),
+        ("enqueued retrying finished", 1, False),
+        ("enqueued retrying retrying enqueued finished", 2, False),
+        ("enqueued retrying enqueued finished", 2, False),
+        ("enqueued working", None, False),
+        ("working finished", 0, False),
+        ("blocked finished", 0, False),
+    ],
+)
+def test_a_life_is_a_chain(monkeypatch: pytest.MonkeyPatch, life: str, retried: int | None, fine: bool) -> None:
+    monkeypatch.syspath_prepend(str(CHAOS))
+    judge: Any = importlib.import_module("life_judge")
+    assert (not list(judge.broken(life.split(), retried, False))) is fine
