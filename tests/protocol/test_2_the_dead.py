@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.errors import LeaseLost, ServerAway
+from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.store import leases
 from henchman.store.jobs import Settlement
 from henchman.worker import heart, lifeline, watcher
@@ -173,6 +173,114 @@ def test_a_rescue_that_was_broken_off_is_ended_by_the_next_tick(
         assert store.ask("HGET", store.keys.deaths, jid).count(b"its host is gone") == 1
     assert heard["rescued"]
     assert not store.ask("EXISTS", store.keys.rescues, store.keys.flight(DEAD, 1, "default"))
+
+
+OTHERS = ["host:2:dead00000000", "host:0:dead00000000", "host:3:dead00000000"]
+
+
+def see_them_die(store: Store, line: Lifeline, clock: list[float]) -> None:
+    """One after the other; for the next look all of them have been dead for long enough."""
+    for name in OTHERS:
+        corpse(store, job(name), identity=name)
+        line.tick("me")
+        clock[0] += 2.0
+    clock[0] += 5.0
+    line.tick("me")
+    clock[0] += 11.0
+
+
+def test_all_who_are_dead_are_buried_before_the_first_is_rescued_the_longest_dead_first(
+    app: App, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1.5, 2.2: their deaths were established; when the server is lost then, none of them has to be watched anew."""
+    clock = [1000.0]
+    monkeypatch.setattr(lifeline.time, "monotonic", lambda: clock[0])
+    line = Lifeline(app)
+    see_them_die(store, line, clock)
+    heard = Heard(app, "rescued")
+
+    def lost(call: Any) -> None:
+        if call.name == "give_back":
+            assert {store.ask("EXISTS", store.keys.tomb(name)) for name in OTHERS} == {1}
+            raise ServerAway("as told")
+
+    with Spy(app, lost), pytest.raises(ServerAway):
+        line.tick("me")
+    assert not heard["rescued"]
+    store.ask("DEL", store.keys.lifeline)
+    Lifeline(app).tick("another, who has seen nothing yet")
+    assert sorted(store.queue("default")) == sorted(job(name) for name in OTHERS)
+    assert not store.ask("EXISTS", store.keys.rescues)
+
+
+def test_the_longest_dead_is_rescued_first(app: App, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.5"""
+    clock = [1000.0]
+    monkeypatch.setattr(lifeline.time, "monotonic", lambda: clock[0])
+    heard = Heard(app, "rescued")
+    line = Lifeline(app)
+    see_them_die(store, line, clock)
+    line.tick("me")
+    assert [facts["identity"] for facts in heard["rescued"]] == OTHERS
+
+
+def test_one_who_cannot_be_rescued_does_not_hold_up_the_others(
+    app: App, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2.2: nor their sweeping; his own goes on as soon as it can, charged once."""
+    monkeypatch.setattr(lifeline, "WATCH", 0.0)
+    heard = Heard(app, "part_failed")
+    for name in OTHERS:
+        corpse(store, job(name), identity=name)
+    ill, charge = OTHERS[1], lifeline.charge_held
+
+    def charges(host: Any, identity: str, *args: Any, **how: Any) -> list[str]:
+        if identity == ill:
+            raise ServerError("WRONGTYPE as told")
+        return charge(host, identity, *args, **how)
+
+    line = Lifeline(app)
+    monkeypatch.setattr(lifeline, "charge_held", charges)
+    line.tick("me")
+    assert sorted(store.queue("default")) == sorted(job(name) for name in OTHERS if name != ill)
+    assert store.ask("SMEMBERS", store.keys.rescues) == [ill.encode()]
+    assert [facts["part"] for facts in heard["part_failed"]] == ["lifeline"]
+    monkeypatch.setattr(lifeline, "charge_held", charge)
+    line.tick("me")
+    assert sorted(store.queue("default")) == sorted(job(name) for name in OTHERS)
+    assert store.ask("HGET", store.keys.deaths, ill).count(b"its host is gone") == 1
+    assert not store.ask("EXISTS", store.keys.rescues)
+
+
+def test_who_looks_after_the_dead_is_followed_soon(app: App, store: Store) -> None:
+    """1.5: at once when it leaves; after two beats, and 6 s at least, when it dies."""
+    app.job(name="nothing")(lambda: None)
+    with working(app):
+        until(lambda: store.ask("EXISTS", store.keys.lifeline), "it looks after the dead")
+        assert store.ask("PTTL", store.keys.lifeline) <= 6000
+    assert not store.ask("EXISTS", store.keys.lifeline)
+    Lifeline(app).tick("me")
+    line = Lifeline(app)
+    line.tick("another")
+    line.let_go()
+    assert store.ask("GET", store.keys.lifeline) == b"me", "who does not, takes it from nobody"
+
+
+def test_beats_that_are_far_apart_are_no_broken_contact(
+    redis_url: str, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1.5: with a lease of two minutes a beat may take 40 s."""
+    clock = [1000.0]
+    monkeypatch.setattr(lifeline.time, "monotonic", lambda: clock[0])
+    app = App(redis_url=redis_url, lease=120, heartbeat=40)
+    corpse(store, job("a"))
+    line = Lifeline(app)
+    line.tick("me")
+    assert store.ask("PTTL", store.keys.lifeline) > 75_000
+    clock[0] += 40.0
+    line.tick("me")
+    assert store.queue("default") == [job("a")]
+    app.close()
 
 
 def test_a_rescue_that_came_to_nothing_leaves_no_note(app: App, store: Store) -> None:

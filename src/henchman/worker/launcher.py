@@ -76,7 +76,7 @@ class Launcher:
         self.feeds += [self._feed(capsule) for capsule in capsules]
         self._build_watcher(queues)
         self.stager = Stager(host, lambda: self.flights.identity)
-        lifeline = Lifeline(host)
+        self.lifeline = Lifeline(host)
         self.heart = Heart(
             host,
             self.feeds,
@@ -85,7 +85,7 @@ class Launcher:
             self.control,
             self.acker.tally,
             pulse=self._pulse,
-            after_beat=lambda: lifeline.tick(self.flights.identity),
+            after_beat=lambda: self.lifeline.tick(self.flights.identity),
             embedded=embedded,
         )
         self.companions: Sequence[Companion] = host.companions(alone=board is None)
@@ -280,6 +280,7 @@ class Launcher:
             else:
                 self.flights.give_back_all()
             self.host.connections.run(processes.remove(self.host.keys, self.flights.identity))
+            self.lifeline.let_go()
             for source in self.sources.values():
                 source.ring()  # whoever rang us last may not have been heard
         except HenchmanError as error:

@@ -8,6 +8,8 @@ swept for an hour, because bytes of the dead may still arrive (PROTOCOL, section
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from henchman.errors import ServerAway, ServerError
@@ -20,12 +22,17 @@ from henchman.worker.poison import charge_held
 __all__ = ["Lifeline", "bury_and_give_back"]
 
 WATCH = 15.0
-LOCK_MS = 20_000
-GAP = 12.0  # longer without a look than this is not unbroken contact
+LOCK = 6.0  # seconds at least; two beats if those are longer: who died holds up the next one no longer
+GAP = 12.0  # longer without a look than this, and than a beat takes, is not unbroken contact
 
 
 def bury_and_give_back(host: Host, identity: str) -> int | None:
     """Declare ``identity`` dead and send its work back; how many payloads, or None when it lives after all."""
+    return _rescue(host, identity) if _bury(host, identity) else None
+
+
+def _bury(host: Host, identity: str) -> bool:
+    """Declare ``identity`` dead and note that its rescue has begun; False when it lives after all."""
     runner, keys = host.connections, host.keys
     try:
         runner.run(command("SADD", keys.rescues, identity))  # who finds it there, and a tomb, goes on from there
@@ -35,8 +42,8 @@ def bury_and_give_back(host: Host, identity: str) -> int | None:
         host.events.emit("part_failed", part="lifeline", error=error)
     if not runner.run(leases.bury(keys, identity, force=False)):
         runner.run(command("SREM", keys.rescues, identity))
-        return None
-    return _rescue(host, identity)
+        return False
+    return True
 
 
 def _rescue(host: Host, identity: str) -> int:
@@ -65,6 +72,8 @@ class Lifeline:
         self._run_id = b""
         self._names: set[bytes] = set()
         self._last = 0.0
+        self._lock_ms = int(max(LOCK, 2 * host.config.heartbeat) * 1000)
+        self._gap = max(GAP, 1.2 * host.config.heartbeat)
 
     def tick(self, identity: str) -> None:
         """Look for the dead; rescue what is certain, sweep what was rescued before."""
@@ -73,11 +82,16 @@ class Lifeline:
             self._expired.clear()
             return
         run_id = self._server_run()
-        if run_id != self._run_id or now - self._last > GAP:
+        if run_id != self._run_id or now - self._last > self._gap:
             self._expired.clear()
         self._run_id, self._last = run_id, now
-        self._look(now)
-        self._sweep()
+        self._sweep(self._look(now))
+
+    def let_go(self) -> None:
+        """Let another process look from now on, without waiting for our lock to run out."""
+        runner, keys = self._host.connections, self._host.keys
+        if runner.run(command("GET", keys.lifeline)) in self._names:
+            runner.run(command("DEL", keys.lifeline))
 
     def _mine(self, identity: str) -> bool:
         runner, keys = self._host.connections, self._host.keys
@@ -85,12 +99,14 @@ class Lifeline:
         try:
             holder: Any = runner.run(command("GET", keys.lifeline))
             if holder == identity.encode():
-                runner.run(command("PEXPIRE", keys.lifeline, LOCK_MS))
+                runner.run(command("PEXPIRE", keys.lifeline, self._lock_ms))
                 return True
             if holder in self._names:  # ours, under a name that we had before
-                runner.run(command("SET", keys.lifeline, identity, "PX", LOCK_MS))
+                runner.run(command("SET", keys.lifeline, identity, "PX", self._lock_ms))
                 return True
-            return holder is None and bool(runner.run(command("SET", keys.lifeline, identity, "NX", "PX", LOCK_MS)))
+            return holder is None and bool(
+                runner.run(command("SET", keys.lifeline, identity, "NX", "PX", self._lock_ms))
+            )
         except ServerAway:
             raise  # the heart tells of it, once
         except ServerError as error:
@@ -101,45 +117,70 @@ class Lifeline:
         info: bytes = self._host.connections.run(command("INFO", "server"))
         return next((line for line in info.splitlines() if line.startswith(b"run_id:")), b"")
 
-    def _look(self, now: float) -> None:
+    def _look(self, now: float) -> set[str]:
+        """Bury who is certainly dead, then rescue; the names of those whose rescue failed.
+
+        All are buried before the first is rescued, the longest dead first: what is begun is noted on the server, so it
+        goes on at the next tick of anybody, and needs no second watching, when the server is lost in between.
+        """
         runner, keys = self._host.connections, self._host.keys
         names = runner.run(leases.identities(keys))
         if not names:
-            return
+            return set()
         leased = (("EXISTS", keys.lease(name)) for name in names)
         answers: list[Any] = runner.run(commands(*leased, ("SMEMBERS", keys.rescues)))
-        *alive, begun = answers
+        *alive, noted = answers
         dead = {name for name, lives in zip(names, alive, strict=True) if not lives}
         self._expired = {name: self._expired.get(name, now) for name in dead}
-        self._go_on(begun, dead)
-        for name, since in self._expired.items():
-            if now - since >= WATCH and not runner.run(command("EXISTS", keys.tomb(name))):
-                self._told(name, bury_and_give_back(self._host, name))
+        begun = self._begun(noted, dead)
+        for name, since in sorted(self._expired.items(), key=lambda one: one[1]):
+            sure = now - since >= WATCH and not runner.run(command("EXISTS", keys.tomb(name)))
+            if sure and self._safely(partial(_bury, self._host, name)):
+                begun.append(name)
+        return {name for name in begun if not self._safely(partial(self._rescued, name))}
 
-    def _go_on(self, begun: list[bytes], dead: set[str]) -> None:
+    def _begun(self, noted: list[bytes], dead: set[str]) -> list[str]:
         """Rescues that were broken off: by an outage, or by the end of who carried them out."""
         runner, keys = self._host.connections, self._host.keys
-        for name in (one.decode("utf-8", "replace") for one in begun):
+        found: list[str] = []
+        for name in (one.decode("utf-8", "replace") for one in noted):
             if runner.run(command("EXISTS", keys.tomb(name))):
-                self._told(name, _rescue(self._host, name))
+                found.append(name)
             elif name not in dead:
                 runner.run(command("SREM", keys.rescues, name))  # it was not buried, and lives or has left
+        return found
 
-    def _told(self, name: str, rescued: int | None) -> None:
-        if rescued is not None:
-            self._host.events.emit("rescued", identity=name, count=rescued)
+    def _rescued(self, name: str) -> bool:
+        self._host.events.emit("rescued", identity=name, count=_rescue(self._host, name))
+        return True
 
-    def _sweep(self) -> None:
-        """Send back what reached the lists of the dead late; after an hour they are forgotten."""
-        runner, keys = self._host.connections, self._host.keys
-        tombs: list[Any] = runner.run(command("ZRANGE", keys.tombs, 0, -1, "WITHSCORES"))
+    def _safely(self, step: Callable[[], bool]) -> bool:
+        """What ``step`` answers; False when the server refused it, for one dead process must not hold up the others."""
+        try:
+            return step()
+        except ServerAway:
+            raise
+        except ServerError as error:
+            self._host.events.emit("part_failed", part="lifeline", error=error)
+            return False
+
+    def _sweep(self, failed: set[str]) -> None:
+        """Send back what reached the lists of the dead late; after an hour they are forgotten. Not of ``failed``, whose
+        deaths are not charged yet."""
+        tombs: list[Any] = self._host.connections.run(command("ZRANGE", self._host.keys.tombs, 0, -1, "WITHSCORES"))
         for place in range(0, len(tombs), 2):
             name, buried = tombs[place].decode(), float(tombs[place + 1])
-            lists = runner.run(leases.flights(keys, name))
-            late = sum(give_back_list(self._host, one, keys.queue_of_flight(one)) for one in lists)
-            if late:
-                runner.run(leases.bury(keys, name, force=True))  # the hour begins anew
-                self._host.events.emit("rescued", identity=name, count=late)
-            elif time.time() - buried > leases.TOMB_MS / 1000:
-                runner.run(leases.leave(keys, name, lists))
-                runner.run(command("ZREM", keys.tombs, name))
+            if name not in failed:
+                self._safely(partial(self._sweep_one, name, buried))
+
+    def _sweep_one(self, name: str, buried: float) -> bool:
+        runner, keys = self._host.connections, self._host.keys
+        lists = runner.run(leases.flights(keys, name))
+        late = sum(give_back_list(self._host, one, keys.queue_of_flight(one)) for one in lists)
+        if late:
+            runner.run(leases.bury(keys, name, force=True))  # the hour begins anew
+            self._host.events.emit("rescued", identity=name, count=late)
+        elif time.time() - buried > leases.TOMB_MS / 1000:
+            runner.run(leases.leave(keys, name, lists))
+            runner.run(command("ZREM", keys.tombs, name))
+        return True
