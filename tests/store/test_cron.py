@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import pytest
 
-from henchman.store import cron
+from henchman.store import cron, history
 from support.store import Store
 
 FIRST, SECOND = b'{"timing":"every 5"}', b'{"timing":"every 7"}'
@@ -47,6 +47,25 @@ def test_a_tick_is_enqueued_once_whoever_sends_it(store: Store) -> None:
     assert set(store.ask("SMEMBERS", "queues")) == {b"q"}
     [past] = store.run(cron.past(store.keys, ["n"]))
     assert [(jid, round(planned - now)) for planned, _, jid in past] == [("j2", -4), ("j1", -5)]
+
+
+def test_a_tracked_tick_is_written_down_with_its_push(store: Store) -> None:
+    put(store, "n")
+    age(store, store.keys.cron_ticks, "n", 100)
+    now = store.now()
+    one = cron.Tick("n", now - 6, "q", "j1", b"1", 0.0, b'{"class":"c"}')
+    assert tick(store, one) == [1]
+    assert store.ask("EXISTS", store.keys.history) == 0, "history is off"
+    store.run(history.turn_on(store.keys, "strict", 1_000_000))
+    plain = cron.Tick("n", now - 4, "q", "j3", b"3")
+    assert tick(store, one._replace(planned=now - 5, jid="j2"), plain, one) == [1, 1, 0]
+    [(_, row)] = store.ask("XRANGE", store.keys.history, "-", "+")
+    told = dict(zip(*[iter(row)] * 2, strict=True))
+    assert (told[b"j"], told[b"s"], told[b"d"]) == (b"j2", b"enqueued", b'{"class":"c"}')
+    assert int(store.ask("GET", store.keys.history_bytes)) == history.size_of(row)
+    store.ask("SET", store.keys.history, "broken")
+    assert tick(store, one._replace(planned=now - 3, jid="j4")) == [1], "a broken stream stops no cron"
+    assert len(store.queue("q")) == 4
 
 
 def test_what_is_not_due_by_the_servers_clock_waits(store: Store) -> None:

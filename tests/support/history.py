@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from redis import Redis
 
 from henchman.config import Config
+from henchman.history.bundles import unbundled
 from henchman.history.database import Database
 from henchman.history.recorder import Recorder
 from henchman.kernel.events import Events
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 
-__all__ = ["Home", "Teller", "recording"]
+__all__ = ["Home", "Teller", "recording", "stream"]
 
 ME = "host-1:77:0123456789ab"
 
@@ -48,6 +50,13 @@ def recording(home: Home) -> Iterator[Recorder]:
     finally:
         recorder.stop()
         home.connections.close()
+
+
+def stream(redis: Redis, key: str = "hm:history") -> list[dict[str, str]]:
+    """The entries of the history that are not recorded yet, each of one job."""
+    rows: Any = redis.xrange(key)
+    parts = unbundled((at, list(chain.from_iterable(row.items()))) for at, row in rows)
+    return [{key.decode(): value.decode() for key, value in zip(*[iter(flat)] * 2, strict=True)} for _, flat in parts]
 
 
 class Teller:

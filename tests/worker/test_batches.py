@@ -9,7 +9,6 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +18,11 @@ from redis import Redis
 
 from henchman import App, ArgumentError, DefinitionError, Discard, Failure, Kill, ServerAway, Snooze, current_job
 from henchman.errors import BatchClosed, BatchError, HistoryAway, UnknownBatch
-from henchman.history.bundles import unbundled
 from henchman.store import history
 from henchman.workflow.batch import Batch
 from henchman.workflow.batch_lease import leases
 from henchman.workflow.batch_status import BatchStatus
+from support.history import stream
 from support.worker import in_flight, looker, until, working
 
 
@@ -67,13 +66,6 @@ def complete(batch: Batch, generation: int = 1) -> BatchStatus:
 
 def some(status: BatchStatus) -> dict[str, int]:
     return {name: count for name, count in status.counts.items() if count}
-
-
-def stream(redis: Redis) -> list[dict[str, Any]]:
-    """The entries of the history, each of one job."""
-    rows: Any = redis.xrange("hm:history")
-    parts = unbundled((at, list(chain.from_iterable(row.items()))) for at, row in rows)
-    return [{key.decode(): value.decode() for key, value in zip(*[iter(flat)] * 2, strict=True)} for _, flat in parts]
 
 
 def test_every_ending_in_one_batch(app: App, redis: Redis) -> None:

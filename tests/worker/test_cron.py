@@ -14,6 +14,7 @@ from redis import Redis
 from henchman import App, ArgumentError, DefinitionError, Discard, Failure, Kill, current_job
 from henchman.errors import UnknownCron
 from henchman.workflow.cron_ticker import CronTicker
+from support.history import stream
 from support.worker import Heard, jobs_in, looker, push_raw, settled, until, working
 
 YEARLY = "0 0 1 1 *"
@@ -338,6 +339,27 @@ class TestOverlap:
 
         one = self.ticked(app, redis)
         assert [self.due(redis, one) for _ in range(2)] == [1, 2], "nobody would see that it has ended"
+
+    def test_a_tracked_job_is_written_down_from_its_tick_on(self, app: App, redis: Redis) -> None:
+        redis.set("hm:history:on", "strict 1000000")
+
+        @app.job(name="seen", track=True)
+        def seen(n: int) -> None: ...
+
+        app.crons.add("often", "seen", YEARLY, args=[7])
+        missed_since(redis, "often", 2 * 366 * 86400)
+        one = ticker(app)
+        until(lambda: (one.tick(), redis.llen("queue:default"))[1], "it ticks")
+        one.stop()
+        by_hand = app.crons.run("often")
+        jids = {job["jid"] for job in jobs_in(redis, "queue:default")}
+        assert by_hand.jid in jids
+        assert len(jids) == 2
+        with working(app):
+            until(lambda: int(redis.get("stat:processed") or 0) == 2, "both ran")  # type: ignore[arg-type]
+        told = {jid: [row for row in stream(redis) if row["j"] == jid] for jid in jids}
+        assert [[row["s"] for row in rows] for rows in told.values()] == [["enqueued", "finished"]] * 2
+        assert all('"args":[7]' in rows[0]["d"] for rows in told.values())
 
     def test_a_run_by_hand_waits_for_nobody(self, app: App, redis: Redis) -> None:
         one = self.ticked(app, redis)

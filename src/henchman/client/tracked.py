@@ -17,7 +17,7 @@ from henchman.store.keys import Keys
 from henchman.wire import jsontext
 from henchman.wire.payload import decode
 
-__all__ = ["tracked_calls"]
+__all__ = ["record_of", "tracked_calls"]
 
 _MOST = 65_536  # bytes of arguments that the history is given; of more it is told how many they were
 
@@ -57,6 +57,12 @@ def tracked_calls(
 
 
 def _row(registry: Registry, payload: bytes, when: str) -> batches.TrackedPush:
+    jid, detail = record_of(registry, payload)
+    return batches.TrackedPush(jid, when, payload, detail)
+
+
+def record_of(registry: Registry, payload: bytes) -> tuple[str, bytes]:
+    """The jid, and what the history is first told of this job (JSON). The payload is one of ours."""
     parts = _parts(payload)
     args, kwargs = bytes(parts.args), bytes(parts.kwargs)
     known = registry.find(parts.name)
@@ -68,7 +74,7 @@ def _row(registry: Registry, payload: bytes, when: str) -> batches.TrackedPush:
     for name, value in ((b',"kwargs":', kwargs), (b',"tags":', bytes(parts.tags))):
         if value:
             detail += (name, value)
-    return batches.TrackedPush(parts.jid, when, payload, b"".join((*detail, b"}")))
+    return parts.jid, b"".join((*detail, b"}"))
 
 
 def _masked(signature: Any, job: dict[str, Any]) -> tuple[bytes, bytes]:

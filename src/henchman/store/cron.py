@@ -107,7 +107,8 @@ def look(keys: Keys, identity: str, lease_ms: int, handled: float | None, names:
 
 class Tick(NamedTuple):
     """One planned time of one cron. Without a payload it is passed over, and everything before it; also while the job
-    of an earlier one, not older than ``overlap_for`` seconds, has not ended (0: nobody looks).
+    of an earlier one, not older than ``overlap_for`` seconds, has not ended (0: nobody looks). ``detail``: JSON for the
+    history, of a job that is tracked.
     """
 
     name: str
@@ -116,6 +117,7 @@ class Tick(NamedTuple):
     jid: str = ""
     payload: bytes = b""
     overlap_for: float = 0.0
+    detail: bytes = b""
 
 
 class Ticked(NamedTuple):
@@ -132,10 +134,11 @@ class Ticked(NamedTuple):
 def tick(keys: Keys, revision: bytes, ticks: Sequence[Tick]) -> Call[Ticked]:
     """Enqueue one or more ticks, ascending for each cron; the same call again does nothing more."""
     names = [keys.cron_revision, keys.cron_ticks, keys.queues, keys.cron_running, keys.cron_skipped]
+    names += [keys.history, keys.history_bytes, keys.history_on, keys.history_dropped]
     args: list[Arg] = [revision]
     for one in ticks:
         names += (keys.queue(one.queue), keys.cron_past(one.name))
-        args += (one.name, one.queue, f"{one.planned:.6f}", one.jid, one.payload, one.overlap_for)
+        args += (one.name, one.queue, f"{one.planned:.6f}", one.jid, one.payload, one.overlap_for, one.detail)
 
     def decode(reply: Any) -> Ticked:
         return Ticked(float(reply[0]), reply[1:] if len(reply) > 1 else None)
@@ -144,14 +147,14 @@ def tick(keys: Keys, revision: bytes, ticks: Sequence[Tick]) -> Call[Ticked]:
 
 
 def run(keys: Keys, one: Tick) -> Call[Any]:
-    """Enqueue a cron's job now, beside its planned times."""
+    """Enqueue a cron's job now, beside its planned times; one that is tracked is pushed before (``batches.push``)."""
     note = f"{one.planned:.6f} {one.planned:.6f} {one.jid}"
+    past = keys.cron_past(one.name)
+    noted: list[tuple[Arg, ...]] = [("LPUSH", past, note), ("LTRIM", past, 0, _KEPT - 1)]
+    if one.detail:
+        return commands(*noted, again=False)
     return commands(
-        ("SADD", keys.queues, one.queue),
-        ("LPUSH", keys.queue(one.queue), one.payload),
-        ("LPUSH", keys.cron_past(one.name), note),
-        ("LTRIM", keys.cron_past(one.name), 0, _KEPT - 1),
-        again=False,
+        ("SADD", keys.queues, one.queue), ("LPUSH", keys.queue(one.queue), one.payload), *noted, again=False
     )
 
 

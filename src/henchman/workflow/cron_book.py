@@ -15,7 +15,9 @@ from henchman.client.handle import Handle
 from henchman.client.job import Job, Using
 from henchman.errors import DefinitionError, UnknownCron
 from henchman.kernel.bridge import in_thread
+from henchman.store import batches
 from henchman.store import cron as store
+from henchman.store.batches import TrackedPush
 from henchman.store.call import Runner
 from henchman.store.cron import Running, Skipped
 from henchman.store.keys import Keys
@@ -228,6 +230,8 @@ class Crons:
         if text is None:
             raise UnknownCron(unknown(name, list(stored.definitions)))
         one = ticket(home, name, decoded(text), stored.now, stored.now)
+        if one.detail:
+            self._run(batches.push(home.keys, "", one.queue, [TrackedPush(one.jid, "", one.payload, one.detail)]))
         if one.payload:
             self._run(store.run(home.keys, one))
         return Handle(one.jid, one.queue, "created" if one.payload else "stopped", home)

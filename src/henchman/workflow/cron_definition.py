@@ -16,6 +16,7 @@ from henchman.client.handle import Desk
 from henchman.client.job import Using
 from henchman.client.options import JobOptions, PushOptions, push_options
 from henchman.client.registry import Definition, Registry
+from henchman.client.tracked import record_of
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.bridge import compile_sync
 from henchman.kernel.chain import Chain
@@ -149,7 +150,7 @@ def ticket(home: Home, name: str, cron: Cron, planned: float, now: float) -> Tic
     tail = b',"jid":"%b","created_at":%b,"enqueued_at":%b}' % (jid.encode(), moment, moment)
     text = cron.job.encode()[:-1] + extra + tail
     if not len(home.client_middleware):
-        return Tick(name, planned, cron.queue, jid, text, cron.overlap_for)
+        return Tick(name, planned, cron.queue, jid, text, cron.overlap_for, _record(home, text, cron.hm))
     reached: list[dict[str, Any]] = []
     compile_sync(home.client_middleware, reached.append)(payload.decode(text))
     if not reached:
@@ -161,7 +162,13 @@ def ticket(home: Home, name: str, cron: Cron, planned: float, now: float) -> Tic
     ours = final.get("hm")
     told = isinstance(ours, dict) and ours.get("cron") == name  # else nobody would see that this job has ended
     limit = cron.overlap_for if told else 0.0
-    return Tick(name, planned, final["queue"], final["jid"], payload.encode(final), limit)
+    whole = payload.encode(final)
+    return Tick(name, planned, final["queue"], final["jid"], whole, limit, _record(home, whole, ours))
+
+
+def _record(home: Home, text: bytes, ours: Any) -> bytes:
+    tracked = isinstance(ours, Mapping) and ours.get("track") is True
+    return record_of(home.registry, text)[1] if tracked else b""
 
 
 def unknown(name: str, known: Sequence[str]) -> str:

@@ -1,16 +1,18 @@
 -- cron_tick: enqueue what is due, each tick once, whoever sends it and however often
--- KEYS cron_revision cron_ticks queues cron_running cron_skipped (queue cron_past)*
--- ARGV revision (name target planned jid payload overlap_for)*
+-- KEYS cron_revision cron_ticks queues cron_running cron_skipped history history_bytes history_on history_dropped (queue cron_past)*
+-- ARGV revision (name target planned jid payload overlap_for detail)*
 -- returns {server's now} when a cron was changed since the given revision: nothing was done; else {now, status…}, one
 --   status a tick: 1 done, 0 it had been done, -1 it is not due by the server's clock, 2 passed over because the job of
 --   an earlier tick, less than overlap_for seconds old (0: who cares), has not ended; a text: the server refused it.
 --   The last planned time of each cron is the fence: it is compared, the job pushed and it is set in one go. Without a
 --   payload the tick is passed over. What was pushed is noted in cron_past, the last five, newest left; with overlap_for
 --   also in cron_running, "<now> <jid>", which the end of the job removes (cron_done in lib/effects.lua); what was not
---   pushed because of that in cron_skipped, "<planned> <now> <how many for this jid> <jid>".
+--   pushed because of that in cron_skipped, "<planned> <now> <how many for this jid> <jid>". detail: JSON for the
+--   history, of a job that is tracked.
 -- include now
+-- include stream
 local now = server_now()
-local answer, refused = {as_text(now)}, {}
+local answer, refused, stream = {as_text(now)}, {}, streaming(6)
 if (redis.call('GET', KEYS[1]) or '0') ~= ARGV[1] then
   return answer
 end
@@ -29,28 +31,31 @@ local function skip(name, planned, jid)
   return 2
 end
 
-local function push(tick, name, target, planned, jid, payload, overlap_for)
+local function push(tick, name, target, planned, jid, payload, overlap_for, detail)
   local running = payload ~= '' and overlap_for > 0 and before_it(name, overlap_for)
   if running then
     return skip(name, planned, running)
   end
   if payload ~= '' then
     redis.call('SADD', KEYS[3], target)
-    redis.call('LPUSH', KEYS[4 + 2 * tick], payload)  -- the first that may be refused; what follows is not
+    redis.call('LPUSH', KEYS[8 + 2 * tick], payload)  -- the first that may be refused; what follows is not
   end
   redis.call('ZADD', KEYS[2], planned, name)
   if payload ~= '' then
-    redis.pcall('LPUSH', KEYS[5 + 2 * tick], planned .. ' ' .. as_text(now) .. ' ' .. jid)
-    redis.pcall('LTRIM', KEYS[5 + 2 * tick], 0, 4)
+    redis.pcall('LPUSH', KEYS[9 + 2 * tick], planned .. ' ' .. as_text(now) .. ' ' .. jid)
+    redis.pcall('LTRIM', KEYS[9 + 2 * tick], 0, 4)
   end
   if payload ~= '' and overlap_for > 0 then
     redis.pcall('HSET', KEYS[4], name, as_text(now) .. ' ' .. jid)
   end
+  if payload ~= '' and detail ~= '' then
+    pcall(stream.record, jid, '', 'enqueued', '0', '', detail)  -- a stream that somebody broke stops no cron
+  end
   return 1
 end
 
-for tick = 1, (#ARGV - 1) / 6 do
-  local at = 6 * tick - 4
+for tick = 1, (#ARGV - 1) / 7 do
+  local at = 7 * tick - 5
   local name, planned = ARGV[at], ARGV[at + 2]
   local last = redis.call('ZSCORE', KEYS[2], name)
   local status = refused[name]  -- a later one must not go before one that was refused
@@ -59,7 +64,8 @@ for tick = 1, (#ARGV - 1) / 6 do
   elseif not status and last and tonumber(last) >= tonumber(planned) then
     status = 0
   elseif not status then
-    local fine, result = pcall(push, tick, name, ARGV[at + 1], planned, ARGV[at + 3], ARGV[at + 4], tonumber(ARGV[at + 5]))
+    local fine, result = pcall(push, tick, name, ARGV[at + 1], planned, ARGV[at + 3], ARGV[at + 4],
+      tonumber(ARGV[at + 5]), ARGV[at + 6])
     status = result
     if not fine then
       status = type(result) == 'table' and result.err or tostring(result)
