@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,13 @@ FIRST = ("system", "protocol", "interop", "worker", "history")  # the folders th
 
 
 def pytest_configure() -> None:
-    os.environ.pop("COLUMNS", None)  # the width of a terminal, which processes of pytest-xdist are told, is not ours
+    """What the environment says for other ends; the tests' own processes inherit it.
+
+    Half of what it costs to start one is compiling our modules: the hundreds that are started here do it once.
+    """
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    sys.dont_write_bytecode = False
+    os.environ.pop("COLUMNS", None)  # pytest-xdist tells it the width of its terminal; nothing under test has one
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
