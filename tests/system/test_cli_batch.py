@@ -104,6 +104,12 @@ def test_the_exit_status_tells_how_it_stands(shop: Shop) -> None:
     for text in ("Import", bad, "complete", "100 % · 3 of 3", "1 finished · 1 failed · 1 error", "price is missing"):
         assert text in shown.stdout
     assert not INVISIBLE.search(shown.stdout)
+    with shop.app.batch("parent") as parent:
+        shop.batch("refuse")
+    shop.settled(parent.id)
+    spoilt = shop.run("batch", parent.id)
+    assert spoilt.exit_code == 4, "what is part of it did not end well"
+    assert "1, 1 of them did not end well" in spoilt.stdout
     told = shop.json("batch", bad)
     assert (told["state"], told["total"], told["done"], len(told["reasons"])) == ("complete", 3, 3, 2)
     away = CliRunner().invoke(henchman, ["batch", bad, "--redis", "redis://127.0.0.1:1"])

@@ -254,6 +254,27 @@ def test_a_parent_is_complete_after_its_children(app: App) -> None:
         app.batch("late", parent=parent).open()
 
 
+def test_a_child_that_ends_badly_spoils_its_parent(app: App) -> None:
+    calls = Calls(app)
+
+    @app.job(name="work")
+    def work(*, well: bool) -> None:
+        if not well:
+            raise Failure("no")
+
+    with app.batch("parent", **calls.options) as parent:
+        work.enqueue(well=True)
+        with app.batch("child"):
+            work.enqueue(well=False)
+    assert not parent.status().well
+    with working(app):
+        until(lambda: calls["complete"], "the parent is complete")
+    status = parent.status()
+    assert (status.state, status.counts["finished"], status.total, status.bad_children) == ("complete", 1, 1, 1)
+    assert not status.well
+    assert calls["success"] == []
+
+
 def fail_after(batch: Batch, push: Callable[[], object]) -> None:
     with batch:
         push()

@@ -23,6 +23,7 @@ def standing(found: Batch) -> dict[str, Any]:
         "rate": 0.0,
         "eta": None,
         "children": 0,
+        "bad_children": 0,
         "reasons": [],
         "called": {},
     }

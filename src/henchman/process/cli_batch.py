@@ -69,8 +69,8 @@ def batch() -> None:
 def show(context: click.Context, id: str, watch: bool, every: float, as_json: bool) -> None:
     """How the batch ID stands: progress, counts, the reasons of failures.
 
-    Exit status 0: complete, and every job finished; 4: complete, but not every job finished; 5: not complete yet; 1:
-    there is no such batch, or an error; 3: there is no server.
+    Exit status 0: complete, and every job finished, also of the batches that are part of it; 4: complete, but not all
+    did; 5: not complete yet; 1: there is no such batch, or an error; 3: there is no server.
     """
     session = Session(context)
     if watch:
@@ -213,7 +213,7 @@ def _look(session: Session, id: str) -> BatchStatus:
 def _verdict(found: BatchStatus) -> int:
     if found.state != "complete":
         return NOT_YET
-    return 0 if not found.why and found.counts["finished"] == found.total else NOT_ALL
+    return 0 if found.well else NOT_ALL
 
 
 def _document(found: BatchStatus) -> dict[str, Any]:

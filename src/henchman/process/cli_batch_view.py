@@ -110,6 +110,11 @@ def _counts(one: BatchStatus) -> Text:
     return line
 
 
+def _children(one: BatchStatus) -> str:
+    bad = f", {one.bad_children:,} of them did not end well" if one.bad_children else ""
+    return f"{one.children:,}{bad}" if one.children else ""
+
+
 def _facts(one: BatchStatus) -> Iterator[Text]:
     now = time.time()
     facts = [
@@ -118,7 +123,7 @@ def _facts(one: BatchStatus) -> Iterator[Text]:
         ("expires", moment(one.expires, now) if one.expires else ""),
         ("tags", ", ".join(one.tags)),
         ("parent", one.parent or ""),
-        ("children", f"{one.children:,}" if one.children else ""),
+        ("children", _children(one)),
         ("generation", f"{one.generation:,}" if one.generation > 1 else ""),
         ("called", ", ".join(f"on_{which}" for which in one.called)),
     ]

@@ -27,8 +27,9 @@ class BatchStatus(msgspec.Struct, frozen=True):
     ``state``: "open" (jobs may come), "abandoned" (open, but whoever filled it is gone), "closed", "complete".
     ``why``: "" or aborted, cancelled, expired, invalidated. ``counts``: jobs by status; ``done``: those that ended.
     ``rate``: jobs that ended a second, since the first did. ``eta``: seconds until all have, at that rate, of a batch
-    that gets no more. ``children``: batches that are part of it. ``reasons``: the most frequent first. ``called``:
-    callbacks that were enqueued, by the generation in which.
+    that gets no more. ``children``: batches that are part of it, ``bad_children``: those of them that are complete and
+    did not end well. ``reasons``: the most frequent first. ``called``: callbacks that were enqueued, by the generation
+    in which.
     """
 
     id: str
@@ -44,6 +45,7 @@ class BatchStatus(msgspec.Struct, frozen=True):
     eta: float | None
     generation: int
     children: int
+    bad_children: int
     parent: str | None
     created: float
     closed: float | None
@@ -51,6 +53,12 @@ class BatchStatus(msgspec.Struct, frozen=True):
     expires: float | None
     reasons: list[Reason]
     called: dict[str, list[int]]
+
+    @property
+    def well(self) -> bool:
+        """Whether it is complete, and every job and every batch in it ended well: ``on_success`` is called then."""
+        fine = not self.why and not self.bad_children and self.counts["finished"] == self.total
+        return fine and self.state == "complete"
 
     @property
     def failures(self) -> list[Reason]:
@@ -99,6 +107,7 @@ def status_of(batch: str, told: Facts) -> BatchStatus:
         eta=(total - done) / rate if state == "closed" and rate else None,
         generation=int(facts.get("generation", 1)),
         children=int(facts.get("children", 0)),
+        bad_children=int(facts.get("bad_children", 0)),
         parent=facts.get("parent") or None,
         created=float(facts["created"]),
         closed=_time(facts.get("closed")),
