@@ -176,11 +176,14 @@ def deliver_late(field: Field, group: Group) -> Told:
 
 
 def drop_answers(field: Field, route: Route) -> Told:
-    """The server executes, its answer is swallowed, the connection cut; six times."""
-    before = route.dropped
+    """The server executes, its answer is swallowed, the connection cut; six times. Meanwhile nothing can be told it."""
+    before, at = route.dropped, wall()
+    pids = [pid for group in field.groups if group.route is route for pid in group.workers]
     route.drop = 6
     until(lambda: route.drop <= 0, 6)
     route.drop = 0
+    if pids and route.dropped > before:
+        field.window("away", at, wall(), pids)
     return route.dropped - before, f"{route.dropped - before} answers"
 
 

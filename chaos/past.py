@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import NamedTuple
@@ -13,16 +14,18 @@ from spans import Spans
 __all__ = ["Attack", "History", "Job", "Run", "Window"]
 
 NEVER = float("inf")
+_UNIT = re.compile(r"unit=Unit\('(\w+)'")
 
 
 class Run:
-    """One start of a job in one process: ``begun`` when the worker let it start, ``at`` when its first line came."""
+    """One start of a job in one process: ``begun`` when the worker let it start, ``at`` when its first line came;
+    ``late`` when the worker learned that its end did not count any more."""
 
-    __slots__ = ("at", "attempt", "begun", "ended", "enqueued_at", "how", "pid")
+    __slots__ = ("at", "attempt", "begun", "ended", "enqueued_at", "how", "late", "pid")
 
     def __init__(self, begun: float, at: float, pid: int, attempt: int, enqueued_at: float) -> None:
         self.begun, self.at, self.pid, self.attempt, self.enqueued_at = begun, at, pid, attempt, enqueued_at
-        self.ended = NEVER
+        self.ended = self.late = NEVER
         self.how = ""
 
 
@@ -86,6 +89,7 @@ class History:
         self.ordered = Spans()
         self.batches = Batches()
         self._open: dict[tuple[int, str], list[Run]] = defaultdict(list)
+        self._by_jid: dict[tuple[int, str], Run] = {}
         for entry in read_all(folder):
             name = entry.words[0]
             reader = getattr(self, f"_read_{name}", None)
@@ -122,6 +126,7 @@ class History:
         self._job(entry).runs.append(run)
         if len(entry.words) > 4:
             self.keys[entry.words[4]] = entry.words[1]
+            self._by_jid[entry.pid, entry.words[4]] = run
         self._open[entry.pid, entry.words[1]].append(run)
 
     def _read_end(self, entry: Entry) -> None:
@@ -145,6 +150,8 @@ class History:
     def _read_event(self, entry: Entry) -> None:
         name = entry.words[1]
         self.events[name] += 1
+        if name == "late" and (unit := _UNIT.match(entry.words[2])) and (entry.pid, unit[1]) in self._by_jid:
+            self._by_jid[entry.pid, unit[1]].late = entry.at
         if name == "part_failed":
             self.failed_parts[" ".join(entry.words[2:])[:160]] += 1
 

@@ -1,15 +1,15 @@
 """Runs that happened more than once, each with its cause.
 
 A run may be repeated when its process died, lost its lease or was orphaned while the job ran, or before its end could
-be told: at most 5 ms later with the server at hand, or, when the server was away, after the next try. Everything else
-is a violation.
+be told: at most 5 ms later with the server at hand, or, when the server was away, after the next try. One that was
+stopped and goes on says itself what it told too late. Everything else is a violation.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from past import History, Job, Run, Window
+from past import NEVER, History, Job, Run, Window
 
 __all__ = ["STAGED_ANEW", "Repeats"]
 
@@ -61,6 +61,8 @@ class Repeats:
                 return f"{strike.cause}: it had ended less than 5 ms before"
             if any(self._untold(window, run, strike) for window in self._away):
                 return f"{strike.cause}: it had ended while the server was away"
+            if late <= BUSY and strike.cause == "stopped" and strike.since < run.late < NEVER:
+                return "stopped: it had ended, and its word came too late"
             if late <= BUSY:
                 return f"{strike.cause}: it had ended {ACK * 1000:g} to {BUSY * 1000:g} ms before (machine busy)"
         return None

@@ -218,6 +218,26 @@ def test_a_run_that_was_let_start_before_a_freeze_and_no_other_may_be_repeated_b
         assert (rule not in judged(*late, attacks=(*pushed, *elsewhere))) is cause, begun
 
 
+def test_what_was_stopped_says_itself_what_it_told_too_late(judgement: Callable[..., Any]) -> None:
+    ran = "100.2 start long-exact-9 1 100.05 a", "100.3 end long-exact-9 1 ok"
+    late = "131.0 event late unit=Unit('a'_from_'fast') ending='done'"
+    elsewhere = ("128.0 start long-exact-9 1 100.05 a", "129.0 end long-exact-9 1 ok")
+    pushed = ("100.0 push long-exact-9", "100.1 accepted long-exact-9", *elsewhere)
+    stopped, killed = (f"131.0 window {cause} 100.41 130.9 8" for cause in ("stopped", "kill"))
+    too_late, busy = (
+        "stopped: it had ended, and its word came too late",
+        "it had ended 5 to 250 ms before (machine busy)",
+    )
+    for window, said, cause in (
+        (stopped, late, too_late),
+        (stopped, "131.0 event late unit=Unit('x'_from_'fast') ending='done'", f"stopped: {busy}"),
+        (killed, late, f"kill: {busy}"),
+    ):
+        assert judgement(*ran, said, attacks=(*pushed, window)).repeats.causes == {cause: 1}
+    nobody = judgement(*ran, late, attacks=pushed)
+    assert nobody.repeats.unexplained, "a late word alone is no cause"
+
+
 def test_a_job_that_was_let_start_in_time_has_not_expired(judged: Callable[..., dict[str, list[str]]]) -> None:
     ran = "105.0 start brief-exact-5 1 100.05 e begun={}", "105.1 end brief-exact-5 1 ok"
     assert AGAINST_WILL not in judged(ran[0].format(102.04), ran[1])
