@@ -53,9 +53,11 @@ def kill_supervisor(field: Field, group: Group) -> Told:
     """kill -9 of a supervisor whose children live; another is started at once."""
     pids = field.working(group)
     at = wall()
+    group.signal(signal.SIGSTOP, [group.pid])
+    left = group.workers  # none can be added to them now, also one that has just been started is among them
     group.signal(signal.SIGKILL, [group.pid])
     orphans = [pid for pid in pids if alive(pid)]
-    field.window("orphaned", at, at + float(GRACE) + 10.0, orphans)
+    field.window("orphaned", at, at + float(GRACE) + 10.0, left)
     until(lambda: not group.running, 5)
     group.keep()
     until(lambda: not any(alive(pid) for pid in orphans), 30)
@@ -68,7 +70,9 @@ def kill_supervisor(field: Field, group: Group) -> Told:
 def kill_all_supervisors(field: Field) -> Told:
     """kill -9 of all supervisors at once; others are started at once."""
     at = wall()
-    orphans = [pid for group in field.groups for pid in group.workers]
+    for group in field.groups:
+        group.signal(signal.SIGSTOP, [group.pid])
+    orphans = [pid for group in field.groups for pid in group.workers]  # none can be added to them now
     for group in field.groups:
         group.signal(signal.SIGKILL, [group.pid])
     field.window("orphaned", at, at + float(GRACE) + 10.0, orphans)

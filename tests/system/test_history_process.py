@@ -74,6 +74,61 @@ def test_it_records_is_replaced_and_ends_last_with_nothing_left(
     client.close()
 
 
+def lives(file: Path) -> list[str]:
+    """The statuses of each job in the order of its changes, as SQL tells."""
+    query = "SELECT jid, status FROM henchman_changes WHERE jid IN (SELECT jid FROM henchman_events) ORDER BY jid, sid"
+    found: dict[str, list[str]] = {}
+    with sqlite3.connect(file) as connection:
+        for jid, status in connection.execute(query):
+            found.setdefault(jid, []).append(status)
+    return [" ".join(life) for life in found.values()]
+
+
+def test_one_that_was_stopped_past_its_lease_and_goes_on_writes_nothing_twice(
+    redis: Redis, redis_url: str, tmp_path: Path
+) -> None:
+    file, client = tmp_path / "history.sqlite", App(redis_url=redis_url)
+    homes = [tmp_path / name for name in ("one", "two")]
+    for home in homes:
+        home.mkdir()
+    database = f"sqlite:///{file}"
+
+    def leader() -> int:
+        name = redis.get("hm:recorder")
+        return int(name.split(b":")[1]) if name else 0  # type: ignore[union-attr]
+
+    def told(count: int) -> bool:
+        return file.exists() and statuses(file) == {"finished": count}
+
+    with (
+        Work(homes[0], redis_url, HENCHMAN_DATABASE_URL=database) as one,
+        Work(homes[1], redis_url, HENCHMAN_DATABASE_URL=database) as two,
+    ):
+        scribes = {scribe_of(one), scribe_of(two)}
+        first = until(leader, "one of them leads")
+        with client.batch("before"):
+            for number in range(50):
+                client.enqueue("act", f"a{number}", "ok")
+        until(lambda: told(50), "they are recorded")
+        os.kill(first, signal.SIGSTOP)
+        try:
+            with client.batch("meanwhile"):
+                for number in range(50):
+                    client.enqueue("act", f"b{number}", "ok")
+            until(lambda: leader() in scribes - {first}, "the other leads when its lease is over")
+            until(lambda: told(100), "and writes what it left")
+        finally:
+            os.kill(first, signal.SIGCONT)
+        with client.batch("after"):
+            for number in range(50):
+                client.enqueue("act", f"c{number}", "ok")
+        until(lambda: told(150), "they go on")
+        assert one.stop() == two.stop() == 0
+    assert all(life in ("enqueued finished", "enqueued enqueued finished") for life in lives(file)), lives(file)
+    assert redis.xlen("hm:history") == 0
+    client.close()
+
+
 def test_without_history_there_is_none(redis: Redis, redis_url: str, tmp_path: Path) -> None:
     with Work(tmp_path, redis_url) as work:
         work.ready(redis)
