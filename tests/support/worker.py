@@ -19,7 +19,7 @@ __all__ = ["Heard", "in_flight", "jobs_in", "looker", "push_raw", "settled", "un
 T = TypeVar("T")
 
 
-def until(fact: Callable[[], T], what: str, limit: float = 45.0) -> T:
+def until(fact: Callable[[], T], what: str, limit: float = 90.0) -> T:
     """Wait until ``fact()`` is true and return it; AssertionError says ``what`` did not come about."""
     started = time.monotonic()
     while True:

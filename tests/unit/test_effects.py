@@ -58,7 +58,7 @@ def test_the_table_knows_every_ending_and_every_kind() -> None:
     assert set(STATUS) == {*TABLE, "rescued", "staged", "started"}
 
 
-@pytest.mark.parametrize("ending", TABLE)
+@pytest.mark.parametrize("ending", sorted(TABLE))
 def test_a_tracked_job_changes_its_status_at_every_ending(ending: str) -> None:
     told = Told("h:1:ab", 2, {"message": "it\n failed", "elapsed": 1.5})
     job = PLAIN | {"hm": {"batch": "b"}}
@@ -71,7 +71,7 @@ def test_a_tracked_job_changes_its_status_at_every_ending(ending: str) -> None:
     assert alone[-1][:4] == ("track", "", JID, STATUS[ending])
 
 
-@pytest.mark.parametrize("ending", TABLE)
+@pytest.mark.parametrize("ending", sorted(TABLE))
 def test_a_result_is_kept_when_the_job_is_over_and_not_before(ending: str) -> None:
     told = Told(detail={"result": [1], "started": 1.0})
     found = effects(KEYS, PLAIN | {"hm": {"result_ttl": 1.5}}, ending, told)
@@ -91,7 +91,7 @@ def test_what_is_no_json_is_told_as_it_is_shown() -> None:
     assert detail == {"ending": "done", "result": "<class 'object'>", "message": "'half \\ud800 a pair'"}
 
 
-@pytest.mark.parametrize("ending", TABLE)
+@pytest.mark.parametrize("ending", sorted(TABLE))
 @pytest.mark.parametrize("job", JOBS)
 def test_every_ending_of_every_job(job: str, ending: str) -> None:
     expected = {effect for column in ROLES.get(job, (0,)) for effect in TABLE[ending][column]}
