@@ -41,7 +41,7 @@ DOORS: Final[dict[str, str]] = {
     "history": "henchman.history.desk:Desk",
     "compile_sync": "henchman.kernel.bridge:compile_sync",
     "compile_async": "henchman.kernel.bridge:compile_async",
-    "ordered_placement": "henchman.ordered.source:placement",
+    "ordered_placement": "henchman.ordered.scheduler:placement",
     "ordered_sources": "henchman.ordered.source:sources_of",
     "aawait_result": "henchman.workflow.results:aawait_result",
     "await_result": "henchman.workflow.results:await_result",

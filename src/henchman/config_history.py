@@ -104,6 +104,12 @@ class HistorySettings:
         """The address of the database to record into; None when history is off."""
         return None if self.why_history_is_off() else self._address()
 
+    def history_kept(self) -> str:
+        """How the scripts are to keep history: ``strict`` or ``best_effort``, and bytes; empty when it is off."""
+        if self.history_url() is None:
+            return ""
+        return f"{'best_effort' if self.history == 'best_effort' else 'strict'} {self.history_bytes}"
+
     def why_history_is_off(self) -> str:
         """Empty when history is on; else the reason and how to turn it on. Reads no file and opens nothing."""
         if self.history == "off":

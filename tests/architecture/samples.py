@@ -19,6 +19,7 @@ from henchman.store import (
     leases,
     ordered,
     ordered_acts,
+    ordered_born,
     ordered_looks,
     poison,
     queues,
@@ -79,9 +80,16 @@ def _push(keys: Keys) -> Call[Any]:
     return ordered.push(keys, "a", "min", [ordered.Push(b"1", "", "", b"{}"), ordered.Push(b"2", "+5", "1.5", b"{}")])
 
 
-def _settle_ids(keys: Keys) -> Call[Any]:
+def _push_tracked(keys: Keys) -> Call[Any]:
+    rows = [ordered.Push(b"1", "", "", b"{}"), ordered.Push(b"2", "+5", "1.5", b"{}")]
+    return ordered_born.push(keys, "a", "min", ordered_born.Born("job", "0123456789abcdef01", "strict 1000000"), rows)
+
+
+def _settle_ids(keys: Keys, *, tracked: bool = False) -> Call[Any]:
     verdicts = [ordered.Verdict(1, b"1", "done"), ordered.Verdict(1, b"2", "retry", 15.0, 0, "why")]
-    return ordered.settle(keys, ME, 1, "a", verdicts, collapse="min", lease_ms=30_000, day="2026-01-01")
+    return ordered.settle(
+        keys, ME, 1, "a", verdicts, collapse="min", lease_ms=30_000, day="2026-01-01", tracked=tracked
+    )
 
 
 def _free_ids(keys: Keys) -> Call[Any]:
@@ -132,8 +140,12 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "ordered_looks.figures": [lambda keys: ordered_looks.figures(keys, "a")],
     "ordered_looks.look": [lambda keys: ordered_looks.look(keys, "a", [b"1", b"2"], 10)],
     "ordered.push": [_push],
-    "ordered.claim": [lambda keys: ordered.claim(keys, ME, 1, "a", 10, 5, 1, 1000, 30_000)],
-    "ordered.settle": [_settle_ids],
+    "ordered_born.push": [_push_tracked],
+    "ordered.claim": [
+        lambda keys: ordered.claim(keys, ME, 1, "a", 10, 5, 1, 1000, 30_000),
+        lambda keys: ordered.claim(keys, ME, 1, "a", 10, 5, 1, 1000, 30_000, tracked=True),
+    ],
+    "ordered.settle": [_settle_ids, lambda keys: _settle_ids(keys, tracked=True)],
     "ordered.free": [_free_ids],
     "ordered.move": [lambda keys: ordered.move(keys, "b", "a", "min", ids=[b"1", b"2"])],
     "leases.join": [lambda keys: leases.join(keys, ME, [keys.flight(ME, 1, "a"), keys.flight(ME, 1, "b")], 30_000)],

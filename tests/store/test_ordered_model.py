@@ -32,6 +32,7 @@ from henchman.store.jobs import LeaseLapsed
 from henchman.store.ordered import Push, Verdict
 from support.ordered import LOOK, OrderedQueue
 from support.ordered_model import Model, Window
+from support.ordered_records import Records
 from support.store import Store
 
 NAMES = st.sampled_from([b"a", b"b|\0", b"g/1", b"g/2", b"g/3", b"h/\n"])
@@ -61,6 +62,7 @@ class Machine(RuleBasedStateMachine):
         self.unfreed: list[str] = []
         self.born = 0
         self.old_tokens: list[tuple[int, bytes]] = []
+        self.records = Records(store)
 
     @contextmanager
     def window(self) -> Iterator[Window]:
@@ -75,12 +77,18 @@ class Machine(RuleBasedStateMachine):
             queue.join(name)
         self.living.append(name)
 
-    @initialize(collapses=st.tuples(COLLAPSES, COLLAPSES), group_limit=st.integers(0, 2), limit=st.integers(0, 3))
-    def begin(self, collapses: tuple[str, str], group_limit: int, limit: int) -> None:
-        for name, collapse in zip("qr", collapses, strict=True):
-            self.queues.append(OrderedQueue(self.store, name, collapse))
+    @initialize(
+        collapses=st.tuples(COLLAPSES, COLLAPSES),
+        tracked=st.tuples(st.booleans(), st.booleans()),
+        group_limit=st.integers(0, 2),
+        limit=st.integers(0, 3),
+    )
+    def begin(self, collapses: tuple[str, str], tracked: tuple[bool, bool], group_limit: int, limit: int) -> None:
+        for name, collapse, told in zip("qr", collapses, tracked, strict=True):
+            self.queues.append(OrderedQueue(self.store, name, collapse, tracked=told))
             self.models.append(Model(collapse, group_limit, limit))
             self.queues[-1].declare(limit, group_limit, "/")
+            self.queues[-1].tracked_from_birth = all(tracked)  # else payloads without records are moved in
         for _ in range(3):
             self.be_born()
 
@@ -227,6 +235,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def all_is_as_the_model_has_it(self) -> None:
+        self.records.agree(self.queues)
         for queue, model in zip(self.queues, self.models, strict=True):
             model.check(queue.kept())
             for owner in self.living:
@@ -257,7 +266,7 @@ class Machine(RuleBasedStateMachine):
                 self.all_is_as_the_model_has_it()
             assert not model.ids, "it was not done in the end"
             left = {key for key in self.queues[which].left() if key not in ("morgue", "merr")}
-            assert all(key.startswith("m:") for key in left), left
+            assert all(key.startswith(("m:", "jm:")) for key in left), left
             assert self.queues[which].held(self.living[0]) == {}
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import struct
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from henchman.store import leases, ordered
+from henchman.store import leases, ordered, ordered_born
 from henchman.store.ordered import Claimed, ClaimedId, Push, Verdict
 from support.store import DAY, Store
 
@@ -13,6 +15,7 @@ __all__ = ["FAR", "LOOK", "Kept", "OrderedQueue"]
 
 LOOK = 300.0  # s: the lease; nothing runs out by itself while a test runs
 FAR = 4e9  # a time that no test sees
+STATUS_OF = {"done": "finished", "retry": "retrying", "bury": "error", "snooze": "scheduled", "release": "enqueued"}
 
 
 class Kept(NamedTuple):
@@ -37,19 +40,32 @@ class Kept(NamedTuple):
 
 
 class OrderedQueue:
-    """The queue ``name``, whose payloads ``collapse`` so. ``owner`` arguments are identities."""
+    """The queue ``name``, whose payloads ``collapse`` so, each pushed with a record where it is ``tracked``.
 
-    def __init__(self, store: Store, name: str = "q", collapse: str = "min") -> None:
+    ``owner`` arguments are identities.
+    """
+
+    def __init__(self, store: Store, name: str = "q", collapse: str = "min", *, tracked: bool = False) -> None:
         self.store = store
         self.name = name
         self.collapse = collapse
         self.base = store.keys.ordered(name)
+        self.tracked = self.tracked_from_birth = tracked  # then each payload has a record
+        self.seeds = 0
 
     def key(self, piece: str) -> str:
         return self.base + piece
 
     def push(self, *rows: Push) -> int:
-        return self.store.run(ordered.push(self.store.keys, self.name, self.collapse, rows))
+        if self.tracked:
+            self.seeds += 1
+            born = ordered_born.Born("job", f"{self.name.encode().hex():0>8}{self.seeds:010x}", "strict 100000000")
+            return self.store.run(ordered_born.push(self.store.keys, self.name, self.collapse, born, rows))
+        try:
+            return self.store.run(ordered.push(self.store.keys, self.name, self.collapse, rows))
+        except ordered.QueueTracked:
+            self.tracked = True
+            return self.push(*rows)
 
     def put(self, name: str | bytes, payload: bytes = b"1", score: float | str = "", when: float | str = "") -> int:
         """Push one payload."""
@@ -62,24 +78,37 @@ class OrderedQueue:
 
     def claim(self, owner: str, claims: int = 10, *, extra: int = 0, size: int = 1, cap: int = 1000) -> Claimed:
         lease = int(LOOK * 1000)
-        return self.store.run(ordered.claim(self.store.keys, owner, 1, self.name, claims, extra, size, cap, lease))
+        asked = (self.store.keys, owner, 1, self.name, claims, extra, size, cap, lease)
+        try:
+            return self.store.run(ordered.claim(*asked, tracked=self.tracked))
+        except ordered.QueueTracked:
+            return self.store.run(ordered.claim(*asked, tracked=True))
 
     def take(self, owner: str, **options: Any) -> list[tuple[int, ClaimedId]]:
         """(token, id) of everything that a claim brings."""
         return [(token, one) for token, ids in self.claim(owner, **options).claims for one in ids]
 
     def settle(self, owner: str, *verdicts: Verdict) -> list[int | bytes]:
-        call = ordered.settle(
-            self.store.keys,
-            owner,
-            1,
-            self.name,
-            verdicts,
-            collapse=self.collapse,
-            lease_ms=int(LOOK * 1000),
-            day=DAY,
-        )
-        return self.store.run(call)
+        def send(rows: Sequence[Verdict], *, tracked: bool) -> list[int | bytes]:
+            call = ordered.settle(
+                self.store.keys,
+                owner,
+                1,
+                self.name,
+                rows,
+                collapse=self.collapse,
+                lease_ms=int(LOOK * 1000),
+                day=DAY,
+                tracked=tracked,
+            )
+            return self.store.run(call)
+
+        if not self.tracked:
+            try:
+                return send(verdicts, tracked=False)
+            except ordered.QueueTracked:
+                pass
+        return send([one._replace(error=_told(one)) for one in verdicts], tracked=True)
 
     def held(self, owner: str) -> dict[bytes, bytes]:
         return self.store.run(ordered.held(self.store.keys.held(owner, 1, self.name)))
@@ -146,6 +175,12 @@ class OrderedQueue:
     def kept(self) -> Kept:
         """All of it, read in one script."""
         return _kept(self.store.ask("EVAL", _READ, 1, self.base))
+
+
+def _told(one: Verdict) -> str:
+    """A verdict's error as a tracked queue takes it."""
+    detail = json.dumps({"ending": one.verdict})
+    return json.dumps([one.error, STATUS_OF[one.verdict], detail, "1", "enqueued", detail])
 
 
 _READ = """

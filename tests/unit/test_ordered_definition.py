@@ -150,7 +150,7 @@ def test_an_unknown_option_has_a_neighbour(app: App) -> None:
 
 
 def test_every_option_of_plain_jobs_is_taken_or_refused_with_a_reason(app: App) -> None:
-    taken = {"queue", "retry_in", "retries_exhausted", "timeout", "log_level"}
+    taken = {"queue", "retry_in", "retries_exhausted", "timeout", "log_level", "track"}
     others = {*JobOptions.__struct_fields__, *PushOptions.__struct_fields__} - taken
     assert {"retry", "expires", "tags", "secret", "ack", "delay", "at"} <= others
     for option in others:

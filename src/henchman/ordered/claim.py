@@ -11,13 +11,15 @@ __all__ = ["DEATHS", "Claim"]
 
 DEATHS = 3  # of processes that had an id in hand, the last with nothing beside it: a failure of the id
 
+MOST_RECORDS = 500
+
 
 class Claim:
     """``token`` rises from claim to claim of a queue. ``retry_count``: -1 when its ids have not failed; ``suspect``:
     processes died with it, it runs with nothing beside it. ``refused``: ids that cannot run, and why; ``verdicts``:
-    how each id ends, once that is known."""
+    how each id ends, once that is known, and ``endings`` in words, with the error."""
 
-    __slots__ = ("ids", "refused", "retry_count", "suspect", "token", "verdicts")
+    __slots__ = ("endings", "ids", "refused", "retry_count", "suspect", "token", "verdicts")
 
     def __init__(self, token: int, ids: list[ClaimedId]) -> None:
         self.token = token
@@ -27,6 +29,12 @@ class Claim:
         self.suspect = first.crashes == DEATHS - 1
         self.refused: dict[bytes, BaseException] = {}
         self.verdicts: list[Verdict] | None = None
+        self.endings: dict[bytes, tuple[str, BaseException | None]] | None = None
+
+    @property
+    def records(self) -> list[str]:
+        """The jids of the records that hear what its handler says: the first 500 of its payloads, where tracked."""
+        return [jid.decode() for one in self.ids for jid in one.jids if jid][:MOST_RECORDS]
 
     def __repr__(self) -> str:
         return f"Claim({self.token}, {len(self.ids)} ids)"

@@ -43,7 +43,9 @@ class OrderedJob(Generic[T]):
         self.payloads = Payloads.of(function, name)
         self.signature = Signature.of(function, name=name)
         self._reader = Reader(name, self.payloads, options.derive)
-        self._pusher = Pusher(home, name, self.queues, options.ordered.collapse, self._reader)
+        self._pusher = Pusher(
+            home, name, self.queues, options.ordered.collapse, self._reader, tracked=options.job.track
+        )
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", name)
         self.__doc__ = function.__doc__

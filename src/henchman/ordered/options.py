@@ -19,7 +19,7 @@ ALIASES: Final[Mapping[str, str]] = {
     "max_retry_count": "max_retries",
     "queue_name": "queue",
 }
-_COMMON = ("queue", "timeout", "log_level")  # with plain jobs
+_COMMON = ("queue", "timeout", "log_level", "track")  # with plain jobs
 KNOWN: Final = (*_COMMON, *OrderedOptions.__struct_fields__, "derive")
 _MOST_SIZE = 500  # ids in one claim: scripts unpack no more than 1,000 values
 _MOST_CAP = 100_000
@@ -94,7 +94,7 @@ def ordered_options(where: str, given: Mapping[str, Any]) -> Options:
     checked = {name: _CHECKS[name](where, name, value) for name, value in said.items()}
     ordered = OrderedOptions(**checked, retry_in=job.retry_in, retries_exhausted=job.retries_exhausted)
     _check_together(where, ordered, said)
-    plain = JobOptions(queue=job.queue, timeout=job.timeout, log_level=job.log_level)
+    plain = JobOptions(**{name: getattr(job, name) for name in _COMMON})
     return Options(plain, ordered, derive)
 
 

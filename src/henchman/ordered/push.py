@@ -7,6 +7,7 @@ an equal payload that still waits merges.
 
 from __future__ import annotations
 
+import os
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from typing import Any, Protocol
 from zlib import crc32
@@ -15,13 +16,15 @@ import msgspec
 
 from henchman.client.push import Client
 from henchman.client.registry import Registry
+from henchman.config import Config
 from henchman.errors import ArgumentError
 from henchman.kernel.chain import Chain
 from henchman.ordered.entry import Entry, Reader
-from henchman.store import ordered
+from henchman.store import ordered, ordered_born
 from henchman.store.call import AsyncRunner, Call, Runner
 from henchman.store.keys import Keys
 from henchman.store.ordered import MOST_IDS
+from henchman.store.ordered_born import Born
 from henchman.wire import jsontext
 
 __all__ = ["Home", "OrderedPush", "OrderedPushed", "Pusher", "partition"]
@@ -39,6 +42,8 @@ class Home(Protocol):
     @property
     def registry(self) -> Registry: ...
     @property
+    def config(self) -> Config: ...
+    @property
     def keys(self) -> Keys: ...
     @property
     def connections(self) -> Runner: ...
@@ -47,12 +52,15 @@ class Home(Protocol):
 
 
 class OrderedPush(msgspec.Struct, frozen=True):
-    """What became of a push. ``created``: nothing waited under ``id`` before; ``stopped``: by a client middleware."""
+    """What became of a push. ``created``: nothing waited under ``id`` before; ``stopped``: by a client middleware.
+    ``jid``: that of its record in history, where the queue is tracked.
+    """
 
     id: str
     queue: str
     created: bool
     stopped: bool = False
+    jid: str | None = None
 
 
 class OrderedPushed(msgspec.Struct, frozen=True):
@@ -71,14 +79,18 @@ def partition(queues: tuple[str, ...], id: str) -> str:
 
 
 class Pusher:
-    """Pushes of one definition."""
+    """Pushes of one definition. ``tracked``: each payload gets a record in history."""
 
-    def __init__(self, home: Home, name: str, queues: tuple[str, ...], collapse: str, reader: Reader) -> None:
+    def __init__(
+        self, home: Home, name: str, queues: tuple[str, ...], collapse: str, reader: Reader, *, tracked: bool = False
+    ) -> None:
         self._home = home
         self._name = name
         self._queues = queues
         self._collapse = collapse
         self._reader = reader
+        self._tracked = tracked  # or because the server said so
+        self._keep: str | None = None
 
     def push(self, entry: Entry) -> OrderedPush:
         """Push one."""
@@ -86,7 +98,8 @@ class Pusher:
         if not kept:
             return self._stopped(entry)
         queue = partition(self._queues, kept[0].id)
-        return OrderedPush(kept[0].id, queue, self._home.connections.run(self._call(queue, kept)) == 1)
+        created, born = self._sent(queue, kept)
+        return OrderedPush(kept[0].id, queue, created == 1, jid=None if born is None else born.jid(1))
 
     async def apush(self, entry: Entry) -> OrderedPush:
         """``push``, awaited."""
@@ -94,7 +107,8 @@ class Pusher:
         if not kept:
             return self._stopped(entry)
         queue = partition(self._queues, kept[0].id)
-        return OrderedPush(kept[0].id, queue, await self._home.aconnections.run(self._call(queue, kept)) == 1)
+        created, born = await self._asent(queue, kept)
+        return OrderedPush(kept[0].id, queue, created == 1, jid=None if born is None else born.jid(1))
 
     def push_many(self, rows: Iterable[Any]) -> OrderedPushed:
         """Push each row, a round trip a queue for each chunk."""
@@ -102,8 +116,8 @@ class Pusher:
         chunk = self._chunk()
         for entries in chunk.filled(rows):
             kept = self._through(entries) if len(self._home.client_middleware) else entries
-            for call in self._calls(kept):
-                created += self._home.connections.run(call)
+            for queue, some in self._dealt(kept):
+                created += (self._sent(queue, some))[0]
             count += len(entries)
             passed += len(kept)
         return OrderedPushed(count, created, count - passed)
@@ -114,8 +128,8 @@ class Pusher:
         chunk = self._chunk()
         async for entries in chunk.afilled(rows):
             kept = await self._athrough(entries) if len(self._home.client_middleware) else entries
-            for call in self._calls(kept):
-                created += await self._home.aconnections.run(call)
+            for queue, some in self._dealt(kept):
+                created += (await self._asent(queue, some))[0]
             count += len(entries)
             passed += len(kept)
         return OrderedPushed(count, created, count - passed)
@@ -123,17 +137,46 @@ class Pusher:
     def _chunk(self) -> _Chunk:
         return _Chunk(self._reader, self._name, MOST_IDS * len(self._queues))
 
-    def _calls(self, entries: list[Entry]) -> Iterator[Call[int]]:
-        """One call for each queue and up to ``MOST_IDS`` entries, in their order."""
+    def _dealt(self, entries: list[Entry]) -> Iterator[tuple[str, list[Entry]]]:
+        """Up to ``MOST_IDS`` entries of one queue at a time, in their order."""
         by_queue: dict[str, list[Entry]] = {}
         for entry in entries:
             by_queue.setdefault(partition(self._queues, entry.id), []).append(entry)
         for queue, mine in by_queue.items():
             for start in range(0, len(mine), MOST_IDS):
-                yield self._call(queue, mine[start : start + MOST_IDS])
+                yield queue, mine[start : start + MOST_IDS]
 
-    def _call(self, queue: str, entries: list[Entry]) -> Call[int]:
-        call = ordered.push(self._home.keys, queue, self._collapse, [entry.push() for entry in entries])
+    def _sent(self, queue: str, entries: list[Entry]) -> tuple[int, Born | None]:
+        """Push these; how many ids had nothing waiting, and what their records began with."""
+        born = self._born()
+        try:
+            return self._home.connections.run(self._call(queue, entries, born)), born
+        except ordered.QueueTracked:
+            self._tracked = True
+            return self._sent(queue, entries)
+
+    async def _asent(self, queue: str, entries: list[Entry]) -> tuple[int, Born | None]:
+        """``_sent``, awaited."""
+        born = self._born()
+        try:
+            return await self._home.aconnections.run(self._call(queue, entries, born)), born
+        except ordered.QueueTracked:
+            self._tracked = True
+            return await self._asent(queue, entries)
+
+    def _born(self) -> Born | None:
+        if not self._tracked:
+            return None
+        if self._keep is None:
+            self._keep = self._home.config.history_kept()
+        return Born(self._name, os.urandom(9).hex(), self._keep)
+
+    def _call(self, queue: str, entries: list[Entry], born: Born | None) -> Call[int]:
+        rows = [entry.push() for entry in entries]
+        if born is None:
+            call = ordered.push(self._home.keys, queue, self._collapse, rows)
+        else:
+            call = ordered_born.push(self._home.keys, queue, self._collapse, born, rows)
         return self._home.client.confirmed(call, lambda: [entry.id for entry in entries])
 
     def _stopped(self, entry: Entry) -> OrderedPush:

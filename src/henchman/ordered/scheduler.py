@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 from henchman.errors import ConfigError
-from henchman.store import ordered
+from henchman.store import ordered_looks
 from henchman.store.call import Runner
 from henchman.store.keys import Keys
 
-__all__ = ["Scheduler", "Splitter", "by_node", "default_splitter"]
+__all__ = ["Scheduler", "Splitter", "by_node", "default_splitter", "placement"]
 
 #: gets the names of every ordered queue that the process could serve; gives those that it does
 Splitter = Callable[[Sequence[str]], Sequence[str]]
@@ -48,7 +48,7 @@ class Scheduler:
                 first = self._turn % len(names)
             in_turn = sorted(names)
             return in_turn[first:] + in_turn[:first]
-        heads = self._desk.connections.run(ordered.heads(self._desk.keys, names))
+        heads = self._desk.connections.run(ordered_looks.heads(self._desk.keys, names))
         return sorted(names, key=lambda name: heads[name])
 
 
@@ -62,3 +62,19 @@ def by_node(nodes: int, node: int) -> Splitter:
     if not 0 <= node < nodes:
         raise ConfigError(f"ordered_node = {node}: with ordered_nodes = {nodes} the nodes are 0 to {nodes - 1}")
     return lambda queues: [name for number, name in enumerate(sorted(queues)) if number % nodes == node]
+
+
+def placement(desk: Any, queues: Sequence[str]) -> frozenset[str]:
+    """Which of the ordered ``queues`` this process serves: as ``app.ordered_splitter`` says, else by node.
+
+    ConfigError when the splitter names others, or there is no such node.
+    """
+    config, splitter = desk.config, desk.ordered_splitter
+    if splitter is None:
+        splitter = default_splitter
+        if config.ordered_nodes > 1 or config.ordered_node:
+            splitter = by_node(config.ordered_nodes, config.ordered_node)
+    chosen = frozenset(splitter(queues))
+    if not chosen <= set(queues):
+        raise ConfigError(f"ordered_splitter answered {sorted(chosen - set(queues))}; it is to choose from {queues}")
+    return chosen

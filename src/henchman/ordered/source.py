@@ -12,20 +12,21 @@ from typing import Any, Protocol, TypeVar
 from henchman.client.ordered_options import OrderedOptions
 from henchman.client.registry import Definition
 from henchman.config import Config
-from henchman.errors import ArgumentError, ConfigError, PoisonPill
+from henchman.errors import ArgumentError, PoisonPill
 from henchman.ordered.claim import DEATHS, Claim, shown
-from henchman.ordered.scheduler import Scheduler, by_node, default_splitter
+from henchman.ordered.records import written
+from henchman.ordered.scheduler import Scheduler
 from henchman.ordered.verdict import Bench
 from henchman.store import ordered
 from henchman.store.call import Arg, Runner, command
 from henchman.store.keys import Keys
-from henchman.store.ordered import Verdict
+from henchman.store.ordered import Claimed, Verdict
 from henchman.wire.times import day
 from henchman.work.outcome import Outcome
 from henchman.work.source import Brought, Ended, Reading, Teller
 from henchman.work.unit import Flight, Unit
 
-__all__ = ["OrderedSource", "placement", "sources_of"]
+__all__ = ["OrderedSource", "sources_of"]
 
 FORGOTTEN = 3600.0  # seconds after which no answer can come any more
 MOST_CLAIMS = 200  # in one call of the script: while the server is at it, what is here already runs
@@ -64,6 +65,7 @@ class OrderedSource:
         self._bench = Bench(definition.ordered)
         self._name, self._log_level = definition.name, definition.options.log_level
         self._suffix = ordered.jid_suffix(queue)
+        self._tracked = definition.options.track  # or because the server said so
         self._given_up: dict[bytes, float] = {}  # tokens of claims that we had not heard of, and when we freed them
 
     def __repr__(self) -> str:
@@ -105,21 +107,12 @@ class OrderedSource:
 
     def fetch(self, flight: Flight, want: int, extra: int) -> Brought:
         """Claim for ``want`` slots. Raises LeaseLost, LeaseLapsed."""
-        options = self._options
         want = min(want, MOST_CLAIMS)
-        claimed = self._desk.connections.run(
-            ordered.claim(
-                self._desk.keys,
-                flight.identity,
-                flight.epoch,
-                self.queue,
-                want,
-                min(extra, MOST_CLAIMS - want),
-                options.claim_size,
-                options.payload_cap,
-                self._lease_ms,
-            )
-        )
+        try:
+            claimed = self._claim(flight, want, min(extra, MOST_CLAIMS - want))
+        except ordered.QueueTracked:
+            self._tracked = True
+            claimed = self._claim(flight, want, min(extra, MOST_CLAIMS - want))
         now = time.monotonic()
         units = []
         for place, (token, ids) in enumerate(claimed.claims):
@@ -128,6 +121,23 @@ class OrderedSource:
             unit.suspect = claim.suspect
             units.append(unit)
         return Brought(units, claimed.look_in)
+
+    def _claim(self, flight: Flight, want: int, extra: int) -> Claimed:
+        options = self._options
+        return self._desk.connections.run(
+            ordered.claim(
+                self._desk.keys,
+                flight.identity,
+                flight.epoch,
+                self.queue,
+                want,
+                extra,
+                options.claim_size,
+                options.payload_cap,
+                self._lease_ms,
+                tracked=self._tracked,
+            )
+        )
 
     def read(self, unit: Unit, teller: Teller) -> Reading | Outcome:
         """The claim as the handler gets it; ids whose payloads do not fit, or that killed three processes, fail."""
@@ -197,24 +207,31 @@ class OrderedSource:
                 ended.append((unit, one))
         for epoch, ended in by_epoch.items():
             for chunk in _chunks(ended):
-                for (unit, _), status in zip(chunk, self._send(identity, epoch, chunk), strict=True):
+                for (unit, _), status in zip(chunk, self._send(identity, epoch, chunk, rows), strict=True):
                     if status != 1 and statuses[unit] in (0, 1):
                         statuses[unit] = status
         return list(statuses.values())
 
-    def _send(self, identity: str, epoch: int, ended: Sequence[tuple[Unit, Verdict]]) -> list[int | bytes]:
-        return self._desk.connections.run(
-            ordered.settle(
-                self._desk.keys,
-                identity,
-                epoch,
-                self.queue,
-                [verdict for _, verdict in ended],
-                collapse=self._options.collapse,
-                lease_ms=self._lease_ms,
-                day=day(time.time()),
-            )
+    def _send(
+        self, identity: str, epoch: int, ended: Sequence[tuple[Unit, Verdict]], rows: Sequence[Ended]
+    ) -> list[int | bytes]:
+        verdicts = written(ended, {row[0]: row[1] for row in rows}) if self._tracked else [one for _, one in ended]
+        call = ordered.settle(
+            self._desk.keys,
+            identity,
+            epoch,
+            self.queue,
+            verdicts,
+            collapse=self._options.collapse,
+            lease_ms=self._lease_ms,
+            day=day(time.time()),
+            tracked=self._tracked,
         )
+        try:
+            return self._desk.connections.run(call)
+        except ordered.QueueTracked:
+            self._tracked = True
+            return self._send(identity, epoch, ended, rows)
 
     def strays(self, flight: Flight, held: Collection[Unit]) -> set[bytes]:
         """``token:id`` of what is noted as ours and unknown to us."""
@@ -281,19 +298,3 @@ def sources_of(desk: Any) -> dict[str, OrderedSource]:
     scheduler = Scheduler(desk, desk.config.ordered_scheduler)
     known = desk.registry.ordered()
     return {queue: OrderedSource(desk, queue, definition, scheduler) for queue, definition in known.items()}
-
-
-def placement(desk: Any, queues: Sequence[str]) -> frozenset[str]:
-    """Which of the ordered ``queues`` this process serves: as ``app.ordered_splitter`` says, else by node.
-
-    ConfigError when the splitter names others, or there is no such node.
-    """
-    config, splitter = desk.config, desk.ordered_splitter
-    if splitter is None:
-        splitter = default_splitter
-        if config.ordered_nodes > 1 or config.ordered_node:
-            splitter = by_node(config.ordered_nodes, config.ordered_node)
-    chosen = frozenset(splitter(queues))
-    if not chosen <= set(queues):
-        raise ConfigError(f"ordered_splitter answered {sorted(chosen - set(queues))}; it is to choose from {queues}")
-    return chosen

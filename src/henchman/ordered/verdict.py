@@ -40,6 +40,7 @@ class Bench:
         self._report(job, errors, teller)
         ended = [self._of_id(claim.token, one, errors.get(one.id), teller) for one in claim.ids]
         claim.verdicts = [verdict for verdict, _ in ended]
+        claim.endings = {verdict.id: (word, errors.get(verdict.id)) for verdict, word in ended}
         buried = [one for one, (verdict, _) in zip(claim.ids, ended, strict=True) if verdict.verdict == "bury"]
         if buried:
             self._exhausted(buried, job, errors, teller)

@@ -14,6 +14,7 @@ from henchman.store.keys import Keys
 from henchman.store.scripts import load
 
 __all__ = [
+    "FULL",
     "PRODUCER_MS",
     "Facts",
     "Retried",
@@ -44,6 +45,7 @@ _RETRY = load("batch_retry")
 _NOTE = load("note")
 _STARTED = load("started")
 
+FULL = "the history stream is full: its recorder does not keep up, or the database is away"
 PRODUCER_MS = 30_000  # the lease of who fills a batch; renewed each third of it
 
 
@@ -97,7 +99,7 @@ def push(
         if reply == b"CLOSED":
             raise BatchClosed(f"batch {batch} takes no more jobs: it was closed, cancelled or has expired")
         if reply == b"FULL":
-            raise HistoryFull("the history stream is full: its recorder does not keep up, or the database is away")
+            raise HistoryFull(FULL)
         return int(reply)
 
     names = [*shared_keys(keys), keys.schedule, keys.queue(queue)]

@@ -44,9 +44,9 @@ def turn_on(keys: Keys, policy: str, most_bytes: int) -> Call[Any]:
     return command("SET", keys.history_on, f"{policy} {most_bytes}")
 
 
-def offer(keys: Keys, policy: str, most_bytes: int) -> Call[Any]:
-    """``turn_on``, unless it is on already: by who pushes before any recorder has run."""
-    return command("SET", keys.history_on, f"{policy} {most_bytes}", "NX")
+def offer(keys: Keys, kept: str) -> Call[Any]:
+    """``turn_on``, unless it is on already: by who pushes before any recorder has run. ``kept``: policy and bytes."""
+    return command("SET", keys.history_on, kept, "NX")
 
 
 def turn_off(keys: Keys) -> Call[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import struct
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -11,6 +10,7 @@ from zlib import crc32
 
 from henchman.errors import LeaseLost
 from henchman.store.call import Arg, Call, command, commands, script
+from henchman.store.effects import shared_keys
 from henchman.store.jobs import LeaseLapsed
 from henchman.store.keys import Keys
 from henchman.store.scripts import load
@@ -21,13 +21,13 @@ __all__ = [
     "ClaimedId",
     "Moved",
     "Push",
+    "QueueTracked",
     "Verdict",
     "charge",
     "claim",
     "claim_jid",
     "declare",
     "free",
-    "heads",
     "held",
     "jid_suffix",
     "move",
@@ -39,11 +39,17 @@ __all__ = [
 
 _PUSH = load("ordered_push")
 _CLAIM = load("ordered_claim")
+_CLAIM_TRACKED = load("ordered_claim_tracked")
 _SETTLE = load("ordered_settle")
+_SETTLE_TRACKED = load("ordered_settle_tracked")
 _FREE = load("ordered_free")
 _MOVE = load("ordered_move")
 _SCORE = struct.Struct(">d")
 MOST_IDS = 500  # in one push or settling, and a little more than in one claim: scripts unpack no more than 1,000
+
+
+class QueueTracked(Exception):
+    """Payloads of the queue have records: nothing was done, and the call for tracked queues is due."""
 
 
 def claim_jid(queue: str, token: int) -> str:
@@ -66,18 +72,25 @@ class Push(NamedTuple):
 
 
 def push(keys: Keys, queue: str, collapse: str, rows: Sequence[Push]) -> Call[int]:
-    """Put up to ``MOST_IDS`` payloads under their ids; how many ids had nothing waiting."""
+    """Put up to ``MOST_IDS`` payloads under their ids; how many ids had nothing waiting. Raises QueueTracked."""
     args: list[Arg] = [queue, collapse, *(part for one in rows for part in one)]
-    return script(_PUSH, [keys.ordered(queue), keys.ordered_queues], args, int, again=False)
+    return script(_PUSH, [keys.ordered(queue), keys.ordered_queues], args, _pushed, again=False)
+
+
+def _pushed(reply: Any) -> int:
+    _refused(reply)
+    return int(reply)
 
 
 class ClaimedId(NamedTuple):
-    """One id of a claim: (score, payload) oldest first; ``retry_count`` -1: it never failed."""
+    """One id of a claim: (score, payload) oldest first; ``retry_count`` -1: it never failed. ``jids``: those of the
+    records of its payloads, b"" where one has none; empty when the queue is not tracked."""
 
     id: bytes
     retry_count: int
     crashes: int
     payloads: list[tuple[float, bytes]]
+    jids: Sequence[bytes] = ()
 
 
 class Claimed(NamedTuple):
@@ -102,11 +115,17 @@ def pairs(flat: Sequence[bytes]) -> list[tuple[float, bytes]]:
     return [(float(flat[at + 1]), plain(flat[at])) for at in range(0, len(flat), 2)]
 
 
-def _claimed(reply: Any) -> Claimed:
+def _refused(reply: Any) -> None:
     if reply == b"LOST":
         raise LeaseLost("this process was declared dead by another one")
     if reply == b"LAPSED":
         raise LeaseLapsed("the lease of this process ran out")
+    if reply == b"TRACKED":
+        raise QueueTracked
+
+
+def _claimed(reply: Any, tracked: bool = False) -> Claimed:
+    _refused(reply)
     claims, at = [], 1
     while at < len(reply):
         token, count, at = int(reply[at]), reply[at + 1], at + 2
@@ -114,26 +133,42 @@ def _claimed(reply: Any) -> Claimed:
         for _ in range(count):
             others = reply[at + 4]
             payloads = pairs(reply[at + 5 : at + 5 + 2 * others]) if others else [unpacked(reply[at + 3])]
-            ids.append(ClaimedId(reply[at], int(reply[at + 1]), int(reply[at + 2]), payloads))
-            at += 5 + 2 * others
+            end = at + 5 + 2 * others
+            jids = reply[end : end + len(payloads)] if tracked else ()
+            ids.append(ClaimedId(reply[at], int(reply[at + 1]), int(reply[at + 2]), payloads, jids))
+            at = end + len(jids)
         claims.append((token, ids))
     return Claimed(float(reply[0]) if reply[0] else None, claims)
 
 
 def claim(
-    keys: Keys, identity: str, epoch: int, queue: str, claims: int, extra: int, size: int, cap: int, lease_ms: int
+    keys: Keys,
+    identity: str,
+    epoch: int,
+    queue: str,
+    claims: int,
+    extra: int,
+    size: int,
+    cap: int,
+    lease_ms: int,
+    *,
+    tracked: bool = False,
 ) -> Call[Claimed]:
     """Take up to ``claims`` claims of up to ``size`` ids each, ``extra`` more where nothing limits the queue, with at
-    most ``cap`` payloads an id. Raises LeaseLost or LeaseLapsed.
+    most ``cap`` payloads an id. Raises LeaseLost or LeaseLapsed; without ``tracked`` QueueTracked.
     """
     names = [keys.ordered(queue), keys.leases, keys.tombs_of, keys.identities]
     names += [keys.held(identity, epoch, queue), keys.paused]
     args: list[Arg] = [identity, lease_ms, queue, claims, extra, size, cap, lease_ms / 1000]
+    if tracked:
+        names += shared_keys(keys)
+        return script(_CLAIM_TRACKED, names, args, lambda reply: _claimed(reply, tracked=True), again=False)
     return script(_CLAIM, names, args, _claimed, again=False)
 
 
 class Verdict(NamedTuple):
-    """How one id of a claim ends: done, retry, bury, snooze or release, see ``ordered_settle.lua``."""
+    """How one id of a claim ends: done, retry, bury, snooze or release, see ``ordered_settle.lua``. ``error`` is what
+    ``ordered_settle_tracked.lua`` calls told, where the queue is tracked."""
 
     token: int
     id: bytes
@@ -144,8 +179,7 @@ class Verdict(NamedTuple):
 
 
 def _statuses(reply: Any) -> list[int | bytes]:
-    if reply == b"LOST":
-        raise LeaseLost("this process was declared dead by another one")
+    _refused(reply)
     return list(reply)
 
 
@@ -159,9 +193,10 @@ def settle(
     collapse: str,
     lease_ms: int,
     day: str,
+    tracked: bool = False,
 ) -> Call[list[int | bytes]]:
     """End up to ``MOST_IDS`` ids; one status each: 1 settled, 0 not held under that token any more, bytes the server's
-    refusal. Raises LeaseLost.
+    refusal. Raises LeaseLost; without ``tracked`` QueueTracked.
     """
     names = [
         keys.ordered(queue),
@@ -177,6 +212,8 @@ def settle(
     args: list[Arg] = [identity, lease_ms, collapse]
     for one in verdicts:
         args += one
+    if tracked:
+        return script(_SETTLE_TRACKED, [*names, *shared_keys(keys)], args, _statuses, again=True)
     return script(_SETTLE, names, args, _statuses, again=True)
 
 
@@ -192,7 +229,7 @@ def free(
 ) -> Call[int]:
     """Take (id, token) pairs from a holder that is gone, or that never heard of them; how many were freed."""
     args: list[Arg] = [identity, int(charge), int(alone), *chain.from_iterable(ids)]
-    return script(_FREE, [keys.ordered(queue), held_key], args, int, again=True)
+    return script(_FREE, [keys.ordered(queue), held_key, *shared_keys(keys)], args, int, again=True)
 
 
 def charge(keys: Keys, queue: str, ids: Iterable[bytes]) -> Call[Any]:
@@ -225,7 +262,7 @@ def move(
         raise ValueError(f"{source!r} cannot be moved to itself")
     if len(ids) > MOST_IDS or not 0 < most <= 100:
         raise ValueError(f"at most {MOST_IDS} ids, or 100 of those that are due, are moved in one call")
-    names = [keys.ordered(target), keys.ordered(source), keys.ordered_queues]
+    names = [keys.ordered(target), keys.ordered(source), keys.ordered_queues, *shared_keys(keys)]
     return script(_MOVE, names, [target, collapse, skip, most, *ids], lambda reply: Moved(*reply), again=True)
 
 
@@ -237,16 +274,6 @@ def held(held_key: str) -> Call[dict[bytes, bytes]]:
         return {name: token.rstrip() for name, token in pairs}
 
     return command("HGETALL", held_key, decode=read)
-
-
-def heads(keys: Keys, queues: Sequence[str]) -> Call[dict[str, float]]:
-    """When the first id of each queue is due, or was (Unix time); infinite where there is none."""
-
-    def read(reply: Any) -> dict[str, float]:
-        rows = reply if len(queues) > 1 else [reply]
-        return {name: float(row[1]) if row else math.inf for name, row in zip(queues, rows, strict=True)}
-
-    return commands(*(("ZRANGE", keys.ordered(name) + "due", 0, 0, "WITHSCORES") for name in queues), decode=read)
 
 
 def ring(keys: Keys, queue: str) -> Call[Any]:

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from henchman.store.call import Arg, Call, commands, script
 from henchman.store.control import unpause
+from henchman.store.effects import shared_keys
 from henchman.store.keys import Keys
 from henchman.store.scripts import load
 
@@ -41,7 +42,8 @@ def act(
     """
     args: list[Arg] = [what, int(only_failed), f"{floor:.6f}", *ids]
     again = what in ("revive", "run")
-    return script(_ACT, [keys.ordered(queue)], args, lambda reply: ActResult(reply[0], float(reply[1])), again=again)
+    names = [keys.ordered(queue), *shared_keys(keys)]
+    return script(_ACT, names, args, lambda reply: ActResult(reply[0], float(reply[1])), again=again)
 
 
 def set_limit(keys: Keys, queue: str, limit: int | None) -> Call[Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -19,6 +20,7 @@ __all__ = [
     "count",
     "dues",
     "figures",
+    "heads",
     "look",
     "names",
     "now",
@@ -66,6 +68,16 @@ def names(keys: Keys) -> Call[list[str]]:
         return sorted(one.decode("utf-8", "backslashreplace") for one in reply)
 
     return command("SMEMBERS", keys.ordered_queues, decode=read)
+
+
+def heads(keys: Keys, queues: Sequence[str]) -> Call[dict[str, float]]:
+    """When the first id of each queue is due, or was (Unix time); infinite where there is none."""
+
+    def read(reply: Any) -> dict[str, float]:
+        rows = reply if len(queues) > 1 else [reply]
+        return {name: float(row[1]) if row else math.inf for name, row in zip(queues, rows, strict=True)}
+
+    return commands(*(("ZRANGE", keys.ordered(name) + "due", 0, 0, "WITHSCORES") for name in queues), decode=read)
 
 
 def figures(keys: Keys, queue: str) -> Call[Figures]:

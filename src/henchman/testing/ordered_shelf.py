@@ -38,14 +38,20 @@ def ordered_unit(app: App, queue: str, claim: Claim) -> Unit:
     return Unit(b"", source.flight("testing", 1), time.monotonic(), source, claim)
 
 
+#: the scripts that push to ordered queues → how many arguments stand before their rows
+_BEFORE = {"ordered_push": 2, "ordered_push_tracked": 5}
+
+
 def is_ordered_push(call: Call[Any]) -> bool:
     """Whether ``call`` pushes to an ordered queue."""
-    return call.script is not None and call.name == "ordered_push"
+    return call.script is not None and call.name in _BEFORE
 
 
 def rows_of(call: Call[Any], now: float) -> tuple[str, list[Row]]:
     """How payloads merge in that queue, and what is pushed."""
-    queue, collapse, *rest = arguments(call)[1]
+    told = arguments(call)[1]
+    queue, collapse = told[:2]
+    rest = told[_BEFORE[call.name] :]
     return _text(collapse), [_row(_text(queue), rest[i : i + 4], now) for i in range(0, len(rest), 4)]
 
 

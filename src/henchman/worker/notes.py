@@ -61,17 +61,22 @@ class Notes:
 
     def log(self, run: Run, message: str) -> None:
         """A job says something."""
+        records = run.records
+        if not records:
+            return
         text = str(message)[:_TEXT].encode("utf-8", "replace").decode()
-        if len(self._words) >= MOST:
-            self._words.popleft()
-            self._dropped += 1
-        self._words.append(_word("log", run, {"text": text}))
+        for jid in records:
+            if len(self._words) >= MOST:
+                self._words.popleft()
+                self._dropped += 1
+            self._words.append(_word("log", jid, run, {"text": text}))
         self._rung()
 
     def progress(self, run: Run, done: float, total: float | None) -> None:
         """A job says how far it is."""
-        self._progress[run.jid] = _word("progress", run, {"done": done, "total": total})
-        self._rung()
+        for jid in run.records:
+            self._progress[jid] = _word("progress", jid, run, {"done": done, "total": total})
+            self._rung()
 
     def _rung(self) -> None:
         if not self._since:
@@ -145,9 +150,9 @@ class Notes:
             runner.run(command("INCRBY", keys.history_dropped, dropped, again=False))
 
 
-def _word(kind: str, run: Run, detail: dict[str, Any]) -> tuple[str, ...]:
+def _word(kind: str, jid: str, run: Run, detail: dict[str, Any]) -> tuple[str, ...]:
     text = msgspec.json.encode(detail).decode()
-    return ("said", kind, run.jid, run.batch_id, run.unit.flight.identity, text)
+    return ("said", kind, jid, run.batch_id, run.unit.flight.identity, text)
 
 
 def _start(keys: Any, run: Run) -> bytes:

@@ -135,10 +135,18 @@ class Run:
         """The batch that it is a member of, to add to; None outside of one."""
         return self.spec.open_batch(self.batch_id, self.jid, self.batch_expires) if self.batch_id else None
 
+    @property
+    def records(self) -> Sequence[str]:
+        """The jids under which history hears what it says: its own, of an ordered claim those of its payloads."""
+        if self.unit.claim is not None:
+            jids: list[str] = self.unit.claim.records
+            return jids
+        return (self.jid,) if self.tracked else ()
+
     def log(self, message: str) -> None:
         """Write ``message`` to the log with the job's id and class; of a tracked job also into history."""
         self.spec.events.emit("job_log", run=self, message=message)
-        if self.tracked and self.spec.notes is not None:
+        if self.spec.notes is not None:
             self.spec.notes.log(self, message)
 
     def progress(self, done: float, total: float | None = None) -> None:
@@ -146,7 +154,7 @@ class Run:
         for value in (done, total):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
                 raise ArgumentError(f"progress({done!r}, {total!r}): give numbers")
-        if self.tracked and self.spec.notes is not None:
+        if self.spec.notes is not None:
             self.spec.notes.progress(self, done, total)
 
 

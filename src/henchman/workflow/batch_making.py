@@ -52,9 +52,9 @@ class Desk(Protocol):
 
 def announcing(desk: Desk) -> Iterator[Call[Any]]:
     """Where history is on for this app: have it kept from the first job on, though no recorder has run yet."""
-    if desk.config.history_url() is not None:
-        policy = "best_effort" if desk.config.history == "best_effort" else "strict"
-        yield history.offer(desk.keys, policy, desk.config.history_bytes)
+    kept = desk.config.history_kept()
+    if kept:
+        yield history.offer(desk.keys, kept)
 
 
 class Making(NamedTuple):

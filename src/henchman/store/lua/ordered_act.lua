@@ -1,5 +1,5 @@
 -- ordered_act: what people do to ids of an ordered queue, each on its own
--- KEYS base
+-- KEYS base cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped
 -- ARGV act failed_only floor (id)*
 -- returns {statuses, last}, one status an id: 1 done, 0 there is nothing to act on, 2 it is in flight and stays as it
 --   is, a text: the server refused. act: revive (what is in the morgue joins what waits, due now, with a fresh budget
@@ -11,11 +11,16 @@
 -- include now
 -- include words
 -- include ordered
+-- include batch
+-- include ordered_track
 local act, failed_only = ARGV[1], ARGV[2] == '1'
 local now, morgue, reasons = server_now(), KEYS[1] .. 'morgue', KEYS[1] .. 'merr'
 local start, moved = math.max(now, tonumber(ARGV[3])), 0
-local settings = redis.call('HMGET', meta, 'separator', 'collapse')
+local settings = redis.call('HMGET', meta, 'separator', 'collapse', 'track')
 local separator, collapse = settings[1], settings[2]
+track = settings[3] and tracking(5)
+
+local DELETED = '{"ending":"deleted","reason":"deleted by hand"}'
 
 local function forgive(id)
   redis.call('HDEL', crash, id)
@@ -26,7 +31,7 @@ end
 -- What waits is gone; so is its place among those that a group put off, or it would be woken at a time of before.
 local function leave_the_queue(id)
   forgive(id)
-  redis.call('HDEL', one, id)
+  redis.call('HDEL', sole, id)
   redis.call('UNLINK', KEYS[1] .. 'p:' .. id)
   redis.call('ZREM', due, id)
   local group = group_of(id, separator)
@@ -37,9 +42,15 @@ end
 
 local function join_arrivals(id)
   local new = KEYS[1] .. 'n:' .. id
+  if track then
+    track.merge('m:' .. id, 'n:' .. id)
+  end
   redis.call('ZUNIONSTORE', new, 2, new, KEYS[1] .. 'm:' .. id, 'AGGREGATE', 'MIN')
   redis.call('DEL', KEYS[1] .. 'm:' .. id)
   if collapse == 'latest' then
+    if track then
+      track.only('n:' .. id, redis.call('ZRANGE', new, -1, -1)[1], nil, true)
+    end
     redis.call('ZREMRANGEBYRANK', new, 0, -2)
   end
   redis.call('ZADD', next_due, 'LT', as_text(now), id)
@@ -47,9 +58,13 @@ end
 
 local function join_waiting(id, was_due)
   local dead = KEYS[1] .. 'm:' .. id
-  if not was_due and redis.call('ZCARD', dead) == 1 then
+  local alone = not was_due and redis.call('ZCARD', dead) == 1
+  if track then
+    track.merge('m:' .. id, (alone and 'p:' or 'n:') .. id)
+  end
+  if alone then
     local only = redis.call('ZRANGE', dead, 0, 0, 'WITHSCORES')
-    redis.call('HSET', one, id, packed(only[2], only[1]))
+    redis.call('HSET', sole, id, packed(only[2], only[1]))
     redis.call('DEL', dead)
   else
     redis.call('RENAME', dead, KEYS[1] .. 'n:' .. id)
@@ -67,6 +82,9 @@ local acts = {}
 function acts.revive(id, in_flight, was_due)
   redis.call('HDEL', reasons, id)
   local some = redis.call('EXISTS', KEYS[1] .. 'm:' .. id) == 1
+  if some and track then
+    track.all('m:' .. id, 'enqueued', '{"ending":"revived"}')
+  end
   if some and in_flight then
     join_arrivals(id)
   elseif some then
@@ -78,6 +96,9 @@ end
 function acts.bury(id)
   redis.call('HDEL', reasons, id)
   redis.call('ZREM', morgue, id)
+  if track then
+    track.all('m:' .. id, 'cancelled', DELETED, true)
+  end
   return redis.call('UNLINK', KEYS[1] .. 'm:' .. id)
 end
 function acts.kill(id, in_flight, was_due)
@@ -85,7 +106,11 @@ function acts.kill(id, in_flight, was_due)
     return in_flight and 2 or 0
   end
   redis.call('HDEL', crash, id)
-  local single, dead, many = redis.call('HGET', one, id), KEYS[1] .. 'm:' .. id, KEYS[1] .. 'p:' .. id
+  if track then
+    track.all('p:' .. id, 'error', '{"ending":"dead","reason":"killed by hand"}')
+    track.merge('p:' .. id, 'm:' .. id, true)
+  end
+  local single, dead, many = redis.call('HGET', sole, id), KEYS[1] .. 'm:' .. id, KEYS[1] .. 'p:' .. id
   if single then
     redis.call('ZADD', dead, 'LT', score_of(single), body_of(single))
   else
@@ -101,11 +126,17 @@ function acts.delete(id, in_flight, was_due)
     if not failed_only then
       redis.call('UNLINK', KEYS[1] .. 'n:' .. id)
       redis.call('ZREM', next_due, id)
+      if track then
+        track.all('n:' .. id, 'cancelled', DELETED, true)
+      end
     end
     return 2
   end
   if was_due then
     leave_the_queue(id)
+    if track then
+      track.all('p:' .. id, 'cancelled', DELETED, true)
+    end
   end
   return was_due and 1 or 0
 end
@@ -117,6 +148,9 @@ function acts.run(id, in_flight, was_due)
     moved = moved + 1
     redis.call('ZADD', due, 'XX', as_text(start + moved / 1000000), id)  -- a hair apart: the order stays
     ring()
+    if track then
+      track.all('p:' .. id, 'enqueued', '{"ending":"staged","reason":"made due by hand"}')
+    end
   end
   return 1
 end
@@ -141,5 +175,8 @@ for _, place in ipairs(places) do
     local fine, told = pcall(acts[act], id, records[place], redis.call('ZSCORE', due, id))
     status[place] = fine and told or in_words(told)
   end
+end
+if track then
+  track.done()
 end
 return {status, as_text(start + moved / 1000000)}

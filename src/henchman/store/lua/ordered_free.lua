@@ -1,19 +1,27 @@
 -- ordered_free: take ids from a holder that is gone (or that did not hear of the claim); they are due as before
--- KEYS base held
+-- KEYS base held cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped
 -- ARGV identity charge alone (id token)*
 -- returns how many were freed. charge: "1" when the holder died with them, which counts against each: two deaths make
 --   a suspect, that runs alone; a third counts only if alone is "1". Call it for all that `held` names.
 -- include now
+-- include words
 -- include ordered
-local separator = redis.call('HGET', meta, 'separator')
+-- include batch
+-- include ordered_track
+local settings = redis.call('HMGET', meta, 'separator', 'track')
+local separator = settings[1]
+track = settings[2] and tracking(6)
 local freed = 0
 for at = 4, #ARGV, 2 do
   local id, token = ARGV[at], ARGV[at + 1]
   local record = redis.call('HGET', busy, id)
   redis.call('HDEL', KEYS[2], id)
-  local held_by, _, was_due = read_record(record)
+  local held_by, delivered, was_due = read_record(record)
   if held_by == token then
     redis.call('HDEL', busy, id)
+    if track then
+      track.rescued(id, delivered, ARGV[1])
+    end
     if redis.call('ZSCORE', next_due, id) then
       thaw(id)
     end
@@ -27,4 +35,7 @@ for at = 4, #ARGV, 2 do
   end
 end
 ring()  -- also when nothing was held: the marker that its holder took may be lost with it
+if track then
+  track.done()
+end
 return freed

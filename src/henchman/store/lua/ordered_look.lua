@@ -32,7 +32,7 @@ local function dues_of(id)
 end
 
 local function look_at(id)
-  local dues, single = dues_of(id), redis.call('HGET', one, id)
+  local dues, single = dues_of(id), redis.call('HGET', sole, id)
   local record, died, count = holder_of(id), redis.call('ZSCORE', morgue, id), redis.call('ZSCORE', retry, id)
   local next_time = record[1] ~= nil and redis.call('ZSCORE', next_due, id)
   local waiting, waiting_some = some_of(KEYS[1] .. 'p:' .. id, dues[1] and not single)

@@ -1,5 +1,5 @@
 -- ordered_move: move ids that wait from one ordered queue to another, with payloads, scores, times, counts and errors
--- KEYS base source_base ordered_queues
+-- KEYS base source_base ordered_queues cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped
 -- ARGV queue collapse skip most (id)*
 -- returns {moved, left, in_flight}: how many ids were moved, how many still wait in the source, and which were skipped
 --   because they are in flight in one of the two. base and queue are the target. Without ids, the next most that are
@@ -7,23 +7,34 @@
 --   waits in the target too, its payloads merge by collapse; of two that failed the one with the higher count gives
 --   time, count and error, else the one that failed, else the earlier time counts.
 -- include now
+-- include words
 -- include ordered
+-- include batch
+-- include ordered_track
 local collapse, most, moved, in_flight, size = ARGV[2], tonumber(ARGV[4]), 0, {}, 0
 local from_due, from_one, from_busy = KEYS[2] .. 'due', KEYS[2] .. 'one', KEYS[2] .. 'busy'
 local from_retry, from_errors, from_crash = KEYS[2] .. 'retry', KEYS[2] .. 'err', KEYS[2] .. 'crash'
 local separator = redis.call('HGET', meta, 'separator')
-local from_separator = redis.call('HGET', KEYS[2] .. 'meta', 'separator')
+local from_settings = redis.call('HMGET', KEYS[2] .. 'meta', 'separator', 'track')
+local from_separator = from_settings[1]
 redis.call('SADD', KEYS[3], ARGV[1])  -- a full server refuses here, before anything has moved
+if from_settings[2] then
+  redis.call('HSET', meta, 'track', '1')
+end
+track = (from_settings[2] or redis.call('HEXISTS', meta, 'track') == 1) and tracking(7)
+local now = server_now()
 
--- (payload, score, payload, score, …) of an id of the source, as they were pushed.
+-- (payload, score, payload, score, …) of an id of the source, as they were pushed, and their jids.
 local function payloads_of(id)
   local single = redis.call('HGET', from_one, id)
   local flat = single and {body_of(single), score_of(single)}
     or redis.call('ZRANGE', KEYS[2] .. 'p:' .. id, 0, -1, 'WITHSCORES')
+  local bodies = {}
   for i = 1, #flat, 2 do
+    bodies[(i + 1) / 2] = flat[i]
     flat[i] = plain(flat[i])
   end
-  return flat
+  return flat, track and track.jids_of(KEYS[2] .. 'jp:' .. id, bodies) or {}
 end
 
 -- When an id is due that stands in `due` at `at`: one that its group put off is that again, as before.
@@ -35,15 +46,22 @@ local function time_of(aside, id, at)
   return before or at
 end
 
-local function add_payloads(id, flat)
+local function add_payloads(id, flat, jids, later)
+  local failed = redis.call('ZSCORE', from_retry, id)
   local arrival = collapse == 'none' and redis.call('HINCRBY', meta, 'arrivals', #flat / 2) - #flat / 2
   for i = 1, #flat, 2 do
-    local body = stored(flat[i], arrival and arrival + (i + 1) / 2)
+    local body, jid = stored(flat[i], arrival and arrival + (i + 1) / 2), jids[(i + 1) / 2] or nil
+    if jid then
+      track.moved(jid, failed, ARGV[1], later)
+    end
     if redis.call('ZSCORE', due, id) then
-      fold(id, flat[i + 1], body, collapse)
+      fold(id, flat[i + 1], body, collapse, jid)
     else
       redis.call('ZADD', due, 'inf', id)
-      redis.call('HSET', one, id, packed(flat[i + 1], body))
+      redis.call('HSET', sole, id, packed(flat[i + 1], body))
+      if jid then
+        track.join('p:' .. id, body, jid)
+      end
     end
   end
 end
@@ -68,6 +86,7 @@ local function leave_source(id)
   redis.call('ZREM', from_due, id)
   redis.call('HDEL', from_one, id)
   redis.call('DEL', KEYS[2] .. 'p:' .. id)
+  redis.call('DEL', KEYS[2] .. 'jp:' .. id)
   redis.call('ZREM', from_retry, id)
   redis.call('HDEL', from_errors, id)
   redis.call('HDEL', from_crash, id)
@@ -84,11 +103,12 @@ for _, id in ipairs(ids) do
     if redis.call('HEXISTS', from_busy, id) == 1 or redis.call('HEXISTS', busy, id) == 1 then
       in_flight[#in_flight + 1] = id
     else
-      local flat, was = payloads_of(id), redis.call('ZSCORE', due, id)
+      local flat, jids = payloads_of(id)
+      local was = redis.call('ZSCORE', due, id)
       at = time_of(KEYS[2] .. 'k:' .. (group_of(id, from_separator) or ''), id, at)
       was = time_of(KEYS[1] .. 'k:' .. (group_of(id, separator) or ''), id, was)
       if #flat > 0 then
-        add_payloads(id, flat)
+        add_payloads(id, flat, jids, tonumber(at) > now)
         add_state(id, at, was)
       end
       leave_source(id)
@@ -98,5 +118,8 @@ for _, id in ipairs(ids) do
 end
 if moved > 0 then
   ring()
+end
+if track then
+  track.done()
 end
 return {moved, redis.call('ZCARD', from_due) - redis.call('HLEN', from_busy), in_flight}

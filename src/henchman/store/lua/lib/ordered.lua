@@ -1,9 +1,10 @@
 -- What every script of an ordered queue shares. KEYS[1] is the base of the queue's keys; what hangs on it is told in
 -- store/keys.py. An id has payloads if, and only if, it stands in `due`, whose score is the next moment at which
 -- somebody may take it; while it is in flight, the moment at which somebody looks whether its holder still lives.
-local due, one, busy = KEYS[1] .. 'due', KEYS[1] .. 'one', KEYS[1] .. 'busy'
+local due, sole, busy = KEYS[1] .. 'due', KEYS[1] .. 'one', KEYS[1] .. 'busy'
 local next_due, retry, errors, crash = KEYS[1] .. 'next', KEYS[1] .. 'retry', KEYS[1] .. 'err', KEYS[1] .. 'crash'
 local meta, stat, wake, open = KEYS[1] .. 'meta', KEYS[1] .. 'stat', KEYS[1] .. 'wake', KEYS[1] .. 'open'
+local track  -- of a tracked queue: who writes down what becomes of its payloads, see lib/ordered_track.lua
 
 local function ring()  -- one marker, however often: it wakes one sleeper
   redis.call('ZADD', wake, 0, '0')
@@ -46,58 +47,71 @@ local function read_record(record)
 end
 
 -- Put a payload into a set: of equal ones the lower score stays. With `latest` the highest score alone stays, and of
--- two that are the same the one that came later.
-local function put(set, score, body, collapse)
+-- two that are the same the one that came later. `jid` names its record, where it has one.
+local function put(set, score, body, collapse, jid)
   if collapse == 'latest' then
     local newest = redis.call('ZRANGE', KEYS[1] .. set, -1, -1, 'WITHSCORES')
-    if newest[1] and tonumber(newest[2]) > tonumber(score) then
+    local older = newest[1] and tonumber(newest[2]) > tonumber(score)
+    if track then
+      track.only(set, older and newest[1] or body, jid, older)
+    end
+    if older then
       redis.call('ZREMRANGEBYRANK', KEYS[1] .. set, 0, -2)
       return
     end
     redis.call('DEL', KEYS[1] .. set)
+  elseif track then
+    track.join(set, body, jid)
   end
   redis.call('ZADD', KEYS[1] .. set, 'LT', score, body)
 end
 
 -- Add a payload to what waits under an id that is not in flight.
-local function fold(id, score, body, collapse)
-  local single = redis.call('HGET', one, id)
+local function fold(id, score, body, collapse, jid)
+  local single = redis.call('HGET', sole, id)
   if not single then
-    put('p:' .. id, score, body, collapse)
-  elseif collapse == 'latest' then
-    if tonumber(score) >= tonumber(score_of(single)) then
-      redis.call('HSET', one, id, packed(score, body))
+    return put('p:' .. id, score, body, collapse, jid)
+  end
+  local older = tonumber(score) < tonumber(score_of(single))
+  if track and collapse == 'latest' then
+    track.only('p:' .. id, older and body_of(single) or body, jid, older)
+  elseif track then
+    track.join('p:' .. id, body, jid)
+  end
+  if collapse == 'latest' then
+    if not older then
+      redis.call('HSET', sole, id, packed(score, body))
     end
   elseif body_of(single) ~= body then
     redis.call('ZADD', KEYS[1] .. 'p:' .. id, score_of(single), body_of(single), score, body)
-    redis.call('HDEL', one, id)
-  elseif tonumber(score) < tonumber(score_of(single)) then
-    redis.call('HSET', one, id, packed(score, body))
+    redis.call('HDEL', sole, id)
+  elseif older then
+    redis.call('HSET', sole, id, packed(score, body))
   end
 end
 
 -- What arrived while the id was in flight joins what is left of it. The id must be in `next`. Who cannot know how the
 -- queue collapses leaves that out: `meta` has it from the push.
 local function thaw(id, collapse)
-  local new, old, single = KEYS[1] .. 'n:' .. id, KEYS[1] .. 'p:' .. id, redis.call('HGET', one, id)
+  local new, remaining, single = KEYS[1] .. 'n:' .. id, KEYS[1] .. 'p:' .. id, redis.call('HGET', sole, id)
   redis.call('ZREM', next_due, id)
   if (collapse or redis.call('HGET', meta, 'collapse')) == 'latest' then
     local newest = redis.call('ZRANGE', new, -1, -1, 'WITHSCORES')
     redis.call('DEL', new)
-    if single then
-      return fold(id, newest[2], newest[1], 'latest')
-    end
-    return put('p:' .. id, newest[2], newest[1], 'latest')
+    return fold(id, newest[2], newest[1], 'latest', track and track.take_newest('n:' .. id, newest[1]))
+  end
+  if track then
+    track.merge('n:' .. id, 'p:' .. id)
   end
   if single then
     redis.call('ZADD', new, 'LT', score_of(single), body_of(single))
-    redis.call('HDEL', one, id)
-    redis.call('RENAME', new, old)
-  elseif redis.call('EXISTS', old) == 1 then
-    redis.call('ZUNIONSTORE', old, 2, old, new, 'AGGREGATE', 'MIN')
+    redis.call('HDEL', sole, id)
+    redis.call('RENAME', new, remaining)
+  elseif redis.call('EXISTS', remaining) == 1 then
+    redis.call('ZUNIONSTORE', remaining, 2, remaining, new, 'AGGREGATE', 'MIN')
     redis.call('DEL', new)
   else
-    redis.call('RENAME', new, old)
+    redis.call('RENAME', new, remaining)
   end
 end
 

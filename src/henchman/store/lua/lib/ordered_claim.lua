@@ -1,0 +1,207 @@
+-- The claim of ordered_claim and ordered_claim_tracked.
+local identity, queue, size, cap, look = ARGV[1], ARGV[3], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+if redis.call('PEXPIRE', KEYS[2] .. identity, ARGV[2]) == 0 then  -- the buried have no lease
+  return redis.call('EXISTS', KEYS[3] .. identity) == 1 and 'LOST' or 'LAPSED'
+end
+if redis.call('SISMEMBER', KEYS[6], queue) == 1 then
+  return {''}
+end
+local now = server_now()
+local look_at = as_text(now + look)
+local settings = redis.call('HMGET', meta, 'limit', 'defined', 'group_limit', 'separator', 'token', 'track')
+if settings[6] and not track then
+  return 'TRACKED'
+end
+local limit, group_limit = tonumber(settings[1] or settings[2]) or 0, tonumber(settings[3]) or 0
+local separator = group_limit > 0 and settings[4]
+
+local gone = {}
+local function is_gone(holder)
+  if gone[holder] == nil then
+    gone[holder] = redis.call('EXISTS', KEYS[3] .. holder) == 1
+      or (redis.call('EXISTS', KEYS[2] .. holder) == 0 and not redis.call('ZSCORE', KEYS[4], holder))
+  end
+  return gone[holder]
+end
+
+local most = tonumber(ARGV[4])
+if limit > 0 then
+  for _, member in ipairs(redis.call('ZRANGE', open, '-inf', as_text(now), 'BYSCORE')) do
+    if is_gone(string.match(member, '|(.*)$')) then
+      redis.call('ZREM', open, member)
+    else
+      redis.call('ZADD', open, 'XX', look_at, member)
+    end
+  end
+  most = math.min(most, limit - redis.call('ZCARD', open))
+else
+  most = most + tonumber(ARGV[5])
+end
+
+-- An overdue id whose holder is gone, and nobody gave it back: free it as ordered_free would. Whether it ran alone
+-- when the holder died is not known here, so no third death is charged. How many there are.
+local function heal(id, token, holder, delivered)
+  redis.call('HDEL', busy, id)
+  if track then
+    track.rescued(id, delivered, holder)
+  end
+  local deaths = tonumber(redis.call('HGET', crash, id) or '0')
+  if deaths < 2 then
+    deaths = redis.call('HINCRBY', crash, id, 1)
+  end
+  if redis.call('ZSCORE', next_due, id) then
+    thaw(id)
+  end
+  leave_group(id, settings[4])
+  leave_ceiling(token, holder)
+  return deaths
+end
+
+local filled = {}  -- group → when it is looked at again: met once, its other ids cost two commands each
+local function has_room(id, was_due)
+  local group = group_of(id, separator)
+  if not group then
+    return true
+  end
+  if not filled[group] then
+    local inside = KEYS[1] .. 'g:' .. group
+    for _, other in ipairs(redis.call('ZRANGE', inside, '-inf', as_text(now), 'BYSCORE')) do
+      if redis.call('HEXISTS', busy, other) == 1 then
+        redis.call('ZADD', inside, 'XX', look_at, other)
+      else
+        redis.call('ZREM', inside, other)
+      end
+    end
+    if redis.call('ZCARD', inside) < group_limit then
+      redis.call('ZADD', inside, look_at, id)
+      redis.call('ZREM', KEYS[1] .. 'k:' .. group, id)
+      return true
+    end
+    filled[group] = redis.call('ZRANGE', inside, 0, 0, 'WITHSCORES')[2]
+  end
+  redis.call('ZADD', KEYS[1] .. 'k:' .. group, 'NX', was_due, id)  -- put off until one of them leaves
+  redis.call('ZADD', due, 'XX', filled[group], id)
+  return false
+end
+
+-- Claims are formed as ids are found: each is a list of places in the lists of what was taken.
+local formed, ids, dues, retries, deaths = {}, {}, {}, {}, {}
+local function fits(alone)
+  local last = formed[#formed]
+  return #ids < 450 and (#formed < most or not (alone or last.alone or #last >= size))
+end
+local function add(id, was_due, retry_count, crashes)
+  local last, alone, place = formed[#formed], retry_count or crashes, #ids + 1
+  if alone or not last or last.alone or #last >= size then
+    last = {alone = alone}
+    formed[#formed + 1] = last
+  end
+  ids[place], dues[place], last[#last + 1] = id, was_due, place
+  retries[place], deaths[place] = retry_count, crashes
+end
+
+-- One page of what is due; whether another may bring more. What was found is taken, or put off: out of the way.
+local more, mine = false, {}
+local function look_once()
+  local want = #ids + math.min(most * size - #ids, 450) + (separator and 33 or 1)
+  local found = redis.call('ZRANGE', due, '-inf', as_text(now), 'BYSCORE', 'LIMIT', 0, want, 'WITHSCORES')
+  if #found == 0 then
+    return false
+  end
+  local names = {}
+  for i = 1, #found, 2 do
+    names[#names + 1] = found[i]
+  end
+  local records = redis.call('HMGET', busy, unpack(names))
+  local marked = redis.call('EXISTS', retry, crash) > 0
+  local counts = marked and redis.call('ZMSCORE', retry, unpack(names)) or {}
+  local crashes = marked and redis.call('HMGET', crash, unpack(names)) or {}
+  for i, id in ipairs(names) do
+    local token, holder, delivered, _ = nil, nil, nil, nil
+    if records[i] then
+      token, delivered, _, holder = read_record(records[i])
+    end
+    if holder and not is_gone(holder) then
+      redis.call('ZADD', due, 'XX', look_at, id)
+    elseif not mine[id] then
+      if not fits(counts[i] or crashes[i] or holder) then
+        more = true
+        return false
+      end
+      local died = crashes[i]
+      if holder then
+        died = heal(id, token, holder, delivered)
+      end
+      if not separator or has_room(id, found[2 * i]) then
+        add(id, found[2 * i], counts[i], died)
+        mine[id] = true
+      end
+    end
+  end
+  more = #names == want
+  return more
+end
+for _ = 1, most > 0 and 20 or 0 do
+  if not look_once() then
+    break
+  end
+end
+
+local answer = {''}
+local function begin(id, single, others, last, token, retry_count)
+  local bodies = {single and body_of(single)}
+  for place = 1, others do
+    bodies[place] = answer[last - 2 * (others - place) - 1]
+  end
+  return track.began(id, bodies, token, string.format('%d', (retry_count or -1) + 2), identity)
+end
+if #ids > 0 then
+  local token = math.max(math.floor(now * 1000000), tonumber(settings[5] or '0') + 1)
+  local singles = redis.call('HMGET', sole, unpack(ids))
+  local records, looks, held, n = {}, {}, {}, 1
+  for place, claim in ipairs(formed) do
+    local name = string.format('%.0f', token + place - 1)
+    answer[n + 1], answer[n + 2], n = name, #claim, n + 2
+    for _, at in ipairs(claim) do
+      local id, single, others = ids[at], singles[at], 0
+      if not single then
+        local payloads = redis.call('ZRANGE', KEYS[1] .. 'p:' .. id, 0, cap - 1, 'WITHSCORES')
+        others = #payloads / 2
+        for i = 1, #payloads do
+          answer[n + 5 + i] = payloads[i]
+        end
+      end
+      answer[n + 1], answer[n + 2], answer[n + 3] = id, retries[at] or '-1', deaths[at] or 0
+      answer[n + 4], answer[n + 5], n = single or '', others, n + 5 + 2 * others
+      if track then
+        for _, jid in ipairs(begin(id, single, others, n, name, retries[at])) do
+          answer[n + 1], n = jid, n + 1
+        end
+      end
+      local k = 2 * at - 1
+      records[k], records[k + 1] = id, name .. '|' .. others .. '|' .. dues[at] .. '|' .. identity .. WIDE
+      looks[k], looks[k + 1] = look_at, id
+      held[k], held[k + 1] = id, name .. WIDE
+    end
+    if limit > 0 then
+      redis.call('ZADD', open, look_at, name .. '|' .. identity)
+    end
+  end
+  redis.call('HSET', meta, 'token', string.format('%.0f', token + #formed - 1))
+  redis.call('HSET', busy, unpack(records))
+  redis.call('ZADD', due, 'XX', unpack(looks))
+  redis.call('HSET', KEYS[5], unpack(held))
+end
+local head = as_text(now)
+if limit > 0 and redis.call('ZCARD', open) >= limit then  -- whoever leaves rings; until then no id may be taken
+  head = redis.call('ZRANGE', open, 0, 0, 'WITHSCORES')[2]
+elseif more then
+  ring()  -- pass it on: one sleeper wakes the next
+else
+  head = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2] or ''
+end
+if track then
+  track.done()
+end
+answer[1] = head ~= '' and as_text(math.max(tonumber(head) - now, 0)) or ''
+return answer

@@ -1,0 +1,178 @@
+-- The settling of ordered_settle and ordered_settle_tracked.
+local identity, collapse = ARGV[1], ARGV[3]
+if redis.call('PEXPIRE', KEYS[2] .. identity, ARGV[2]) == 0 and redis.call('EXISTS', KEYS[3] .. identity) == 1 then
+  return 'LOST'
+end
+local settings = redis.call('HMGET', meta, 'separator', 'track')
+if settings[2] and not track then
+  return 'TRACKED'
+end
+local now, separator, rows, ids = server_now(), settings[1], (#ARGV - 3) / 6, {}
+for row = 1, rows do
+  ids[row] = ARGV[6 * row - 1]
+end
+local records = redis.call('HMGET', busy, unpack(ids))
+local rare = redis.call('EXISTS', retry, crash, next_due, open) > 0
+local marked = rare and redis.call('EXISTS', retry, crash) > 0
+local arrivals, limited = rare and redis.call('EXISTS', next_due) == 1, rare and redis.call('EXISTS', open) == 1
+local gone, singles, settled, status, ended = {}, {}, {}, {}, {}  -- what one command at the end does for all
+local processed, failed, runs, bad_runs, last, last_bad = 0, 0, 0, 0, nil, false
+
+-- Takes away what was delivered; whether anything is left.
+local function drop_delivered(id, delivered)
+  if delivered == 0 then
+    if arrivals then
+      redis.call('HDEL', sole, id)
+    else
+      singles[#singles + 1] = id
+    end
+    return false
+  end
+  redis.call('ZREMRANGEBYRANK', KEYS[1] .. 'p:' .. id, 0, delivered - 1)
+  return redis.call('EXISTS', KEYS[1] .. 'p:' .. id) == 1
+end
+
+-- Moves the lowest payload to the morgue; whether anything is left.
+local function bury_lowest(id, problem)
+  local single, score, body = redis.call('HGET', sole, id), nil, nil
+  if single then
+    score, body = score_of(single), body_of(single)
+    redis.call('HDEL', sole, id)
+  else
+    local lowest = redis.call('ZPOPMIN', KEYS[1] .. 'p:' .. id)
+    body, score = lowest[1], lowest[2]
+  end
+  if body then
+    redis.call('ZADD', KEYS[1] .. 'm:' .. id, 'LT', score, body)
+    redis.call('ZADD', KEYS[5], as_text(now), id)
+    redis.call('HSET', KEYS[1] .. 'merr', id, problem)
+  end
+  return not single and redis.call('EXISTS', KEYS[1] .. 'p:' .. id) == 1
+end
+
+-- The id goes on with what is left at `at`; what arrived meanwhile joins, or brings its own time when it is all.
+local function go_on(id, left, at)
+  local arrived = arrivals and redis.call('ZSCORE', next_due, id)
+  if arrived then
+    thaw(id, collapse)
+    at = left and at or tonumber(arrived)
+    left = true
+  end
+  if not left then
+    gone[#gone + 1] = id
+    return
+  end
+  redis.call('ZADD', due, 'XX', as_text(at), id)
+  if at <= now or redis.call('ZRANGE', due, 0, 0)[1] == id then
+    ring()
+  end
+end
+
+local function forgive(id)
+  if marked then
+    redis.call('ZREM', retry, id)
+    redis.call('HDEL', errors, id)
+    redis.call('HDEL', crash, id)
+  end
+end
+
+local verdicts = {}
+function verdicts.done(id, delivered)
+  go_on(id, drop_delivered(id, delivered), now)
+  forgive(id)
+  processed = processed + 1
+end
+function verdicts.retry(id, _, _, delay, count, problem)
+  go_on(id, true, now + delay)
+  redis.call('ZADD', retry, count, id)
+  redis.call('HSET', errors, id, problem)
+  redis.call('HDEL', crash, id)
+  failed = failed + 1
+end
+function verdicts.bury(id, _, _, _, _, problem)
+  go_on(id, bury_lowest(id, problem), now)
+  forgive(id)
+  failed = failed + 1
+end
+function verdicts.snooze(id, _, _, delay)
+  go_on(id, true, now + delay)
+end
+function verdicts.release(id, _, was_due)
+  go_on(id, true, tonumber(was_due))
+end
+
+-- A claim is one run, and a bad one as soon as one of its ids failed.
+local function count_run(token, verdict)
+  local bad = verdict == 'retry' or verdict == 'bury'
+  if bad or verdict == 'done' then
+    if token ~= last then
+      runs, last, last_bad = runs + 1, token, false
+    end
+    if bad and not last_bad then
+      bad_runs, last_bad = bad_runs + 1, true
+    end
+  end
+end
+
+local function end_one(token, id, verdict, delivered, was_due, at)
+  local delay, count = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
+  if not verdicts[verdict] or not delay or delay ~= delay or not count or count ~= count then  -- before any write
+    error({err = 'ERR no such ending: ' .. verdict .. ' ' .. ARGV[at] .. ' ' .. ARGV[at + 1]})
+  end
+  local problem = ARGV[at + 2]
+  if track then
+    local told = cjson.decode(problem)
+    track.ended(id, delivered, verdict, identity, told)
+    problem = told[1]
+  end
+  verdicts[verdict](id, delivered, was_due, delay, count, problem)
+  leave_group(id, separator)
+  if limited then
+    leave_ceiling(token, identity)
+  end
+  count_run(token, verdict)
+end
+for row = 1, rows do
+  local at = 6 * row - 3
+  local token, id = ARGV[at + 1], ids[row]
+  status[row] = 0
+  local held_by, delivered, was_due = read_record(records[row])
+  if held_by == token and not ended[id] then
+    local fine, problem = pcall(end_one, token, id, ARGV[at + 3], delivered, was_due, at + 4)
+    status[row] = fine and 1 or in_words(problem)
+    if fine then
+      ended[id] = true
+      settled[#settled + 1] = id
+    end
+  end
+end
+if #settled > 0 then
+  redis.call('HDEL', KEYS[4], unpack(settled))
+  redis.call('HDEL', busy, unpack(settled))
+end
+if #singles > 0 then
+  redis.call('HDEL', sole, unpack(singles))
+end
+if #gone > 0 then
+  redis.call('ZREM', due, unpack(gone))
+end
+
+local function count(counter, by, day)
+  if by > 0 and redis.pcall('INCRBY', counter, by) == by and day then
+    redis.pcall('EXPIRE', counter, 157680000)
+  end
+end
+count(KEYS[6], runs)
+count(KEYS[7], runs, true)
+count(KEYS[8], bad_runs)
+count(KEYS[9], bad_runs, true)
+if processed > 0 then
+  redis.pcall('HINCRBY', stat, 'processed', processed)
+end
+if failed > 0 then
+  redis.pcall('HINCRBY', stat, 'failed', failed)
+end
+if track then
+  track.done()
+end
+return status

@@ -1,0 +1,179 @@
+-- The records of a tracked queue: what becomes of each payload is told to the history by the script that moves it.
+-- Beside each pile of payloads stands a hash, `jp:<id>` beside `p:<id>` (and what stands alone), `jn:<id>`, `jm:<id>`: what
+-- names a payload there → the jid of its record. A payload without one was pushed by somebody who did not track.
+-- tracking(at) gives `track` of lib/ordered.lua; KEYS[at] is the base of batches, see lib/batch.lua.
+local function tracking(at)
+  local batches, found = batching(at, true), {}
+
+  local function attempt(act, ...)  -- a record that fails goes to the broken list, and stops nobody
+    local fine, problem = pcall(act, ...)
+    if not fine then
+      local told = {unit = '', ending = 'tracked', effects = table.concat({...}, ' '), error = in_words(problem)}
+      redis.pcall('LPUSH', KEYS[at - 2], cjson.encode(told))
+      redis.pcall('LTRIM', KEYS[at - 2], 0, 999)
+    end
+  end
+  local function say(jid, status, detail, run, identity)
+    attempt(batches.record, jid, '', status, run or '', identity or '', detail)
+  end
+  found.is_full = batches.is_full
+  function found.done()  -- once, after everything
+    attempt(batches.flush)
+  end
+
+  local function field(body)
+    return #body > 40 and redis.sha1hex(body) or body
+  end
+  local function fields(bodies, first)
+    local some = {}
+    for place = first, math.min(first + 499, #bodies) do
+      some[#some + 1] = field(bodies[place])
+    end
+    return some
+  end
+
+  -- The jids of payloads in the hash of their pile, false where one has none.
+  local function jids_of(hash, bodies)
+    local jids = {}
+    for first = 1, #bodies, 500 do
+      for _, jid in ipairs(redis.call('HMGET', hash, unpack(fields(bodies, first)))) do
+        jids[#jids + 1] = jid
+      end
+    end
+    return jids
+  end
+  found.jids_of = jids_of
+
+  -- What a holder has in hand, which stands at the beginning of `p:` as long as it has.
+  local function in_hand(id, delivered)
+    if delivered > 0 then
+      return redis.call('ZRANGE', KEYS[1] .. 'p:' .. id, 0, delivered - 1)
+    end
+    local single = redis.call('HGET', sole, id)
+    return single and {body_of(single)} or {}
+  end
+
+  local function merged(jid, into, why)
+    if jid and jid ~= into then
+      local whose = into or 'one that is not tracked'
+      say(jid, 'cancelled', '{"ending":"merged","reason":"merged into ' .. whose .. ': ' .. why .. '"}')
+    end
+  end
+
+  -- A payload joins a pile in which equal ones are one: the record that is there already goes on.
+  function found.join(pile, body, jid)
+    if jid and redis.call('HSETNX', KEYS[1] .. 'j' .. pile, field(body), jid) == 0 then
+      merged(jid, redis.call('HGET', KEYS[1] .. 'j' .. pile, field(body)), 'an equal payload waits')
+    end
+  end
+
+  -- Of a pile and the one that comes with `jid` only `body` stays: the one that came, unless it is `older`.
+  function found.only(pile, body, jid, older)
+    local others, stays = redis.call('HVALS', KEYS[1] .. 'j' .. pile), jid
+    if older then
+      stays = redis.call('HGET', KEYS[1] .. 'j' .. pile, field(body))
+      merged(jid, stays, 'it has a higher score')
+    end
+    for _, other in ipairs(others) do
+      merged(other, stays, 'it has a higher score, or came later')
+    end
+    redis.call('DEL', KEYS[1] .. 'j' .. pile)
+    if stays then
+      redis.call('HSET', KEYS[1] .. 'j' .. pile, field(body), stays)
+    end
+    return stays
+  end
+
+  -- The record of the newest of a pile that is gone.
+  function found.take_newest(pile, body)
+    local jid = found.only(pile, body, nil, true)
+    redis.call('DEL', KEYS[1] .. 'j' .. pile)
+    return jid
+  end
+
+  -- A whole pile joins another; with `quiet` what merges stays what it is.
+  function found.merge(from, to, quiet)
+    local source, target = KEYS[1] .. 'j' .. from, KEYS[1] .. 'j' .. to
+    if redis.call('EXISTS', target) == 0 then
+      if redis.call('EXISTS', source) == 1 then
+        redis.call('RENAME', source, target)
+      end
+      return
+    end
+    local flat = redis.call('HGETALL', source)
+    for place = 1, #flat, 2 do
+      if redis.call('HSETNX', target, flat[place], flat[place + 1]) == 0 and not quiet then
+        merged(flat[place + 1], redis.call('HGET', target, flat[place]), 'an equal payload waits')
+      end
+    end
+    redis.call('DEL', source)
+  end
+
+  -- Every payload of a pile is `status` from now on; with `gone` it is not there any more.
+  function found.all(pile, status, detail, gone)
+    for _, jid in ipairs(redis.call('HVALS', KEYS[1] .. 'j' .. pile)) do
+      say(jid, status, detail)
+    end
+    if gone then
+      redis.call('UNLINK', KEYS[1] .. 'j' .. pile)
+    end
+  end
+
+  -- A payload was pushed. `class` is JSON; large ones are told of by their size.
+  function found.born(jid, class, queue, id, payload, score, now, due_at)
+    local shown = #payload > 65536 and '"(' .. #payload .. ' bytes)"' or payload
+    local later = due_at > now
+    say(jid, later and 'scheduled' or 'enqueued', '{"class":' .. class .. ',"queue":' .. cjson.encode(queue) .. ',"args":['
+      .. cjson.encode(id) .. ',' .. shown .. '],"kwargs":{"score":' .. score
+      .. (later and ',"at":' .. as_text(due_at) or '') .. '}}')
+  end
+
+  -- These are in the hands of `identity` now; their jids, '' where one has none.
+  function found.began(id, bodies, token, run, identity)
+    local jids, detail = jids_of(KEYS[1] .. 'jp:' .. id, bodies), '{"ending":"started","token":' .. token .. '}'
+    for place, jid in ipairs(jids) do
+      if jid then
+        say(jid, 'working', detail, run, identity)
+      end
+      jids[place] = jid or ''
+    end
+    return jids
+  end
+
+  -- Nobody has them in hand any more, and they wait as before.
+  function found.rescued(id, delivered, identity)
+    for _, jid in ipairs(jids_of(KEYS[1] .. 'jp:' .. id, in_hand(id, delivered))) do
+      if jid then
+        say(jid, 'enqueued', '{"ending":"rescued","reason":"its process ended, or lost the claim"}', '', identity)
+      end
+    end
+  end
+
+  -- A run is over, before anything moves. told: status, detail, attempt; of what is not buried, status and detail.
+  function found.ended(id, delivered, verdict, identity, told)
+    local bodies = in_hand(id, delivered)
+    local jids, gone = jids_of(KEYS[1] .. 'jp:' .. id, bodies), false
+    for place, jid in ipairs(jids) do
+      local rest = verdict == 'bury' and place > 1
+      if jid then
+        say(jid, told[rest and 5 or 2], told[rest and 6 or 3], told[4], identity)
+        gone = true
+      end
+    end
+    if verdict == 'bury' and jids[1] then
+      redis.call('HDEL', KEYS[1] .. 'jp:' .. id, field(bodies[1]))
+      redis.call('HSETNX', KEYS[1] .. 'jm:' .. id, field(bodies[1]), jids[1])
+    elseif verdict == 'done' and gone then
+      for first = 1, #bodies, 500 do
+        redis.call('HDEL', KEYS[1] .. 'jp:' .. id, unpack(fields(bodies, first)))
+      end
+    end
+  end
+
+  -- What waits under an id goes to another queue.
+  function found.moved(jid, failed, queue, later)
+    say(jid, failed and 'retrying' or later and 'scheduled' or 'enqueued',
+      '{"ending":"moved","reason":"moved to another queue","queue":' .. cjson.encode(queue) .. '}')
+  end
+  return found
+end

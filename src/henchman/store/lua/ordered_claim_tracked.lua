@@ -1,0 +1,12 @@
+-- ordered_claim_tracked: take ids that are due, and write down that their payloads are in hand
+-- KEYS base leases tombs_of identities held paused cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped
+-- ARGV identity lease_ms queue claims extra size cap look_s
+-- returns what ordered_claim does; behind the payloads of each id stand their jids, "" where one has none. For a queue
+--   that was pushed to with records: there ordered_claim answers "TRACKED" and takes nothing.
+-- include now
+-- include words
+-- include ordered
+-- include batch
+-- include ordered_track
+track = tracking(10)
+-- include ordered_claim
