@@ -63,6 +63,7 @@ class Group:
         self._closed = False
         self.supervisors: list[int] = []
         self.known: set[int] = set()  # every process that this group ever had
+        self.frozen: set[int] = set()  # stopped by another attack: nobody else lets them go on
 
     @property
     def pid(self) -> int:
@@ -100,6 +101,8 @@ class Group:
     def signal(self, number: int, pids: Sequence[int]) -> None:
         """Send a signal to processes of this group, those that still are."""
         for pid in pids:
+            if number == signal.SIGCONT and pid in self.frozen:
+                continue
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, number)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import time
@@ -35,17 +36,25 @@ def _leader(field: Field) -> int:
     return pid if ours and state_of(pid) in ("R", "S", "D") else 0
 
 
+def _freeze(field: Field, pid: int, stop: bool) -> None:
+    """Stop a process, so that no other attack lets it go on; or let it go on."""
+    for group in field.groups:
+        (group.frozen.add if stop else group.frozen.discard)(pid)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP if stop else signal.SIGCONT)
+
+
 def _held(field: Field) -> tuple[int, int]:
     """A recorder that leads, stopped with entries in the stream, and how many those are; (0, 0) when none was met."""
     end = time.monotonic() + PATIENCE
     while time.monotonic() < end and not field.stopping.is_set():
         pid = until(lambda: _leader(field), 1.0)
         if pid:
-            os.kill(pid, signal.SIGSTOP)
+            _freeze(field, pid, True)
             waiting = until(lambda: field.redis.xlen("hm:history") if _named(field) == pid else 0, 0.0) or 0  # noqa: B023
             if waiting:
                 return pid, int(waiting)
-            os.kill(pid, signal.SIGCONT)
+            _freeze(field, pid, False)
         field.sleep(0.05)
     return 0, 0
 
@@ -61,8 +70,7 @@ def stop_recorder(field: Field) -> Told:
         field.sleep(LEASE + 2.0)
         other = until(lambda: _named(field) not in (0, pid), TAKEN - LEASE)
     finally:
-        if alive(pid):
-            os.kill(pid, signal.SIGCONT)
+        _freeze(field, pid, False)
     seconds = time.monotonic() - began
     return int(
         bool(other)
@@ -75,5 +83,6 @@ def kill_recorder(field: Field) -> Told:
     if not pid:
         return 0, "no recorder had anything to write"
     os.kill(pid, signal.SIGKILL)
+    _freeze(field, pid, False)
     until(lambda: not alive(pid), 5)
     return waiting, f"process {pid}, {waiting} entries to write"

@@ -6,8 +6,11 @@ import contextlib
 import os
 import signal
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -127,6 +130,40 @@ def test_one_that_was_stopped_past_its_lease_and_goes_on_writes_nothing_twice(
     assert all(life in ("enqueued finished", "enqueued enqueued finished") for life in lives(file)), lives(file)
     assert redis.xlen("hm:history") == 0
     client.close()
+
+
+def test_one_that_is_told_to_end_while_the_server_is_full_writes_what_is_left_when_it_is_not(
+    redis: Redis, redis_url: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "history.sqlite"
+    client = App(redis_url=redis_url, database_url=f"sqlite:///{file}")
+    command = [sys.executable, "-m", "henchman.process.record"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        try:
+            os.write(process.stdin.fileno(), client.config.to_json().encode() + b"\n")  # type: ignore[union-attr]
+            until(lambda: redis.get("hm:recorder"), "it leads")
+            process.send_signal(signal.SIGSTOP)
+            with client.batch("left"):
+                client.enqueue("act", "a", "ok")
+            refused = oom(redis)
+            redis.config_set("maxmemory", "1")
+            process.stdin.close()  # type: ignore[union-attr]
+            process.send_signal(signal.SIGCONT)
+            until(lambda: oom(redis) > refused, "it may not lead once more")
+            redis.config_set("maxmemory", "0")
+            assert process.wait(20) == 0
+        finally:
+            redis.config_set("maxmemory", "0")
+            process.kill()
+    assert statuses(file) == {"enqueued": 1}
+    assert redis.xlen("hm:history") == 0
+    client.close()
+
+
+def oom(redis: Redis) -> int:
+    """How often the server has refused a write because it is full."""
+    stats: dict[str, Any] = redis.info("errorstats")  # type: ignore[assignment]
+    return int(stats.get("errorstat_OOM", {}).get("count", 0))
 
 
 def test_without_history_there_is_none(redis: Redis, redis_url: str, tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ import logging
 import os
 import signal
 import sys
+import time
 
 from henchman.config import Config
-from henchman.errors import HenchmanError
-from henchman.history.recorder import companion
+from henchman.errors import HenchmanError, ServerError
+from henchman.history.recorder import Recorder, companion
 from henchman.kernel.events import Events
 from henchman.observe import log
 from henchman.process.orders import EXIT_CONFIG
@@ -25,6 +26,7 @@ from henchman.store.keys import Keys
 __all__ = ["main"]
 
 LAST = 5.0  # seconds for what is still in the stream when it is told to end
+AGAIN = 0.2
 POLITE = 5
 
 
@@ -66,11 +68,25 @@ def record(config: Config) -> None:
         while sys.stdin.buffer.read(1):
             pass
         recorder.stop()
-        recorder.drain(LAST)
+        _drain(recorder, home.events)
         recorder.stop()
     finally:
         announcer.flush()
         home.close()
+
+
+def _drain(recorder: Recorder, events: Events) -> None:
+    """What is still in the stream, for some seconds: a server that is away, or full, may be back in time."""
+    end = time.monotonic() + LAST
+    while True:
+        try:
+            recorder.drain(end - time.monotonic())
+            return
+        except ServerError as error:
+            if time.monotonic() + AGAIN > end:
+                events.failed(recorder.name, error)  # the next one finds it
+                return
+            time.sleep(AGAIN)
 
 
 def main() -> None:
@@ -83,7 +99,7 @@ def main() -> None:
     except HenchmanError as error:
         sys.stderr.write(f"henchman: history: {error}\n")
         sys.stderr.flush()
-        os._exit(EXIT_CONFIG)
+        os._exit(1 if isinstance(error, ServerError) else EXIT_CONFIG)  # another may find the server well
 
 
 if __name__ == "__main__":
