@@ -18,7 +18,7 @@ __all__ = ["COUNTED"]
 
 TESTS = Path(__file__).resolve().parents[1]
 COUNTED = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
-FIRST = ("system", "protocol", "interop", "worker", "history")  # the folders that take longest: begun first
+FIRST = ("system", "history", "interop", "protocol", "worker")  # the folders that take longest: begun first
 
 
 def pytest_configure() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
+import os
 import socket
 import subprocess
 import sys
@@ -22,10 +24,16 @@ __all__ = ["Fleet", "Name", "Node", "fleet", "free_port", "nodes"]
 MASTER = "mymaster"
 
 
+#: below those that the system gives to outgoing connections, and others in each process that runs tests
+_ports = itertools.count(10_000 + os.getpid() % 100 * 200)
+
+
 def free_port() -> int:
-    """A TCP port of this host that nobody uses now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
+    """A TCP port of this host that nobody uses now, nor soon: it is still to be listened on."""
+    for port in _ports:
+        with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
+    raise AssertionError("no port is free")
 
 
 class Node(PrivateServer):

@@ -12,13 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from support.processes import Work
+from support.replicas import free_port
 from support.worker import looker, until
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        return int(sock.getsockname()[1])
 
 
 def ask(port: int, path: str) -> tuple[int, dict[str, Any]]:
