@@ -88,3 +88,8 @@ def brief(claim: dict[str, list[dict[str, Any]]]) -> None:
 lifeline.WATCH = float(os.environ.get("ORDERED_WATCH", lifeline.WATCH))
 if "ORDERED_GRACE" in os.environ:
     Watchdog.__init__.__defaults__ = (float(os.environ["ORDERED_GRACE"]),)
+
+
+@app.ordered(name="told", queue="told", track=True, claim_size=3)
+def told(claim: dict[str, list[dict[str, Any]]]) -> None:
+    _do(claim)

@@ -80,6 +80,8 @@ class Fold:
         if detail.class_ is not None:
             _born(event, at, detail)
             text = ""  # all of it stands in the event
+        elif detail.queue is not None:
+            event.queue = name(detail.queue)  # it was moved
         if status in _ENDED:
             event.ended_at = at
         else:
