@@ -240,3 +240,21 @@ def test_inline_raises_what_is_an_error_and_tells_what_is_an_end(app: App) -> No
         shop.answer = lambda claim: {"a": next(tries)}
         shop.job.push("a", Price(1))
         assert [one.ending for one in inline.ran[-2:]] == ["snoozed", "done"]
+
+
+def test_tracked_queues_are_collected_and_run_like_others(app: App, jobs: testing.FakeJobs) -> None:
+    shop = Shop(app, track=True, claim_size=5)
+    first = shop.job.push("42", Price(17), score=2)
+    shop.job.push_many([("42", Price(16), 1), ("43", Price(1))])
+    assert first.jid is not None
+    assert len(first.jid) == 24
+    jobs.assert_pushed(shop.job, "42", Price(17), count=1)
+    jobs.drain()
+    assert shop.claims == [{"42": [16, 17], "43": [1]}]
+
+
+def test_tracked_queues_run_at_once_inline(app: App) -> None:
+    with testing.inline(app):
+        shop = Shop(app, track=True)
+        shop.job.push("42", Price(17))
+        assert shop.claims == [{"42": [17]}]

@@ -134,6 +134,42 @@ def test_a_failed_one_is_tried_again_and_revived(app: App, redis: Redis, history
     assert (job.event.message, job.event.error_class) == (None, None)
 
 
+def test_what_people_do_goes_on_in_the_record(app: App, redis: Redis, history: History) -> None:
+    def note(claim: dict[str, list[Any]]) -> None:
+        pass
+
+    push = app.ordered(queue="q", name="note", track=True)(note).push
+    app.ordered(queue="r", name="other", track=True)(note)
+    jids = {name: push(name, 1, delay=1000).jid for name in ("run", "delete", "kill", "revive", "bury", "move")}
+    queue = app.ordered_queues["q"]
+    queue.run_now("run")
+    queue.delete("delete")
+    queue.kill("kill", "revive", "bury")
+    queue.revive("revive")
+    queue.morgue_delete("bury")
+    queue.move_to("r", "move")
+    app.ordered_queues["r"].run_now("move")
+    with working(app):
+        lives = {
+            name: recorded(history, redis, jids[name], status)
+            for name, status in {
+                "run": "finished", "delete": "cancelled", "kill": "error", "revive": "finished", "bury": "cancelled",
+                "move": "finished",
+            }.items()
+        }  # fmt: skip
+    assert {name: words(job)[1:] for name, job in lives.items()} == {
+        "run": ["enqueued", "working", "finished"],
+        "delete": ["cancelled"],
+        "kill": ["error"],
+        "revive": ["error", "enqueued", "working", "finished"],
+        "bury": ["error", "cancelled"],
+        "move": ["scheduled", "enqueued", "working", "finished"],
+    }
+    assert lives["delete"].event.message == "deleted by hand"
+    assert lives["kill"].event.message == "killed by hand"
+    assert lives["move"].event.queue == "r"
+
+
 def test_stopped_in_the_middle_it_is_enqueued_again(app: App, redis: Redis, history: History) -> None:
     @app.ordered(queue="q", name="wait", track=True)
     async def wait(claim: dict[str, list[Any]]) -> None:

@@ -77,7 +77,8 @@ class OrderedJob(Generic[T]):
         ``score`` orders the payloads of an id, the lowest first; without one it is the server's time. ``at`` (with a
         time zone) or ``delay`` (seconds or timedelta) put the id off; where something waits under it already, that
         one's time stays. Raises ArgumentError for what cannot be sent, ServerAway when the server cannot be reached:
-        with ``executed=False`` nothing was pushed, with None that is unknown.
+        with ``executed=False`` nothing was pushed, with None that is unknown; HistoryFull when the queue is tracked and
+        the history has no room for it.
         """
         return self._pusher.push(self._reader.entry(id, payload, score, at, delay))
 

@@ -15,8 +15,9 @@ class DefinesOrdered:
 
         ``@app.ordered`` or ``@app.ordered(queue="products", claim_size=10)``, on ``def`` or ``async def`` of one
         parameter, a dict of lists of payloads by id; or on a class derived from ``OrderedWorker``. The options are
-        those of ``OrderedOptions`` and queue, timeout, log_level. ``derive``: a function that finds in a payload its
-        id, or a dict of id, score, at, delay. A handler may return a dict of exceptions by id for ids that failed.
+        those of ``OrderedOptions`` and queue, timeout, log_level, track (each payload has a record in history).
+        ``derive``: a function that finds in a payload its id, or a dict of id, score, at, delay. A handler may return a
+        dict of exceptions by id for ids that failed.
         DefinitionError names an option that is unknown or wrong, and a queue that is taken.
         """
         door, given = "OrderedDecorator", options

@@ -169,9 +169,11 @@ class Keys:
         alone · ``p:<id>`` zset: payload by score, where there were several · ``busy`` hash: id → token, payloads
         delivered, when it was due, holder · ``next`` zset and ``n:<id>`` zset: what arrived while in flight · ``retry``
         zset, ``err`` hash, ``crash`` hash: ids that failed: count, last error, deaths of holders · ``morgue`` zset,
-        ``m:<id>`` zset, ``merr`` hash: the dead · ``open`` zset: claims under a ceiling · ``g:<group>``, ``k:<group>``
-        zsets: ids of a group in flight, and put off · ``wake`` zset: the marker that wakes a sleeper · ``meta`` hash:
-        last token, limits, how payloads collapse, number of arrivals · ``stat`` hash: ids processed and failed.
+        ``m:<id>`` zset, ``merr`` hash: the dead · ``jp:<id>``, ``jn:<id>``, ``jm:<id>`` hashes, where tracked: payload
+        (a long one by its SHA-1) → jid of its record, beside ``p:`` and ``one``, ``n:``, ``m:`` · ``open`` zset: claims
+        under a ceiling · ``g:<group>``, ``k:<group>`` zsets: ids of a group in flight, and put off · ``wake`` zset: the
+        marker that wakes a sleeper · ``meta`` hash: last token, limits, how payloads collapse, number of arrivals,
+        whether some have records · ``stat`` hash: ids processed and failed.
         """
         return f"{self.prefix}hm:ordered:{queue}/"
 
