@@ -249,7 +249,7 @@ def test_tracked_queues_are_collected_and_run_like_others(app: App, jobs: testin
     assert first.jid is not None
     assert len(first.jid) == 24
     jobs.assert_pushed(shop.job, "42", Price(17), count=1)
-    jobs.drain()
+    jobs.drain(shop.job)
     assert shop.claims == [{"42": [16, 17], "43": [1]}]
 
 
