@@ -89,7 +89,6 @@ def test_the_sheet_is_never_held_whole(large: Api) -> None:
     assert most < 15 * MB, f"{most / MB:.1f} MB more for a sheet of {size / MB:.1f} MB"
 
 
-@pytest.mark.alone("it measures milliseconds")
 def test_a_late_page_costs_what_an_early_one_does(large: Api) -> None:
     def least(after: int) -> float:
         spent = []
