@@ -20,10 +20,10 @@ from proxy import Route
 from recorder_attack import kill_recorder, stop_recorder
 from redis import RedisError
 from server import alive, ports_of
+from stop_attack import stop_group, stop_worker
 
 __all__ = ["ATTACKS"]
 
-LEASE = 5.0
 LONGER = 7.0  # than the lease
 Told = tuple[int, str]
 
@@ -104,62 +104,6 @@ def kill_group(field: Field, group: Group) -> Told:
     field.window("kill", at, wall(), everybody)
     field.sleep(2.0)
     return held, f"group {group.number}, {len(everybody)} processes, {held} in flight"
-
-
-def stop_worker(field: Field, group: Group) -> Told:
-    """SIGSTOP of one worker past its lease: its supervisor must kill it; SIGCONT comes too late, or to nobody."""
-    pids = field.working(group)
-    if not pids:
-        return 0, "nobody works"
-    pid = field.chance.choice(pids)
-    at = wall()
-    group.signal(signal.SIGSTOP, [pid])
-    killed = until(lambda: not alive(pid), LEASE + 10.0)
-    group.signal(signal.SIGCONT, [pid])
-    field.window("stopped", at, wall(), [pid])
-    if not killed:
-        field.doubt(f"process {pid} was stopped for {LEASE + 10:g} s and its supervisor let it live")
-    return int(bool(killed)), f"group {group.number}, process {pid}, killed after {wall() - at:.1f} s"
-
-
-def stop_group(field: Field, group: Group, seconds: float) -> Told:
-    """SIGSTOP of a whole group while it waits for pushes, long enough to be buried by others; then SIGCONT."""
-    pids = field.working(group)
-
-    def armed() -> int:
-        ours = {link.server_port for link in list(group.route.links)}
-        return len(ours & field.server.waiting_ports())
-
-    everybody = [group.pid, *group.workers]  # with the recorder of history
-    waiting, began = 0, time.monotonic()
-    while not waiting and time.monotonic() < began + 25.0:  # a busy group waits for nothing
-        until(armed, 2, 0.005)
-        at = wall()
-        group.signal(signal.SIGSTOP, everybody)
-        waiting, ids = until(armed, 0) or 0, field.hands(pids)[1]
-        if waiting and not ids and time.monotonic() < began + 1.5:  # better is one that holds ordered ids beside that
-            waiting = 0
-        if not waiting:
-            group.signal(signal.SIGCONT, everybody[::-1])
-            field.sleep(0.05)
-    if not waiting:
-        return 0, f"group {group.number} never waited"
-    tombs: list[list[str]] = []
-    try:
-        field.sleep(seconds)
-        with contextlib.suppress(RedisError):
-            names: Any = field.redis.zrange("hm:tombs", 0, -1)
-            tombs = [name.decode().split(":") for name in names]
-    finally:
-        to = wall()
-        group.signal(signal.SIGCONT, everybody[::-1])
-        field.window("stopped", at, to, pids)
-    buried = sum(any(str(pid) in words for words in tombs) for pid in pids)
-    text = (
-        f"group {group.number} for {wall() - at:.0f} s, {waiting} watchers armed, {ids} ordered ids held, "
-        f"{buried} of {len(pids)} buried"
-    )
-    return waiting if wall() - at > LEASE else 0, text
 
 
 def deliver_late(field: Field, group: Group) -> Told:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
 import threading
 import time
 from collections import Counter
@@ -51,6 +53,7 @@ class Field:
         self.tried: Counter[str] = Counter()
         self.stopping = threading.Event()
         self.filler: Filler | None = None
+        self.producers: list[subprocess.Popen[bytes]] = []
         self._ledger = ledger
         self._connections = Connections(f"redis://127.0.0.1:{server.port}/0")
 
@@ -97,7 +100,7 @@ class Field:
         """A kill found so many ids of ordered queues in the hands of those that it killed."""
         self.strike(STRUCK, lambda _: (ids, f"{ids} ids"))
 
-    def working(self, group: Group, limit: float = 12.0) -> list[int]:
+    def working(self, group: Group, limit: float = 25.0) -> list[int]:
         """Wait until both workers of a group hold a lease; their pids, fewer or none when that did not come about."""
 
         def leased() -> list[int]:
@@ -125,6 +128,12 @@ class Field:
         for name in left:
             batch_plans.execute(self._connections, batch_plans.close(Keys(""), name, ""))
         return len(left)
+
+    def hush(self, silent: bool) -> None:
+        """Stop the producers, so that queues run empty; or let them go on."""
+        for producer in [*self.producers, *([self.filler.process] if self.filler else [])]:
+            if producer.poll() is None:
+                producer.send_signal(signal.SIGSTOP if silent else signal.SIGCONT)
 
     def sleep(self, seconds: float) -> None:
         """Wait, unless the run is told to end."""

@@ -63,6 +63,7 @@ class Play:
         pushing = self.proxy.add(free_port(), self.server.port)
         field = Field(self.server, self.proxy, self.groups, pushing, self.ledger, self.seed)
         self.field = field
+        field.producers = self.producers
         for group in self.groups:
             group.keep()
         for group in self.groups:

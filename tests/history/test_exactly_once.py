@@ -25,6 +25,7 @@ from henchman.history.reading import History
 from henchman.history.recorder import Recorder
 from henchman.history.rows import ChangeRow, Rows
 from henchman.history.schema import changes, events, messages, position, runs
+from henchman.store.scripts import load
 from support.databases import DatabaseServer
 from support.history import Home, Teller, recording
 from support.worker import until
@@ -209,6 +210,39 @@ def test_a_killed_recorder_leaves_no_gap_and_no_double(
     with recording(Home(redis_url, database_url)) as recorder:
         assert recorder.drain(90)
     judge(database_url, teller, 600)
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("script", ["history_lead", "history_trim"])
+def test_a_recorder_killed_beside_a_script_leaves_no_gap_and_no_double(
+    redis_url: str, database_url: str, teller: Teller, redis: Redis, script: str, where: str
+) -> None:
+    redis.script_load(load(script).text)  # so that it passes the points once, not also with the text
+    tell(teller, 0, 100)
+    faults = {"HENCHMAN_TEST_FAULTS": f"kill@{script}:{where}", "PYTHONPATH": os.pathsep.join(PATHS)}
+    command = [sys.executable, "-m", "support.recording_child", redis_url, database_url]
+    child = subprocess.run(command, env=os.environ | faults, stdout=subprocess.DEVNULL, timeout=60, check=False)
+    assert child.returncode == -signal.SIGKILL
+    assert bool(redis.exists(teller.keys.recorder)) is (script == "history_trim" or where == "after")
+    redis.delete(teller.keys.recorder)  # its lease would last another 10 s
+    with recording(Home(redis_url, database_url)) as recorder:
+        assert recorder.drain(60)
+    assert redis.get(teller.keys.history_bytes) == b"0"
+    judge(database_url, teller, 100)
+
+
+def test_a_full_server_is_emptied(redis_url: str, database_url: str, teller: Teller, redis: Redis) -> None:
+    """Whoever records makes room: a server that is full of what is not recorded must not keep it from that."""
+    tell(teller, 0, 50)
+    redis.delete(teller.keys.history_on)
+    redis.config_set("maxmemory", "1")
+    try:
+        with recording(Home(redis_url, database_url)) as recorder:
+            assert recorder.drain(60)
+            assert redis.get(teller.keys.history_on) == b"strict 268435456"
+    finally:
+        redis.config_set("maxmemory", "0")
+    judge(database_url, teller, 50)
 
 
 def test_a_database_that_is_killed_in_the_middle_gets_everything_once(

@@ -26,9 +26,15 @@ from support.worker import Heard, in_flight, settled, until, working
 
 NEVER = {
     *("jobs.fetch", "ordered.claim"),  # what it brought would be in nobody's hands
-    *("jobs.schedule", "ordered.push", "batches.push"),  # it would be there twice, or come again after it ran
+    *(
+        "jobs.schedule",
+        "ordered.push",
+        "ordered_born.push",
+        "batches.push",
+    ),  # it would be there twice, or come again after it ran
     *("queues.clear", "ordered_acts.act"),  # what came in meanwhile would be removed too
     *("batches.note", "batches.started"),  # each would be written down twice
+    "history.trim",  # its bytes would be taken off twice
 }
 KEYS = Keys()
 

@@ -373,6 +373,7 @@ STRUCK = {
     *("cron_put", "cron_look", "cron_tick", "cron_switch", "cron_remove", "remove", "clear", "deliver"),
     *("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move"),
     *CALLS,  # those of batches
+    *("history_lead", "history_trim"),  # history/test_exactly_once.py
 }
 READING = {"ordered_look", "ordered_stats", "batch_find"}  # there is nothing between before and after
 

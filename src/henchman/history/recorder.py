@@ -149,15 +149,13 @@ class Recorder(Ticker):
         if now < self._renew_at and self._leads:
             return True
         keys, run = self._home.keys, self._home.connections.run
-        if not self._announced:
-            policy = "best_effort" if self._home.config.history == "best_effort" else "strict"
-            run(store.turn_on(keys, policy, self._home.config.history_bytes))
-            self._announced = True
         if self._leads:
             self._leads = run(store.renew(keys, self.identity))
         if not self._leads:
             self._ready = False  # what we know may be old
-            self._leads = run(store.lead(keys, self.identity))
+            kept = "" if self._announced else self._home.config.history_kept()
+            self._leads = run(store.lead(keys, self.identity, kept))
+            self._announced = True
         self._renew_at = now + CONTEND
         return self._leads
 

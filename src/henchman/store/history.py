@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from henchman.store.call import Arg, Call, command, commands
+from henchman.store.call import Arg, Call, command, commands, script
 from henchman.store.keys import Keys
+from henchman.store.scripts import load
 
 __all__ = [
     "Backlog",
@@ -24,6 +25,9 @@ __all__ = [
     "turn_off",
     "turn_on",
 ]
+
+_LEAD = load("history_lead")
+_TRIM = load("history_trim")
 
 LEASE_MS = 10_000
 _ENTRY = 60  # bytes that an entry counts beside its fields, as the scripts do it
@@ -54,9 +58,10 @@ def turn_off(keys: Keys) -> Call[Any]:
     return command("DEL", keys.history_on)
 
 
-def lead(keys: Keys, identity: str) -> Call[bool]:
-    """Take the lease of the recorder, where nobody has it."""
-    return command("SET", keys.recorder, identity, "NX", "PX", LEASE_MS, decode=bool)
+def lead(keys: Keys, identity: str, kept: str = "") -> Call[bool]:
+    """Take the lease of the recorder, where nobody else has it. ``kept``: policy and bytes of a history that is not
+    known to be on; it is from then on, whoever leads."""
+    return script(_LEAD, [keys.recorder, keys.history_on], [identity, LEASE_MS, kept], bool, again=True)
 
 
 def renew(keys: Keys, identity: str) -> Call[bool]:
@@ -84,15 +89,9 @@ class Trimmed(NamedTuple):
 def trim(keys: Keys, upto: str, size: int) -> Call[Trimmed]:
     """Remove every entry up to and with ``upto``, and ``size`` bytes from the count, in one step."""
     ms, _, within = upto.partition("-")
-    return commands(
-        ("MULTI",),
-        ("XTRIM", keys.history, "MINID", f"{ms}-{int(within) + 1}"),
-        ("DECRBY", keys.history_bytes, size),
-        ("XLEN", keys.history),
-        ("EXEC",),
-        decode=lambda replies: Trimmed(*map(int, replies[-1])),
-        again=False,
-    )
+    least = f"{ms}-{int(within) + 1}"
+    names = [keys.history, keys.history_bytes]
+    return script(_TRIM, names, [least, size], lambda reply: Trimmed(*map(int, reply)), again=False)
 
 
 def correct(keys: Keys, by: int) -> Call[Any]:

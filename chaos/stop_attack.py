@@ -1,0 +1,89 @@
+"""Attacks that stop: one worker, past its lease; a whole group, with the recorder of history, until it is buried."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from typing import Any
+
+from field import Field, until
+from groups import Group
+from ledger import wall
+from redis import RedisError
+from server import alive
+
+__all__ = ["stop_group", "stop_worker"]
+
+LEASE = 5.0
+MET = 25.0  # seconds for a group that waits for pushes
+BUSY = 8.0  # of them; then nobody pushes: a busy group waits for nothing
+BETTER = 1.5  # of them, for one that holds ordered ids too
+Told = tuple[int, str]
+
+
+def stop_worker(field: Field, group: Group) -> Told:
+    """SIGSTOP of one worker past its lease: its supervisor must kill it; SIGCONT comes too late, or to nobody."""
+    pids = field.working(group)
+    if not pids:
+        return 0, "nobody works"
+    pid = field.chance.choice(pids)
+    at = wall()
+    group.signal(signal.SIGSTOP, [pid])
+    killed = until(lambda: not alive(pid), LEASE + 10.0)
+    group.signal(signal.SIGCONT, [pid])
+    field.window("stopped", at, wall(), [pid])
+    if not killed:
+        field.doubt(f"process {pid} was stopped for {LEASE + 10:g} s and its supervisor let it live")
+    return int(bool(killed)), f"group {group.number}, process {pid}, killed after {wall() - at:.1f} s"
+
+
+def _stopped_waiting(field: Field, group: Group, pids: list[int], everybody: list[int]) -> tuple[int, int, float]:
+    """Stop a group while it waits for pushes: (how many waits, ordered ids that it holds, when); no waits, and it goes
+    on, when it was not met like that."""
+
+    def armed() -> int:
+        ours = {link.server_port for link in list(group.route.links)}
+        return len(ours & field.server.waiting_ports())
+
+    began = time.monotonic()
+    try:
+        while time.monotonic() < began + MET:
+            if time.monotonic() > began + BUSY:
+                field.hush(True)
+            until(armed, 2, 0.005)
+            at = wall()
+            group.signal(signal.SIGSTOP, everybody)
+            waiting, ids = until(armed, 0) or 0, field.hands(pids)[1]
+            if waiting and (ids or time.monotonic() > began + BETTER):
+                return waiting, ids, at
+            group.signal(signal.SIGCONT, everybody[::-1])
+            field.sleep(0.05)
+    finally:
+        field.hush(False)
+    return 0, 0, 0.0
+
+
+def stop_group(field: Field, group: Group, seconds: float) -> Told:
+    """SIGSTOP of a whole group while it waits for pushes, long enough to be buried by others; then SIGCONT."""
+    pids = field.working(group)
+    everybody = [group.pid, *group.workers]  # with the recorder of history
+    waiting, ids, at = _stopped_waiting(field, group, pids, everybody)
+    if not waiting:
+        return 0, f"group {group.number} never waited"
+    tombs: list[list[str]] = []
+    try:
+        field.sleep(seconds)
+        with contextlib.suppress(RedisError):
+            names: Any = field.redis.zrange("hm:tombs", 0, -1)
+            tombs = [name.decode().split(":") for name in names]
+    finally:
+        to = wall()
+        group.signal(signal.SIGCONT, everybody[::-1])
+        field.window("stopped", at, to, pids)
+    buried = sum(any(str(pid) in words for words in tombs) for pid in pids)
+    text = (
+        f"group {group.number} for {wall() - at:.0f} s, {waiting} watchers armed, {ids} ordered ids held, "
+        f"{buried} of {len(pids)} buried"
+    )
+    return waiting if wall() - at > LEASE else 0, text
