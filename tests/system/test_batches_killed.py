@@ -39,7 +39,7 @@ def test_a_batch_under_kills(redis: Redis, redis_url: str, tmp_path: Path) -> No
             app.enqueue("act", "failing", "raise", retry=0)
         for share in (50, 200, 350, 500):
             until(lambda share=share: work.count("end").total() >= share, f"{share} jobs have ended")  # type: ignore[misc]
-            os.kill(work.children[0], signal.SIGKILL)
+            os.kill(until(lambda: work.children, "one lives")[0], signal.SIGKILL)
         until(lambda: batch.status().state == "complete", "the batch is complete")
         until(lambda: work.count("end")[batch.id] == 2, "both callbacks ran")
         until(lambda: not in_flight(redis), "nothing is in flight")

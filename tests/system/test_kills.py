@@ -51,7 +51,7 @@ def test_1000_jobs_under_repeated_kills_none_is_missing(redis: Redis, redis_url:
         for share in (50, 300, 550, 800):  # in the middle of the work, not before and not after it
             until(lambda share=share: work.count("end").total() >= share, f"{share} jobs have ended")  # type: ignore[misc]
             held = len(in_flight(redis))
-            os.kill(work.children[0], signal.SIGKILL)
+            os.kill(until(lambda: work.children, "one lives")[0], signal.SIGKILL)
             kills += held > 0
         assert kills == 4, "the test did not strike while work was in flight"
         settled(redis, 1000)
@@ -82,7 +82,7 @@ def test_a_killed_group_is_rescued_by_another_worker_after_the_lease(
 
 
 def test_an_orphan_finishes_gives_back_and_ends(redis: Redis, redis_url: str, tmp_path: Path) -> None:
-    with Work(tmp_path / "w", redis_url, "-c", "2", "-t", "1") as work:
+    with Work(tmp_path / "w", redis_url, "-c", "2", "-t", "4") as work:
         (pid,) = work.ready(redis)
         jids = push(redis, "act", ("short", "sleep", 0.5), ("long", "sleep", 60), ("waiting", "ok"))
         until(lambda: work.count("start").total() == 2, "two run")

@@ -27,7 +27,7 @@ def redis(redis_url: str) -> Iterator[Redis]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stop_waits_then_gives_back_byte_for_byte(redis: Redis, redis_url: str, tmp_path: Path, number: int) -> None:
-    with Work(tmp_path / "w", redis_url, "-c", "4", "-t", "1") as work:
+    with Work(tmp_path / "w", redis_url, "-c", "4", "-t", "4") as work:
         work.ready(redis)
         push(redis, "act", ("short", "sleep", 0.5), *[(f"long{n}", "sleep", 60) for n in range(3)], ("waits", "ok"))
         payloads = redis.lrange("queue:default", 0, -1) or in_flight(redis)
