@@ -159,7 +159,10 @@ def test_stacks_show_where_a_task_waits(redis: Redis, redis_url: str) -> None:
     app = App(redis_url=redis_url)
     heard = Heard(app, "dump")
 
+    inside = threading.Event()
+
     async def inner() -> None:
+        inside.set()
         await asyncio.sleep(60)
 
     @app.job(name="outer")
@@ -168,7 +171,7 @@ def test_stacks_show_where_a_task_waits(redis: Redis, redis_url: str) -> None:
 
     with working(app, stop=0) as launcher:
         handle = outer.enqueue()
-        until(lambda: launcher.pool.busy, "it runs")
+        assert inside.wait(30)
         app.connections.run(_tell(app, launcher.flights.identity, "dump"))
         (facts,) = until(lambda: heard["dump"], "the dump")
         (frames,) = (stack for name, stack in facts["tasks"].items() if handle.jid in name)
