@@ -1,6 +1,6 @@
 """Runs that happened more than once, each with its cause.
 
-A run may be repeated when its process died, lost its lease or was orphaned while the job ran, or before its end could
+A run may be repeated when its process died, lost its lease or was orphaned and cut it off, or before its end could
 be told: at most 5 ms later with the server at hand, or, when the server was away, after the next try. One that was
 stopped and goes on says itself what it told too late. Everything else is a violation.
 """
@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
+from groups import GRACE
 from past import NEVER, History, Job, Run, Window
 
 __all__ = ["STAGED_ANEW", "Repeats"]
@@ -17,6 +18,7 @@ STAGED_ANEW = ("snoozer-", "mender-", "called-")  # kinds that come into a queue
 
 ACK = 0.005
 AGAIN = 1.5  # seconds until a worker tries again, at the latest, after the server has come back
+CUT_OFF = ("", "JobShutdown", "CancelledError")  # how a run ends that does not come to its end
 BUSY = 0.25  # seconds that an ack may take on a machine whose processors are all taken; counted apart
 
 
@@ -54,6 +56,10 @@ class Repeats:
         for strike in self._strikes[run.pid]:
             if run.begun > strike.to:
                 continue
+            if run.ended >= strike.since and strike.cause == "orphaned":
+                if cause := self._orphaned(run, strike):
+                    return cause
+                continue
             if run.ended >= strike.since:
                 return f"{strike.cause}: it was running" if strike.cause != "failover" else "failover"
             late = strike.since - run.ended
@@ -65,6 +71,15 @@ class Repeats:
                 return "stopped: it had ended, and its word came too late"
             if late <= BUSY:
                 return f"{strike.cause}: it had ended {ACK * 1000:g} to {BUSY * 1000:g} ms before (machine busy)"
+        return None
+
+    def _orphaned(self, run: Run, strike: Window) -> str | None:
+        """An orphan finishes what it can: what it had to cut off is run again, and what it could not tell any more."""
+        if run.how in CUT_OFF or run.ended >= strike.since + float(GRACE):
+            return "orphaned: it was running"
+        for window in self._away:
+            if (not window.pids or run.pid in window.pids) and window.since - BUSY <= run.ended <= window.to:
+                return "orphaned: it had ended while the server was away"
         return None
 
     @staticmethod

@@ -218,6 +218,29 @@ def test_a_run_that_was_let_start_before_a_freeze_and_no_other_may_be_repeated_b
         assert (rule not in judged(*late, attacks=(*pushed, *elsewhere))) is cause, begun
 
 
+@pytest.mark.parametrize(
+    ("end", "away", "cause"),
+    [
+        ("101.0 end long-exact-9 1 ok", None, None),
+        ("105.2 end long-exact-9 1 ok", None, "orphaned: it was running"),
+        ("104.9 end long-exact-9 1 JobShutdown", None, "orphaned: it was running"),
+        (None, None, "orphaned: it was running"),
+        ("101.0 end long-exact-9 1 ok", "100.8 103.0", "orphaned: it had ended while the server was away"),
+        ("101.0 end long-exact-9 1 ok", "102.0 103.0", None),
+    ],
+)
+def test_an_orphan_repeats_what_it_cut_off_and_what_it_could_not_tell(
+    judgement: Callable[..., Any], end: str | None, away: str | None, cause: str | None
+) -> None:
+    pushed = ("100.0 push long-exact-9", "100.1 accepted long-exact-9", "100.1 window orphaned 100.1 115.1 8")
+    elsewhere = ("106.0 start long-exact-9 1 100.05 a", "107.0 end long-exact-9 1 ok")
+    gone = (f"103.0 window away {away} all",) if away else ()
+    ran = ("100.2 start long-exact-9 1 100.05 a", *([end] if end else []))
+    repeats = judgement(*ran, attacks=(*pushed, *elsewhere, *gone)).repeats
+    assert repeats.causes == ({cause: 1} if cause else {})
+    assert bool(repeats.unexplained) is (cause is None)
+
+
 def test_what_was_stopped_says_itself_what_it_told_too_late(judgement: Callable[..., Any]) -> None:
     ran = "100.2 start long-exact-9 1 100.05 a", "100.3 end long-exact-9 1 ok"
     late = "131.0 event late unit=Unit('a'_from_'fast') ending='done'"
