@@ -123,10 +123,10 @@ def test_a_position_that_moved_meanwhile_writes_nothing(database_url: str, redis
     try:
         ledger = Ledger(database, "hm:history")
         old = ledger.position()
-        rows = Rows({}, {}, {}, [ChangeRow("j", 7, None, "enqueued", None, None, 1.0, "")], [])
+        rows = Rows({}, {}, [ChangeRow("j", 7, None, "enqueued", None, None, 1.0, "")], [])
         ledger.record(rows, old, Position("5-0", 7))
         with pytest.raises(Overtaken):
-            ledger.record(Rows({}, {}, {}, [ChangeRow("j", 8)], []), old, Position("6-0", 8))
+            ledger.record(Rows({}, {}, [ChangeRow("j", 8)], []), old, Position("6-0", 8))
         assert ledger.position() == Position("5-0", 7)
         with database.reading() as connection:
             assert connection.execute(select(changes.c.sid)).scalars().all() == [7]

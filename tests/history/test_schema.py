@@ -6,13 +6,17 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
+from sqlalchemy import MetaData, Table, insert
 
 from henchman.history import migrate
 from henchman.history.database import Database
-from henchman.history.rows import BatchRow, ChangeRow, EventRow, MessageRow, RunRow
-from henchman.history.schema import METADATA, VERSION_TABLE, batches, changes, events, messages, runs
+from henchman.history.reading import History
+from henchman.history.rows import BatchRow, ChangeRow, EventRow, MessageRow
+from henchman.history.schema import METADATA, VERSION_TABLE, batches, changes, events, messages
+from support.databases import emptied
 
 
 def ours(thing: Any, name: str | None, kind: str, *_: object) -> bool:
@@ -31,9 +35,10 @@ def test_migrations_make_what_the_code_expects(database_url: str) -> None:
 
 
 def test_rows_have_the_columns_of_their_tables() -> None:
-    pairs = ((BatchRow, batches), (EventRow, events), (RunRow, runs), (ChangeRow, changes), (MessageRow, messages))
-    for row, table in pairs:
+    for row, table in ((BatchRow, batches), (EventRow, events)):
         assert list(row.__struct_encode_fields__) == [column.name for column in table.columns]
+    assert ChangeRow._fields == tuple(column.name for column in changes.columns)
+    assert MessageRow._fields == tuple(column.name for column in messages.columns)
 
 
 def test_two_upgrades_at_once_are_one(database_url: str) -> None:
@@ -41,15 +46,55 @@ def test_two_upgrades_at_once_are_one(database_url: str) -> None:
         "import sys; from henchman.history import migrate; from henchman.history.database import Database;"
         "d = Database(sys.argv[1]); print(migrate.upgrade(d).fits); d.close()"
     )
-    database = Database(database_url)
-    try:
-        with database.writing() as connection:
-            METADATA.drop_all(connection)
-            connection.exec_driver_sql(f"DROP TABLE {VERSION_TABLE}")
-    finally:
-        database.close()
+    emptied(database_url)
     children = [
         subprocess.Popen([sys.executable, "-c", code, database_url], stdout=subprocess.PIPE, text=True)
         for _ in range(3)
     ]
     assert [child.communicate(timeout=100)[0] for child in children] == ["True\n"] * 3
+
+
+OLD_RUNS = [  # (jid, run, attempt, process, host, started, ended, ending)
+    ("j1", 10, 1, "h:1:a", "h", 1.5, 3.0, "retry"),
+    ("j1", 40, 2, "h:2:b", "h", 4.5, None, None),
+    ("j2", 50, 1, "h:1:a", "h", 2.5, 2.75, "done"),
+]
+OLD_CHANGES = [  # (jid, sid, status, attempt, process, at, detail)
+    ("j1", 5, "enqueued", 0, None, 1.0, ""),
+    ("j1", 10, "working", 1, "h:1:a", 1.5, '{"ending":"started"}'),
+    ("j1", 20, "retrying", 1, "h:1:a", 3.0, '{"ending":"retry","message":"no"}'),
+    ("j1", 40, "working", 2, "h:2:b", 4.5, '{"ending":"started"}'),
+    ("j2", 6, "enqueued", 0, None, 1.0, ""),
+    ("j2", 50, "finished", 1, "h:1:a", 2.75, '{"ending":"done","started":2.5,"elapsed":0.25}'),
+]
+
+
+def test_runs_of_the_first_schema_are_told_by_its_changes(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    emptied(database_url)
+    database = Database(database_url)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                migrate, "_steps", lambda scripts: lambda revision, _: scripts._upgrade_revs("0001", revision)
+            )
+            migrate.upgrade(database)
+        with database.writing() as connection:
+            old = Table("henchman_runs", MetaData(), autoload_with=connection)
+            connection.execute(insert(old), [dict(zip(old.c.keys(), row, strict=True)) for row in OLD_RUNS])
+            names = ("jid", "sid", "status", "attempt", "process", "at", "detail")
+            told = [dict(zip(names, row, strict=True)) for row in OLD_CHANGES]
+            connection.execute(insert(changes).values(dict.fromkeys(names)), told)
+            connection.execute(insert(events), [{"jid": jid, "born": 5, "changed": 50} for jid in ("j1", "j2")])
+        migrate.upgrade(database)
+        history = History(database)
+        found = [history.job(jid) for jid in ("j1", "j2")]
+        assert [
+            (run.jid, run.attempt, run.process, run.host, run.started, run.ended, run.ending)
+            for job in found
+            if job is not None
+            for run in job.runs
+        ] == [(jid, *rest) for jid, _, *rest in OLD_RUNS]
+        assert found[1] is not None
+        assert found[1].changes[1].detail == {"ending": "done", "started": 2.5, "elapsed": 0.25}
+    finally:
+        database.close()

@@ -167,9 +167,10 @@ def running(kind: type[DatabaseServer]) -> Iterator[DatabaseServer]:
 def emptied(url: str) -> None:
     """Remove every table of Henchman."""
     database = Database(url)
-    names = ("batches", "events", "runs", "changes", "messages", "position", "version")
+    names = ("batches", "events", "changes", "messages", "position", "version")
     try:
         with database.writing() as connection:
+            connection.execute(text("DROP VIEW IF EXISTS henchman_runs"))
             for name in names:
                 connection.execute(text(f"DROP TABLE IF EXISTS henchman_{name}"))
     finally:

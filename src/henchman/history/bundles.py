@@ -30,7 +30,7 @@ def _parts(entry: Entry) -> Iterator[Entry]:
     name = stream_id
     for number, line in enumerate(flat[_COMMON + 1].split(b"\n"), 1):
         jid, _, detail = line.partition(b" ")
-        yield name, (b"k", b"job", b"j", jid, *common, b"d", detail)
+        yield name, [b"k", b"job", b"j", jid, *common, b"d", detail]
         name = b"%s.%d" % (stream_id, number)
 
 

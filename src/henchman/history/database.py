@@ -90,9 +90,13 @@ class Database:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
+        driver = self.engine.dialect.loaded_dbapi.Error
         try:
             yield
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, driver) as raised:  # the driver's own: of COPY, which goes by SQLAlchemy
+            error: Any = raised
+            if isinstance(raised, driver):
+                error = DBAPIError.instance(None, None, raised, driver, dialect=self.engine.dialect)
             cause = getattr(error, "orig", None) or error
             text = f"{self.shown}: {shorten(' '.join(str(cause).split()), 400)}"
             raise (HistoryAway if _is_away(error, self.kind) else HistoryError)(text) from error

@@ -10,13 +10,26 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import msgspec
 
-from henchman.history.schema import KEY, NAME
+from henchman.history.schema import KEY, NAME, WORD
 
-__all__ = ["NOTHING", "Detail", "Entry", "ident", "name", "number_of", "plain", "read_detail"]
+__all__ = [
+    "NOTHING",
+    "Detail",
+    "Entry",
+    "batch_of",
+    "host_of",
+    "ident",
+    "name",
+    "number_of",
+    "plain",
+    "read_detail",
+    "said",
+]
 
 #: a stream id and field, value, field, value…
 Entry = tuple[bytes, Sequence[bytes]]
@@ -57,13 +70,23 @@ _fields = tuple(Detail.__struct_fields__)
 
 
 def read_detail(text: bytes) -> tuple[Detail, str]:
-    """``d`` and the same as JSON text to keep."""
+    """``d`` and the same as JSON text to keep: empty when the columns of its row hold all of it."""
     if text == b"{}" or not text:
         return NOTHING, ""
     try:
-        return _decode(text), text.decode()
+        detail = _decode(text)
+        return detail, "" if _is_plain(text, detail) else text.decode()
     except (msgspec.MsgspecError, UnicodeDecodeError, ValueError):
         return _mended(text)
+
+
+def _is_plain(text: bytes, detail: Detail) -> bool:
+    """Whether it is a job's beginning, or nothing is told but how a run ended, when it had begun and how long it took:
+    then all the quotation marks are accounted for."""
+    if detail.class_ is not None:
+        return True
+    known = (detail.started is not None) + (detail.elapsed is not None) + 2 * (detail.ending is not None)
+    return text.count(b'"') == 2 * known and len(detail.ending or "") <= WORD
 
 
 def _mended(text: bytes) -> tuple[Detail, str]:
@@ -114,10 +137,34 @@ def name(text: str | None) -> str | None:
     return text if text is None or (len(text) <= NAME and "\0" not in text) else _cut(text, NAME)
 
 
+@lru_cache(1000)
+def said(text: bytes) -> str:
+    """What many entries have in common, a status or the name of a process, as text."""
+    return text.decode("utf-8", "replace").replace("\0", "␀")
+
+
+@lru_cache(1000)
+def host_of(process: str) -> str:
+    """The host of ``host:pid:nonce``."""
+    return process.rsplit(":", 2)[0]
+
+
+@lru_cache(1000)
+def batch_of(text: bytes) -> str | None:
+    """The id of a batch; None: there is none."""
+    return ident(text) or None
+
+
+@lru_cache(1000)
+def _of_whole(stream_id: bytes) -> tuple[int, float]:
+    ms, _, within = stream_id.partition(b"-")
+    number = int(ms) << _ENTRY_BITS | min(int(within or b"0"), (1 << _ENTRY_BITS) - 1)
+    return number << _PART_BITS, int(ms) / 1000
+
+
 def number_of(stream_id: bytes) -> tuple[int, float]:
     """The position that a stream id (or the name of a part of its entry, ``5-0.1``) stands for, and its time in Unix
     seconds."""
-    ms, _, within = stream_id.partition(b"-")
-    entry, _, part = within.partition(b".")
-    number = int(ms) << _ENTRY_BITS | min(int(entry or b"0"), (1 << _ENTRY_BITS) - 1)
-    return number << _PART_BITS | min(int(part or b"0"), (1 << _PART_BITS) - 1), int(ms) / 1000
+    whole, _, part = stream_id.partition(b".")
+    number, at = _of_whole(whole)
+    return (number | min(int(part), (1 << _PART_BITS) - 1) if part else number), at

@@ -27,12 +27,10 @@ class Intake:
         self._ledger = ledger
         self._events = events
         self._position = Position("0-0", 0)
-        self._open_runs: dict[str, int] = {}
 
     def load(self) -> Position:
-        """Read the position, and the runs that go on."""
+        """Read the position."""
         self._position = self._ledger.position()
-        self._open_runs = self._ledger.open_runs()
         return self._position
 
     def record(self, entries: Sequence[Entry]) -> str:
@@ -69,17 +67,12 @@ class Intake:
             self._events.emit("history_refused", entry=entries[0][0].decode(), error=error)
 
     def _commit(self, entries: Sequence[Entry]) -> None:
-        fold = Fold(self._position.highest, self._open_runs)
+        fold = Fold(self._position.highest)
         for one in entries:
             fold.add(one)
         new = Position(entries[-1][0].decode(), fold.highest)
         self._ledger.record(fold.rows, self._position, new)
         self._position = new
-        for jid, run in fold.runs_after():
-            if run is None:
-                self._open_runs.pop(jid, None)
-            else:
-                self._open_runs[jid] = run
 
 
 def _told(entry: Entry) -> dict[bytes, bytes]:

@@ -86,18 +86,6 @@ class Ledger:
             self._packet = int(connection.execute(text("SELECT @@max_allowed_packet")).scalar() or _PACKET)
         return self._packet
 
-    def open_runs(self) -> dict[str, int]:
-        """The runs that have begun and not ended, by jid: as many as there are slots."""
-        events, runs = schema.events.c, schema.runs.c
-        with self.database.reading() as connection:
-            jids = list(connection.execute(select(events.jid).where(events.status == "working")).scalars())
-            found: dict[str, int] = {}
-            for first in range(0, len(jids), _MANY):
-                some = jids[first : first + _MANY]
-                query = select(runs.jid, runs.run).where(runs.jid.in_(some), runs.ended.is_(None)).order_by(runs.run)
-                found.update((jid, run) for jid, run in connection.execute(query))
-        return found
-
     def known(self, entries: list[tuple[str, int]]) -> set[tuple[str, int]]:
         """Which of these are recorded: what an entry speaks of (a job, or ``batch:<id>``) and its position."""
         found: set[tuple[str, int]] = set()

@@ -7,10 +7,11 @@ from typing import Any
 
 import msgspec
 
+from henchman.history.entries import host_of
 from henchman.history.records import OF_BATCH, Batch, Change, Event, Message, Run
 from henchman.wire import jsontext
 
-__all__ = ["batch_of", "change_of", "event_of", "message_of", "run_of"]
+__all__ = ["batch_of", "change_of", "counts_of", "event_of", "message_of", "run_of"]
 
 
 def _loads(text: str | None, otherwise: Any) -> Any:
@@ -68,11 +69,12 @@ def _of_job(jid: str | None) -> str | None:
 
 def change_of(row: Any) -> Change:
     """A change out of its row."""
-    whose, sid, batch, status, attempt, process, at, detail = row
-    jid, told = _of_job(whose), _of_kind(_loads(detail, {}), dict, {})
+    whose, sid, batch, status, attempt, process, at, detail, started, elapsed, ending = row
+    facts = {"ending": ending, "started": started, "elapsed": elapsed}
+    told = {name: value for name, value in facts.items() if value is not None} | _of_kind(_loads(detail, {}), dict, {})
     return Change(
         position=sid,
-        jid=jid,
+        jid=_of_job(whose),
         batch=batch,
         status=status or "",
         attempt=attempt,
@@ -84,7 +86,8 @@ def change_of(row: Any) -> Change:
 
 def run_of(row: Any) -> Run:
     """A run out of its row."""
-    jid, _, attempt, process, host, started, ended, ending = row
+    jid, _, attempt, process, started, ended, ending = row
+    host = None if process is None else host_of(process)
     return Run(jid=jid, attempt=attempt, process=process, host=host, started=started, ended=ended, ending=ending)
 
 
@@ -92,6 +95,14 @@ def message_of(row: Any) -> Message:
     """A message out of its row."""
     jid, sid, _, at, text = row
     return Message(position=sid, jid=jid, at=at, text=text or "")
+
+
+def counts_of(row: Any) -> dict[str, int]:
+    """How many jobs had each status when the batch was complete; empty: it is not, or this was not told."""
+    if row is None or row.state != "complete":
+        return {}
+    told = _of_kind(_loads(row.counts, {}), dict, {})
+    return {status: many for status, many in told.items() if isinstance(many, int) and many > 0}
 
 
 def batch_of(id: str, row: Any, counts: dict[str, int]) -> Batch:

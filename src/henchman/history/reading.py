@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
 
 from henchman.config import Config
 from henchman.errors import ArgumentError, HistoryAway, HistoryError
 from henchman.history import migrate
 from henchman.history.database import Database
 from henchman.history.entries import number_of
-from henchman.history.loading import batch_of, change_of, event_of, message_of, run_of
+from henchman.history.loading import batch_of, change_of, counts_of, event_of, message_of, run_of
 from henchman.history.records import FAILURES, MOST, STATUSES, Batch, Changes, Event, EventPage, Job, Search
 from henchman.history.schema import batches, changes, events, messages, runs
 from henchman.kernel.bridge import in_thread
@@ -47,11 +47,14 @@ class History:
         self.database.close()
 
     def batch(self, batch: str) -> Batch | None:
-        """What is recorded of a batch, with its events counted by status; None when nothing is."""
+        """What is recorded of a batch; None when nothing is. Its events are counted only where it is not complete: half
+        a million take their time, and the server has counted them."""
         count = select(events.c.status, func.count()).where(events.c.batch == batch).group_by(events.c.status)
         with self._connection() as connection:
             row = connection.execute(select(batches).where(batches.c.id == batch)).first()
-            counts = {status or "": many for status, many in connection.execute(count)}
+            counts = counts_of(row)
+            if not counts:
+                counts = {status or "": many for status, many in connection.execute(count)}
         return None if row is None and not counts else batch_of(batch, row, counts)
 
     def events(
@@ -59,18 +62,13 @@ class History:
     ) -> EventPage:
         """Events of a batch in the order in which they were enqueued, of one or some statuses; ``after`` the page's."""
         limit = _limit(limit)
-        wanted: list[ColumnElement[bool] | None] = [None]
-        if status is not None:
-            wanted = [events.c.status == one for one in _statuses(status)]
+        wanted = None if status is None else _statuses(status)
         query = select(events).where(events.c.batch == batch).order_by(events.c.born).limit(limit + 1)
         if after is not None:
             query = query.where(events.c.born > after)
-        found: list[Any] = []
-        with self._connection() as connection:  # one status after the other: each is a walk along the index
-            for one in wanted:
-                found += connection.execute(query if one is None else query.where(one))
-        found.sort(key=lambda row: row.born)
-        return _page(found, limit)
+        with self._connection() as connection:
+            found = _walk(connection, query, batch, wanted)
+        return _page(sorted(found, key=_born), limit)
 
     def failures(self, batch: str) -> Iterator[Event]:
         """Every event of a batch that failed or ended with an error, read bit by bit."""
@@ -124,7 +122,11 @@ class History:
         if after is not None:
             query = query.where(events.c.born < after)
         with self._connection() as connection:
-            return _page(connection.execute(query).all(), limit)
+            if search.batch is None:
+                return _page(connection.execute(query).all(), limit)
+            wanted = None if search.status is None else _statuses(search.status)
+            found = _walk(connection, query, search.batch, wanted)
+        return _page(sorted(found, key=_born, reverse=True), limit)
 
     def sizes(self) -> dict[str, int]:
         """Rows of each table; on a large database this takes its time."""
@@ -187,6 +189,28 @@ class History:
         """``find``, awaited."""
         page: EventPage = await in_thread(self.find, search, after=after, limit=limit)
         return page
+
+
+def _born(row: Any) -> int:
+    born: int = row.born
+    return born
+
+
+def _walk(connection: Connection, query: Select[Any], batch: str, statuses: Sequence[str] | None) -> list[Any]:
+    """The rows of ``query`` for each status: each is a walk along the index of batch, status and birth."""
+    wanted = [events.c.status == one for one in (_present(connection, batch) if statuses is None else statuses)]
+    if statuses is None:
+        wanted.append(events.c.status.is_(None))
+    return [row for one in wanted for row in connection.execute(query.where(one))]
+
+
+def _present(connection: Connection, batch: str) -> Iterator[str]:
+    """The statuses that a batch's events have: one look at the index for each."""
+    query = select(func.min(events.c.status)).where(events.c.batch == batch)
+    found = connection.execute(query).scalar()
+    while found is not None:
+        yield found
+        found = connection.execute(query.where(events.c.status > found)).scalar()
 
 
 def _of_job(table: Any, key: Any, jid: str, most: int) -> Select[Any]:

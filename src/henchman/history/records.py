@@ -134,7 +134,8 @@ class Job(Record, frozen=True, kw_only=True):
 
 
 class Batch(Record, frozen=True, kw_only=True):
-    """What is recorded of a batch. ``counts``: events by status, as history has them now."""
+    """What is recorded of a batch. ``counts``: jobs by status, as the server counted them when it was complete,
+    else events as history has them now."""
 
     id: str
     description: str

@@ -1,7 +1,7 @@
 """What is old is forgotten: by age and by how it ended, in slices that hold no lock for long.
 
 A job's age counts from its last change. Only what has ended is forgotten; so is what only messages are known of. With
-the event go its changes, runs and messages; a batch goes when it is complete and has no event left.
+the event go its changes and messages; a batch goes when it is complete and has no event left.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from henchman.config_history import ENDED
 from henchman.history.database import Database
 from henchman.history.entries import number_of
 from henchman.history.records import OF_BATCH
-from henchman.history.schema import batches, changes, events, messages, runs
+from henchman.history.schema import batches, changes, events, messages
 
 __all__ = ["SLICE", "Pruning", "keep_of", "prune"]
 
@@ -83,7 +83,7 @@ def _forget(connection: Connection, status: str, before: int) -> int | None:
     jids = connection.execute(query).scalars().all()
     if not jids:
         return None
-    tables = (changes, runs, messages)
+    tables = (changes, messages)
     while len(jids) > 1 and any(_rows(connection, table, jids) > SLICE for table in tables):
         jids = jids[: len(jids) // 2]
     left = [table for table in tables if not _remove(connection, table, jids)]
@@ -99,11 +99,11 @@ def _rows(connection: Connection, table: Table, jids: Sequence[str]) -> int:
 
 def _remove(connection: Connection, table: Table, jids: Sequence[str]) -> bool:
     """Whether nothing of these jobs is left in ``table``."""
-    key = table.c.run if table is runs else table.c.sid
-    keys = connection.execute(select(key).where(table.c.jid.in_(jids)).order_by(key).limit(SLICE)).scalars().all()
-    if keys:
-        connection.execute(delete(table).where(table.c.jid.in_(jids), key.in_(keys)))
-    return len(keys) < SLICE
+    sid = table.c.sid
+    sids = connection.execute(select(sid).where(table.c.jid.in_(jids)).order_by(sid).limit(SLICE)).scalars().all()
+    if sids:
+        connection.execute(delete(table).where(table.c.jid.in_(jids), sid.in_(sids)))
+    return len(sids) < SLICE
 
 
 def _forget_batches(connection: Connection, before: int) -> int:

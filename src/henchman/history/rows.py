@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import msgspec
 
-__all__ = ["BatchRow", "ChangeRow", "EventRow", "MessageRow", "Rows", "RunRow"]
+__all__ = ["BatchRow", "ChangeRow", "EventRow", "MessageRow", "Rows"]
 
 
-class Row(msgspec.Struct, omit_defaults=True, gc=False):
-    """The root of every row."""
-
-
-class BatchRow(Row, gc=False):
+class BatchRow(msgspec.Struct, gc=False):
     id: str
     description: str | None = None
     tags: str | None = None
@@ -28,7 +26,7 @@ class BatchRow(Row, gc=False):
     changed: int = 0
 
 
-class EventRow(Row, gc=False):
+class EventRow(msgspec.Struct, gc=False):
     jid: str
     batch: str | None = None
     class_: str | None = msgspec.field(default=None, name="class")
@@ -53,18 +51,7 @@ class EventRow(Row, gc=False):
     changed: int = 0
 
 
-class RunRow(Row, gc=False):
-    jid: str
-    run: int
-    attempt: int | None = None
-    process: str | None = None
-    host: str | None = None
-    started: float | None = None
-    ended: float | None = None
-    ending: str | None = None
-
-
-class ChangeRow(Row, gc=False):
+class ChangeRow(NamedTuple):
     jid: str
     sid: int
     batch: str | None = None
@@ -73,9 +60,12 @@ class ChangeRow(Row, gc=False):
     process: str | None = None
     at: float | None = None
     detail: str | None = None
+    started: float | None = None
+    elapsed: float | None = None
+    ending: str | None = None
 
 
-class MessageRow(Row, gc=False):
+class MessageRow(NamedTuple):
     jid: str
     sid: int
     batch: str | None = None
@@ -83,11 +73,10 @@ class MessageRow(Row, gc=False):
     text: str | None = None
 
 
-class Rows(msgspec.Struct):
+class Rows(NamedTuple):
     """What one transaction writes."""
 
     batches: dict[str, BatchRow]
     events: dict[str, EventRow]
-    runs: dict[int, RunRow]
-    changes: list[ChangeRow]
-    messages: list[MessageRow]
+    changes: list[tuple[Any, ...]]
+    messages: list[tuple[Any, ...]]

@@ -2,7 +2,7 @@
 
 Every name begins with ``henchman_``, so that a user's own database can hold them. A position (``born``, ``changed``,
 ``sid``, ``run``) is made of a stream id: milliseconds times 2**21 plus a number within them, and always rises.
-Texts are compared byte by byte. JSON stands as text: nobody asks the database what is inside.
+Names and ids are compared byte by byte. JSON stands as text: nobody asks the database what is inside.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ __all__ = [
 ]
 
 VERSION_TABLE = "henchman_version"
-KEY, NAME = 100, 255  # characters of ids and of names that are searched for; longer ones are cut when they come in
+KEY, NAME, WORD = 100, 255, 20  # characters of ids, of names that are searched for, of our words; longer ones are cut
 
-METADATA = MetaData()
+METADATA, VIEWS = MetaData(), MetaData()
 _LONG = Text().with_variant(mysql.LONGTEXT(), "mysql", "mariadb")
 _MYSQL = {"mysql_engine": "InnoDB", "mysql_charset": "utf8mb4", "mysql_collate": "utf8mb4_bin"}
 _MARIADB = {name.replace("mysql", "mariadb"): value for name, value in _MYSQL.items()}
@@ -36,14 +36,20 @@ OPTIONS: dict[str, Any] = _MYSQL | _MARIADB
 ONE_TREE = OPTIONS | {"sqlite_with_rowid": False}  # what belongs to a job lies together, under one index
 
 
+def _plain(length: int) -> String:
+    """Of what stands in an index. The rules of a language would make PostgreSQL's comparisons dear, and its order not
+    everybody's."""
+    return String(length).with_variant(String(length, collation="C"), "postgresql")
+
+
 batches = Table(
     "henchman_batches",
     METADATA,
-    Column("id", String(KEY), primary_key=True),
+    Column("id", _plain(KEY), primary_key=True),
     Column("description", _LONG),
     Column("tags", _LONG),
-    Column("state", String(20)),
-    Column("why", String(20)),
+    Column("state", String(WORD)),
+    Column("why", String(WORD)),
     Column("parent", String(KEY)),
     Column("created", Double),
     Column("closed", Double),
@@ -60,14 +66,14 @@ batches = Table(
 events = Table(
     "henchman_events",
     METADATA,
-    Column("jid", String(KEY), primary_key=True),
-    Column("batch", String(KEY)),
-    Column("class", String(NAME)),
+    Column("jid", _plain(KEY), primary_key=True),
+    Column("batch", _plain(KEY)),
+    Column("class", _plain(NAME)),
     Column("queue", String(NAME)),
     Column("args", _LONG),
     Column("kwargs", _LONG),
     Column("tags", _LONG),
-    Column("status", String(20)),
+    Column("status", _plain(WORD)),
     Column("attempts", Integer),
     Column("enqueued_at", Double),
     Column("started_at", Double),
@@ -83,45 +89,46 @@ events = Table(
     Column("born", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False),
     Index("henchman_events_page", "batch", "status", "born"),
-    Index("henchman_events_batch", "batch", "born"),
     Index("henchman_events_changed", "batch", "changed"),
     Index("henchman_events_class", "class", "born"),
     Index("henchman_events_status", "status", "born"),  # retention goes by it, too
     **OPTIONS,
 )
 
-runs = Table(
-    "henchman_runs",
-    METADATA,
-    Column("jid", String(KEY), primary_key=True),
-    Column("run", BigInteger, primary_key=True, autoincrement=False),  # position of what first told of it
-    Column("attempt", Integer),
-    Column("process", String(NAME)),
-    Column("host", String(NAME)),
-    Column("started", Double),
-    Column("ended", Double),
-    Column("ending", String(20)),
-    **ONE_TREE,
-)
-
 changes = Table(
     "henchman_changes",
     METADATA,
-    Column("jid", String(KEY), primary_key=True),  # batch:<id> for a change of the batch itself
+    Column("jid", _plain(KEY), primary_key=True),  # batch:<id> for a change of the batch itself
     Column("sid", BigInteger, primary_key=True, autoincrement=False),
     Column("batch", String(KEY)),
-    Column("status", String(20)),
+    Column("status", String(WORD)),
     Column("attempt", Integer),
     Column("process", String(NAME)),
     Column("at", Double),
     Column("detail", _LONG),
+    Column("started", Double),  # of the run that this change ended, and the next two
+    Column("elapsed", Double),
+    Column("ending", String(WORD)),
     **ONE_TREE,
+)
+
+#: a view of the changes: a run is told by its end, and by its beginning until then
+runs = Table(
+    "henchman_runs",
+    VIEWS,
+    Column("jid", String(KEY)),
+    Column("run", BigInteger),  # position of the change that tells of it
+    Column("attempt", Integer),
+    Column("process", String(NAME)),
+    Column("started", Double),
+    Column("ended", Double),
+    Column("ending", String(WORD)),
 )
 
 messages = Table(
     "henchman_messages",
     METADATA,
-    Column("jid", String(KEY), primary_key=True),
+    Column("jid", _plain(KEY), primary_key=True),
     Column("sid", BigInteger, primary_key=True, autoincrement=False),
     Column("batch", String(KEY)),
     Column("at", Double),
