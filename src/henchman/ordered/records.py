@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
 import msgspec
@@ -24,6 +25,9 @@ def written(ended: Sequence[tuple[Unit, Verdict]], endings: Mapping[Unit, str]) 
     known: dict[tuple[Unit, str, int, str], str] = {}
     found = []
     for unit, verdict in ended:
+        if unit.claim.endings is None and endings[unit] == "done":
+            found.append(Verdict._make((verdict.token, verdict.id, "done", 0.0, 0, _well(unit))))
+            continue
         word, error = _ending(unit, verdict, endings[unit])
         key = (unit, word, id(error), verdict.error)  # most ids of a claim end alike
         told = known.get(key)
@@ -52,6 +56,14 @@ def _told(unit: Unit, word: str, error: BaseException | None, verdict: Verdict) 
         told = told_of(unit, Outcome(ending, reason=reason, error=error), {"retry_count": count} if count >= 0 else {})
         parts += [status, text({"ending": ending, **told.detail}), str(told.attempt)]
     return msgspec.json.encode(parts).decode()
+
+
+def _well(unit: Unit) -> str:
+    """What is told of a run that went well, as nearly all do: a tenth of the time."""
+    times = ""
+    if unit.elapsed is not None:
+        times = f',"started":{time.time() - unit.elapsed:.6f},"elapsed":{unit.elapsed:.6f}'
+    return f'+{max(unit.claim.retry_count, -1) + 2} {{"ending":"done"{times}}}'
 
 
 def _message(error: BaseException) -> str:

@@ -148,8 +148,8 @@ for _ = 1, most > 0 and 20 or 0 do
 end
 
 local answer = {''}
-local function begin(id, single, others, last, token, retry_count)
-  local bodies = {single and body_of(single)}
+local function begin(id, others, last, token, retry_count)
+  local bodies = others > 0 and {}
   for place = 1, others do
     bodies[place] = answer[last - 2 * (others - place) - 1]
   end
@@ -174,7 +174,7 @@ if #ids > 0 then
       answer[n + 1], answer[n + 2], answer[n + 3] = id, retries[at] or '-1', deaths[at] or 0
       answer[n + 4], answer[n + 5], n = single or '', others, n + 5 + 2 * others
       if track then
-        for _, jid in ipairs(begin(id, single, others, n, name, retries[at])) do
+        for _, jid in ipairs(begin(id, others, n, name, retries[at])) do
           answer[n + 1], n = jid, n + 1
         end
       end

@@ -17,9 +17,10 @@ redis.call('SADD', KEYS[2], ARGV[1])
 if track then
   redis.call('HSET', meta, 'track', '1')
 end
+local head = track and '{"class":' .. ARGV[3] .. ',"queue":' .. cjson.encode(ARGV[1]) .. ',"args":['
 local function born(i, due_at)  -- the jid of row i, of which the history is told
   local jid = ARGV[4] .. string.format('%06x', i)
-  track.born(jid, ARGV[3], ARGV[1], ids[i], ARGV[before + 4 * i], scores[i], now + count / 1000000, due_at)
+  track.born(jid, head, ids[i], ARGV[before + 4 * i], scores[i], now + count / 1000000, due_at)
   return jid
 end
 if collapse == 'none' then

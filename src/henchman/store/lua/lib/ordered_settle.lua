@@ -121,7 +121,7 @@ local function end_one(token, id, verdict, delivered, was_due, at)
   end
   local problem = ARGV[at + 2]
   if track then
-    local told = cjson.decode(problem)
+    local told = track.read(problem)
     track.ended(id, delivered, verdict, identity, told)
     problem = told[1]
   end

@@ -44,13 +44,14 @@ local function tracking(at)
   end
   found.jids_of = jids_of
 
-  -- What a holder has in hand, which stands at the beginning of `p:` as long as it has.
+  -- The jids of what a holder has in hand, which stands at the beginning of `p:` as long as it has; and the payloads,
+  -- unless it is one that stands alone: that one is all that its hash knows.
   local function in_hand(id, delivered)
-    if delivered > 0 then
-      return redis.call('ZRANGE', KEYS[1] .. 'p:' .. id, 0, delivered - 1)
+    if delivered == 0 then
+      return redis.call('HVALS', KEYS[1] .. 'jp:' .. id)
     end
-    local single = redis.call('HGET', sole, id)
-    return single and {body_of(single)} or {}
+    local bodies = redis.call('ZRANGE', KEYS[1] .. 'p:' .. id, 0, delivered - 1)
+    return jids_of(KEYS[1] .. 'jp:' .. id, bodies), bodies
   end
 
   local function merged(jid, into, why)
@@ -119,40 +120,50 @@ local function tracking(at)
     end
   end
 
-  -- A payload was pushed. `class` is JSON; large ones are told of by their size.
-  function found.born(jid, class, queue, id, payload, score, now, due_at)
+  -- A payload was pushed. `head` is the beginning of its detail; large ones are told of by their size.
+  function found.born(jid, head, id, payload, score, now, due_at)
     local shown = #payload > 65536 and '"(' .. #payload .. ' bytes)"' or payload
     local later = due_at > now
-    say(jid, later and 'scheduled' or 'enqueued', '{"class":' .. class .. ',"queue":' .. cjson.encode(queue) .. ',"args":['
-      .. cjson.encode(id) .. ',' .. shown .. '],"kwargs":{"score":' .. score
-      .. (later and ',"at":' .. as_text(due_at) or '') .. '}}')
+    say(jid, later and 'scheduled' or 'enqueued', head .. cjson.encode(id) .. ',' .. shown .. '],"kwargs":{"score":'
+      .. score .. (later and ',"at":' .. as_text(due_at) or '') .. '}}')
   end
 
-  -- These are in the hands of `identity` now; their jids, '' where one has none.
+  -- These, or the one that stands alone, are in the hands of `identity` now; their jids, '' where one has none.
   function found.began(id, bodies, token, run, identity)
-    local jids, detail = jids_of(KEYS[1] .. 'jp:' .. id, bodies), '{"ending":"started","token":' .. token .. '}'
+    local hash, detail = KEYS[1] .. 'jp:' .. id, '{"ending":"started","token":' .. token .. '}'
+    local jids = bodies and jids_of(hash, bodies) or redis.call('HVALS', hash)
     for place, jid in ipairs(jids) do
       if jid then
         say(jid, 'working', detail, run, identity)
       end
       jids[place] = jid or ''
     end
+    jids[1] = jids[1] or ''
     return jids
   end
 
   -- Nobody has them in hand any more, and they wait as before.
   function found.rescued(id, delivered, identity)
-    for _, jid in ipairs(jids_of(KEYS[1] .. 'jp:' .. id, in_hand(id, delivered))) do
+    for _, jid in ipairs((in_hand(id, delivered))) do
       if jid then
         say(jid, 'enqueued', '{"ending":"rescued","reason":"its process ended, or lost the claim"}', '', identity)
       end
     end
   end
 
-  -- A run is over, before anything moves. told: status, detail, attempt; of what is not buried, status and detail.
+  -- What ordered_settle_tracked calls told, read: error, status, detail, attempt, status and detail of what is not buried.
+  function found.read(told)
+    if string.byte(told) == 43 then
+      local run, detail = string.match(told, '^%+(%d+) (.*)$')
+      return {'', 'finished', detail, run}
+    end
+    return cjson.decode(told)
+  end
+
+  -- A run is over, before anything moves.
   function found.ended(id, delivered, verdict, identity, told)
-    local bodies = in_hand(id, delivered)
-    local jids, gone = jids_of(KEYS[1] .. 'jp:' .. id, bodies), false
+    local jids, bodies = in_hand(id, delivered)
+    local gone = false
     for place, jid in ipairs(jids) do
       local rest = verdict == 'bury' and place > 1
       if jid then
@@ -161,8 +172,11 @@ local function tracking(at)
       end
     end
     if verdict == 'bury' and jids[1] then
-      redis.call('HDEL', KEYS[1] .. 'jp:' .. id, field(bodies[1]))
-      redis.call('HSETNX', KEYS[1] .. 'jm:' .. id, field(bodies[1]), jids[1])
+      local name = bodies and field(bodies[1]) or redis.call('HKEYS', KEYS[1] .. 'jp:' .. id)[1]
+      redis.call('HDEL', KEYS[1] .. 'jp:' .. id, name)
+      redis.call('HSETNX', KEYS[1] .. 'jm:' .. id, name, jids[1])
+    elseif verdict == 'done' and gone and not bodies then
+      redis.call('DEL', KEYS[1] .. 'jp:' .. id)
     elseif verdict == 'done' and gone then
       for first = 1, #bodies, 500 do
         redis.call('HDEL', KEYS[1] .. 'jp:' .. id, unpack(fields(bodies, first)))
