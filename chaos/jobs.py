@@ -19,7 +19,9 @@ from ledger import Ledger
 
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
 from henchman.errors import BatchError, ServerAway, ServerError
+from henchman.worker import acker
 
+LINE = 60  # jids in one line of the ledger
 FOLDER = Path(os.environ["CHAOS_LEDGER"])
 app = App(imports=["entities"])
 ledger = Ledger(FOLDER, os.environ.get("CHAOS_ROLE", "worker"))
@@ -194,6 +196,24 @@ def called_death(batch: str) -> None:
         pass
 
 
+def _note_settlings() -> None:
+    """Write down whose end the server has confirmed: that is never run again, whatever becomes of this process."""
+    settle = acker.settle_units
+
+    def noted(host: Any, identity: str, units: Any) -> Any:
+        statuses = settle(host, identity, units)
+        jids = [
+            unit.job["jid"]
+            for (unit, ending, *_), status in zip(units, statuses, strict=True)
+            if unit.source is None and status == 1 and ending != "released" and unit.job.get("jid")
+        ]
+        for start in range(0, len(jids), LINE):
+            ledger.write("settled", *jids[start : start + LINE])
+        return statuses
+
+    acker.settle_units = noted
+
+
 def _note_unstarted(run: Any, outcome: Any) -> None:
     """A job that ended without a run: expired or cancelled."""
     if outcome.ending in ("expired", "cancelled"):
@@ -211,3 +231,4 @@ def _note(name: str) -> None:
 app.events.on("job_failed", _note_unstarted)
 for _name in ("rescued", "swept", "late", "lease_lost", "lease_lapsed", "drift", "refused", "charged", "part_failed"):
     _note(_name)
+_note_settlings()

@@ -19,14 +19,15 @@ _UNIT = re.compile(r"unit=Unit\('(\w+)'")
 
 class Run:
     """One start of a job in one process: ``begun`` when the worker let it start, ``at`` when its first line came;
-    ``late`` when the worker learned that its end did not count any more."""
+    ``late`` when the worker learned that its end did not count any more, ``settled``: that it did."""
 
-    __slots__ = ("at", "attempt", "begun", "ended", "enqueued_at", "how", "late", "pid")
+    __slots__ = ("at", "attempt", "begun", "ended", "enqueued_at", "how", "late", "pid", "settled")
 
     def __init__(self, begun: float, at: float, pid: int, attempt: int, enqueued_at: float) -> None:
         self.begun, self.at, self.pid, self.attempt, self.enqueued_at = begun, at, pid, attempt, enqueued_at
         self.ended = self.late = NEVER
         self.how = ""
+        self.settled = False
 
 
 class Job:
@@ -134,6 +135,11 @@ class History:
             if run.ended == NEVER and run.attempt == int(entry.words[2]):
                 run.ended, run.how = entry.at, entry.words[3]
                 return
+
+    def _read_settled(self, entry: Entry) -> None:
+        for jid in entry.words[1:]:
+            if (entry.pid, jid) in self._by_jid:  # the latest run of it here
+                self._by_jid[entry.pid, jid].settled = True
 
     def _read_expired(self, entry: Entry) -> None:
         self._job(entry).unstarted.add("expired")

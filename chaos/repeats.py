@@ -2,7 +2,8 @@
 
 A run may be repeated when its process died, lost its lease or was orphaned and cut it off, or before its end could
 be told: at most 5 ms later with the server at hand, or, when the server was away, after the next try. One that was
-stopped and goes on says itself what it told too late. Everything else is a violation.
+stopped and goes on says itself what it told too late. What the server has confirmed is never run again. Everything else
+is a violation.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Repeats:
     def cause(self, run: Run) -> str | None:
         """Why ``run`` may be repeated; None when it may not."""
         for strike in self._strikes[run.pid]:
-            if run.begun > strike.to:
+            if run.begun > strike.to or (run.settled and strike.cause != "failover"):
                 continue
             if run.ended >= strike.since and strike.cause == "orphaned":
                 if cause := self._orphaned(run, strike):
@@ -67,10 +68,11 @@ class Repeats:
                 return f"{strike.cause}: it had ended less than 5 ms before"
             if any(self._untold(window, run, strike) for window in self._away):
                 return f"{strike.cause}: it had ended while the server was away"
-            if late <= BUSY and strike.cause == "stopped" and strike.since < run.late < NEVER:
+            if late > BUSY:
+                continue
+            if strike.cause == "stopped" and strike.since < run.late < NEVER:
                 return "stopped: it had ended, and its word came too late"
-            if late <= BUSY:
-                return f"{strike.cause}: it had ended {ACK * 1000:g} to {BUSY * 1000:g} ms before (machine busy)"
+            return f"{strike.cause}: it had ended {ACK * 1000:g} to {BUSY * 1000:g} ms before (machine busy)"
         return None
 
     def _orphaned(self, run: Run, strike: Window) -> str | None:

@@ -218,6 +218,18 @@ def test_a_run_that_was_let_start_before_a_freeze_and_no_other_may_be_repeated_b
         assert (rule not in judged(*late, attacks=(*pushed, *elsewhere))) is cause, begun
 
 
+@pytest.mark.parametrize("cause", ["kill", "stopped", "orphaned"])
+def test_what_the_server_has_confirmed_is_never_run_again(judgement: Callable[..., Any], cause: str) -> None:
+    strike = f"100.5 window {cause} 100.301 100.5 8"
+    pushed = ("100.0 push long-exact-9", "100.1 accepted long-exact-9", "100.5 window away 100.25 100.31 all", strike)
+    elsewhere = ("106.0 start long-exact-9 1 100.05 a", "107.0 end long-exact-9 1 ok")
+    ran = ("100.2 start long-exact-9 1 100.05 a", "100.3 end long-exact-9 1 ok")
+    if cause == "orphaned":
+        ran = (ran[0], "106.3 end long-exact-9 1 ok")
+    assert judgement(*ran, "100.4 settled b", attacks=(*pushed, *elsewhere)).repeats.causes
+    assert judgement(*ran, "100.4 settled b a", attacks=(*pushed, *elsewhere)).repeats.unexplained
+
+
 @pytest.mark.parametrize(
     ("end", "away", "cause"),
     [
