@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from henchman.errors import HistoryFull
+from henchman.errors import HistoryFull, ServerError
 from henchman.store import history, ordered, ordered_acts, ordered_born
 from henchman.store.ordered import Push, QueueTracked, Verdict
 from henchman.store.ordered_acts import Act
@@ -304,6 +304,37 @@ class TestDeaths:
         queue.take(YOU)
         assert queue.settle(ME, Verdict(token, b"a", "done")) == [0]
         assert records.words(queue, 1) == ["enqueued", "working", "enqueued", "working"]
+
+
+class TestAFullServer:
+    @pytest.fixture
+    def full(self, queue: OrderedQueue) -> Iterator[OrderedQueue]:
+        for name in "abcdefgh":
+            queue.put(name, b"1", 1)
+        queue.take(ME, claims=6)
+        for name in "abc":
+            queue.put(name, b"1", 2)
+        queue.store.ask("CONFIG", "SET", "maxmemory", 1)
+        yield queue
+        queue.store.ask("CONFIG", "SET", "maxmemory", 0)
+
+    def test_a_push_is_refused_with_its_record(self, full: OrderedQueue, records: Records) -> None:
+        before = full.kept()
+        with pytest.raises(ServerError, match="maxmemory"):
+            full.push(Push(b"x", "", "", b"1"), Push(b"a", "", "", b"3"))
+        assert full.kept() == before
+        assert len(records.read()) == 11
+
+    def test_what_goes_on_is_told_of(self, full: OrderedQueue, records: Records) -> None:
+        for name, verdict in zip(b"abcd", ("done", "retry", "bury", "snooze"), strict=True):
+            end(full, verdict, bytes([name]))
+        records.agree([full])
+        assert len(full.take(YOU)) == 6
+        records.agree([full])
+        full.bury(ME)
+        assert full.free(ME, charge=True) == 2
+        assert act(full, "delete", b"e") == act(full, "kill", b"f") == act(full, "revive", b"c") == [1]
+        assert not full.store.ask("EXISTS", full.store.keys.broken)
 
 
 class TestWhoDoesNotTrack:
