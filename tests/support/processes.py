@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -142,22 +143,32 @@ class Work:
 
     def kill_all(self) -> None:
         """kill -9 of the supervisor first, then of every child, so that nobody can give back."""
+        self._hold()
         pids = [self.pid, *self.children]
         for pid in pids:
             os.kill(pid, signal.SIGSTOP)
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
         self.process.wait(30)
+        _gone(pids)
+
+    def _hold(self) -> None:
+        """From now on the supervisor makes no more children."""
+        os.kill(self.pid, signal.SIGSTOP)
+        until(lambda: state_of(self.pid) in ("T", "Z"), "the supervisor stands still")
 
     def end(self) -> None:
-        """Leave nothing running."""
-        self._known.update(children_of(self.pid) if self.process.poll() is None else ())
+        """Leave nothing running: the next test may be on the same server, where one that lives would take its jobs."""
         if self.process.poll() is None:
+            self._hold()
+            self._known.update(children_of(self.pid))
             self.process.kill()
             self.process.wait(30)
-        for pid in self._known:
-            if str(self.trace_file).encode() in _environ(pid):
+        ours = [pid for pid in self._known if str(self.trace_file).encode() in _environ(pid)]
+        for pid in ours:
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        _gone(ours)
 
     def trace(self) -> list[list[str]]:
         """Lines [event, name, pid, attempt] so far."""
@@ -170,6 +181,10 @@ class Work:
     def pids(self, event: str, name: str) -> list[int]:
         """In which processes ``name`` had ``event``, in order."""
         return [int(line[2]) for line in self.trace() if line[:2] == [event, name]]
+
+
+def _gone(pids: list[int]) -> None:
+    until(lambda: all(state_of(pid) in ("", "Z") for pid in pids), "the killed processes are gone")
 
 
 def _environ(pid: int) -> bytes:
