@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 from henchman.errors import UnknownBatch
@@ -88,11 +90,6 @@ def status_of(batch: str, told: Facts) -> BatchStatus:
     spent = (completed or told.now) - first if first is not None else 0.0
     rate = done / max(spent, 0.001) if done else 0.0
     reasons = [Reason(*name.partition(" ")[::2], count) for name, count in told.reasons.items()]
-    called: dict[str, list[int]] = {}
-    for name in facts:
-        if name.startswith("called:"):
-            which, _, generation = name.removeprefix("called:").rpartition(":")
-            called.setdefault(which, []).append(int(generation))
     return BatchStatus(
         id=batch,
         description=facts.get("description", ""),
@@ -114,5 +111,14 @@ def status_of(batch: str, told: Facts) -> BatchStatus:
         completed=completed,
         expires=_time(facts.get("expires")),
         reasons=sorted(reasons, key=lambda one: (-one.count, one.status, one.reason)),
-        called={which: sorted(generations) for which, generations in sorted(called.items())},
+        called=_called(facts),
     )
+
+
+def _called(facts: Mapping[str, str]) -> dict[str, list[int]]:
+    called: dict[str, list[int]] = {}
+    for name in facts:
+        if name.startswith("called:"):
+            which, _, generation = name.removeprefix("called:").rpartition(":")
+            called.setdefault(which, []).append(int(generation))
+    return {which: sorted(generations) for which, generations in sorted(called.items())}
