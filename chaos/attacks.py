@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from batch_attack import kill_producer
@@ -24,13 +24,23 @@ from stop_attack import stop_group, stop_worker
 
 __all__ = ["ATTACKS"]
 
+MET = 20.0  # seconds for a process that holds work
+BETTER = 3.0  # of them, for one that holds ordered ids too
 LONGER = 7.0  # than the lease
 Told = tuple[int, str]
 
 
+def _tries() -> Iterator[bool]:
+    """Tries to meet work in flight, for so long that an outage of the server passes; whether any work will do by now,
+    also without ordered ids."""
+    began = time.monotonic()
+    while time.monotonic() < began + MET:
+        yield time.monotonic() > began + BETTER
+
+
 def kill_worker(field: Field, group: Group) -> Told:
     """kill -9 of a worker that holds work, ordered ids if it can be so: it is stopped first, to be sure of that."""
-    for attempt in range(30):
+    for hurry in _tries():
         pids = field.working(group)
         if not pids:
             break
@@ -38,7 +48,7 @@ def kill_worker(field: Field, group: Group) -> Told:
         at = wall()
         group.signal(signal.SIGSTOP, [pid])
         held, ids = field.hands([pid])
-        strikes = ids or (held and attempt >= 15)
+        strikes = ids or (held and hurry)
         group.signal(signal.SIGKILL if strikes else signal.SIGCONT, [pid])
         if strikes:
             field.struck(ids)
@@ -85,14 +95,14 @@ def kill_all_supervisors(field: Field) -> Told:
 def kill_group(field: Field, group: Group) -> Told:
     """kill -9 of a supervisor and its workers, as when a host is lost: nobody is left to give back."""
     field.working(group)
-    for attempt in range(30):
+    for hurry in _tries():
         at = wall()
         group.signal(signal.SIGSTOP, [group.pid])
         pids = group.workers  # none can be added to them now, and none be forgotten
         everybody = [group.pid, *pids]
         group.signal(signal.SIGSTOP, pids)
         held, ids = field.hands(pids)
-        if ids or (held and attempt >= 15):
+        if ids or (held and hurry):
             break
         group.signal(signal.SIGCONT, everybody)
         field.sleep(0.1)
