@@ -58,6 +58,14 @@ def _stubborn(seconds: float) -> None:
             continue
 
 
+def _gated(seconds: float) -> None:
+    """Raise as soon as there is a file ``<trace>.open``."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end and not os.path.exists(os.environ["ACTING_TRACE"] + ".open"):
+        time.sleep(0.02)
+    raise ValueError("as told")
+
+
 def _raise(error: BaseException) -> None:
     raise error
 
@@ -72,6 +80,7 @@ DEEDS: dict[str, Any] = {
     "quit": lambda seconds: os._exit(3),
     "exit": lambda seconds: sys.exit(3),
     "raise": lambda seconds: _raise(ValueError("as told")),
+    "gated": _gated,
     "fail": lambda seconds: _raise(Failure("no")),
     "snooze": lambda seconds: _raise(Snooze(seconds)) if current_job().payload.get("snoozed") else None,
     "discard": lambda seconds: _raise(Discard()),

@@ -36,10 +36,11 @@ def test_a_batch_under_kills(redis: Redis, redis_url: str, tmp_path: Path) -> No
         with app.batch("killed", **callbacks) as batch:
             for n in range(600):
                 app.enqueue("act", f"j{n}", "sleep", 0.01)
-            app.enqueue("act", "failing", "raise", retry=0)
+            app.enqueue("act", "failing", "gated", 60, retry=0)  # no callback runs before the last kill
         for share in (50, 200, 350, 500):
             until(lambda share=share: work.count("end").total() >= share, f"{share} jobs have ended")  # type: ignore[misc]
             os.kill(until(lambda: work.children, "one lives")[0], signal.SIGKILL)
+        (tmp_path / "w" / "trace.open").touch()
         until(lambda: batch.status().state == "complete", "the batch is complete")
         until(lambda: work.count("end")[batch.id] == 2, "both callbacks ran")
         until(lambda: not in_flight(redis), "nothing is in flight")
