@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from henchman.errors import HistoryAway, HistoryError
 from henchman.history.bundles import order, unbundled
 from henchman.history.entries import Entry, ident, number_of
 from henchman.history.fold import Fold
-from henchman.history.ledger import Ledger, Position
+from henchman.history.ledger import Ledger, Overtaken, Position
 from henchman.history.records import OF_BATCH
+from henchman.history.rows import Rows
 from henchman.kernel.events import Events
 
-__all__ = ["Intake"]
+__all__ = ["Chunk", "Intake"]
+
+
+class Chunk(NamedTuple):
+    """Entries that are not recorded, what is to be written of them, and the positions before and after."""
+
+    entries: Sequence[Entry]
+    rows: Rows
+    start: Position
+    end: Position
 
 
 class Intake:
@@ -33,15 +44,24 @@ class Intake:
         self._position = self._ledger.position()
         return self._position
 
-    def record(self, entries: Sequence[Entry]) -> str:
-        """Write a chunk; the id of its last entry. HistoryAway, HistoryError; Overtaken: load again."""
-        fresh = self._fresh(unbundled(entries))
-        if fresh:
-            self._write(fresh)
-        return entries[-1][0].decode()
+    def prepare(self, entries: Sequence[Entry], behind: Chunk | None = None) -> Chunk:
+        """Make rows of a chunk; it follows ``behind``, which need not be written yet."""
+        start = self._position if behind is None else behind.end
+        return _folded(self._fresh(unbundled(entries), start), start)
 
-    def _fresh(self, entries: Sequence[Entry]) -> Sequence[Entry]:
-        stands = order(self._position.at)
+    def record(self, chunk: Chunk) -> None:
+        """Write it. HistoryAway, HistoryError; Overtaken: load again."""
+        if chunk.start != self._position:
+            raise Overtaken
+        try:
+            self._commit(chunk)
+        except HistoryAway:
+            raise
+        except HistoryError as error:
+            self._halve(chunk.entries, error)
+
+    def _fresh(self, entries: Sequence[Entry], position: Position) -> Sequence[Entry]:
+        stands = order(position.at)
         if order(entries[0][0]) > stands:
             return entries
         old = [one for one in entries if order(one[0]) <= stands]
@@ -49,30 +69,30 @@ class Intake:
         back = [one for one in old if _is_new(one, known)]
         if not back:
             return entries[len(old) :]
-        self._events.emit("history_rewound", position=self._position.at, entry=back[0][0].decode(), entries=len(back))
+        self._events.emit("history_rewound", position=position.at, entry=back[0][0].decode(), entries=len(back))
         return [*back, *entries[len(old) :]]
 
-    def _write(self, entries: Sequence[Entry]) -> None:
-        try:
-            self._commit(entries)
-        except HistoryAway:
-            raise
-        except HistoryError as error:
-            if len(entries) > 1:
-                half = len(entries) // 2
-                self._write(entries[:half])
-                self._write(entries[half:])
-                return
-            self._commit([_without_detail(entries[0], error)])
-            self._events.emit("history_refused", entry=entries[0][0].decode(), error=error)
+    def _halve(self, entries: Sequence[Entry], error: HistoryError) -> None:
+        """Write what the database takes of these, and without its detail the one that it refuses."""
+        if len(entries) > 1:
+            half = len(entries) // 2
+            for some in (entries[:half], entries[half:]):
+                self.record(_folded(some, self._position))
+            return
+        self._commit(_folded([_without_detail(entries[0], error)], self._position))
+        self._events.emit("history_refused", entry=entries[0][0].decode(), error=error)
 
-    def _commit(self, entries: Sequence[Entry]) -> None:
-        fold = Fold(self._position.highest)
-        for one in entries:
-            fold.add(one)
-        new = Position(entries[-1][0].decode(), fold.highest)
-        self._ledger.record(fold.rows, self._position, new)
-        self._position = new
+    def _commit(self, chunk: Chunk) -> None:
+        if chunk.entries:
+            self._ledger.record(chunk.rows, chunk.start, chunk.end)
+            self._position = chunk.end
+
+
+def _folded(entries: Sequence[Entry], start: Position) -> Chunk:
+    fold = Fold(start.highest)
+    for one in entries:
+        fold.add(one)
+    return Chunk(entries, fold.rows, start, Position(entries[-1][0].decode(), fold.highest) if entries else start)
 
 
 def _told(entry: Entry) -> dict[bytes, bytes]:

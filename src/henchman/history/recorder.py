@@ -7,15 +7,16 @@ the position in SQL (``ledger.py``). Entries leave the stream only after the tra
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from henchman.config import Config
 from henchman.errors import HistoryAway, HistoryError, ServerError
 from henchman.history import migrate
 from henchman.history.database import Database
-from henchman.history.intake import Intake
+from henchman.history.intake import Chunk, Intake
 from henchman.history.ledger import BEGINNING, Ledger, Overtaken
 from henchman.history.retention import Pruning
 from henchman.kernel.backoff import capped_backoff
@@ -60,6 +61,36 @@ def companion(host: Home) -> Recorder | None:
     return None if address is None else Recorder(host, Database(address))
 
 
+class _Taken(NamedTuple):
+    """A chunk that was read: its last stream id, the bytes that it counts, and whether more waits behind it."""
+
+    chunk: Chunk
+    last: str
+    size: int
+    full: bool
+
+
+def _aside(work: Callable[[], None]) -> Callable[[], None]:
+    """Begin it in a thread, which keeps no process alive; what is given back waits for its end, and raises what it
+    raised."""
+    raised: list[BaseException] = []
+
+    def body() -> None:
+        try:
+            work()
+        except BaseException as error:  # raised again, where it is waited for
+            raised.append(error)
+
+    def ended() -> None:
+        thread.join()
+        if raised:
+            raise raised[0]
+
+    thread = threading.Thread(target=body, name="henchman-history", daemon=True)
+    thread.start()
+    return ended
+
+
 class Recorder(Ticker):
     """A companion of a worker process. It tells ``history_away`` and ``history_back`` at the edges of an outage,
     ``history_refused`` of an entry that the database does not take, ``history_rewound`` and ``history_lost`` when the
@@ -79,6 +110,7 @@ class Recorder(Ticker):
         self._leads = self._ready = self._announced = False
         self._renew_at = 0.0
         self._after = BEGINNING
+        self._ahead: _Taken | None = None  # read and not yet written
         self._most = 50
         self._owed = 0  # bytes that are recorded and still counted on the server
         self._failures = 0
@@ -164,30 +196,48 @@ class Recorder(Ticker):
         position = self._intake.load()
         self._after = BEGINNING  # also what is recorded and was not taken out
         self._owed = 0
+        self._ahead = None
         self._ready = True
         if position.at != BEGINNING and not self._home.connections.run(store.exists(self._home.keys)):
             self._home.events.emit("history_lost", position=position.at)
 
     def _step(self) -> float:
-        entries = self._read()
-        if not entries:
+        taken, self._ahead = self._ahead or self._take(self._after, BLOCK_MS), None
+        if taken is None:
             return self._prune()
-        size = sum(store.size_of(fields) for _, fields in entries)
-        last = self._intake.record(entries)
-        self._after = last
-        self._owed += size
-        trimmed = self._home.connections.run(store.trim(self._home.keys, last, self._owed))
+        self._write(taken)
+        self._after = taken.last
+        self._owed += taken.size
+        trimmed = self._home.connections.run(store.trim(self._home.keys, taken.last, self._owed))
         self._owed = 0
         if not trimmed.entries and trimmed.bytes:  # somebody died between two steps, once
             self._home.connections.run(store.correct(self._home.keys, trimmed.bytes))
+        return 0.0 if taken.full else max(LINGER, self._prune())
+
+    def _take(self, after: str, block_ms: int, behind: Chunk | None = None) -> _Taken | None:
+        entries = self._read(after, block_ms)
+        if not entries:
+            return None
+        size = sum(store.size_of(fields) for _, fields in entries)
         full = len(entries) >= self._most
         self._most = max(LEAST, min(MOST, CHUNK_BYTES * len(entries) // size))
-        return 0.0 if full else max(LINGER, self._prune())
+        return _Taken(self._intake.prepare(entries, behind), entries[-1][0].decode(), size, full)
 
-    def _read(self) -> list[tuple[bytes, list[bytes]]]:
+    def _write(self, taken: _Taken) -> None:
+        """Write it; meanwhile, where it is a server that has the work, take the next ones."""
+        if self.database.kind == "sqlite" or not taken.full:
+            self._intake.record(taken.chunk)
+            return
+        ended = _aside(lambda: self._intake.record(taken.chunk))
+        try:
+            self._ahead = self._take(taken.last, 1, taken.chunk)
+        finally:
+            ended()
+
+    def _read(self, after: str, block_ms: int) -> list[tuple[bytes, list[bytes]]]:
         if self._line is None:
             self._line = self._home.connections.open(BLOCK_MS / 1000 + 5.0)
-        self._line.send(*store.read(self._home.keys, self._after, self._most, BLOCK_MS))
+        self._line.send(*store.read(self._home.keys, after, self._most, block_ms))
         reply = self._line.read()
         return [(one, fields or []) for one, fields in reply[0][1]] if reply else []
 
@@ -233,6 +283,7 @@ class Recorder(Ticker):
             self._home.events.failed(self.name, error)
 
     def _hang_up(self) -> None:
+        self._ahead = None
         line, self._line = self._line, None
         if line is not None:
             line.close()
