@@ -35,7 +35,7 @@ __all__ = [
 Entry = tuple[bytes, Sequence[bytes]]
 
 _ENTRY_BITS, _PART_BITS = 10, 11  # of a position: entries of one millisecond, jobs of one entry
-_RAW = msgspec.Raw(b"")
+NOT_TOLD = msgspec.Raw(b"")
 
 
 class Detail(msgspec.Struct, gc=False):
@@ -43,14 +43,14 @@ class Detail(msgspec.Struct, gc=False):
 
     class_: str | None = msgspec.field(default=None, name="class")
     queue: str | None = None
-    args: msgspec.Raw = _RAW
-    kwargs: msgspec.Raw = _RAW
-    tags: msgspec.Raw = _RAW
+    args: msgspec.Raw = NOT_TOLD
+    kwargs: msgspec.Raw = NOT_TOLD
+    tags: msgspec.Raw = NOT_TOLD
     reason: str | None = None
     error_class: str | None = None
     message: str | None = None
-    traceback: msgspec.Raw = _RAW
-    result: msgspec.Raw = _RAW
+    traceback: msgspec.Raw = NOT_TOLD
+    result: msgspec.Raw = NOT_TOLD
     started: float | None = None
     elapsed: float | None = None
     ending: str | None = None
@@ -61,7 +61,7 @@ class Detail(msgspec.Struct, gc=False):
     parent: str | None = None
     expires: float | str | None = None
     generation: int | None = None
-    counts: msgspec.Raw = _RAW
+    counts: msgspec.Raw = NOT_TOLD
 
 
 NOTHING = Detail()
@@ -129,7 +129,8 @@ def _cut(text: str, most: int) -> str:
 
 def ident(text: bytes) -> str:
     """A jid or the id of a batch."""
-    return _cut(text.decode("utf-8", "replace"), KEY)
+    found = text.decode("utf-8", "replace")
+    return found if len(found) <= KEY and "\0" not in found else _cut(found, KEY)
 
 
 def name(text: str | None) -> str | None:

@@ -9,7 +9,19 @@ from __future__ import annotations
 from functools import lru_cache
 
 from henchman.config_history import ENDED
-from henchman.history.entries import Detail, Entry, batch_of, host_of, ident, name, number_of, plain, read_detail, said
+from henchman.history.entries import (
+    NOT_TOLD,
+    Detail,
+    Entry,
+    batch_of,
+    host_of,
+    ident,
+    name,
+    number_of,
+    plain,
+    read_detail,
+    said,
+)
 from henchman.history.records import OF_BATCH
 from henchman.history.rows import BatchRow, ChangeRow, EventRow, MessageRow, Rows
 from henchman.history.schema import WORD
@@ -36,12 +48,11 @@ class Fold:
         stream_id, flat = entry
         number, at = number_of(stream_id)
         self.highest = sid = number if number > self.highest else self.highest + 1
-        names = flat[::2]
-        if names == _AS_WRITTEN and flat[1] == b"job":
-            _, jid, batch, status, attempt, process, text = flat[1::2]
+        if flat[1] == b"job" and flat[::2] == _AS_WRITTEN:
+            jid, batch, status, attempt, process, text = flat[3::2]
             self._job(sid, at, ident(jid), batch_of(batch), said(status), attempt, process, text)
         else:
-            self._other(sid, at, dict(zip(names, flat[1::2], strict=False)))
+            self._other(sid, at, dict(zip(flat[::2], flat[1::2], strict=False)))
 
     def _other(self, sid: int, at: float, told: dict[bytes, bytes]) -> None:
         kind, batch, jid = told.get(b"k"), batch_of(told.get(b"b", b"")), ident(told.get(b"j", b""))
@@ -74,8 +85,9 @@ class Fold:
     ) -> None:
         detail, kept = read_detail(text)
         process = _process(worker)
-        attempt = int(number) if number.isdigit() and len(number) < 9 else None
-        event = self._event(sid, jid, batch)
+        attempt = _attempt(number)
+        event = self.rows.events.get(jid) or self._event(sid, jid, batch)
+        event.changed = sid
         event.status = status = status[:WORD]
         if attempt:
             event.attempts = attempt
@@ -125,7 +137,11 @@ class Fold:
 
 def _born(event: EventRow, at: float, detail: Detail) -> None:
     event.class_, event.queue = name(detail.class_), name(detail.queue)
-    event.args, event.kwargs, event.tags = _json(detail.args), _json(detail.kwargs), _json(detail.tags)
+    event.args = _json(detail.args)
+    if detail.kwargs is not NOT_TOLD:
+        event.kwargs = _json(detail.kwargs)
+    if detail.tags is not NOT_TOLD:
+        event.tags = _json(detail.tags)
     event.enqueued_at = at
 
 
@@ -138,12 +154,17 @@ def _ends(event: EventRow, detail: Detail) -> None:
     elif event.status == "finished":
         event.error_class = event.message = event.traceback = _NONE
     if event.status in _ENDED:
-        event.result = _json(detail.result) or _NONE
+        event.result = _NONE if detail.result is NOT_TOLD else _json(detail.result)
 
 
 def _json(raw: object) -> str | None:
     """JSON as text; None when nothing was told."""
     return bytes(raw).decode() or None  # type: ignore[call-overload]
+
+
+@lru_cache(100)
+def _attempt(number: bytes) -> int | None:
+    return int(number) if number.isdigit() and len(number) < 9 else None
 
 
 @lru_cache(1000)
