@@ -141,6 +141,12 @@ class Work:
         self.signal(signal.SIGTERM)
         return self.wait(limit)
 
+    def kill_one(self) -> None:
+        """kill -9 of one child, which is dead then: the next look does not find it again."""
+        pid = until(lambda: self.children, "a child lives")[0]
+        os.kill(pid, signal.SIGKILL)
+        _gone([pid])
+
     def kill_all(self) -> None:
         """kill -9 of the supervisor first, then of every child, so that nobody can give back."""
         self._hold()

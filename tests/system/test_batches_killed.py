@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -39,7 +37,7 @@ def test_a_batch_under_kills(redis: Redis, redis_url: str, tmp_path: Path) -> No
             app.enqueue("act", "failing", "gated", 60, retry=0)  # no callback runs before the last kill
         for share in (50, 200, 350, 500):
             until(lambda share=share: work.count("end").total() >= share, f"{share} jobs have ended")  # type: ignore[misc]
-            os.kill(until(lambda: work.children, "one lives")[0], signal.SIGKILL)
+            work.kill_one()
         (tmp_path / "w" / "trace.open").touch()
         until(lambda: batch.status().state == "complete", "the batch is complete")
         until(lambda: work.count("end")[batch.id] == 2, "both callbacks ran")

@@ -51,7 +51,7 @@ def test_1000_jobs_under_repeated_kills_none_is_missing(redis: Redis, redis_url:
         for share in (50, 300, 550, 800):  # in the middle of the work, not before and not after it
             until(lambda share=share: work.count("end").total() >= share, f"{share} jobs have ended")  # type: ignore[misc]
             held = len(in_flight(redis))
-            os.kill(until(lambda: work.children, "one lives")[0], signal.SIGKILL)
+            work.kill_one()
             kills += held > 0
         assert kills == 4, "the test did not strike while work was in flight"
         settled(redis, 1000)
