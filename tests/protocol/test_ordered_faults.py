@@ -1,9 +1,11 @@
 """For every script of ordered queues, a kill before it and one between its execution and its answer; then a lost
-answer at each. In the end every accepted payload has run, in the order of its id, and nobody holds anything.
+answer at each. In the end every accepted payload has run, in the order of its id, and nobody holds anything; where the
+queue is tracked, the record of each has ended with it.
 """
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,11 +20,15 @@ from henchman.kernel import faults
 from henchman.store import leases, ordered
 from henchman.store.scripts import load
 from henchman.worker import flights, heart, lifeline
+from support.history import stream
 from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app, nursery
 from support.worker import looker, until, working
 
 WHERE = ["before", "after"]
-SCRIPTS = ("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move")
+SCRIPTS = (
+    *("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move"),
+    *("ordered_push_tracked", "ordered_claim_tracked", "ordered_settle_tracked"),
+)
 BASE = "hm:ordered:ids/"
 GONE = "h:1:abcdefabcdef"
 
@@ -61,8 +67,24 @@ class Scene:
         self.order = {"url": url, "trace": self.trace, "folder": folder, "ordered": True}
         self._url = url
 
+    def tracked_by(self, script: str) -> None:
+        """From here on its queues are tracked, if this is a script of such ones."""
+        if script.endswith("_tracked"):
+            self.order["track"] = True
+            self.redis.set("hm:history:on", "strict 1000000")
+
     def app(self) -> App:
-        return make_app(self._url, self.trace, ordered=True)
+        return make_app(self._url, self.trace, ordered=True, track="track" in self.order)
+
+    def recorded(self, keys: set[str]) -> None:
+        """Each payload that was accepted has a record, which has ended well, once."""
+        lives: dict[str, list[dict[str, str]]] = {}
+        for row in stream(self.redis):
+            lives.setdefault(row["j"], []).append(row)
+        names = [json.loads(life[0]["d"])["args"][1][0] for life in lives.values()]
+        assert sorted(names) == sorted(keys)
+        statuses = [[row["s"] for row in life] for life in lives.values()]
+        assert all(life[0] == "enqueued" and life.index("finished") == len(life) - 1 for life in statuses), statuses
 
     def push(self, *, seconds: float = 0.0) -> None:
         """Three payloads under x, one under y."""
@@ -100,6 +122,9 @@ class Scene:
             assert last == wanted
         left = {key.decode().removeprefix(BASE) for key in self.redis.scan_iter(f"{BASE}*")}
         assert left <= {"meta", "stat", "wake"}
+        if "track" in self.order:
+            until(lambda: [row["s"] for row in stream(self.redis)].count("finished") == len(keys), "told")
+            self.recorded(set(keys))
 
 
 @pytest.fixture
@@ -129,12 +154,15 @@ WORKER: dict[str, Callable[[Scene], None]] = {
     "ordered_settle": waiting,
     "BZPOPMIN": waiting,
     "ordered_free": orphaned,
+    "ordered_claim_tracked": waiting,
+    "ordered_settle_tracked": waiting,
 }
 
 
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("script", WORKER)
 def test_a_worker_of_ids_is_killed(scene: Scene, mortals: Nursery, script: str, where: str) -> None:
+    scene.tracked_by(script)
     WORKER[script](scene)
     fault = f"kill@{script}:{where}#1"
 
@@ -143,13 +171,14 @@ def test_a_worker_of_ids_is_killed(scene: Scene, mortals: Nursery, script: str, 
     assert (scene.folder / fault).exists()
     scene.time_passes()
     with working(scene.app()):
-        scene.ended_well(twice=script in ("ordered_settle", "BZPOPMIN"))
+        scene.ended_well(twice=script in ("ordered_settle", "ordered_settle_tracked", "BZPOPMIN"))
 
 
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("script", WORKER)
 def test_a_worker_of_ids_loses_its_connection(scene: Scene, script: str, where: str) -> None:
     """Nothing runs twice for that: a claim that was not heard of is freed by who made it, a settling is sent again."""
+    scene.tracked_by(script)
     WORKER[script](scene)
     app = scene.app()
     app.connections  # noqa: B018 - connects before the points are open
@@ -159,11 +188,16 @@ def test_a_worker_of_ids_loses_its_connection(scene: Scene, script: str, where: 
         scene.ended_well(twice=False)
 
 
+PUSHES = ["ordered_push", "ordered_push_tracked"]
+
+
 @pytest.mark.parametrize("where", WHERE)
-def test_a_client_is_killed_while_it_pushes_payloads(scene: Scene, mortals: Nursery, where: str) -> None:
+@pytest.mark.parametrize("script", PUSHES)
+def test_a_client_is_killed_while_it_pushes_payloads(scene: Scene, mortals: Nursery, script: str, where: str) -> None:
+    scene.tracked_by(script)
     order = {"part": "client", "do": "ordered_push", **scene.order}
 
-    assert mortals.run(faults=f"kill@ordered_push:{where}#2", **order) == -signal.SIGKILL
+    assert mortals.run(faults=f"kill@{script}:{where}#2", **order) == -signal.SIGKILL
 
     accepted = ["c0"] if where == "before" else ["c0", "c1"]  # executed is executed, though nobody heard of it
     with working(scene.app()):
@@ -173,10 +207,12 @@ def test_a_client_is_killed_while_it_pushes_payloads(scene: Scene, mortals: Nurs
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_a_client_that_pushes_payloads_loses_its_connection(scene: Scene, where: str) -> None:
+@pytest.mark.parametrize("script", PUSHES)
+def test_a_client_that_pushes_payloads_loses_its_connection(scene: Scene, script: str, where: str) -> None:
+    scene.tracked_by(script)
     app = scene.app()
     job: Any = app.registry.get("ids")
-    faults.open_points(f"drop@ordered_push:{where}")
+    faults.open_points(f"drop@{script}:{where}")
     with pytest.raises(ServerAway) as caught:
         job.push("x", ["c0", 0], score=1)
     assert caught.value.executed is None

@@ -36,8 +36,8 @@ RESCUE_AFTER, PULSE = 0.3, 0.1  # instead of 15 and 1 s: these tests are about o
 LIMIT = 60  # seconds; whoever was not struck by then ends with SIGALRM
 
 
-def make_app(url: str, trace: Path, *, crons: bool = False, ordered: bool = False) -> App:
-    """An app whose jobs write down that they ran."""
+def make_app(url: str, trace: Path, *, crons: bool = False, ordered: bool = False, track: bool = False) -> App:
+    """An app whose jobs write down that they ran. ``track``: its ordered queues are tracked."""
     app = App(redis_url=url, **SETTINGS)
 
     def note(event: str, name: str) -> None:
@@ -59,7 +59,7 @@ def make_app(url: str, trace: Path, *, crons: bool = False, ordered: bool = Fals
             note("run", name)
 
     if ordered:
-        _define_ordered(app, trace, note)
+        _define_ordered(app, trace, note, track=track)
 
     if crons:
 
@@ -72,7 +72,7 @@ def make_app(url: str, trace: Path, *, crons: bool = False, ordered: bool = Fals
     return app
 
 
-def _define_ordered(app: App, trace: Path, note: Any) -> None:
+def _define_ordered(app: App, trace: Path, note: Any, *, track: bool) -> None:
     """Queues "ids" and "other". A payload is [key, seconds that it takes in its first run]."""
 
     def handle(claim: dict[str, list[list[Any]]]) -> None:
@@ -86,8 +86,8 @@ def _define_ordered(app: App, trace: Path, note: Any) -> None:
                 note("run", f"{name}.{current_job().token}.{key}")
             note("done", f"{name}.{current_job().token}")
 
-    app.ordered(queue="ids", name="ids")(handle)
-    app.ordered(queue="other", name="other")(handle)
+    app.ordered(queue="ids", name="ids", track=track)(handle)
+    app.ordered(queue="other", name="other", track=track)(handle)
 
 
 def _client(app: Any, order: dict[str, Any]) -> None:
@@ -142,9 +142,8 @@ def _worker(app: App, order: dict[str, Any]) -> None:
 def _live(order: dict[str, Any]) -> None:
     signal.alarm(LIMIT)
     faults.open_points(order["faults"], Path(order["folder"]))
-    app = make_app(
-        order["url"], Path(order["trace"]), crons=order.get("crons", False), ordered=order.get("ordered", False)
-    )
+    kinds = {name: order.get(name, False) for name in ("crons", "ordered", "track")}
+    app = make_app(order["url"], Path(order["trace"]), **kinds)
     (_client if order["part"] == "client" else _worker)(app, order)
 
 
