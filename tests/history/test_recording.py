@@ -152,6 +152,16 @@ def test_a_job_that_lives_again_has_not_ended(recorder: Recorder, teller: Teller
 NASTY = "NUL \0 emoji 🦀 quote ' \" back \\ percent % line\nbidi \u202e end"
 
 
+def test_a_job_that_was_moved_shows_its_new_queue(recorder: Recorder, teller: Teller, history: History) -> None:
+    teller.enqueued("moved", BATCH)
+    teller.enqueued("stays", BATCH)
+    drained(recorder, teller)
+    teller.job("moved", "enqueued", BATCH, ending="moved", queue="other")
+    teller.ended("stays", "finished", BATCH, ending="done")
+    drained(recorder, teller)
+    assert {one.jid: one.queue for one in history.events(BATCH).events} == {"moved": "other", "stays": "default"}
+
+
 def test_any_text_comes_through(recorder: Recorder, teller: Teller, history: History) -> None:
     large = "x" * 1_000_000
     teller.enqueued("j1", BATCH, args=[NASTY, large], **{"class": NASTY})
