@@ -118,7 +118,8 @@ class Scene:
             tokens = [int(token) for token, _ in mine]
             assert tokens == sorted(tokens), "tokens rise"
             last = [key for token, key in mine if int(token) == max(tokens, default=0)]
-            assert len(mine) in ((len(wanted), 2 * len(wanted)) if twice else (len(wanted),))
+            before = [key for token, key in mine if int(token) != max(tokens, default=0)]  # killed, maybe halfway
+            assert before == (wanted[: len(before)] if twice else [])
             assert last == wanted
         left = {key.decode().removeprefix(BASE) for key in self.redis.scan_iter(f"{BASE}*")}
         assert left <= {"meta", "stat", "wake"}

@@ -141,15 +141,16 @@ def test_the_failed_ones_are_tried_again(app: App, redis: Redis) -> None:
 
 
 def test_a_cancelled_batch_starts_nothing_more_and_tells_what_runs(app: App, redis: Redis) -> None:
-    calls, began, seen = Calls(app), threading.Event(), list[str]()
+    calls, began, seen = Calls(app), [threading.Event(), threading.Event()], list[str]()
 
     @app.job(name="long")
     async def long() -> None:
-        began.set()
+        began[0].set()
         await asyncio.sleep(30)
 
     @app.job(name="told")
     def told() -> None:
+        began[1].set()
         until(lambda: current_job().cancelled, "it is told")
         seen.append("told")
 
@@ -165,7 +166,7 @@ def test_a_cancelled_batch_starts_nothing_more_and_tells_what_runs(app: App, red
         with app.batch("child") as child:
             never.using(delay=600).enqueue()
     with working(app):
-        until(began.is_set, "it runs")
+        until(lambda: all(one.is_set() for one in began), "both run")
         batch.cancel()
         assert redis.zcard("schedule") == 0, "what waits for its time is taken out at once"
         until(lambda: not in_flight(redis) and batch.status().done == 9, "what ran has ended")
