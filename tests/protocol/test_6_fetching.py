@@ -77,16 +77,17 @@ def test_what_was_said_while_nobody_listened_is_read_at_the_next_beat(
 ) -> None:
     """6.3: the control channel forgets; pauses and cancellations are also looked up."""
     monkeypatch.setattr(heart, "PULSE", 0.1)
-    release, told = threading.Event(), []
+    began, release, told = threading.Event(), threading.Event(), []
 
     @app.job(name="hold")
     def hold() -> None:
+        began.set()
         release.wait(20)
         told.append(current_job().cancelled)
 
     handle = hold.enqueue()
     with working(app) as launcher:
-        until(lambda: in_flight(redis), "it runs")
+        until(began.is_set, "it runs")
         redis.sadd("paused", "default")
         redis.zadd("hm:cancelled", {handle.jid: time.time()})
         redis.incr("hm:cancels")

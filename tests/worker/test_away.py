@@ -231,12 +231,13 @@ def test_ack_each_keeps_its_slot_while_the_server_is_away(
 ) -> None:
     app = app_of(server)
     heard = Heard(app, "server_away", "part_failed")
-    release, ended = threading.Event(), threading.Event()
+    began, release, ended = threading.Event(), threading.Event(), threading.Event()
 
     if asynchronous:
 
         @app.job(name="hold", ack=ack)
         async def hold() -> None:
+            began.set()
             await asyncio.to_thread(release.wait, 30)
             ended.set()
 
@@ -244,12 +245,13 @@ def test_ack_each_keeps_its_slot_while_the_server_is_away(
 
         @app.job(name="hold", ack=ack)
         def hold() -> None:
+            began.set()
             release.wait(30)
             ended.set()
 
     with working(app) as launcher:
         hold.enqueue()
-        until(lambda: in_flight(redis), "it runs")
+        until(began.is_set, "it runs")
         server.kill()
         release.set()
         assert ended.wait(30)
@@ -270,12 +272,13 @@ def test_a_worker_that_stops_does_not_wait_for_ever_for_ack_each(
     server: PrivateServer, redis: Redis, asynchronous: bool
 ) -> None:
     app = app_of(server, io_timeout=0.5)
-    release, ended = threading.Event(), threading.Event()
+    began, release, ended = threading.Event(), threading.Event(), threading.Event()
 
     if asynchronous:
 
         @app.job(name="hold", ack="each")
         async def hold() -> None:
+            began.set()
             await asyncio.to_thread(release.wait, 30)
             ended.set()
 
@@ -283,12 +286,13 @@ def test_a_worker_that_stops_does_not_wait_for_ever_for_ack_each(
 
         @app.job(name="hold", ack="each")
         def hold() -> None:
+            began.set()
             release.wait(30)
             ended.set()
 
     with working(app) as launcher:
         hold.enqueue()
-        until(lambda: in_flight(redis), "it runs")
+        until(began.is_set, "it runs")
         server.kill()
         release.set()
         assert ended.wait(30)
@@ -331,15 +335,16 @@ def test_what_has_ended_is_told_soon_after_the_server_is_back(server: PrivateSer
             tries.append(time.monotonic())
 
     app.events.on("server_away", tried)
-    release = threading.Event()
+    began, release = threading.Event(), threading.Event()
 
     @app.job(name="hold")
     def hold() -> None:
+        began.set()
         release.wait(30)
 
     hold.enqueue()
     with working(app):
-        until(lambda: in_flight(redis), "it runs")
+        until(began.is_set, "it runs")
         server.kill()
         release.set()
         until(lambda: len(tries) >= 9, "the acker has tried for a while")
