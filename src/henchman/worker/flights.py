@@ -6,10 +6,11 @@ everything that is not held (PROTOCOL, section 3.2). When somebody declared us d
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from henchman.kernel.ids import new_identity
 from henchman.store import batches, leases, ordered
@@ -78,6 +79,7 @@ class Flights:
         self._announce = announce
         self.lease_ms = int(host.config.lease * 1000)
         self.identity = ""
+        self._lapsed = False  # the lease had run out, and nobody was told yet
         self.epoch = 0
         self.renewed = 0.0
         self.current: dict[str, Flight] = {}
@@ -97,8 +99,9 @@ class Flights:
 
     def raise_epoch(self) -> None:
         """Go on with fresh lists; what the old ones hold and we do not goes back to its queue at the next sweep."""
-        with self._change:
+        with self._told_of_a_lapse(), self._change:
             old = dict.fromkeys(self.current.values(), time.monotonic())
+            self._prolong()  # only to know: taking the new lists takes the lease too
             self._enter(self.identity, self.epoch + 1)
             self._old |= old
 
@@ -116,20 +119,33 @@ class Flights:
         self.identity, self.epoch, self.current = identity, epoch, flights
         self.renewed = started  # last: what was fetched under another name must not start on this one's lease
 
-    def renew(self) -> bool:
-        """Prolong the lease; True when it had lapsed in between. Raises LeaseLost.
+    def renew(self) -> None:
+        """Prolong the lease, and tell (``lease_lapsed``) when it had run out in between. Raises LeaseLost.
 
         A server that lost its data does not know our lists either: they go on the books again, else nobody could ever
         rescue what they hold.
         """
         runner, keys = self._host.connections, self._host.keys
-        with self._change:
+        with self._told_of_a_lapse(), self._change:
             started = time.monotonic()
-            lapsed = runner.run(leases.renew(keys, self.identity, self.lease_ms)) == 2
+            self._prolong()
             if not runner.run(command("EXISTS", keys.flights(self.identity))):
                 runner.run(leases.join(keys, self.identity, self.lists(), self.lease_ms))
             self.renewed = max(self.renewed, started)
-        return lapsed
+
+    def _prolong(self) -> None:
+        if self._host.connections.run(leases.renew(self._host.keys, self.identity, self.lease_ms)) == 2:
+            self._lapsed = True
+
+    @contextlib.contextmanager
+    def _told_of_a_lapse(self) -> Iterator[None]:
+        """Tell afterwards, without our lock, and also when the server was lost right after it gave the lease again."""
+        try:
+            yield
+        finally:
+            if self._lapsed:
+                self._lapsed = False
+                self._host.events.emit("lease_lapsed", identity=self.identity)
 
     def valid_for(self) -> float:
         """Seconds until the lease runs out, as far as we know; negative when it may have."""

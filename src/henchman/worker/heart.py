@@ -90,8 +90,7 @@ class Heart(Ticker):
     def beat(self) -> None:
         """Renew the lease and write the record, once."""
         started = time.monotonic()
-        if self._flights.renew():
-            self._host.events.emit("lease_lapsed", identity=self._flights.identity)
+        self._flights.renew()
         self._rtt_us = int((time.monotonic() - started) * 1_000_000)
         self._feeds.set_paused(self._host.connections.run(paused(self._host.keys)))
         self._cancels.look()
