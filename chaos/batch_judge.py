@@ -56,7 +56,7 @@ class BatchJudgement:
     def _read(self, record: Path) -> None:
         told = lives(record)
         with sqlite3.connect(f"file:{record}?mode=ro", uri=True) as db:
-            query = "SELECT jid, batch, status, substr(args, 1, 200) FROM henchman_events ORDER BY args LIKE '(%'"
+            query = "SELECT jid, batch, status, substr(args, 1, 200) FROM henchman_events ORDER BY args LIKE '[\"(%'"
             for jid, batch, status, args in db.execute(query):
                 key = self._history.keys.get(jid) or self._key(batch, args or "")
                 if key in self._rows:
@@ -68,12 +68,13 @@ class BatchJudgement:
 
     def _key(self, batch: str, args: str) -> str:
         """Of a job that never ran; where its arguments were too long to be recorded, one that may be meant."""
-        if found := _KEY.match(args):
+        unnamed = args.startswith('["(')  # "(250,033 bytes)" in place of what it was
+        if not unnamed and (found := _KEY.match(args)):
             return found.group(1)
         members = self._made[batch].members if batch in self._made else []
         large = (key for key in members if key.startswith("big-") and not self._history.jobs[key].runs)
         known = f"no job of ours: {args!r:.80}"
-        return next((key for key in large if key not in self._rows), known) if args.startswith("(") else known
+        return next((key for key in large if key not in self._rows), known) if unnamed else known
 
     def rules(self) -> Iterator[tuple[str, Iterator[str]]]:
         """Every rule."""
