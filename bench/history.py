@@ -158,7 +158,7 @@ def steady(figures: Figures, home: Home, address: str, rate: int, seconds: float
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as producer:
         while producer.poll() is None:
             looks.append(run(store.backlog(home.keys)).lag)
-            time.sleep(0.02)
+            time.sleep(0.02)  # between two looks
         told = int((producer.stdout.read() if producer.stdout else "") or 0)
     recorder.stdin.close()
     recorder.wait(LIMIT)

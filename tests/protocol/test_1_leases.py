@@ -297,7 +297,7 @@ def test_a_run_starts_when_its_lease_was_judged(
 
     def frozen(self: Processor, run: Run, now: float) -> Outcome | None:
         refusal = judge(self, run, now)
-        time.sleep(0.2)
+        time.sleep(0.2)  # the freeze itself
         return refusal
 
     def look() -> None:

@@ -62,7 +62,7 @@ def _gated(seconds: float) -> None:
     """Raise as soon as there is a file ``<trace>.open``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and not os.path.exists(os.environ["ACTING_TRACE"] + ".open"):
-        time.sleep(0.02)
+        time.sleep(0.02)  # between two looks
     raise ValueError("as told")
 
 

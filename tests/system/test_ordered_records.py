@@ -106,7 +106,7 @@ def test_whoever_is_killed_each_payload_that_ran_is_finished_once(
                 ]
                 push(*rows)
                 number += 50
-                time.sleep(chance.random() * 0.1)
+                time.sleep(chance.random() * 0.1)  # the kill comes at any moment of the work
             for pid in one.ready(redis):
                 os.kill(pid, signal.SIGKILL)
         at_rest(redis)

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["described", "did_you_mean", "mask_url", "shorten", "visible"]
+__all__ = ["described", "did_you_mean", "mask_url", "shorten", "visible", "words_of"]
 
 _USERINFO = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^/?#@:]*)(?::(?P<password>[^/?#]*))?@", re.IGNORECASE
@@ -53,8 +53,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def described(error: BaseException, message: Any = None) -> str:
     """``ValueError: what it says``, or ``message`` in place of what it says."""
-    try:
-        text = str(error) if message is None else str(message)
-    except Exception:  # somebody else's __str__
-        text = "(it cannot be shown: its __str__ raises)"
+    text = words_of(error if message is None else message)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def words_of(error: Any) -> str:
+    """What it says, also when its own ``__str__`` is broken."""
+    try:
+        return str(error)
+    except Exception:  # somebody else's __str__
+        return "(it cannot be shown: its __str__ raises)"

@@ -117,7 +117,7 @@ class Pusher:
         for entries in chunk.filled(rows):
             kept = self._through(entries) if len(self._home.client_middleware) else entries
             for queue, some in self._dealt(kept):
-                created += (self._sent(queue, some))[0]
+                created += self._sent(queue, some)[0]
             count += len(entries)
             passed += len(kept)
         return OrderedPushed(count, created, count - passed)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from henchman.kernel.text import described
+from henchman.kernel.text import words_of
 from henchman.store.ordered import Verdict
 from henchman.work.effects import STATUS, text
 from henchman.work.outcome import Outcome
@@ -67,5 +67,5 @@ def _well(unit: Unit) -> str:
 
 
 def _message(error: BaseException) -> str:
-    words = described(error).removeprefix(f"{type(error).__name__}: ")
+    words = words_of(error) or type(error).__name__
     return words[:_MESSAGE_MOST].encode("utf-8", "replace").decode()
