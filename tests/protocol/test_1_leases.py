@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import re
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Iterator
@@ -16,7 +18,8 @@ from redis import Redis
 
 import henchman
 from henchman import App
-from henchman.kernel.board import Board
+from henchman.kernel.board import BOARD_BYTES, Board
+from henchman.process.child import ChildProcess
 from henchman.process.supervisor import Supervisor
 from henchman.store import batches, history
 from henchman.work.current import running
@@ -148,6 +151,23 @@ class Half:
     @property
     def board(self) -> Any:
         return Board()
+
+
+def test_a_child_that_hangs_before_it_has_told_that_it_is_ready_is_killed() -> None:
+    """1.2: its jobs begin a moment earlier, and the first of them may hold the interpreter for good."""
+    memory: Any = mmap.mmap(-1, BOARD_BYTES)
+    ends = [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]
+    with subprocess.Popen(["sleep", "60"]) as process:
+        child = ChildProcess(0, process, *ends, memory)
+        child._turned -= 3600
+        assert child.hung(2.0, 30.0) is None, "it imports: that may take long"
+        Board(memory).beat(1, 1)
+        assert child.hung(2.0, 30.0) is None, "it has turned just now"
+        child._turned -= 3
+        assert not child.ready
+        assert child.hung(2.0, 30.0) == "has not turned for 2 s"
+        process.kill()
+    child.close()
 
 
 def test_nothing_is_given_back_before_the_end_was_seen() -> None:

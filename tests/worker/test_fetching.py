@@ -18,7 +18,7 @@ from redis import Redis
 from henchman import App
 from henchman.store.control import pause, unpause
 from henchman.worker import fetcher
-from support.worker import in_flight, looker, settled, until, working
+from support.worker import Heard, in_flight, looker, settled, until, working
 
 
 @pytest.fixture
@@ -158,8 +158,10 @@ def test_a_plain_lpush_wakes_an_idle_worker(redis: Redis, redis_url: str) -> Non
 def test_an_idle_worker_sends_at_most_two_commands_a_second(redis: Redis, redis_url: str) -> None:
     app = App(redis_url=redis_url, queues=("a", "b", "c", "d"), lease=3600, heartbeat=600)
     app.job(name="nothing", queue="a")(lambda: None)
+    heard = Heard(app, "beat")
     with working(app) as launcher:
         until(lambda: launcher.watcher.armed == 4, "it waits")
+        until(lambda: heard["beat"], "its first beat is over: the next one comes in 600 s")
         with redis.monitor() as monitor:
             sent = []
             monitor.connection._sock.settimeout(30)  # type: ignore[union-attr]

@@ -140,7 +140,8 @@ class ChildProcess:
                 return f"is stopped for more than {lease:g} s"
         else:
             self._stopped_since = None
-        if self.ready and now - self._turned > hang_after:
+        # Its jobs may begin a moment before it says that it is ready; before its first turn it imports.
+        if (self.ready or any(self._beats)) and now - self._turned > hang_after:
             return f"has not turned for {hang_after:g} s"
         if self._said == "hung":
             return f"has an event loop that has not turned for {hang_after:g} s"
