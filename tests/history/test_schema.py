@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
-from sqlalchemy import MetaData, Table, insert
+from sqlalchemy import MetaData, Table, insert, select
 
 from henchman.history import migrate
 from henchman.history.database import Database
@@ -69,22 +70,41 @@ OLD_CHANGES = [  # (jid, sid, status, attempt, process, at, detail)
 ]
 
 
-def test_runs_of_the_first_schema_are_told_by_its_changes(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def to_first(monkeypatch: pytest.MonkeyPatch) -> Callable[[Database, str], None]:
+    """Leads a database to the first schema, ``up`` from nothing or ``down`` from a later one."""
+
+    def lead(database: Database, way: str) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                migrate,
+                "_steps",
+                lambda scripts: lambda revision, _: getattr(scripts, f"_{way}grade_revs")("0001", revision),
+            )
+            migrate.upgrade(database)
+
+    return lead
+
+
+def fill_first(database: Database) -> None:
+    """What the first release would have written."""
+    with database.writing() as connection:
+        old = Table("henchman_runs", MetaData(), autoload_with=connection)
+        connection.execute(insert(old), [dict(zip(old.c.keys(), row, strict=True)) for row in OLD_RUNS])
+        names = ("jid", "sid", "status", "attempt", "process", "at", "detail")
+        told = [dict(zip(names, row, strict=True)) for row in OLD_CHANGES]
+        connection.execute(insert(changes).values(dict.fromkeys(names)), told)
+        connection.execute(insert(events), [{"jid": jid, "born": 5, "changed": 50} for jid in ("j1", "j2")])
+
+
+def test_runs_of_the_first_schema_are_told_by_its_changes(
+    database_url: str, to_first: Callable[[Database, str], None]
+) -> None:
     emptied(database_url)
     database = Database(database_url)
     try:
-        with monkeypatch.context() as patch:
-            patch.setattr(
-                migrate, "_steps", lambda scripts: lambda revision, _: scripts._upgrade_revs("0001", revision)
-            )
-            migrate.upgrade(database)
-        with database.writing() as connection:
-            old = Table("henchman_runs", MetaData(), autoload_with=connection)
-            connection.execute(insert(old), [dict(zip(old.c.keys(), row, strict=True)) for row in OLD_RUNS])
-            names = ("jid", "sid", "status", "attempt", "process", "at", "detail")
-            told = [dict(zip(names, row, strict=True)) for row in OLD_CHANGES]
-            connection.execute(insert(changes).values(dict.fromkeys(names)), told)
-            connection.execute(insert(events), [{"jid": jid, "born": 5, "changed": 50} for jid in ("j1", "j2")])
+        to_first(database, "up")
+        fill_first(database)
         migrate.upgrade(database)
         history = History(database)
         found = [history.job(jid) for jid in ("j1", "j2")]
@@ -96,5 +116,28 @@ def test_runs_of_the_first_schema_are_told_by_its_changes(database_url: str, mon
         ] == [(jid, *rest) for jid, _, *rest in OLD_RUNS]
         assert found[1] is not None
         assert found[1].changes[1].detail == {"ending": "done", "started": 2.5, "elapsed": 0.25}
+    finally:
+        database.close()
+
+
+def test_the_way_back_keeps_the_runs(database_url: str, to_first: Callable[[Database, str], None]) -> None:
+    """All but their hosts, which the later schema has in the names of the processes alone."""
+    emptied(database_url)
+    database = Database(database_url)
+    try:
+        to_first(database, "up")
+        fill_first(database)
+        migrate.upgrade(database)
+        to_first(database, "down")
+        assert migrate.current(database).found == "0001"
+        with database.reading() as connection:
+            old = Table("henchman_runs", MetaData(), autoload_with=connection)
+            found = connection.execute(select(old).order_by(old.c.run)).all()
+            assert "started" not in Table("henchman_changes", MetaData(), autoload_with=connection).c
+        assert [(row.jid, row.attempt, row.process, row.started, row.ended, row.ending) for row in found] == [
+            (jid, attempt, process, *rest) for jid, _, attempt, process, _, *rest in OLD_RUNS
+        ]
+        migrate.upgrade(database)
+        assert migrate.current(database).fits
     finally:
         database.close()
