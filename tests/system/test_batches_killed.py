@@ -28,17 +28,18 @@ def _closed() -> Iterator[None]:
 
 def test_a_batch_under_kills(redis: Redis, redis_url: str, tmp_path: Path) -> None:
     app = App(redis_url=redis_url)
-    with Work(tmp_path / "w", redis_url, "-p", "2", "-c", "4") as work:
+    app.queues["late"].pause()  # the batch is not complete, and no callback runs, before the last kill
+    with Work(tmp_path / "w", redis_url, "-p", "2", "-c", "4", "-q", "default", "-q", "late") as work:
         work.ready(redis, 2)
         callbacks = {"on_complete": "aact", "on_success": "aact", "on_death": "aact"}
         with app.batch("killed", **callbacks) as batch:
             for n in range(600):
                 app.enqueue("act", f"j{n}", "sleep", 0.01)
-            app.enqueue("act", "failing", "gated", 60, retry=0)  # no callback runs before the last kill
+            app.enqueue("act", "failing", "raise", queue="late", retry=0)
         for share in (50, 200, 350, 500):
             until(lambda share=share: work.count("end").total() >= share, f"{share} jobs have ended")  # type: ignore[misc]
             work.kill_one()
-        (tmp_path / "w" / "trace.open").touch()
+        app.queues["late"].unpause()
         until(lambda: batch.status().state == "complete", "the batch is complete")
         until(lambda: work.count("end")[batch.id] == 2, "both callbacks ran")
         until(lambda: not in_flight(redis), "nothing is in flight")

@@ -188,7 +188,7 @@ def test_a_real_worker_seen_and_told(store: Store, redis_url: str, tmp_path: Pat
         (process,) = facts
         assert (process["concurrency"], process["quiet"], process["version"]) == (2, False, "henchman")
         assert run(store, "status").exit_code == 0
-        jid = run(store, "enqueue", "act", '["x", "sleep", 30]').stdout.strip()
+        jid = run(store, "enqueue", "act", '["x", "sleep", 300]').stdout.strip()
         until(lambda: work.count("start").total() == 1, "it runs")
         assert run(store, "job", jid).stdout.startswith("working")
         until(lambda: jid in run(store, "status").stdout, "the heartbeat tells")

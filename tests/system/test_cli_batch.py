@@ -35,7 +35,7 @@ class Shop:
 
         @self.app.job(name="shop.create", retry=0)
         def create(row: int, ending: str = "done") -> int:
-            assert self.gate.wait(30)
+            assert self.gate.wait(200)
             current_job().log(f"row {row}: {ending}")
             if ending == "refuse":
                 raise Failure(HOSTILE)
@@ -127,7 +127,7 @@ def test_watching_ends_when_the_batch_does(shop: Shop) -> None:
         watcher.start()
         until(lambda: shop.app.batch_status(batch).counts["working"] > 0, "jobs run")
         shop.gate.set()
-        watcher.join(30)
+        watcher.join(90)
     assert not watcher.is_alive()
     lines = seen[0].stdout.splitlines()
     assert seen[0].exit_code == 4

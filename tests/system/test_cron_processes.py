@@ -14,9 +14,9 @@ from redis import Redis
 
 from henchman.process.cli import henchman
 from henchman.wire import times
-from support.processes import Work
+from support.processes import Work, state_of
 from support.store import Store
-from support.worker import jobs_in, looker, until
+from support.worker import in_flight, jobs_in, looker, until
 
 TARGET = "support.clockwork:app"
 
@@ -37,22 +37,42 @@ def planned(work: Work) -> list[float]:
     return [float(line[1]) for line in work.trace() if line[0] == "tick"]
 
 
+def kill_leader(redis: Redis, work: Work) -> tuple[int, int]:
+    """kill -9 of the process that ticks, when there is another that can go on at once: which it was, and how many jobs
+    were in its hands."""
+    pids = work.ready(redis, 2)
+    pid = until(lambda: (found := leader(redis)) in pids and found, "one of those that live ticks")
+    os.kill(pid, signal.SIGSTOP)
+    until(lambda: state_of(pid) == "T", "it stands still")
+    held = sum(redis.llen(key) for key in redis.scan_iter(match=f"hm:flight:*:{pid}:*", count=1000))  # type: ignore[misc]
+    os.kill(pid, signal.SIGKILL)
+    return pid, held
+
+
+def come_to_rest(redis: Redis, url: str) -> None:
+    """No more ticks, and the jobs of those that there were have run: at a stop, one may be given back beside a later
+    one that ran."""
+    assert run(url, "pause", "tick").exit_code == 0
+    until(lambda: not redis.llen("queue:default") and not in_flight(redis), "every tick has run")
+
+
 def test_each_tick_once_whoever_is_killed(redis: Redis, redis_url: str, tmp_path: Path) -> None:
     with Work(tmp_path / "w", redis_url, "-p", "2", "-c", "2", target=TARGET) as work:
-        work.ready(redis, 2)
-        killed = []
+        killed, held = [], 0
         for share in (4, 14):  # ticks; the second time when another has long taken over
             until(lambda share=share: len(planned(work)) >= share, f"{share} ticks ran")  # type: ignore[misc]
-            killed.append(leader(redis))
-            os.kill(killed[-1], signal.SIGKILL)
+            pid, jobs = kill_leader(redis, work)
+            killed.append(pid)
+            held += jobs
         until(lambda: len(planned(work)) >= 26, "it went on")
+        come_to_rest(redis, redis_url)
         assert work.stop() == 0, work.log
     assert killed[0] != killed[1]
     runs = planned(work)
     first, last = min(runs), max(runs)
     assert sorted(set(runs)) == [first + 0.5 * n for n in range(round((last - first) * 2) + 1)], "none is missing"
     doubled = len(runs) - len(set(runs))
-    assert doubled <= 4, "only what ran in the killed process ran again"  # 2 kills, 2 slots: a job runs at least once
+    assert doubled <= held, "only what the killed processes had ran again"
     assert int(redis.get("stat:processed") or 0) == len(set(runs)), "each was enqueued once"  # type: ignore[arg-type]
 
 
@@ -66,6 +86,7 @@ def test_two_that_tick_at_once_enqueue_each_tick_once(redis: Redis, redis_url: s
             return len(planned(work)) >= 12
 
         until(disturbed, "ticks run")
+        come_to_rest(redis, redis_url)
         assert work.stop() == 0, work.log
     runs = sorted(planned(work))
     assert runs == [runs[0] + 0.5 * n for n in range(len(runs))]

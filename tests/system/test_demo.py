@@ -24,6 +24,7 @@ from rich.console import Console
 
 from henchman.errors import Failure
 from henchman.process import demo as command
+from henchman.process import demo_prices, demo_view
 from henchman.process.demo_catalogue import Catalogue, Counts, Run
 from henchman.process.demo_check import differences
 from henchman.process.demo_offers import (
@@ -65,6 +66,12 @@ def catalogue(tmp_path: Path) -> Iterator[Catalogue]:
     made = Catalogue.create(tmp_path / "catalogue.sqlite3")
     yield made
     made.close()
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for a price waits longer than the service, a thread of this process, may be kept waiting."""
+    monkeypatch.setattr(demo_prices, "SOCKET_TIMEOUT", 60.0)
 
 
 @pytest.fixture
@@ -200,7 +207,7 @@ def test_a_stalled_price_trickles_until_the_service_stops() -> None:
         until(lambda: service.troubles["stall"] == 1)
         assert thread.is_alive()
         assert ended == []
-    thread.join(10)
+    thread.join(60)
     assert ended == ["price service answered nonsense"]
 
 
@@ -259,7 +266,7 @@ def test_many_writers_on_several_connections_wait_for_each_other(catalogue: Cata
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
     assert catalogue.counts().imported == 400
     assert {price for _, price in catalogue.products().values()} == set(range(400))
     for other in others:
@@ -365,7 +372,7 @@ def test_a_demo_without_sqlalchemy_says_how_to_get_it(tmp_path: Path) -> None:
     called = "sys.argv[1:] = ['demo']; from henchman.process.cli import main; main()"
     start = f"import sys, importlib.util as u; {hidden}; {called}"
     done = subprocess.run(
-        [sys.executable, "-c", start], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", start], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=150
     )
     assert done.returncode == 2, done.stderr
     assert "pip install 'henchman[sql]'" in done.stderr
@@ -475,7 +482,10 @@ def test_differences_are_listed_and_end_in_status_1(capsys: pytest.CaptureFixtur
     assert "and 10 more" in said.err
 
 
-def test_without_a_terminal_figures_come_as_lines(capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_a_terminal_figures_come_as_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(demo_view, "LINE_EVERY", 600.0)
     view = LineView(Console(width=80), total=100)
     view.show(Counts(1, 0, 0, 0))
     assert capsys.readouterr().out == ""
@@ -508,7 +518,7 @@ def run_demo(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=150,
+        timeout=280,
     )
 
 
@@ -589,14 +599,14 @@ def test_a_signal_stops_everything_and_clears_away(tmp_path: Path, number: signa
     try:
         until(lambda: any(tmp_path.glob("*/workers.log")))
         process.send_signal(number)
-        _, told = process.communicate(timeout=150)
+        _, told = process.communicate(timeout=200)
     finally:
         process.kill()
         process.wait()
     assert process.returncode == 128 + number
     assert "Stopped" in told
     assert list(tmp_path.iterdir()) == []
-    assert not [line for line in commands_running() if str(tmp_path) in line]
+    until(lambda: not [line for line in commands_running() if str(tmp_path) in line])
 
 
 def commands_running() -> list[str]:
