@@ -14,7 +14,7 @@ from redis import Redis
 from henchman import App
 from henchman.worker.launcher import Launcher, default_capsules
 
-__all__ = ["Heard", "in_flight", "jobs_in", "looker", "push_raw", "settled", "until", "working"]
+__all__ = ["Heard", "in_flight", "jobs_in", "looker", "overdue", "push_raw", "settled", "until", "working"]
 
 T = TypeVar("T")
 
@@ -51,6 +51,14 @@ def working(app: App, *, stop: float = 5.0, start: bool = True, **hooks: Any) ->
     finally:
         launcher.stop(stop)
         app.close()
+
+
+def overdue(launcher: Launcher) -> None:
+    """The time-out of every job that runs in a thread has come, whatever the clock says."""
+    watchdog, now = launcher.watchdog, time.monotonic()
+    with watchdog._lock:
+        watchdog._heap = [(now, *more) for _, *more in sorted(watchdog._heap)]  # type: ignore[misc]
+    watchdog.wake()
 
 
 def in_flight(redis: Redis) -> list[bytes]:

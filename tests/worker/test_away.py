@@ -19,6 +19,7 @@ from redis import Redis
 
 from henchman import App
 from henchman.observe.log import subscribe
+from henchman.worker.spec import Spec
 from support.server import PrivateServer, running_server
 from support.worker import Heard, in_flight, jobs_in, looker, settled, until, working
 
@@ -55,12 +56,12 @@ def test_shorter_than_the_lease(server: PrivateServer, redis: Redis, caplog: pyt
 
     @app.job(name="hold")
     def hold(name: str) -> None:
-        release.wait(30)
+        release.wait(60)
         ran[name] += 1
 
     @app.job(name="ahold")
     async def ahold(name: str) -> None:
-        await asyncio.to_thread(release.wait, 30)
+        await asyncio.to_thread(release.wait, 60)
         ran[name] += 1
 
     with working(app) as launcher:
@@ -69,6 +70,7 @@ def test_shorter_than_the_lease(server: PrivateServer, redis: Redis, caplog: pyt
             hold.enqueue(f"h{number}")
             ahold.enqueue(f"a{number}")
         until(lambda: len(in_flight(redis)) == 4, "four run")
+        killed = time.monotonic()
         server.kill()
         until(lambda: len({one["part"] for one in heard["server_away"]}) >= 2, "several parts notice")
         release.set()
@@ -79,6 +81,7 @@ def test_shorter_than_the_lease(server: PrivateServer, redis: Redis, caplog: pyt
         until(lambda: ran["after"], "fetching has resumed by itself")
         settled(redis, 5)
         until(lambda: len(edges(caplog)) == 2, "it is told that it is back")
+        most = time.monotonic() - killed
         assert launcher.flights.identity == identity
         until(lambda: redis.pttl(f"hm:lease:{identity}") > 0, "the lease is kept")  # type: ignore[operator]
         until(lambda: redis.hget(identity, "beat"), "it shows itself again")
@@ -87,19 +90,26 @@ def test_shorter_than_the_lease(server: PrivateServer, redis: Redis, caplog: pyt
     away, back = edges(caplog)
     assert away.getMessage().startswith("the server is away: ServerAway:")
     assert back.getMessage() == "the server is back"
-    assert 0.0 < back.__dict__["downtime"] < LEASE + 3
+    assert 0.0 < back.__dict__["downtime"] < most + 0.001  # it is rounded
     assert not [*heard["part_failed"], *heard["lease_lost"]]
 
 
 @pytest.mark.parametrize("asynchronous", [False, True])
 def test_longer_than_the_lease_nothing_prefetched_starts(
-    server: PrivateServer, redis: Redis, caplog: pytest.LogCaptureFixture, asynchronous: bool
+    server: PrivateServer,
+    redis: Redis,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    asynchronous: bool,
 ) -> None:
+    # However long a loaded machine takes for one of them, they count as short, and many are prefetched.
+    monkeypatch.setattr(Spec, "learn", lambda spec, seconds: setattr(spec, "cost", 0.0001))
     app = app_of(server, concurrency=1)
     subscribe(app.events, "info")
-    heard = Heard(app, "part_failed", "lease_lost", "lease_lapsed")
+    heard = Heard(app, "part_failed", "lease_lost", "lease_lapsed", "server_away")
     reached, release = threading.Event(), threading.Event()
     ran: Counter[int] = Counter()
+    killed: list[float] = []
 
     if asynchronous:
 
@@ -107,9 +117,10 @@ def test_longer_than_the_lease_nothing_prefetched_starts(
         async def step(number: int) -> None:
             ran[number] += 1
             if number == 60:
+                killed.append(time.monotonic())
                 server.kill()
                 reached.set()
-                await asyncio.to_thread(release.wait, 30)
+                await asyncio.to_thread(release.wait, 60)
 
     else:
 
@@ -117,30 +128,37 @@ def test_longer_than_the_lease_nothing_prefetched_starts(
         def step(number: int) -> None:
             ran[number] += 1
             if number == 60:
+                killed.append(time.monotonic())
                 server.kill()
                 reached.set()
-                release.wait(30)
+                release.wait(60)
 
     with working(app, start=False) as launcher:
         launcher.fetcher._give_back_stuck = lambda: None  # type: ignore[method-assign]  # it would save them earlier
         launcher.start()
         step.enqueue_many([(n,) for n in range(120)])
-        assert reached.wait(30)
+        assert reached.wait(60)
         assert launcher.pool.waiting > 3, "some are prefetched"
+        until(lambda: heard["server_away"], "it is noticed")
+        noticed = time.monotonic()
         until(lambda: launcher.flights.valid_for() < -1.0, "the lease has run out, also where a fetch had prolonged it")
         before = sum(ran.values())
         release.set()
         until(lambda: launcher.pool.waiting == 0 and launcher.pool.free == 1, "all of them were looked at")
         assert sum(ran.values()) == before, "none was started"
+        restarted = time.monotonic()
         server.start()
         until(lambda: len(ran) == 120, "all run in the end")
         settled(redis, 120)
         until(lambda: heard["lease_lapsed"], "the lease was taken again")
+        until(lambda: len(edges(caplog)) == 2, "it is told that it is back")
+        most = time.monotonic() - killed[0]
     assert set(ran.values()) == {1}
     assert not [*heard["part_failed"], *heard["lease_lost"]]
     assert not redis.exists("retry", "dead", "queue:default")
     away, back = edges(caplog)
-    assert LEASE - 2 < back.__dict__["downtime"] < LEASE + 10
+    assert restarted - noticed < back.__dict__["downtime"] + 0.001  # it is rounded
+    assert back.__dict__["downtime"] < most + 0.001
     assert away.created < back.created
 
 
@@ -150,9 +168,9 @@ def test_longer_than_the_lease_what_runs_is_settled_later(server: PrivateServer,
     release = threading.Event()
     ran: Counter[str] = Counter()
 
-    @app.job(name="hold", retry=3)
+    @app.job(name="hold", retry=3, retry_in=600)
     def hold(name: str) -> None:
-        release.wait(30)
+        release.wait(60)
         ran[name] += 1
         if name == "bad":
             raise ValueError(name)
@@ -238,7 +256,7 @@ def test_ack_each_keeps_its_slot_while_the_server_is_away(
         @app.job(name="hold", ack=ack)
         async def hold() -> None:
             began.set()
-            await asyncio.to_thread(release.wait, 30)
+            await asyncio.to_thread(release.wait, 60)
             ended.set()
 
     else:
@@ -246,7 +264,7 @@ def test_ack_each_keeps_its_slot_while_the_server_is_away(
         @app.job(name="hold", ack=ack)
         def hold() -> None:
             began.set()
-            release.wait(30)
+            release.wait(60)
             ended.set()
 
     with working(app) as launcher:
@@ -254,13 +272,13 @@ def test_ack_each_keeps_its_slot_while_the_server_is_away(
         until(began.is_set, "it runs")
         server.kill()
         release.set()
-        assert ended.wait(30)
+        assert ended.wait(60)
         until(lambda: any(one["part"] == "acker" for one in heard["server_away"]), "it cannot be settled")
         if ack == "each":
             assert launcher.pool.busy == 1
         else:
             until(lambda: launcher.pool.busy == 0, "its slot is free")
-        assert launcher.loop.blocked_for() < 1.0
+        until(lambda: launcher.loop.blocked_for() < 1.0, "the loop turns meanwhile")
         server.start()
         settled(redis, 1)
         until(lambda: launcher.pool.busy == 0, "its slot is free")
@@ -279,7 +297,7 @@ def test_a_worker_that_stops_does_not_wait_for_ever_for_ack_each(
         @app.job(name="hold", ack="each")
         async def hold() -> None:
             began.set()
-            await asyncio.to_thread(release.wait, 30)
+            await asyncio.to_thread(release.wait, 60)
             ended.set()
 
     else:
@@ -287,7 +305,7 @@ def test_a_worker_that_stops_does_not_wait_for_ever_for_ack_each(
         @app.job(name="hold", ack="each")
         def hold() -> None:
             began.set()
-            release.wait(30)
+            release.wait(60)
             ended.set()
 
     with working(app) as launcher:
@@ -295,11 +313,11 @@ def test_a_worker_that_stops_does_not_wait_for_ever_for_ack_each(
         until(began.is_set, "it runs")
         server.kill()
         release.set()
-        assert ended.wait(30)
+        assert ended.wait(60)
         started = time.monotonic()
         launcher.stop(0.5)
-        assert time.monotonic() - started < 30
-        assert launcher.pool.wait_idle(5), "the slot was let go"
+        assert time.monotonic() - started < 90
+        assert launcher.pool.wait_idle(60), "the slot was let go"
         server.start()
     assert len(in_flight(redis)) == 1, "it is in flight still: whoever rescues it runs it again"
 
@@ -340,7 +358,7 @@ def test_what_has_ended_is_told_soon_after_the_server_is_back(server: PrivateSer
     @app.job(name="hold")
     def hold() -> None:
         began.set()
-        release.wait(30)
+        release.wait(60)
 
     hold.enqueue()
     with working(app):

@@ -10,6 +10,7 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from redis import Redis
 from henchman import App, ArgumentError, DefinitionError, Discard, Failure, Kill, ServerAway, Snooze, current_job
 from henchman.errors import BatchClosed, BatchError, HistoryAway, UnknownBatch
 from henchman.store import history
+from henchman.worker import notes, processor
 from henchman.workflow.batch import Batch
 from henchman.workflow.batch_lease import leases
 from henchman.workflow.batch_status import BatchStatus
@@ -192,17 +194,18 @@ def App_of(app: App, queue: str) -> App:  # noqa: N802 - another app of the same
     return other
 
 
-def test_an_expired_batch_starts_nothing_more(app: App, redis: Redis) -> None:
+def test_an_expired_batch_starts_nothing_more(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
 
     @app.job(name="work")
     def work(n: int) -> None:
         ran.append(n)
 
-    with app.batch(expires=0.05) as batch:
+    with app.batch(expires=3600) as batch:  # a short time might be over before the block is
         work.enqueue_many([(1,), (2,)])
         work.using(delay=0.1).enqueue(3)
-    until(lambda: time.time() > (batch.status().expires or 0), "it has expired")
+    later = (batch.status().expires or 0) + 1
+    monkeypatch.setattr(processor, "time", SimpleNamespace(time=lambda: later))  # by which the worker judges
     with working(app):
         assert some(complete(batch)) == {"expired": 3}
     assert ran == []
@@ -381,7 +384,7 @@ def test_a_batch_is_never_buffered() -> None:
 
 def test_who_fills_a_batch_keeps_its_lease(app: App, redis: Redis) -> None:
     batch = app.batch("open").open()
-    redis.pexpire(f"hm:batch:{batch.id}:producer", 500)
+    redis.pexpire(f"hm:batch:{batch.id}:producer", 15_000)
     leases.renew()
     assert redis.pttl(f"hm:batch:{batch.id}:producer") > 20_000  # type: ignore[operator]
     assert batch.status().state == "open"
@@ -394,14 +397,16 @@ def test_who_fills_a_batch_keeps_its_lease(app: App, redis: Redis) -> None:
 
 def test_what_a_job_says_is_in_the_history_in_order(app: App, redis: Redis) -> None:
     app.connections.run(history.turn_on(app.keys, "strict", 1_000_000))
-    go = threading.Event()
+    go, spoke = threading.Event(), list[float]()
 
     @app.job(name="talk", track=True, secret=("pin",))
     def talk(n: int, *, pin: str) -> str:
         job = current_job()
         job.log(f"begin {n}")
+        began = time.monotonic()
         for done in range(100):
             job.progress(done, 100)
+        spoke.append(time.monotonic() - began)
         assert go.wait(30)
         job.log("end")
         return "said"
@@ -419,7 +424,8 @@ def test_what_a_job_says_is_in_the_history_in_order(app: App, redis: Redis) -> N
         "log",
         "finished",
     ]
-    assert sum(row["k"] == "progress" for row in rows) < 10, "of what is said fast only the latest is sent"
+    most = 10 + spoke[0] / notes.SAID
+    assert sum(row["k"] == "progress" for row in rows) < most, "of what is said fast only the latest is sent"
     first, last = json.loads(rows[0]["d"]), json.loads(rows[-1]["d"])
     assert first == {"class": "talk", "queue": "default", "args": [1], "kwargs": {"pin": "***"}}
     assert last["result"] == "said"
@@ -437,9 +443,11 @@ def test_short_jobs_write_no_start(app: App, redis: Redis) -> None:
         quick.enqueue_many((n,) for n in range(500))
     with working(app):
         complete(batch)
-    statuses = [row["s"] for row in stream(redis) if row["k"] == "job"]
+    rows = [row for row in stream(redis) if row["k"] == "job"]
+    statuses = [row["s"] for row in rows]
     assert statuses.count("finished") == statuses.count("enqueued") == 500
-    assert statuses.count("working") < 50
+    held_up = [row for row in rows if row["s"] == "finished" and json.loads(row["d"])["elapsed"] > notes.LASTED]
+    assert statuses.count("working") < 50 + len(held_up)
 
 
 def test_many_rows_are_never_in_memory_at_once(app: App) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ def test_a_full_capsule_does_not_hold_up_the_others(redis_url: str) -> None:
         with lock:
             now[0] += 1
             most[0] = max(most[0], now[0])
-        gate.wait(10)
+        gate.wait(60)
         with lock:
             now[0] -= 1
 
@@ -40,7 +41,8 @@ def test_a_full_capsule_does_not_hold_up_the_others(redis_url: str) -> None:
         until(lambda: len(ran) == 20, "the other queue is worked on")
         assert most == [1]
         until(lambda: redis.llen("queue:single") == 4, "what the capsule has no slot for waits in its queue")
-        record = json.loads(redis.hget(launcher.flights.identity, "info"))  # type: ignore[arg-type]
+        shown: Any = until(lambda: redis.hget(launcher.flights.identity, "info"), "it shows itself")
+        record = json.loads(shown)
         assert record["concurrency"] == 3
         assert record["capsules"]["single"] == {"concurrency": 1, "mode": "strict", "weights": {"single": 0}}
         gate.set()

@@ -13,9 +13,10 @@ from redis import Redis
 
 from henchman import App, ArgumentError, DefinitionError, Discard, Failure, Kill, current_job
 from henchman.errors import UnknownCron
+from henchman.workflow import cron, cron_ticker
 from henchman.workflow.cron_ticker import CronTicker
 from support.history import stream
-from support.worker import Heard, jobs_in, looker, push_raw, settled, until, working
+from support.worker import Heard, in_flight, jobs_in, looker, push_raw, settled, until, working
 
 YEARLY = "0 0 1 1 *"
 
@@ -141,7 +142,7 @@ class TestTicking:
             assert min(at - due for due, at in mine) >= 0
             late = sorted(at - due for due, at in mine)  # 2 ms when nothing else runs; a neighbour may hold us up
             assert late[len(late) // 2] < 0.1
-            assert late[-1] < 0.5
+            assert late[-1] < 2
 
     def test_no_cron_costs_a_look_a_minute(self, app: App) -> None:
         passed = [0.0]
@@ -155,14 +156,18 @@ class TestTicking:
 
     def test_with_crons_one_command_a_second(self, app: App, redis: Redis) -> None:
         app.cron(YEARLY)(job(app))
-        one = ticker(app)
+        one = CronTicker(app, monotonic=lambda: 1000.0)  # a look takes no time, as far as this one knows
+        one.tick()
         redis.config_resetstat()
         for _ in range(3):
             one._look_at = 0.0  # its second has passed
-            assert 0.9 < one.tick() <= 1.0
+            assert one.tick() == cron_ticker.LOOK == 1.0
         assert redis.info("commandstats")["cmdstat_evalsha"]["calls"] == 3  # type: ignore[index]
 
-    def test_one_process_ticks_and_another_goes_on_at_once_when_it_stops(self, app: App) -> None:
+    def test_one_process_ticks_and_another_goes_on_at_once_when_it_stops(
+        self, app: App, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cron_ticker, "LEASE_MS", 60_000)  # it does not run out between two lines of a test
         app.cron(YEARLY)(job(app))
         one, two = ticker(app), ticker(app)
         assert (one.leads, two.leads) == (True, False)
@@ -190,15 +195,20 @@ class TestTicking:
         assert len(jobs_in(redis, "queue:default")) == made_up, "once"
 
     def test_all_makes_up_for_1000_at_most_and_says_so(self, app: App, redis: Redis) -> None:
-        heard = trouble(app)
+        heard, began = trouble(app), time.monotonic()
         app.cron(every=1, missed="all")(job(app))
         ticker(app).stop()
         missed_since(redis, "job", 5000)
         ticker(app)
-        assert 1000 <= redis.llen("queue:default") <= 1003  # type: ignore[operator]
+        meanwhile = time.monotonic() - began  # what came due in these seconds was not missed
+        assert 1000 <= redis.llen("queue:default") <= 1003 + meanwhile  # type: ignore[operator]
         assert [facts["enqueued"] for facts in heard["cron_missed"]] == [1000]
 
-    def test_the_middleware_sees_each_job_and_may_stop_it(self, app: App, redis: Redis) -> None:
+    def test_the_middleware_sees_each_job_and_may_stop_it(
+        self, app: App, redis: Redis, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cron_ticker, "HELD_UP", 600.0)
+        newest = int(time.time()) - 30  # no other will be due in this test
         heard = trouble(app)
         seen: list[str] = []
 
@@ -210,7 +220,7 @@ class TestTicking:
             return call_next() if payload["class"] == "passes" else None
 
         for name in ("broken", "stopped", "passes"):
-            app.cron("0 * * * * *")(job(app, name))
+            app.cron(f"{newest % 60} * * * * *")(job(app, name))
         ticker(app).stop()
         for name in ("broken", "stopped", "passes"):
             missed_since(redis, name, 60)
@@ -222,7 +232,10 @@ class TestTicking:
         one.tick()
         assert len(seen) == 3, "what was stopped is passed over, what failed is tried again later"
 
-    def test_a_queue_that_refuses_stops_no_other_and_is_made_up_for(self, app: App, redis: Redis) -> None:
+    def test_a_queue_that_refuses_stops_no_other_and_is_made_up_for(
+        self, app: App, redis: Redis, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cron, "GRACE", 600.0)  # however long this takes: a tick that could not be sent is late
         heard = trouble(app)
         redis.set("queue:default", "no list")
         app.cron(every=0.2)(job(app))
@@ -234,6 +247,7 @@ class TestTicking:
         one = CronTicker(app)
         one.start()
         until(lambda: redis.llen("queue:other") >= 3, "the other goes on")  # type: ignore[operator]
+        until(lambda: heard["part_failed"], "it is told")
         assert "WRONGTYPE" in str(heard["part_failed"][0]["error"])
         redis.delete("queue:default")
         until(lambda: redis.llen("queue:default") >= 10, "made up for")  # type: ignore[operator]
@@ -358,7 +372,8 @@ class TestOverlap:
         with working(app):
             until(lambda: int(redis.get("stat:processed") or 0) == 2, "both ran")  # type: ignore[arg-type]
         told = {jid: [row for row in stream(redis) if row["j"] == jid] for jid in jids}
-        assert [[row["s"] for row in rows] for rows in told.values()] == [["enqueued", "finished"]] * 2
+        lives = [[row["s"] for row in rows if row["s"] != "working"] for rows in told.values()]  # of a short run not
+        assert lives == [["enqueued", "finished"]] * 2
         assert all('"args":[7]' in rows[0]["d"] for rows in told.values())
 
     def test_a_run_by_hand_waits_for_nobody(self, app: App, redis: Redis) -> None:
@@ -396,7 +411,7 @@ class TestChanging:
             assert other.crons.pause("live")
             assert not other.crons.pause("live")
             until(lambda: state(other, "live").state == "paused", "it is paused")
-            settled(redis, len(runs))
+            until(lambda: not redis.llen("queue:default") and not in_flight(redis), "what was enqueued has run")
             count, moved = len(runs), redis.get("hm:cron:revision")
             assert other.crons.run("live").admission == "created"
             until(lambda: len(runs) == count + 1, "run by hand, also when it is paused")

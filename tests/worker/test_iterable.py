@@ -15,7 +15,7 @@ from redis import Redis
 
 from henchman import App, DefinitionError, Failure, IterableJob, ServerError, Snooze, over_range
 from henchman.workflow import iteration
-from support.worker import jobs_in, looker, push_raw, settled, until, working
+from support.worker import jobs_in, looker, overdue, push_raw, settled, until, working
 
 JID = "0123456789abcdef01234567"
 KEY = f"it-{JID}"
@@ -34,7 +34,7 @@ class Diary:
     def item(self, number: int) -> None:
         self.lines.append(number)
         if number == self.wait_at:
-            assert self.gate.wait(20)
+            assert self.gate.wait(60)
         if self.problems.get(number):
             raise self.problems[number].pop(0)
 
@@ -119,7 +119,10 @@ def test_every_item_in_order_and_nothing_is_left(redis_url: str, diary: Diary, i
 
 
 @both
-def test_a_stop_lets_the_item_end_and_the_next_worker_goes_on(redis_url: str, diary: Diary, is_async: bool) -> None:
+def test_a_stop_lets_the_item_end_and_the_next_worker_goes_on(
+    redis_url: str, diary: Diary, is_async: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(iteration, "SAVE_EVERY", 600.0)  # however slow this is, only the stop saves
     diary.wait_at = 2
     diary.gate.clear()
     with looker(redis_url) as redis:
@@ -155,7 +158,7 @@ def test_a_stop_lets_the_item_end_and_the_next_worker_goes_on(redis_url: str, di
         processed, failed = stats(redis)
         assert failed >= 1
         assert processed == failed
-        redis.delete("queue:default", "paused", "stat:processed")
+        redis.delete("queue:default", "paused", "stat:processed", "retry")
         push_raw(redis, json.dumps(again))
         with working(make(redis_url, diary, is_async=is_async)):
             settled(redis, 1)
@@ -281,14 +284,16 @@ def test_a_timeout_saves_too(redis_url: str) -> None:
     app = App(redis_url=redis_url, concurrency=1)
     items: list[int] = []
 
-    @app.iterable(name="Count", over=lambda cursor: over_range(3, cursor=cursor), timeout=0.2, retry_in=0)
+    @app.iterable(name="Count", over=lambda cursor: over_range(3, cursor=cursor), timeout=600, retry_in=0)
     def slow(number: int) -> None:
         items.append(number)
-        while number == 1 and items.count(1) == 1:
-            time.sleep(0.01)  # until the time-out strikes
+        if number == 1 and items.count(1) == 1:
+            until(lambda: False, "its time-out")
 
-    with looker(redis_url) as redis, working(app):
+    with looker(redis_url) as redis, working(app) as launcher:
         push(redis)
+        until(lambda: 1 in items, "item 1 runs")
+        overdue(launcher)
         settled(redis, 2)
     assert items == [0, 1, 1, 2]
 

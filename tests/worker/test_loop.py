@@ -12,6 +12,9 @@ from redis import Redis
 
 from henchman import App, current_job
 from henchman.store.control import tell
+from henchman.worker import launcher as launcher_module
+from henchman.worker.launcher import Launcher
+from henchman.worker.loop import Loop
 from support.worker import Heard, in_flight, jobs_in, looker, settled, until, working
 
 
@@ -42,12 +45,17 @@ def test_50_jobs_that_sleep_1_s_on_50_slots_take_about_1_s(redis: Redis, redis_u
 def test_more_async_jobs_than_slots_wait(redis: Redis, redis_url: str) -> None:
     app = App(redis_url=redis_url, concurrency=4)
     now = most = 0
+    full = asyncio.Event()
 
     @app.job(name="nap")
     async def nap() -> None:
         nonlocal now, most
         now += 1
         most = max(most, now)
+        if most == 4:
+            full.set()
+        async with asyncio.timeout(60):
+            await full.wait()
         await asyncio.sleep(0.02)
         now -= 1
 
@@ -57,7 +65,10 @@ def test_more_async_jobs_than_slots_wait(redis: Redis, redis_url: str) -> None:
     assert most == 4
 
 
-def test_a_task_cancelled_before_its_first_step_is_settled_and_frees_its_slot(redis: Redis, redis_url: str) -> None:
+def test_a_task_cancelled_before_its_first_step_is_settled_and_frees_its_slot(
+    redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher_module, "LOOP_BLOCKED", 600.0)  # however long it is: it is given the second task
     app = App(redis_url=redis_url, concurrency=2)
     blocked, release = threading.Event(), threading.Event()
     ran: list[str] = []
@@ -65,7 +76,7 @@ def test_a_task_cancelled_before_its_first_step_is_settled_and_frees_its_slot(re
     @app.job(name="block")
     async def block() -> None:
         blocked.set()
-        release.wait(20)
+        release.wait(60)
 
     @app.job(name="note")
     async def note(name: str) -> None:
@@ -172,12 +183,17 @@ def test_stacks_show_where_a_task_waits(redis: Redis, redis_url: str) -> None:
     with working(app, stop=0) as launcher:
         handle = outer.enqueue()
         assert inside.wait(30)
+        until(lambda: _asleep(launcher), "it waits")
         app.connections.run(_tell(app, launcher.flights.identity, "dump"))
         (facts,) = until(lambda: heard["dump"], "the dump")
         (frames,) = (stack for name, stack in facts["tasks"].items() if handle.jid in name)
         functions = [frame.rpartition(" ")[2] for frame in frames]
         assert functions[:3] == ["sleep", "inner", "outer"], "newest first"
         assert any("henchman-loop" in name for name in facts["threads"])
+
+
+def _asleep(launcher: Launcher) -> bool:
+    return any(frames and frames[0].endswith(" sleep") for frames in launcher.loop.stacks().values())
 
 
 def _tell(app: App, identity: str, verb: str):  # type: ignore[no-untyped-def]
@@ -192,7 +208,7 @@ def test_a_blocked_loop_gets_no_more_jobs_and_threads_go_on(redis: Redis, redis_
 
     @app.job(name="block")
     async def block() -> None:
-        release.wait(20)
+        release.wait(60)
 
     @app.job(name="anote")
     async def anote() -> None:
@@ -204,23 +220,52 @@ def test_a_blocked_loop_gets_no_more_jobs_and_threads_go_on(redis: Redis, redis_
 
     with working(app):
         block.enqueue()
-        (facts,) = until(lambda: heard["loop_blocked"], "it is noticed")
-        assert any("in block" in frame for frame in facts["stack"])
+        until(lambda: any("in block" in frame for one in heard["loop_blocked"] for frame in one["stack"]), "it is seen")
+        back = len(heard["loop_back"])
         note.enqueue_many([()] * 3)
         until(lambda: ran == ["thread"] * 3, "threads go on")
         release.set()
-        until(lambda: heard["loop_back"], "it is back")
+        until(lambda: len(heard["loop_back"]) > back, "it is back")
         anote.enqueue()
         until(lambda: ran[3:] == ["task"], "tasks go on")
 
 
+def test_a_loop_that_starts_late_is_not_taken_for_blocked(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it has turned for the first time, the time before its start does not count."""
+    going, go_on = threading.Event(), threading.Event()
+    beat = Loop._beat
+
+    def held(loop: Loop) -> None:
+        going.set()
+        assert go_on.wait(60)
+        beat(loop)
+
+    monkeypatch.setattr(Loop, "_beat", held)
+    app = App(redis_url=redis_url)
+
+    @app.job(name="note")
+    async def note() -> None: ...
+
+    with looker(redis_url) as redis, working(app) as launcher:
+        launcher.loop.ticked -= 3600  # the worker has run for an hour without an async job
+        assert launcher.loop.blocked_for() == 0.0
+        note.enqueue()
+        assert going.wait(60)
+        try:
+            assert launcher.loop.blocked_for() < 1800
+        finally:
+            go_on.set()
+        settled(redis, 1)
+
+
 def test_sync_jobs_go_on_beside_a_blocked_loop(redis_url: str) -> None:
     app = App(redis_url=redis_url, concurrency=3)
-    release, ran = threading.Event(), []
+    blocked, release, ran = threading.Event(), threading.Event(), []
 
     @app.job(name="block")
     async def block() -> None:
-        release.wait(20)
+        blocked.set()
+        release.wait(60)
 
     @app.job(name="later")
     async def later(number: int) -> None:
@@ -232,7 +277,11 @@ def test_sync_jobs_go_on_beside_a_blocked_loop(redis_url: str) -> None:
 
     with looker(redis_url) as redis, working(app) as launcher:
         block.enqueue()
-        until(lambda: launcher.pool.hold_tasks, "the loop is known to be blocked")
+        assert blocked.wait(60)
+        until(
+            lambda: launcher.pool.hold_tasks and launcher.loop.blocked_for() > launcher_module.LOOP_BLOCKED,
+            "the loop is known to be blocked",
+        )
         for number in range(5):
             later.enqueue(number)
             plain.enqueue(number)

@@ -71,7 +71,7 @@ def test_a_class_retries_and_gives_up_by_its_own_methods(app: App, store: Store,
     worker_class = app.ordered(name="it")(Awaited if awaited else Plain)
     worker_class.push_many([("good", Price(1)), ("bad", Price(2), 2), ("bad", Price(1), 1)])
     with testing.worker(app, url=redis_url) as worker:
-        until(lambda: len(gone) == 2, "both payloads are given up", 20)
+        until(lambda: len(gone) == 2, "both payloads are given up")
         worker.drain()
     assert len(made) == 1
     assert asked == [(True, 0, "no bad")] * 2, "each of the two payloads had a budget of its own"
@@ -87,7 +87,7 @@ def test_a_class_retries_and_gives_up_by_its_own_methods(app: App, store: Store,
 
 def test_one_instance_serves_all_threads(app: App, redis_url: str) -> None:
     made: list[Any] = []
-    barrier = threading.Barrier(3, timeout=20)
+    barrier = threading.Barrier(3, timeout=60)
 
     @app.ordered(name="it")
     class Sync(OrderedWorker):
@@ -100,6 +100,6 @@ def test_one_instance_serves_all_threads(app: App, redis_url: str) -> None:
 
     with testing.worker(app, url=redis_url, concurrency=3) as worker:
         Sync.push_many([("a", 1), ("b", 2), ("c", 3)])
-        worker.drain(20)
+        worker.drain(60)
     assert len(made) == 1
     assert worker.errors == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from redis import Redis
 
 from henchman import App, ConfigError
 from henchman.ordered.scheduler import Scheduler, by_node
+from henchman.worker import capsule
 from support.worker import Heard, looker, until, working
 
 
@@ -49,8 +51,11 @@ def test_seq_goes_round_and_weighted_keeps_the_draw(redis_url: str) -> None:
 
 
 @pytest.mark.parametrize(("kind", "first"), [("lag", "old"), ("weighted", "heavy")])
-def test_a_worker_takes_the_scheduler_that_is_configured(redis_url: str, redis: Redis, kind: str, first: str) -> None:
-    app = App(redis_url=redis_url, concurrency=1, queues=["heavy:999", "old:1"], ordered_scheduler=kind)
+def test_a_worker_takes_the_scheduler_that_is_configured(
+    redis_url: str, redis: Redis, monkeypatch: pytest.MonkeyPatch, kind: str, first: str
+) -> None:
+    monkeypatch.setattr(capsule, "random", SimpleNamespace(shuffle=lambda hat: None))  # the heavy one is drawn first
+    app = App(redis_url=redis_url, concurrency=1, queues=["heavy:2", "old:1"], ordered_scheduler=kind)
     ran: list[str] = []
     jobs = defined(app, ran, "heavy", "old")
     jobs["heavy"].push("x", 1)

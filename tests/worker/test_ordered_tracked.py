@@ -13,6 +13,7 @@ from redis import Redis
 from henchman import App, Discard, Failure, Kill, OrderedWorker, Snooze, current_job
 from henchman.history.reading import History
 from henchman.history.records import Job, Search
+from henchman.worker import launcher
 from support.worker import looker, until, working
 
 
@@ -59,11 +60,11 @@ def test_what_happened_to_the_push_of_price_17_for_product_42(app: App, redis: R
     first = sync.push("42", {"price": 17}, score=1001)
     same = sync.push("42", {"price": 17}, score=1002)
     sync.push_many([("42", {"price": 18}, 1003), ("43", {"price": 1}, 1)])
-    with working(app) as launcher:
+    with working(app) as worker:
         job = recorded(history, redis, first.jid, "finished")
         merged = recorded(history, redis, same.jid, "cancelled")
         until(lambda: history.find(Search(queue="products", status="finished"), limit=9).events[2:], "all have ended")
-        identity = launcher.flights.identity
+        identity = worker.flights.identity
     assert words(job) == ["enqueued", "working", "finished"]
     assert [change.at for change in job.changes] == sorted(change.at for change in job.changes)
     event = job.event
@@ -170,7 +171,11 @@ def test_what_people_do_goes_on_in_the_record(app: App, redis: Redis, history: H
     assert lives["move"].event.queue == "r"
 
 
-def test_stopped_in_the_middle_it_is_enqueued_again(app: App, redis: Redis, history: History) -> None:
+def test_stopped_in_the_middle_it_is_enqueued_again(
+    app: App, redis: Redis, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(launcher, "CLEAN_UP", 60.0)  # a loaded machine may take longer than 3 s to raise it
+
     @app.ordered(queue="q", name="wait", track=True)
     async def wait(claim: dict[str, list[Any]]) -> None:
         await asyncio.sleep(60 if current_job().attempt and not done else 0)

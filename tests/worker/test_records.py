@@ -13,6 +13,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
+from henchman.worker import watcher
 from support.worker import Heard, looker, until, working
 
 
@@ -22,14 +23,15 @@ def redis(redis_url: str) -> Iterator[Redis]:
         yield client
 
 
-def test_the_records_of_a_process(redis: Redis, redis_url: str) -> None:
+def test_the_records_of_a_process(redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watcher, "BLOCK", 600.0)  # a wait ends by word, not because its time is over
     app = App(redis_url=redis_url, heartbeat=0.2, concurrency=3, queues=("a:2", "b"), tag="shop", labels=("blue", "v2"))
     release = threading.Event()
     heard = Heard(app, "heartbeat", "beat", "startup", "quiet", "shutdown")
 
     @app.job(name="hold", queue="a")
     def hold() -> None:
-        release.wait(20)
+        release.wait(60)
 
     @app.job(name="ahold", queue="b")
     async def ahold() -> None:
@@ -47,7 +49,7 @@ def test_the_records_of_a_process(redis: Redis, redis_url: str) -> None:
         facts = {key.decode(): value.decode() for key, value in redis.hgetall(identity).items()}  # type: ignore[union-attr]
         assert facts.keys() == {"info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us"}
         assert (facts["concurrency"], facts["quiet"]) == ("3", "false")
-        assert abs(float(facts["beat"]) - time.time()) < 10
+        assert abs(float(facts["beat"]) - time.time()) < 60
         assert 5_000 < int(facts["rss"]) < 2_000_000
         assert int(facts["rtt_us"]) >= 0
         info = json.loads(facts["info"])
@@ -70,7 +72,7 @@ def test_the_records_of_a_process(redis: Redis, redis_url: str) -> None:
             assert 0 < redis.ttl(key) <= 60
         redis.lpush(f"{identity}-signals", "TSTP")
         until(lambda: redis.hget(identity, "quiet") == b"true", "quiet, told by way of the server")
-        assert launcher.watcher.armed == 0
+        until(lambda: launcher.watcher.armed == 0, "it waits for no push")
         release.set()
         until(lambda: redis.hget(identity, "busy") == b"0", "idle again")
         until(lambda: not redis.exists(f"{identity}:work", f"{identity}:workers"), "no running job is shown")

@@ -45,7 +45,7 @@ def test_unfinished_jobs_go_back_in_their_order_threads_and_tasks(redis: Redis, 
     assert not in_flight(redis)
     assert not redis.smembers("processes")
     assert not redis.zcard("hm:identities")
-    assert list(redis.scan_iter("hm:*")) in ([], [b"hm:lifeline"], [b"hm:staging"])
+    assert set(redis.scan_iter("hm:*")) <= {b"hm:lifeline", b"hm:staging"}
 
 
 def test_a_worker_that_starts_beside_a_paused_queue_leaves_it_alone(redis: Redis, redis_url: str) -> None:

@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from henchman import App, Failure, JobTimeout, current_job
-from support.worker import Heard, in_flight, jobs_in, looker, settled, until, working
+from support.worker import Heard, in_flight, jobs_in, looker, overdue, settled, until, working
 
 LATE = "the job ran longer than its timeout of 0.2 s"
 
@@ -27,7 +27,7 @@ def app(redis_url: str) -> App:
     return App(redis_url=redis_url, concurrency=4)
 
 
-def _wait_in_slices(seconds: float = 30.0) -> None:
+def _wait_in_slices(seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         try:
@@ -73,15 +73,20 @@ def test_a_task_is_cancelled(app: App, redis: Redis) -> None:
 
 
 def test_a_job_may_clean_up_and_say_how_it_ends(app: App, redis: Redis) -> None:
-    @app.job(name="tidy", timeout=0.2)
+    inside = threading.Event()
+
+    @app.job(name="tidy", timeout=600)
     def tidy() -> None:
         try:
+            inside.set()
             _wait_in_slices()
         except JobTimeout:
             raise Failure("took too long") from None
 
     tidy.enqueue()
-    with working(app):
+    with working(app) as launcher:
+        assert inside.wait(60)
+        overdue(launcher)
         settled(redis, 1)
     assert not redis.exists("retry", "dead")
 
@@ -120,20 +125,21 @@ def test_a_late_strike_never_reaches_the_next_job(app: App, redis: Redis) -> Non
         bystander.enqueue()
     with working(app) as launcher:
         settled(redis, 300)
-        assert launcher.pool.free == launcher.pool.size
+        until(lambda: launcher.pool.free == launcher.pool.size, "every slot is free again")
     assert len(bystanders) == 150
     assert {job["class"] for job in jobs_in(redis, "dead")} <= {"close"}
 
 
 @pytest.mark.parametrize("kind", ["thread", "task"])
 def test_a_job_that_swallows_its_timeout_is_given_up(app: App, redis: Redis, kind: str) -> None:
-    release = threading.Event()
+    inside, release = threading.Event(), threading.Event()
     asked: list[str] = []
     heard = Heard(app, "job_abandoned", "late")
 
     def swallow() -> None:
         while not release.is_set():
             try:
+                inside.set()
                 time.sleep(0.01)  # stubborn on purpose
             except BaseException:  # noqa: S112
                 continue
@@ -147,13 +153,18 @@ def test_a_job_that_swallows_its_timeout_is_given_up(app: App, redis: Redis, kin
                 continue
         raise ValueError("what it still says is ignored")
 
-    job = app.job(name="stubborn", timeout=0.1, retry=0)(swallow if kind == "thread" else aswallow)
+    limit = 600 if kind == "thread" else 0.1  # a task is struck only where it awaits
+    job = app.job(name="stubborn", timeout=limit, retry=0)(swallow if kind == "thread" else aswallow)
     with working(app, replace=asked.append) as launcher:
         launcher.watchdog.grace = 0.2
         job.enqueue()
+        if kind == "thread":
+            assert inside.wait(60)
+            overdue(launcher)
         settled(redis, 1)
         (dead,) = jobs_in(redis, "dead")
         assert (dead["error_class"], dead["error_message"]) == ("JobTimeout", "still running 0.2 s after its time-out")
+        until(lambda: asked, "another process is asked for")
         assert len(asked) == 1
         assert "stubborn" in asked[0]
         assert len(heard["job_abandoned"]) == 1

@@ -44,6 +44,7 @@ class Loop:
 
     def _start(self) -> asyncio.AbstractEventLoop:
         loop = self._loop = asyncio.new_event_loop()
+        self.ticked = time.monotonic()  # it has not stood still since this process started: it was not there
         self._thread = threading.Thread(target=self._body, args=[loop], name="henchman-loop", daemon=True)
         self._thread.start()
         return loop
