@@ -56,7 +56,8 @@ class BatchJudgement:
     def _read(self, record: Path) -> None:
         told = lives(record)
         with sqlite3.connect(f"file:{record}?mode=ro", uri=True) as db:
-            query = "SELECT jid, batch, status, substr(args, 1, 200) FROM henchman_events ORDER BY args LIKE '[\"(%'"
+            query = "SELECT jid, batch, status, substr(args, 1, 200) FROM henchman_events"
+            query += " WHERE batch IS NOT NULL ORDER BY args LIKE '[\"(%'"
             for jid, batch, status, args in db.execute(query):
                 key = self._history.keys.get(jid) or self._key(batch, args or "")
                 if key in self._rows:

@@ -73,7 +73,7 @@ class Judgement:
         self._rule("left on the server", self._left())
         self._rule("dead set", self._dead_set())
         self._rule("seen during the attacks", history.doubts)
-        self._ordered = OrderedJudgement(history, self.repeats, redis, since, to)
+        self._ordered = OrderedJudgement(history, self.repeats, redis, since, to, record)
         for name, found in self._ordered.rules():
             self._rule(name, found)
         self.facts |= self._ordered.facts

@@ -63,7 +63,7 @@ ORDERED: dict[str, OrderedKind] = {
         tuple(f"p{number}" for number in range(100)),
     ),
     "accounts": OrderedKind(
-        {"max_parallel": 6, "max_retries": 3, "retry_in": 1.0, "timeout": 6.0},
+        {"max_parallel": 6, "max_retries": 3, "retry_in": 1.0, "timeout": 6.0, "track": True},
         tuple(f"a{number}" for number in range(100)),
     ),
 }

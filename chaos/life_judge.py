@@ -22,6 +22,7 @@ _AFTER: Mapping[str, set[str]] = {
     "retrying": {"enqueued", "cancelled", "expired"},
     "error": {"enqueued"},
 }
+_NONE: Mapping[str, set[str]] = {}
 
 
 def lives(record: Path) -> dict[str, list[str]]:
@@ -36,11 +37,14 @@ def lives(record: Path) -> dict[str, list[str]]:
     return found
 
 
-def broken(life: Sequence[str], retried: int | None, revived: bool) -> Iterator[str]:
+def broken(
+    life: Sequence[str], retried: int | None, revived: bool, more: Mapping[str, set[str]] = _NONE
+) -> Iterator[str]:
     """What is wrong with a life. ``retried``: how often it was to be retried, where that is known; ``revived``: whether
-    an error of it may go on."""
+    an error of it may go on; ``more``: what else may come after a status."""
     for one, after in pairwise(("", *life)):
-        if after not in _AFTER.get(one, set()) or (one == "error" and not revived):
+        fine = after in _AFTER.get(one, set()) or after in more.get(one, set())
+        if not fine or (one == "error" and not revived):
             yield f"{after} after {one or 'nothing'}"
     if life and life[-1] not in _ENDS:
         yield f"it ends as {life[-1]}"

@@ -9,9 +9,11 @@ from __future__ import annotations
 import itertools
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from kinds import ORDERED
+from ordered_record import OrderedRecord
 from past import History, Run
 from redis import Redis
 from repeats import Repeats
@@ -28,12 +30,15 @@ GOOD = ("ok",)
 class OrderedJudgement:
     """``rules`` gives (name, violations); ``facts`` are filled meanwhile. ``since`` and ``to``: see ``Judgement``."""
 
-    def __init__(self, history: History, repeats: Repeats, redis: Redis, since: float, to: float) -> None:
+    def __init__(
+        self, history: History, repeats: Repeats, redis: Redis, since: float, to: float, record: Path | None = None
+    ) -> None:
         self._history, self._repeats, self._redis = history, repeats, redis
         self._pushed = history.ordered.pushed
         self._spans = history.ordered.by_entity()
         self._unconfirmed = {one.key for one in self._pushed.values() if one.at < to and one.told_at > since}
-        self._failed_over = to > 0.0
+        self._failed_over = to > 0.0  # then SQL may know what the replica had not heard of, and is not compared
+        self._record = OrderedRecord(record) if record is not None and not self._failed_over else None
         self._deaf_since = since
         self._excused = 0
         self._with: dict[str, list[Span]] = defaultdict(list)  # by payload, in the order of their tokens
@@ -60,7 +65,16 @@ class OrderedJudgement:
         yield "ordered: left on the server", list(self._left())
         if not self._failed_over:
             yield "ordered: counters differ from the ledger", list(self._counters())
+        if self._record is not None:
+            yield "ordered: records in SQL", list(self._record.rule(self._pushed, self._recorded))
+            self.facts["ordered payloads recorded"] = self._record.told()
         self._tell()
+
+    def _recorded(self, one: Pushed) -> str | None:
+        """The status that its record must have in the end; None where there is none, or nothing of it is known."""
+        if one.key in self._morgue[one.entity[0]].get(one.entity[1], {}):
+            return "error"
+        return "finished" if self._done(one.key) is not None else None
 
     def _must(self) -> list[Pushed]:
         return [
@@ -200,8 +214,9 @@ class OrderedJudgement:
         redis: Any = self._redis
         for queue in ORDERED:
             base = f"hm:ordered:{queue}/"
+            kept = {*KEPT, *(f"{pile}:{name}" for name in self._morgue[queue] for pile in ("m", "jm"))}
             for key in (one.decode().removeprefix(base) for one in redis.scan_iter(match=f"{base}*", count=1000)):
-                if key not in KEPT and not key.startswith("m:"):
+                if key not in kept:
                     yield f"{base}{key}"
         for key in redis.scan_iter(match="hm:held:*", count=1000):
             yield f"{key.decode()} holds {redis.hlen(key)}"

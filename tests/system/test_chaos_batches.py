@@ -67,10 +67,12 @@ def redis(redis_url: str) -> Iterator[Redis]:
 def record(tmp_path: Path) -> Path:
     path = tmp_path / "history.sqlite"
     with sqlite3.connect(path) as db:
-        db.execute("CREATE TABLE henchman_events (jid TEXT PRIMARY KEY, batch TEXT, status TEXT, args TEXT)")
+        db.execute(
+            "CREATE TABLE henchman_events (jid TEXT PRIMARY KEY, batch TEXT, status TEXT, args TEXT, queue TEXT)"
+        )
         db.execute("CREATE TABLE henchman_batches (id TEXT PRIMARY KEY, state TEXT, total INT, generation INT)")
         rows = [(f"j-{key}", batch, status, f'["{key}"]') for (key, batch), status in zip(OF.items(), STATUSES)]  # noqa: B905
-        db.executemany("INSERT INTO henchman_events VALUES (?, ?, ?, ?)", rows)
+        db.executemany("INSERT INTO henchman_events VALUES (?, ?, ?, ?, 'fast')", rows)
         db.executemany("INSERT INTO henchman_batches VALUES (?, 'complete', 0, 1)", [(name,) for name in COUNTS])
         db.execute("CREATE TABLE henchman_changes (jid TEXT, sid INT, status TEXT, PRIMARY KEY (jid, sid))")
         changes = [(row[0], sid, status) for row in rows for sid, status in enumerate(("enqueued", row[2]))]
@@ -168,7 +170,7 @@ def test_each_generation_calls_back_once(
     redis.hset(f"hm:batch:{MENDED}", mapping=facts)
     redis.mset({"stat:processed": 17, "stat:failed": 2})
     with sqlite3.connect(record) as db:
-        db.execute("INSERT INTO henchman_events VALUES ('m', ?, 'finished', ?)", (MENDED, '["mender-exact-8"]'))
+        db.execute("INSERT INTO henchman_events VALUES ('m', ?, 'finished', ?, 'fast')", (MENDED, '["mender-exact-8"]'))
         db.execute("INSERT INTO henchman_batches VALUES (?, 'complete', 0, 2)", (MENDED,))
         life = [("m", sid, status) for sid, status in enumerate(("enqueued", "error", "enqueued", "finished"))]
         db.executemany("INSERT INTO henchman_changes VALUES (?, ?, ?)", life)
@@ -216,7 +218,8 @@ def test_the_judge_sees_harm_on_the_server(
         ("counts of the server and of SQL differ", "DELETE FROM henchman_batches WHERE id LIKE 'a%'"),
         (
             "counts of the server and of SQL differ",
-            "INSERT INTO henchman_events SELECT 'k', batch, status, args FROM henchman_events WHERE status = 'failed'",
+            "INSERT INTO henchman_events "
+            "SELECT 'k', batch, status, args, queue FROM henchman_events WHERE status = 'failed'",
         ),
     ],
 )
