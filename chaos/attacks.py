@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from batch_attack import kill_producer
-from field import Field, until
+from field import STRUCK, Field, until
 from groups import GRACE, Group
 from ledger import wall
 from proxy import Route
@@ -25,22 +25,25 @@ from stop_attack import stop_group, stop_worker
 __all__ = ["ATTACKS"]
 
 MET = 20.0  # seconds for a process that holds work
-BETTER = 3.0  # of them, for one that holds ordered ids too
+BETTER = 3.0  # of them, for one that holds ordered ids too; longer while none was struck in this minute
+MUCH_BETTER = 12.0
+ORPHANED = 60.0  # seconds for an orphan to finish and end, on a busy machine
 LONGER = 7.0  # than the lease
 Told = tuple[int, str]
 
 
-def _tries() -> Iterator[bool]:
+def _tries(field: Field) -> Iterator[bool]:
     """Tries to meet work in flight, for so long that an outage of the server passes; whether any work will do by now,
     also without ordered ids."""
     began = time.monotonic()
+    better = BETTER if field.hits[STRUCK] >= field.minute else MUCH_BETTER
     while time.monotonic() < began + MET:
-        yield time.monotonic() > began + BETTER
+        yield time.monotonic() > began + better
 
 
 def kill_worker(field: Field, group: Group) -> Told:
     """kill -9 of a worker that holds work, ordered ids if it can be so: it is stopped first, to be sure of that."""
-    for hurry in _tries():
+    for hurry in _tries(field):
         pids = field.working(group)
         if not pids:
             break
@@ -70,10 +73,10 @@ def kill_supervisor(field: Field, group: Group) -> Told:
     field.window("orphaned", at, at + float(GRACE) + 10.0, left)
     until(lambda: not group.running, 5)
     group.keep()
-    until(lambda: not any(alive(pid) for pid in orphans), 30)
+    until(lambda: not any(alive(pid) for pid in orphans), ORPHANED)
     for pid in orphans:
         if alive(pid):
-            field.doubt(f"orphan {pid} has not ended within 30 s of its supervisor's death")
+            field.doubt(f"orphan {pid} has not ended within {ORPHANED:g} s of its supervisor's death")
     return len(orphans), f"group {group.number}, {len(orphans)} children"
 
 
@@ -95,7 +98,7 @@ def kill_all_supervisors(field: Field) -> Told:
 def kill_group(field: Field, group: Group) -> Told:
     """kill -9 of a supervisor and its workers, as when a host is lost: nobody is left to give back."""
     field.working(group)
-    for hurry in _tries():
+    for hurry in _tries(field):
         at = wall()
         group.signal(signal.SIGSTOP, [group.pid])
         pids = group.workers  # none can be added to them now, and none be forgotten

@@ -7,6 +7,7 @@ among them told.
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +18,23 @@ from server import Server
 
 __all__ = ["FAILOVER", "failover"]
 
+CONFIRMED = 60.0  # seconds for the replica to have what there is
 BEHIND = 1.0  # seconds of writes that the replica never hears of
 NAME = "failover to a replica"
 FAILOVER = ["kill -9 of a worker with work in flight", NAME]
+
+
+def _confirmed(field: Field) -> tuple[float, int]:
+    """(a time before which the replica has everything, how many have it); tried again while none has."""
+    old: Any = field.redis
+    end = time.monotonic() + CONFIRMED
+    while True:
+        before = wall()
+        with old.client() as one:  # WAIT speaks of its own connection's writes, and so of everything before them
+            one.incr("chaos:wait")
+            confirmed = int(one.wait(1, 5000))
+        if confirmed or time.monotonic() > end:
+            return before, confirmed
 
 
 def failover(field: Field, folder: Path) -> tuple[Server, tuple[float, float]]:
@@ -27,15 +42,11 @@ def failover(field: Field, folder: Path) -> tuple[Server, tuple[float, float]]:
     replica = Server(folder / "replica", "--replicaof", "127.0.0.1", str(field.server.port))
     replica.start()
     linked: Any = replica.redis
-    until(lambda: linked.info("replication")["master_link_status"] == "up", 20)
+    until(lambda: linked.info("replication")["master_link_status"] == "up", CONFIRMED)
     field.sleep(12.0)
-    field.strike("kill -9 of a worker with work in flight", kill_worker, field.groups[0])
+    field.strike_surely("kill -9 of a worker with work in flight", kill_worker, field.groups[0])
     field.sleep(3.0)
-    old: Any = field.redis
-    before = wall()
-    with old.client() as one:  # WAIT speaks of its own connection's writes, and so of everything before them
-        one.incr("chaos:wait")
-        confirmed = int(one.wait(1, 5000))
+    before, confirmed = _confirmed(field)
     linked.replicaof("NO", "ONE")  # from here on it hears nothing more: the worst that replication can do
     pids = [pid for group in field.groups for pid in group.workers]
     field.sleep(BEHIND)
@@ -51,6 +62,6 @@ def failover(field: Field, folder: Path) -> tuple[Server, tuple[float, float]]:
     text = f"replica {wall() - before:.1f} s behind, nobody there for {wall() - lost:.1f} s"
     field.strike(NAME, lambda _: (confirmed, text))
     field.sleep(5.0)
-    field.strike("kill -9 of a worker with work in flight", kill_worker, field.groups[1])
+    field.strike_surely("kill -9 of a worker with work in flight", kill_worker, field.groups[1])
     field.sleep(3.0)
     return replica, (before, lost)

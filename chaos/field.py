@@ -25,6 +25,7 @@ from henchman.workflow import batch_plans
 __all__ = ["STRUCK", "Field", "until"]
 
 STRUCK = "kill -9 of a holder of ordered ids"
+AGAIN = 40.0  # seconds for which an attack that missed is tried again, each try in full and told
 
 
 def until(fact: Callable[[], Any], limit: float, pause: float = 0.02) -> Any:
@@ -51,13 +52,20 @@ class Field:
         self.chance = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
         self.hits: Counter[str] = Counter()
         self.tried: Counter[str] = Counter()
+        self.minute = 1  # the one that is played
         self.stopping = threading.Event()
         self.filler: Filler | None = None
         self.producers: list[subprocess.Popen[bytes]] = []
         self._ledger = ledger
         self._connections = Connections(f"redis://127.0.0.1:{server.port}/0")
 
-    def strike(self, name: str, attack: Callable[..., tuple[int, str]], *args: Any) -> None:
+    def strike_surely(self, name: str, attack: Callable[..., tuple[int, str]], *args: Any) -> None:
+        """Carry out an attack until it hits: on a busy machine nobody may be there to be hit just now."""
+        end = time.monotonic() + AGAIN
+        while not self.strike(name, attack, *args) and time.monotonic() < end and not self.stopping.is_set():
+            self.sleep(1.0)
+
+    def strike(self, name: str, attack: Callable[..., tuple[int, str]], *args: Any) -> bool:
         """Carry out one attack and write down whether it hit; one that fails is a miss, and told."""
         self.tried[name] += 1
         try:
@@ -66,6 +74,7 @@ class Field:
             hit, text = 0, f"failed: {type(error).__name__} {error}"
         self.hits[name] += bool(hit)
         self._ledger.write("attack", name, "hit" if hit else "missed", text)
+        return bool(hit)
 
     def window(self, cause: str, since: float, to: float, pids: Iterable[int] = ()) -> None:
         """From ``since`` to ``to`` the runs of these processes (none: of all) may be repeated, because of ``cause``."""

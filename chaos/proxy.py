@@ -167,7 +167,7 @@ class Proxy:
 
     def call(self, function: Callable[..., Any], *args: Any) -> Any:
         """Run a coroutine function of a route in the proxy's loop; its result."""
-        return asyncio.run_coroutine_threadsafe(function(*args), self._loop).result(10.0)
+        return asyncio.run_coroutine_threadsafe(function(*args), self._loop).result(60.0)
 
     def close(self) -> None:
         """Cut everything and end the thread."""

@@ -16,7 +16,7 @@ __all__ = ["kill_recorder", "stop_recorder"]
 
 LEASE = 10.0  # of a recorder
 PATIENCE = 20.0  # seconds for one that leads, lives and has something to write
-TAKEN = 25.0  # seconds for another to lead: the lease, the pause between two tries, and a group that starts anew
+TAKEN = 40.0  # seconds for another to lead: the lease, the pause between two tries, and a group that starts anew
 Told = tuple[int, str]
 
 

@@ -33,7 +33,9 @@ from verdict import page
 QUEUES = ("fast:4", "slow:3", "held:1", "products:3", "accounts:2")
 SLOTS = ("-p", "2", "-c", "6", *(word for queue in QUEUES for word in ("-q", queue)), "--log-format", "logfmt")
 SHARE = 0.3  # of each producer's plain jobs goes into batches
-DRAIN = 100.0  # seconds: a lease, a lock of a dead lifeline, 15 s of watching, and the work itself
+STARTED = 120.0  # seconds for a group to start, or history, on a busy machine
+STOPPED = 90.0  # seconds for a supervisor, or a producer, to end after TERM
+DRAIN = 240.0  # seconds: a lease, a lock of a dead lifeline, 15 s of watching, and the work itself, on a busy machine
 AN_HOUR = 3600.0
 
 
@@ -67,9 +69,9 @@ class Play:
         for group in self.groups:
             group.keep()
         for group in self.groups:
-            if len(field.working(group, 30.0)) < 2:
+            if len(field.working(group, STARTED)) < 2:
                 raise RuntimeError(f"group {group.number} did not start:\n{group.log[-2000:]}")
-        if not until(lambda: field.redis.exists("hm:history:on"), 30.0):
+        if not until(lambda: field.redis.exists("hm:history:on"), STARTED):
             raise RuntimeError("nobody keeps history")
         env = environment(f"redis://127.0.0.1:{pushing.port}/0", self.ledger_folder)
         off = AN_HOUR if field.chance.random() < 0.5 else -AN_HOUR
@@ -90,9 +92,9 @@ class Play:
             producer.terminate()
         for producer in self.producers:
             try:
-                producer.wait(20)
+                producer.wait(STOPPED)
             except subprocess.TimeoutExpired:
-                self.violations.append(f"producer {producer.pid} did not end within 20 s of TERM")
+                self.violations.append(f"producer {producer.pid} did not end within {STOPPED:g} s of TERM")
                 producer.kill()
 
     def drain(self, field: Field) -> float:
@@ -123,15 +125,15 @@ class Play:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join(60)
+            thread.join(2 * STOPPED)
 
     def _stop_group(self, group: Group) -> None:
-        status = group.stop(35.0)
+        status = group.stop(STOPPED)
         if status is None:
-            self.violations.append(f"supervisor {group.pid} did not end within 35 s of TERM")
+            self.violations.append(f"supervisor {group.pid} did not end within {STOPPED:g} s of TERM")
         elif status != 0:
             self.violations.append(f"supervisor {group.pid} ended with status {status}")
-        until(lambda: not group.left(), 5)
+        until(lambda: not group.left(), 30)
         self.violations += [f"process {pid} of group {group.number} is still alive" for pid in group.left()]
         if "has not turned for" in group.log:
             self.violations.append(f"a process of group {group.number} hung: see its log")
@@ -158,6 +160,7 @@ def attack(play: Play, minutes: int) -> Judgement:
     try:
         for minute in range(minutes):
             say(f"minute {minute + 1} of {minutes}")
+            field.minute = minute + 1
             one_minute(field)
     finally:
         field.stopping.set()

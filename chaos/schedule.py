@@ -101,4 +101,4 @@ def _lane(field: Field, began: float, steps: Sequence[Step]) -> None:
         field.sleep(max(began + step.at - time.monotonic(), 0.0))
         if field.stopping.is_set():
             return
-        field.strike(step.name, ATTACKS[step.name], *step.args)
+        field.strike_surely(step.name, ATTACKS[step.name], *step.args)

@@ -16,6 +16,7 @@ from server import alive
 __all__ = ["stop_group", "stop_worker"]
 
 LEASE = 5.0
+KILLED = 25.0  # seconds more than the lease for a supervisor to kill a child that is stopped, on a busy machine
 MET = 25.0  # seconds for a group that waits for pushes
 BUSY = 8.0  # of them; then nobody pushes: a busy group waits for nothing
 BETTER = 1.5  # of them, for one that holds ordered ids too
@@ -30,11 +31,11 @@ def stop_worker(field: Field, group: Group) -> Told:
     pid = field.chance.choice(pids)
     at = wall()
     group.signal(signal.SIGSTOP, [pid])
-    killed = until(lambda: not alive(pid), LEASE + 10.0)
+    killed = until(lambda: not alive(pid), LEASE + KILLED)
     group.signal(signal.SIGCONT, [pid])
     field.window("stopped", at, wall(), [pid])
     if not killed:
-        field.doubt(f"process {pid} was stopped for {LEASE + 10:g} s and its supervisor let it live")
+        field.doubt(f"process {pid} was stopped for {LEASE + KILLED:g} s and its supervisor let it live")
     return int(bool(killed)), f"group {group.number}, process {pid}, killed after {wall() - at:.1f} s"
 
 
