@@ -112,7 +112,7 @@ def end(pipe: Pipe, numbers: Iterable[int]) -> None:
 def produce(url: str, rate: int, seconds: float) -> None:
     """Tell of ``rate`` jobs a second, each ended a moment after it was pushed; the body of the producer."""
     pipe, began, pushed, ended = Pipe(Connections(url)), time.monotonic(), 0, 0
-    while (now := time.monotonic() - began) < seconds:
+    while (now := time.monotonic() - began) < seconds or not pushed:  # it may not have been let run in that time
         due = int(now * rate)
         push(pipe, range(pushed, due))
         end(pipe, range(ended, max(pushed - rate // 10, ended)))

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from board import PLACES, Board
 from jobs import QUEUES, tell
-from server import Figures, Raw, Server, arguments, pack, percentile, server, wait_for, worker
+from server import LIMIT, Figures, Raw, Server, arguments, pack, percentile, server, wait_for, worker
 
 from henchman.store.scripts import load
 
@@ -44,8 +44,8 @@ def idle_latencies(board: Board, first: int, count: int, push: object) -> list[f
         before = time.monotonic_ns()
         push(number)
         while not board.monotonic(number):
-            if time.monotonic_ns() - before > 10_000_000_000:
-                sys.exit(f"job {number} has not started within 10 s")
+            if time.monotonic_ns() - before > LIMIT * 1e9:
+                sys.exit(f"job {number} has not started within {LIMIT:g} s")
             time.sleep(0.0002)
         taken.append((board.monotonic(number) - before) * MS)
     return taken
@@ -71,11 +71,11 @@ def ping(made: Server, raw: Raw) -> Iterator[object]:
     before = int(raw.info("clients")["blocked_clients"])
     other = subprocess.Popen([sys.executable, __file__, "--pong", str(made.path)], stdin=subprocess.DEVNULL)
     try:
-        wait_for("the ping-pong", lambda: int(raw.info("clients")["blocked_clients"]) > before, 20.0)
+        wait_for("the ping-pong", lambda: int(raw.info("clients")["blocked_clients"]) > before)
         yield lambda number: raw.ask("LPUSH", PONG_LIST, number)
     finally:
         raw.ask("LPUSH", PONG_LIST, -1)
-        other.wait(10)
+        other.wait(LIMIT)
 
 
 def measure_idle(figures: Figures, made: Server, raw: Raw, board: Board, count: int) -> None:
@@ -115,7 +115,7 @@ def measure_steady(figures: Figures, board: Board, first: int, rate: int, second
         pushed.append(time.monotonic_ns())
         pushes[turn % 4](first + turn, 0.2 if turn % 100 == 99 else 0.0)
     took = time.monotonic() - began
-    wait_for("the jobs", lambda: board.all_written(range(first, first + count)), 30.0)
+    wait_for("the jobs", lambda: board.all_written(range(first, first + count)))
     waits = [(board.monotonic(first + turn) - pushed[turn]) * MS for turn in range(count)]
     figures.add("steady_rate", "jobs a second over 4 queues, as pushed", count / took, "jobs/s")
     figures.add("steady_p50", "push → start, median", percentile(waits, 0.5), "ms")
@@ -131,7 +131,7 @@ def measure_due(figures: Figures, board: Board, first: int, count: int) -> None:
         at = dt.datetime.now(dt.UTC) + dt.timedelta(seconds=chance.uniform(1.5, 6.5))
         tell.using(at=at, queue=chance.choice(QUEUES)).enqueue(number)
         due[number] = at.timestamp()
-    wait_for("the jobs", lambda: board.all_written(range(first, first + count)), 30.0)
+    wait_for("the jobs", lambda: board.all_written(range(first, first + count)))
     late = [board.wall(number) / 1e6 - at * 1000 for number, at in due.items()]
     figures.add("due_p50", "scheduled job late by, median", percentile(late, 0.5), "ms")
     figures.add("due_p99", "scheduled job late by, 99 of 100", percentile(late, 0.99), "ms", most=100)
@@ -213,7 +213,7 @@ def main() -> int:
         queues = [word for name in QUEUES for word in ("-q", name)]
         with worker(raw, *queues):
             tell.enqueue(0)
-            wait_for("the first job", lambda: board.all_written(range(1)), 30.0)
+            wait_for("the first job", lambda: board.all_written(range(1)))
             measure_idle(figures, made, raw, board, options.samples)
             measure_due(figures, board, 40_000, 300)
             measure_steady(figures, board, 50_000, options.rate, options.seconds)

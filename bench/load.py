@@ -7,24 +7,20 @@ that it shows to the last one, so the start of the process is not in it. Bare an
 from __future__ import annotations
 
 import sys
-import time
 
 from bare import drain, fill
-from server import LIMIT, Figures, Raw, arguments, median, server, wait_for, worker
+from rate import pause, released
+from server import Figures, Raw, arguments, median, server, worker
 
 BAR = 1 / 3
 
 
 def drain_by_worker(raw: Raw, count: int, concurrency: int) -> tuple[float, float, float]:
     """(jobs a second, megabytes when it was ready, megabytes at the end)."""
-    raw.ask("SADD", "paused", "bench_load")  # until the worker has settled down
+    pause(raw, "bench_load")
     with worker(raw, concurrency=concurrency) as made:
         before = made.rss()
-        raw.ask("SREM", "paused", "bench_load")
-        raw.ask("PUBLISH", "hm:control", "unpause bench_load")
-        first, began = watch(raw, count)
-        last, ended = watch(raw, count, until=count)
-        rate = (last - first) / (ended - began)
+        last, rate = released(raw, "bench_load", count)
         after = made.rss()
     left = raw.number("LLEN", "queue:bench_load")
     flying = raw.ask("KEYS", "hm:flight:*")
@@ -32,18 +28,6 @@ def drain_by_worker(raw: Raw, count: int, concurrency: int) -> tuple[float, floa
         f"{last} of {count} jobs ran, {left} in the queue, in flight {flying}"
     )
     return rate, before, after
-
-
-def watch(raw: Raw, count: int, until: int = 1) -> tuple[int, float]:
-    """(jobs settled, time) as soon as ``until`` jobs are settled."""
-    seen = [0]
-
-    def look() -> bool:
-        seen[0] = raw.number("GET", "stat:processed")
-        return seen[0] >= until
-
-    wait_for(f"{until:,} of {count:,} jobs", look, LIMIT, pause=0.01)
-    return seen[0], time.monotonic()
 
 
 def main() -> int:

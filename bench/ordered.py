@@ -16,6 +16,7 @@ from pathlib import Path
 
 from board import Board
 from jobs import app, changes, tell_id
+from rate import pause, released
 from server import LIMIT, Figures, Raw, arguments, median, percentile, server, wait_for, worker
 
 BAR = 1 / 2
@@ -26,29 +27,14 @@ PLAIN, ORDERED = "bench_load", "bench_ordered"
 
 def drained(raw: Raw, count: int, queue: str, concurrency: int) -> float:
     """Jobs a second, counted by the server from the first that it shows to the last."""
-    raw.ask("SADD", "paused", queue)  # until the worker has settled down
+    pause(raw, queue)
     raw.ask("DEL", "stat:processed")
     with worker(raw, concurrency=concurrency):
-        raw.ask("SREM", "paused", queue)
-        raw.ask("PUBLISH", "hm:control", f"unpause {queue}")
-        first, began = watch(raw, 1)
-        last, ended = watch(raw, count)
+        last, rate = released(raw, queue, count)
     assert last == count, f"{last} of {count} ran"
     assert not raw.ask("KEYS", "hm:held:*"), "something is still held"
     assert not raw.ask("KEYS", "hm:flight:*"), "something is still in flight"
-    return (last - first) / (ended - began)
-
-
-def watch(raw: Raw, until: int) -> tuple[int, float]:
-    """(jobs settled, time) as soon as ``until`` are."""
-    seen = [0]
-
-    def look() -> bool:
-        seen[0] = raw.number("GET", "stat:processed")
-        return seen[0] >= until
-
-    wait_for(f"{until:,} jobs", look, LIMIT, pause=0.01)
-    return seen[0], time.monotonic()
+    return rate
 
 
 def fill_plain(raw: Raw, count: int) -> None:
@@ -75,7 +61,7 @@ def push_to_start(board: Board, first: int, count: int) -> list[float]:
         time.sleep(0.008)
         before = time.monotonic_ns()
         tell_id.push(number, number)
-        wait_for(f"payload {number}", lambda number=number: board.monotonic(number) > 0, 10.0, pause=0.0002)  # type: ignore[misc]
+        wait_for(f"payload {number}", lambda number=number: board.monotonic(number) > 0, LIMIT, pause=0.0002)  # type: ignore[misc]
         taken.append((board.monotonic(number) - before) * MS)
     return taken
 

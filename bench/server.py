@@ -30,6 +30,7 @@ from henchman.store.embedded_start import find_binaries
 
 HERE = Path(__file__).resolve().parent
 LIMIT = 120.0  # seconds that any one thing may take
+STOP = 60.0  # of them, for a worker that is told to stop
 
 
 class Raw:
@@ -96,7 +97,7 @@ class Server:
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-        wait_for("the server", self._answers, 20.0)
+        wait_for("the server", self._answers)
 
     def _answers(self) -> bool:
         try:
@@ -157,7 +158,7 @@ class Worker:
         self.ready_after = 0.0
         self._born = 0.0
         try:
-            wait_for("the worker", lambda: self._waits(raw, before), 30.0, pause=0.002)
+            wait_for("the worker", lambda: self._waits(raw, before), pause=0.002)
         except BaseException:
             self.stop()
             raise
@@ -198,9 +199,9 @@ class Worker:
         """TERM, and KILL for the whole group when that does not help."""
         self._process.send_signal(signal.SIGTERM)
         try:
-            self._process.wait(20)
+            self._process.wait(STOP)
         except subprocess.TimeoutExpired:
-            print("the worker did not stop within 20 s and was killed", file=sys.stderr)
+            print(f"the worker did not stop within {STOP:g} s and was killed", file=sys.stderr)
             if self.pid:
                 os.kill(self.pid, signal.SIGKILL)
             self._process.kill()

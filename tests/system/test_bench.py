@@ -45,7 +45,7 @@ def test_bench(name: str, options: list[str], figures: set[str]) -> None:
         [sys.executable, str(BENCH / f"{name}.py"), "--json", *options],
         capture_output=True,
         text=True,
-        timeout=150,
+        timeout=280,
         check=False,
     )
     assert done.returncode == 0, done.stderr
