@@ -95,8 +95,8 @@ def test_annotated_arguments_arrive_as_they_were(app: App) -> None:
 def test_later(app: App) -> None:
     seen = []
     job = app.job(name="later")(lambda: seen.append(datetime.now(UTC)))
-    handle = job.using(delay=timedelta(seconds=0.3)).enqueue()
     pushed = datetime.now(UTC)
+    handle = job.using(delay=timedelta(seconds=0.3)).enqueue()
 
     assert handle.status().state == "scheduled"
     with working(app):

@@ -127,17 +127,17 @@ def test_a_handle_tells_where_the_job_is(app: App) -> None:
 
 def test_a_stop_gives_back_what_is_not_done(redis_url: str) -> None:
     app = App(redis_url=redis_url, concurrency=1)
-    running, release = threading.Event(), threading.Event()
+    running = threading.Event()
 
     @app.job(name="long")
     def long(number: int) -> None:
         running.set()
-        release.wait(15)
+        worker.fetcher.quieted.wait(30)  # the first one ends within the worker's stop, and no other is fetched
 
     handles = [long.enqueue(number) for number in range(3)]
-    with working(app, stop=0.0):
+    with working(app, stop=0.0, start=False) as worker:
+        worker.start()
         assert running.wait(30)
-        release.set()  # the first one ends within the worker's stop
 
     other = App(redis_url=redis_url)
     states = {other.job_status(handle.jid).state for handle in handles}

@@ -40,7 +40,7 @@ def test_henchman_work(tmp_path: Path, redis_url: str) -> None:
         with looker(redis_url) as redis:
             settled(redis, 1)
         worker.send_signal(signal.SIGTERM)
-        assert worker.wait(30) == 0, (tmp_path / "log").read_text()
+        assert worker.wait(60) == 0, (tmp_path / "log").read_text()
     finally:
         worker.kill()
         worker.wait(10)

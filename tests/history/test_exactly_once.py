@@ -184,10 +184,15 @@ def test_a_killed_recorder_leaves_no_gap_and_no_double(
     redis_url: str, database_url: str, teller: Teller, redis: Redis
 ) -> None:
     dice = random.Random(7)
-    tell(teller, 0, 600)
+    count = 600
+    tell(teller, 0, count)
     env = os.environ | {"PYTHONPATH": os.pathsep.join(PATHS)}
     killed = 0
-    while killed < 6 and redis.xlen(teller.keys.history):
+    while killed < 2 or (killed < 6 and redis.xlen(teller.keys.history)):
+        if not redis.xlen(teller.keys.history):  # the one before was quick, or its killer slow
+            tell(teller, count, 200)
+            count += 200
+        before = redis.xlen(teller.keys.history)
         child = subprocess.Popen(
             [sys.executable, "-m", "support.recording_child", redis_url, database_url],
             env=env,
@@ -197,7 +202,6 @@ def test_a_killed_recorder_leaves_no_gap_and_no_double(
         try:
             assert child.stdout is not None
             assert child.stdout.readline() == "up\n"
-            before = redis.xlen(teller.keys.history)
             until(lambda before=before: redis.xlen(teller.keys.history) < before, "it records", 60)  # type: ignore[misc]
             time.sleep(dice.random() * 0.05)  # somewhere in a transaction, or between two
             child.send_signal(signal.SIGKILL)
@@ -206,10 +210,9 @@ def test_a_killed_recorder_leaves_no_gap_and_no_double(
             child.kill()
             child.communicate(timeout=30)
         redis.delete(teller.keys.recorder)  # its lease would last another 10 s
-    assert killed >= 2
     with recording(Home(redis_url, database_url)) as recorder:
         assert recorder.drain(90)
-    judge(database_url, teller, 600)
+    judge(database_url, teller, count)
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
@@ -221,7 +224,7 @@ def test_a_recorder_killed_beside_a_script_leaves_no_gap_and_no_double(
     tell(teller, 0, 100)
     faults = {"HENCHMAN_TEST_FAULTS": f"kill@{script}:{where}", "PYTHONPATH": os.pathsep.join(PATHS)}
     command = [sys.executable, "-m", "support.recording_child", redis_url, database_url]
-    child = subprocess.run(command, env=os.environ | faults, stdout=subprocess.DEVNULL, timeout=60, check=False)
+    child = subprocess.run(command, env=os.environ | faults, stdout=subprocess.DEVNULL, timeout=150, check=False)
     assert child.returncode == -signal.SIGKILL
     assert bool(redis.exists(teller.keys.recorder)) is (script == "history_trim" or where == "after")
     redis.delete(teller.keys.recorder)  # its lease would last another 10 s

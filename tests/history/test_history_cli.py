@@ -167,7 +167,7 @@ def test_an_installed_wheel_has_its_migrations(tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=150,
         check=False,
     )
     assert "installed" in out.stdout.splitlines()[0], out.stderr

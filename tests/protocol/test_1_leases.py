@@ -100,7 +100,7 @@ def test_a_payload_in_hand_lies_in_a_list_of_its_process_and_queue(app: App, red
         assert list_key.decode() == f"hm:flight:{identity}:1:mail"
         assert handle.jid.encode() in redis.lindex(list_key, 0)  # type: ignore[operator]
         assert redis.type(f"hm:lease:{identity}") == b"string"
-        assert 0 < redis.pttl(f"hm:lease:{identity}") <= 5000  # type: ignore[operator]
+        until(lambda: 0 < redis.pttl(f"hm:lease:{identity}") <= 5000, "it is kept, and runs out")  # type: ignore[operator]
         release.set()
 
 
@@ -214,15 +214,16 @@ def test_others_go_by_the_lease_alone(app: App, store: Store, monkeypatch: pytes
 def test_an_orphan_keeps_its_lease_while_it_finishes(redis: Redis, redis_url: str, tmp_path: Path) -> None:
     """1.4: end of file on the pipe: it renews for itself, takes nothing new, finishes, and ends."""
     brief = {"HENCHMAN_LEASE": "5", "HENCHMAN_HEARTBEAT": "1"}
-    with Work(tmp_path / "w", redis_url, "-c", "1", "-t", "20", **brief) as work:
+    with Work(tmp_path / "w", redis_url, "-c", "1", "-t", "90", **brief) as work:
         (pid,) = work.ready(redis)
-        push(redis, "act", ("long", "sleep", 3), ("next", "ok"))
+        push(redis, "act", ("long", "held", 90), ("next", "ok"))
         until(lambda: work.count("start")["long"], "it runs")
         work.signal(signal.SIGKILL)
         work.wait()
         (lease,) = redis.keys("hm:lease:*")  # type: ignore[misc]
         redis.pexpire(lease, 1500)
         until(lambda: redis.pttl(lease) > 3000, "the orphan renews it")  # type: ignore[operator]
+        work.trace_file.with_suffix(".open").touch()
         until(lambda: state_of(pid) in ("", "Z"), "it ended")
         assert work.count("end") == {"long": 1}, "it finished what ran, and took nothing more"
         assert not in_flight(redis)
@@ -292,7 +293,7 @@ def test_after_its_lease_nothing_starts_that_was_prefetched(
     @app.job(name="note")
     def note(number: int) -> None:
         flights = box[0].flights
-        valid.append(flights.valid_for())
+        valid.append(flights.valid_until - running.get().started)  # type: ignore[attr-defined]
         if number % 40 == 20:  # as after a long freeze: the time is over, and the server has not been asked
             flights.renewed -= 60
 
@@ -345,7 +346,7 @@ def test_time_without_the_server_is_no_reason_to_steal(redis_url: str) -> None:
             @app.job(name="hold")
             def hold(name: str) -> None:
                 ran.append(name)
-                release.wait(40)
+                release.wait(120)
 
         for name in "ab":
             apps[0].enqueue("hold", name)

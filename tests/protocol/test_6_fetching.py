@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,7 @@ def test_what_a_watcher_brings_beyond_the_free_slots_goes_back(redis: Redis, red
     """6.1: one slot, two queues that are waited for; both pushes are brought, one can start."""
     app = App(redis_url=redis_url, queues=("a", "b"), concurrency=1, lease=5)
     release = threading.Event()
-    app.job(name="hold", queue="a")(lambda: release.wait(20))
+    app.job(name="hold", queue="a")(lambda: release.wait(120))
     with working(app) as launcher:
         until(lambda: launcher.watcher.armed == 2, "it waits for both")
         pipe = redis.pipeline(transaction=True)
@@ -42,9 +43,10 @@ def test_what_a_watcher_brings_beyond_the_free_slots_goes_back(redis: Redis, red
         pipe.execute()
         brought = time.monotonic()
         until(lambda: redis.llen("queue:a") + redis.llen("queue:b") == 1, "one went back")  # type: ignore[operator]
-        assert time.monotonic() - brought < 10, "and not when the slot is free, in 20 s"
-        assert len(in_flight(redis)) == 1
-        assert launcher.watcher.armed == 0, "no slot is free: nothing is waited for"
+        assert time.monotonic() - brought < 90, "and not when the slot is free, in 120 s"
+        until(
+            lambda: len(in_flight(redis)) == 1 and not launcher.watcher.armed, "no slot is free: nothing is waited for"
+        )
         release.set()
         settled(redis, 2)
         until(lambda: launcher.watcher.armed == 2, "a slot is free: it waits again")
@@ -69,7 +71,7 @@ def test_more_queues_than_watchers_are_said_at_start(redis: Redis, redis_url: st
         pushed = time.monotonic()
         app.enqueue("note", "x", queue="q9")
         until(lambda: ran == ["x"], "found by a look")
-        assert time.monotonic() - pushed < 10
+        assert time.monotonic() - pushed < 30
 
 
 def test_what_was_said_while_nobody_listened_is_read_at_the_next_beat(
@@ -82,7 +84,7 @@ def test_what_was_said_while_nobody_listened_is_read_at_the_next_beat(
     @app.job(name="hold")
     def hold() -> None:
         began.set()
-        release.wait(20)
+        release.wait(120)
         told.append(current_job().cancelled)
 
     handle = hold.enqueue()
@@ -152,11 +154,14 @@ def test_a_due_job_that_middleware_stops_goes_to_the_dead_set_with_the_reason(ap
 def test_one_look_each_0_9_s_when_nothing_is_due(app: App, redis: Redis) -> None:
     """6.4: by whoever holds the staging lease of 2 s."""
     app.job(name="note")(lambda: None)
-    with Spy(app) as spy, working(app) as launcher:
-        until(lambda: redis.exists("hm:staging"), "it stages")
-        assert redis.get("hm:staging") == launcher.flights.identity.encode()
-        assert 0 < redis.pttl("hm:staging") <= STAGING_MS == 2000  # type: ignore[operator]
-        first = spy.names().count("due")
-        end = time.monotonic() + 2.0
-        until(lambda: time.monotonic() > end, "two seconds have passed")
-        assert 1 <= spy.names().count("due") - first <= 3
+    looks: list[float] = []
+
+    def noted(call: Any) -> None:
+        if call.name == "due":
+            looks.append(time.monotonic())
+
+    with Spy(app, noted), working(app) as launcher:
+        until(lambda: redis.get("hm:staging") == launcher.flights.identity.encode(), "it stages")
+        until(lambda: 0 < redis.pttl("hm:staging") <= STAGING_MS == 2000, "for 2 s at most")  # type: ignore[operator]
+        until(lambda: len(looks) >= 4, "it looks again and again")
+        assert all(later - earlier >= 0.85 for earlier, later in pairwise(looks[:4]))

@@ -122,10 +122,10 @@ def test_a_job_that_ignores_it_for_30_s_is_abandoned() -> None:
 
 def test_an_event_loop_that_does_not_turn_is_a_hung_process(redis: Redis, redis_url: str, tmp_path: Path) -> None:
     """8: after ``hang_after``, though its threads go on: stacks are written, it is killed, the job runs elsewhere."""
-    with Work(tmp_path / "w", redis_url, "-c", "2", HENCHMAN_HANG_AFTER="3", HENCHMAN_LEASE="30") as work:
+    with Work(tmp_path / "w", redis_url, "-c", "2", HENCHMAN_HANG_AFTER="6", HENCHMAN_LEASE="30") as work:
         work.ready(redis)
         push(redis, "ablock_once", ("j", 60.0))
         until(lambda: work.count("start")["j"] == 1, "it runs")
         until(lambda: work.count("end")["j"] == 1, "it ran elsewhere")
-        assert "has an event loop that has not turned for 3 s" in work.log
+        assert "has an event loop that has not turned for 6 s" in work.log
         assert "in ablock_once" in work.log, "where it stood"

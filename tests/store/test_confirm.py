@@ -19,6 +19,7 @@ from henchman.store.keys import Keys
 from support.fake_server import HANG, FakeServer
 from support.replicas import Node, nodes
 from support.runners import Maker
+from support.worker import until
 
 KEYS = Keys()
 REPLICA = b"-ERR WAIT cannot be used with replica instances.\r\n"
@@ -32,7 +33,7 @@ def push(replicas: int = 1, timeout_ms: int = 300, *payloads: bytes) -> Call[Any
 
 
 def schedule() -> Call[Any]:
-    return confirmed(jobs.schedule(KEYS, [(None, 60.0, b"x")]), 1, 2000, lambda: ["jid"])
+    return confirmed(jobs.schedule(KEYS, [(None, 60.0, b"x")]), 1, 4500, lambda: ["jid"])
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +47,7 @@ def test_a_confirmed_push_is_on_the_replica(runner: Maker, pair: list[Node]) -> 
     master.ask("FLUSHALL")
     one = runner(master.url)
     for count in range(1, 11):
-        assert one.run(push(1, 2000))[-1] == count
+        assert one.run(push(1, 4500))[-1] == count
         assert replica.ask("LLEN", "queue:a") == f":{count}"
 
 
@@ -66,9 +67,9 @@ def test_too_few_replicas_is_said_with_names_and_figures(runner: Maker, pair: li
     master = pair[0]
     master.ask("FLUSHALL")
     started = time.monotonic()
-    with pytest.raises(Unconfirmed, match=r"job jid is enqueued, but 1 of the 2 replicas .* within 0\.3 s") as caught:
-        runner(master.url).run(push(2, 300))
-    assert 0.25 < time.monotonic() - started < 10
+    with pytest.raises(Unconfirmed, match=r"job jid is enqueued, but 1 of the 2 replicas .* within 2 s") as caught:
+        runner(master.url).run(push(2, 2000))
+    assert 1.9 < time.monotonic() - started < 20
     error = caught.value
     assert (error.jids, error.wanted, error.confirmed) == (("jid",), 2, 1)
     assert not isinstance(error, ServerAway), "it must not be buffered or pushed again: it is enqueued"
@@ -117,6 +118,7 @@ def test_a_wait_that_is_not_answered_is_unknown(runner: Maker) -> None:
         with pytest.raises(ServerAway) as caught:
             runner(fake.url, io_timeout=0.2).run(push())
         assert caught.value.executed is None
+        until(lambda: len(fake.received) >= 3, "all has been read")
         assert len(fake.received) == 3
 
 
@@ -130,7 +132,7 @@ def app_of(node: Node, **settings: object) -> App:
 def test_enqueue_of_every_kind_is_confirmed(pair: list[Node]) -> None:
     master, replica = pair
     master.ask("FLUSHALL")
-    app = app_of(master, wait_replicas=1, wait_timeout=2.0)
+    app = app_of(master, wait_replicas=1, wait_timeout=4.5)
 
     @app.job(name="work", queue="a")
     def work(n: int) -> None: ...

@@ -149,7 +149,7 @@ def test_closed_is_not_the_end(pool: Connections) -> None:
 
 
 def test_a_line_belongs_to_its_user(pool: Connections) -> None:
-    line = pool.open(io_timeout=0.1)
+    line = pool.open(io_timeout=2.0)
     line.send("ECHO", "mine")
     assert line.read() == b"mine"
     assert not line.readable()
@@ -248,14 +248,14 @@ def test_tls(certificate: Path) -> None:
     context.load_cert_chain(certificate)
 
     async def scene(url: str) -> list[bytes]:
-        pools = AsyncConnections(url)
+        pools = AsyncConnections(url, connect_timeout=20)
         said = [await pools.run(command("PING")) for _ in range(3)]
         await pools.close()
         return said
 
     with FakeServer(lambda words: b"+PONG\r\n", tls=context) as fake:
         trusting = f"{fake.url}?ssl_ca_certs={certificate}"
-        pool = Connections(trusting)
+        pool = Connections(trusting, connect_timeout=20)
         assert [pool.run(command("PING")) for _ in range(3)] == [b"PONG"] * 3
         pool.close()
         assert fake.connections == 1  # what TLS says beside the answers does not look like a stale connection
@@ -263,7 +263,7 @@ def test_tls(certificate: Path) -> None:
         assert fake.connections == 2
 
         with pytest.raises(ServerAway, match="certificate") as caught:
-            Connections(fake.url).run(command("PING"))
+            Connections(fake.url, connect_timeout=20).run(command("PING"))
         assert caught.value.executed is False
         with pytest.raises(ServerAway, match="certificate"):
             asyncio.run(scene(fake.url))

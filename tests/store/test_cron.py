@@ -77,8 +77,9 @@ def test_what_is_not_due_by_the_servers_clock_waits(store: Store) -> None:
 def test_a_tick_without_a_payload_is_passed_over(store: Store) -> None:
     put(store, "n")
     age(store, store.keys.cron_ticks, "n", 100)
-    assert tick(store, cron.Tick("n", store.now() - 5)) == [1]
-    assert stored(store).last["n"] == pytest.approx(store.now() - 5, abs=1)
+    planned = store.now() - 5
+    assert tick(store, cron.Tick("n", planned)) == [1]
+    assert stored(store).last["n"] == pytest.approx(planned, abs=0.001)
     assert store.all_keys().isdisjoint({"queues", "queue:-", store.keys.cron_past("n")})
 
 
@@ -130,8 +131,9 @@ def test_a_new_timing_starts_now_and_a_new_payload_changes_nothing_of_the_times(
     assert put(store, "n") == 0
     assert put(store, "n", b'{"timing":"every 5","more":1}') == 1
     assert stored(store).last["n"] == last
+    before = store.now()
     assert put(store, "n", SECOND) == 1
-    assert stored(store).last["n"] == pytest.approx(store.now(), abs=1)
+    assert before - 0.001 <= stored(store).last["n"] <= store.now()
 
 
 def test_what_stands_in_the_code_is_not_changed_live(store: Store) -> None:
@@ -152,13 +154,15 @@ def test_pause_and_resume(store: Store) -> None:
     assert [store.run(cron.switch(store.keys, "n", "pause")) for _ in range(2)] == [1, 0]
     assert stored(store).paused == {"n"}
     age(store, store.keys.cron_ticks, "n", 100)
+    before = store.now()
     assert [store.run(cron.switch(store.keys, "n", "resume")) for _ in range(2)] == [1, 0]
-    assert stored(store).last["n"] == pytest.approx(store.now(), abs=1), "what was planned meanwhile is not missed"
+    last = stored(store).last["n"]
+    assert before - 0.001 <= last <= store.now(), "what was planned meanwhile is not missed"
     assert store.run(cron.switch(store.keys, "no", "pause")) == -1
 
 
 def test_one_leads_and_another_takes_over(store: Store) -> None:
-    assert look(store) == (0, False, pytest.approx(store.now(), abs=1), None, b"0", 0, frozenset())
+    assert look(store) == (0, False, pytest.approx(store.now(), abs=30), None, b"0", 0, frozenset())
     assert store.all_keys() == set(), "without crons a look leaves nothing behind"
     put(store, "n")
     assert (look(store).mine, look(store, "b").mine) == (True, False)
@@ -191,9 +195,9 @@ def test_a_tick_waits_for_the_job_before_it(store: Store) -> None:
     assert tick(store, *ticks[:3]) == [0, 0, 0], "sent again"
     running, skipped = store.run(cron.overlaps(store.keys))
     assert {name: one.jid for name, one in running.items()} == {"n": "j 0", "other": "o"}
-    assert running["n"].since == pytest.approx(now, abs=1)
+    assert now - 0.001 <= running["n"].since <= skipped["n"].at <= store.now()
     assert list(skipped) == ["n"]
-    assert skipped["n"] == (pytest.approx(now - 7), pytest.approx(now, abs=1), 2, "j 0")
+    assert skipped["n"] == (pytest.approx(now - 7), skipped["n"].at, 2, "j 0")
     store.ask("HSET", store.keys.cron_running, "n", f"{now - 61:.6f} j 0")
     assert tick(store, ticks[3]) == [1], "it counts no more"
     assert tick(store, cron.Tick("n", now - 5, "q", "x", b"x")) == [1], "this one does not look"

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from henchman.errors import EmbeddedServerError
-from henchman.store import embedded_process, embedded_start
+from henchman.store import embedded_process, embedded_start, embedded_talk
 from henchman.store.embedded import EmbeddedServer, default_folder
 from henchman.store.embedded_lock import LockFile
 from henchman.store.embedded_start import find_binaries, launch
@@ -147,13 +147,14 @@ def test_broken_data_are_told_with_the_servers_own_words(base: Path) -> None:
 
 
 def test_a_server_that_hangs(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(embedded_process, "ANSWER_LIMIT", 0.1)
     folder = base / ".henchman"
     server = EmbeddedServer(folder, binary=server_binary())
     server.start()
     pid = server.status().pid
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
+    monkeypatch.setattr(embedded_process, "ANSWER_LIMIT", 0.1)
+    monkeypatch.setattr(embedded_talk, "SOON", 0.2)
     try:
         assert f"(pid {pid}) has the data" in refusal(folder)
         assert server.status().state == "silent"
@@ -161,6 +162,7 @@ def test_a_server_that_hangs(base: Path, monkeypatch: pytest.MonkeyPatch) -> Non
             server.stop()
     finally:
         os.kill(pid, signal.SIGCONT)
+        monkeypatch.undo()
     server.stop()
 
 

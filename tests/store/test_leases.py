@@ -16,9 +16,9 @@ def lapse(store: Store) -> None:
 
 
 def test_joining_takes_a_lease_and_registers_the_lists(store: Store) -> None:
-    store.join("a", "b", lease_ms=20_000)
+    store.join("a", "b", lease_ms=200_000)
 
-    assert 19_000 < store.ask("PTTL", store.keys.lease(ME)) <= 20_000
+    assert 150_000 < store.ask("PTTL", store.keys.lease(ME)) <= 200_000
     assert store.run(leases.identities(store.keys)) == [ME]
     assert store.run(leases.flights(store.keys, ME)) == [store.flight("a"), store.flight("b")]
     assert store.run(leases.lease_alive(store.keys, ME))
@@ -39,9 +39,9 @@ def test_a_lease_ends_by_itself(store: Store) -> None:
 
 
 def test_renewing(store: Store) -> None:
-    store.join("a", lease_ms=1000)
-    assert store.run(leases.renew(store.keys, ME, 25_000)) == 1
-    assert 24_000 < store.ask("PTTL", store.keys.lease(ME)) <= 25_000
+    store.join("a", lease_ms=60_000)
+    assert store.run(leases.renew(store.keys, ME, 250_000)) == 1
+    assert 200_000 < store.ask("PTTL", store.keys.lease(ME)) <= 250_000
 
 
 def test_a_lapsed_lease_can_be_taken_again(store: Store) -> None:
@@ -54,7 +54,7 @@ def test_a_lapsed_lease_can_be_taken_again(store: Store) -> None:
 def test_the_living_are_not_buried(store: Store) -> None:
     store.join("a")
     assert store.run(leases.bury(store.keys, ME, force=False)) == 0
-    assert store.run(leases.renew(store.keys, ME, 1000)) == 1
+    assert store.run(leases.renew(store.keys, ME, 30_000)) == 1
     assert store.ask("EXISTS", store.keys.tomb(ME), store.keys.tombs) == 0
 
 
@@ -173,12 +173,13 @@ def test_a_cancellation_is_written_down_and_told(store: Store) -> None:
     line = store.connections.open()
     line.send("SUBSCRIBE", store.keys.control_all)
     line.read()
+    before = store.now()
 
     assert store.run(control.cancel(store.keys, "j1")) == 1
 
     assert line.read() == [b"message", b"hm:control", b"cancel j1"]
     assert store.ask("GET", "hm:cancels") == b"1"
-    assert store.now() - 5 < float(store.ask("ZSCORE", "hm:cancelled", "j1")) <= store.now()
+    assert before - 0.001 <= float(store.ask("ZSCORE", "hm:cancelled", "j1")) <= store.now()
     line.close()
 
 

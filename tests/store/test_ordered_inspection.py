@@ -100,7 +100,7 @@ class TestFigures:
         [(_, one), *_] = queue.take(ME, claims=1)
         queue.set_due(one.id, 1)
         queue.set_due(b"b", queue.store.now() - 60)
-        assert face.do(seen, "stats").lag == pytest.approx(60, abs=5)
+        assert face.do(seen, "stats").lag == pytest.approx(60, abs=30)
         queue.take(ME)
         queue.overdue()
         assert face.do(seen, "stats").lag == 0
@@ -114,7 +114,7 @@ class TestFigures:
         assert (stats.length, stats.busy, stats.fresh, stats.retries) == (0, 2, 0, 0)
         for number in range(5):
             queue.put(str(number))
-        assert face.do(seen, "stats")[1:7] == (5, 0, pytest.approx(0, abs=5), 2, 5, 0)
+        assert face.do(seen, "stats")[1:7] == (5, 0, pytest.approx(0, abs=30), 2, 5, 0)
 
     def test_limits_and_where_they_come_from(self, queue: OrderedQueue, seen: Face_of_queue, face: Face) -> None:
         def limits() -> tuple[int | None, str, int | None]:
@@ -161,7 +161,7 @@ class TestFigures:
         OrderedQueue(store, "mail").put("a", when=store.now() - 60)
         shape = face.do(app.ordered_queues, "lowkiq_stats")
         lag = shape["total"]["lag"]
-        assert lag == pytest.approx(60, abs=5)
+        assert lag == pytest.approx(60, abs=30)
         assert shape == {
             "total": {"length": 3, "morgue_length": 1, "lag": lag},
             "by_worker": {

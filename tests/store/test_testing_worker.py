@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -32,15 +32,21 @@ def short_tmp(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
         yield folder
 
 
-def left_behind() -> list[str]:
-    """What is left of workers and servers: threads and folders. One thread is the process's own, as long as anybody in
-    it fills a batch."""
-    names = [one.name for one in threading.enumerate()]
-    threads = [name for name in names if name.startswith("henchman") and name != "henchman-batches"]
-    return [*threads, *os.listdir(tempfile.gettempdir())]
+@pytest.fixture
+def nothing_left(app: App) -> Callable[[], None]:
+    """Wait until nothing is left of workers and servers, threads and folders, that this test began. One thread is the
+    process's own, as long as anybody in it fills a batch."""
+    others = set(threading.enumerate())
+
+    def left() -> list[str]:
+        names = [one.name for one in set(threading.enumerate()) - others]
+        threads = [name for name in names if name.startswith("henchman") and name != "henchman-batches"]
+        return [*threads, *os.listdir(tempfile.gettempdir())]
+
+    return lambda: until(lambda: not left(), "nothing is left") and None
 
 
-def test_it_runs_what_is_pushed_and_leaves_nothing(app: App) -> None:
+def test_it_runs_what_is_pushed_and_leaves_nothing(app: App, nothing_left: Callable[[], None]) -> None:
     ran: list[int] = []
 
     @app.job(name="note", queue="own")
@@ -55,7 +61,7 @@ def test_it_runs_what_is_pushed_and_leaves_nothing(app: App) -> None:
         assert sorted(ran) == list(range(100))
         assert app.connections is not None
         assert worker.errors == []
-    assert left_behind() == []
+    nothing_left()
     assert app.stand_ins == ()
     assert app._connections is None
 
@@ -105,7 +111,7 @@ def test_errors_are_told_and_retries_that_are_due_are_run(app: App) -> None:
     assert not app.events.heard("error")
 
 
-def test_awaited(app: App) -> None:
+def test_awaited(app: App, nothing_left: Callable[[], None]) -> None:
     ran: list[int] = []
 
     @app.job(name="anote")
@@ -123,7 +129,7 @@ def test_awaited(app: App) -> None:
 
     asyncio.run(scene())
     assert sorted(ran) == [1, 2, 3]
-    assert left_behind() == []
+    nothing_left()
 
 
 def test_a_fake_within_does_not_touch_the_worker(app: App, redis_url: str) -> None:
@@ -165,13 +171,13 @@ def test_an_app_that_is_connected_already(app: App, redis_url: str) -> None:
     app.close()
 
 
-def test_a_failure_to_start_leaves_nothing(app: App) -> None:
+def test_a_failure_to_start_leaves_nothing(app: App, nothing_left: Callable[[], None]) -> None:
     with pytest.raises(LookupError), testing.worker(app):
         raise LookupError
     app.load_imports = lambda: {}["x"]  # type: ignore[method-assign]
     with pytest.raises(KeyError):
         testing.worker(app).__enter__()
-    assert left_behind() == []
+    nothing_left()
     assert app.stand_ins == ()
 
 

@@ -60,10 +60,15 @@ def _stubborn(seconds: float) -> None:
 
 def _gated(seconds: float) -> None:
     """Raise as soon as there is a file ``<trace>.open``."""
+    _held(seconds)
+    raise ValueError("as told")
+
+
+def _held(seconds: float) -> None:
+    """Go on until there is a file ``<trace>.open``, at most ``seconds``."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and not os.path.exists(os.environ["ACTING_TRACE"] + ".open"):
         time.sleep(0.02)  # between two looks
-    raise ValueError("as told")
 
 
 def _raise(error: BaseException) -> None:
@@ -81,6 +86,7 @@ DEEDS: dict[str, Any] = {
     "exit": lambda seconds: sys.exit(3),
     "raise": lambda seconds: _raise(ValueError("as told")),
     "gated": _gated,
+    "held": _held,
     "fail": lambda seconds: _raise(Failure("no")),
     "snooze": lambda seconds: _raise(Snooze(seconds)) if current_job().payload.get("snoozed") else None,
     "discard": lambda seconds: _raise(Discard()),
@@ -113,6 +119,15 @@ async def aact(name: str, seconds: float = 0.0) -> None:
     """Sleep, awaited."""
     write("start", name)
     await asyncio.sleep(seconds)
+    write("end", name)
+
+
+@app.job(name="agated")
+async def agated(name: str) -> None:
+    """Sleep, awaited, until there is a file ``<trace>.open``."""
+    write("start", name)
+    while not os.path.exists(os.environ["ACTING_TRACE"] + ".open"):  # noqa: ASYNC110, ASYNC240 - told by a file
+        await asyncio.sleep(0.05)
     write("end", name)
 
 

@@ -22,7 +22,7 @@ from typing import Any
 from henchman import App, current_job
 from henchman.kernel import faults
 from henchman.store.jobs import Delivery, deliver
-from henchman.worker import heart, lifeline
+from henchman.worker import heart, lifeline, watcher
 from henchman.worker.launcher import Launcher, default_capsules
 from henchman.workflow import iteration
 from support.batch_calls import CALLS
@@ -126,7 +126,7 @@ def _client(app: Any, order: dict[str, Any]) -> None:
 
 def _worker(app: App, order: dict[str, Any]) -> None:
     """Work until killed, or until it has started ``stop_after`` jobs: then stop."""
-    lifeline.WATCH, heart.PULSE = RESCUE_AFTER, PULSE
+    lifeline.WATCH, heart.PULSE, watcher.BLOCK = RESCUE_AFTER, PULSE, 60.0  # no wait ends while a test prepares
     iteration.SAVE_EVERY = 0.0
     launcher = Launcher(app, default_capsules(app))
     launcher.start()

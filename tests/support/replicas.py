@@ -10,30 +10,43 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from redis import ConnectionError as RedisConnectionError
 from redis import Redis
 
+from henchman.store.call import command
+from support.runners import Runner
 from support.server import DIE_WITH_PARENT, PrivateServer, server_binary
 from support.worker import until
 
-__all__ = ["Fleet", "Name", "Node", "fleet", "free_port", "nodes"]
+__all__ = ["Fleet", "Name", "Node", "all_at_once", "fleet", "free_port", "nodes"]
 
 MASTER = "mymaster"
 
 
 #: below those that the system gives to outgoing connections, and others in each process that runs tests
 _ports = itertools.count(10_000 + os.getpid() % 100 * 200)
+_reserved: list[socket.socket] = []
 
 
 def free_port() -> int:
     """A TCP port of this host that nobody uses now, nor soon: it is still to be listened on."""
     for port in _ports:
         with contextlib.suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            _reserve(port)
             return port
     raise AssertionError("no port is free")
+
+
+def _reserve(port: int) -> None:
+    """No other process that runs tests may have it, while this one lives; OSError when one has."""
+    if sys.platform == "linux":
+        mark = socket.socket(socket.AF_UNIX)
+        _reserved.append(mark)
+        mark.bind(f"\0henchman-tests-port-{port}")
 
 
 class Node(PrivateServer):
@@ -76,6 +89,23 @@ def nodes(folder: Path, count: int, *args: str) -> Iterator[list[Node]]:
         for one in made[1:]:
             until(one.in_step, "the replica is in step")
         yield made
+
+
+def all_at_once(one: Runner, count: int, *masters: Node) -> None:
+    """So many calls that wait for the server, each on a connection of its own, before the first is answered."""
+
+    def waiting() -> int:
+        told = (node.ask("INFO", "clients") for node in masters)
+        return sum(int(line.partition(":")[2]) for text in told for line in text.splitlines() if "blocked_cl" in line)
+
+    with ThreadPoolExecutor(1) as aside:
+        calls = aside.submit(one.run_all, command("BLPOP", "none", 50), count)
+        until(lambda: waiting() == count, "all wait")
+        for node in masters:
+            node.ask("RPUSH", "none", *map(str, range(count)))
+        calls.result(60)
+    for node in masters:
+        node.ask("DEL", "none")
 
 
 class Fleet:

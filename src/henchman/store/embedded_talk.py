@@ -10,15 +10,17 @@ from pathlib import Path
 
 __all__ = ["ask", "info"]
 
+SOON = 5.0  # seconds; a server that lives and has the processor to share with many others answers within it
 
-def ask(path: Path, *words: str, limit: float = 1.0) -> str:
-    """The server's answer to one command, waited for at most ``limit`` seconds a read.
+
+def ask(path: Path, *words: str, limit: float | None = None) -> str:
+    """The server's answer to one command, waited for at most ``limit`` seconds (else 5) a read.
 
     A status has its ``+`` and an error its ``-`` in front; a server that hung up instead of answering gives ``""``.
     OSError (TimeoutError among them) when nobody listens or answers.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as sock:
-        sock.settimeout(limit)
+        sock.settimeout(SOON if limit is None else limit)
         sock.connect(str(path))
         encoded = [word.encode() for word in words]
         sock.sendall(b"*%d\r\n" % len(encoded) + b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in encoded))
@@ -29,7 +31,7 @@ def ask(path: Path, *words: str, limit: float = 1.0) -> str:
             return line.decode(errors="replace")
 
 
-def info(path: Path, section: str, limit: float = 1.0) -> dict[str, str]:
+def info(path: Path, section: str, limit: float | None = None) -> dict[str, str]:
     """One section of the server's INFO as a dict; OSError as ``ask``."""
     lines = ask(path, "INFO", section, limit=limit).splitlines()
     return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
