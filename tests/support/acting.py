@@ -37,6 +37,12 @@ def _sleep(seconds: float) -> None:
         time.sleep(min(0.02, seconds))
 
 
+def _asleep(seconds: float) -> None:
+    """Sleep, when a line says that it is in here."""
+    write("asleep", "here")
+    _sleep(seconds)
+
+
 def _burn(seconds: float) -> None:
     end = time.thread_time() + seconds
     while time.thread_time() < end:
@@ -78,6 +84,7 @@ def _raise(error: BaseException) -> None:
 DEEDS: dict[str, Any] = {
     "ok": lambda seconds: None,
     "sleep": _sleep,
+    "asleep": _asleep,
     "cpu": _burn,
     "hog": _hog,
     "stubborn": _stubborn,

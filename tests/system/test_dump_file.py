@@ -38,8 +38,8 @@ def test_each_process_has_a_file_with_threads_tasks_and_what_they_run(
     with Work(tmp_path / "w", redis_url, "-c", "3", "-p", "2", HENCHMAN_DUMP_FOLDER=str(dumps)) as work:
         pids = work.ready(redis, 2)
         (jid,) = push(redis, "aact", ("a", 60))
-        (other,) = push(redis, "act", ("s", "sleep", 60))
-        until(lambda: work.count("start").total() == 2, "both run")
+        (other,) = push(redis, "act", ("s", "asleep", 60))
+        until(lambda: work.count("start")["a"] and work.count("asleep"), "both run")
         work.signal(signal.SIGTTIN)
         files = [dumps / f"henchman-{pid}-stacks.txt" for pid in pids]
         until(lambda: all(str(file) in work.log for file in files), "the log names both files")
@@ -56,7 +56,7 @@ def test_each_process_has_a_file_with_threads_tasks_and_what_they_run(
         ((thread, stack),) = both.items()
         assert thread.startswith("thread henchman-job-")
         assert stack.startswith(f"runs act {other} from default, attempt 1, for ")
-        assert "in _sleep" in stack
+        assert "in _asleep" in stack
 
 
 def test_an_ordered_claim_shows_its_token_and_its_ids(

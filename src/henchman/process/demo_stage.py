@@ -31,7 +31,7 @@ __all__ = ["DemoError", "Left", "Size", "Stage"]
 
 QUEUE, CHANGES = "products", "price-changes"  # as in demo_jobs, which the worker and pushing processes alone load
 GRACE = 5  # seconds that running jobs get at a stop
-STOP_LIMIT = 15.0  # seconds after which a process that does not stop is killed
+STOP_LIMIT = 30.0  # seconds after which a process that does not stop is killed
 LOG_LINES, LOG_WIDTH = 10, 300
 MODULE = "henchman.process.demo_jobs"
 
