@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +111,11 @@ class Work:
         return found
 
     @property
+    def scribe(self) -> int:
+        """The pid of the process that writes history; 0 while there is none."""
+        return next((pid for pid in children_of(self.pid) if _writes_history(pid)), 0)
+
+    @property
     def log(self) -> str:
         """What was written for people so far."""
         return self.log_file.read_text(encoding="utf-8", errors="replace")
@@ -132,18 +137,22 @@ class Work:
         """Send a signal to the supervisor alone."""
         os.kill(self.pid, number)
 
-    def wait(self, limit: float = 30.0) -> int:
+    def wait(self, limit: float = 90.0) -> int:
         """Wait for the supervisor's end; its exit status."""
         return self.process.wait(limit)
 
-    def stop(self, limit: float = 30.0) -> int:
+    def stop(self, limit: float = 90.0) -> int:
         """TERM, and wait."""
         self.signal(signal.SIGTERM)
         return self.wait(limit)
 
-    def kill_one(self) -> None:
+    def open(self) -> None:
+        """Let jobs go on that are ``held``, or ``gated``."""
+        self.trace_file.with_suffix(".open").touch()
+
+    def kill_one(self, pid: int = 0) -> None:
         """kill -9 of one child, which is dead then: the next look does not find it again."""
-        pid = until(lambda: self.children, "a child lives")[0]
+        pid = pid or until(lambda: self.children, "a child lives")[0]
         os.kill(pid, signal.SIGKILL)
         _gone([pid])
 
@@ -155,8 +164,17 @@ class Work:
             os.kill(pid, signal.SIGSTOP)
         for pid in pids:
             os.kill(pid, signal.SIGKILL)
-        self.process.wait(30)
+        self.process.wait(90)
         _gone(pids)
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[None]:
+        """For the length of the block the supervisor does nothing: it gives nothing back, and starts nobody."""
+        self._hold()
+        try:
+            yield
+        finally:
+            os.kill(self.pid, signal.SIGCONT)
 
     def _hold(self) -> None:
         """From now on the supervisor makes no more children."""
@@ -169,7 +187,7 @@ class Work:
             self._hold()
             self._known.update(children_of(self.pid))
             self.process.kill()
-            self.process.wait(30)
+            self.process.wait(90)
         ours = [pid for pid in self._known if str(self.trace_file).encode() in _environ(pid)]
         for pid in ours:
             with contextlib.suppress(ProcessLookupError):

@@ -15,7 +15,7 @@ import pytest
 from redis import Redis
 
 from henchman.process.orders import EXIT_CUT_OFF
-from support.processes import Work, children_of, push, records
+from support.processes import PATHS, Work, children_of, push, records
 from support.worker import in_flight, jobs_in, looker, settled, until
 
 
@@ -27,7 +27,7 @@ def redis(redis_url: str) -> Iterator[Redis]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_stop_waits_then_gives_back_byte_for_byte(redis: Redis, redis_url: str, tmp_path: Path, number: int) -> None:
-    with Work(tmp_path / "w", redis_url, "-c", "4", "-t", "4") as work:
+    with Work(tmp_path / "w", redis_url, "-c", "4", "-t", "7") as work:
         work.ready(redis)
         rows = [*[(f"long{n}", "sleep", 60) for n in range(3)], ("short", "sleep", 0.5)]
         for row in rows:  # one after the other, so that one order is the right one
@@ -64,9 +64,9 @@ def test_given_back_bytes_are_those_that_were_pushed(redis: Redis, redis_url: st
 
 
 def test_a_second_ctrl_c_ends_at_once(redis: Redis, redis_url: str, tmp_path: Path) -> None:
-    with Work(tmp_path / "w", redis_url, "-t", "60") as work:
+    with Work(tmp_path / "w", redis_url, "-t", "600") as work:
         work.ready(redis)
-        push(redis, "act", ("j", "sleep", 60))
+        push(redis, "act", ("j", "sleep", 600))
         until(lambda: work.count("start")["j"], "it runs")
         work.signal(signal.SIGINT)
         until(lambda: "press Ctrl-C again" in work.log, "it says what to do")
@@ -77,14 +77,17 @@ def test_a_second_ctrl_c_ends_at_once(redis: Redis, redis_url: str, tmp_path: Pa
 
 
 def test_quiet_takes_nothing_new_and_lets_run_what_runs(redis: Redis, redis_url: str, tmp_path: Path) -> None:
-    with Work(tmp_path / "w", redis_url, "-c", "2") as work:
+    with Work(tmp_path / "w", redis_url, "-c", "2", HENCHMAN_HEARTBEAT="0.5") as work:
         (pid,) = work.ready(redis)
-        push(redis, "act", ("j", "sleep", 1))
+        (identity,) = redis.smembers("processes")  # type: ignore[misc]
+        push(redis, "act", ("j", "held", 600))
         until(lambda: work.count("start")["j"], "it runs")
         work.signal(signal.SIGTSTP)
-        until(lambda: "nothing new is fetched" in work.log, "it is quiet")
+        until(lambda: "nothing new is fetched" in work.log, "it says so")
+        until(lambda: redis.hget(identity, "quiet") == b"true", "it is quiet")
         push(redis, "act", ("k", "ok"))
         assert work.count("end")["j"] == 0
+        work.open()
         settled(redis, 1)
         os.kill(pid, signal.SIGKILL)
         until(lambda: "ended with signal SIGKILL" in work.log, "the supervisor has seen it")
@@ -108,6 +111,54 @@ def test_ttin_writes_every_stack_to_the_log(redis: Redis, redis_url: str, tmp_pa
         assert "henchman-job-" in work.log
 
 
+EARLY = """
+import os
+import time
+from support.acting import app
+
+class Companion:
+    name, verbs = "slow", {}
+
+    def start(self):
+        while not os.path.exists(os.environ["ACTING_TRACE"] + ".open"):
+            time.sleep(0.02)
+
+    def quiet(self): ...
+
+    def stop(self, timeout=5.0):
+        return True
+
+app.companions = lambda alone: [Companion()]
+"""
+
+
+def test_jobs_may_begin_before_their_process_says_that_it_is_ready(
+    redis: Redis, redis_url: str, tmp_path: Path
+) -> None:
+    """It begins to fetch a moment earlier, which may be long on a busy machine: no signal is lost, no job forgotten."""
+    (tmp_path / "early.py").write_text(EARLY, encoding="utf-8")
+    paths = os.pathsep.join([*PATHS, str(tmp_path)])
+    with Work(tmp_path / "w", redis_url, "-t", "600", target="early:app", PYTHONPATH=paths) as work:
+        push(redis, "act_once", ("j", "sleep", 600))
+        until(lambda: work.count("start")["j"], "it runs")
+        work.kill_one()
+        until(lambda: "its jobs are given back, another is started" in work.log, "it is told what becomes of them")
+        until(lambda: work.count("end")["j"], "it ran again")
+        push(redis, "act", ("k", "sleep", 600))
+        until(lambda: work.count("start")["k"], "another runs")
+        work.signal(signal.SIGTTIN)
+        work.open()
+        until(lambda: "in _sleep" in work.log, "its stack is in the log, as soon as it is ready")
+    redis.flushall()
+    with Work(tmp_path / "x", redis_url, "-t", "600", target="early:app", PYTHONPATH=paths) as work:
+        push(redis, "act", ("j", "sleep", 600))
+        until(lambda: work.count("start")["j"], "it runs")
+        work.signal(signal.SIGINT)
+        until(lambda: "press Ctrl-C again" in work.log, "it says what to do")
+        work.signal(signal.SIGINT)
+        assert work.wait() == EXIT_CUT_OFF
+
+
 def test_hup_rolls_over_one_by_one_while_200_jobs_a_second_come(redis: Redis, redis_url: str, tmp_path: Path) -> None:
     done = threading.Event()
     pushed = 0
@@ -116,6 +167,8 @@ def test_hup_rolls_over_one_by_one_while_200_jobs_a_second_come(redis: Redis, re
         nonlocal pushed
         with looker(redis_url) as own:
             while not done.wait(0.05):
+                if own.llen("queue:default") > 500:  # they cannot keep up
+                    continue
                 push(own, "act", *[(f"j{pushed + n}", "sleep", 0.005) for n in range(10)])
                 pushed += 10
 
@@ -131,7 +184,9 @@ def test_hup_rolls_over_one_by_one_while_200_jobs_a_second_come(redis: Redis, re
             def rolled() -> bool:
                 nonlocal fewest
                 now = work.children
-                fewest = min(fewest, len(records(redis).keys() & set(now)))
+                known = records(redis).keys()
+                if now == work.children:  # they were these while their records were read
+                    fewest = min(fewest, len(known & set(now)))
                 return len(now) == 2 and not before & set(now)
 
             until(rolled, "both were replaced")

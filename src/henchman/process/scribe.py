@@ -88,6 +88,7 @@ class Scribe:
             self._process.wait(PATIENCE)
         except subprocess.TimeoutExpired:
             self._process.kill()
-            self._process.wait(2.0)
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it is dead, or will be
+                self._process.wait(2.0)
         self._process = None
         self._config = None

@@ -169,7 +169,7 @@ class Supervisor:
                     self._say("quiet: no new work; send TERM to stop")
                     self._quiet = True
                 for child in (*self._children, *self._leaving):
-                    if child.ready:  # one that does not listen yet would be stopped by the kernel
+                    if child.identities:  # one that does not listen yet would be stopped by the kernel
                         child.signal(number)
 
     def _roll_on(self) -> None:
@@ -230,9 +230,10 @@ class Supervisor:
             for group in (self._children, self._leaving):
                 if child in group:
                     group.remove(child)
-            self._cut_off |= self._stopping and child.ready and status not in (0, 1)
+            worked = child.ready or bool(child.board.started())  # jobs begin a moment before it says that it is ready
+            self._cut_off |= self._stopping and worked and status not in (0, 1)
             self._keeper.bury(child.identities, self._blame(child, status, expected))
-            self._after_death(child, status, expected)
+            self._after_death(child, status, expected, worked)
             child.close()
 
     @staticmethod
@@ -255,7 +256,7 @@ class Supervisor:
                 return found
             found.append((pid, os.waitstatus_to_exitcode(status)))
 
-    def _after_death(self, child: ChildProcess, status: int, expected: bool) -> None:
+    def _after_death(self, child: ChildProcess, status: int, expected: bool, worked: bool) -> None:
         if expected:
             if status == EXIT_CUT_OFF:
                 self._say(f"process {child.pid} could not wait for every job: those that it ran are given back")
@@ -268,7 +269,7 @@ class Supervisor:
                 self._end_all()
                 return
         then = "" if self._quiet else ", another is started"
-        what = "its jobs are given back" if child.ready else "it had not begun to work"
+        what = "its jobs are given back" if worked else "it had not begun to work"
         self._say(f"process {child.pid} ended with {_described(status)}; {what}{then}")
         quick = time.monotonic() - child.started < QUICK
         self._failures = self._failures + 1 if quick else 0
