@@ -79,7 +79,7 @@ class _Process:
         """Leave nothing running."""
         if self.process.poll() is None:
             self.process.kill()
-        self.process.wait(30)
+        self.process.wait(90)
         for stream in (self.process.stdin, self.process.stdout, self._log):
             if stream is not None:
                 stream.close()
@@ -91,9 +91,9 @@ class Ruby(_Process):
     def __init__(self, url: str) -> None:
         super().__init__(url, "ruby", "driver.rb", piped=True)
         self._held = b""
-        assert self._answer(30.0) == "ready"
+        assert self._answer(90.0) == "ready"
 
-    def __call__(self, code: str, *args: Any, limit: float = 20.0) -> Any:
+    def __call__(self, code: str, *args: Any, limit: float = 90.0) -> Any:
         """The value of ``code``, which sees ``args`` as ``a``; RubyError with what it raised."""
         assert self.process.stdin is not None
         self.process.stdin.write(json.dumps({"code": code, "args": args}).encode() + b"\n")
@@ -136,7 +136,7 @@ class RubyWorker(_Process):
         found = [one.decode() for one in redis.smembers("processes")]  # type: ignore[union-attr]
         return next((one for one in found if one.split(":")[-2] == str(self.pid)), "")
 
-    def stop(self, limit: float = 20.0) -> int:
+    def stop(self, limit: float = 90.0) -> int:
         """TERM, and wait; its exit status."""
         self.process.terminate()
         return self.process.wait(limit)
@@ -173,7 +173,7 @@ class RubyWeb(_Process):
         headers = {"Cookie": self._cookie} if self._cookie else {}
         if body is not None:
             headers["Content-Type"] = "application/x-www-form-urlencoded"
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=90)
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()

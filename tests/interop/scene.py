@@ -39,7 +39,7 @@ def scene(url: str, redis: Redis) -> Iterator[Scene]:
             app,
             launcher,
             waiting=[app.enqueue("pkg.mod.ok", n, "é", **options).jid for n in range(3)],
-            running=app.enqueue("pkg.mod.long", 60.0, "é").jid,
+            running=app.enqueue("pkg.mod.long", 600.0, "é").jid,
             retrying=app.enqueue("pkg.mod.fails", "again").jid,
             dead=app.enqueue("pkg.mod.fails", "dies", retry=0).jid,
             refused=app.enqueue("pkg.mod.refuses").jid,
@@ -50,4 +50,5 @@ def scene(url: str, redis: Redis) -> Iterator[Scene]:
         until(lambda: [row for row in ours(redis) if row[0] == "long"], "one runs")
         identity = launcher.flights.identity
         until(lambda: redis.hlen(f"{identity}:workers") == 1, "the beat tells of it")
+        until(lambda: redis.hget(identity, "busy") == b"1", "and counts it alone")
         yield found

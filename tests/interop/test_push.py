@@ -43,9 +43,10 @@ def test_ruby_schedules_and_we_run_it_when_it_is_due(ruby: Ruby, redis: Redis, r
     with working(make_app(redis_url=redis_url, queues=["ruby"])):
         started = time.time()
         jid, later = ruby("[Echo.perform_in(0.5, 'now'), Echo.perform_at(Time.now + 3600, 'later')]")
-        ((payload, _), (_, at)) = redis.zrange("schedule", 0, -1, withscores=True)
+        payload, at = redis.zrange("schedule", -1, -1, withscores=True)[0]  # the first may run already
+        assert json.loads(payload)["jid"] == later
         assert b"enqueued_at" not in payload
-        assert at == pytest.approx(started + 3600, abs=10)
+        assert at == pytest.approx(started + 3600, abs=60)
         settled(redis, 1)
         assert time.time() - started >= 0.5
     assert [row[1] for row in ours(redis)] == [jid]
@@ -163,7 +164,7 @@ def test_what_is_due_enters_its_queue_as_ruby_s_own_scheduler_would_do_it(
         until(lambda: redis.llen("queue:nobody") == 2, "both are there")
     assert not redis.exists("retry", "schedule")
     found = {job["jid"]: job for job in ruby("Sidekiq::Queue.new('nobody').map(&:item)")}
-    assert found[later]["enqueued_at"] == pytest.approx(before, abs=10)
-    assert found["r" * 24].pop("enqueued_at") == pytest.approx(before, abs=10)
+    assert found[later]["enqueued_at"] == pytest.approx(before, abs=60)
+    assert found["r" * 24].pop("enqueued_at") == pytest.approx(before, abs=60)
     assert found["r" * 24] == {name: value for name, value in retry.items() if name != "enqueued_at"}
-    assert 0 <= ruby("Sidekiq::Queue.new('nobody').latency") < 10
+    assert 0 <= ruby("Sidekiq::Queue.new('nobody').latency") < 60

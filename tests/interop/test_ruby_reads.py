@@ -30,13 +30,13 @@ def test_ruby_reads_our_queues_and_sets(ruby: Ruby, made: Scene) -> None:
         "q = Sidekiq::Queue.new('waiting'); [q.name, q.size, q.latency, q.map { |j| [j.jid, j.klass, j.args, j.tags] }]"
     )
     assert (name, size) == ("waiting", 3)
-    assert 0 <= latency < 30
+    assert 0 <= latency < 120
     assert jobs == [[jid, "pkg.mod.ok", [n, "é"], ["a", "b"]] for n, jid in reversed(list(enumerate(made.waiting)))]
     assert ruby("Sidekiq::Queue.new('waiting').find_job(a[0]).enqueued_at.to_f", made.waiting[0]) == pytest.approx(
-        now, abs=30
+        now, abs=120
     )
     assert ruby("Sidekiq::ScheduledSet.new.map { |e| [e.jid, e.queue, e.args] }") == [[made.later, "py", ["later"]]]
-    assert ruby("Sidekiq::ScheduledSet.new.first.at.to_f") == pytest.approx(now + 3600, abs=30)
+    assert ruby("Sidekiq::ScheduledSet.new.first.at.to_f") == pytest.approx(now + 3600, abs=120)
 
     code = """Sidekiq::RetrySet.new.find_job(a[0]).then { |e| {
         queue: e.queue, klass: e.klass, display: e.display_class, args: e.args, tags: e.tags,
@@ -48,9 +48,9 @@ def test_ruby_reads_our_queues_and_sets(ruby: Ruby, made: Scene) -> None:
     assert (found["args"], found["tags"]) == (["again"], ["vip", "é"])
     assert found["error"] == ["LookupError", "kein Glück <b>again</b>"]
     assert (found["count"], found["retried"]) == (0, None)
-    assert found["failed"] == pytest.approx(now, abs=30)
-    assert found["created"] == pytest.approx(now, abs=30)
-    assert 14 < found["at"] - found["failed"] < 26
+    assert found["failed"] == pytest.approx(now, abs=120)
+    assert found["created"] == pytest.approx(now, abs=120)
+    assert 3614 < found["at"] - found["failed"] < 3660, "15 to 24 s, and the hour that we added"
     assert found["trace"][0].endswith("in fails")
     assert "both.py:" in found["trace"][0]
     assert ruby("Sidekiq::DeadSet.new.map { |e| [e.jid, e['retry_count'], e.args] }") == [[made.dead, 0, ["dies"]]]
@@ -76,16 +76,16 @@ def test_ruby_reads_our_process_and_what_it_runs(ruby: Ruby, made: Scene, redis:
     assert (found["host"], found["pid"], found["tag"]) == (socket.gethostname(), os.getpid(), "both")
     assert (found["labels"], found["queues"]) == (["reliable"], ["py"])
     assert (int(found["busy"]), found["concurrency"], found["stopping"]) == (1, 3, False)
-    assert found["started"] == pytest.approx(time.time(), abs=60)
-    assert float(found["beat"]) == pytest.approx(time.time(), abs=10)
+    assert found["started"] == pytest.approx(time.time(), abs=300)
+    assert float(found["beat"]) == pytest.approx(time.time(), abs=30)
     assert int(found["rss"]) > 10_000
     assert ruby("s = Sidekiq::ProcessSet.new; [s.size, s.total_concurrency, s.total_rss > 10_000]") == [1, 3, True]
 
     code = """Sidekiq::Workers.new.map { |process, thread, work| [process, work["queue"], work["run_at"],
         Sidekiq::JobRecord.new(work["payload"]).then { |j| [j.jid, j.display_class, j.args] }] }"""
     ((process, queue, run_at, job),) = ruby(code)
-    assert (process, queue, job) == (found["identity"], "py", [made.running, "pkg.mod.long", [60.0, "é"]])
-    assert run_at == pytest.approx(time.time(), abs=30)
+    assert (process, queue, job) == (found["identity"], "py", [made.running, "pkg.mod.long", [600.0, "é"]])
+    assert run_at == pytest.approx(time.time(), abs=120)
     assert isinstance(run_at, int)
     raw = redis.hvals(f"{process}:workers")
     assert raw == redis.hvals(f"{process}:work"), "for readers before and after 6.4.2"

@@ -22,7 +22,7 @@ from henchman.process.cli import henchman
 from interop.both import make_app, ours
 from interop.ruby_side import Ruby, RubyWorker, trace
 from support.server import running_server
-from support.worker import jobs_in, looker, settled, until, working
+from support.worker import in_flight, jobs_in, looker, until, working
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +41,14 @@ def _there(_ruby_is_there: None) -> Iterator[tuple[str, Redis, RubyWorker, Ruby]
 @pytest.fixture
 def url(_there: tuple[str, Redis, RubyWorker, Ruby]) -> str:
     url, redis, worker, _ = _there
-    started = time.time()
+    for _ in range(2):  # a beat counts what has run, and then, in a second step, writes the record
+        started = time.time()
 
-    def at_rest() -> bool:  # what earlier tests left has run and is counted
-        busy, beat = redis.hmget(worker.identity, "busy", "beat")
-        return busy == b"0" and float(beat or 0) > started
+        def at_rest(started: float = started) -> bool:  # what earlier tests left has run and is counted
+            busy, beat = redis.hmget(worker.identity, "busy", "beat")
+            return busy == b"0" and float(beat or 0) > started
 
-    until(at_rest, "Ruby is at rest")
+        until(at_rest, "Ruby is at rest")
     kept = {worker.identity.encode(), b"processes", f"{worker.identity}:workers".encode()}
     gone = [key for key in redis.scan_iter(count=1000) if key not in kept]
     if gone:
@@ -120,7 +121,8 @@ def test_fails_in_ruby_and_is_retried_here(app: App, redis: Redis, worker: RubyW
     redis.zrem("retry", payload)
     redis.zadd("retry", {json.dumps(job | {"queue": "shared"}): time.time() - 1})
     with working(app):
-        settled(redis, 1)
+        until(lambda: ours(redis), "it ran here")  # Ruby counts what it ran under the same name, when it beats
+        until(lambda: not redis.exists("retry", "queue:shared") and not in_flight(redis), "and is settled")
     assert [row[:3] for row in ours(redis)] == [["shared", jid, 2]], "the second attempt, under the same id"
 
 
@@ -169,13 +171,11 @@ def test_fails_here_and_is_retried_in_ruby(app: App, redis: Redis, worker: RubyW
 def test_what_a_stopped_ruby_gives_back_runs_here(app: App, redis: Redis, url: str, ruby: Ruby) -> None:
     jid = "d" * 24
     payload = json.dumps({"class": "Long", "args": [60], "jid": jid, "retry": True, "queue": "shared"})
-    for turn in range(1, 4):  # Sidekiq's own open-source shutdown loses the job now and then, on a busy machine
-        with RubyWorker(url, redis, "shared", timeout=1) as other:
-            redis.lpush("queue:shared", payload)
-            until(lambda turn=turn: len(trace(redis)) == turn, "Ruby runs it")  # type: ignore[misc]
-            assert other.stop() == 0
-        if redis.llen("queue:shared"):
-            break
+    # One slot: an idle one beside it would take what the stop gives back, up to 2 s later, and be killed with it.
+    with RubyWorker(url, redis, "shared", concurrency=1, timeout=1) as other:
+        redis.lpush("queue:shared", payload)
+        until(lambda: trace(redis), "Ruby runs it")
+        assert other.stop() == 0
     assert redis.lrange("queue:shared", 0, -1) == [payload.encode()]
 
     @app.job(name="Long")
@@ -183,7 +183,8 @@ def test_what_a_stopped_ruby_gives_back_runs_here(app: App, redis: Redis, url: s
         redis.rpush("our:trace", json.dumps(["long", seconds]))
 
     with working(app):
-        settled(redis, 1)
+        until(lambda: ours(redis), "it ran here")
+        until(lambda: not redis.exists("queue:shared") and not in_flight(redis), "and is settled")
     assert ours(redis) == [["long", 60]]
 
 
@@ -200,31 +201,45 @@ def test_we_read_what_ruby_left(app: App, redis: Redis, url: str, worker: RubyWo
     ok = ruby("Echo.perform_async('fine')")
     later = ruby("Echo.perform_in(3600, 'later')")
     ruby("Echo.set(queue: 'nobody').perform_async('waits')")
-    running = ruby("Long.perform_async(3)")
+    running = ruby("Long.perform_async(80)")  # until it is told to end
     runner, keys = app.connections, app.keys
     until(lambda: redis.zcard("retry") and redis.zcard("dead"), "failures are there")
-    work = until(lambda: Processes(runner, keys).work(), "Ruby's beat tells what runs")
+    ((stored, due_at),) = redis.zrange("retry", 0, -1, withscores=True)  # type: ignore[misc]
+    assert 14 < due_at - json.loads(stored)["failed_at"] < 60
+    redis.zincrby("retry", 3600, stored)  # not while we look
+
+    def alone() -> Any:
+        now = Processes(runner, keys).work()
+        return now if [one.entry.jid for one in now] == [running] else None
+
+    work = until(alone, "Ruby's beat tells what runs, and of nothing else any more")
     assert [(one.entry.jid, one.queue, one.entry.call_text(), one.identity) for one in work] == [
-        (running, "ruby", "Long(3)", worker.identity)
+        (running, "ruby", "Long(80)", worker.identity)
     ]
-    assert work[0].run_at == pytest.approx(time.time(), abs=15)
+    assert work[0].run_at == pytest.approx(time.time(), abs=80)
     assert find_job(runner, keys, running).state == "working"
-    (process,) = Processes(runner, keys).states()
+    # Ruby's beat writes what runs, and then, in a second step, its own record.
+    (process,) = until(lambda: [one for one in Processes(runner, keys).states() if one.busy == 1], "its record too")
     assert (process.identity, process.pid, process.queues) == (worker.identity, worker.pid, ("ruby",))
     assert (process.concurrency, process.quiet, process.ours) == (2, False, False)
     assert process.busy == 1
     assert process.rss_kb > 10_000
-    assert process.beat_age(time.time()) == pytest.approx(0, abs=8)
+    assert process.beat_age(time.time()) == pytest.approx(0, abs=30)
     retry = JobSet(runner, keys, app.config, "retries").find(failing)
     assert retry is not None
     assert (retry.name, retry.arguments[0], retry.tags, retry.attempts) == ("Fails", ["fails"], ["x", "é"], 1)
     assert retry.error == ("ArgumentError", "pas d'été fails")
     assert "jobs.rb" in retry.backtrace[0]
-    assert retry.score == pytest.approx(time.time() + 20, abs=15)
+    assert retry.score == pytest.approx(due_at + 3600)
     assert [one.arguments[0] for one in JobSet(runner, keys, app.config, "dead")] == [["dies"]]
     assert find_job(runner, keys, later).state == "scheduled"
     assert [(one.name, one.size) for one in Queues(runner, keys).states() if one.size] == [("nobody", 1)]
-    figures = until(lambda: (now := stats(runner, keys)).processed >= 3 and now, "counted at Ruby's beat")
+
+    def counted() -> Any:
+        now = stats(runner, keys)
+        return now if now.processed >= 3 and now.failed >= 2 and now.processed_today == now.processed else None
+
+    figures = until(counted, "counted at Ruby's beat, one figure after the other")
     assert figures.failed == 2
     assert (figures.scheduled, figures.retries, figures.dead, figures.enqueued) == (1, 1, 1, 1)
     assert (figures.processes, figures.busy, figures.processed_today) == (1, 1, figures.processed)
@@ -237,6 +252,7 @@ def test_we_read_what_ruby_left(app: App, redis: Redis, url: str, worker: RubyWo
     assert running in said["processes"]
     assert '"nobody"' in said["queues"]
     assert '"working"' in told(url, "job", running)
+    redis.set("ruby:open", "1")
     until(lambda: not Processes(runner, keys).work(), "it ends")
 
 
@@ -270,4 +286,4 @@ def test_our_buttons_work_on_ruby_s_jobs_and_process(
         assert processes.tell(state, "quiet") is False
         until(lambda: (now := processes.find(other.identity)) and now.quiet, "Ruby is quiet")
         processes.tell(state, "stop")
-        assert other.process.wait(15) == 0
+        assert other.process.wait(90) == 0

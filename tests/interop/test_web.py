@@ -118,7 +118,7 @@ POISON = [
 
 def test_a_running_job_with_odd_fields_breaks_no_page(web: RubyWeb, redis: Redis, redis_url: str) -> None:
     with working(make_app(redis_url=redis_url, queues=["py"], heartbeat=0.2), stop=0.0):
-        push_raw(redis, odd(**{"class": "pkg.mod.long"}, args=[60], jid="l" * 24, tags="text"), queue="py")
+        push_raw(redis, odd(**{"class": "pkg.mod.long"}, args=[600], jid="l" * 24, tags="text"), queue="py")
         until(lambda: "l" * 24 in web.page("/busy"), "the page shows it")
     assert jobs_in(redis, "queue:py")[0]["tags"] == "text", "what goes back is what came"
 

@@ -80,7 +80,7 @@ def ids(claim: dict[str, list[dict[str, Any]]]) -> None:
     _do(claim)
 
 
-@app.ordered(name="brief", queue="brief", timeout=0.2, max_retries=0)
+@app.ordered(name="brief", queue="brief", timeout=1.5, max_retries=0)  # a start is no matter of luck
 def brief(claim: dict[str, list[dict[str, Any]]]) -> None:
     _do(claim)
 

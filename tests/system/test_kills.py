@@ -27,33 +27,34 @@ def redis(redis_url: str) -> Iterator[Redis]:
 def test_a_killed_process_is_replaced_and_its_jobs_run_again_at_once(
     redis: Redis, redis_url: str, tmp_path: Path
 ) -> None:
-    with Work(tmp_path / "w", redis_url, "-c", "5") as work:
+    with Work(tmp_path / "w", redis_url, "-c", "5", HENCHMAN_LEASE="300") as work:
         (pid,) = work.ready(redis)
         push(redis, "act_once", *[(f"j{n}", "sleep", 60) for n in range(5)])
         until(lambda: work.count("start").total() == 5, "five jobs run")
         os.kill(pid, signal.SIGKILL)
         killed = time.monotonic()
         until(lambda: work.count("end").total() == 5, "all five ran again")
-        assert time.monotonic() - killed < 15, work.log  # well under 2 s on an idle machine; a lease would take 30
+        assert time.monotonic() - killed < 100, work.log  # well under 2 s on an idle machine; a lease would take 300
         assert work.count("start") == {f"j{n}": 2 for n in range(5)}
         assert {line[3] for line in work.trace()} == {"1"}, "a death is not charged as an attempt"
         assert pid not in work.children
         settled(redis, 5)
-        assert "gave back 5 unfinished jobs" in work.log
+        until(lambda: "gave back 5 unfinished jobs" in work.log, "it is told")
         until(lambda: pid not in records(redis), "the dead process is off the list")
 
 
 def test_1000_jobs_under_repeated_kills_none_is_missing(redis: Redis, redis_url: str, tmp_path: Path) -> None:
     with Work(tmp_path / "w", redis_url, "-p", "2", "-c", "4") as work:
         work.ready(redis, 2)
-        push(redis, "act", *[(f"j{n}", "sleep", 0.01) for n in range(1000)])
-        kills = 0
-        for share in (50, 300, 550, 800):  # in the middle of the work, not before and not after it
-            until(lambda share=share: work.count("end").total() >= share, f"{share} jobs have ended")  # type: ignore[misc]
-            held = len(in_flight(redis))
-            work.kill_one()
-            kills += held > 0
-        assert kills == 4, "the test did not strike while work was in flight"
+        for first in range(0, 1000, 250):
+            names = [f"j{n}" for n in range(first, first + 250)]
+            middle = names[125]
+            push(redis, "act", *[(name, "sleep", 0.01) for name in names[:125]])
+            push(redis, "act_once", (middle, "sleep", 600))  # its process is killed: in the middle of the work
+            push(redis, "act", *[(name, "sleep", 0.01) for name in names[126:]])
+            (pid,) = until(lambda middle=middle: work.pids("start", middle), "half of them ran")  # type: ignore[misc]
+            assert in_flight(redis), "work is in flight"
+            work.kill_one(pid)
         settled(redis, 1000)
         ended = work.count("end")
         assert ended.keys() == {f"j{n}" for n in range(1000)}
@@ -68,13 +69,13 @@ def test_a_killed_group_is_rescued_by_another_worker_after_the_lease(
 ) -> None:
     with Work(tmp_path / "a", redis_url, "-p", "2", "-c", "5", **BRIEF) as dead:
         pids = dead.ready(redis, 2)
-        jids = push(redis, "act", *[(f"j{n}", "sleep", 40) for n in range(10)])
-        until(lambda: dead.count("start").total() == 10, "the doomed workers run all jobs")
+        jids = push(redis, "act", *[(f"j{n}", "sleep", 600) for n in range(10)])
+        until(lambda: len(dead.count("start")) == 10, "the doomed workers run all jobs")
         dead.kill_all()
     assert {json.loads(payload)["jid"] for payload in in_flight(redis)} == set(jids)
     redis.delete("hm:lifeline")  # one of the dead may hold it, for 20 s more: that wait is not the matter here
     with Work(tmp_path / "b", redis_url, "-c", "10", **BRIEF) as other:
-        until(lambda: other.count("start").total() == 10, "every job of the dead runs elsewhere", 45)
+        until(lambda: other.count("start").total() == 10, "every job of the dead runs elsewhere")
         assert other.count("start").keys() == {f"j{n}" for n in range(10)}
         assert {line[3] for line in other.trace()} == {"1"}, "a death is not charged as an attempt"
         until(lambda: not records(redis).keys() & set(pids), "the dead are off the list")
@@ -82,10 +83,10 @@ def test_a_killed_group_is_rescued_by_another_worker_after_the_lease(
 
 
 def test_an_orphan_finishes_gives_back_and_ends(redis: Redis, redis_url: str, tmp_path: Path) -> None:
-    with Work(tmp_path / "w", redis_url, "-c", "2", "-t", "4") as work:
+    with Work(tmp_path / "w", redis_url, "-c", "2", "-t", "8") as work:
         (pid,) = work.ready(redis)
         jids = push(redis, "act", ("short", "sleep", 0.5), ("long", "sleep", 60), ("waiting", "ok"))
-        until(lambda: work.count("start").total() == 2, "two run")
+        until(lambda: work.count("start").keys() >= {"short", "long"}, "two run")
         work.signal(signal.SIGKILL)
         work.wait()
         until(lambda: state_of(pid) in ("", "Z"), "the orphan ended")
@@ -117,9 +118,9 @@ def test_a_process_whose_interpreter_hangs_is_killed(redis: Redis, redis_url: st
 def test_a_held_interpreter_lock_shorter_than_hang_after_costs_no_lease(
     redis: Redis, redis_url: str, tmp_path: Path
 ) -> None:
-    with Work(tmp_path / "w", redis_url, "-c", "1", **BRIEF) as work:
+    with Work(tmp_path / "w", redis_url, "-c", "1", HENCHMAN_LEASE="10", HENCHMAN_HEARTBEAT="1") as work:
         (pid,) = work.ready(redis)
-        push(redis, "act", ("j", "hog", 8))
+        push(redis, "act", ("j", "hog", 13))
         until(lambda: work.count("start")["j"] == 1, "it runs")
         until(lambda: work.count("end")["j"] == 1, "it ended")
         settled(redis, 1)
