@@ -37,10 +37,11 @@ def test_a_wait_ends_on_the_server_after_5_s_at_most(app: App, redis: Redis) -> 
         assert 0 < float(next(waits).split()[-1]) <= 5
 
 
-def test_a_wait_is_armed_only_beside_a_fresh_lease(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_is_armed_only_beside_a_fresh_lease(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """2.1: younger than a third of the lease; a process that could not renew gets nothing pushed into its hands."""
     monkeypatch.setattr(heart, "PULSE", 3600.0)  # no beat but the first
     monkeypatch.setattr(watcher, "BLOCK", 0.1)
+    app = App(redis_url=redis_url, lease=90, heartbeat=0.5)
     app.job(name="nothing")(lambda: None)
     refused, heard, told = threading.Event(), Heard(app, "beat"), list[str]()
 
@@ -53,7 +54,7 @@ def test_a_wait_is_armed_only_beside_a_fresh_lease(app: App, monkeypatch: pytest
         until(lambda: heard["beat"] and launcher.watcher.armed, "it waits")
         refused.set()
         until(lambda: told, "a fetch was refused: none is on its way any more that would renew")
-        launcher.flights.renewed = time.monotonic() - 2.2  # a third of the lease is 2
+        launcher.flights.renewed = time.monotonic() - 30.2  # a third of the lease is 30
         until(lambda: not launcher.watcher.armed, "the wait ended")
         end = time.monotonic() + 0.5
         while time.monotonic() < end:
