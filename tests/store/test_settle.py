@@ -81,7 +81,7 @@ def test_the_dead_set_is_trimmed_by_number(store: Store) -> None:
 
 def test_the_dead_set_is_trimmed_by_age(store: Store) -> None:
     flying(store, b"1")
-    store.ask("ZADD", "dead", store.now() - 61, "old", store.now() - 50, "young")
+    store.ask("ZADD", "dead", store.now() - 61, "old", store.now() - 5, "young")
     store.settle(Settlement(1, b"1", "dead", b"new"), dead_timeout=60.0)
     assert store.members("dead") == [b"young", b"new"]
 
