@@ -149,7 +149,7 @@ class AsyncConnections:
             except Refused as refused:
                 progress = progress or Progress(call)
                 error = progress.refused(refused.replies)
-                if clock() > deadline:
+                if clock() > deadline and not progress.only_forgot:
                     raise progress.away(self.url, error) from error
                 if error_code(error) == "READONLY":
                     await self.close()  # who waits idle is connected to the old master too: reads would not notice

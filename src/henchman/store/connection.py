@@ -197,7 +197,7 @@ class Connections:
             except Refused as refused:
                 progress = progress or Progress(call)
                 error = progress.refused(refused.replies)
-                if time.monotonic() > deadline:
+                if time.monotonic() > deadline and not progress.only_forgot:
                     raise progress.away(self.url, error) from error
                 if error_code(error) == "READONLY":
                     self.close()  # who waits idle is connected to the old master too: reads would not notice

@@ -101,13 +101,17 @@ def together(parts: Any, replies: list[Any]) -> list[Any]:
 
 
 class Progress:
-    """How far the commands of one call have come."""
+    """How far the commands of one call have come.
+
+    ``only_forgot``: the last answer was that the server does not know the script. The next sending brings it along,
+    which is worth it however late it is.
+    """
 
     def __init__(self, call: Call[Any]) -> None:
         self._call = call
         self._left = list(range(len(call.parts)))
         self._replies: list[Any] = [None] * len(call.parts)
-        self._unknown_script = False
+        self._unknown_script = self.only_forgot = False
         self._waits = call.parts[-1][0] == "WAIT"
 
     @property
@@ -143,7 +147,8 @@ class Progress:
         if not transaction:
             self._left = [index for index in left if isinstance(self._replies[index], redis.RedisError)]
             self._left += [len(self._replies) - 1] if self._waits else []
-        self._unknown_script = self._unknown_script or error_code(errors[0]) == "NOSCRIPT"
+        self.only_forgot = not self._unknown_script and error_code(errors[0]) == "NOSCRIPT"
+        self._unknown_script = self._unknown_script or self.only_forgot
         return errors[0]
 
     def finish(self, reply: Any) -> Any:
