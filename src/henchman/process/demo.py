@@ -34,7 +34,7 @@ from henchman.process.demo_view import Summary, View, summary_table, view_for
 __all__ = ["demo"]
 
 LOOK = 0.1  # seconds between two looks at the ledger
-PATIENCE = 60.0  # seconds without any row settled, after which something is wrong
+PATIENCE = 120.0  # seconds without any row settled, after which something is wrong
 SHOWN = 20  # differences that are listed
 
 
