@@ -289,7 +289,7 @@ def test_ack_each_keeps_its_slot_while_the_server_is_away(
 def test_a_worker_that_stops_does_not_wait_for_ever_for_ack_each(
     server: PrivateServer, redis: Redis, asynchronous: bool
 ) -> None:
-    app = app_of(server, io_timeout=0.5)
+    app = app_of(server)
     began, release, ended = threading.Event(), threading.Event(), threading.Event()
 
     if asynchronous:

@@ -112,7 +112,7 @@ def test_what_never_ran_does_not_appear(app: App, redis: Redis) -> None:
 
 def test_the_server_goes_and_comes_back() -> None:
     with running_server(appendonly=True) as server, looker(server.url) as redis:
-        app = App(redis_url=server.url, concurrency=2, heartbeat=0.1, connect_timeout=0.5)
+        app = App(redis_url=server.url, concurrency=2, heartbeat=0.1)
         heard = Heard(app, "server_away")
         act = define(app)
         with working(app) as worker:
