@@ -168,6 +168,7 @@ def test_a_payload_of_ours_that_we_never_heard_of_is_found_logged_and_run(
     """3.2: each beat compares; a lasting difference is reconciled."""
     monkeypatch.setattr(heart, "PULSE", 0.1)
     monkeypatch.setattr(flights, "SETTLED", 0.5)
+    app.configure(heartbeat=1.0)  # what is fetched just now is in hand before the second look
     ran: list[str] = []
     app.job(name="act")(lambda name: ran.append(name))  # type: ignore[misc]  # noqa: PLW0108 - jobs are functions
     heard = Heard(app, "drift", "swept")

@@ -53,7 +53,7 @@ def _brisk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(lifeline, "WATCH", RESCUE_AFTER)
     monkeypatch.setattr(heart, "PULSE", PULSE)
     monkeypatch.setattr(iteration, "SAVE_EVERY", 0.0)
-    monkeypatch.setattr(flights, "SETTLED", 1.0)
+    monkeypatch.setattr(flights, "SETTLED", 4.0)  # longer than a thread may take from what it read to holding it
     monkeypatch.setattr(cron, "GRACE", 120.0)  # so long nothing was missed, however late who goes on is ready
     yield
     faults.close()
