@@ -25,6 +25,8 @@ from henchman.worker.launcher import Launcher, default_capsules
 
 __all__ = ["main"]
 
+LOOK_UP = 0.5  # seconds
+
 
 class Child:
     """One worker process: obeys signals and its supervisor, tells it who it is, ends with it."""
@@ -135,9 +137,17 @@ class Child:
             sys.stderr.write(told)
             raise ConfigError(f"{self._orders.target} cannot be imported: {line}") from None
 
+    def _next(self) -> str:
+        """The next word. It looks up each half second: a signal that comes in the moment before the wait, or that the
+        system gives to another thread, ends no wait, and its handler runs only when this thread turns.
+        """
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._events.get(timeout=LOOK_UP)
+
     def _obey(self, launcher: Launcher) -> None:
         while True:
-            word = self._events.get()
+            word = self._next()
             if word == "stop":
                 return
             if word == "quiet":
