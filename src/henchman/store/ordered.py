@@ -210,8 +210,11 @@ def settle(
         keys.stat_day("failed", day),
     ]
     args: list[Arg] = [identity, lease_ms, collapse]
+    before = None
     for one in verdicts:
-        args += one
+        how = one[2:]
+        args += ("" if how == before else f"{how[0]} {how[1]!r} {how[2]} {how[3]}", one.token, one.id)
+        before = how
     if tracked:
         return script(_SETTLE_TRACKED, [*names, *shared_keys(keys)], args, _statuses, again=True)
     return script(_SETTLE, names, args, _statuses, again=True)

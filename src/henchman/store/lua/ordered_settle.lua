@@ -1,6 +1,6 @@
 -- ordered_settle: end claims, each id on its own
 -- KEYS base leases tombs_of held morgue processed processed_day failed failed_day
--- ARGV identity lease_ms collapse (token id verdict delay count error)*
+-- ARGV identity lease_ms collapse (ending token id)*
 -- returns "LOST" when the identity was buried, "TRACKED" as ordered_claim, else one status an id: 1 settled, 0 it was not held under this token any
 --   more and nothing was changed, a text: the row makes no sense or the server refused, it is held as before.
 --   verdict: done (what was delivered is gone; an id that failed before is forgiven), retry (all of it again in delay

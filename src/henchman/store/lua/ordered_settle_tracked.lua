@@ -1,9 +1,9 @@
 -- ordered_settle_tracked: end claims, each id on its own, and write down how its payloads ended
 -- KEYS base leases tombs_of held morgue processed processed_day failed failed_day cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped
--- ARGV identity lease_ms collapse (token id verdict delay count told)*
--- returns what ordered_settle does. told is a JSON list of texts: the error, then for the record status, detail (JSON)
---   and attempt; for a burial also status and detail of what is not buried. Of a run that went well it is "+attempt
---   detail".
+-- ARGV identity lease_ms collapse (ending token id)*
+-- returns what ordered_settle does. ending: `verdict delay count told`, "" as there; told is a JSON list of texts: the
+--   error, then for the record status, detail (JSON) and attempt; for a burial also status and detail of what is not
+--   buried. Of a run that went well it is "+attempt detail".
 -- include now
 -- include words
 -- include ordered

@@ -33,7 +33,7 @@ local function plain(body)
   return string.byte(body) == 0 and string.sub(body, 10) or body
 end
 
--- A value longer than 64 bytes keeps a hash from being a list inside, in which every look is a walk: with hundreds of
+-- One value longer than 64 bytes keeps a hash from being a list inside, in which every look is a walk: with hundreds of
 -- ids in flight that was most of the cost of a claim.
 local WIDE = string.rep(' ', 65)
 

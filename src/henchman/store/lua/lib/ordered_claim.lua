@@ -178,10 +178,10 @@ if #ids > 0 then
           answer[n + 1], n = jid, n + 1
         end
       end
-      local k = 2 * at - 1
-      records[k], records[k + 1] = id, name .. '|' .. others .. '|' .. dues[at] .. '|' .. identity .. WIDE
+      local k, wide = 2 * at - 1, at == 1 and WIDE or ''  -- one in a command is enough
+      records[k], records[k + 1] = id, name .. '|' .. others .. '|' .. dues[at] .. '|' .. identity .. wide
       looks[k], looks[k + 1] = look_at, id
-      held[k], held[k + 1] = id, name .. WIDE
+      held[k], held[k + 1] = id, name .. wide
     end
     if limit > 0 then
       redis.call('ZADD', open, look_at, name .. '|' .. identity)

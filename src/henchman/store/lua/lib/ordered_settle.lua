@@ -7,9 +7,9 @@ local settings = redis.call('HMGET', meta, 'separator', 'track')
 if settings[2] and not track then
   return 'TRACKED'
 end
-local now, separator, rows, ids = server_now(), settings[1], (#ARGV - 3) / 6, {}
-for row = 1, rows do
-  ids[row] = ARGV[6 * row - 1]
+local now, separator, ids = server_now(), settings[1], {}
+for row = 1, (#ARGV - 3) / 3 do
+  ids[row] = ARGV[3 * row + 3]
 end
 local records = redis.call('HMGET', busy, unpack(ids))
 local rare = redis.call('EXISTS', retry, crash, next_due, open) > 0
@@ -114,31 +114,42 @@ local function count_run(token, verdict)
   end
 end
 
-local function end_one(token, id, verdict, delivered, was_due, at)
-  local delay, count = tonumber(ARGV[at]), tonumber(ARGV[at + 1])
-  if not verdicts[verdict] or not delay or delay ~= delay or not count or count ~= count then  -- before any write
-    error({err = 'ERR no such ending: ' .. verdict .. ' ' .. ARGV[at] .. ' ' .. ARGV[at + 1]})
+-- How ids end, from what a row says of it; what makes no sense has no verdict.
+local function read(ending)
+  local verdict, delay, tries, problem = string.match(ending, '^(%S+) (%S+) (%S+) (.*)$')
+  local how = {said = ending, delay = tonumber(delay), tries = tonumber(tries), problem = problem}
+  if verdicts[verdict] and how.delay and how.delay == how.delay and how.tries and how.tries == how.tries then
+    how.verdict = verdict
   end
-  local problem = ARGV[at + 2]
+  return how
+end
+local function end_one(token, id, delivered, was_due, how)
+  if not how.verdict then  -- before any write
+    error({err = 'ERR no such ending: ' .. string.sub(how.said, 1, 100)})
+  end
+  local problem = how.problem
   if track then
     local told = track.read(problem)
-    track.ended(id, delivered, verdict, identity, told)
+    track.ended(id, delivered, how.verdict, identity, told)
     problem = told[1]
   end
-  verdicts[verdict](id, delivered, was_due, delay, count, problem)
+  verdicts[how.verdict](id, delivered, was_due, how.delay, how.tries, problem)
   leave_group(id, separator)
   if limited then
     leave_ceiling(token, identity)
   end
-  count_run(token, verdict)
+  count_run(token, how.verdict)
 end
-for row = 1, rows do
-  local at = 6 * row - 3
-  local token, id = ARGV[at + 1], ids[row]
+local how
+for row, id in ipairs(ids) do
+  local token, ending = ARGV[3 * row + 2], ARGV[3 * row + 1]
+  if ending ~= '' then
+    how = read(ending)
+  end
   status[row] = 0
   local held_by, delivered, was_due = read_record(records[row])
   if held_by == token and not ended[id] then
-    local fine, problem = pcall(end_one, token, id, ARGV[at + 3], delivered, was_due, at + 4)
+    local fine, problem = pcall(end_one, token, id, delivered, was_due, how)
     status[row] = fine and 1 or in_words(problem)
     if fine then
       ended[id] = true
