@@ -126,6 +126,24 @@ def test_lists_of_the_dead_are_swept_until_they_were_empty_for_an_hour(app: App,
     assert store.ask("EXISTS", tomb), "and a little longer"
 
 
+def test_the_many_dead_of_an_hour_take_no_look_each(app: App, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2.3: found by half an hour of chaos: the sweep took longer than contact may be broken, and nobody was rescued."""
+    monkeypatch.setattr(lifeline, "WATCH", 0.0)
+    for number in range(300):
+        name = f"host:{number}:abcdefabcdef"
+        store.ask("ZADD", store.keys.identities, 1.0, name)
+        store.run(leases.bury(store.keys, name, force=True))
+        store.ask("SADD", store.keys.flights(name), *(store.keys.flight(name, epoch, "q") for epoch in range(30)))
+    store.ask("LPUSH", store.keys.flight("host:7:abcdefabcdef", 29, "q"), job("late"))
+    corpse(store, job("a"))
+    line = Lifeline(app)
+    with Spy(app) as spy:
+        line.tick("me")
+    assert len(spy.calls) < 60, "for 9,000 lists"
+    assert store.queue("q") == [job("late")]
+    assert store.queue("default") == [job("a")]
+
+
 def test_a_tomb_stands_for_as_long_as_its_lists_are_swept(store: Store) -> None:
     """2.3: else a frozen process could take its old name again while its lists are still emptied under its hands."""
     corpse(store)

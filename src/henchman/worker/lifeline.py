@@ -8,13 +8,13 @@ swept for an hour, because bytes of the dead may still arrive (PROTOCOL, section
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from henchman.errors import ServerAway, ServerError
 from henchman.store import leases, processes
-from henchman.store.call import command, commands
+from henchman.store.call import Arg, command, commands
 from henchman.worker.flights import give_back_list, held_ids
 from henchman.worker.host import Host
 from henchman.worker.poison import charge_held
@@ -23,6 +23,7 @@ __all__ = ["Lifeline", "bury_and_give_back"]
 
 WATCH = 15.0
 LOCK = 6.0  # seconds at least; two beats if those are longer: who died holds up the next one no longer
+AT_ONCE = 500  # questions in one write
 GAP = 12.0  # longer without a look than this, and than a beat takes, is not unbroken contact
 
 
@@ -50,6 +51,8 @@ def _rescue(host: Host, identity: str) -> int:
     """Charge and give back what the buried ``identity`` held; each step may be repeated after any other."""
     runner, keys = host.connections, host.keys
     lists = runner.run(leases.flights(keys, identity))
+    filled = _there(host, lists)  # an empty one of an ordered queue counts too: a wake may be lost with its holder
+    lists = [one for one in lists if one in filled or keys.is_held(one)]
     ids = held_ids(host, lists)  # freed with the charge, or after it
     if runner.run(command("ZSCORE", keys.stopping, identity)) is None:
         for line in charge_held(host, identity, lists, started=None, cause="its host is gone"):
@@ -61,6 +64,21 @@ def _rescue(host: Host, identity: str) -> int:
     runner.run(command("SREM", keys.rescues, identity))
     runner.run(processes.remove(keys, identity))
     return moved
+
+
+def _each(host: Host, questions: Sequence[tuple[Arg, ...]]) -> Iterator[Any]:
+    """The answer to each, asked many at a time: an hour's dead may have had thousands of lists, and a look at each of
+    them alone would take longer than contact may be broken."""
+    for start in range(0, len(questions), AT_ONCE):
+        some = questions[start : start + AT_ONCE]
+        answers: Any = host.connections.run(commands(*some))
+        yield from answers if len(some) > 1 else [answers]
+
+
+def _there(host: Host, names: Sequence[str]) -> set[str]:
+    """The keys that exist: the lists that hold something, the tombs that stand."""
+    found = _each(host, [("EXISTS", one) for one in names])
+    return {one for one, there in zip(names, found, strict=True) if there}
 
 
 class Lifeline:
@@ -133,9 +151,10 @@ class Lifeline:
         dead = {name for name, lives in zip(names, alive, strict=True) if not lives}
         self._expired = {name: self._expired.get(name, now) for name in dead}
         begun = self._begun(noted, dead)
-        for name, since in sorted(self._expired.items(), key=lambda one: one[1]):
-            sure = now - since >= WATCH and not runner.run(command("EXISTS", keys.tomb(name)))
-            if sure and self._safely(partial(_bury, self._host, name)):
+        ripe = [name for name, since in sorted(self._expired.items(), key=lambda one: one[1]) if now - since >= WATCH]
+        buried = _there(self._host, [keys.tomb(name) for name in ripe])
+        for name in ripe:
+            if keys.tomb(name) not in buried and self._safely(partial(_bury, self._host, name)):
                 begun.append(name)
         return {name for name in begun if not self._safely(partial(self._rescued, name))}
 
@@ -167,16 +186,21 @@ class Lifeline:
     def _sweep(self, failed: set[str]) -> None:
         """Send back what reached the lists of the dead late; after an hour they are forgotten. Not of ``failed``, whose
         deaths are not charged yet."""
-        tombs: list[Any] = self._host.connections.run(command("ZRANGE", self._host.keys.tombs, 0, -1, "WITHSCORES"))
-        for place in range(0, len(tombs), 2):
-            name, buried = tombs[place].decode(), float(tombs[place + 1])
-            if name not in failed:
-                self._safely(partial(self._sweep_one, name, buried))
-
-    def _sweep_one(self, name: str, buried: float) -> bool:
         runner, keys = self._host.connections, self._host.keys
-        lists = runner.run(leases.flights(keys, name))
-        late = sum(give_back_list(self._host, one, keys.queue_of_flight(one)) for one in lists)
+        tombs: list[Any] = runner.run(command("ZRANGE", keys.tombs, 0, -1, "WITHSCORES"))
+        names = [one.decode() for one in tombs[::2]]
+        since = dict(zip(names, map(float, tombs[1::2]), strict=True))
+        found = _each(self._host, [("SMEMBERS", keys.flights(name)) for name in names])
+        lists = {name: [one.decode() for one in some] for name, some in zip(names, found, strict=True)}
+        filled = _there(self._host, [one for some in lists.values() for one in some])
+        for name in names:
+            if name not in failed:
+                late = [one for one in lists[name] if one in filled]
+                self._safely(partial(self._sweep_one, name, since[name], lists[name], late))
+
+    def _sweep_one(self, name: str, buried: float, lists: list[str], filled: list[str]) -> bool:
+        runner, keys = self._host.connections, self._host.keys
+        late = sum(give_back_list(self._host, one, keys.queue_of_flight(one)) for one in filled)
         if late:
             runner.run(leases.bury(keys, name, force=True))  # the hour begins anew
             self._host.events.emit("rescued", identity=name, count=late)
