@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -97,47 +97,43 @@ def fill_first(database: Database) -> None:
         connection.execute(insert(events), [{"jid": jid, "born": 5, "changed": 50} for jid in ("j1", "j2")])
 
 
-def test_runs_of_the_first_schema_are_told_by_its_changes(
-    database_url: str, to_first: Callable[[Database, str], None]
-) -> None:
+@pytest.fixture
+def upgraded(database_url: str, to_first: Callable[[Database, str], None]) -> Iterator[Database]:
+    """A database that the first release has written to, brought to this release's schema."""
     emptied(database_url)
     database = Database(database_url)
     try:
         to_first(database, "up")
         fill_first(database)
         migrate.upgrade(database)
-        history = History(database)
-        found = [history.job(jid) for jid in ("j1", "j2")]
-        assert [
-            (run.jid, run.attempt, run.process, run.host, run.started, run.ended, run.ending)
-            for job in found
-            if job is not None
-            for run in job.runs
-        ] == [(jid, *rest) for jid, _, *rest in OLD_RUNS]
-        assert found[1] is not None
-        assert found[1].changes[1].detail == {"ending": "done", "started": 2.5, "elapsed": 0.25}
+        yield database
     finally:
         database.close()
 
 
-def test_the_way_back_keeps_the_runs(database_url: str, to_first: Callable[[Database, str], None]) -> None:
+def test_runs_of_the_first_schema_are_told_by_its_changes(upgraded: Database) -> None:
+    history = History(upgraded)
+    found = [history.job(jid) for jid in ("j1", "j2")]
+    assert [
+        (run.jid, run.attempt, run.process, run.host, run.started, run.ended, run.ending)
+        for job in found
+        if job is not None
+        for run in job.runs
+    ] == [(jid, *rest) for jid, _, *rest in OLD_RUNS]
+    assert found[1] is not None
+    assert found[1].changes[1].detail == {"ending": "done", "started": 2.5, "elapsed": 0.25}
+
+
+def test_the_way_back_keeps_the_runs(upgraded: Database, to_first: Callable[[Database, str], None]) -> None:
     """All but their hosts, which the later schema has in the names of the processes alone."""
-    emptied(database_url)
-    database = Database(database_url)
-    try:
-        to_first(database, "up")
-        fill_first(database)
-        migrate.upgrade(database)
-        to_first(database, "down")
-        assert migrate.current(database).found == "0001"
-        with database.reading() as connection:
-            old = Table("henchman_runs", MetaData(), autoload_with=connection)
-            found = connection.execute(select(old).order_by(old.c.run)).all()
-            assert "started" not in Table("henchman_changes", MetaData(), autoload_with=connection).c
-        assert [(row.jid, row.attempt, row.process, row.started, row.ended, row.ending) for row in found] == [
-            (jid, attempt, process, *rest) for jid, _, attempt, process, _, *rest in OLD_RUNS
-        ]
-        migrate.upgrade(database)
-        assert migrate.current(database).fits
-    finally:
-        database.close()
+    to_first(upgraded, "down")
+    assert migrate.current(upgraded).found == "0001"
+    with upgraded.reading() as connection:
+        old = Table("henchman_runs", MetaData(), autoload_with=connection)
+        found = connection.execute(select(old).order_by(old.c.run)).all()
+        assert "started" not in Table("henchman_changes", MetaData(), autoload_with=connection).c
+    assert [(row.jid, row.attempt, row.process, row.started, row.ended, row.ending) for row in found] == [
+        (jid, attempt, process, *rest) for jid, _, attempt, process, _, *rest in OLD_RUNS
+    ]
+    migrate.upgrade(upgraded)
+    assert migrate.current(upgraded).fits

@@ -63,15 +63,20 @@ def test_given_back_bytes_are_those_that_were_pushed(redis: Redis, redis_url: st
         assert redis.lrange("queue:default", 0, -1) == [odd]
 
 
+def cut_off(work: Work) -> None:
+    """Ctrl-C, and once more as soon as it says that this ends it."""
+    work.signal(signal.SIGINT)
+    until(lambda: "press Ctrl-C again" in work.log, "it says what to do")
+    work.signal(signal.SIGINT)
+    assert work.wait() == EXIT_CUT_OFF
+
+
 def test_a_second_ctrl_c_ends_at_once(redis: Redis, redis_url: str, tmp_path: Path) -> None:
     with Work(tmp_path / "w", redis_url, "-t", "600") as work:
         work.ready(redis)
         push(redis, "act", ("j", "sleep", 600))
         until(lambda: work.count("start")["j"], "it runs")
-        work.signal(signal.SIGINT)
-        until(lambda: "press Ctrl-C again" in work.log, "it says what to do")
-        work.signal(signal.SIGINT)
-        assert work.wait() == EXIT_CUT_OFF
+        cut_off(work)
         assert [job["args"][0] for job in jobs_in(redis, "queue:default")] == ["j"]
         assert not in_flight(redis)
 
@@ -121,7 +126,7 @@ class Companion:
 
     def start(self):
         while not os.path.exists(os.environ["ACTING_TRACE"] + ".open"):
-            time.sleep(0.02)
+            time.sleep(0.02)  # between two looks: a companion that starts slowly
 
     def quiet(self): ...
 
@@ -153,10 +158,7 @@ def test_jobs_may_begin_before_their_process_says_that_it_is_ready(
     with Work(tmp_path / "x", redis_url, "-t", "600", target="early:app", PYTHONPATH=paths) as work:
         push(redis, "act", ("j", "sleep", 600))
         until(lambda: work.count("start")["j"], "it runs")
-        work.signal(signal.SIGINT)
-        until(lambda: "press Ctrl-C again" in work.log, "it says what to do")
-        work.signal(signal.SIGINT)
-        assert work.wait() == EXIT_CUT_OFF
+        cut_off(work)
 
 
 def test_hup_rolls_over_one_by_one_while_200_jobs_a_second_come(redis: Redis, redis_url: str, tmp_path: Path) -> None:

@@ -400,12 +400,12 @@ def test_neither_kind_starves_the_other(redis_url: str, redis: Redis) -> None:
 
     @app.ordered(queue="q", name="o")
     def o(claim: dict[str, list[Any]]) -> None:
-        time.sleep(0.004)
+        time.sleep(0.004)  # the work of a run
         order.append("o")
 
     @app.job(queue="plain", name="p")
     def p() -> None:
-        time.sleep(0.004)
+        time.sleep(0.004)  # the work of a run
         order.append("p")
 
     o.push_many([(str(number), 1) for number in range(300)])

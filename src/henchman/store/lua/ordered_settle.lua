@@ -6,8 +6,9 @@
 --   verdict: done (what was delivered is gone; an id that failed before is forgiven), retry (all of it again in delay
 --   s, count is the new retry_count, the failed id's time goes before that of what arrived), bury (the lowest payload
 --   goes to the morgue, the rest at once with a fresh budget), snooze (again in delay s, nothing counted), release (as
---   if it had not been claimed). The token in `busy` is the fence. At most 500 rows, those of one claim together: its
---   place under the ceiling is free with the first of them.
+--   if it had not been claimed). ending: `verdict delay count error`, "" when it is that of the row before. The token in
+--   `busy` is the fence. At most 500 rows, those of one claim together: its place under the ceiling is free with the
+--   first of them.
 -- include now
 -- include words
 -- include ordered
