@@ -1,4 +1,4 @@
-"""A file has at most 300 lines and a function at most 40, or says in limits.toml why not."""
+"""A file has at most 500 lines and a function at most 40, or says in limits.toml why not."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import tomllib
 
 from architecture.source import LUA, ROOT, SRC, functions, modules
 
-FILE_LINES, FUNCTION_LINES = 300, 40
+FILE_LINES, FUNCTION_LINES = 500, 40
 LIMITS = tomllib.loads((ROOT / "tests" / "architecture" / "limits.toml").read_text(encoding="utf-8"))
 
 
