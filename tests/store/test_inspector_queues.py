@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -35,6 +36,30 @@ def test_states(store: Store) -> None:
     assert (full.name, full.size, full.paused) == ("b", 2, False)
     assert full.latency == pytest.approx(60, abs=30)
     assert ghost == QueueState("ghost", 0, 0.0, True)
+
+
+def looked_at(store: Store) -> int:
+    """How many queues were asked for their length in the life of the server."""
+    found = re.search(rb"cmdstat_llen:calls=(\d+)", store.ask("INFO", "commandstats"))
+    return int(found[1]) if found else 0
+
+
+def test_many_queues_are_looked_at_in_pages(store: Store) -> None:
+    names = [f"q{number:05}" for number in range(3000)]
+    store.ask("SADD", store.keys.queues, *names)
+    store.push("q01234", payload())
+    queues = Queues(store.connections, store.keys)
+    before = looked_at(store)
+    page = queues.states(match="q01", first=200, most=50)
+    assert [one.name for one in page] == names[1200:1250]
+    assert [one.size for one in page if one.size] == [1]
+    assert looked_at(store) - before == 50, "a page costs what a page costs"
+    assert queues.states(first=2990, most=50) == queues.states()[2990:]
+    assert queues.states(match="nothing") == []
+    store.ask("SADD", store.keys.paused, "q00001", "products")
+    store.ask("SADD", store.keys.ordered_queues, "products")
+    assert queues.known("q0000") == names[:10]
+    assert queues.paused() == ["products", "q00001"]
 
 
 def test_latency_reads_every_form() -> None:

@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
 from henchman.process.cli import henchman
+from henchman.process.cli_queues import SHOWN
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
 from support.store import Store
 
@@ -63,6 +64,28 @@ def test_json_is_one_document_with_nothing_invisible(store: Store, command: str)
     shown = run(command, store, "--json")
     assert isinstance(json.loads(shown.stdout), dict)
     assert not INVISIBLE.search(shown.output)
+
+
+def test_a_hundred_thousand_queues_are_shown_in_pages(store: Store) -> None:
+    names = [f"q{number:06}" for number in range(100_000)]
+    for start in range(0, len(names), 10_000):
+        store.ask("SADD", store.keys.queues, *names[start : start + 10_000])
+    store.push("q099999", payload())
+    page = run("queues", store).stdout.splitlines()
+    assert page[2].split()[0] == names[0]
+    assert len(page) == 2 + SHOWN + 1, "a title, its line, the page, what is left"
+    assert page[-1] == "… and 99,900 more: henchman queues --first 100"
+    last = run("queues --first 99997 -n 2", store).stdout.splitlines()
+    assert [line.split()[0] for line in last[2:4]] == names[-3:-1]
+    assert last[4] == "… and 1 more: henchman queues --first 99999"
+    assert run("queues --match zzz", store).stdout == "No queue has 'zzz' in its name.\n"
+    assert run("queues --first 100000", store).stdout == "No more: 100,000 queues in all.\n"
+    found = json.loads(run("queues --json --match q00000", store).stdout)["queues"]
+    assert [one["name"] for one in found] == names[:10]
+    status = run("status", store).stdout
+    assert "1 enqueued" in status
+    assert "q099999" in status, "the longest are chosen"
+    assert "… and 99,950 shorter ones: henchman queues" in status
 
 
 def test_the_names_in_json_are_stable(store: Store) -> None:

@@ -56,6 +56,14 @@ class TestToken:
         for path in PATHS[3:]:
             assert ask(api(closed(), token=None), path, token=None).status in (404, 501)
 
+    @pytest.mark.parametrize("wrong", [5, 5.0, True, b"x" * 20, {TOKEN: 1}, [5], [b"x" * 20], [TOKEN, None]])
+    def test_what_is_no_text_is_refused(self, wrong: Any) -> None:
+        with pytest.raises(ConfigError, match=r"token= (is|holds) a value of type \w+: give a text") as raised:
+            api(closed(), token=wrong)
+        assert TOKEN not in str(raised.value)
+        with pytest.raises(ConfigError, match="origins= "):
+            api(closed(), token=TOKEN, origins=wrong)
+
     @pytest.mark.parametrize("wrong", ["short", "with blank 0123456789", "é" * 20, "x" * 201])
     def test_a_token_is_long_enough_and_not_repeated_in_the_error(self, wrong: str) -> None:
         with pytest.raises(ConfigError, match="16 to 200") as caught:
@@ -332,13 +340,24 @@ class TestAway:
 
 
 class TestSheet:
-    @pytest.mark.parametrize("first", [*"=+-@\t\r\n\v\f", *"\uff1d\uff0b\uff0d\uff20", "\u2028", "\u0085"])
-    @pytest.mark.parametrize("blanks", ["", " ", "  \u00a0", "\u3000"])
+    @pytest.mark.parametrize("first", [*"=+-@\t\r\n\v\f", *"\uff1d\uff0b\uff0d\uff20\ufe63\u2212", "\u2028", "\u0085"])
+    @pytest.mark.parametrize(
+        "blanks",
+        [
+            "",
+            " ",
+            "  \u00a0",
+            "\u3000",
+            *"\ufeff\u200b\u200e\u202e\u2066\u2060\u00ad\x01\x1f\x7f\ufe0f\u034f\u3164\u2800\U000e0001",
+        ],
+    )
     def test_formulas_become_text(self, first: str, blanks: str) -> None:
         text = f"{blanks}{first}cmd|' /C calc'!A0"
         assert sheet.safe(text) == f"'{text}"
 
-    @pytest.mark.parametrize("text", ["", "plain", "a=b", "5 - 3", "'=1", "[-1]", "é", " x", "a\n=b"])
+    @pytest.mark.parametrize(
+        "text", ["", "plain", "a=b", "5 - 3", "'=1", "[-1]", "é", " x", "a\n=b", "\ufeffx=1", "\u200b"]
+    )
     def test_everything_else_stays(self, text: str) -> None:
         assert sheet.safe(text) == text
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-import re
+import unicodedata
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -21,9 +21,11 @@ __all__ = ["MARK", "head", "lines", "safe"]
 
 MARK: Final = "\ufeff".encode()
 _LONGEST = 32_000
-# = + - @ and their full-width forms start a formula, also behind blanks that a spreadsheet takes away; a tab or a line
-# break at the start can make one of what comes next.
-_FORMULA = re.compile(r"\s*(?:[=+\-@\uff1d\uff0b\uff0d\uff20]|(?<=[\t\r\n\v\f\u0085\u2028\u2029]))")
+_SIGNS: Final = frozenset("=+-@\u2212")  # what a formula begins with; full-width and small forms fold into these
+# Nothing is seen of them, and spreadsheets skip some: blanks, controls, format characters, fillers, variation marks.
+_UNSEEN: Final = ("Z", "C", "M")
+_FILLERS: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
+_BREAKS: Final = frozenset("\t\r\n\v\f\u0085\u2028\u2029")  # at the start, these can make a formula of what follows
 _COLUMNS = (
     *("job id", "class", "queue", "status", "attempts", "message", "error class", "arguments", "keyword arguments"),
     *("tags", "enqueued (UTC)", "started (UTC)", "ended (UTC)", "process", "host"),
@@ -45,7 +47,17 @@ def safe(text: str) -> str:
     text = text.replace("\0", "\ufffd")
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}… ({len(text):,} characters)"
-    return f"'{text}" if _FORMULA.match(text) else text
+    return f"'{text}" if _may_be_formula(text) else text
+
+
+def _may_be_formula(text: str) -> bool:
+    """Whether a spreadsheet may take ``text`` for a formula: a sign at its start, or behind what nobody sees."""
+    for char in text:
+        if char in _BREAKS or unicodedata.normalize("NFKC", char)[:1] in _SIGNS:
+            return True
+        if char not in _FILLERS and not unicodedata.category(char).startswith(_UNSEEN):
+            return False
+    return False
 
 
 def _cells(one: Event) -> tuple[str | int, ...]:

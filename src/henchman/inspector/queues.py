@@ -14,9 +14,9 @@ from henchman.store import ordered_looks, queues
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
 
-__all__ = ["PAGE", "Queue", "QueueState", "Queues", "latency_of", "look_at_queues"]
+__all__ = ["PAGE", "Queue", "QueueState", "Queues", "known_queues", "latency_of", "look_at_queues"]
 
-_AT_ONCE = 50  # queues looked at in one write
+_AT_ONCE = 500  # queues looked at in one write
 
 
 class QueueState(NamedTuple):
@@ -32,15 +32,28 @@ class QueueState(NamedTuple):
     problem: str = ""
 
 
-def look_at_queues(keys: Keys, now: float) -> Plan[list[QueueState]]:
-    """Every queue that was pushed to or is paused, by name; ordered ones have figures of another kind."""
+def _known(keys: Keys, match: str) -> Plan[tuple[list[str], frozenset[str]]]:
+    """Every plain queue that was pushed to or is paused and has ``match`` in its name, by name; the paused queues."""
     names = yield queues.names(keys)
     paused = yield queues.paused(keys)
-    ordered = (yield ordered_looks.names(keys)) if paused else ()
-    every = sorted({*names, *(paused - {*ordered})})
+    ordered = (yield ordered_looks.names(keys)) if paused else ()  # they have figures of another kind
+    return sorted(name for name in {*names, *(paused - {*ordered})} if match in name), paused
+
+
+def known_queues(keys: Keys, match: str = "") -> Plan[list[str]]:
+    """The names of the plain queues that were pushed to or are paused and have ``match`` in their name, sorted."""
+    return (yield from _known(keys, match))[0]
+
+
+def look_at_queues(
+    keys: Keys, now: float, match: str = "", first: int = 0, most: int | None = None
+) -> Plan[list[QueueState]]:
+    """At most ``most`` of ``known_queues`` from place ``first`` on, with their figures; None: all of them."""
+    names, paused = yield from _known(keys, match)
+    chosen = names[first : None if most is None else first + most]
     states: list[QueueState] = []
-    for first in range(0, len(every), _AT_ONCE):
-        some = every[first : first + _AT_ONCE]
+    for start in range(0, len(chosen), _AT_ONCE):
+        some = chosen[start : start + _AT_ONCE]
         found = yield from looks(keys, some)
         for name, look in zip(some, found, strict=True):
             if isinstance(look, str):
@@ -90,17 +103,37 @@ class Queues(Inspector):
         """``names``, awaited."""
         return await self._ado(ask(queues.names(self._keys)))
 
-    def states(self) -> list[QueueState]:
-        """Every queue that was pushed to or is paused, by name, with its figures."""
-        return self._do(look_at_queues(self._keys, time.time()))
+    def known(self, match: str = "") -> list[str]:
+        """The names of the queues that were pushed to or are paused and have ``match`` in their name, sorted."""
+        return self._do(known_queues(self._keys, match))
 
-    async def astates(self) -> list[QueueState]:
+    async def aknown(self, match: str = "") -> list[str]:
+        """``known``, awaited."""
+        return await self._ado(known_queues(self._keys, match))
+
+    def paused(self) -> list[str]:
+        """The names of the paused queues, of either kind, sorted."""
+        return self._do(self._sorted_paused())
+
+    async def apaused(self) -> list[str]:
+        """``paused``, awaited."""
+        return await self._ado(self._sorted_paused())
+
+    def states(self, *, match: str = "", first: int = 0, most: int | None = None) -> list[QueueState]:
+        """Every queue that was pushed to or is paused, by name, with its figures; or a page of them: at most ``most``
+        from place ``first`` on, of those that have ``match`` in their name."""
+        return self._do(look_at_queues(self._keys, time.time(), match, first, most))
+
+    async def astates(self, *, match: str = "", first: int = 0, most: int | None = None) -> list[QueueState]:
         """``states``, awaited."""
-        return await self._ado(look_at_queues(self._keys, time.time()))
+        return await self._ado(look_at_queues(self._keys, time.time(), match, first, most))
 
     def queue(self, name: str) -> Queue:
         """The queue of this name."""
         return self[name]
+
+    def _sorted_paused(self) -> Plan[list[str]]:
+        return sorted((yield queues.paused(self._keys)))
 
     def _walk(self) -> Walk[Queue]:
         names = yield queues.names(self._keys)

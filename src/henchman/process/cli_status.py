@@ -6,6 +6,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping
+from heapq import nlargest
 from typing import Any
 
 import click
@@ -14,6 +15,7 @@ from rich.live import Live
 from rich.text import Text
 
 from henchman.errors import ServerAway
+from henchman.inspector.queues import QueueState
 from henchman.inspector.stats import Overview, overview, rates
 from henchman.kernel.text import visible
 from henchman.process.cli_ordered_view import ordered_rows, ordered_table
@@ -28,6 +30,7 @@ __all__ = ["status"]
 
 OVERDUE = 4
 _WORK_SHOWN = 10
+_QUEUES_SHOWN = 50
 
 
 @click.command()
@@ -72,7 +75,10 @@ def _document(now: Overview, rate: Mapping[str, float]) -> dict[str, Any]:
 def _view(session: Session, now: Overview, rate: Mapping[str, float]) -> Group:
     parts: list[Any] = [_headline(session, now, rate), Text()]
     if now.queues:
-        parts += [queue_table(now.queues), Text()]
+        parts += [queue_table(_longest(now.queues)), Text()]
+    if len(now.queues) > _QUEUES_SHOWN:
+        rest = len(now.queues) - _QUEUES_SHOWN
+        parts[-1] = Text(f"… and {rest:,} shorter ones: henchman queues\n", "dim")
     if now.ordered:
         parts += [ordered_table(now.ordered), Text()]
     if not now.queues and not now.ordered:
@@ -86,6 +92,14 @@ def _view(session: Session, now: Overview, rate: Mapping[str, float]) -> Group:
     if len(now.work) > _WORK_SHOWN:
         parts.append(Text(f"… and {len(now.work) - _WORK_SHOWN:,} more", "dim"))
     return Group(*parts)
+
+
+def _longest(queues: list[QueueState]) -> list[QueueState]:
+    """Those that fit on a screen, by name: the unreadable, the paused and the longest come first into the choice."""
+    if len(queues) <= _QUEUES_SHOWN:
+        return queues
+    chosen = nlargest(_QUEUES_SHOWN, queues, key=lambda one: (bool(one.problem), one.paused, one.size or 0))
+    return sorted(chosen, key=lambda one: one.name)
 
 
 def _headline(session: Session, now: Overview, rate: Mapping[str, float]) -> Text:

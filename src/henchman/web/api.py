@@ -19,7 +19,7 @@ from henchman.app import App
 from henchman.config import UNSET, Unset
 from henchman.errors import HistoryError, ServerError
 from henchman.web.answers import Refusal, problem
-from henchman.web.guard import Guard, tokens_of
+from henchman.web.guard import Guard, texts_of, tokens_of
 from henchman.web.views import Views
 
 __all__ = ["Api", "api"]
@@ -27,14 +27,14 @@ __all__ = ["Api", "api"]
 _AGAIN = {"Retry-After": "5"}
 
 
-def api(app: App, *, token: str | Iterable[str] | Unset | None = UNSET, origins: Iterable[str] = ()) -> Api:
+def api(app: App, *, token: str | Iterable[str] | Unset | None = UNSET, origins: str | Iterable[str] = ()) -> Api:
     """The API of ``app`` as an ASGI application.
 
     ``token``: one or several, any of which opens; when nothing is said, those of the setting ``api_token``; None
     leaves it open. ``origins``: pages of other sites that may ask from a browser, such as ``"https://shop.example"``.
-    ConfigError when there is no token.
+    ConfigError when there is no token, or either is neither a text nor several.
     """
-    return Api(app, tokens_of(app.config, token), tuple(origins))
+    return Api(app, tokens_of(app.config, token), texts_of("origins", origins))
 
 
 class Api:

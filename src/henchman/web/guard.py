@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from typing import Final
 
@@ -15,7 +15,7 @@ from henchman.config_web import DUE, is_token
 from henchman.errors import ConfigError
 from henchman.web.answers import problem
 
-__all__ = ["HEADERS", "Guard", "tokens_of"]
+__all__ = ["HEADERS", "Guard", "texts_of", "tokens_of"]
 
 _PATH, _QUERY = 512, 1024  # bytes behind the place where this is mounted, and behind the question mark
 HEADERS: Final = (
@@ -27,6 +27,18 @@ HEADERS: Final = (
 )
 
 
+def texts_of(name: str, given: object) -> tuple[str, ...]:
+    """One text or several as a tuple; ConfigError, which does not show the value, for anything else."""
+    several = (given,) if isinstance(given, str) else given
+    if not isinstance(several, Iterable) or isinstance(several, bytes | Mapping):
+        raise ConfigError(f"{name}= is a value of type {type(given).__name__}: give a text, or several in a list")
+    texts = tuple(several)
+    for one in texts:
+        if not isinstance(one, str):
+            raise ConfigError(f"{name}= holds a value of type {type(one).__name__}: give a text, or several in a list")
+    return texts
+
+
 def tokens_of(config: Config, given: str | Iterable[str] | Unset | None) -> tuple[str, ...] | None:
     """The tokens that open the door: those given, else the setting's; None: it stands open, because somebody said so.
 
@@ -34,7 +46,7 @@ def tokens_of(config: Config, given: str | Iterable[str] | Unset | None) -> tupl
     """
     if given is None:
         return None
-    tokens = config.api_token if isinstance(given, Unset) else (given,) if isinstance(given, str) else tuple(given)
+    tokens = config.api_token if isinstance(given, Unset) else texts_of("token", given)
     if not tokens:
         raise ConfigError(
             "the API has no token: set api_token (HENCHMAN_API_TOKEN) or give token=…; token=None opens it to whoever "
