@@ -17,6 +17,7 @@ from pathlib import Path
 
 from henchman.store.embedded_start import find_binaries
 from henchman.store.embedded_talk import ask
+from support.faketime import WrongClock
 
 __all__ = ["DIE_WITH_PARENT", "PrivateServer", "private_server", "running_server", "server_binary"]
 
@@ -38,7 +39,15 @@ DIE_WITH_PARENT = "import ctypes, os, sys; ctypes.CDLL(None).prctl(1, 9); os.exe
 class PrivateServer:
     """A server of our own, which can be killed and started again on the same data."""
 
-    def __init__(self, *args: str, folder: Path | None = None, appendonly: bool = False, maxmemory: str = "0") -> None:
+    def __init__(
+        self,
+        *args: str,
+        folder: Path | None = None,
+        appendonly: bool = False,
+        maxmemory: str = "0",
+        clock: WrongClock | None = None,
+    ) -> None:
+        self._env = None if clock is None else os.environ | clock.env
         self._made = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="hm-", dir="/tmp")) if folder is None else Path(folder)
         self.socket = self.folder / "s"
@@ -67,6 +76,7 @@ class PrivateServer:
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                env=self._env,
             )
         end = time.monotonic() + 30
         while time.monotonic() < end and self._process.poll() is None:
@@ -99,10 +109,15 @@ class PrivateServer:
 
 @contextmanager
 def running_server(
-    *args: str, folder: Path | None = None, appendonly: bool = False, maxmemory: str = "0"
+    *args: str,
+    folder: Path | None = None,
+    appendonly: bool = False,
+    maxmemory: str = "0",
+    clock: WrongClock | None = None,
 ) -> Iterator[PrivateServer]:
-    """A private server for the length of a block; ``args`` are further options, such as ``"--maxclients", "20"``."""
-    server = PrivateServer(*args, folder=folder, appendonly=appendonly, maxmemory=maxmemory)
+    """A private server for the length of a block; ``args`` are further options, such as ``"--maxclients", "20"``;
+    ``clock``: the one that it lives by."""
+    server = PrivateServer(*args, folder=folder, appendonly=appendonly, maxmemory=maxmemory, clock=clock)
     try:
         server.start()
         yield server
