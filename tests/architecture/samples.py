@@ -52,6 +52,7 @@ def _move(keys: Keys) -> Call[Any]:
         jobs.Move(b"2", b"2", "b"),
         jobs.Move(b"3", b"3"),
         jobs.Move(b"4", delete=True, effects=_uniterate(keys, "a", "b")),
+        jobs.Move(b"5", later=1.5),
     ]
     return jobs.move(keys, keys.retry, moves, **DEAD)
 

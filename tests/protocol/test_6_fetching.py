@@ -15,7 +15,7 @@ from redis import Redis
 from henchman import App, current_job
 from henchman.kernel import faults
 from henchman.store.scripts import load
-from henchman.worker import heart
+from henchman.worker import heart, stager
 from henchman.worker.stager import STAGING_MS
 from support.dead import Spy
 from support.worker import Heard, in_flight, jobs_in, settled, until, working
@@ -149,6 +149,77 @@ def test_a_due_job_that_middleware_stops_goes_to_the_dead_set_with_the_reason(ap
     assert dead["error_class"] == "PushStopped"
     assert "stopped this job when it became due" in dead["error_message"]
     assert not redis.exists("retry", "queue:default")
+
+
+class TestAMiddlewareThatRaises:
+    """6.4: what is due stays due. After an outage of what the middleware asks, every job runs."""
+
+    def test_nothing_is_gone_and_each_edge_is_said_once(
+        self, app: App, redis: Redis, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(stager, "WAIT", (0.05, 0.2), raising=False)
+        away, asked, ran = threading.Event(), [], set()
+        away.set()
+        heard = Heard(app, "middleware_failing", "middleware_back", "part_failed")
+
+        @app.client_middleware.add
+        def link(job: dict[str, Any], call_next: Any) -> Any:
+            asked.append(job["jid"])
+            if away.is_set():
+                raise ConnectionError("the tenants' database is away")
+            return call_next()
+
+        app.death_handlers.append(lambda job, error: ran.add("died"))
+        app.job(name="note")(lambda n: ran.add(n))  # noqa: PLW0108 - jobs are functions
+        for n in range(1500):
+            job = f'{{"class":"note","args":[{n}],"jid":"j{n}","queue":"default"}}'
+            redis.zadd("retry" if n % 2 else "schedule", {job: 1 + n / 1e4})
+        with working(app):
+            until(lambda: len(asked) >= 40, "it is tried again and again")
+            assert redis.zcard("schedule") + redis.zcard("retry") == 1500  # type: ignore[operator]
+            assert not redis.exists("dead", "queue:default")
+            away.clear()
+            until(lambda: ran == set(range(1500)), "every one ran")
+            settled(redis, 1500)
+            until(lambda: heard["middleware_back"], "the end of it is said")
+        assert not redis.exists("schedule", "retry", "dead", "queue:default")
+        assert [str(facts["error"]) for facts in heard["middleware_failing"]] == ["the tenants' database is away"]
+        assert len(heard["middleware_back"]) == 1
+        assert not heard["part_failed"]
+
+    def test_one_that_fails_holds_up_no_other(self, app: App, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+        """More of them than one look takes, and all due before the one that passes."""
+        monkeypatch.setattr(stager, "WAIT", (0.05, 0.2), raising=False)
+        monkeypatch.setattr(stager, "CHUNK", 15)
+        ran: list[str] = []
+        last: dict[str, int] = {}
+
+        @app.client_middleware.add
+        def link(job: dict[str, Any], call_next: Any) -> Any:
+            last[job["jid"]] = last.get(job["jid"], 0) + 1
+            return call_next() if job["args"] == ["fine"] else job["args"][0]["tenant"]
+
+        app.job(name="note")(lambda name: ran.append(name))  # noqa: PLW0108 - jobs are functions
+        bad = [f'{{"class":"note","args":["bad"],"jid":"b{n}","queue":"default"}}' for n in range(40)]
+        redis.zadd("schedule", dict.fromkeys(bad, 1))
+        redis.zadd("schedule", {'{"class":"note","args":["fine"],"jid":"f","queue":"default"}': 2})
+        with working(app):
+            until(lambda: ran == ["fine"], "what passes runs")
+            until(lambda: all(last.get(f"b{n}", 0) > 1 for n in range(40)), "each is tried again")
+        assert redis.zcard("schedule") == 40, "with its bytes as they were"
+        assert {one.decode() for one in redis.zrange("schedule", 0, -1)} == set(bad)  # type: ignore[union-attr]
+        assert not redis.exists("dead")
+
+    def test_a_job_that_cannot_be_stored_after_it_stays_due(self, app: App, redis: Redis) -> None:
+        app.client_middleware.add(lambda job, call_next: (job.update(tenant=object()), call_next()))
+        heard = Heard(app, "middleware_failing")
+        redis.zadd("schedule", {b'{"class":"note","args":[],"jid":"j","queue":"default"}': 1})
+        before = time.time()
+        stager.Stager(app, lambda: "me").tick()
+        ((_, due),) = redis.zrange("schedule", 0, -1, withscores=True)  # type: ignore[misc]
+        assert due > before
+        assert len(heard["middleware_failing"]) == 1
+        assert not redis.exists("dead")
 
 
 def test_one_look_each_0_9_s_when_nothing_is_due(app: App, redis: Redis) -> None:

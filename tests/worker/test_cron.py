@@ -232,6 +232,29 @@ class TestTicking:
         one.tick()
         assert len(seen) == 3, "what was stopped is passed over, what failed is tried again later"
 
+    def test_a_middleware_that_raises_is_asked_again_and_each_edge_is_said_once(
+        self, app: App, redis: Redis, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(cron_ticker, "HELD_UP", 0.05)
+        heard = Heard(app, "part_failed", "cron_back")
+        asked: list[str] = []
+
+        @app.client_middleware.add
+        def link(payload: dict[str, Any], call_next: Callable[[], Any]) -> Any:
+            asked.append(payload["jid"])
+            if len(asked) <= 3:
+                raise ConnectionError("away")
+            return call_next()
+
+        app.cron(YEARLY)(job(app, "once"))
+        ticker(app).stop()
+        missed_since(redis, "once", 2 * 366 * 86400)
+        one = ticker(app)
+        until(lambda: (one.tick(), redis.llen("queue:default"))[1], "it is enqueued in the end")
+        assert redis.llen("queue:default") == 1
+        assert [str(facts["error"]) for facts in heard["part_failed"]] == ["away"]
+        assert [facts["cron"] for facts in heard["cron_back"]] == ["once"]
+
     def test_a_queue_that_refuses_stops_no_other_and_is_made_up_for(
         self, app: App, redis: Redis, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -36,7 +36,13 @@ PLAIN: Mapping[str, tuple[int, str]] = {
     "charged": (_ERROR, "a job has cost a process its life"),
     "loop_back": (_WARNING, "the event loop turns again"),
     "control_unknown": (_WARNING, "an order that this version does not know was ignored"),
+    "middleware_failing": (
+        _ERROR,
+        "a client middleware fails for jobs that became due; they stay due and are tried again",
+    ),
+    "middleware_back": (_WARNING, "no client middleware fails any more for jobs that became due"),
     "cron_enqueued": (_DEBUG, "a periodic job was enqueued"),
+    "cron_back": (_WARNING, "no client middleware fails any more for the job of this periodic job's tick"),
     "cron_missed": (_WARNING, "ticks of a periodic job were missed while no worker ran, and are not made up for"),
     "cron_stopped": (_WARNING, "a client middleware stopped a periodic job; this tick is passed over"),
     "cron_overlap": (_WARNING, "the job of an earlier tick has not ended; this tick of a periodic job is passed over"),

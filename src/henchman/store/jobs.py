@@ -5,7 +5,7 @@ What each script guarantees stands in the header of its file in ``lua/``.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -215,7 +215,8 @@ def due(keys: Keys, identity: str, staging_ms: int, most: int) -> Call[Due]:
 
 
 class Move(NamedTuple):
-    """One entry to take out of a sorted set. ``queue`` None means the dead set; ``delete`` means nowhere.
+    """One entry to take out of a sorted set. ``queue`` None means the dead set; ``delete`` means nowhere; with
+    ``later`` it stays where it is, due as many seconds from the server's now.
 
     ``effects``: those of its job, when it ends here or is enqueued. ``batch``: with the dead of that batch, where there
     is one, in place of the dead set.
@@ -227,6 +228,17 @@ class Move(NamedTuple):
     delete: bool = False
     effects: bytes = b""
     batch: str = ""
+    later: float | None = None
+
+    def target(self, queues: Mapping[str, int]) -> tuple[int, str]:
+        """Where it goes, as ``move.lua`` reads it: index and name."""
+        if self.later is not None:
+            return -3, repr(self.later)
+        if self.delete:
+            return -1, ""
+        if self.queue is not None:
+            return queues[self.queue], self.queue
+        return -2 if self.batch else 0, self.batch
 
 
 def move(
@@ -237,8 +249,7 @@ def move(
     index = {name: place for place, name in enumerate(queues, 1)}
     args: list[Arg] = [dead_max, dead_timeout, len(queues)]
     for one in moves:
-        target = -1 if one.delete else index[one.queue] if one.queue is not None else -2 if one.batch else 0
-        args += (target, one.queue or one.batch, one.old, one.new, one.effects)
+        args += (*one.target(index), one.old, one.new, one.effects)
     names = [source, keys.dead, *shared_keys(keys), *(keys.queue(name) for name in queues)]
     names += own_keys(one.effects for one in moves)
     return script(_MOVE, names, args, _statuses, again=True)

@@ -2,6 +2,9 @@
 
 One process stages at a time (a lease of 2 s). It looks at most every 0.9 s and, in between, at the exact time of the
 earliest entry it saw. An entry leaves its set and enters its queue in one script: nothing can fall between.
+
+A job for which a client middleware raises stays in its set, with a later time, and is tried again with back-off. When
+one after the other fails, what the middleware asks is probably away: the look is broken off, and the next one waits.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ from typing import Any
 import msgspec
 
 from henchman.errors import PayloadError
+from henchman.kernel.backoff import capped_backoff
 from henchman.kernel.bridge import compile_sync
 from henchman.kernel.service import Ticker
 from henchman.store.jobs import Due, Move, due, move
@@ -26,6 +30,10 @@ __all__ = ["Stager"]
 LOOK = 0.9
 STAGING_MS = 2000
 CHUNK = 500
+IN_A_ROW = 10  # failures of the middleware, one after the other, that break a look off
+WAIT = 1.0, 15.0  # seconds until a job is tried again whose middleware failed, at first and at most
+FORGET = 4 * WAIT[1]  # a job that was not tried for so long was deleted, or another process stages
+MOST_KNOWN = 10_000
 
 
 class Stager(Ticker):
@@ -39,6 +47,7 @@ class Stager(Ticker):
         self._identity = identity
         self.staged = 0
         self._quiet = False
+        self._middleware = _Middleware(host)
 
     def quiet(self) -> None:
         """Stage nothing more."""
@@ -50,11 +59,17 @@ class Stager(Ticker):
             return 5.0
         keys = self._host.keys
         started = time.monotonic()
-        seen = self._host.connections.run(due(keys, self._identity(), STAGING_MS, CHUNK))
+        wait = self._middleware.begin(started)
+        seen = self._host.connections.run(due(keys, self._identity(), STAGING_MS, 0 if wait else CHUNK))
         if not seen.mine:
+            self._middleware = _Middleware(self._host)  # who stages now says how it goes
             return LOOK
+        if wait:  # the look keeps the lease: another process would fare no better
+            return min(LOOK, wait)
         self._stage(keys.retry, seen.retries, seen.now)
         self._stage(keys.schedule, seen.scheduled, seen.now)
+        if wait := self._middleware.end():
+            return min(LOOK, wait)
         if len(seen.retries) == CHUNK or len(seen.scheduled) == CHUNK:
             return 0.0
         return self._pause(seen, time.monotonic() - started)
@@ -65,7 +80,7 @@ class Stager(Ticker):
         return min(LOOK, max(seen.next_at - seen.now - took, 0.0) + 0.001)
 
     def _stage(self, source: str, entries: Sequence[bytes], now: float) -> None:
-        if not entries:
+        if not entries or self._middleware.gave_up:
             return
         config = self._host.config
         moves = list(self._planned(entries, now))
@@ -73,7 +88,7 @@ class Stager(Ticker):
         statuses = self._host.connections.run(call)
         for one, status in zip(moves, statuses, strict=True):
             if status == 1:
-                self.staged += 1
+                self.staged += one.later is None
             elif status != 0:
                 self._host.events.emit("refused", unit=one.old, ending="staged", reason=str(status))
 
@@ -91,6 +106,8 @@ class Stager(Ticker):
             mended = mend(job)
             if len(self._host.client_middleware):
                 yield self._through_middleware(entry, job, queue, stamp)
+                if self._middleware.gave_up:
+                    return
             elif mended:
                 stored = payload.encode(job | {"enqueued_at": msgspec.json.decode(stamp)})
                 yield Move(entry, stored, queue, effects=encoded(self._host.keys, job, "staged"))
@@ -99,25 +116,86 @@ class Stager(Ticker):
                 yield Move(entry, stored, queue, effects=encoded(self._host.keys, job, "staged"))
 
     def _through_middleware(self, entry: bytes, job: dict[str, Any], queue: str, stamp: bytes) -> Move:
-        """As at a push: the chain may change the job. One that stops it, or fails, sends it to the dead set, told."""
+        """As at a push: the chain may change the job. One that stops it sends it to the dead set, with the reason; one
+        that raises leaves it where it is, to be tried again.
+        """
         reached: list[dict[str, Any]] = []
-        reason, kind = "a client middleware stopped this job when it became due", "PushStopped"
         try:
             compile_sync(self._host.client_middleware, reached.append)(job)
-            if reached:
-                final = reached[-1] | {"enqueued_at": msgspec.json.decode(stamp)}
-                target = final.get("queue")
-                effects = encoded(self._host.keys, final, "staged")
-                name = target if isinstance(target, str) and target else queue
-                return Move(entry, payload.encode(final), name, effects=effects)
+            made = self._pushed(entry, reached[-1], queue, stamp) if reached else self._stopped(entry, queue, stamp)
         except Exception as error:  # the link is somebody else's code: its failure must not stop its neighbours
-            self._host.events.emit("part_failed", part="client middleware", error=error)
-            reason, kind = f"a client middleware failed when this job became due: {error}", type(error).__name__
-        dead = _mended(entry)
-        told = Told(detail={"error_class": kind, "message": reason})
-        effects = encoded(self._host.keys, dead, "dead", told)
+            return Move(entry, later=self._middleware.failed(entry, error))
+        self._middleware.passed(entry)
+        return made
+
+    def _pushed(self, entry: bytes, job: dict[str, Any], queue: str, stamp: bytes) -> Move:
+        final = job | {"enqueued_at": msgspec.json.decode(stamp)}
+        target = final.get("queue")
+        name = target if isinstance(target, str) and target else queue
+        return Move(entry, payload.encode(final), name, effects=encoded(self._host.keys, final, "staged"))
+
+    def _stopped(self, entry: bytes, queue: str, stamp: bytes) -> Move:
+        dead, kind = _mended(entry), "PushStopped"
+        reason = "a client middleware stopped this job when it became due"
+        effects = encoded(self._host.keys, dead, "dead", Told(detail={"error_class": kind, "message": reason}))
         stored = payload.encode(_told(dead, queue, kind, reason, stamp))
         return Move(entry, stored, effects=effects, batch=batch_of(dead))
+
+
+class _Middleware:
+    """How the client middleware fares with what becomes due; says so when it begins to fail, and when all is well.
+
+    ``gave_up``: this look is broken off.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._failing: dict[int, tuple[int, float]] = {}  # hash of an entry → failures, forget at (monotonic)
+        self._said: set[type[BaseException]] = set()
+        self._in_a_row = self._given_up = 0
+        self._began = self._again_at = 0.0
+        self.gave_up = False
+
+    def begin(self, now: float) -> float:
+        """A look begins; seconds that it is to wait, 0 when it may go on."""
+        if now < self._again_at:
+            return self._again_at - now
+        self._began, self._in_a_row, self.gave_up = now, 0, False
+        return 0.0
+
+    def end(self) -> float:
+        """The look is over; seconds that the next one is to wait, 0 when it was not broken off."""
+        now = time.monotonic()
+        self._failing = {known: one for known, one in self._failing.items() if one[1] > now}
+        if self._said and not self._failing:
+            self._said.clear()
+            self._host.events.emit("middleware_back")
+        if not self.gave_up:
+            self._given_up = 0
+            return 0.0
+        wait = capped_backoff(self._given_up, first=WAIT[0], most=WAIT[1])
+        self._given_up += 1
+        self._again_at = now + wait
+        return wait
+
+    def passed(self, entry: bytes) -> None:
+        """It took this one, or stopped it."""
+        self._in_a_row = 0
+        self._failing.pop(hash(entry), None)
+
+    def failed(self, entry: bytes, error: Exception) -> float:
+        """It raised; seconds until it is asked about this one again."""
+        now = time.monotonic()
+        if len(self._failing) >= MOST_KNOWN:
+            self._failing.pop(next(iter(self._failing)))
+        count = self._failing.pop(hash(entry), (0, 0.0))[0]
+        self._failing[hash(entry)] = count + 1, now + FORGET
+        if type(error) not in self._said:
+            self._said.add(type(error))
+            self._host.events.emit("middleware_failing", unit=entry, error=error)
+        self._in_a_row += 1
+        self.gave_up = self._in_a_row >= IN_A_ROW or now - self._began > LOOK
+        return capped_backoff(count, first=WAIT[0], most=WAIT[1])
 
 
 def _mended(entry: bytes) -> dict[str, Any]:

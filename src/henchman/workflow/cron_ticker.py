@@ -68,6 +68,7 @@ class CronTicker(Ticker):
         self._revision: bytes | None = None
         self._retired: frozenset[str] = frozenset()
         self._held: dict[str, Held] = {}
+        self._failing: set[str] = set()  # crons whose job no middleware lets through just now
         self._handled: float | None = None
         self._quiet = False
 
@@ -192,9 +193,14 @@ class CronTicker(Ticker):
         try:
             made = [ticket(self._home, name, one.cron, moment, now) for moment in planned.ticks]
         except Exception as error:  # a client middleware is somebody else's code: it must not stop other crons
-            self._home.events.emit("part_failed", part=f"cron {name}", error=error)
+            if name not in self._failing:
+                self._failing.add(name)
+                self._home.events.emit("part_failed", part=f"cron {name}", error=error)
             self._held[name] = one._replace(next=now + HELD_UP)
             return
+        if name in self._failing:
+            self._failing.discard(name)
+            self._home.events.emit("cron_back", cron=name)
         if not all(tick.payload for tick in made):
             self._home.events.emit("cron_stopped", cron=name)
         yield from made
