@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import stat
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
@@ -233,12 +234,31 @@ def file_layer(start: Path, known: tuple[str, ...]) -> Layer:
                 f"settings stand in {found[0][0]} and in [tool.henchman] of {found[1][0]}: keep one of them"
             )
         for file, table in found:
+            if folder != Path(os.path.abspath(start)):
+                _must_be_trusted(file)
             for name in table:
                 if name not in known:
                     hint = "; its settings stand at the top, without [tool.henchman]" if name == "tool" else ""
                     raise unknown(name, f"{file.name} ({file})", known, hint)
             return Layer(table, dict.fromkeys(table, f"{file.name} ({file})"), folder)
     return Layer({}, {}, start)
+
+
+def _must_be_trusted(file: Path) -> None:
+    """A file above the working folder may have been put there by somebody else, to lead jobs to a server of theirs."""
+    facts, above = file.stat(), file.parent.stat()
+    if facts.st_uid not in (os.geteuid(), 0):
+        why = f"it belongs to user number {facts.st_uid}, and this process runs as number {os.geteuid()}"
+    elif facts.st_mode & 0o002:
+        why = "everybody on this machine may write it (chmod o-w)"
+    elif above.st_mode & 0o002 and not above.st_mode & stat.S_ISVTX:
+        why = f"everybody on this machine may exchange it (chmod o-w {file.parent})"
+    else:
+        return
+    raise ConfigError(
+        f"{file} is not trusted: it stands above the working folder, and {why}; if its settings are yours, make it "
+        f"yours alone, or work in {file.parent}; else put a {FILE} (it may be empty) into the working folder"
+    )
 
 
 def environment_layer(env: Mapping[str, str], folder: Path, known: tuple[str, ...]) -> Layer:

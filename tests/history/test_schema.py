@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,6 +35,22 @@ def test_migrations_make_what_the_code_expects(database_url: str) -> None:
             assert compare_metadata(MigrationContext.configure(connection, opts=options), METADATA) == []
     finally:
         database.close()
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o277])
+def test_a_file_in_a_private_folder_is_private_whatever_the_umask(tmp_path: Path, umask: int) -> None:
+    tmp_path.chmod(0o700)
+    database = Database(f"sqlite:///{tmp_path}/history.sqlite")
+    before = os.umask(umask)
+    try:
+        migrate.upgrade(database)
+        with database.reading():
+            modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
+    finally:
+        os.umask(before)
+        database.close()
+    assert {"history.sqlite", "history.sqlite-wal"} <= modes.keys()
+    assert set(modes.values()) == {0o600}
 
 
 def test_rows_have_the_columns_of_their_tables() -> None:

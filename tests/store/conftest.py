@@ -1,12 +1,18 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
 from henchman import App
+from henchman.store.embedded import EmbeddedServer
+from support.embedded_user import UserProcess
 from support.faces import Face
 from support.runners import AwaitedRunner, Maker, PlainRunner
+from support.server import server_binary
 from support.store import Store
 
 
@@ -39,3 +45,35 @@ def app(redis_url: str, face: Face) -> Iterator[App]:
     made = App(redis_url=redis_url)
     yield made
     face.run(made.aclose())
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder for an embedded server, which is stopped at the end, as are those of copies beside it."""
+    base = Path(tempfile.mkdtemp(prefix="hm-", dir="/tmp"))
+    yield base / ".henchman"
+    for turn in base.rglob("turn"):
+        EmbeddedServer(turn.parent).stop(force=True)
+    shutil.rmtree(base)
+
+
+@pytest.fixture
+def server(folder: Path) -> Iterator[EmbeddedServer]:
+    """The server of ``folder``, used by this process."""
+    one = EmbeddedServer(folder, binary=server_binary())
+    yield one
+    one.release()
+
+
+@pytest.fixture
+def user(folder: Path) -> Iterator[Callable[..., UserProcess]]:
+    """Makes users of ``folder``, or of another one, in processes of their own."""
+    made: list[UserProcess] = []
+
+    def make(where: Path = folder, **options: object) -> UserProcess:
+        made.append(UserProcess(where, **options))  # type: ignore[arg-type]
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.kill()

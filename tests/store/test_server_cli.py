@@ -88,3 +88,18 @@ def test_a_server_that_cannot_start_is_an_error_with_its_reason(folder: Path) ->
     assert failed.exit_code == 1
     assert "it is a file, not a folder" in failed.stderr
     folder.unlink()
+
+
+def test_the_folder_that_is_configured(folder: Path) -> None:
+    (folder.parent / "pyproject.toml").write_text('[tool.henchman]\nfolder = "elsewhere"')
+    assert run("start").output == f"running at unix://{folder.parent}/elsewhere/sock?db=0\n"
+    assert run("stop").exit_code == 0
+
+
+def test_a_folder_that_is_not_to_be_trusted(folder: Path) -> None:
+    folder.symlink_to(folder.parent)
+    for verb in ("start", "stop", "status", "url"):
+        refused = run(verb)
+        assert refused.exit_code == 1
+        assert "is a symbolic link" in refused.stderr
+    folder.unlink()

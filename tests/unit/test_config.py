@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from datetime import timedelta
@@ -81,6 +82,48 @@ class TestLayers:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("HENCHMAN_TAG", "late")
         assert Config.load().tag == "late"
+
+
+NOBODY = 65534
+
+
+class TestFilesOfOthers:
+    """Settings from a folder above the working folder may be somebody else's trap."""
+
+    @pytest.mark.parametrize("name", ["henchman.toml", "pyproject.toml"])
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+    def test_another_users_file_above_is_refused(self, tmp_path: Path, name: str) -> None:
+        inner = write(tmp_path, '[tool.henchman]\nredis_url = "redis://evil"', name) / "inner"
+        inner.mkdir()
+        os.chown(tmp_path / name, NOBODY, NOBODY)
+        with pytest.raises(ConfigError, match=rf"{name} is not trusted: .* belongs to user number {NOBODY}.*put a"):
+            load(inner)
+        write(inner, "")
+        assert load(inner).redis_url is None, "the way out that it names"
+
+    @pytest.mark.parametrize(("file", "folder"), [(0o666, 0o755), (0o644, 0o777)])
+    def test_what_everybody_may_write_above_is_refused(self, tmp_path: Path, file: int, folder: int) -> None:
+        inner = write(tmp_path, 'redis_url = "redis://evil"') / "inner"
+        inner.mkdir()
+        (tmp_path / "henchman.toml").chmod(file)
+        tmp_path.chmod(folder)
+        with pytest.raises(ConfigError, match=r"is not trusted: .* everybody on this machine may .*chmod o-w"):
+            load(inner)
+        assert load(tmp_path).redis_url == "redis://evil", "who works in the folder itself sees what stands there"
+
+    def test_ones_own_file_above_is_read(self, tmp_path: Path) -> None:
+        inner = write(tmp_path, "concurrency = 3") / "inner"
+        inner.mkdir()
+        (tmp_path / "henchman.toml").chmod(0o664)
+        tmp_path.chmod(0o1777)
+        assert load(inner).concurrency == 3
+
+    @pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+    def test_a_project_that_speaks_of_other_things_does_not_matter(self, tmp_path: Path) -> None:
+        inner = write(tmp_path, "[tool.other]", "pyproject.toml") / "inner"
+        inner.mkdir()
+        os.chown(tmp_path / "pyproject.toml", NOBODY, NOBODY)
+        assert load(inner).concurrency == 10
 
 
 class TestFiles:

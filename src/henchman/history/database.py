@@ -6,8 +6,9 @@ is on the disk) and transactions that begin where we say. Writing transactions t
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,6 +123,15 @@ def _is_away(error: SQLAlchemyError, kind: str) -> bool:
 
 def _as_we_need(engine: Engine, url: URL) -> None:
     """The driver begins no transaction of its own accord; we do."""
+
+    @event.listens_for(engine, "do_connect")
+    def connecting(*details: Any) -> None:
+        """In a folder that is closed to others (the embedded server's) the file is made so too, whatever the umask."""
+        file = Path(url.database or "")
+        with suppress(OSError):
+            if file.is_absolute() and not file.exists() and not file.parent.stat().st_mode & 0o077:
+                os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+                file.chmod(0o600)
 
     @event.listens_for(engine, "connect")
     def connected(raw: Any, record: Any) -> None:

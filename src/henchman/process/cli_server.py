@@ -8,9 +8,10 @@ from pathlib import Path
 
 import click
 
+from henchman.config import Config
 from henchman.errors import EmbeddedServerError
 from henchman.kernel.text import visible
-from henchman.store.embedded import EmbeddedServer, ServerStatus, default_folder
+from henchman.store.embedded import EmbeddedServer, ServerStatus
 
 __all__ = ["server"]
 
@@ -22,12 +23,14 @@ NOT_RUNNING = 3  # the exit status that service managers use for it
     "--folder",
     type=click.Path(file_okay=False, path_type=Path),
     default=None,
-    help="Where the server lives; .henchman of the current project unless given.",
+    help="Where the server lives; else as configured (folder), else .henchman of the current project.",
 )
 @click.pass_context
 def server(context: click.Context, folder: Path | None) -> None:
     """The embedded server: what serves a project that has no Redis of its own."""
-    context.obj = EmbeddedServer(folder or default_folder(), report=lambda line: click.echo(line, err=True))
+    context.obj = EmbeddedServer(
+        folder or Config.load().server_folder(), report=lambda line: click.echo(line, err=True)
+    )
 
 
 @server.command()
@@ -74,7 +77,10 @@ def status(embedded: EmbeddedServer, as_json: bool) -> None:
 @click.pass_obj
 def url(embedded: EmbeddedServer) -> None:
     """Print its URL and nothing else. Exit status 3: not running."""
-    found = embedded.find()
+    try:
+        found = embedded.find()
+    except EmbeddedServerError as error:
+        raise click.ClickException(str(error)) from error
     if found is None:
         click.echo(f"no server is running in {visible(str(embedded.folder))}; henchman server start", err=True)
         sys.exit(NOT_RUNNING)

@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from henchman.errors import EmbeddedServerError
-from henchman.store.embedded_folder import data_bytes, default_folder, prepare, recorded_socket, told
+from henchman.store.embedded_folder import data_bytes, exists, prepare, told, write_private
 from henchman.store.embedded_lock import LockFile
 from henchman.store.embedded_process import ServerProcess
 from henchman.store.embedded_talk import info
 
-__all__ = ["EmbeddedServer", "ServerStatus", "default_folder"]
+__all__ = ["EmbeddedServer", "ServerStatus"]
 
 _TURN_LIMIT = 60.0  # seconds; a turn is taken for one start or one stop, each of them limited
 
@@ -110,16 +110,20 @@ class EmbeddedServer:
                 self._turn.unlock()
 
     def find(self) -> str | None:
-        """The URL if a server is running here (or loading its data); never starts one."""
-        sock = self._process.answering()
-        return None if sock is None else _url(sock)
+        """The URL if a server is running here (or loading its data); never starts one.
+
+        EmbeddedServerError for a folder that is not this user's alone.
+        """
+        with told(self.folder):
+            sock = self._process.answering() if exists(self.folder) else None
+            return None if sock is None else _url(sock)
 
     def start(self) -> str:
         """Start it, if need be, to stay up without users until ``stop``; the URL."""
         with self._mutex, told(self.folder):
             was_user = self._users.held
             url = self.ensure()
-            self._keep.touch(0o600)
+            write_private(self._keep, b"")
             if not was_user:
                 self.release()
             return url
@@ -130,7 +134,7 @@ class EmbeddedServer:
         Users from whom it was taken by force start it again as soon as they need it.
         """
         with self._mutex, told(self.folder):
-            if not self.folder.is_dir():
+            if not exists(self.folder):
                 return False
             with self._my_turn():
                 if not self._process.lives():
@@ -155,17 +159,16 @@ class EmbeddedServer:
     def status(self) -> ServerStatus:
         """What there is to know, without starting or stopping anything; EmbeddedServerError for a folder not ours."""
         with told(self.folder):
-            return self._look()
+            return self._look(self._process.answering() if exists(self.folder) else None)
 
-    def _look(self) -> ServerStatus:
-        sock = recorded_socket(self.folder)
+    def _look(self, sock: Path | None) -> ServerStatus:
         facts: dict[str, str] = {}
         state: Literal["running", "loading", "silent", "stopped"] = "stopped"
         try:
             facts = info(sock, "server") | info(sock, "persistence") if sock else {}
         except OSError:
             facts = {}
-        if facts or self._process.answering():
+        if sock is not None:
             state = "loading" if facts.get("loading") == "1" else "running"
         elif self._process.lives():
             state = "silent"
@@ -173,7 +176,7 @@ class EmbeddedServer:
         return ServerStatus(
             state=state,
             folder=str(self.folder),
-            url=_url(sock) if sock and state in {"running", "loading"} else None,
+            url=None if sock is None else _url(sock),
             pid=int(facts["process_id"])
             if "process_id" in facts
             else (self._process.pid() if state == "silent" else None),

@@ -1,36 +1,38 @@
 """The folder in which the embedded server lives: made safely, and with a socket that every process finds.
 
+It is this user's alone, with all that is in it, and nothing in it is a link: else whoever made the link or the file
+could read the jobs, or lead them elsewhere.
+
 A Unix socket's path may have about 100 bytes, and some shared folders cannot hold one. Then the socket goes to a short
 private directory. Which path was chosen is written into the folder, so that processes with another environment find it.
 """
 
 from __future__ import annotations
 
-import hashlib
 import os
 import pwd
 import socket
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from henchman.errors import EmbeddedServerError
 
-__all__ = ["WAY_OUT", "choose_socket", "data_bytes", "default_folder", "prepare", "recorded_socket", "told"]
+__all__ = [
+    "WAY_OUT",
+    "choose_socket",
+    "data_bytes",
+    "exists",
+    "prepare",
+    "record_socket",
+    "recorded_socket",
+    "told",
+    "write_private",
+]
 
 WAY_OUT = "or set REDIS_URL to a server of your own"
-_ROOT_MARKS = ("pyproject.toml", "henchman.toml", ".git")
 _SOCKET_MAX = 103  # bytes; Linux allows 107, macOS 103
-
-
-def default_folder(start: Path | None = None) -> Path:
-    """``.henchman`` of the project: of the nearest parent with a pyproject.toml, henchman.toml or .git, else here."""
-    here = Path(os.path.abspath(start or Path.cwd()))
-    for folder in (here, *here.parents):
-        if any((folder / mark).exists() for mark in _ROOT_MARKS):
-            return folder / ".henchman"
-    return here / ".henchman"
 
 
 @contextmanager
@@ -48,19 +50,37 @@ def told(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def prepare(folder: Path) -> None:
-    """Make ``folder`` ours alone (0700, kept out of git); EmbeddedServerError or OSError when it cannot be."""
+def exists(folder: Path) -> bool:
+    """Whether ``folder`` is there; EmbeddedServerError when it, or something in it, is a link or another user's."""
     try:
-        folder.mkdir(mode=0o700, parents=True)
-    except FileExistsError:
-        if not folder.is_dir():
-            raise NotADirectoryError(20, "it is a file, not a folder", str(folder)) from None
-    facts = folder.stat()
-    if facts.st_uid != os.geteuid():
+        facts = folder.lstat()
+    except FileNotFoundError:
+        return False
+    if stat.S_ISLNK(facts.st_mode):
         raise EmbeddedServerError(
-            f"{folder} belongs to user {_user(facts.st_uid)}, and this process runs as {_user(os.geteuid())}; "
-            f"run it as {_user(facts.st_uid)}, choose another folder, {WAY_OUT}"
+            f"{folder} is a symbolic link, which the embedded server does not follow: remove it, say in henchman.toml "
+            f'where the data shall be (folder = "{os.path.realpath(folder)}"), {WAY_OUT}'
         )
+    if not stat.S_ISDIR(facts.st_mode):
+        raise NotADirectoryError(20, "it is a file, not a folder", str(folder))
+    _must_be_ours(folder, facts)
+    for path, inside in _inside(folder):
+        _must_be_ours(path, inside)
+        if stat.S_ISLNK(inside.st_mode):
+            raise EmbeddedServerError(
+                f"{path} is a symbolic link, which the embedded server does not follow: put what it leads to in its "
+                f"place or remove it, {WAY_OUT}"
+            )
+    return True
+
+
+def prepare(folder: Path) -> None:
+    """Make ``folder`` ours alone (0700, files 0600, out of git); EmbeddedServerError or OSError when it cannot be."""
+    if not exists(folder):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        exists(folder)
+    if stat.S_IMODE(folder.stat().st_mode) & 0o700 != 0o700:
+        folder.chmod(0o700)  # made under a strange umask
     turn, ignore = folder / "turn", folder / ".gitignore"
     if not turn.exists():
         if (
@@ -68,24 +88,41 @@ def prepare(folder: Path) -> None:
         ):  # looked at twice: others start too
             raise EmbeddedServerError(f"{folder} has other files in it; give the embedded server a folder of its own")
         turn.touch(0o600)
-    if stat.S_IMODE(facts.st_mode) & 0o077:
-        folder.chmod(0o700)
+        turn.chmod(0o600)
+    for path, facts in ((folder, folder.stat()), *_inside(folder)):
+        if (mode := stat.S_IMODE(facts.st_mode)) & 0o077:
+            with suppress(FileNotFoundError):
+                path.chmod(mode & 0o700)
     if not ignore.exists():
-        ignore.write_text("*\n", encoding="ascii")
+        write_private(ignore, b"*\n")
 
 
-def choose_socket(folder: Path) -> Path:
-    """A path on which a server can listen, recorded in the folder. Only while no server lives there."""
+def write_private(path: Path, data: bytes) -> None:
+    """Put ``data`` into ``path`` in one step, for this user alone whatever the umask."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}.new")
+    with open(os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb") as file:
+        os.fchmod(file.fileno(), 0o600)
+        file.write(data)
+    fresh.replace(path)
+
+
+def choose_socket(folder: Path, name: str) -> Path:
+    """A path on which a server can listen, recorded in the folder. Only while no server lives there.
+
+    ``name`` is this start's own: where the folder's path is too long, the socket is called so.
+    """
     path = folder / "sock"
     if not _can_listen(path):
-        name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
         path = _short_dir() / f"{name}.sock"
         if not _can_listen(path):
             raise EmbeddedServerError(f"no Unix socket can be made at {path}; set TMPDIR to a short path, {WAY_OUT}")
-    fresh = folder / "socket.new"
-    fresh.write_bytes(os.fsencode(path))
-    fresh.replace(folder / "socket")
+    record_socket(folder, path)
     return path
+
+
+def record_socket(folder: Path, path: Path) -> None:
+    """Write down where the server listens."""
+    write_private(folder / "socket", os.fsencode(path))
 
 
 def recorded_socket(folder: Path) -> Path | None:
@@ -100,6 +137,24 @@ def data_bytes(folder: Path) -> int:
     """What the append-only file takes on disk."""
     files = [*folder.glob("appendonlydir/*"), *folder.glob("*.aof"), *folder.glob("*.rdb")]
     return sum(file.stat().st_size for file in files if file.is_file())
+
+
+def _inside(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """What is in the folder and, one step deeper, with the server's data."""
+    for place in (folder, folder / "appendonlydir"):
+        if place is not folder and (place.is_symlink() or not place.is_dir()):
+            return
+        for path in place.iterdir():
+            with suppress(FileNotFoundError):  # removed meanwhile
+                yield path, path.lstat()
+
+
+def _must_be_ours(path: Path, facts: os.stat_result) -> None:
+    if facts.st_uid != os.geteuid():
+        raise EmbeddedServerError(
+            f"{path} belongs to user {_user(facts.st_uid)}, and this process runs as {_user(os.geteuid())}; "
+            f"run it as {_user(facts.st_uid)}, choose another folder, {WAY_OUT}"
+        )
 
 
 def _user(uid: int) -> str:

@@ -17,10 +17,11 @@ __all__ = ["LockFile"]
 
 
 class LockFile:
-    """One lock on one file, for the process that took it."""
+    """One lock on one file, for the process that took it; without ``make`` the file must be there."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, make: bool = True) -> None:
         self.path = path
+        self._make = os.O_CREAT if make else 0
         self._fd: int | None = None
         self._file: os.stat_result | None = None
         _LOCKS.add(self)
@@ -36,7 +37,7 @@ class LockFile:
     def lock(self, *, shared: bool = False, limit: float = 0.0) -> bool:
         """Take it, or change it from shared to exclusive; False when others still hold it after ``limit`` seconds.
 
-        A failed change loses what was held. OSError when the file cannot be made.
+        A failed change loses what was held. OSError when the file cannot be made, or is a link.
         """
         how = (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB
         end, pause = time.monotonic() + limit, 0.001
@@ -77,8 +78,10 @@ class LockFile:
     def _open(self) -> None:
         self.let_go()
         with _FORK:
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._fd = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | self._make, 0o600)
             self._file = os.fstat(self._fd)
+            if self._file.st_mode & 0o777 != 0o600:
+                os.fchmod(self._fd, 0o600)  # whatever the umask
 
     def _is_open(self) -> bool:
         try:  # a daemon may have closed all it had, and the number may be another file's by now

@@ -1,21 +1,26 @@
 """The one server process that has the data of a folder: found, started, waited for, stopped.
 
 Whoever starts or stops it must be the only one to do so at that moment (``embedded.py`` sees to that).
+
+Folder and server are bound to each other: the server process holds the lock ``server`` (which no copy of the folder
+has), and the random id of its start stands in the folder's ``server.id`` and in the server's own settings. A server
+that answers where the note ``socket`` points, and is not so bound, is another's: neither used nor stopped.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from henchman.errors import EmbeddedServerError
-from henchman.store.embedded_folder import choose_socket, recorded_socket
+from henchman.store.embedded_folder import choose_socket, record_socket, recorded_socket, write_private
 from henchman.store.embedded_lock import LockFile
-from henchman.store.embedded_start import ANSWER_LIMIT, explain, find_binaries, launch
-from henchman.store.embedded_talk import ask, info
+from henchman.store.embedded_start import ANSWER_LIMIT, ID_MARK, explain, find_binaries, launch
+from henchman.store.embedded_talk import ask, info, listener
 
 __all__ = ["ServerProcess"]
 
@@ -31,12 +36,26 @@ class ServerProcess:
         self.report = report
 
     def answering(self) -> Path | None:
-        """The socket on which a server answers, be it only that it is loading."""
-        sock = recorded_socket(self.folder)
-        try:
-            return sock if sock is not None and ask(sock, "PING") else None
-        except OSError:
+        """The socket on which the server of this folder answers, be it only that it is loading; no other server's."""
+        if not self.lives():
             return None
+        noted = recorded_socket(self.folder)
+        for sock in dict.fromkeys((noted, self.folder / "sock")):  # the note may be forged, or the folder moved
+            if sock is not None and self._is_ours(sock):
+                if sock != noted:
+                    record_socket(self.folder, sock)
+                return sock
+        return None
+
+    def _is_ours(self, sock: Path) -> bool:
+        try:
+            title = ask(sock, "CONFIG", "GET", "proc-title-template")
+            if ID_MARK in title:
+                return title.rpartition(ID_MARK)[2] == (self.folder / "server.id").read_text(encoding="ascii")
+            home = ask(sock, "CONFIG", "GET", "dir").partition("\n")[2]  # started by a version that gave no id
+            return os.path.samefile(home, self.folder)
+        except (OSError, ValueError):
+            return False
 
     def start(self) -> Path:
         """In our turn, nobody answering: wait for a process that still has the data, then launch one."""
@@ -54,8 +73,10 @@ class ServerProcess:
                     f"answered for {ANSWER_LIMIT:g} s; is it stopped, or on another host? If it hangs, end it: kill -9"
                 )
         try:
-            sock = choose_socket(self.folder)
-            launch(self.folder, sock, alive, self.binaries or find_binaries())
+            start_id = secrets.token_hex(16)
+            write_private(self.folder / "server.id", start_id.encode())
+            sock = choose_socket(self.folder, start_id[:16])
+            launch(self.folder, sock, alive, self.binaries or find_binaries(), start_id)
         finally:
             alive.let_go()  # the server has it, or nobody
         return sock
@@ -63,8 +84,13 @@ class ServerProcess:
     def _end_unreachable(self) -> bool:
         """A server whose socket was removed (a cleaned /tmp) can be reached by nobody: let it save and go."""
         sock, pid = recorded_socket(self.folder), self.pid()
-        if sock is None or sock.exists() or pid is None:
+        if sock is None or pid is None:
             return False
+        try:
+            if listener(sock) in {0, pid}:
+                return False  # it is only slow
+        except OSError:
+            pass
         try:  # the number may be another process's by now: only one that works in our folder is ours
             if os.path.samefile(f"/proc/{pid}/cwd", self.folder):
                 os.kill(pid, signal.SIGTERM)
@@ -121,10 +147,11 @@ class ServerProcess:
 
     def lives(self) -> bool:
         """Whether a server process holds the data, asked without standing in its way."""
-        if not (self.folder / "server").exists():
+        probe = LockFile(self.folder / "server", make=False)
+        try:
+            free = probe.lock(shared=True)
+        except FileNotFoundError:
             return False
-        probe = LockFile(self.folder / "server")
-        free = probe.lock(shared=True)
         probe.unlock()
         return not free
 

@@ -21,8 +21,9 @@ from henchman.store.embedded_folder import WAY_OUT
 from henchman.store.embedded_lock import LockFile
 from henchman.store.embedded_talk import ask
 
-__all__ = ["ANSWER_LIMIT", "explain", "find_binaries", "launch"]
+__all__ = ["ANSWER_LIMIT", "ID_MARK", "explain", "find_binaries", "launch"]
 
+ID_MARK = "henchman-"  # before the id of its start, in the server's title
 ANSWER_LIMIT = 30.0  # seconds that a server may take to show that it gets on
 _LOG_MAX = 1_000_000  # bytes; a longer log is put aside at the next start
 _MACHINES = {"amd64": "x86_64", "x86_64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64"}
@@ -42,11 +43,11 @@ def find_binaries() -> list[str]:
     return found
 
 
-def launch(folder: Path, sock: Path, alive: LockFile, binaries: Sequence[str]) -> None:
+def launch(folder: Path, sock: Path, alive: LockFile, binaries: Sequence[str], start_id: str) -> None:
     """Start a server on ``folder`` and ``sock`` and return when it answers (maybe: that it is loading).
 
-    ``alive`` must be held; the server takes it over. EmbeddedServerError, with the server's own last words, when
-    there is no binary, or none that starts.
+    ``alive`` must be held; the server takes it over. It can be asked for ``start_id``. EmbeddedServerError, with the
+    server's own last words, when there is no binary, or none that starts.
     """
     if not binaries:
         raise EmbeddedServerError(
@@ -59,7 +60,7 @@ def launch(folder: Path, sock: Path, alive: LockFile, binaries: Sequence[str]) -
     said_before = log.stat().st_size if log.exists() else 0
     trouble = []
     for binary in binaries:
-        problem = _detach(binary, folder, sock, alive)
+        problem = _detach(os.path.abspath(binary), folder, sock, alive, start_id)
         if not problem:
             break
         trouble.append(problem)
@@ -88,30 +89,18 @@ def explain(folder: Path, problem: str, said_before: int = 0) -> str:
     return text
 
 
-def _detach(binary: str, folder: Path, sock: Path, alive: LockFile) -> str:
+def _detach(binary: str, folder: Path, sock: Path, alive: LockFile, start_id: str) -> str:
     """Let ``binary`` make itself a daemon; what went wrong, or an empty text."""
-    options = {
-        "daemonize": "yes",
-        "port": "0",
-        "unixsocket": str(sock),
-        "unixsocketperm": "700",
-        "dir": str(folder),
-        "pidfile": str(folder / "server.pid"),
-        "logfile": str(folder / "server.log"),
-        "appendonly": "yes",
-        "appendfsync": "everysec",
-        "aof-load-truncated": "yes",
-        "save": "",
-        "maxmemory-policy": "noeviction",
-    }
-    words = [word for name, value in options.items() for word in (f"--{name}", value)]
     try:
         done = subprocess.run(  # noqa: S603 - the binary was found by us or named by the caller
-            [binary, *words],
+            [binary, *_options(folder, sock, start_id)],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             start_new_session=True,  # a Ctrl-C in the first milliseconds is not meant for it
+            cwd=folder,
+            umask=0o077,
+            restore_signals=False,  # at a limit of file size (SIGXFSZ, ignored by Python) it shall refuse, not die
             pass_fds=(alive.fileno(),),
             timeout=ANSWER_LIMIT,
             check=False,
@@ -122,6 +111,26 @@ def _detach(binary: str, folder: Path, sock: Path, alive: LockFile) -> str:
         return f"{binary}: it did not detach within {ANSWER_LIMIT:g} s"
     last = done.stderr.decode(errors="replace").strip().splitlines()[-3:]
     return f"{binary}: exit status {done.returncode} {' / '.join(last)}".rstrip() if done.returncode else ""
+
+
+def _options(folder: Path, sock: Path, start_id: str) -> list[str]:
+    """Its paths are relative to its folder: it goes on when the folder is moved, and leaves alone what is put there."""
+    options = {
+        "daemonize": "yes",
+        "port": "0",
+        "unixsocket": sock.name if sock.parent == folder else str(sock),
+        "unixsocketperm": "600",
+        "dir": ".",
+        "pidfile": "server.pid",
+        "logfile": "server.log",
+        "appendonly": "yes",
+        "appendfsync": "everysec",
+        "aof-load-truncated": "yes",
+        "save": "",
+        "maxmemory-policy": "noeviction",
+        "proc-title-template": f"{{title}} {{listen-addr}} {ID_MARK}{start_id}",
+    }
+    return [word for name, value in options.items() for word in (f"--{name}", value)]
 
 
 def _await_answer(folder: Path, sock: Path, said_before: int) -> None:
