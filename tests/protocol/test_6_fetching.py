@@ -111,6 +111,26 @@ def test_staging_without_middleware_splices_one_number(app: App, redis: Redis) -
     assert not redis.exists("schedule")
 
 
+def test_a_time_that_stands_there_is_replaced_in_place(app: App, redis: Redis) -> None:
+    """6.4: a retry has been in a queue before, so its payload says when. It says so once."""
+    parts = (
+        b'{"class":"x","args":[{"enqueued_at":1},"\\"enqueued_at\\":2"],"enqueued_at":',
+        b"1.5",
+        b',"jid":"j","queue":"elsewhere"}',
+    )
+    redis.zadd("retry", {b"".join(parts): 1})
+    app.job(name="note")(lambda: None)
+    with working(app):
+        until(lambda: redis.llen("queue:elsewhere"), "it is staged")
+    (staged,) = redis.lrange("queue:elsewhere", 0, -1)  # type: ignore[misc]
+    assert staged.startswith(parts[0])
+    assert staged.endswith(parts[2])
+    now = staged.removeprefix(parts[0]).removesuffix(parts[2])
+    assert abs(float(now) - time.time()) < 60
+    assert now == repr(round(float(now), 3)).encode(), "whole milliseconds"
+    assert not redis.exists("retry")
+
+
 @pytest.mark.parametrize("where", ["before", "after"])
 def test_middleware_may_run_twice_its_push_never(app: App, redis: Redis, tmp_path: Path, where: str) -> None:
     """6.4: with middleware too the move is one script, fenced by the old bytes."""

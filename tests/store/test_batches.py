@@ -89,6 +89,8 @@ def calls(store: Store) -> list[str]:
     """The callbacks that were enqueued, by class and jid, oldest first."""
     found = [json.loads(one) for one in store.queue("calls")]
     assert all(one["args"] == [B] and isinstance(one["enqueued_at"], float) for one in found)
+    assert all(one["enqueued_at"] == round(one["enqueued_at"], 3) for one in found), "whole milliseconds"
+    assert all(repr(one["enqueued_at"]).encode() in text for one, text in zip(found, store.queue("calls"), strict=True))
     return [f"{one['class']} {one['jid']}" for one in found]
 
 

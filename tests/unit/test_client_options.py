@@ -78,6 +78,8 @@ def test_what_is_not_built_is_refused_by_the_name_of_its_feature(option: str) ->
         ({"timeout": float("nan")}, "timeout=nan"),
         ({"expires": float("inf")}, "expires=inf"),
         ({"retry_in": -1}, "retry_in=-1: give zero up to"),
+        ({"retry_for": 1_000_000_001}, "retry_for=1000000001: give up to 1,000,000,000 seconds"),
+        ({"retry_for": timedelta(days=20_000)}, "give up to 1,000,000,000 seconds (31 years), or leave it out"),
         ({"retry_on": "ValueError"}, "give one exception class or several"),
         ({"retry_on": [int]}, "give one exception class or several"),
         ({"retries_exhausted": 1}, "give a function"),
@@ -115,6 +117,7 @@ def test_at(moment: datetime) -> None:
         ({"delay": -1}, "delay=-1"),
         ({"delay": 5, "at": datetime(2030, 1, 1, tzinfo=UTC)}, "give delay= or at=, not both"),
         ({"retry_in": 5}, "there is no option retry_in="),
+        ({"retry_for": 1e9 + 1}, "retry_for=1000000001.0: give up to 1,000,000,000 seconds"),
         ({"queu": "x"}, "did you mean 'queue'?"),
     ],
 )

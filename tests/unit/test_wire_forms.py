@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import base64
+import struct
 import zlib
 from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from henchman.errors import ArgumentError
-from henchman.wire import backtrace, names, times
+from henchman.wire import backtrace, floats, jsontext, names, times
+
+TABLE = Path(__file__).with_name("floats_of_ruby.txt")
 
 
 @pytest.mark.parametrize(
@@ -45,7 +49,8 @@ def test_every_form_of_time_is_read(value: Any, seconds: float | None) -> None:
 
 
 def test_times_are_written_so_that_every_sidekiq_reads_them() -> None:
-    assert times.write(1795237848.964924, "seconds") == b"1795237848.964924"
+    assert times.write(1795237848.964924, "seconds") == b"1795237848.965", "whole milliseconds: Ruby's digits are ours"
+    assert times.write(-0.0001, "seconds") == b"0.0"
     assert times.write(1795237943, "seconds") == b"1795237943.0"
     assert times.write(0, "seconds") == b"0.0"
     assert times.write(0.00000001, "seconds") == b"0.0"
@@ -53,6 +58,20 @@ def test_times_are_written_so_that_every_sidekiq_reads_them() -> None:
     for bad in (float("nan"), float("inf"), 1e12):
         with pytest.raises(ArgumentError, match="is not a time"):
             times.write(bad, "seconds")
+
+
+def test_doubles_are_written_digit_for_digit_as_ruby_writes_them() -> None:
+    """Ten thousand of every magnitude; those beyond the ordinary as they travel in arguments, too."""
+    rows = [line.split() for line in TABLE.read_text().splitlines() if not line.startswith("#")]
+    pairs = [(struct.unpack(">d", bytes.fromhex(bits))[0], text.encode()) for bits, text in rows]
+    assert len(pairs) == 10_000
+    assert [(one, text) for one, text in pairs if floats.as_ruby(one) != text] == []
+    beyond = [(one, text) for one, text in pairs if not jsontext.is_plain(one)]
+    assert len(beyond) > 5000
+    assert [(one, text) for one, text in beyond if jsontext.dumps([one]) != b"[%b]" % text] == []
+    moments = [(one, text) for one, text in pairs if 1e9 < one < 1e11 and one == round(one, 3)]
+    assert len(moments) > 400
+    assert [(one, text) for one, text in moments if times.write(one, "seconds") != text] == []
 
 
 def test_times_are_shown_in_utc() -> None:

@@ -56,7 +56,7 @@ GOLDEN: Final[dict[str, str]] = {
     "ActiveJob 8": f'{{"retry":true,"queue":"mail","class":"Sidekiq::ActiveJob::Wrapper",{_AJ},'
     '"jid":"04a70de3aef9f2b882053b40","created_at":1795237848964,"enqueued_at":1795237848965}',
     "big numbers": '{"retry":true,"queue":"default","class":"OkJob","args":[123456789012345678901234567890,-0.0,'
-    '1.0e+16,1.0e-05,0.0001,9007199254740993],"jid":"04a70de3aef9f2b882053b40","created_at":1795237848.964}',
+    '1e+16,0.00001,0.0001,9007199254740993],"jid":"04a70de3aef9f2b882053b40","created_at":1795237848.964}',
 }
 
 

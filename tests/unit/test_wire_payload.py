@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from typing import Any
 
 import pytest
@@ -24,6 +25,51 @@ RUBY_8 = (
 @pytest.mark.parametrize("text", [RUBY_6, RUBY_8])
 def test_rubys_payloads_are_read_and_written_back_byte_for_byte(text: bytes) -> None:
     assert payload.encode(payload.decode(text)) == text
+
+
+T = b"1795237919.179"
+
+
+@pytest.mark.parametrize(
+    ("stored", "then"),
+    [
+        (b'{"class":"A"}', b'{"class":"A","enqueued_at":%b}'),
+        (b' {"class" : "A" } \n', b' {"class" : "A" ,"enqueued_at":%b}'),
+        (b'{"class":"A","enqueued_at":1.5}', b'{"class":"A","enqueued_at":%b}'),
+        (b'{ "enqueued_at" :\t1.5 , "class":"A"}', b'{ "enqueued_at" :\t%b , "class":"A"}'),
+        (b'{"enqueued_at":{"enqueued_at":[1]},"class":"A"}', b'{"enqueued_at":%b,"class":"A"}'),
+        (b'{"class":"A","args":[{"enqueued_at":1}]}', b'{"class":"A","args":[{"enqueued_at":1}],"enqueued_at":%b}'),
+        (
+            rb'{"class":"A","x":",\"enqueued_at\":7}","enqueued_at":null,"y":"enqueued_at"}',
+            rb'{"class":"A","x":",\"enqueued_at\":7}","enqueued_at":%b,"y":"enqueued_at"}',
+        ),
+        (rb'{"class":"A","enqueued\u005fat":3,"z":[]}', rb'{"class":"A","enqueued\u005fat":%b,"z":[]}'),
+        (rb'{"class":"A","\u005f":3}', rb'{"class":"A","\u005f":3,"enqueued_at":%b}'),
+        (
+            '{"é😀":"\\ud83d\\ude00","enqueued_at":"x","class":"A"}'.encode(),
+            '{"é😀":"\\ud83d\\ude00","enqueued_at":%b,"class":"A"}'.encode(),
+        ),
+        (b'{"enqueued_at":1,"class":"A","enqueued_at":2,"enqueued_at":3}', b'{"class":"A","enqueued_at":%b}'),
+        (b'{"class":"A","n":-%d,"enqueued_at":3}' % 10**4200, b'{"class":"A","n":-%d,"enqueued_at":%%b}' % 10**4200),
+    ],
+)  # fmt: skip
+def test_a_field_is_replaced_where_it_is_and_all_else_stays(stored: bytes, then: bytes) -> None:
+    found = payload.with_field(stored, "enqueued_at", T)
+    assert found == then.replace(b"%b", T)
+    assert payload.decode(found) == payload.decode(stored) | {"enqueued_at": float(T)}
+    pairs: list[list[tuple[str, Any]]] = []
+    json.loads(found, object_pairs_hook=pairs.append)
+    assert [key for key, _ in pairs[-1]].count("enqueued_at") == 1
+    assert payload.with_field(found, "enqueued_at", T) == found
+
+
+def test_a_field_of_a_payload_that_is_made_to_cost_is_replaced_at_the_speed_of_reading_it() -> None:
+    """A hundred thousand brackets, quotes and escapes: no look is repeated."""
+    for costly in (b"[" + b"[],{}," * 200_000 + b"1]", b'"' + rb"\"\\" * 400_000 + b'"', b" " * 1_000_000 + b"1"):
+        stored = b'{"class":"A","args":[%b],"enqueued_at":1}' % costly
+        began = time.process_time()
+        assert payload.with_field(stored, "enqueued_at", T) == stored[:-2] + T + b"}"
+        assert time.process_time() - began < 5
 
 
 def test_numbers_of_a_payload_stay_exact() -> None:
@@ -141,11 +187,11 @@ def test_a_template_renders_what_encode_would_write() -> None:
     assert now == payload.encode(
         fixed
         | {"args": [1, "x"], "jid": "04a70de3aef9f2b882053b40"}
-        | {"created_at": 1795237848.964924, "enqueued_at": 1795237848.964924}
+        | {"created_at": 1795237848.965, "enqueued_at": 1795237848.965}
     )
     assert later == payload.encode(
         fixed
-        | {"args": [], "kwargs": {"lang": "de"}, "tags": ["vip"], "jid": 'odd"jid', "created_at": 1795237848.964924}
+        | {"args": [], "kwargs": {"lang": "de"}, "tags": ["vip"], "jid": 'odd"jid', "created_at": 1795237848.965}
     )
     assert payload.members({}) == b""
 

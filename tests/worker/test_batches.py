@@ -301,6 +301,32 @@ def test_an_exception_keeps_what_was_pushed_and_shows(app: App) -> None:
     assert calls["success"] == []
 
 
+def test_what_the_server_enqueues_says_once_when(app: App, redis: Redis, redis_url: str) -> None:
+    """Also where a client middleware wrote ``enqueued_at`` itself: callbacks, what was parked, what was due later."""
+
+    def link(job: dict[str, Any], call_next: Any) -> Any:
+        job["enqueued_at"] = 1.5
+        return call_next()
+
+    app.client_middleware.add(link)
+    noop = app.job(name="noop", queue="nobody")(lambda *_: None)
+    app.job(name="called", queue="nobody")(lambda _: None)
+    with app.batch(atomic=True, on_complete="called") as batch:
+        noop.enqueue()
+    with app.batch(on_complete="called"):
+        pass
+    noop.using(delay=0.01).enqueue()
+    with working(App(redis_url=redis_url, queues=["somebody"])):
+        until(lambda: redis.llen("queue:nobody") == 3, "parked, called and due")
+    texts: list[bytes] = redis.lrange("queue:nobody", 0, -1)  # type: ignore[assignment]
+    assert [text.count(b'"enqueued_at":') for text in texts] == [1, 1, 1]
+    for text in texts:
+        moment = json.loads(text)["enqueued_at"]
+        assert abs(moment - time.time()) < 60
+        assert b'"enqueued_at":%b' % repr(round(moment, 3)).encode() in text, "whole milliseconds"
+    assert app.batch_status(batch.id).counts["blocked"] == 0
+
+
 def test_an_atomic_batch_starts_when_its_block_has_ended_well(app: App, redis: Redis) -> None:
     @app.job(name="work")
     def work(n: int) -> None: ...

@@ -104,6 +104,13 @@ def _seconds(name: str, value: Any, *, zero: bool = False) -> float:
     return float(seconds)
 
 
+def _retry_for(name: str, value: Any) -> float:
+    seconds = _seconds(name, value)
+    if seconds > 1e9:
+        raise DefinitionError(f"{name}={value!r}: give up to 1,000,000,000 seconds (31 years), or leave it out")
+    return seconds
+
+
 def _retry(name: str, value: Any) -> bool | int:
     if isinstance(value, bool) or (isinstance(value, int) and 0 <= value <= 10_000):
         return value
@@ -188,7 +195,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "queue": _queue,
     "retry": _retry,
     "retry_in": _retry_in,
-    "retry_for": _seconds,
+    "retry_for": _retry_for,
     "retry_on": _classes,
     "no_retry_on": _classes,
     "retries_exhausted": _callable,

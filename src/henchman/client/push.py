@@ -89,7 +89,7 @@ class Client:
         """Push one job of a draft."""
         jid, parcel = self._one(plan, arguments)
         if len(self._chain):
-            parcel = self._parcel(parcel.scheduled, self.through(parcel.jobs()))
+            parcel = self._parcel(plan, parcel.scheduled, self.through(parcel.jobs()))
         kept = self._carry(plan, parcel)
         return self._handle(jid, plan, parcel, "buffered" if kept else plan.admission)
 
@@ -97,7 +97,7 @@ class Client:
         """Push one job of a draft, awaited."""
         jid, parcel = self._one(plan, arguments)
         if len(self._chain):
-            parcel = self._parcel(parcel.scheduled, await self.athrough(parcel.jobs()))
+            parcel = self._parcel(plan, parcel.scheduled, await self.athrough(parcel.jobs()))
         kept = await self._acarry(plan, parcel)
         return self._handle(jid, plan, parcel, "buffered" if kept else plan.admission)
 
@@ -108,7 +108,7 @@ class Client:
         for texts in slices(using.job, rows):
             parcel = self._many(plan, texts)
             if len(self._chain):
-                parcel = self._parcel(parcel.scheduled, self.through(parcel.jobs()))
+                parcel = self._parcel(plan, parcel.scheduled, self.through(parcel.jobs()))
             kept += self._carry(plan, parcel)
             count += len(texts)
             passed += parcel.size
@@ -121,7 +121,7 @@ class Client:
         for texts in slices(using.job, rows):
             parcel = self._many(plan, texts)
             if len(self._chain):
-                parcel = self._parcel(parcel.scheduled, await self.athrough(parcel.jobs()))
+                parcel = self._parcel(plan, parcel.scheduled, await self.athrough(parcel.jobs()))
             kept += await self._acarry(plan, parcel)
             count += len(texts)
             passed += parcel.size
@@ -278,7 +278,7 @@ class Client:
             del reached[before:-1]
         return reached
 
-    def _parcel(self, scheduled: bool, reached: Iterable[dict[str, Any]]) -> Parcel:
+    def _parcel(self, plan: Draft, scheduled: bool, reached: Iterable[dict[str, Any]]) -> Parcel:
         """What is to be pushed of the jobs that came through the chain."""
         by_queue: dict[str, list[bytes]] = {}
         for job in reached:
@@ -288,6 +288,8 @@ class Client:
                         f"a client middleware set {field} of job {job.get('jid')!r} to {job.get(field)!r}"
                     )
             self.check_queue(job["class"], job["queue"])
+            if scheduled or plan.parked:
+                job.pop("enqueued_at", None)  # written when it enters its queue
             by_queue.setdefault(job["queue"], []).append(encode(job))
         return Parcel(scheduled, by_queue)
 

@@ -3,8 +3,8 @@
 msgspec writes and reads it, and is too kind: NaN becomes null, ``{1: 2}`` becomes ``{"1":2}``, a date becomes text.
 So a value is walked first. The quick walk only says "all plain" (exact types, ordinary floats); whatever it is not
 sure of goes through the careful walk, which copies, names the place of what does not fit, and writes floats beyond
-the ordinary as Ruby does (``1.0e+15``), because Sidekiq finds some entries by their regenerated text (wire format,
-section 3.2). Integers are exact to 4,300 digits both ways.
+the ordinary as Ruby does (``1e+15``, ``0.00001``), because Sidekiq finds some entries by their regenerated text (wire
+format, section 3.2). Integers are exact to 4,300 digits both ways.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Any
 
 import msgspec
 
+from henchman.wire.floats import as_ruby
 from henchman.wire.misfit import Misfit, kind_of
 
 __all__ = ["MAX_DEPTH", "canonical", "careful", "dumps", "encode", "is_plain", "loads", "loads_slowly", "scalars"]
@@ -155,13 +156,7 @@ def _float(value: float) -> Any:
         raise Misfit(" is Infinity" if plain > 0 else " is -Infinity")
     if is_plain(plain):
         return plain
-    mantissa, _, exponent = float.__repr__(plain).partition("e")
-    if not exponent:  # whole numbers get one from 1e15 on, in Python from 1e16 on
-        if not mantissa.endswith(".0"):
-            return plain
-        sign, digits = "-" * (plain < 0), mantissa.removesuffix(".0").lstrip("-").rstrip("0")
-        mantissa, exponent = f"{sign}{digits[0]}.{digits[1:] or '0'}", "+15"
-    return msgspec.Raw(f"{mantissa}{'' if '.' in mantissa else '.0'}e{exponent}".encode())
+    return msgspec.Raw(as_ruby(plain))
 
 
 def _why_not(value: object) -> str:

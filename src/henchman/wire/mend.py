@@ -43,7 +43,7 @@ def _mend_time(job: dict[str, Any], field: str) -> None:
     if seconds is None or not -_LATEST < seconds < _LATEST:
         del job[field]
     elif isinstance(job[field], str):
-        job[field] = seconds
+        job[field] = times.rounded(seconds)
 
 
 def _mend_tags(job: dict[str, Any]) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -13,12 +15,14 @@ from henchman.kernel.ids import new_jid
 from henchman.wire import jsontext, times
 from henchman.wire.misfit import Misfit, kind_of
 
-__all__ = ["INVALID_CLASS", "Template", "decode", "encode", "invalid", "members"]
+__all__ = ["INVALID_CLASS", "Template", "decode", "encode", "invalid", "members", "with_field"]
 
 INVALID_CLASS = "InvalidPayload"
 _MAX_DEPTH = 100  # where Ruby stops
 _KEPT_BYTES = 1024 * 1024
 _ENVELOPE = jsontext.MAX_DEPTH - _MAX_DEPTH  # a whole payload may be deeper than its arguments
+_SPACE = re.compile(r"[ \t\n\r]*")
+_read_value = json.JSONDecoder(parse_float=len, parse_int=len).raw_decode  # only where a value ends is asked for
 
 
 def decode(payload: bytes) -> dict[str, Any]:
@@ -66,6 +70,44 @@ def encode(job: Mapping[str, Any]) -> bytes:
 def members(fields: Mapping[str, Any]) -> bytes:
     """``fields`` as the inside of an object, with a comma before it: what ``Template.render`` takes as ``extra``."""
     return b"," + encode(fields)[1:-1] if fields else b""
+
+
+def with_field(stored: bytes, name: str, value: bytes) -> bytes:
+    """``stored``, which ``decode`` could read, with the JSON text ``value`` in its field ``name``.
+
+    In place of the old value where the field is there, else as the last one; all other bytes stay. A field that is
+    there more than once stays where it is last.
+    """
+    key, members, ours = name.encode(), list[tuple[int, str, int, int]](), list[int]()
+    if key in stored or b"\\u" in stored:  # a name may be written with escapes
+        text = stored.decode()
+        members = list(_members(text))
+        ours = [at for at, member in enumerate(members) if member[1] == name]
+    if not ours:
+        return stored[: stored.rindex(b"}")] + b',"%b":%b}' % (key, value)
+    _, _, first, last = members[ours[-1]]
+    text = f"{text[:first]}{value.decode()}{text[last:]}"
+    for at in reversed(ours[:-1]):
+        text = text[: members[at][0]] + text[members[at + 1][0] :]
+    return text.encode()
+
+
+def _members(text: str) -> Iterator[tuple[int, str, int, int]]:
+    """The fields of the object ``text``: where each begins, its name, where its value begins and ends."""
+
+    def past_space(at: int) -> int:
+        found = _SPACE.match(text, at)
+        return found.end() if found else at
+
+    at = past_space(past_space(0) + 1)
+    while text[at] != "}":
+        key, colon = _read_value(text, at)
+        first = past_space(past_space(colon) + 1)
+        _, last = _read_value(text, first)
+        yield at, key, first, last
+        at = past_space(last)
+        if text[at] == ",":
+            at = past_space(at + 1)
 
 
 def invalid(payload: bytes, reason: str, queue: str, now: float) -> bytes:

@@ -1,4 +1,8 @@
-"""Timestamps as they stand in payloads: every form is read, one of two is written (wire format, section 3.3)."""
+"""Timestamps as they stand in payloads: every form is read, one of two is written (wire format, section 3.3).
+
+Both are whole milliseconds. Of those Ruby and Python write the same digits, of microseconds not always: Ruby's json
+writes one of a thousand with a digit more, and Sidekiq finds some entries by the text that it would write itself.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any, Literal
 from henchman.errors import ArgumentError
 from henchman.wire import jsontext
 
-__all__ = ["Form", "day", "iso", "read", "seconds_of", "write"]
+__all__ = ["Form", "day", "iso", "read", "rounded", "seconds_of", "write"]
 
 Form = Literal["seconds", "ms"]
 
@@ -32,14 +36,18 @@ def read(value: Any) -> float | None:
 
 
 def write(seconds: float, form: Form) -> bytes:
-    """Unix ``seconds`` as JSON: a float with its point, or integer milliseconds; ArgumentError for what is no time."""
+    """Unix ``seconds`` as JSON: a float with its point, or integer milliseconds; ArgumentError for what is no time.
+    Whole milliseconds in both forms."""
     if not -1e11 < seconds < 1e11:
         raise ArgumentError(f"{seconds!r} is not a time: seconds since 1970 are expected")
     if form == "ms":
         return b"%d" % round(seconds * 1000)
-    if -1e-4 < seconds < 1e-4:  # would need an exponent
-        return b"0.0"
-    return jsontext.encode(float(seconds))
+    return jsontext.encode(rounded(seconds))
+
+
+def rounded(seconds: float) -> float:
+    """``seconds`` in whole milliseconds, as payloads hold them."""
+    return round(float(seconds), 3) + 0.0  # without the sign of a zero
 
 
 def iso(seconds: float | None) -> str:

@@ -102,6 +102,9 @@ class Judge:
         """Write the failure into ``job``; returns the new retry_count: 0 at the first failure."""
         now = msgspec.json.decode(self._host.stamp(time.time()))
         mend(job)
+        for field in ("created_at", "enqueued_at", "failed_at"):
+            if isinstance(job.get(field), float):
+                job[field] = times.rounded(job[field])  # who wrote it may have written microseconds
         retry_queue = job.get("retry_queue")
         job["queue"] = retry_queue if isinstance(retry_queue, str) and retry_queue else unit.flight.queue
         job["error_message"] = reason

@@ -112,7 +112,7 @@ class Stager(Ticker):
                 stored = payload.encode(job | {"enqueued_at": msgspec.json.decode(stamp)})
                 yield Move(entry, stored, queue, effects=encoded(self._host.keys, job, "staged"))
             else:
-                stored = entry[: entry.rindex(b"}")] + b',"enqueued_at":' + stamp + b"}"
+                stored = payload.with_field(entry, "enqueued_at", stamp)
                 yield Move(entry, stored, queue, effects=encoded(self._host.keys, job, "staged"))
 
     def _through_middleware(self, entry: bytes, job: dict[str, Any], queue: str, stamp: bytes) -> Move:

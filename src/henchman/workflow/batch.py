@@ -14,6 +14,7 @@ from henchman.client.membership import Membership, within
 from henchman.errors import ArgumentError, BatchError
 from henchman.store import batches
 from henchman.store.call import Call
+from henchman.wire import times
 from henchman.workflow import batch_history, batch_making, batch_plans
 from henchman.workflow.batch_lease import leases
 from henchman.workflow.batch_making import Desk, Making
@@ -171,7 +172,7 @@ class Batch:
         making = self._making
         if making is None:
             raise BatchError(f"batch {self.id} is opened twice at once")
-        expires = None if making.expires is None else time.time() + making.expires
+        expires = None if making.expires is None else times.rounded(time.time() + making.expires)
         fields = batch_making.fields(making, expires)
         for which, jobs in reached.items():
             for job in jobs:  # none when a client middleware stopped it

@@ -165,7 +165,7 @@ _ID_ALONE = Signature.of(_one, name="callback")
 
 def callback_fields(which: str, job: Mapping[str, Any]) -> dict[str, Arg]:
     """A callback as the server keeps it: its payload around the id, to which a later generation adds its number."""
-    payload = encode(job)
+    payload = encode({name: value for name, value in job.items() if name != "enqueued_at"})  # the server writes it
     jid = job["jid"].encode()
     head, found, tail = payload.rpartition(b'"jid":"' + jid + b'"')
     if not found:

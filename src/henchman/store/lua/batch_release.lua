@@ -22,7 +22,7 @@ for _ = 1, tonumber(ARGV[2]) do
     batches.track({'track', id, jid, 'cancelled', '0', '', '{"reason":"the batch was not released"}', ''})
   elseif redis.call('HGET', jobs, jid) == 'blocked' and due == '' then
     redis.call('SADD', KEYS[6], name)
-    redis.call('LPUSH', KEYS[5] .. name, string.sub(payload, 1, -2) .. ',"enqueued_at":' .. as_text(now) .. '}')
+    redis.call('LPUSH', KEYS[5] .. name, string.sub(payload, 1, -2) .. ',"enqueued_at":' .. as_moment(now) .. '}')
     batches.track({'track', id, jid, 'enqueued', '0', '', '{}', ''})
   elseif redis.call('HGET', jobs, jid) == 'blocked' then
     local score = string.sub(due, 1, 1) == '+' and now + tonumber(due) or tonumber(due)

@@ -7,6 +7,11 @@ local FINAL = {finished = 1, failed = 1, error = 1, cancelled = 1, expired = 1}
 local MOST_REASONS = 100
 local KEPT = {'', ':dead', ':reasons', ':lanes'}  -- what stays of a batch for a while after it was complete
 
+-- A time as payloads hold it: whole milliseconds, in the digits that Ruby and Python write.
+local function as_moment(seconds)
+  return (string.gsub(string.gsub(string.format('%.3f', seconds), '0+$', ''), '%.$', '.0'))
+end
+
 -- include stream
 local function batching(at, many)
   local stream = streaming(at + 3, many)
@@ -24,7 +29,7 @@ local function batching(at, many)
     local jid = told[3] .. (generation == '1' and '' or '-g' .. generation)
     redis.call('SADD', KEYS[at + 2], told[1])
     redis.call('LPUSH', KEYS[at + 1] .. told[1],
-      told[2] .. jid .. told[4] .. ',"enqueued_at":' .. as_text(server_now()) .. '}')
+      told[2] .. jid .. told[4] .. ',"enqueued_at":' .. as_moment(server_now()) .. '}')
   end
 
   local function count_of(counts, name)
