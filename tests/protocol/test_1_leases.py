@@ -182,7 +182,7 @@ def test_nothing_is_given_back_before_the_end_was_seen() -> None:
     assert supervisor._keeper._dead == [], "it may still be running"
     child.status = -signal.SIGKILL
     supervisor._reap()
-    assert [identity for identity, _ in supervisor._keeper._dead] == [DEAD]
+    assert [one.identity for one in supervisor._keeper._dead] == [DEAD]
     for end in (supervisor._wakeup, supervisor._waker):
         end.close()
 

@@ -245,8 +245,9 @@ def test_the_longest_dead_is_rescued_first(app: App, store: Store, monkeypatch: 
     assert [facts["identity"] for facts in heard["rescued"]] == OTHERS
 
 
+@pytest.mark.parametrize("trouble", [ServerError("WRONGTYPE as told"), OverflowError("as told")])
 def test_one_who_cannot_be_rescued_does_not_hold_up_the_others(
-    app: App, store: Store, monkeypatch: pytest.MonkeyPatch
+    app: App, store: Store, monkeypatch: pytest.MonkeyPatch, trouble: Exception
 ) -> None:
     """2.2: nor their sweeping; his own goes on as soon as it can, charged once."""
     monkeypatch.setattr(lifeline, "WATCH", 0.0)
@@ -257,7 +258,7 @@ def test_one_who_cannot_be_rescued_does_not_hold_up_the_others(
 
     def charges(host: Any, identity: str, *args: Any, **how: Any) -> list[str]:
         if identity == ill:
-            raise ServerError("WRONGTYPE as told")
+            raise trouble
         return charge(host, identity, *args, **how)
 
     line = Lifeline(app)

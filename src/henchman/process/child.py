@@ -50,22 +50,25 @@ class ChildProcess:
 
     @classmethod
     def spawn(cls, target: str, settings: Mapping[str, Any], number: int) -> Self:
-        """Start a child; OSError when the system refuses."""
-        status_read, status_write = os.pipe()
-        lifeline_read, lifeline_write = os.pipe()
-        with tempfile.TemporaryFile() as file:  # shared memory that needs no name and outlives nobody
-            file.truncate(BOARD_BYTES)
-            memory = mmap.mmap(file.fileno(), BOARD_BYTES)
-            orders = Orders(target, dict(settings), status_write, lifeline_read, file.fileno(), number)
-            command = [sys.executable, "-m", "henchman.process.boot", msgspec.json.encode(orders).decode()]
-            process = subprocess.Popen(  # noqa: S603 - ourselves
-                command,
-                stdin=subprocess.DEVNULL,
-                # many threads, each with a heap of its own, would cost more memory than they save time
-                env={"MALLOC_ARENA_MAX": "2", **os.environ},
-                pass_fds=(status_write, lifeline_read, file.fileno()),
-                process_group=0,
-            )
+        """Start a child; OSError or MemoryError when the system refuses, and nothing is left open then."""
+        with contextlib.ExitStack() as undo:
+            status_read, status_write = _pipe(undo)
+            lifeline_read, lifeline_write = _pipe(undo)
+            with tempfile.TemporaryFile() as file:  # shared memory that needs no name and outlives nobody
+                file.truncate(BOARD_BYTES)
+                memory = mmap.mmap(file.fileno(), BOARD_BYTES)
+                undo.callback(memory.close)
+                orders = Orders(target, dict(settings), status_write, lifeline_read, file.fileno(), number)
+                command = [sys.executable, "-m", "henchman.process.boot", msgspec.json.encode(orders).decode()]
+                process = subprocess.Popen(  # noqa: S603 - ourselves
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    # many threads, each with a heap of its own, would cost more memory than they save time
+                    env={"MALLOC_ARENA_MAX": "2", **os.environ},
+                    pass_fds=(status_write, lifeline_read, file.fileno()),
+                    process_group=0,
+                )
+            undo.pop_all()
         os.close(status_write)
         os.close(lifeline_read)
         os.set_blocking(status_read, False)
@@ -152,7 +155,7 @@ class ChildProcess:
             text = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii", errors="replace")
         except OSError:
             return False
-        return text.rpartition(")")[2].split()[0] in ("T", "t")
+        return text.rpartition(")")[2].split()[:1] in (["T"], ["t"])
 
     def signal(self, number: int) -> None:
         """Send it a signal; nothing happens when it has ended."""
@@ -179,3 +182,11 @@ class ChildProcess:
         with contextlib.suppress(OSError):
             os.close(self._lifeline_fd)
         self._memory.close()
+
+
+def _pipe(undo: contextlib.ExitStack) -> tuple[int, int]:
+    """Both ends of a pipe, which ``undo`` closes."""
+    ends = os.pipe()
+    for end in ends:
+        undo.callback(os.close, end)
+    return ends

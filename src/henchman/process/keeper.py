@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from henchman.config import Config
-from henchman.errors import HenchmanError, LeaseLost
+from henchman.errors import HenchmanError, ServerAway
+from henchman.kernel.backoff import capped_backoff
 from henchman.kernel.service import Ticker
 from henchman.process.child import ChildProcess
 from henchman.store import leases, processes
@@ -40,6 +41,17 @@ class _Desk:
         self.connections = connections
 
 
+class _Dead:
+    """One identity whose work is to be given back, and how often that was tried in vain."""
+
+    def __init__(self, identity: str, blame: Blame | None) -> None:
+        self.identity = identity
+        self.blame = blame
+        self.failures = 0
+        self.next = 0.0
+        self.said = ""
+
+
 class Keeper(Ticker):
     """``children`` is replaced by the supervisor as they come and go."""
 
@@ -47,29 +59,34 @@ class Keeper(Ticker):
     after_error = 0.5
 
     def __init__(self, say: Callable[[str], None]) -> None:
-        super().__init__(lambda part, error: say(f"{part}: {error}"))
+        super().__init__(lambda part, error: say(f"{part}: {type(error).__name__}: {error}"))
         self.children: Sequence[ChildProcess] = ()
         self.hang_after = 180.0
         self.lease = 30.0
         self._say = say
+        self._config: Config | None = None
         self._desk: _Desk | None = None
         self._server: EmbeddedServer | None = None
-        self._dead: list[tuple[str, Blame | None]] = []
+        self._dead: list[_Dead] = []
         self._renewed = 0.0
-        self._troubled = False
+        self._away = False
+        self._refused = ""
 
     def connect(self, text: str) -> Config:
         """Use the server that a child has told of (its configuration as JSON); the configuration."""
         config = Config.from_json(text)
-        if self._desk is not None:
-            return config
+        if self._config is None:
+            self.hang_after, self.lease = config.hang_after, config.lease
+            self._config = config
+            self.wake()
+        return config
+
+    def _open(self, config: Config) -> _Desk:
         url = config.redis_url
         if url is None:
-            self._server = EmbeddedServer(config.server_folder())
+            self._server = self._server or EmbeddedServer(config.server_folder())
             url = self._server.acquire()
-        self.hang_after, self.lease = config.hang_after, config.lease
-        self._desk = _Desk(config, Connections(url, revive=self._revive if self._server else None))
-        return config
+        return _Desk(config, Connections(url, revive=self._revive if self._server else None))
 
     def _revive(self) -> bool:
         if self._server is not None:
@@ -78,29 +95,46 @@ class Keeper(Ticker):
 
     def bury(self, identities: Iterable[str], blame: Blame | None = None) -> None:
         """These are dead: their work goes back as soon as the server can be reached, and ``blame`` is written down."""
-        self._dead += [(identity, blame) for identity in identities]
+        self._dead += [_Dead(identity, blame) for identity in identities]
         self.wake()
 
     def tick(self) -> float:
-        """Give back, renew; seconds until the next time."""
-        if self._desk is None:
+        """Renew, give back; seconds until the next time."""
+        if self._config is None:
             return 0.2
         try:
-            while self._dead:
-                self._give_back(self._desk, *self._dead[0])
-                self._dead.pop(0)
-            if time.monotonic() - self._renewed >= self.lease / 6:
-                self._renew_all(self._desk)
-                self._renewed = time.monotonic()
-        except HenchmanError as error:
-            if not self._troubled:
+            self._desk = desk = self._desk or self._open(self._config)
+            self._renew_all(desk)
+            for one in list(self._dead):
+                self._try(desk, one)
+                self._renew_all(desk)  # however many are dead: the living come first
+        except ServerAway as error:
+            if not self._away:
                 self._say(f"the server cannot be reached, leases are renewed when it is back: {error}")
-            self._troubled = True
+            self._away = True
             return 0.5
-        if self._troubled:
-            self._troubled = False
+        if self._away:
+            self._away = False
             self._say("the server is back")
-        return 1.0
+        return 1.0 if not self._dead else 0.2
+
+    def _try(self, desk: _Desk, one: _Dead) -> None:
+        """Give back what one dead process held. What is refused is said and tried again, and holds up nobody else."""
+        if time.monotonic() < one.next:
+            return
+        try:
+            self._give_back(desk, one.identity, one.blame)
+        except ServerAway:
+            raise
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            if text != one.said:
+                self._say(f"the work of {one.identity} cannot be given back yet, that is tried again: {text}")
+            one.said = text
+            one.failures += 1
+            one.next = time.monotonic() + capped_backoff(one.failures)
+        else:
+            self._dead.remove(one)
 
     def _give_back(self, desk: _Desk, identity: str, blame: Blame | None) -> None:
         runner, keys = desk.connections, desk.keys
@@ -121,18 +155,35 @@ class Keeper(Ticker):
             self._say(f"gave back {count} unfinished job{'s' if count != 1 else ''} of {identity}")
 
     def _renew_all(self, desk: _Desk) -> None:
-        for child in self.children:
-            if child.identities and child.deserves_renewal(self.hang_after, self.lease):
-                try:
-                    desk.connections.run(leases.renew(desk.keys, child.identities[-1], int(self.lease * 1000)))
-                except LeaseLost:
-                    continue  # the child hears it too, and goes on under another name
+        """Prolong the leases of all children that deserve it, in one write, when it is time."""
+        now = time.monotonic()
+        if now - self._renewed < self.lease / 6:
+            return
+        living = [child.identities[-1] for child in self.children if self._is_well(child)]
+        self._renewed = now
+        try:
+            if living:  # one that was declared dead meanwhile hears it too, and goes on under another name
+                desk.connections.run(leases.renew_all(desk.keys, living, int(self.lease * 1000)))
+            self._refused = ""
+        except ServerAway:
+            self._renewed = 0.0
+            raise
+        except HenchmanError as error:  # the others were renewed all the same
+            if self._refused != str(error):
+                self._say(f"a lease could not be renewed, that is tried again: {error}")
+            self._refused = str(error)
+
+    def _is_well(self, child: ChildProcess) -> bool:
+        try:
+            return bool(child.identities) and child.deserves_renewal(self.hang_after, self.lease)
+        except ValueError:  # it has ended, and its shared memory was closed at this moment
+            return False
 
     def finish(self) -> None:
         """Give back what is left, for a few seconds at most, and leave the embedded server."""
         self.stop(2.0)
         deadline = time.monotonic() + 5.0
-        while self._dead and self._desk is not None and time.monotonic() < deadline:
+        while self._dead and self._config is not None and time.monotonic() < deadline:
             if self.tick() <= 0.5:
                 time.sleep(0.2)
         if self._server is not None:

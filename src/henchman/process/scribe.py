@@ -26,7 +26,7 @@ class Scribe:
         self._say = say
         self._config: Config | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._failures = 0
+        self._failures = self._refused = 0
         self._started = self._next = 0.0
 
     @property
@@ -54,10 +54,13 @@ class Scribe:
         command = [sys.executable, "-m", "henchman.process.record"]
         try:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)  # noqa: S603 - ourselves
-        except OSError as error:
-            self._say(f"history cannot be written: {error}")
-            self._next = self._started + capped_backoff(self._failures + 1)
+        except (OSError, MemoryError) as error:  # no process, memory or descriptor to be had now
+            if not self._refused:
+                self._say(f"history cannot be written, another try follows: {type(error).__name__} {error}")
+            self._refused += 1
+            self._next = self._started + capped_backoff(self._refused)
             return
+        self._refused = 0
         self._process = process
         if process.stdin is not None:
             with contextlib.suppress(OSError):  # it has ended already: the next look sees it

@@ -14,6 +14,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from henchman.kernel.backoff import capped_backoff
@@ -26,8 +27,9 @@ from henchman.process.scribe import Scribe
 
 __all__ = ["Supervisor"]
 
+MOST_PATIENCE = 10.0  # seconds between two tries to start a process that the system refuses
 QUICK = 2.0  # seconds; a child that lives shorter than this was not worth an immediate successor
-READY_WITHIN = 60.0
+AFTER_DEFECT = 0.2  # seconds to wait after a step of the loop that failed, so that it cannot spin
 
 
 class Supervisor:
@@ -58,8 +60,9 @@ class Supervisor:
         self._deadline: float | None = None
         self._status = 0
         self._cut_off = False
-        self._failures = 0
+        self._failures = self._refused = 0
         self._next_start = 0.0
+        self._troubles: dict[str, str] = {}
         self._wakeup, self._waker = socket.socketpair()
 
     def run(self) -> int:
@@ -68,19 +71,38 @@ class Supervisor:
         self._keeper.start()
         if self._health is not None:
             self._health.start()
+        steps = (
+            *(self._start_missing, self._wait, self._obey, self._reap, self._tell_keeper),
+            *(self._kill_hung, self._announce, self._enforce),
+        )
         try:
             while not self._done():
-                self._start_missing()
-                self._wait()
-                self._obey()
-                self._reap()
-                self._keeper.children = [child for child in (*self._children, *self._leaving) if child.alive]
-                self._kill_hung()
-                self._announce()
-                self._enforce()
+                for step in steps:
+                    self._safely(step.__name__.strip("_").replace("_", " "), step)
         finally:
             self._end()
         return self._status or (EXIT_CUT_OFF if self._cut_off else 0)
+
+    def _safely(self, name: str, step: Callable[[], object]) -> None:
+        """Take a step. One that fails is said, once each, and stops no other: healthy children outlive our troubles."""
+        try:
+            step()
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            if self._troubles.get(name) != text:
+                self._troubles[name] = text
+                self._say(f"the supervisor could not {name}, and tries again: {text}")
+            time.sleep(AFTER_DEFECT)
+        else:
+            self._troubles.pop(name, None)
+
+    def _each(self, what: str, care: Callable[[ChildProcess], None]) -> None:
+        """Take care of each child, whatever happens while another is cared for."""
+        for child in [*self._children, *self._leaving]:
+            self._safely(f"{what} process {child.pid}", partial(care, child))
+
+    def _tell_keeper(self) -> None:
+        self._keeper.children = [child for child in (*self._children, *self._leaving) if child.alive]
 
     def facts(self) -> dict[str, Any]:
         """What probes are told. Ready: every process takes work. Alive: none is stuck; a server that is away, a stop
@@ -119,10 +141,11 @@ class Supervisor:
         if self._wakeup.fileno() in ready:
             with contextlib.suppress(BlockingIOError):
                 self._wakeup.recv(4096)
-        for child in (*self._children, *self._leaving):
-            if child.status_fd in ready:
-                for message in child.read():
-                    self._heard(child, message)
+        self._each("hear", lambda child: self._listen_to(child) if child.status_fd in ready else None)
+
+    def _listen_to(self, child: ChildProcess) -> None:
+        for message in child.read():
+            self._heard(child, message)
 
     def _heard(self, child: ChildProcess, message: dict[str, Any]) -> None:
         if "config" in message:
@@ -147,7 +170,22 @@ class Supervisor:
         while len(self._children) < wanted and now >= self._next_start:
             taken = {child.number for child in self._children}
             number = next(one for one in range(self._count) if one not in taken)
-            self._children.append(ChildProcess.spawn(self._target, self._settings, number))
+            try:
+                self._children.append(ChildProcess.spawn(self._target, self._settings, number))
+            except (OSError, MemoryError) as error:  # no process, memory or descriptor to be had now
+                self._put_off(error)
+            else:
+                if self._refused:
+                    self._refused = 0
+                    self._say(f"worker process {self._children[-1].pid} could be started")
+
+    def _put_off(self, error: BaseException) -> None:
+        """The system refuses another process: those that live go on, and we try again, later each time."""
+        if not self._refused:
+            why = f"{type(error).__name__} {error}".rstrip()
+            self._say(f"the system refuses another worker process ({why}): tried again until it can be started")
+        self._refused += 1
+        self._next_start = time.monotonic() + capped_backoff(self._refused, most=MOST_PATIENCE)
 
     def _retire(self, child: ChildProcess) -> None:
         """Let a child finish what it runs; its successor is started at once."""
@@ -205,36 +243,43 @@ class Supervisor:
             self._deadline = time.monotonic() + 5.0
 
     def _kill_hung(self) -> None:
-        for child in (*self._children, *self._leaving):
-            reason = child.hung(self._keeper.hang_after, self._keeper.lease)
-            if reason is None:
-                continue
-            if not child.doomed:
-                self._say(f"process {child.pid} {reason}: killed; its jobs are given back")
-                child.doomed = True
-                child.signal(signal.SIGUSR2)  # faulthandler writes where it stands; the next look kills it
-            else:
-                child.signal(signal.SIGKILL)
+        self._each("look at", self._kill_if_hung)
+
+    def _kill_if_hung(self, child: ChildProcess) -> None:
+        reason = child.hung(self._keeper.hang_after, self._keeper.lease)
+        if reason is None:
+            return
+        if not child.doomed:
+            self._say(f"process {child.pid} {reason}: killed; its jobs are given back")
+            child.doomed = True
+            child.signal(signal.SIGUSR2)  # faulthandler writes where it stands; the next look kills it
+        else:
+            child.signal(signal.SIGKILL)
 
     def _reap(self) -> None:
         """Every child that has ended; as PID 1 also orphans that are not ours."""
         ended = dict(self._orphans()) if os.getpid() == 1 else {}
-        self._scribe.keep(ended)
-        for child in [*self._children, *self._leaving]:
-            status = child.ended(ended)
-            if status is None:
-                continue
-            for message in child.read():
-                self._heard(child, message)
-            expected = child in self._leaving or self._stopping
+        self._safely("keep the history process", lambda: self._scribe.keep(ended))
+        self._each("reap", lambda child: self._reap_one(child, child.ended(ended)))
+
+    def _reap_one(self, child: ChildProcess, status: int | None) -> None:
+        if status is None:
+            return
+        expected = child in self._leaving or self._stopping
+        try:
+            self._listen_to(child)  # its last words: among them names under which it held work
+        finally:
             for group in (self._children, self._leaving):
                 if child in group:
                     group.remove(child)
-            worked = child.ready or bool(child.board.started())  # jobs begin a moment before it says that it is ready
-            self._cut_off |= self._stopping and worked and status not in (0, 1)
-            self._keeper.bury(child.identities, self._blame(child, status, expected))
-            self._after_death(child, status, expected, worked)
-            child.close()
+            self._bury(child, status, expected)
+
+    def _bury(self, child: ChildProcess, status: int, expected: bool) -> None:
+        worked = child.ready or bool(child.board.started())  # jobs begin a moment before it says that it is ready
+        self._cut_off |= self._stopping and worked and status not in (0, 1)
+        self._keeper.bury(child.identities, self._blame(child, status, expected))
+        self._after_death(child, status, expected, worked)
+        child.close()
 
     @staticmethod
     def _blame(child: ChildProcess, status: int, expected: bool) -> Blame | None:
@@ -296,5 +341,6 @@ def _described(status: int) -> str:
 
 
 def say(text: str) -> None:
-    """One line for people on standard error."""
-    print(f"henchman[{os.getpid()}]: {text}", file=sys.stderr, flush=True)
+    """One line for people on standard error; a disk that is full, or a reader that is gone, harms nobody."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"henchman[{os.getpid()}]: {text}", file=sys.stderr, flush=True)

@@ -10,7 +10,18 @@ from henchman.store.call import Call, command, script
 from henchman.store.keys import Keys
 from henchman.store.scripts import load
 
-__all__ = ["TOMB_MS", "bury", "flights", "identities", "join", "lease_alive", "leave", "renew", "unregister"]
+__all__ = [
+    "TOMB_MS",
+    "bury",
+    "flights",
+    "identities",
+    "join",
+    "lease_alive",
+    "leave",
+    "renew",
+    "renew_all",
+    "unregister",
+]
 
 _JOIN = load("join")
 _RENEW = load("renew")
@@ -40,6 +51,18 @@ def join(keys: Keys, identity: str, flight_lists: Sequence[str], lease_ms: int) 
 def renew(keys: Keys, identity: str, lease_ms: int) -> Call[int]:
     """1 renewed, 2 it had lapsed and was taken again. Raises LeaseLost."""
     return script(_RENEW, [keys.lease(identity), keys.tomb(identity)], [lease_ms], _number, again=True)
+
+
+def renew_all(keys: Keys, identities: Sequence[str], lease_ms: int) -> Call[list[str]]:
+    """Renew the leases of several identities (at least one) in one write; those that were declared dead by another
+    process. One that is refused does not keep the others from being renewed, but its error is what is raised."""
+    parts = [("EVALSHA", _RENEW.sha, 2, keys.lease(one), keys.tomb(one), lease_ms) for one in identities]
+
+    def lost(replies: Any) -> list[str]:
+        answers = replies if len(parts) > 1 else [replies]
+        return [one for one, answer in zip(identities, answers, strict=True) if answer == b"LOST"]
+
+    return Call(_RENEW.name, parts, lost, again=True, script=_RENEW)
 
 
 def bury(keys: Keys, identity: str, *, force: bool) -> Call[int]:

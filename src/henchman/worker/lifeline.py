@@ -174,12 +174,12 @@ class Lifeline:
         return True
 
     def _safely(self, step: Callable[[], bool]) -> bool:
-        """What ``step`` answers; False when the server refused it, for one dead process must not hold up the others."""
+        """What ``step`` answers; False when it failed, for one dead process must not hold up the others."""
         try:
             return step()
         except ServerAway:
             raise
-        except ServerError as error:
+        except Exception as error:  # whatever it is: a payload that cannot be judged, for one
             self._host.events.emit("part_failed", part="lifeline", error=error)
             return False
 

@@ -1,0 +1,310 @@
+"""A supervisor under a system, and a server, that refuse: what is refused is said and tried again, and nothing else of
+it suffers."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import resource
+import socket
+import time
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from henchman import App
+from henchman.kernel.board import Board
+from henchman.process import keeper as keeper_module
+from henchman.process import supervisor as supervisor_module
+from henchman.process.child import ChildProcess
+from henchman.process.keeper import Keeper
+from henchman.process.scribe import Scribe
+from henchman.process.supervisor import Supervisor
+from support.dead import corpse, job
+from support.processes import Work, push
+from support.store import Store
+from support.worker import looker, until
+
+GOOD, ILL, LIVING = "host:1:0000000000aa", "host:2:0000000000bb", "host:3:0000000000cc"
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[Store]:
+    made = Store(redis_url)
+    yield made
+    made.connections.close()
+
+
+def descriptors_of(pid: int) -> int:
+    """How many descriptors a process has open."""
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the limit of another process is set as Linux does it")
+def test_a_system_that_refuses_a_process_ends_no_other(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    """No descriptor is to be had for a successor: the other child works on, and the successor comes when it can."""
+    with Work(tmp_path / "w", redis_url, "-p", "2", "-c", "1") as work:
+        first, healthy = work.ready(redis, 2)
+        until(lambda: redis.zcard("hm:identities") == 2, "both have joined")
+        before = resource.prlimit(work.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(work.pid, resource.RLIMIT_NOFILE, (8, before[1]))  # below what it has open already
+        work.kill_one(first)
+        until(lambda: "refuses another worker process" in work.log, "the refusal is said")
+        push(redis, "act_once", ("a", "ok"))
+        until(lambda: work.count("end")["a"] == 1, "the healthy one works")
+        assert work.process.poll() is None
+        held = descriptors_of(work.pid)
+        time.sleep(1.0)  # several tries
+        assert descriptors_of(work.pid) <= held, "a try that is refused leaves nothing open"
+        resource.prlimit(work.pid, resource.RLIMIT_NOFILE, before)
+        until(lambda: len(work.children) == 2, "the successor is there")
+        assert healthy in work.children
+        assert work.log.count("refuses another worker process") == 1
+        assert "could be started" in work.log
+        assert work.stop() == 0
+
+
+class Calm:
+    """A child that lives and has nothing to say; ``ill`` raises whenever it is cared for."""
+
+    def __init__(self, pid: int, *identities: str, ill: bool = False) -> None:
+        self.pid, self.identities, self.ill = pid, list(identities), ill
+        self.number, self.ready, self.alive, self.status_fd = pid, True, True, -1
+        self.doomed, self.failed, self.started, self.board = False, None, 0.0, Board()
+        self.signals: list[int] = []
+        self.looked = 0
+        self.status: int | None = None
+
+    def hung(self, hang_after: float, lease: float) -> None:
+        self.looked += 1
+        if self.ill:
+            raise RuntimeError("a look that fails")
+
+    def deserves_renewal(self, hang_after: float, lease: float) -> bool:
+        if self.ill:
+            raise ValueError("mmap closed or invalid")
+        return True
+
+    def ended(self, reaped: Any) -> int | None:
+        return self.status
+
+    def read(self) -> list[Any]:
+        if self.ill:
+            raise RuntimeError("last words that cannot be read")
+        return []
+
+    def signal(self, number: int) -> None:
+        self.signals.append(number)
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def supervisor(said: list[str]) -> Iterator[Any]:
+    made = Supervisor("x:app", {}, 2, said.append)
+    yield made
+    for end in (made._wakeup, made._waker):
+        end.close()
+
+
+@pytest.mark.parametrize(
+    "refusal", [BlockingIOError(errno.EAGAIN, "no process"), OSError(errno.ENOMEM, "no memory"), MemoryError()]
+)
+def test_a_refused_fork_is_tried_again_with_back_off(
+    supervisor: Any, said: list[str], monkeypatch: pytest.MonkeyPatch, refusal: BaseException
+) -> None:
+    tries: list[float] = []
+
+    def spawn(*_: object) -> Any:
+        tries.append(time.monotonic())
+        if len(tries) < 4:
+            raise refusal
+        return Calm(len(tries))
+
+    monkeypatch.setattr(supervisor_module.ChildProcess, "spawn", spawn)
+    healthy = Calm(9)
+    healthy.number = 0
+    supervisor._children = [healthy]
+    until(lambda: supervisor._start_missing() or len(supervisor._children) == 2, "it was started in the end")
+    waits = [later - earlier for earlier, later in pairwise(tries)]
+    assert waits[0] >= 0.2
+    assert waits[1] >= 0.4, "later each time"
+    assert [line for line in said if "refuses another worker process" in line] == said[:1]
+    assert not healthy.signals
+
+
+def test_a_spawn_that_is_refused_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> Any:
+        raise BlockingIOError(errno.EAGAIN, "no process")
+
+    monkeypatch.setattr("henchman.process.child.subprocess.Popen", refuse)
+    before = descriptors_of(os.getpid())
+    for _ in range(5):
+        with pytest.raises(BlockingIOError):
+            ChildProcess.spawn("x:app", {}, 0)
+    assert descriptors_of(os.getpid()) == before
+
+
+def test_trouble_with_one_child_is_no_trouble_for_the_next(supervisor: Any, said: list[str]) -> None:
+    """Also its end is taken in: its jobs go back, and it is replaced."""
+    ill, healthy = Calm(1, ILL, ill=True), Calm(2, GOOD)
+    supervisor._children = [ill, healthy]
+    supervisor._kill_hung()
+    assert healthy.looked == 1
+    ill.status = healthy.status = -9
+    supervisor._reap()
+    assert supervisor._children == []
+    assert [one.identity for one in supervisor._keeper._dead] == [ILL, GOOD]
+    assert any("process 1" in line and "a look that fails" in line for line in said)
+
+
+def test_a_step_that_fails_does_not_end_the_loop(supervisor: Any, said: list[str]) -> None:
+    """It is said once, and what comes after it in the loop is done."""
+    ticks: list[int] = []
+
+    def fail() -> None:
+        ticks.append(1)
+        raise OSError("as told")
+
+    supervisor._announce = fail
+    supervisor._start_missing = lambda: None
+    supervisor._enforce = lambda: setattr(supervisor, "_stopping", len(ticks) > 2)
+    assert supervisor.run() == 0
+    assert len(ticks) == 3
+    assert len([line for line in said if "as told" in line]) == 1
+
+
+def test_what_is_said_to_a_full_disk_harms_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Full(io.StringIO):
+        def flush(self) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("sys.stderr", Full())
+    supervisor_module.say("a line")
+
+
+def test_a_history_process_that_is_refused_is_said_once_and_tried_later_each_time(
+    said: list[str], monkeypatch: pytest.MonkeyPatch, redis_url: str
+) -> None:
+    tries: list[float] = []
+
+    def refuse(*_: object, **__: object) -> Any:
+        tries.append(time.monotonic())
+        raise MemoryError
+
+    monkeypatch.setattr("henchman.process.scribe.subprocess.Popen", refuse)
+    scribe = Scribe(said.append)
+    scribe.want(App(redis_url=redis_url, database_url="sqlite:///x.db").config)
+    until(lambda: scribe.keep({}) or len(tries) == 3, "it was tried")
+    assert tries[1] - tries[0] >= 0.2
+    assert tries[2] - tries[1] >= 0.4
+    assert len(said) == 1
+
+
+@pytest.fixture
+def keeper(redis_url: str, said: list[str]) -> Iterator[Keeper]:
+    made = Keeper(said.append)
+    app = App(redis_url=redis_url, lease=6)
+    made.connect(app.config.to_json())
+    yield made
+    app.close()
+
+
+def test_a_refused_rescue_holds_up_no_other_and_no_renewal(keeper: Any, store: Store, said: list[str]) -> None:
+    """What stands in the way of one is said as it is, tried again with back-off, and done when it can be."""
+    corpse(store, job("a"), identity=ILL)
+    corpse(store, job("b"), identity=GOOD)
+    store.join("default", identity=LIVING)
+    store.ask("PEXPIRE", store.keys.lease(LIVING), 1000)
+    store.ask("RENAME", store.keys.flights(ILL), "aside")
+    store.ask("SET", store.keys.flights(ILL), "in the way")
+    keeper.children = [Calm(1, LIVING)]
+    keeper.bury([ILL, GOOD])
+    keeper.tick()
+    assert store.queue("default") == [job("b")]
+    assert store.ask("PTTL", store.keys.lease(LIVING)) > 4000
+    for _ in range(3):
+        keeper.tick()
+    assert len([line for line in said if ILL in line]) == 1, "it is said once"
+    assert "WRONGTYPE" in said[0]
+    assert not [line for line in said if "cannot be reached" in line]
+    store.ask("DEL", store.keys.flights(ILL))
+    store.ask("RENAME", "aside", store.keys.flights(ILL))
+    until(lambda: keeper.tick() and not keeper._dead, "its turn comes")
+    assert sorted(store.queue("default")) == [job("a"), job("b")]
+
+
+def test_a_defect_in_one_rescue_holds_up_no_other(
+    keeper: Any, store: Store, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever it is: a payload that cannot be judged, for one."""
+    for name in (ILL, GOOD):
+        corpse(store, job(name), identity=name)
+    charge = keeper_module.charge_held
+
+    def charges(desk: Any, identity: str, *args: Any, **how: Any) -> list[str]:
+        if identity == ILL:
+            raise OverflowError("as told")
+        return charge(desk, identity, *args, **how)
+
+    monkeypatch.setattr(keeper_module, "charge_held", charges)
+    keeper.bury([ILL, GOOD], keeper_module.Blame([], False, "signal 9"))
+    keeper.tick()
+    assert store.queue("default") == [job(GOOD)]
+    assert [one.identity for one in keeper._dead] == [ILL]
+    assert "as told" in said[0]
+
+
+def test_a_refused_renewal_holds_up_no_other_and_no_rescue(keeper: Any, store: Store, said: list[str]) -> None:
+    """A full server takes no lease again that had lapsed in a place where something else was said first."""
+    ill, well = Calm(1, ILL, ill=True), Calm(2, LIVING)
+    store.join("default", identity=LIVING)
+    store.ask("PEXPIRE", store.keys.lease(LIVING), 1000)
+    corpse(store, job("a"), identity=GOOD)
+    keeper.children = [ill, well]
+    keeper.bury([GOOD])
+    keeper.tick()
+    assert store.ask("PTTL", store.keys.lease(LIVING)) > 4000
+    assert store.queue("default") == [job("a")]
+
+
+def test_a_server_of_no_use_is_tried_again_and_no_reason_to_end(said: list[str]) -> None:
+    """A child has told of a server that cannot be used now: nothing of that reaches the supervisor's loop."""
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        keeper: Any = Keeper(said.append)
+        app = App(redis_url=f"redis://127.0.0.1:{nobody.getsockname()[1]}/0")
+        keeper.connect(app.config.to_json())
+        keeper.bury([GOOD])
+        for _ in range(2):
+            assert keeper.tick() == 0.5
+        assert len(said) == 1
+        assert "cannot be reached" in said[0]
+
+
+def test_children_are_renewed_in_one_write(keeper: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many there are, and however far away the server is; also one that was forgotten by the script cache."""
+    names = [f"host:{n}:{n:012x}" for n in range(1, 21)]
+    for name in names:
+        store.join("default", identity=name)
+        store.ask("PEXPIRE", store.keys.lease(name), 1000)
+    store.ask("SCRIPT", "FLUSH")
+    keeper.children = [Calm(n, name) for n, name in enumerate(names)]
+    keeper.tick()
+    assert min(store.ask("PTTL", store.keys.lease(name)) for name in names) > 4000
