@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from henchman import App
+from henchman import App, current_job
 from henchman.store.call import Call
 from henchman.store.connection import Line
 from henchman.store.control import cancel
@@ -132,3 +132,137 @@ def test_a_list_that_arrives_late_does_not_replace_a_newer_one(app: App) -> None
     host.connections.then = [meanwhile]
     cancels.load()
     assert (cancels.jids, cancels.seen) == ({"x"}, 1)
+
+
+class TestByHandAgain:
+    """A mark ends with the ending that it was for: what is retried by hand runs, and says what was taken back."""
+
+    @pytest.fixture
+    def ran(self, app: App) -> list[str]:
+        found: list[str] = []
+
+        @app.job(name="note", retry=0)
+        def note(name: str) -> None:
+            found.append(name)
+
+        return found
+
+    @staticmethod
+    def nothing_left(redis: Redis) -> None:
+        until(lambda: not in_flight(redis), "all is settled")
+        assert not redis.exists("hm:cancelled", "queue:default", "retry", "schedule", "dead")
+        assert not redis.keys("it-*")
+
+    @pytest.mark.parametrize("all_of_them", [False, True])
+    def test_a_dead_job_that_was_cancelled(self, app: App, redis: Redis, ran: list[str], all_of_them: bool) -> None:
+        redis.zadd("dead", {payload("x"): time.time() - 1})
+        with working(app) as launcher:
+            app.cancel("x")
+            until(lambda: "x" in launcher.cancels.jids and launcher.watcher.armed, "the worker knows, and waits")
+            acted = app.dead.retry_all() if all_of_them else app.dead.retry(app.dead.find("x"))
+            assert (acted.done, acted.uncancelled, acted.cancelled) == (1, 1, 0)
+            until(lambda: ran == ["x"], "it runs")
+            self.nothing_left(redis)
+
+    @pytest.mark.parametrize("which", ["retries", "scheduled"])
+    def test_one_that_waits_has_not_ended_yet(self, app: App, redis: Redis, ran: list[str], which: str) -> None:
+        """It is said that it will not run; killed first, it does."""
+        found = getattr(app, which)
+        redis.zadd(found.key, {payload("x"): time.time() + 1000, payload("y"): time.time() + 1000})
+        with working(app):
+            app.cancel("x")
+            app.cancel("y")
+            acted = found.retry(found.find("x"))
+            assert (acted.done, acted.uncancelled, acted.cancelled) == (1, 0, 1)
+            found.kill_all()
+            assert app.dead.retry_all().uncancelled == 1
+            until(lambda: ran == ["y"], "the other runs")
+            self.nothing_left(redis)
+
+    @pytest.mark.parametrize("how", ["cancel", "invalidate"])
+    def test_a_batch_that_was_cancelled_when_it_was_complete(self, app: App, redis: Redis, how: str) -> None:
+        ran: list[int] = []
+        heals = threading.Event()
+
+        @app.job(name="fragile", retry=0)
+        def fragile(n: int) -> None:
+            if not heals.is_set():
+                raise ValueError("broken")
+            ran.append(n)
+
+        with working(app) as launcher:
+            with app.batch("two") as batch:
+                fragile.enqueue_many([(1,), (2,)])
+            until(lambda: batch.status().state == "complete", "both have died")
+            getattr(batch, how)()
+            until(lambda: f"batch:{batch.id}" in launcher.cancels.jids and launcher.watcher.armed, "the worker knows")
+            heals.set()
+            assert batch.retry() == 2
+            until(lambda: sorted(ran) == [1, 2], "both run")
+            until(lambda: batch.status().state == "complete", "it is complete again")
+        assert batch.status().counts["finished"] == 2
+        assert not redis.exists("hm:cancelled", "queue:default", f"hm:batch:{batch.id}:dead")
+
+    def test_one_of_a_batch_that_was_cancelled_by_its_id(self, app: App, redis: Redis) -> None:
+        ran: list[int] = []
+        heals = threading.Event()
+
+        @app.job(name="fragile", retry=0)
+        def fragile(n: int) -> None:
+            if not heals.is_set():
+                raise ValueError("broken")
+            ran.append(n)
+
+        with working(app):
+            with app.batch("one") as batch:
+                handle = fragile.enqueue(1)
+            until(lambda: batch.status().state == "complete", "it has died")
+            handle.cancel()
+            heals.set()
+            assert batch.retry() == 1
+            until(lambda: ran == [1], "it runs")
+        assert not redis.exists("hm:cancelled", "queue:default")
+
+    def test_a_worker_that_still_believes_it_asks_when_it_settles(self, app: App, redis: Redis, ran: list[str]) -> None:
+        """No counter tells of it, as when a watcher brings the job before any fetch."""
+        app.connections.run(cancel(app.keys, "x"))
+        with working(app) as launcher:
+            until(lambda: launcher.watcher.armed, "it waits for pushes")
+            redis.delete("hm:cancelled", "it-x")
+            assert "x" in launcher.cancels.jids
+            push_raw(redis, payload("x"))
+            until(lambda: ran == ["x"], "it runs")
+            self.nothing_left(redis)
+            assert launcher.cancels.jids == frozenset()
+
+    def test_the_mark_of_a_run_that_was_cancelled_and_ended_otherwise_goes_with_it(
+        self, app: App, redis: Redis
+    ) -> None:
+        told: list[bool] = []
+
+        @app.job(name="note", retry=0)
+        def note(name: str) -> None:
+            app.cancel(name)
+            until(lambda: current_job().cancelled, "it is told")
+            told.append(True)
+            if name == "dies":
+                raise ValueError(name)
+
+        push_raw(redis, payload("dies"), payload("ends"))
+        with working(app):
+            until(lambda: len(told) == 2, "both ran")
+            until(lambda: not in_flight(redis), "all is settled")
+        assert not redis.exists("hm:cancelled", "queue:default")
+        assert redis.zcard("dead") == 1
+        assert redis.keys("it-*") == [b"it-dies"], "where a dead one stands is kept"
+        assert app.dead.retry_all().done == 1
+        assert not redis.keys("it-*")
+
+    def test_a_dead_iterable_goes_on_from_where_it_stood(self, app: App, redis: Redis) -> None:
+        redis.zadd("dead", {payload("x"): time.time()})
+        redis.hset("it-x", mapping={"ex": 2, "c": "7", "rt": "1.5"})
+        app.cancel("x")
+        assert redis.hexists("it-x", "cancelled")
+        assert app.dead.retry_all().uncancelled == 1
+        assert redis.hgetall("it-x") == {b"ex": b"2", b"c": b"7", b"rt": b"1.5"}
+        assert redis.get("hm:cancels") == b"2", "every worker reads it"

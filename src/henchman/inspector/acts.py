@@ -11,7 +11,7 @@ from henchman.errors import ArgumentError, PayloadError
 from henchman.inspector.entry import Entry, text_of
 from henchman.inspector.plan import Plan
 from henchman.inspector.set_walk import PAGE, Show
-from henchman.store import jobs, sets
+from henchman.store import control, jobs, sets
 from henchman.store.keys import Keys
 from henchman.wire import payload, times
 from henchman.wire.mend import mend
@@ -24,13 +24,17 @@ _DEFAULT_QUEUE = "default"  # where Sidekiq sends a payload that names no queue
 
 class Acted(NamedTuple):
     """What became of an action: entries moved, entries that were gone already, entries that stayed, and why (the
-    first hundred reasons). ``stopped``: the server refused, the rest was not tried."""
+    first hundred reasons). ``stopped``: the server refused, the rest was not tried. ``uncancelled``: so many dead
+    jobs that were put into their queues had been cancelled; that is taken back. ``cancelled``: so many others are
+    cancelled still, and end without running."""
 
     done: int = 0
     gone: int = 0
     stayed: int = 0
     reasons: tuple[str, ...] = ()
     stopped: bool = False
+    uncancelled: int = 0
+    cancelled: int = 0
 
     def plus(self, other: Acted) -> Acted:
         """Both together."""
@@ -40,6 +44,8 @@ class Acted(NamedTuple):
             self.stayed + other.stayed,
             (*self.reasons, *other.reasons)[:PAGE],
             self.stopped or other.stopped,
+            self.uncancelled + other.uncancelled,
+            self.cancelled + other.cancelled,
         )
 
 
@@ -68,10 +74,10 @@ class Acts:
 
     def on(self, entries: Iterable[Entry], change: Change) -> Plan[Acted]:
         """Act on these, a page at a time."""
-        total, moves = Acted(), list[jobs.Move]()
+        total, moves = Acted(), list[tuple[Entry, jobs.Move]]()
         for entry in entries:
             try:
-                moves.append(change(entry))
+                moves.append((entry, change(entry)))
             except (PayloadError, ArgumentError) as error:
                 total = total.plus(Acted(stayed=1, reasons=(f"{entry.jid or entry.name}: {error}",)))
             if len(moves) == PAGE:
@@ -80,16 +86,30 @@ class Acts:
                     return total
         return total.plus((yield from self._carry_out(moves))) if moves else total
 
-    def _carry_out(self, moves: list[jobs.Move]) -> Plan[Acted]:
+    def _carry_out(self, changes: list[tuple[Entry, jobs.Move]]) -> Plan[Acted]:
+        jids = [entry.jid for entry, move in changes if move.queue is not None and entry.jid]
+        dead = self._key == self._keys.dead  # it has ended, and so has what was said of that life
+        look = control.uncancel if dead else control.cancelled
+        marked: frozenset[str] = (yield look(self._keys, jids)) if jids else frozenset()
         statuses: list[int | bytes] = yield jobs.move(
             self._keys,
             self._key,
-            moves,
+            [move for _, move in changes],
             dead_max=self._config.dead_max,
             dead_timeout=self._config.dead_timeout,
         )
         reasons = tuple(f"the server refused: {text_of(one)}" for one in statuses if isinstance(one, bytes))
-        return Acted(statuses.count(1), statuses.count(0), len(reasons), reasons[:1], bool(reasons))
+        moved = [entry.jid for (entry, _), status in zip(changes, statuses, strict=True) if status == 1]
+        told = sum(jid in marked for jid in moved)
+        return Acted(
+            len(moved),
+            statuses.count(0),
+            len(reasons),
+            reasons[:1],
+            bool(reasons),
+            uncancelled=told if dead else 0,
+            cancelled=0 if dead else told,
+        )
 
     def to_queue(self, entry: Entry) -> jobs.Move:
         """Into its queue, as of now."""

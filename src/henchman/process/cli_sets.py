@@ -132,6 +132,10 @@ def _remove_all(held: JobSet, *, yes: bool) -> None:
 def _tell(held: JobSet, verb: str, acted: Acted, *, leave: bool = True) -> None:
     one, many = WORDS[held.which][:2]
     say(f"{count(acted.done, one, many)} {DONE[verb]}" + (f", {acted.gone:,} were gone already" if acted.gone else ""))
+    if acted.uncancelled:
+        say(f"{acted.uncancelled:,} of them had been cancelled; that is taken back")
+    if acted.cancelled:
+        say(f"{acted.cancelled:,} of them are cancelled and end without running (kill one and retry it: then it runs)")
     if not acted.stayed:
         return
     click.echo(f"Error: {count(acted.stayed, one, many)} stayed where they were:", err=True)

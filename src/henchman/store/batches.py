@@ -34,7 +34,6 @@ __all__ = [
     "retry",
     "started",
     "states",
-    "uncancel",
 ]
 
 _MAKE = load("batch_make")
@@ -145,11 +144,6 @@ def cancel(keys: Keys, batch: str) -> Call[Any]:
         ("INCR", keys.cancels),
         ("PUBLISH", keys.control_all, f"cancel {mark}"),
     )
-
-
-def uncancel(keys: Keys, batch: str) -> Call[Any]:
-    """Its jobs may start again; every process reads that before it starts anything."""
-    return commands(("ZREM", keys.cancelled, f"batch:{batch}"), ("INCR", keys.cancels))
 
 
 class Retried(NamedTuple):

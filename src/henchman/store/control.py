@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from henchman.errors import ArgumentError
@@ -9,9 +10,9 @@ from henchman.store.call import Arg, Call, command, commands, script
 from henchman.store.keys import Keys
 from henchman.store.scripts import load
 
-__all__ = ["KEEP_CANCELS", "cancel", "pause", "paused", "tell", "unpause"]
+__all__ = ["KEEP_CANCELS", "cancel", "cancelled", "pause", "paused", "tell", "uncancel", "unpause"]
 
-_CANCEL = load("cancel")
+_CANCEL, _UNCANCEL = load("cancel"), load("uncancel")
 
 KEEP_CANCELS = 30 * 86400  # seconds: a job that waits longer than this can be cancelled again
 
@@ -22,6 +23,37 @@ def cancel(keys: Keys, jid: str) -> Call[int]:
         raise ArgumentError(f"cancel({jid!r:.100}): give the id of a job, such as handle.jid")
     args: list[Arg] = [jid, keys.control_all, f"cancel {jid}", KEEP_CANCELS]
     return script(_CANCEL, [keys.cancelled, keys.cancels, keys.iteration(jid)], args, int, again=True)
+
+
+def uncancel(keys: Keys, members: Sequence[str]) -> Call[frozenset[str]]:
+    """Let jobs start that are put into their queues again, whatever was cancelled before; which of them had been.
+
+    ``members``: jids, or ``batch:<id>``.
+    """
+
+    def read(reply: Any) -> frozenset[str]:
+        return frozenset(one.decode() for one in reply)
+
+    plain = [one for one in members if _is_text(one)]
+    return script(_UNCANCEL, [keys.cancelled, keys.cancels, *map(keys.iteration, plain)], list(plain), read, again=True)
+
+
+def cancelled(keys: Keys, jids: Sequence[str]) -> Call[frozenset[str]]:
+    """Which of these jobs are marked as cancelled."""
+    plain = [one for one in jids if _is_text(one)]
+
+    def read(scores: Any) -> frozenset[str]:
+        return frozenset(jid for jid, score in zip(plain, scores, strict=False) if score is not None)
+
+    return command("ZMSCORE", keys.cancelled, *plain or ("",), decode=read)
+
+
+def _is_text(jid: str) -> bool:
+    """Whether a job can have been cancelled by this id; by half a surrogate pair none was."""
+    try:
+        return bool(jid.encode())
+    except UnicodeEncodeError:
+        return False
 
 
 def pause(keys: Keys, queue: str) -> Call[Any]:

@@ -17,6 +17,7 @@ from henchman.store.keys import Keys
 from henchman.store.scripts import load
 
 __all__ = [
+    "CALLED_OFF",
     "EARLIER",
     "Delivery",
     "Due",
@@ -44,6 +45,7 @@ _DELIVER = load("deliver")
 _ENDING, _EFFECTS = itemgetter(2), itemgetter(5)  # of a Settlement
 _MARK_MS = 24 * 3600 * 1000
 
+CALLED_OFF = -1  # a status: the cancellation that it was to end by stands no more; it is in flight as before
 EARLIER = 2  # a status: settled by an earlier sending of the same call, whose answer nobody read
 
 
@@ -127,7 +129,8 @@ def fetch(
 class Settlement(NamedTuple):
     """One unit to end: where it lies, what becomes of it. ``stored`` is what the retry or dead set gets.
 
-    In place of the delay stands the batch of a unit that is ``kept`` with it.
+    In place of the delay stands the batch of a unit that is ``kept`` with it. One that is ``cancelled`` because the
+    list of cancellations said so has ``?`` and its jid in place of ``stored``, and its batch in place of the delay.
     """
 
     pair: int
@@ -164,7 +167,8 @@ def settle(
 ) -> Call[list[int | bytes]]:
     """End units. ``pairs`` are (in-flight list, queue key); a unit names its pair by index from 1.
 
-    One status a unit: 1 settled, 0 it was not ours any more, ``EARLIER``, bytes the server's refusal. Raises LeaseLost.
+    One status a unit: 1 settled, 0 it was not ours any more, ``EARLIER``, ``CALLED_OFF``, bytes the server's refusal.
+    Raises LeaseLost.
     Never sent again when it gives something back: the same bytes may have been fetched anew by then, and be running.
     """
     names = [

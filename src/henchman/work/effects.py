@@ -16,7 +16,7 @@ from henchman.errors import PayloadError
 from henchman.store.keys import Keys
 from henchman.wire.payload import decode
 
-__all__ = ["FINAL", "KINDS", "STATUS", "Told", "batch_of", "effects", "encoded", "of_payload"]
+__all__ = ["FINAL", "KINDS", "NOTHING", "STATUS", "Told", "batch_of", "effects", "encoded", "of_payload"]
 
 #: ``uncancel``: the cancellation of this jid has been carried out, the note of it can go. ``cron_done``: the job of
 #: this cron's tick has ended, the next may come. ``uniterate``: nobody will ask any more where this iterable job
@@ -46,14 +46,18 @@ Effect = tuple[str, ...]
 
 
 class Told(NamedTuple):
-    """What else is known of an ending: who ran it, which attempt it was, and facts for the history (plain JSON)."""
+    """What else is known of an ending: who ran it, which attempt it was, and facts for the history (plain JSON).
+
+    ``cancelled``: somebody cancelled it, however it ended then; the mark of that ends with it.
+    """
 
     identity: str = ""
     attempt: int = 0
     detail: Mapping[str, Any] = {}
+    cancelled: bool = False
 
 
-_NOTHING = Told()
+NOTHING = Told()
 
 
 def batch_of(job: Mapping[str, Any]) -> str:
@@ -63,7 +67,7 @@ def batch_of(job: Mapping[str, Any]) -> str:
     return batch if isinstance(batch, str) else ""
 
 
-def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: Told = _NOTHING) -> tuple[Effect, ...]:
+def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: Told = NOTHING) -> tuple[Effect, ...]:
     """The effects of ``job`` ending as ``ending``, in order."""
     jid, ours = job.get("jid"), job.get("hm")
     if not isinstance(jid, str):
@@ -71,12 +75,12 @@ def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: Told = _NOTHI
     said = ours if isinstance(ours, dict) else {}
     found: list[Effect] = []
     if ending in FINAL:
-        cancelled = ending == "cancelled"
+        cancelled = ending == "cancelled" or told.cancelled
         if cancelled:
             found.append(("uncancel", jid))
         if isinstance(said.get("cron"), str):
             found.append(("cron_done", said["cron"], jid))
-        if cancelled or (said.get("iterable") is True and ending in _OVER):  # cancel.lua leaves a flag for any job
+        if ending in _OVER and (cancelled or said.get("iterable") is True):  # cancel.lua leaves a flag for any job
             found.append(("uniterate", keys.iteration(jid)))
         if isinstance(said.get("result_ttl"), (int, float)):
             found.append(_result(keys, jid, said["result_ttl"], ending, told))
@@ -127,9 +131,9 @@ def _shown(value: Any) -> Any:
     return value
 
 
-def encoded(keys: Keys, job: Mapping[str, Any], ending: str, told: Told = _NOTHING) -> bytes:
+def encoded(keys: Keys, job: Mapping[str, Any], ending: str, told: Told = NOTHING) -> bytes:
     """The same as the scripts read it: JSON, or nothing at all when there are none."""
-    if "hm" not in job and ending != "cancelled":
+    if "hm" not in job and ending != "cancelled" and not told.cancelled:
         return b""
     found = effects(keys, job, ending, told)
     try:
@@ -138,7 +142,7 @@ def encoded(keys: Keys, job: Mapping[str, Any], ending: str, told: Told = _NOTHI
         return b""
 
 
-def of_payload(keys: Keys, payload: bytes, ending: str, told: Told = _NOTHING) -> bytes:
+def of_payload(keys: Keys, payload: bytes, ending: str, told: Told = NOTHING) -> bytes:
     """``encoded`` for a payload as it is stored; nothing for one that cannot be read. Not for ``cancelled``."""
     if b'"hm"' not in payload:
         return b""

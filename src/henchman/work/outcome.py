@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["DONE", "ENDINGS", "Outcome"]
+__all__ = ["DONE", "ENDINGS", "Outcome", "called_off"]
 
 #: Every way a unit of work can end. ``done`` returned; ``failed`` a business failure; ``discarded`` forgotten by its
 #: own wish; ``gone`` an error of a job that is neither retried nor kept; ``retry``, ``snoozed``, ``dead`` stored
@@ -32,7 +32,10 @@ ENDINGS = (
 
 
 class Outcome(NamedTuple):
-    """How one run ended. ``stored`` is the payload as it goes on (bytes), ``delay`` seconds until it is due."""
+    """How one run ended. ``stored`` is the payload as it goes on (bytes), ``delay`` seconds until it is due.
+
+    What the list of cancellations named is ``cancelled`` with ``called_off`` as ``stored``: the server looks again.
+    """
 
     ending: str
     stored: bytes = b""
@@ -43,3 +46,8 @@ class Outcome(NamedTuple):
 
 
 DONE = Outcome("done")
+
+
+def called_off(jid: str) -> bytes:
+    """How ``settle.lua`` is told under which id a job should stand in the list of cancellations."""
+    return b"?" + jid.encode("utf-8", "replace")

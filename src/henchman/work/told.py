@@ -65,4 +65,4 @@ def told_of(unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Told:
         detail["result"] = outcome.result
     if unit.elapsed is not None:
         detail |= {"started": round(time.time() - unit.elapsed, 6), "elapsed": round(unit.elapsed, 6)}
-    return Told(unit.flight.identity, attempt_of(job), detail)
+    return Told(unit.flight.identity, attempt_of(job), detail, unit.cancelled)

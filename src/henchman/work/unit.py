@@ -21,7 +21,7 @@ class Flight(NamedTuple):
 class Unit:
     """A payload that this process fetched and has not settled. ``payload`` is kept byte for byte: it is the fence."""
 
-    __slots__ = ("claim", "elapsed", "fetched_at", "flight", "job", "payload", "source", "suspect")
+    __slots__ = ("cancelled", "claim", "elapsed", "fetched_at", "flight", "job", "payload", "source", "suspect")
 
     def __init__(
         self, payload: bytes, flight: Flight, fetched_at: float, source: Any = None, claim: Any = None
@@ -33,6 +33,7 @@ class Unit:
         self.source = source  # a work.source.Source, where the queue is not a plain list; None for all others
         self.claim = claim  # the source's own: what it gave
         self.suspect = False  # processes died with it: it runs with nothing beside it
+        self.cancelled = False  # somebody cancelled its job while it was here
         self.elapsed: float | None = None  # seconds that it ran; None when it did not start, or was counted already
 
     def __repr__(self) -> str:

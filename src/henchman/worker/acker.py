@@ -19,8 +19,8 @@ from typing import Any
 from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.backoff import capped_backoff
 from henchman.kernel.service import Service
-from henchman.store.jobs import EARLIER
-from henchman.work.effects import batch_of, encoded
+from henchman.store.jobs import CALLED_OFF, EARLIER
+from henchman.work.effects import NOTHING, Told, batch_of, encoded
 from henchman.work.outcome import DONE, Outcome
 from henchman.work.told import finished, told_of, tracked
 from henchman.work.unit import Unit
@@ -41,7 +41,8 @@ Row = tuple[Unit, str, bytes, float | str, bytes]
 
 
 class Acker(Service):
-    """Collects outcomes from every thread and commits them. ``on_unknown()``: nobody knows whether units went back."""
+    """Collects outcomes from every thread and commits them. ``on_unknown()``: nobody knows whether units went back;
+    ``on_called_off()``: what we know of cancellations is old."""
 
     name = "acker"
 
@@ -59,6 +60,7 @@ class Acker(Service):
         self._doubted: set[Unit] = set()  # sent, and not known whether it was settled: nobody read the answer
         self._alone = ThreadPoolExecutor(ALONE_THREADS, "henchman-ack")
         self.on_unknown: Callable[[], None] = lambda: None
+        self.on_called_off: Callable[[], None] = lambda: None
 
     def submit(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         """Take one outcome; committed within 5 ms if the server is there."""
@@ -69,11 +71,12 @@ class Acker(Service):
     def _row(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Row:
         ending = outcome.ending
         if "hm" not in job or not tracked(job):
-            return unit, ending, outcome.stored, outcome.delay, encoded(self._host.keys, job, ending)
-        if outcome is DONE and (effects := finished(unit, job)):
+            effects = encoded(self._host.keys, job, ending, Told(cancelled=True) if unit.cancelled else NOTHING)
+            return unit, ending, outcome.stored, outcome.delay, effects
+        if outcome is DONE and not unit.cancelled and (effects := finished(unit, job)):
             return unit, ending, b"", 0.0, effects
-        batch = batch_of(job) if ending == "dead" else ""
-        if batch:
+        batch = batch_of(job) if ending in ("dead", "cancelled") else ""
+        if batch and ending == "dead":
             ending = "kept"  # with its batch, in place of the dead set, which is trimmed
         effects = encoded(self._host.keys, job, ending, told_of(unit, outcome, job))
         return unit, ending, outcome.stored, batch or outcome.delay, effects
@@ -208,13 +211,21 @@ class Acker(Service):
                 return
         self.tally.count(rows)
         for row, status in zip(rows, statuses, strict=True):
-            if status in (0, 1, EARLIER):
+            if status == CALLED_OFF:
+                self._go_on(row[0])
+            elif status in (0, 1, EARLIER):
                 self._flights.held.discard(row[0])
                 if status == 0 and row[0] not in self._doubted:
                     self._host.events.emit("late", unit=row[0], ending=row[1])
                 self._doubted.discard(row[0])
             else:
                 self._refused(row, status)
+
+    def _go_on(self, unit: Unit) -> None:
+        """Its cancellation was taken back, and we had not heard of it: it goes back into its queue, to run."""
+        self.on_called_off()
+        unit.cancelled = False
+        self._rows.append(self._row(unit, Outcome("released", reason="its cancellation was taken back"), unit.job))
 
     def _refused(self, row: Row, status: int | bytes) -> None:
         """The server would not store it: the dead set is next; where that is refused too it stays in flight and is
@@ -229,7 +240,8 @@ class Acker(Service):
             timer.start()
         else:
             effects = encoded(self._host.keys, unit.job, "dead")
-            self._rows.append((unit, "dead", stored or unit.payload, 0.0, effects))
+            stored = unit.payload if ending == "cancelled" else stored or unit.payload
+            self._rows.append((unit, "dead", stored, 0.0, effects))
 
     def _again(self, row: Row) -> None:
         self._rows.append(row)

@@ -4,6 +4,9 @@ A counter on the server rises with each cancellation; every fetch answers it, ev
 the control channel. When the counter is not the one we know, the list is read before anything else starts. So it is
 when a connection was made since the list was read: a counter proves nothing on another server (a replica that took
 over, or one that lost its last second, may stand at the same figure with other names behind it).
+
+What is read here may be older than a mark's end (somebody retried a cancelled job by hand, and a watcher brought it
+before any fetch): a run ends as cancelled only if the mark still stands when it is settled (``settle.lua``).
 """
 
 from __future__ import annotations

@@ -70,6 +70,7 @@ class Launcher:
         self.flights = Flights(host, queues, announce, self.sources)
         self.cancels = Cancels(host, self._tell_cancelled)
         self.acker = Acker(host, self.flights)
+        self.acker.on_called_off = lambda: self._try("cancels", self.cancels.load)
         self.board = board or Board()
         self.feeds = Feeds()
         self._build_running()

@@ -12,7 +12,7 @@ from typing import Any
 from henchman.errors import JobCancelled, JobShutdown, JobTimeout
 from henchman.kernel.board import Board
 from henchman.work.current import running
-from henchman.work.outcome import DONE, Outcome
+from henchman.work.outcome import DONE, Outcome, called_off
 from henchman.worker.acker import Acker
 from henchman.worker.cancels import Cancels
 from henchman.worker.flights import Flights
@@ -143,7 +143,7 @@ class Processor:
         """Why a run may not start at ``now``, as its outcome."""
         if self._cancels.jids and self._cancels.has(run):
             if not run.spec.hears_cancel:
-                return Outcome("cancelled", reason="cancelled before it started")
+                return Outcome("cancelled", called_off(run.jid), reason="cancelled before it started")
             run.cancelled = True
         if run.expires is not None and time.time() > run.expires:
             return Outcome("expired", reason="it expired before it could start")
@@ -205,6 +205,7 @@ class Processor:
             run.spec.learn(elapsed)
             if run.tracked:
                 self._acker.notes.end(run)
+        run.unit.cancelled = run.cancelled
         run.ended = not run.released and (not run.abandoned or run.unit.source is not None)
         return run.ended
 

@@ -18,7 +18,7 @@ from henchman.kernel.backoff import retry_delay
 from henchman.kernel.bridge import run_coroutine
 from henchman.wire import backtrace, payload, times
 from henchman.wire.mend import mend
-from henchman.work.outcome import Outcome
+from henchman.work.outcome import Outcome, called_off
 from henchman.work.unit import Unit
 from henchman.worker.host import Host
 from henchman.worker.run import Run
@@ -51,7 +51,8 @@ class Judge:
         if isinstance(error, JobShutdown):
             return Outcome("released", reason="the worker stopped")
         if isinstance(error, JobCancelled):
-            return Outcome("cancelled", reason="cancelled while it ran")
+            told = called_off(run.jid) if run.cancelled else b""  # else by its own wish
+            return Outcome("cancelled", told, reason="cancelled while it ran")
         return self.failed(run.unit, run.job, error, run.spec.definition.options, masked=self._secrets(run))
 
     def returned(self, run: Run, result: Any, error: BaseException | None = None) -> Outcome:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from henchman.errors import BatchError, PayloadError, UnknownBatch
-from henchman.store import batches, jobs, sets
+from henchman.store import batches, control, jobs, sets
 from henchman.store.call import AsyncRunner, Call, Runner, command
 from henchman.store.keys import Keys
 from henchman.wire.payload import decode, encode
@@ -134,8 +134,7 @@ def retry(desk: Desk, batch: str) -> Plan[int]:
     why = told.facts.get("why", "")
     if why in ("cancelled", "invalidated", "expired") and told.facts["state"] != "complete":
         raise BatchError(f"batch {batch} was {why}, and some of its jobs have not ended yet: retry it when they have")
-    if why in ("cancelled", "invalidated"):
-        yield batches.uncancel(keys, batch)
+    yield control.uncancel(keys, [f"batch:{batch}"])  # also one that was cancelled when it was complete
     left: int = yield command("ZCARD", keys.batch(batch) + ":dead", decode=int)
     pushed = kept = 0
     while left > 0:
@@ -146,6 +145,7 @@ def retry(desk: Desk, batch: str) -> Plan[int]:
         again = [one for one in (_again(desk, payload) for payload in page) if one is not None]
         kept += len(page) - len(again)
         if again:
+            yield control.uncancel(keys, [one.jid for one in again])
             pushed += yield batches.retry(keys, batch, again)
     return pushed
 

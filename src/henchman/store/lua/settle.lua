@@ -2,10 +2,11 @@
 -- KEYS lease tomb processed processed_day failed failed_day retry schedule dead cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped (flight queue)*pairs (own)*
 -- ARGV lease_ms dead_max dead_timeout count pairs (pair payload ending stored delay effects)*
 -- returns "LOST" when the identity was buried, else one status a unit: 1 settled; 0 not ours any more, nothing was
---   changed for it; a text: the server refused, the unit is in flight as before. Endings: done, failed, discarded,
+--   changed for it; -1 it is not cancelled any more (or never was), it is in flight as before; a text: the server refused, the unit is in flight as before. Endings: done, failed, discarded,
 --   gone, expired, cancelled (leave no trace), retry, snoozed and deferred (stored, due delay seconds from the server's now),
 --   dead and invalid (stored in the dead set), kept (stored with the batch that stands in place of the delay), released (back to the right end of its queue), interrupted (stored at
---   the left end of its queue). LREM is the fence: a late word of somebody who lost the unit finds nothing. Effects
+--   the left end of its queue). Who read in the list of cancellations that a unit is cancelled gives '?' and its jid
+--   as stored and its batch as delay: it ends so only while the list says so. LREM is the fence: a late word of somebody who lost the unit finds nothing. Effects
 --   are a JSON list, see lib/effects.lua.
 -- include now
 -- include bury_payload
@@ -57,13 +58,24 @@ local moves = {
   interrupted = requeue,
 }
 
+local function is_cancelled(said, batch)
+  if string.sub(said, 1, 1) ~= '?' then
+    return true
+  end
+  return redis.call('ZSCORE', KEYS[10], string.sub(said, 2)) or redis.call('ZSCORE', KEYS[10], 'batch:' .. batch)
+end
+
 local carry_out, count_batches = carrying_out(10, 19 + 2 * ARGV[5], true)
 
 for unit = 1, tonumber(ARGV[4]) do
   local at = 6 * unit - 1
   local pair, payload, ending = tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
   local flight = KEYS[18 + 2 * pair]
-  status[unit] = redis.pcall('LREM', flight, -1, payload)
+  if ending == 'cancelled' and not is_cancelled(ARGV[at + 4], ARGV[at + 5]) then
+    status[unit] = -1
+  else
+    status[unit] = redis.pcall('LREM', flight, -1, payload)
+  end
   if type(status[unit]) == 'table' then
     status[unit] = status[unit].err
   end
