@@ -17,6 +17,7 @@ from henchman.client.registry import Registry, load_modules
 from henchman.config import Config
 from henchman.errors import ConfigError, DefinitionError
 from henchman.kernel.chain import Chain
+from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
 from henchman.ordered.door import DefinesOrdered
 from henchman.store.keys import Keys
@@ -96,6 +97,7 @@ class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic, Batches):
         self.config = Config.load(arguments={**settings, **({"imports": tuple(imports)} if imports else {})})
         self.registry = Registry()
         self.events = Events(on_broken=self._broken)
+        self.clock = ServerClock()
         self.client_middleware = Chain()
         self.server_middleware = Chain()
         self.error_handlers: list[Callable[[BaseException, dict[str, Any]], Any]] = []
@@ -115,6 +117,7 @@ class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic, Batches):
             open_door=open_door,
             desk=self,
             registry=self.registry,
+            clock=self.clock,
             most_buffered=lambda: self.config.buffer,
             replicas=self._replicas,
         )

@@ -40,14 +40,14 @@ def test_age_and_status_decide_and_everything_of_a_job_goes(
     assert recorder.drain(60)
     config = Config(database_url=database_url, history_keep_status={"finished": 30 * DAY, "expired": 1000 * DAY})
     assert keep_of(config)["failed"] == 180 * DAY
-    done = prune(recorder.database, config, sleep=lambda _: None)
+    done = prune(recorder.database, config, now=time.time(), sleep=lambda _: None)
     assert done.removed == 5  # four that are kept 180 days of the oldest but expired, and finished twice
     left = {one.jid for batch in (BATCH, RECENT) for one in history.events(batch).events}
     gone = {"finished-400", "finished-100", "failed-400", "error-400", "cancelled-400"}
     assert left == {f"{status}-{days}" for days in (400, 100, 5) for status in statuses} - gone
     assert history.job("finished-400") is None
     assert history.sizes()["changes"] == 2 * len(left)
-    assert prune(recorder.database, config).removed == 0
+    assert prune(recorder.database, config, now=time.time()).removed == 0
 
 
 def test_slices_are_small_also_of_one_that_said_very_much(
@@ -73,7 +73,7 @@ def test_slices_are_small_also_of_one_that_said_very_much(
             removed.append(cursor.rowcount)  # type: ignore[attr-defined]
 
     event.listen(recorder.database.engine, "after_cursor_execute", executed)
-    done = prune(recorder.database, Config(), sleep=lambda _: None)
+    done = prune(recorder.database, Config(), now=time.time(), sleep=lambda _: None)
     assert (done.removed, done.batches) == (452, 1)
     assert max(removed) <= SLICE
     assert history.sizes() == {"batches": 1, "events": 0, "runs": 0, "changes": 1, "messages": 0}
@@ -90,10 +90,25 @@ def test_the_recorder_does_it_by_itself(home: Home, recorder: Recorder, teller: 
     assert recorder._prune_at > 0.0
 
 
+def test_a_host_a_year_ahead_forgets_nothing(
+    home: Home, recorder: Recorder, teller: Teller, history: History, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    past(teller, 1, 0, "young", BATCH, "finished")
+    past(teller, 300, 0, "old", BATCH, "finished")
+    teller.flush()
+    assert recorder.drain(60)
+    monkeypatch.setattr(time, "time", lambda wall=time.time: wall() + 365 * DAY)
+    recorder._prune_at = 0.0
+    while recorder._prune_at == 0.0 or recorder._pruning is not None:
+        recorder.tick()
+    assert history.job("old") is None
+    assert history.job("young") is not None
+
+
 def test_a_round_counts_what_it_removed(database_url: str) -> None:
     database = Database(database_url)
     try:
-        pruning = Pruning(database, Config())
+        pruning = Pruning(database, Config(), now=time.time())
         assert not pruning.slice()
         assert (pruning.removed, pruning.batches) == (0, 0)
         assert retention.PAUSE > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -448,12 +449,12 @@ def test_a_start_counts_only_of_what_is_in_flight(store: Store) -> None:
 def test_a_cancelled_batch_is_named_until_it_is_complete(store: Store) -> None:
     make(store)
     push(store, "1")
-    store.run(batches.cancel(store.keys, B))
+    store.run(batches.cancel(store.keys, B, time.time()))
     store.run(batches.close(store.keys, B, "cancelled"))
     assert store.members(store.keys.cancelled) == [f"batch:{B}".encode()]
     end(store, "1", "cancelled")
     assert store.members(store.keys.cancelled) == []
-    store.run(batches.cancel(store.keys, B))
+    store.run(batches.cancel(store.keys, B, time.time()))
     assert store.run(batches.close(store.keys, B, "cancelled")) == "complete"
     assert store.members(store.keys.cancelled) == []
 

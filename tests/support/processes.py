@@ -19,7 +19,7 @@ from redis import Redis
 import henchman
 from support.worker import push_raw, until
 
-__all__ = ["Work", "children_of", "cpu_of", "push", "records", "state_of"]
+__all__ = ["PATHS", "Work", "children_of", "cpu_of", "push", "records", "state_of"]
 
 PATHS = [str(Path(henchman.__file__).parents[1]), str(Path(__file__).parents[1])]
 START = "import sys; from henchman.process.cli_work import work; work(sys.argv[1:])"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import socket
+import time
 from typing import Any
 
 import pytest
 
 from henchman.kernel.backoff import capped_backoff, retry_delay
-from henchman.kernel.clock import SYSTEM
+from henchman.kernel.clock import ServerClock, awake
 from henchman.kernel.events import Events
 from henchman.kernel.ids import new_identity, new_jid, new_jids
 from henchman.kernel.text import did_you_mean, mask_url, shorten, visible
@@ -49,9 +50,41 @@ def test_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     assert new_identity() != new_identity()
 
 
-def test_clock() -> None:
-    assert SYSTEM.wall() > 1.7e9
-    assert SYSTEM.monotonic() <= SYSTEM.monotonic()
+def test_awake_goes_on_while_the_machine_sleeps() -> None:
+    assert awake() <= awake()
+    if hasattr(time, "CLOCK_BOOTTIME"):
+        assert abs(awake() - time.clock_gettime(time.CLOCK_BOOTTIME)) < 10
+
+
+def test_the_server_clock_is_learned_and_outlives_a_wrong_wall() -> None:
+    lasting, wall = [100.0], [5_000.0]
+    clock = ServerClock(lambda: lasting[0], lambda: wall[0])
+    assert (clock.now(), clock.age) == (5_000.0, float("inf"))
+    sent = clock.sent()
+    lasting[0] += 0.2
+    clock.heard(1_000.1, sent)
+    assert clock.now() == pytest.approx(1_000.1, abs=0.11)
+    lasting[0] += 50
+    wall[0] += 7_200
+    assert clock.now() == pytest.approx(1_050.1, abs=0.11)
+    assert clock.age == 50
+    clock.heard(1_050.2, clock.sent())
+    assert clock.now() == pytest.approx(1_050.2)
+    assert clock.stepped == 0.0
+
+
+def test_the_server_clock_tells_steps_from_slow_answers() -> None:
+    lasting = [0.0]
+    clock = ServerClock(lambda: lasting[0])
+    clock.heard(1_000.0, 0.0)
+    lasting[0] = 30.0
+    clock.heard(1_001.0, 1.0)  # an answer that took 29 s
+    assert clock.stepped == 0.0
+    assert clock.now() == 1_030.0
+    clock.heard(1_030.0 - 18_000, 30.0)
+    assert (clock.stepped, clock.now()) == (-18_000, 1_030.0 - 18_000)
+    clock.heard(1_030.0 + 60, 30.0)
+    assert (clock.stepped, clock.now()) == (60, 1_090.0)
 
 
 def test_listeners_are_told_in_order() -> None:

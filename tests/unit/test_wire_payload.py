@@ -190,8 +190,7 @@ def test_a_template_renders_what_encode_would_write() -> None:
         | {"created_at": 1795237848.965, "enqueued_at": 1795237848.965}
     )
     assert later == payload.encode(
-        fixed
-        | {"args": [], "kwargs": {"lang": "de"}, "tags": ["vip"], "jid": 'odd"jid', "created_at": 1795237848.965}
+        fixed | {"args": [], "kwargs": {"lang": "de"}, "tags": ["vip"], "jid": 'odd"jid', "created_at": 1795237848.965}
     )
     assert payload.members({}) == b""
 

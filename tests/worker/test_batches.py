@@ -10,7 +10,6 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import msgspec
@@ -19,8 +18,9 @@ from redis import Redis
 
 from henchman import App, ArgumentError, DefinitionError, Discard, Failure, Kill, ServerAway, Snooze, current_job
 from henchman.errors import BatchClosed, BatchError, HistoryAway, UnknownBatch
+from henchman.kernel.clock import ServerClock
 from henchman.store import history
-from henchman.worker import notes, processor
+from henchman.worker import notes
 from henchman.workflow.batch import Batch
 from henchman.workflow.batch_lease import leases
 from henchman.workflow.batch_status import BatchStatus
@@ -205,7 +205,7 @@ def test_an_expired_batch_starts_nothing_more(app: App, monkeypatch: pytest.Monk
         work.enqueue_many([(1,), (2,)])
         work.using(delay=0.1).enqueue(3)
     later = (batch.status().expires or 0) + 1
-    monkeypatch.setattr(processor, "time", SimpleNamespace(time=lambda: later))  # by which the worker judges
+    monkeypatch.setattr(ServerClock, "now", lambda self: later)  # by which the worker judges
     with working(app):
         assert some(complete(batch)) == {"expired": 3}
     assert ran == []

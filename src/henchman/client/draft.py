@@ -17,7 +17,8 @@ class Draft(NamedTuple):
     """A payload as far as it is the same for every push of one job with one set of options.
 
     ``group``: the batch that the jobs belong to. ``tracked``: written down without one. ``result_ttl``: seconds that
-    a result is kept, None when none is. ``function``: the job's own, where it is known.
+    a result is kept, None when none is. ``function``: the job's own, where it is known. ``timed``: what its jobs say of
+    the time is compared with the server's clock, so that of this host will not do.
     """
 
     template: Template
@@ -28,6 +29,7 @@ class Draft(NamedTuple):
     tracked: bool = False
     result_ttl: float | None = None
     function: Any = None
+    timed: bool = False
 
     def scheduled(self, now: float) -> bool:
         """Whether it goes to the schedule: due later than now. A past ``at`` is due now."""
@@ -84,4 +86,5 @@ def draft(
         "hm": {key: value for key, value in ours.items() if value is not None} or None,
     }
     fields |= {key: value for key, value in optional.items() if value is not None}
-    return Draft(Template(fields), queue, push.delay or 0.0, push.at, group, tracked, result_ttl, function)
+    timed = push.at is not None or push.expires is not None or options.expires is not None
+    return Draft(Template(fields), queue, push.delay or 0.0, push.at, group, tracked, result_ttl, function, timed)

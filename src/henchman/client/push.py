@@ -6,6 +6,7 @@ It is never sent again and never buffered: a plain job is not idempotent, and on
 
 from __future__ import annotations
 
+import contextlib
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -19,12 +20,14 @@ from henchman.client.membership import Lanes, Membership, within
 from henchman.client.options import JobOptions, PushOptions
 from henchman.client.parcel import Parcel, keep
 from henchman.client.registry import Registry
-from henchman.errors import ArgumentError, ServerAway
+from henchman.errors import ArgumentError, ServerAway, ServerError
 from henchman.kernel.chain import Chain
+from henchman.kernel.clock import ServerClock
 from henchman.kernel.ids import new_jid, new_jids
 from henchman.store import jobs
 from henchman.store.call import AsyncRunner, Call, Runner
 from henchman.store.confirm import confirmed
+from henchman.store.control import ask_time
 from henchman.store.keys import Keys
 from henchman.wire.codec import Signature
 from henchman.wire.payload import decode, encode
@@ -32,6 +35,7 @@ from henchman.wire.payload import decode, encode
 __all__ = ["Client"]
 
 T = TypeVar("T")
+TIME_KNOWN = 30.0  # seconds for which the server's time goes on being known
 Arguments = tuple[bytes, bytes | None]  # the texts of args and, where there are any, of kwargs
 
 
@@ -59,6 +63,7 @@ class Client:
         open_door: Callable[[str], Any],
         desk: Desk,
         registry: Registry,
+        clock: ServerClock,
         most_buffered: Callable[[], int] = lambda: 0,
         replicas: Callable[[], tuple[int, float]] = lambda: (0, 0.0),
     ) -> None:
@@ -70,6 +75,7 @@ class Client:
         self._open_door = open_door
         self._desk = desk
         self._registry = registry
+        self._clock = clock
         self._replicas = replicas
         self._lanes = Lanes()
         self.buffer = Buffer(limit=most_buffered, keys=keys, connect=connect, tell=self._tell)
@@ -87,6 +93,7 @@ class Client:
 
     def send(self, plan: Draft, arguments: Arguments) -> Handle[Any]:
         """Push one job of a draft."""
+        self._learn_time(plan)
         jid, parcel = self._one(plan, arguments)
         if len(self._chain):
             parcel = self._parcel(plan, parcel.scheduled, self.through(parcel.jobs()))
@@ -95,6 +102,7 @@ class Client:
 
     async def asend(self, plan: Draft, arguments: Arguments) -> Handle[Any]:
         """Push one job of a draft, awaited."""
+        await self._alearn_time(plan)
         jid, parcel = self._one(plan, arguments)
         if len(self._chain):
             parcel = self._parcel(plan, parcel.scheduled, await self.athrough(parcel.jobs()))
@@ -104,6 +112,7 @@ class Client:
     def push_many(self, using: Any, rows: Iterable[Any]) -> Pushed:
         """Push a job for each row, a round trip a slice."""
         plan = self._plan(using, self._group(using.push_as))
+        self._learn_time(plan)
         count = passed = kept = 0
         for texts in slices(using.job, rows):
             parcel = self._many(plan, texts)
@@ -117,6 +126,7 @@ class Client:
     async def apush_many(self, using: Any, rows: Iterable[Any]) -> Pushed:
         """``push_many``, awaited."""
         plan = self._plan(using, await self._agroup(using.push_as))
+        await self._alearn_time(plan)
         count = passed = kept = 0
         for texts in slices(using.job, rows):
             parcel = self._many(plan, texts)
@@ -178,9 +188,27 @@ class Client:
         """DefinitionError when a plain job would go to an ordered queue of this app."""
         self._registry.refuse_ordered(name, queue)
 
+    def _now(self, plan: Draft) -> float:
+        return self._clock.now() if plan.timed and self.now is time.time else self.now()
+
+    def _must_learn(self, plan: Draft) -> bool:
+        return plan.timed and self.now is time.time and self._clock.age > TIME_KNOWN
+
+    def _learn_time(self, plan: Draft) -> None:
+        """Ask for the server's time where jobs depend on it. Without an answer this host's clock must do."""
+        if self._must_learn(plan):
+            with contextlib.suppress(ServerError):
+                self._connect().run(ask_time(self._clock))
+
+    async def _alearn_time(self, plan: Draft) -> None:
+        """``_learn_time``, awaited."""
+        if self._must_learn(plan):
+            with contextlib.suppress(ServerError):
+                await self._aconnect().run(ask_time(self._clock))
+
     def _one(self, plan: Draft, arguments: Arguments) -> tuple[str, Parcel]:
         jid = new_jid()
-        seconds = self.now()
+        seconds = self._now(plan)
         now = self._stamp(seconds)
         scheduled = plan.scheduled(seconds)
         waits = scheduled or plan.parked
@@ -188,7 +216,7 @@ class Client:
         return jid, Parcel(scheduled, {plan.queue: [payload]})
 
     def _many(self, plan: Draft, arguments: list[Arguments]) -> Parcel:
-        seconds = self.now()
+        seconds = self._now(plan)
         now = self._stamp(seconds)
         scheduled = plan.scheduled(seconds)
         waits = scheduled or plan.parked

@@ -42,6 +42,6 @@ class Desk:
         """Bring it to this release's schema."""
         return migrate.upgrade(self.database)
 
-    def prune(self) -> Pruning:
-        """Forget what is too old."""
-        return prune(self.database, self._config)
+    def prune(self, now: float) -> Pruning:
+        """Forget what is too old at ``now``, the server's Unix time."""
+        return prune(self.database, self._config, now=now)

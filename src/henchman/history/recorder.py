@@ -20,11 +20,13 @@ from henchman.history.intake import Chunk, Intake
 from henchman.history.ledger import BEGINNING, Ledger, Overtaken
 from henchman.history.retention import Pruning
 from henchman.kernel.backoff import capped_backoff
+from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
 from henchman.kernel.ids import new_identity
 from henchman.kernel.service import Ticker
 from henchman.store import history as store
 from henchman.store.call import Runner
+from henchman.store.control import ask_time
 from henchman.store.keys import Keys
 
 __all__ = ["Recorder", "companion"]
@@ -247,7 +249,9 @@ class Recorder(Ticker):
         if self._pruning is None:
             if now < self._prune_at:
                 return 0.0
-            self._pruning = Pruning(self.database, self._home.config)
+            clock = ServerClock()
+            server_now = self._home.connections.run(ask_time(clock))
+            self._pruning = Pruning(self.database, self._home.config, now=server_now)
             self._prune_at = now + PRUNE_EVERY
         if self._pruning.slice():
             return PRUNE_PAUSE

@@ -31,13 +31,12 @@ def keep_of(config: Config) -> dict[str, float]:
 
 
 class Pruning:
-    """One round over everything. ``slice()`` is True as long as there may be more."""
+    """One round over everything. ``now``: the server's Unix time. ``slice()`` is True as long as there may be more."""
 
-    def __init__(self, database: Database, config: Config, *, now: float | None = None) -> None:
+    def __init__(self, database: Database, config: Config, *, now: float) -> None:
         self._database = database
         self.removed = 0
         self.batches = 0
-        now = time.time() if now is None else now
         keep = keep_of(config)
         self._ahead: list[tuple[str, int]] = [(status, _position(now - age)) for status, age in keep.items()]
         self._ahead.append(("", _position(now - max(keep.values()))))
@@ -59,9 +58,9 @@ class Pruning:
         return count > 0
 
 
-def prune(database: Database, config: Config, *, sleep: Callable[[float], None] = time.sleep) -> Pruning:
-    """A whole round; how many jobs and batches it removed."""
-    pruning = Pruning(database, config)
+def prune(database: Database, config: Config, *, now: float, sleep: Callable[[float], None] = time.sleep) -> Pruning:
+    """A whole round at ``now``, the server's Unix time; how many jobs and batches it removed."""
+    pruning = Pruning(database, config, now=now)
     while pruning.slice():
         sleep(PAUSE)
     return pruning

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
@@ -11,6 +10,7 @@ from henchman.errors import ArgumentError, PayloadError
 from henchman.inspector.entry import Entry, text_of
 from henchman.inspector.plan import Plan
 from henchman.inspector.set_walk import PAGE, Show
+from henchman.kernel.clock import ServerClock
 from henchman.store import control, jobs, sets
 from henchman.store.keys import Keys
 from henchman.wire import payload, times
@@ -59,6 +59,7 @@ class Acts:
         self._keys = keys
         self._config = config
         self._key = key
+        self._clock = ServerClock()
 
     def on_all(self, change: Change, show: Show) -> Plan[Acted]:
         """Act on the first page again and again, lowest score first; what stays is stepped over."""
@@ -74,6 +75,7 @@ class Acts:
 
     def on(self, entries: Iterable[Entry], change: Change) -> Plan[Acted]:
         """Act on these, a page at a time."""
+        yield control.ask_time(self._clock)  # what is enqueued now expires by the server's clock
         total, moves = Acted(), list[tuple[Entry, jobs.Move]]()
         for entry in entries:
             try:
@@ -117,7 +119,7 @@ class Acts:
             raise PayloadError(f"{entry.problem}; no worker can run it")
         job = dict(entry.job)
         mend(job)
-        now = time.time()
+        now = self._clock.now()
         job["enqueued_at"] = (
             round(now * 1000) if self._config.timestamps == "ms" else float(times.write(now, "seconds"))
         )
@@ -130,7 +132,7 @@ class Acts:
             job = dict(entry.job)
             stored = payload.encode(job) if mend(job) else entry.payload
         else:
-            stored = payload.invalid(entry.payload, entry.problem, entry.queue or _DEFAULT_QUEUE, time.time())
+            stored = payload.invalid(entry.payload, entry.problem, entry.queue or _DEFAULT_QUEUE, self._clock.now())
         effects = of_payload(self._keys, entry.payload, "dead")
         return jobs.Move(entry.payload, stored, effects=effects, batch=batch_of(entry.job))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import msgspec
 from henchman.errors import ArgumentError, ServerAway, ServerError
 from henchman.inspector.entry import Entry, Mask
 from henchman.inspector.plan import Given, Inspector, Plan, Walk
+from henchman.kernel.clock import ServerClock
 from henchman.store import control, stats
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
@@ -281,5 +281,10 @@ class Processes(Inspector):
 
     def alive(self, within: float = 60.0) -> list[ProcessState]:
         """The processes that were heard of in the last ``within`` seconds (or do not say when)."""
-        now = time.time()
+        now = self._do(_server_now())
         return [one for one in self.states() if (one.beat_age(now) or 0.0) <= within]
+
+
+def _server_now() -> Plan[float]:
+    now: float = yield control.ask_time(ServerClock())
+    return now

@@ -13,6 +13,7 @@ from henchman.client.ordered_options import OrderedOptions
 from henchman.client.registry import Definition
 from henchman.config import Config
 from henchman.errors import ArgumentError, PoisonPill
+from henchman.kernel.clock import ServerClock
 from henchman.ordered.claim import DEATHS, Claim, shown
 from henchman.ordered.records import written
 from henchman.ordered.scheduler import Scheduler
@@ -49,6 +50,8 @@ class Desk(Protocol):
     def config(self) -> Config: ...
     @property
     def keys(self) -> Keys: ...
+    @property
+    def clock(self) -> ServerClock: ...
     @property
     def connections(self) -> Runner: ...
 
@@ -224,7 +227,7 @@ class OrderedSource:
             verdicts,
             collapse=self._options.collapse,
             lease_ms=self._lease_ms,
-            day=day(time.time()),
+            day=day(self._desk.clock.now()),
             tracked=self._tracked,
         )
         try:

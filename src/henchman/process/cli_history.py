@@ -12,11 +12,13 @@ from rich.text import Text
 from henchman.errors import ArgumentError, ServerError
 from henchman.history.query import parse
 from henchman.history.records import MOST, Event, EventPage
+from henchman.kernel.clock import ServerClock
 from henchman.process.cli_db import desk_of
 from henchman.process.cli_session import NothingRuns, Session, as_json, server_options
 from henchman.process.cli_table import Row, Table, cell
 from henchman.process.cli_text import ago, console, count, duration, emit, say
 from henchman.store import history as store
+from henchman.store.control import ask_time
 
 __all__ = ["COLOURS", "history", "show_page"]
 
@@ -92,8 +94,9 @@ def _waiting(session: Session) -> dict[str, Any]:
 @click.pass_context
 def prune(context: click.Context, as_json: bool) -> None:
     """Remove what is older than history_keep and history_keep_status say; the recorder does it once a day."""
-    with desk_of(Session(context).config) as desk:
-        done = desk.prune()
+    session = Session(context)
+    with desk_of(session.config) as desk:
+        done = desk.prune(session.runner.run(ask_time(ServerClock())))
     if as_json:
         emit({"jobs": done.removed, "batches": done.batches})
     else:

@@ -12,6 +12,7 @@ from typing import NamedTuple
 from henchman.config import Config
 from henchman.errors import HenchmanError, ServerAway
 from henchman.kernel.backoff import capped_backoff
+from henchman.kernel.clock import ServerClock
 from henchman.kernel.service import Ticker
 from henchman.process.child import ChildProcess
 from henchman.store import leases, processes
@@ -38,6 +39,7 @@ class _Desk:
     def __init__(self, config: Config, connections: Connections) -> None:
         self.config = config
         self.keys = Keys(config.namespace)
+        self.clock = ServerClock()
         self.connections = connections
 
 

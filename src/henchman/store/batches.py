@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
@@ -136,11 +135,12 @@ def release(keys: Keys, batch: str, most: int) -> Call[int]:
     return script(_RELEASE, [*shared_keys(keys), keys.schedule], [batch, most], int, again=True)
 
 
-def cancel(keys: Keys, batch: str) -> Call[Any]:
-    """Tell every process that no job of the batch is to start, and who runs one to say so to it."""
+def cancel(keys: Keys, batch: str, now: float) -> Call[Any]:
+    """Tell every process that no job of the batch is to start, and who runs one to say so to it. ``now``:
+    the server's Unix time."""
     mark = f"batch:{batch}"
     return commands(
-        ("ZADD", keys.cancelled, time.time(), mark),  # the time only says when the mark may be forgotten
+        ("ZADD", keys.cancelled, now, mark),  # the time only says when the mark may be forgotten
         ("INCR", keys.cancels),
         ("PUBLISH", keys.control_all, f"cancel {mark}"),
     )

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from henchman.errors import ArgumentError
+from henchman.kernel.clock import ServerClock
 from henchman.store.call import Arg, Call, command, commands, script
 from henchman.store.keys import Keys
 from henchman.store.scripts import load
 
-__all__ = ["KEEP_CANCELS", "cancel", "cancelled", "pause", "paused", "tell", "uncancel", "unpause"]
+__all__ = ["KEEP_CANCELS", "ask_time", "cancel", "cancelled", "pause", "paused", "tell", "uncancel", "unpause"]
 
 _CANCEL, _UNCANCEL = load("cancel"), load("uncancel")
 
@@ -54,6 +55,17 @@ def _is_text(jid: str) -> bool:
         return bool(jid.encode())
     except UnicodeEncodeError:
         return False
+
+
+def ask_time(clock: ServerClock) -> Call[float]:
+    """The server's Unix time, which ``clock`` knows from then on. Build the call when you send it."""
+    sent = clock.sent()
+
+    def read(reply: Any) -> float:
+        clock.heard(int(reply[0]) + int(reply[1]) / 1e6, sent)
+        return clock.now()
+
+    return command("TIME", decode=read)
 
 
 def pause(keys: Keys, queue: str) -> Call[Any]:

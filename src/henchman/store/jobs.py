@@ -198,10 +198,11 @@ def give_back(keys: Keys, flight: str, queue: str, most: int) -> Call[int]:
 
 
 class Due(NamedTuple):
-    """A look at the retry and schedule sets. ``mine`` is False when another process stages just now."""
+    """A look at the retry and schedule sets. ``mine`` is False when another process stages just now; ``now`` is the
+    server's time in any case."""
 
     mine: bool
-    now: float = 0.0
+    now: float
     retries: Sequence[bytes] = ()
     scheduled: Sequence[bytes] = ()
     next_at: float | None = None
@@ -209,7 +210,7 @@ class Due(NamedTuple):
 
 def _due(reply: Any) -> Due:
     if reply[0] == 0:
-        return Due(False)
+        return Due(False, float(reply[1]))
     return Due(True, float(reply[1]), reply[2], reply[3], float(reply[4]) if reply[4] else None)
 
 

@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 
 from henchman.client.options import JobOptions
 from henchman.errors import JobCancelled, JobEnd, JobShutdown, JobTimeout, Kill
+from henchman.kernel.clock import ServerClock
 from henchman.testing.pushes import NotFaked, name_and_jid
 from henchman.testing.switch import View
-from henchman.wire import times
 from henchman.work.current import running
 from henchman.work.outcome import DONE, Outcome
 from henchman.work.unit import Flight, Unit
@@ -68,17 +68,7 @@ class ClockJudge(Judge):
     """Judges by a clock of its own."""
 
     def __init__(self, host: Any, now: Callable[[], float]) -> None:
-        super().__init__(View(host, stamp=lambda seconds: host.stamp(now())))
-        self._now = now
-
-    def _exhausted(
-        self, job: dict[str, Any], error: BaseException, count: int, retry: Any, options: JobOptions
-    ) -> bool:
-        """``retry_for`` is compared with the world's clock: the first failure is moved there."""
-        failed_at = times.read(job.get("failed_at"))
-        if failed_at is not None:
-            job = {**job, "failed_at": failed_at + time.time() - self._now()}
-        return super()._exhausted(job, error, count, retry, options)
+        super().__init__(View(host, clock=ServerClock(wall=now)))
 
 
 class Candid(Judge):

@@ -48,7 +48,7 @@ def settle_units(
             [(key, queue_key) for key, (_, queue_key) in pairs.items()],
             rows,
             lease_ms=int(config.lease * 1000),
-            day=day(time.time()),
+            day=day(host.clock.now()),
             dead_max=config.dead_max,
             dead_timeout=config.dead_timeout,
         )

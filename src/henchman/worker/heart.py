@@ -58,7 +58,7 @@ class Heart(Ticker):
         self._pulse = pulse
         self._after_beat = after_beat
         self._embedded = embedded
-        self._started_at = time.time()
+        self._started_at = host.clock.now()
         self._next = 0.0
         self._failures = 0
         self._away_since: float | None = None
@@ -121,7 +121,7 @@ class Heart(Ticker):
 
     def _write_metrics(self) -> None:
         try:
-            self._tally.flush(self._host, time.time())
+            self._tally.flush(self._host, self._host.clock.now())
         except ServerAway:
             raise
         except ServerError as error:  # metrics are worth less than the beat
@@ -141,7 +141,7 @@ class Heart(Ticker):
             "info": self._info(),
             "concurrency": sum(feed.pool.size for feed in self._feeds),
             "busy": self._feeds.busy(),
-            "beat": repr(time.time()),
+            "beat": repr(self._host.clock.now()),
             "quiet": "true" if self._feeds[0].fetcher.quieted.is_set() else "false",
             "rss": resident_kb(),
             "rtt_us": self._rtt_us,

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 from henchman.client.registry import Registry
 from henchman.config import Config
 from henchman.kernel.chain import Chain
+from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
 from henchman.store.call import Runner
 from henchman.store.keys import Keys
@@ -44,6 +45,8 @@ class Settler(Protocol):
     @property
     def keys(self) -> Keys: ...
     @property
+    def clock(self) -> ServerClock: ...
+    @property
     def connections(self) -> Connector: ...
 
 
@@ -67,6 +70,8 @@ class Host(Protocol):
     def config(self) -> Config: ...
     @property
     def keys(self) -> Keys: ...
+    @property
+    def clock(self) -> ServerClock: ...
     @property
     def registry(self) -> Registry: ...
     @property

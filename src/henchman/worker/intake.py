@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from henchman.errors import ArgumentError, HenchmanError, PayloadError
@@ -37,7 +36,7 @@ class Intake:
             job = decode(unit.payload)
         except PayloadError as error:
             self._judge.report(error, {"context": "invalid payload", "queue": unit.flight.queue})
-            stored = invalid(unit.payload, str(error), unit.flight.queue, time.time())
+            stored = invalid(unit.payload, str(error), unit.flight.queue, self._host.clock.now())
             return Outcome("invalid", stored, reason=str(error), error=error)
         unit.job = job
         try:

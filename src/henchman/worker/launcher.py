@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from henchman.errors import HenchmanError, JobCancelled, JobShutdown, ServerError
 from henchman.kernel.board import Board
 from henchman.store import poison, processes
-from henchman.store.control import paused
+from henchman.store.control import ask_time, paused
 from henchman.store.jobs import due
 from henchman.worker.acker import Acker
 from henchman.worker.cancels import Cancels
@@ -179,6 +179,7 @@ class Launcher:
 
     def start(self) -> None:
         """Start every part; ServerError when the server cannot be reached."""
+        self.host.connections.run(ask_time(self.host.clock))  # before anything is judged by it
         self.cancels.load()
         self.feeds.set_paused(self.host.connections.run(paused(self.host.keys)))  # before anything waits for a push
         for source in self.sources.values():

@@ -204,7 +204,7 @@ class Lifeline:
         if late:
             runner.run(leases.bury(keys, name, force=True))  # the hour begins anew
             self._host.events.emit("rescued", identity=name, count=late)
-        elif time.time() - buried > leases.TOMB_MS / 1000:
+        elif self._host.clock.now() - buried > leases.TOMB_MS / 1000:
             runner.run(leases.leave(keys, name, lists))
             runner.run(command("ZREM", keys.tombs, name))
         return True

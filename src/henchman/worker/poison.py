@@ -6,7 +6,6 @@ process that had been told to stop charges nobody: a job that a deploy cuts off 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
@@ -59,7 +58,7 @@ def charge_held(
             continue  # it never starts: how it ends is decided when it is fetched
         jid = job.get("jid")
         if jid and (started is None or jid.encode("utf-8", "replace")[:_MARK] in started):
-            told += _charge(host, flight, stored, job, f"{times.iso(time.time())} {identity} {cause}", alone)
+            told += _charge(host, flight, stored, job, f"{times.iso(host.clock.now())} {identity} {cause}", alone)
     return told
 
 
@@ -101,7 +100,7 @@ def _charge_ids(host: Settler, identity: str, claim: _Claimed, alone: bool) -> l
 def _charge(host: Settler, flight: str, stored: bytes, job: dict[str, object], line: str, alone: bool) -> list[str]:
     config, jid = host.config, str(job["jid"])
     lines = [*host.connections.run(poison.deaths(host.keys, jid)), line]
-    now = float(times.write(time.time(), "seconds"))
+    now = float(times.write(host.clock.now(), "seconds"))
     dead = job | {
         "queue": job.get("queue") or host.keys.queue_of_flight(flight),
         "error_class": "PoisonPill",

@@ -55,6 +55,7 @@ class Processor:
         self._judge = judge
         self._watchdog = watchdog
         self._cancels = cancels
+        self._clock = host.clock
         self._board = board
         self._task_places = deque(range(TASK_PLACES, 2 * TASK_PLACES))
         self.stopping = False  # the worker is: whoever sets this tells the runs that run already
@@ -145,7 +146,7 @@ class Processor:
             if not run.spec.hears_cancel:
                 return Outcome("cancelled", called_off(run.jid), reason="cancelled before it started")
             run.cancelled = True
-        if run.expires is not None and time.time() > run.expires:
+        if run.expires is not None and self._clock.now() > run.expires:
             return Outcome("expired", reason="it expired before it could start")
         if now > self._flights.valid_until:  # somebody else may be running it already
             return Outcome("released", reason="the lease of this process ran out before it could start")

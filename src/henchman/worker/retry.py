@@ -6,7 +6,6 @@ Retries start from the bytes that were fetched: what middleware did to the job o
 from __future__ import annotations
 
 import inspect
-import time
 from typing import Any
 
 import msgspec
@@ -96,12 +95,12 @@ class Judge:
     def _queued_now(self, stored: bytes) -> bytes:
         """A payload as it stands in a queue to which it was pushed just now."""
         job = payload.decode(stored)
-        job["enqueued_at"] = msgspec.json.decode(self._host.stamp(time.time()))
+        job["enqueued_at"] = msgspec.json.decode(self._host.stamp(self._host.clock.now()))
         return payload.encode(job)
 
     def _note(self, job: dict[str, Any], unit: Unit, error: BaseException, reason: str, options: JobOptions) -> int:
         """Write the failure into ``job``; returns the new retry_count: 0 at the first failure."""
-        now = msgspec.json.decode(self._host.stamp(time.time()))
+        now = msgspec.json.decode(self._host.stamp(self._host.clock.now()))
         mend(job)
         for field in ("created_at", "enqueued_at", "failed_at"):
             if isinstance(job.get(field), float):
@@ -134,7 +133,7 @@ class Judge:
         retry_for = job.get("retry_for")
         if retry_for is not None and retry_for is not False and isinstance(retry_for, (int, float)):
             failed_at = times.read(job.get("failed_at"))
-            return failed_at is not None and failed_at + max(min(retry_for, _LONGEST), 0) < time.time()
+            return failed_at is not None and failed_at + max(min(retry_for, _LONGEST), 0) < self._host.clock.now()
         most = retry if isinstance(retry, int) and not isinstance(retry, bool) else self._host.config.max_retries
         return count >= most
 

@@ -59,8 +59,9 @@ class Stager(Ticker):
             return 5.0
         keys = self._host.keys
         started = time.monotonic()
-        wait = self._middleware.begin(started)
+        wait, sent = self._middleware.begin(started), self._host.clock.sent()
         seen = self._host.connections.run(due(keys, self._identity(), STAGING_MS, 0 if wait else CHUNK))
+        self._host.clock.heard(seen.now, sent)
         if not seen.mine:
             self._middleware = _Middleware(self._host)  # who stages now says how it goes
             return LOOK

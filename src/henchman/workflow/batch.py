@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import secrets
-import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from contextvars import Token
 from types import TracebackType
@@ -48,9 +47,10 @@ class Batch:
 
     def open(self) -> Batch:
         """Make it known to the server. Nothing happens when it is; BatchClosed when its parent takes nothing more."""
-        if (job := self._callbacks()) is not None:
+        if self._making is not None:
+            job = self._callbacks(self._making)
             reached = {which: self._desk.client.through([one]) for which, one in job.items()}
-            for call in batch_making.announcing(self._desk):
+            for call in batch_making.announcing(self._desk, self._making):
                 self._desk.connections.run(call)
             self._desk.connections.run(self._opening(reached))
             self._opened()
@@ -58,9 +58,10 @@ class Batch:
 
     async def aopen(self) -> Batch:
         """``open``, awaited."""
-        if (job := self._callbacks()) is not None:
+        if self._making is not None:
+            job = self._callbacks(self._making)
             reached = {which: await self._desk.client.athrough([one]) for which, one in job.items()}
-            for call in batch_making.announcing(self._desk):
+            for call in batch_making.announcing(self._desk, self._making):
                 await self._desk.aconnections.run(call)
             await self._desk.aconnections.run(self._opening(reached))
             self._opened()
@@ -162,17 +163,15 @@ class Batch:
                 raise
             error.add_note(f"batch {self.id} could not be closed as aborted: {problem!r}")
 
-    def _callbacks(self) -> dict[str, dict[str, Any]] | None:
-        """The jobs of its callbacks; None when it is open already, or was made elsewhere."""
-        if self._making is None:
-            return None
-        return batch_making.callbacks(self._desk, self._making, self.id)
+    def _callbacks(self, making: Making) -> dict[str, dict[str, Any]]:
+        """The jobs of its callbacks."""
+        return batch_making.callbacks(self._desk, making, self.id)
 
     def _opening(self, reached: dict[str, list[dict[str, Any]]]) -> Call[bool]:
         making = self._making
         if making is None:
             raise BatchError(f"batch {self.id} is opened twice at once")
-        expires = None if making.expires is None else times.rounded(time.time() + making.expires)
+        expires = None if making.expires is None else times.rounded(self._desk.clock.now() + making.expires)
         fields = batch_making.fields(making, expires)
         for which, jobs in reached.items():
             for job in jobs:  # none when a client middleware stopped it

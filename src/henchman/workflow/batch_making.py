@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple, Protocol
@@ -16,9 +15,11 @@ from henchman.client.options import named_options
 from henchman.client.push import Client
 from henchman.client.registry import Registry
 from henchman.errors import ArgumentError, DefinitionError
+from henchman.kernel.clock import ServerClock
 from henchman.kernel.ids import new_jid
 from henchman.store import history
 from henchman.store.call import Arg, Call
+from henchman.store.control import ask_time
 from henchman.store.keys import Keys
 from henchman.wire.codec import Signature
 from henchman.wire.payload import decode, encode
@@ -45,13 +46,18 @@ class Desk(Protocol):
     @property
     def aconnections(self) -> Any: ...
     @property
+    def clock(self) -> ServerClock: ...
+    @property
     def stamp(self) -> Callable[[float], bytes]: ...
     @property
     def open_door(self) -> Callable[[str], Any]: ...
 
 
-def announcing(desk: Desk) -> Iterator[Call[Any]]:
-    """Where history is on for this app: have it kept from the first job on, though no recorder has run yet."""
+def announcing(desk: Desk, made: Making) -> Iterator[Call[Any]]:
+    """What comes before the making. Where history is on for this app: have it kept from the first job on, though no
+    recorder has run yet. When it expires is counted by the server's clock."""
+    if made.expires is not None:
+        yield ask_time(desk.clock)
     kept = desk.config.history_kept()
     if kept:
         yield history.offer(desk.keys, kept)
@@ -153,7 +159,7 @@ def _callback(desk: Desk, target: Any, batch: str) -> dict[str, Any]:
         args, kwargs = signature.encode((batch,), {})
     except ArgumentError as error:
         raise DefinitionError(f"{name} cannot be called back with the id of a batch: {error}") from None
-    return decode(plan.template.render(args, kwargs, new_jid(), desk.stamp(time.time()), None))
+    return decode(plan.template.render(args, kwargs, new_jid(), desk.stamp(desk.clock.now()), None))
 
 
 def _one(batch: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 from typing import Any, TypeVar
 
@@ -11,6 +10,7 @@ import msgspec
 from henchman.errors import BatchError, PayloadError, UnknownBatch
 from henchman.store import batches, control, jobs, sets
 from henchman.store.call import AsyncRunner, Call, Runner, command
+from henchman.store.control import ask_time
 from henchman.store.keys import Keys
 from henchman.wire.payload import decode, encode
 from henchman.work.effects import Told, batch_of, encoded
@@ -77,7 +77,7 @@ def cancel(desk: Desk, batch: str, why: str) -> Plan[None]:
     for its time, or for a retry, is taken out here.
     """
     keys = desk.keys
-    yield batches.cancel(keys, batch)
+    yield batches.cancel(keys, batch, (yield ask_time(desk.clock)))
     state: str = yield batches.close(keys, batch, why)
     if state == "complete":
         return
@@ -131,6 +131,7 @@ def retry(desk: Desk, batch: str) -> Plan[int]:
     told: batches.Facts = yield batches.facts(keys, batch)
     if not told.facts:
         raise UnknownBatch(f"there is no batch {batch!r} on this server (any more)")
+    yield ask_time(desk.clock)
     why = told.facts.get("why", "")
     if why in ("cancelled", "invalidated", "expired") and told.facts["state"] != "complete":
         raise BatchError(f"batch {batch} was {why}, and some of its jobs have not ended yet: retry it when they have")
@@ -158,9 +159,9 @@ def _again(desk: Desk, payload: bytes) -> batches.Retried | None:
     for name in _SPENT:
         job.pop(name, None)
     hm = job.get("hm")
-    if isinstance(hm, dict) and (hm.get("batch_expires") or float("inf")) < time.time():
+    if isinstance(hm, dict) and (hm.get("batch_expires") or float("inf")) < desk.clock.now():
         hm.pop("batch_expires")  # who asks for it now wants it to run
-    job["enqueued_at"] = msgspec.json.decode(desk.stamp(time.time()))
+    job["enqueued_at"] = msgspec.json.decode(desk.stamp(desk.clock.now()))
     queue = job.get("queue")
     queue = queue if isinstance(queue, str) and queue else "default"
     return batches.Retried(str(job.get("jid", "")), queue, payload, encode(job))

@@ -1,12 +1,12 @@
 -- due: look at what is due in a set, if this process may stage; removes nothing
 -- KEYS staging retry schedule
 -- ARGV identity staging_ms most
--- returns {0} when another process stages, else {1, server's now, due retries, due scheduled, next}: next is the
+-- returns {0, server's now} when another process stages, else {1, server's now, due retries, due scheduled, next}: next is the
 --   score of the earliest entry that is not due yet, or an empty text
 -- include now
 local holder = redis.call('GET', KEYS[1])
 if holder and holder ~= ARGV[1] then
-  return {0}
+  return {0, as_text(server_now())}
 end
 if holder then
   redis.call('PEXPIRE', KEYS[1], ARGV[2])
