@@ -57,6 +57,11 @@ class UserProcess:
             self.kill()
             raise
 
+    @property
+    def pid(self) -> int:
+        """The driven process."""
+        return self._process.pid
+
     def tell(self, words: str) -> None:
         """Send a command without waiting for its answer."""
         assert self._process.stdin

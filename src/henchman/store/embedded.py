@@ -2,13 +2,14 @@
 
 Three lock files in its folder: ``turn`` is held only while somebody starts or stops the server; ``users`` is shared by
 all who use it; ``server`` is held by the server process itself. The kernel frees each when its holder dies, so a
-killed user leaves nothing behind but a server, which the next user finds.
+killed user leaves nothing behind but a server, which the watcher beside it ends (``embedded_watch.py``).
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import logging
 import os
 import threading
 import urllib.parse
@@ -23,6 +24,7 @@ from henchman.store.embedded_folder import data_bytes, exists, prepare, told, wr
 from henchman.store.embedded_lock import LockFile
 from henchman.store.embedded_process import ServerProcess
 from henchman.store.embedded_talk import info
+from henchman.store.embedded_watch import watch_over
 
 __all__ = ["EmbeddedServer", "ServerStatus"]
 
@@ -87,6 +89,7 @@ class EmbeddedServer:
                 if not self._users.held:
                     self._users.lock(shared=True)
                     atexit.register(self.release)
+                watch_over(self.folder)
             try:
                 self._process.await_data(sock)
             except EmbeddedServerError:
@@ -98,13 +101,15 @@ class EmbeddedServer:
     def release(self) -> None:
         """Leave; the last user shuts the server down, unless it was told to stay. Does nothing for one who is no user.
 
-        Never raises: a server that could not be stopped is found by its next user.
+        Never raises: a server that could not be stopped is found by its next user, and one line of the log says why.
         """
-        with self._mutex, contextlib.suppress(OSError, EmbeddedServerError):
+        with self._mutex, contextlib.suppress(OSError):
             try:
                 ours = self._users.held and self._turn.lock(limit=10.0)
                 if ours and self._users.lock() and not self._keep.exists():
                     self._process.shut_down()
+            except EmbeddedServerError as error:
+                logging.getLogger("henchman").warning("%s", error)
             finally:
                 self._leave()
                 self._turn.unlock()
@@ -150,7 +155,7 @@ class EmbeddedServer:
                         "last of them leaves, and at once by force (henchman server stop --force)"
                     )
                 try:
-                    stopped = self._process.shut_down(force=force)
+                    stopped = self._process.shut_down()
                     self._keep.unlink(missing_ok=True)
                 finally:
                     self._leave()

@@ -23,10 +23,12 @@ __all__ = [
     "WAY_OUT",
     "choose_socket",
     "data_bytes",
+    "disk_full",
     "exists",
     "prepare",
     "record_socket",
     "recorded_socket",
+    "sync",
     "told",
     "write_private",
 ]
@@ -135,8 +137,25 @@ def recorded_socket(folder: Path) -> Path | None:
 
 def data_bytes(folder: Path) -> int:
     """What the append-only file takes on disk."""
+    return sum(file.stat().st_size for file in _data(folder))
+
+
+def sync(folder: Path) -> None:
+    """Have the append-only file on disk; OSError when it cannot be."""
+    for path in _data(folder):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+
+
+def disk_full(folder: Path) -> bool:
+    """Whether next to nothing can be written there."""
+    space = os.statvfs(folder)
+    return space.f_bavail * space.f_frsize < 1_000_000
+
+
+def _data(folder: Path) -> list[Path]:
     files = [*folder.glob("appendonlydir/*"), *folder.glob("*.aof"), *folder.glob("*.rdb")]
-    return sum(file.stat().st_size for file in files if file.is_file())
+    return [file for file in files if file.is_file()]
 
 
 def _inside(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

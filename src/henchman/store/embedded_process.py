@@ -9,21 +9,29 @@ that answers where the note ``socket`` points, and is not so bound, is another's
 
 from __future__ import annotations
 
+import contextlib
 import os
-import secrets
 import signal
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from henchman.errors import EmbeddedServerError
-from henchman.store.embedded_folder import choose_socket, record_socket, recorded_socket, write_private
+from henchman.store.embedded_folder import (
+    choose_socket,
+    disk_full,
+    record_socket,
+    recorded_socket,
+    sync,
+    write_private,
+)
 from henchman.store.embedded_lock import LockFile
 from henchman.store.embedded_start import ANSWER_LIMIT, ID_MARK, explain, find_binaries, launch
 from henchman.store.embedded_talk import ask, info, listener
 
 __all__ = ["ServerProcess"]
 
+WRITE_LIMIT = 3.0  # seconds for a server that could not write to do so; it tries each second
 REPORT_EACH = 1.0  # seconds between two words on how a loading gets on
 
 
@@ -73,7 +81,7 @@ class ServerProcess:
                     f"answered for {ANSWER_LIMIT:g} s; is it stopped, or on another host? If it hangs, end it: kill -9"
                 )
         try:
-            start_id = secrets.token_hex(16)
+            start_id = os.urandom(16).hex()
             write_private(self.folder / "server.id", start_id.encode())
             sock = choose_socket(self.folder, start_id[:16])
             launch(self.folder, sock, alive, self.binaries or find_binaries(), start_id)
@@ -91,6 +99,8 @@ class ServerProcess:
                 return False  # it is only slow
         except OSError:
             pass
+        if disk_full(self.folder):
+            return False  # it could not save
         try:  # the number may be another process's by now: only one that works in our folder is ours
             if os.path.samefile(f"/proc/{pid}/cwd", self.folder):
                 os.kill(pid, signal.SIGTERM)
@@ -123,19 +133,23 @@ class ServerProcess:
                 reported = now
             time.sleep(0.01)
 
-    def shut_down(self, *, force: bool = False) -> bool:
-        """In our turn: end the server and wait until its process is gone; False when there was none."""
+    def shut_down(self) -> bool:
+        """In our turn: end the server and wait until its process is gone; False when there was none.
+
+        EmbeddedServerError when it does not go, and, before it is asked to, when it cannot write what it accepted.
+        """
         sock = self.answering()
         if sock is None and not self.lives():
             return False
-        try:
-            said = ask(sock, "SHUTDOWN", limit=ANSWER_LIMIT) if sock else ""
-            if said and force:  # it could not save; whoever forces accepts that
-                said = ask(sock, "SHUTDOWN", "NOSAVE", limit=ANSWER_LIMIT) if sock else ""
-        except TimeoutError:
-            said = "no answer"
-        except OSError:
-            said = ""  # it hung up, or was gone before
+        said = ""
+        if sock is not None:
+            self._await_written(sock)
+            try:
+                said = ask(sock, "SHUTDOWN", limit=ANSWER_LIMIT)
+            except TimeoutError:
+                said = "no answer"
+            except OSError:
+                said = ""  # it hung up, or was gone before
         gone = LockFile(self.folder / "server")
         if said or not gone.lock(limit=min(5.0, ANSWER_LIMIT) if sock is None else ANSWER_LIMIT):
             raise EmbeddedServerError(
@@ -144,6 +158,35 @@ class ServerProcess:
             )
         gone.unlock()
         return True
+
+    def _await_written(self, sock: Path) -> None:
+        """Until all that was accepted is on disk, and accept no more; a server that shuts down does not mind.
+
+        One that could not write its file keeps what it accepted in memory and tries again each second.
+        """
+        try:
+            ask(sock, "CLIENT", "PAUSE", str(int(ANSWER_LIMIT * 1000)), "WRITE")
+            since = time.monotonic()
+            while (facts := info(sock, "persistence")).get("loading") != "1":
+                ok = facts.get("aof_last_write_status", "ok") == "ok"
+                if ok and facts.get("aof_buffer_length", "0") == "0":
+                    sync(self.folder)
+                    return
+                if time.monotonic() - since > (ANSWER_LIMIT if ok else WRITE_LIMIT):
+                    raise OSError(28, "it could not write what it accepted", str(sock))
+                time.sleep(0.02)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                ask(sock, "CLIENT", "UNPAUSE")
+            if not self.lives():
+                return
+            reason = "the disk is full" if disk_full(self.folder) else error.strerror or str(error)
+            raise EmbeddedServerError(
+                f"the embedded server in {self.folder} (pid {self.pid() or 'unknown'}) was not stopped: its "
+                f"append-only file cannot be written ({reason}), and jobs that it accepted may be only in its memory; "
+                f"free some space there, then stop it (henchman server stop); its log is {self.folder / 'server.log'}; "
+                "the last resort, which loses them, is: kill -9"
+            ) from error
 
     def lives(self) -> bool:
         """Whether a server process holds the data, asked without standing in its way."""

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from henchman.errors import EmbeddedServerError
 from henchman.kernel.text import visible
-from henchman.store.embedded_folder import WAY_OUT
+from henchman.store.embedded_folder import WAY_OUT, disk_full
 from henchman.store.embedded_lock import LockFile
 from henchman.store.embedded_talk import ask
 
@@ -79,10 +79,8 @@ def explain(folder: Path, problem: str, said_before: int = 0) -> str:
             lines = file.read().decode(errors="replace").splitlines()
     except OSError:
         lines = []
-    space = os.statvfs(folder)
-    full = space.f_bavail * space.f_frsize < 1_000_000
     text = f"the embedded server in {folder} did not start: {visible(problem)}"
-    if full:
+    if disk_full(folder):
         text += "; the disk is full: free some space there"
     if lines:
         text += f"; the end of its log {log}:\n" + "\n".join(f"  {visible(line)}" for line in lines[-8:])
