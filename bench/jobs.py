@@ -46,3 +46,12 @@ def tell(number: int, sleep: float = 0.0) -> None:
         board.write(number)
     if sleep:
         time.sleep(sleep)
+
+
+@app.job(name="bench.hold", queue="bench_hold")
+def hold(number: int, seconds: float) -> None:
+    """Hold the slot; write when this job started at place ``number`` of the board, its end at the place after it."""
+    if board is not None:
+        board.write(number)
+        time.sleep(seconds)
+        board.write(number + 1)

@@ -1,4 +1,4 @@
-"""How soon a job starts: on an idle worker, at 1,000 jobs a second, at its due time; and what idling costs.
+"""How soon a job starts: on an idle worker, on one that is busy, at its due time; and what idling costs.
 
 A job writes ``time.monotonic_ns()`` (one clock for all processes of a host) into shared memory; the time of its push
 is taken before ``enqueue`` is called, so the client's work is in the figure. The ping-pong does the same without
@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from board import PLACES, Board
+from busy import measure_busy
 from jobs import QUEUES, tell
 from server import LIMIT, Figures, Raw, Server, arguments, pack, percentile, server, wait_for, worker
 
@@ -193,12 +194,14 @@ def monitored(made: Server, seconds: float) -> list[bytes]:
 
 
 def main() -> int:
-    """One worker, four queues, four questions."""
+    """What the arguments ask for."""
     parser = arguments("How soon a job starts, and what idling costs.")
     parser.add_argument("--samples", type=int, default=1000, help="pushes to an idle worker")
     parser.add_argument("--rate", type=int, default=1000, help="jobs a second in the steady part")
     parser.add_argument("--seconds", type=float, default=10.0, help="length of the steady part")
     parser.add_argument("--idle", type=float, default=20.0, help="seconds in which idle commands are counted")
+    parser.add_argument("--busy", type=float, default=4.0, help="seconds of each of the 27 cases of a busy worker")
+    parser.add_argument("--only-busy", action="store_true", help="leave out everything but the busy worker")
     parser.add_argument("--pong", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if not 4 <= options.samples < 15_000 or options.rate * options.seconds > PLACES - 50_000:
@@ -210,16 +213,24 @@ def main() -> int:
         raw = made.connect()
         figures = Figures("latency", raw)
         board = Board(Path(os.environ["BENCH_BOARD"]))
-        queues = [word for name in QUEUES for word in ("-q", name)]
-        with worker(raw, *queues):
-            tell.enqueue(0)
-            wait_for("the first job", lambda: board.all_written(range(1)))
-            measure_idle(figures, made, raw, board, options.samples)
-            measure_due(figures, board, 40_000, 300)
-            measure_steady(figures, board, 50_000, options.rate, options.seconds)
-            time.sleep(1.0)  # let the last acknowledgements pass: idle is what is counted next
-            measure_cost(figures, made, raw, options.idle)
+        if not options.only_busy:
+            measure_first(figures, made, raw, board, options)
+        if options.busy:
+            measure_busy(figures, raw, board, options.busy)
         return figures.finish(options)
+
+
+def measure_first(figures: Figures, made: Server, raw: Raw, board: Board, options: argparse.Namespace) -> None:
+    """One worker, four queues, four questions."""
+    queues = [word for name in QUEUES for word in ("-q", name)]
+    with worker(raw, *queues):
+        tell.enqueue(0)
+        wait_for("the first job", lambda: board.all_written(range(1)))
+        measure_idle(figures, made, raw, board, options.samples)
+        measure_due(figures, board, 40_000, 300)
+        measure_steady(figures, board, 50_000, options.rate, options.seconds)
+        time.sleep(1.0)  # let the last acknowledgements pass: idle is what is counted next
+        measure_cost(figures, made, raw, options.idle)
 
 
 if __name__ == "__main__":

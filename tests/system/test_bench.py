@@ -19,7 +19,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
         ("load", ["--jobs", "2000", "--runs", "1"], {"bare", "worker", "ratio", "rss_ready", "rss_end"}),
         (
             "latency",
-            ["--samples", "8", "--rate", "100", "--seconds", "0.5", "--idle", "2"],
+            ["--samples", "8", "--rate", "100", "--seconds", "0.5", "--idle", "2", "--busy", "0.05"],
             {"bare_p50", "idle_p50", "idle_p99", "steady_max", "due_p99", "heartbeat_commands"},
         ),
         (

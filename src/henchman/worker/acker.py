@@ -32,6 +32,7 @@ from henchman.worker.tally import Tally
 __all__ = ["Acker"]
 
 BATCH = 500
+PENDING_MOST = 5000  # outcomes that may wait; while more do, nothing is fetched
 ALONE_THREADS = 4  # that commit for the event loop what is settled alone
 STEP = 0.05  # seconds between two looks whether a unit is settled that could not be settled at once
 LATEST = 0.004  # seconds an outcome waits for company; with the round trip it stays below 5 ms
@@ -61,6 +62,7 @@ class Acker(Service):
         self._alone = ThreadPoolExecutor(ALONE_THREADS, "henchman-ack")
         self.on_unknown: Callable[[], None] = lambda: None
         self.on_called_off: Callable[[], None] = lambda: None
+        self.on_room: Callable[[], None] = lambda: None  # more than PENDING_MOST outcomes waited, and now fewer do
 
     def submit(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         """Take one outcome; committed within 5 ms if the server is there."""
@@ -118,9 +120,9 @@ class Acker(Service):
             self._first.set()
 
     @property
-    def pending(self) -> int:
-        """How many outcomes are not committed yet."""
-        return len(self._rows)
+    def full(self) -> bool:
+        """Whether so many outcomes wait that nothing more should be fetched."""
+        return len(self._rows) > PENDING_MOST
 
     def interrupt(self) -> None:
         self._first.set()
@@ -140,6 +142,7 @@ class Acker(Service):
         """Commit everything that waits, from any thread; False when the server is away (it is kept)."""
         with self._flushing:
             while self._rows:
+                full = self.full
                 batch = [self._rows.popleft() for _ in range(min(BATCH, len(self._rows)))]
                 try:
                     self.notes.send()  # what they said comes before their end
@@ -150,6 +153,8 @@ class Acker(Service):
                     self._away += 1
                     self._host.events.emit("part_failed", part=self.name, error=error)
                     return False
+                if full and not self.full:
+                    self.on_room()
             self.notes.send()
             return True
 

@@ -36,6 +36,11 @@ class Feeds(list[Feed]):
         """Jobs started in the life of this process."""
         return sum(feed.pool.started for feed in self)
 
+    def ring(self) -> None:
+        """What may be fetched has changed."""
+        for feed in self:
+            feed.fetcher.ring()
+
     def look(self) -> None:
         """Let everybody look into the queues now."""
         for feed in self:
@@ -43,8 +48,11 @@ class Feeds(list[Feed]):
 
     def set_paused(self, queues: frozenset[str]) -> None:
         """These queues are paused, and no others."""
+        unpaused = any(feed.fetcher.paused - queues for feed in self)
         for feed in self:
             feed.fetcher.paused = queues
+        if unpaused:
+            self.look()
 
     def pause(self, queue: str) -> None:
         """Nothing starts from ``queue`` any more; what was fetched and has not started goes back."""

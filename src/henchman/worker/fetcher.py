@@ -2,6 +2,12 @@
 
 While there is work it is fetched by script, many at a time; when there is none, the watcher waits for the next push.
 What was fetched and could not start within 50 ms, because every slot is busy after all, goes back in order.
+
+The fetcher sleeps until it is rung, and one rule says who rings: whoever changes the answer to "may I fetch, and is
+there anything that nobody will announce?", after the change. A pool rings when its first slot gets free and when the
+buffer has room, the acker when few enough outcomes wait, the lease when it is valid again, the watcher when it does
+not wait for a queue, a source when it has something, whoever unpauses, gives back, ends an isolation or renames us.
+The fetcher clears its wish to look before it looks, never afterwards, so that what is said meanwhile counts.
 """
 
 from __future__ import annotations
@@ -29,7 +35,8 @@ AHEAD = 0.02  # seconds of work that may be fetched beyond the free slots
 AHEAD_MOST = 500
 PATIENCE = 0.05  # seconds that a fetched job may wait beside busy slots
 TICK = 0.005
-PENDING_MOST = 5000
+WATCHED = 5.0  # seconds between two looks at our own state while waits are open
+UNWATCHED = 0.5  # seconds between two looks into the queues when no wait is open: too many of them, no connection yet
 FRESH = 10.0  # seconds for which one answered fetch proves that work is taken
 
 
@@ -47,8 +54,7 @@ class Fetcher(Service):
         self._wake = threading.Event()
         self._ahead: dict[str, int] = {}
         self._hold_until = 0.0
-        self._starved = False
-        self._look = True
+        self._look = True  # the queues may hold something that nobody will announce
         self._unknown = False
         self._fetched = 0.0
         self._buried: str | None = None
@@ -57,7 +63,7 @@ class Fetcher(Service):
         self.paused: frozenset[str] = frozenset()
         self.watcher: Watcher | None = None
         self._gather.waits_for = lambda queue: self.watcher is not None and self.watcher.waits_for(queue)
-        pool.on_room = self._on_room
+        pool.on_room = self.ring
         self._acker.on_unknown = self.unknown  # any of them will do: the epoch is the whole process's
 
     def interrupt(self) -> None:
@@ -70,9 +76,17 @@ class Fetcher(Service):
             self.watcher.disarm()
         self._wake.set()
 
+    def ring(self) -> None:
+        """What may be fetched has changed: a slot is free, outcomes were committed, the lease is valid again."""
+        self._wake.set()
+
     def look(self) -> None:
         """Look into the queues now."""
         self._gather.look_all()
+        self.unwatched()
+
+    def unwatched(self) -> None:
+        """Nobody waits for pushes into a queue: look into the queues now."""
         self._look = True
         self._wake.set()
 
@@ -100,13 +114,11 @@ class Fetcher(Service):
 
     def may_arm(self, queue: str) -> bool:
         """Whether to wait for ``queue``: not while quiet or paused, not without a free slot."""
-        open_here = not self.quieted.is_set() and not self._isolation.pending
-        return open_here and queue not in self.paused and self._pool.free > 0
-
-    def _on_room(self) -> None:
-        if self._starved:
-            self._starved = False
-            self._wake.set()
+        if self.quieted.is_set() or self._isolation.pending or queue in self.paused:
+            return False
+        if self._pool.free <= 0:
+            self._look = True  # whoever frees a slot rings, and the queue is looked into then
+        return self._pool.free > 0  # asked once more: a slot that got free before that line rang for nothing
 
     def run(self) -> None:
         while not self.stopping.is_set():
@@ -176,21 +188,19 @@ class Fetcher(Service):
             self._look = True
             return self._isolation.step()
         self._give_back_stuck()
-        self._starved = True  # before looking for room: what gets free from here on rings
         want = self._wanted()
         if not want:
             self._look = True
             self._gather.pass_on()
             return self._idle(full=True)
-        self._starved = False
-        if self._look or not self._watched() or not self._gather.due_in():
+        if self._look or not self._watched() or not self._gather.due_in(self.paused):
             return 0.0 if self._fetch(want) else self._idle()
         return self._idle()
 
     def _wanted(self) -> int:
         """How many jobs to ask for now."""
         waiting = self._pool.waiting
-        if self._acker.pending > PENDING_MOST or self._flights.valid_for() <= 0:
+        if self._acker.full or self._flights.valid_for() <= 0:
             return 0
         free = self._pool.free - waiting
         if free > 0:
@@ -201,15 +211,15 @@ class Fetcher(Service):
         """Fetch once; False when the queues had nothing (then the watcher waits for the next push)."""
         hold = time.monotonic() < self._hold_until
         started = time.monotonic()
-        found = False
+        self._look = found = False
         for name, units in self._gather.fetch(want, lambda one: 0 if hold else self._ahead.get(one, 0), self.paused):
             found = True
             self.accept(units, name)
         self._fetched = started
-        if not found:
-            self._look = False
-            if self.watcher is not None:
-                self.watcher.arm()
+        if found:
+            self._look = True
+        elif self.watcher is not None:
+            self.watcher.arm()
         return found
 
     def accept(self, units: Sequence[Unit], queue: str, *, beyond: bool = False) -> None:
@@ -252,8 +262,7 @@ class Fetcher(Service):
         self.accept(units, queue, beyond=self._pool.free - self._pool.waiting <= 0)
         time.sleep(0)  # the interpreter lock goes to the job now, not when this thread next waits
         if self._pool.free <= 0:
-            self._starved = self._look = True
-            self._wake.set()
+            self.unwatched()
         elif backlog:
             self.look()
         elif self._pool.waiting:
@@ -273,6 +282,7 @@ class Fetcher(Service):
         if runs:
             self._release(runs)
             self._acker.flush()
+            self.unwatched()
 
     def _give_back_stuck(self) -> None:
         since = self._pool.stuck_since()
@@ -285,8 +295,8 @@ class Fetcher(Service):
         if self._pool.waiting:
             self._pool.tick()
             return TICK
-        most = 5.0 if self._watched() else 0.5
-        return most if full else min(most, self._gather.due_in())
+        most = WATCHED if self._watched() else UNWATCHED
+        return most if full else min(most, self._gather.due_in(self.paused))
 
     def _watched(self) -> bool:
         """Whether a push rings: if not (too many queues, no connection yet) the queues are looked at now and then."""

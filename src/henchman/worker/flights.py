@@ -82,6 +82,7 @@ class Flights:
         self._lapsed = False  # the lease had run out, and nobody was told yet
         self.epoch = 0
         self.renewed = 0.0
+        self.on_valid: Callable[[], None] = lambda: None  # the lease had run out, and is valid again
         self.current: dict[str, Flight] = {}
         self.held: set[Unit] = set()
         self._old: dict[Flight, float] = {}  # lists of earlier epochs, and when each was last in use
@@ -117,7 +118,10 @@ class Flights:
         lists = [flight.key for flight in flights.values()]
         self._host.connections.run(leases.join(keys, identity, lists, self.lease_ms))
         self.identity, self.epoch, self.current = identity, epoch, flights
-        self.renewed = started  # last: what was fetched under another name must not start on this one's lease
+        # last: what was fetched under another name must not start on this one's lease
+        lapsed, self.renewed = self.valid_for() <= 0, started
+        if lapsed:
+            self.on_valid()
 
     def renew(self) -> None:
         """Prolong the lease, and tell (``lease_lapsed``) when it had run out in between. Raises LeaseLost.
@@ -131,7 +135,9 @@ class Flights:
             self._prolong()
             if not runner.run(command("EXISTS", keys.flights(self.identity))):
                 runner.run(leases.join(keys, self.identity, self.lists(), self.lease_ms))
-            self.renewed = max(self.renewed, started)
+            lapsed, self.renewed = self.valid_for() <= 0, max(self.renewed, started)
+        if lapsed:
+            self.on_valid()
 
     def _prolong(self) -> None:
         if self._host.connections.run(leases.renew(self._host.keys, self.identity, self.lease_ms)) == 2:

@@ -8,7 +8,7 @@ something would starve it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from henchman.errors import ServerError
 from henchman.store.jobs import fetch
@@ -52,9 +52,9 @@ class Gather:
         for queue in self._look_at:
             self.rang(queue)
 
-    def due_in(self) -> float:
-        """Seconds until a source should be asked again; 0 when one should be now."""
-        soonest = min(self._look_at.values(), default=None)
+    def due_in(self, paused: Collection[str]) -> float:
+        """Seconds until a source that is not ``paused`` should be asked again; 0 when one should be now."""
+        soonest = min([at for name, at in self._look_at.items() if name not in paused], default=None)
         return SURE if soonest is None else max(soonest - time.monotonic(), 0.0)
 
     def pass_on(self) -> None:

@@ -76,6 +76,7 @@ class Launcher:
         self._build_running()
         self.feeds += [self._feed(capsule) for capsule in capsules]
         self._build_watcher(queues)
+        self.acker.on_room = self.flights.on_valid = self.feeds.ring
         self.stager = Stager(host, lambda: self.flights.identity)
         self.lifeline = Lifeline(host)
         self.heart = Heart(
@@ -139,6 +140,7 @@ class Launcher:
             queues,
             self.sources,
             on_ring=lambda queue: by_queue[queue].rang(queue),
+            on_unwatched=lambda queue: by_queue[queue].unwatched(),
             on_units=lambda units, backlog: by_queue[units[0].flight.queue].delivered(units, backlog),
             on_control=self.control.message,
             on_listening=self.cancels.load,

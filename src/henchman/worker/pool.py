@@ -32,7 +32,7 @@ class Pool:
         self.low_water = 0
         self.hold_tasks = False  # the event loop is blocked: no more for it
         self.on_defect: Callable[[BaseException], None] = lambda error: None
-        self.on_room: Callable[[], None] = lambda: None
+        self.on_room: Callable[[], None] = lambda: None  # the first slot is free, or the buffer is down to low_water
         self._execute = execute
         self._launch = launch
         self._threads: deque[Run] = deque()
@@ -119,7 +119,7 @@ class Pool:
                 continue
             self._starts += 1
             waiting = len(self._threads)
-            if waiting == self.low_water:
+            if waiting and waiting == self.low_water:
                 self.on_room()
             if waiting and self.free and not _cheap(run):
                 with self._lock:
@@ -146,11 +146,12 @@ class Pool:
     def _park(self, seat: Seat) -> bool:
         """Return the slot and wait for another one; False when the pool stops."""
         with self._lock:
+            full = self.free == 0
             self.free += 1
             self._idle.append(seat)
             if not self._stopping:
                 self._dispatch()
-            room = self.free > 0
+            room = full and self.free > 0
             if self._stopping:
                 return False
         if room:
@@ -162,10 +163,11 @@ class Pool:
         """An async run has ended: its slot is free."""
         with self._lock:
             self.tasks.discard(run)
+            full = self.free == 0
             self.free += 1
             self._dispatch()
-            room = self.free > 0
-        if room or self.waiting <= self.low_water:
+            room = full and self.free > 0
+        if room or 0 < self.waiting == self.low_water:
             self.on_room()
 
     def hold(self, tasks: bool) -> None:

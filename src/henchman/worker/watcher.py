@@ -28,6 +28,7 @@ __all__ = ["MOST_WATCHED", "Watcher"]
 MOST_WATCHED = 8
 BLOCK = 5.0
 GRACE = 5.0  # a wait that has not ended so long after BLOCK never will: the server's host is gone
+TURN = 1.0  # seconds between two looks whether what is not waited for can be
 BACKLOG = 0.002  # a wait that ends sooner than this found a queue that was not empty
 
 
@@ -43,7 +44,8 @@ class _Post:
 
 
 class Watcher(Service):
-    """``on_units(units, backlog)`` gets what arrives; ``on_control(text)`` what we are told; ``on_listening()`` reads
+    """``on_units(units, backlog)`` gets what arrives; ``on_unwatched(queue)`` is called while a queue is not waited for
+    though nothing forbids it: the fetcher has to look; ``on_control(text)`` what we are told; ``on_listening()`` reads
     what was said while nobody listened; ``on_unknown()`` when it is not known what a wait brought; ``may_arm(queue)``
     says whether to wait for a queue now."""
 
@@ -58,6 +60,7 @@ class Watcher(Service):
         *,
         on_units: Callable[[list[Unit], bool], None],
         on_ring: Callable[[str], None],
+        on_unwatched: Callable[[str], None],
         on_control: Callable[[bytes], None],
         on_listening: Callable[[], None],
         on_unknown: Callable[[], None],
@@ -71,6 +74,7 @@ class Watcher(Service):
         self._sources = sources
         self._on_units = on_units
         self._on_ring = on_ring
+        self._on_unwatched = on_unwatched
         self._on_control = on_control
         self._on_listening = on_listening
         self._on_unknown = on_unknown
@@ -137,7 +141,7 @@ class Watcher(Service):
                 one.close()
 
     def _wait(self) -> None:
-        events = self._selector.select(1.0)
+        events = self._selector.select(TURN)
         ready = {key.data for key, _ in events}
         if "bell" in ready:
             with contextlib.suppress(BlockingIOError):
@@ -160,10 +164,12 @@ class Watcher(Service):
             self._control, self._renamed = None, False
         if self._control is None:
             self._subscribe()
-        if self._wanted and self._flights.valid_for() > self._flights.lease_ms / 1500:
-            for post in self._posts:
-                if post.armed is None and self._may_arm(post.queue):
-                    self._arm(post)
+        fresh = self._flights.valid_for() > self._flights.lease_ms / 1500
+        for post in [post for post in self._posts if post.armed is None and self._may_arm(post.queue)]:
+            if self._wanted and fresh:
+                self._arm(post)
+            else:
+                self._on_unwatched(post.queue)  # a fetch renews the lease, and asks for waits when it finds nothing
         if self._failures:
             self._failures = 0
             self._host.events.emit("server_back", part="watcher")
