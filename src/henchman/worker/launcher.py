@@ -76,7 +76,6 @@ class Launcher:
         self._build_running()
         self.feeds += [self._feed(capsule) for capsule in capsules]
         self._build_watcher(queues)
-        self.acker.on_room = self.flights.on_valid = self.feeds.ring
         self.stager = Stager(host, lambda: self.flights.identity)
         self.lifeline = Lifeline(host)
         self.heart = Heart(
@@ -149,6 +148,7 @@ class Launcher:
         )
         for feed in self.feeds:
             feed.fetcher.watcher = self.watcher
+        self.acker.on_room = self.flights.on_valid = self.feeds.ring
 
     @property
     def pool(self) -> Pool:
