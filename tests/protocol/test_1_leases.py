@@ -18,6 +18,7 @@ from redis import Redis
 
 import henchman
 from henchman import App
+from henchman.kernel import clock
 from henchman.kernel.board import BOARD_BYTES, Board
 from henchman.process.child import ChildProcess
 from henchman.process.supervisor import Supervisor
@@ -33,6 +34,7 @@ from henchman.worker.run import Run
 from support.dead import DEAD, corpse, job
 from support.processes import Work, push, state_of
 from support.server import running_server
+from support.sleeping import sleeping
 from support.store import Store
 from support.worker import Heard, in_flight, looker, settled, until, working
 
@@ -236,7 +238,7 @@ def test_a_rescue_needs_unbroken_sight_of_an_expired_lease(
     """1.5: for 15 s; a look that was missed, or a lease that was seen alive, starts the time anew."""
     assert lifeline.WATCH == 15
     clock = [1000.0]
-    monkeypatch.setattr(lifeline.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
     corpse(store, job("a"))
     line = Lifeline(app)
 
@@ -264,7 +266,7 @@ def test_a_server_that_was_started_anew_has_to_be_watched_anew(monkeypatch: pyte
         app, store = App(redis_url=server.url), Store(server.url)
         corpse(store, job("a"))
         line = Lifeline(app)
-        monkeypatch.setattr(lifeline.time, "monotonic", lambda: clock[0])
+        monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
         line.tick("me")
         server.kill()
         server.start()
@@ -280,10 +282,13 @@ def test_a_server_that_was_started_anew_has_to_be_watched_anew(monkeypatch: pyte
         store.connections.close()
 
 
+@pytest.mark.parametrize("slept", [False, True])
 def test_after_its_lease_nothing_starts_that_was_prefetched(
-    redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+    redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch, slept: bool
 ) -> None:
-    """1.5: somebody else may be running it; it starts when the lease is renewed."""
+    """1.5: somebody else may be running it; it starts when the lease is renewed. While the machine slept
+    (``time.monotonic()`` stood still then) the lease ran out all the same."""
+    sleep = sleeping(monkeypatch)
     monkeypatch.setattr(heart, "PULSE", 0.1)
     app = App(redis_url=redis_url, lease=5, heartbeat=0.1, concurrency=1)
     valid: list[float] = []
@@ -293,8 +298,10 @@ def test_after_its_lease_nothing_starts_that_was_prefetched(
     @app.job(name="note")
     def note(number: int) -> None:
         flights = box[0].flights
-        valid.append(flights.valid_until - running.get().started)  # type: ignore[attr-defined]
-        if number % 40 == 20:  # as after a long freeze: the time is over, and the server has not been asked
+        valid.append(flights.valid_until - (clock.awake() - running.get().elapsed))  # type: ignore[attr-defined]
+        if number % 40 == 20 and slept:
+            sleep(3600)
+        elif number % 40 == 20:  # as after a long freeze: the time is over, and the server has not been asked
             flights.renewed -= 60
 
     note.enqueue_many([(n,) for n in range(400)])
@@ -316,8 +323,8 @@ def test_a_run_starts_when_its_lease_was_judged(
     judge = Processor._refusal
     seen: list[tuple[float, float]] = []
 
-    def frozen(self: Processor, run: Run, now: float) -> Outcome | None:
-        refusal = judge(self, run, now)
+    def frozen(self: Processor, run: Run) -> Outcome | None:
+        refusal = judge(self, run)
         time.sleep(0.2)  # the freeze itself
         return refusal
 

@@ -12,6 +12,7 @@ from redis import Redis
 
 from henchman import App
 from henchman.errors import LeaseLost, ServerAway, ServerError
+from henchman.kernel.clock import awake
 from henchman.store import leases
 from henchman.store.jobs import Settlement
 from henchman.worker import heart, lifeline, watcher
@@ -54,7 +55,7 @@ def test_a_wait_is_armed_only_beside_a_fresh_lease(redis_url: str, monkeypatch: 
         until(lambda: heard["beat"] and launcher.watcher.armed, "it waits")
         refused.set()
         until(lambda: told, "a fetch was refused: none is on its way any more that would renew")
-        launcher.flights.renewed = time.monotonic() - 30.2  # a third of the lease is 30
+        launcher.flights.renewed = awake() - 30.2  # a third of the lease is 30
         until(lambda: not launcher.watcher.armed, "the wait ended")
         end = time.monotonic() + 0.5
         while time.monotonic() < end:
@@ -215,7 +216,7 @@ def test_all_who_are_dead_are_buried_before_the_first_is_rescued_the_longest_dea
 ) -> None:
     """1.5, 2.2: their deaths were established; when the server is lost then, none of them has to be watched anew."""
     clock = [1000.0]
-    monkeypatch.setattr(lifeline.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
     line = Lifeline(app)
     see_them_die(store, line, clock)
     heard = Heard(app, "rescued")
@@ -237,7 +238,7 @@ def test_all_who_are_dead_are_buried_before_the_first_is_rescued_the_longest_dea
 def test_the_longest_dead_is_rescued_first(app: App, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """1.5"""
     clock = [1000.0]
-    monkeypatch.setattr(lifeline.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
     heard = Heard(app, "rescued")
     line = Lifeline(app)
     see_them_die(store, line, clock)
@@ -295,7 +296,7 @@ def test_beats_that_are_far_apart_are_no_broken_contact(
 ) -> None:
     """1.5: with a lease of two minutes a beat may take 40 s."""
     clock = [1000.0]
-    monkeypatch.setattr(lifeline.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
     app = App(redis_url=redis_url, lease=120, heartbeat=40)
     corpse(store, job("a"))
     line = Lifeline(app)

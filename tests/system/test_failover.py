@@ -199,8 +199,8 @@ def _told(*heard: Heard) -> list[Any]:
 def test_what_was_seen_of_one_server_is_not_believed_of_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = SimpleNamespace(now=0.0, monotonic=lambda: clock.now, time=time.time)
-    monkeypatch.setattr(lifeline, "time", clock)
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(lifeline, "awake", lambda: clock.now)
     with behind_a_name(tmp_path) as (name, old, new):
         app = App(redis_url=name.url)
         store = Store(name.url)

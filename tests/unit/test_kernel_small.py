@@ -67,7 +67,7 @@ def test_the_server_clock_is_learned_and_outlives_a_wrong_wall() -> None:
     lasting[0] += 50
     wall[0] += 7_200
     assert clock.now() == pytest.approx(1_050.1, abs=0.11)
-    assert clock.age == 50
+    assert clock.age == pytest.approx(50)
     clock.heard(1_050.2, clock.sent())
     assert clock.now() == pytest.approx(1_050.2)
     assert clock.stepped == 0.0
@@ -80,7 +80,7 @@ def test_the_server_clock_tells_steps_from_slow_answers() -> None:
     lasting[0] = 30.0
     clock.heard(1_001.0, 1.0)  # an answer that took 29 s
     assert clock.stepped == 0.0
-    assert clock.now() == 1_030.0
+    assert clock.now() == pytest.approx(1_030.0)
     clock.heard(1_030.0 - 18_000, 30.0)
     assert (clock.stepped, clock.now()) == (-18_000, 1_030.0 - 18_000)
     clock.heard(1_030.0 + 60, 30.0)

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from henchman.config import Config
 from henchman.errors import HenchmanError, ServerAway
 from henchman.kernel.backoff import capped_backoff
-from henchman.kernel.clock import ServerClock
+from henchman.kernel.clock import ServerClock, awake
 from henchman.kernel.service import Ticker
 from henchman.process.child import ChildProcess
 from henchman.store import leases, processes
@@ -158,7 +158,7 @@ class Keeper(Ticker):
 
     def _renew_all(self, desk: _Desk) -> None:
         """Prolong the leases of all children that deserve it, in one write, when it is time."""
-        now = time.monotonic()
+        now = awake()
         if now - self._renewed < self.lease / 6:
             return
         living = [child.identities[-1] for child in self.children if self._is_well(child)]

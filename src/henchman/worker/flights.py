@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from henchman.kernel.clock import awake
 from henchman.kernel.ids import new_identity
 from henchman.store import batches, leases, ordered
 from henchman.store.call import command
@@ -114,7 +115,7 @@ class Flights:
             else Flight(name, keys.queue(name), keys.flight(identity, epoch, name), identity, epoch)
             for name in self._queues
         }
-        started = time.monotonic()
+        started = awake()
         lists = [flight.key for flight in flights.values()]
         self._host.connections.run(leases.join(keys, identity, lists, self.lease_ms))
         self.identity, self.epoch, self.current = identity, epoch, flights
@@ -131,7 +132,7 @@ class Flights:
         """
         runner, keys = self._host.connections, self._host.keys
         with self._told_of_a_lapse(), self._change:
-            started = time.monotonic()
+            started = awake()
             self._prolong()
             if not runner.run(command("EXISTS", keys.flights(self.identity))):
                 runner.run(leases.join(keys, self.identity, self.lists(), self.lease_ms))
@@ -155,11 +156,11 @@ class Flights:
 
     def valid_for(self) -> float:
         """Seconds until the lease runs out, as far as we know; negative when it may have."""
-        return self.valid_until - time.monotonic()
+        return self.valid_until - awake()
 
     @property
     def valid_until(self) -> float:
-        """``time.monotonic()`` at which the lease runs out, as far as we know."""
+        """``kernel.clock.awake()`` at which the lease runs out, as far as we know."""
         return self.renewed + self.lease_ms / 1000
 
     def strays(self) -> set[bytes]:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from henchman.errors import ServerError
+from henchman.kernel.clock import awake
 from henchman.store.jobs import fetch
 from henchman.work.source import Source
 from henchman.work.unit import Flight, Unit
@@ -107,7 +108,7 @@ class Gather:
     ) -> list[tuple[str, list[Unit]]]:
         """What the plain queues ``names`` have, by one script."""
         flights, lists = self._flights, current[names[0]]
-        started = time.monotonic()
+        started = awake()
         asked = [(name, extra(name)) for name in names]
         call = fetch(self._host.keys, lists.identity, lists.epoch, asked, want, flights.lease_ms)
         fetched = self._host.connections.run(call)
@@ -130,7 +131,7 @@ class Gather:
         self._asked[name] = time.monotonic()
         self._look_at[name] = time.monotonic() + SURE  # before asking: what rings from here on counts
         self._passed_on.discard(name)
-        started = time.monotonic()
+        started = awake()
         try:
             units, look_in = self._sources[name].fetch(current[name], want, extra(name))
         except BaseException:

@@ -13,6 +13,7 @@ from pathlib import Path
 import msgspec
 
 from henchman.errors import LeaseLost, ServerAway, ServerError
+from henchman.kernel.clock import awake
 from henchman.kernel.service import Ticker
 from henchman.store import processes
 from henchman.store.control import paused
@@ -73,7 +74,7 @@ class Heart(Ticker):
     def tick(self) -> float:
         """Show that we live; beat when it is time."""
         self._pulse()
-        now = time.monotonic()
+        now = awake()  # after a sleep of the machine it beats at once
         if now >= self._next:
             self._next = now + self._host.config.heartbeat
             try:

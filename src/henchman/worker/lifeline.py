@@ -7,12 +7,12 @@ swept for an hour, because bytes of the dead may still arrive (PROTOCOL, section
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from henchman.errors import ServerAway, ServerError
+from henchman.kernel.clock import awake
 from henchman.store import leases, processes
 from henchman.store.call import Arg, command, commands
 from henchman.worker.flights import give_back_list, held_ids
@@ -95,7 +95,7 @@ class Lifeline:
 
     def tick(self, identity: str) -> None:
         """Look for the dead; rescue what is certain, sweep what was rescued before."""
-        now = time.monotonic()
+        now = awake()
         if not self._mine(identity):
             self._expired.clear()
             return

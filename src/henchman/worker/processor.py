@@ -11,6 +11,7 @@ from typing import Any
 
 from henchman.errors import JobCancelled, JobShutdown, JobTimeout
 from henchman.kernel.board import Board
+from henchman.kernel.clock import awake
 from henchman.work.current import running
 from henchman.work.outcome import DONE, Outcome, called_off
 from henchman.worker.acker import Acker
@@ -67,7 +68,7 @@ class Processor:
     def execute(self, seat: Seat, run: Run) -> None:
         """Run a sync job in this thread, to its outcome."""
         now = _monotonic()
-        refusal = self._refusal(run, now)
+        refusal = self._refusal(run)
         if refusal is not None:
             self._finish(run, refusal)
             return
@@ -91,7 +92,7 @@ class Processor:
     async def aexecute(self, run: Run) -> None:
         """Run an async job in this task, to its outcome."""
         now = _monotonic()
-        refusal = self._refusal(run, now)
+        refusal = self._refusal(run)
         if refusal is not None:
             self._finish(run, refusal)
             return
@@ -140,15 +141,15 @@ class Processor:
         self._acker.submit(run.unit, outcome, run.job)
         self._events.emit("job_abandoned", run=run)
 
-    def _refusal(self, run: Run, now: float) -> Outcome | None:
-        """Why a run may not start at ``now``, as its outcome."""
+    def _refusal(self, run: Run) -> Outcome | None:
+        """Why a run may not start now, as its outcome."""
         if self._cancels.jids and self._cancels.has(run):
             if not run.spec.hears_cancel:
                 return Outcome("cancelled", called_off(run.jid), reason="cancelled before it started")
             run.cancelled = True
         if run.expires is not None and self._clock.now() > run.expires:
             return Outcome("expired", reason="it expired before it could start")
-        if now > self._flights.valid_until:  # somebody else may be running it already
+        if awake() > self._flights.valid_until:  # somebody else may be running it already
             return Outcome("released", reason="the lease of this process ran out before it could start")
         if run.unit.flight.identity != self._flights.identity:  # after the lease: that may be the new name's already
             return Outcome("released", reason="this process was declared dead before it could start")
