@@ -16,12 +16,11 @@ from henchman.kernel.board import Board
 from henchman.process.supervisor import Supervisor
 from henchman.store import poison
 from henchman.worker.poison import charge_held
-from henchman.worker.processor import strike
-from henchman.worker.run import Seat
+from henchman.worker.strike import strike
 from henchman.worker.watchdog import Watchdog
 from support.dead import DEAD, corpse, job
 from support.processes import Work, push
-from support.runs import make_run
+from support.runs import make_run, running_a_job
 from support.store import Store
 from support.worker import until
 
@@ -99,20 +98,22 @@ def test_they_pass_a_bare_retry_loop() -> None:
 
 def test_a_strike_is_meant_for_one_run_and_waits_for_the_lock() -> None:
     """8: raised only under the slot's lock, and only while it still runs what it is meant for."""
-    seat, run, other = Seat("1", 0), make_run([1]), make_run([2])
-    seat.run, seat.thread_id = other, threading.get_ident()
-    assert strike(seat, run, JobTimeout) is False
-    assert run.struck is None
-    seat.run, seat.thread_id = run, 0  # a thread that is not there: nobody is struck for real
-    done = threading.Event()
-    striker = threading.Thread(target=lambda: (strike(seat, run, JobTimeout), done.set()))
-    with seat.lock:
-        striker.start()
-        assert not done.wait(0.1)
+    with running_a_job() as (seat, run, thread, raised):
+        assert strike(seat, make_run([2]), JobTimeout) == "over"
         assert run.struck is None
-    assert done.wait(30)
-    striker.join()
+        done = threading.Event()
+        striker = threading.Thread(
+            target=lambda: (until(lambda: strike(seat, run, JobTimeout) == "struck", ""), done.set())
+        )
+        with seat.lock:
+            striker.start()
+            assert not done.wait(0.1)
+            assert run.struck is None
+        assert done.wait(30)
+        striker.join()
+        thread.join(30)
     assert run.struck is JobTimeout  # type: ignore[comparison-overlap]
+    assert [type(error) for error in raised] == [JobTimeout]
 
 
 def test_a_job_that_ignores_it_for_30_s_is_abandoned() -> None:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from henchman.client.job import define
@@ -9,10 +13,10 @@ from henchman.kernel.chain import Chain
 from henchman.kernel.events import Events
 from henchman.wire import payload
 from henchman.work.unit import Flight, Unit
-from henchman.worker.run import Run
+from henchman.worker.run import Run, Seat
 from henchman.worker.spec import Spec
 
-__all__ = ["make_run"]
+__all__ = ["make_run", "running_a_job"]
 
 
 def pay(order: int, card: Any = None, *, pin: Any = None) -> None:
@@ -33,3 +37,35 @@ def make_run(
     job = {"class": "shop.pay", "jid": jid, "args": args, **({"kwargs": kwargs} if kwargs else {}), **fields}
     flight = Flight("default", "queue:default", "hm:flight:x:1:default", "x", 1)
     return Run(Unit(payload.encode(job), flight, 0.0), job, Spec(definition, Chain(), Events()), args, kwargs or {})
+
+
+_processor: dict[str, Any] = {"__name__": "henchman.worker.processor"}  # where a job begins, as far as frames tell
+exec("def execute(job): job()", _processor)  # noqa: S102
+
+
+def _sleeps() -> None:
+    while True:
+        time.sleep(0.001)  # until it is struck
+
+
+@contextmanager
+def running_a_job(
+    job: Callable[[], None] = _sleeps,
+) -> Iterator[tuple[Seat, Run, threading.Thread, list[BaseException]]]:
+    """A thread that runs ``job`` as a worker would: its seat, its run, itself, and what was raised in it."""
+    seat, run, raised = Seat("1", 0), make_run([1]), list[BaseException]()
+    began = threading.Event()
+
+    def body() -> None:
+        seat.thread_id = threading.get_ident()
+        try:
+            began.set()
+            _processor["execute"](job)
+        except BaseException as error:
+            raised.append(error)
+
+    thread = threading.Thread(target=body, daemon=True)
+    seat.run = run
+    thread.start()
+    assert began.wait(30)
+    yield seat, run, thread, raised

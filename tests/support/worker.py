@@ -57,7 +57,7 @@ def overdue(launcher: Launcher) -> None:
     """The time-out of every job that runs in a thread has come, whatever the clock says."""
     watchdog, now = launcher.watchdog, time.monotonic()
     with watchdog._lock:
-        watchdog._heap = [(now, *more) for _, *more in sorted(watchdog._heap)]  # type: ignore[misc]
+        watchdog._heap = [one._replace(when=now) for one in sorted(watchdog._heap)]
     watchdog.wake()
 
 

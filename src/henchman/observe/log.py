@@ -50,6 +50,8 @@ class JobFilter(logging.Filter):
             run = _Here.running.get(None)
             if run is not None:
                 floor = floor_of(run)
+                if getattr(run, "late", None) is not None:
+                    run.late()  # its time is over: no lock of logging is held here
                 if not facts.get("jid"):
                     facts["jid"] = run.jid
                     facts["class"] = getattr(run, "name", None) or run.payload.get("class", "")

@@ -25,12 +25,13 @@ from henchman.worker.isolation import Isolation
 from henchman.worker.lifeline import Lifeline
 from henchman.worker.loop import Loop
 from henchman.worker.pool import Pool
-from henchman.worker.processor import Processor, strike
+from henchman.worker.processor import Processor
 from henchman.worker.retry import Judge
 from henchman.worker.run import Run
 from henchman.worker.shared import Shared
 from henchman.worker.stacks import frames_of
 from henchman.worker.stager import Stager
+from henchman.worker.strike import strike
 from henchman.worker.watchdog import Watchdog
 from henchman.worker.watcher import Watcher
 
@@ -251,8 +252,8 @@ class Launcher:
         self._try("launcher", self.flights.give_back_all)  # the server alone knows in which order they came
         for feed in self.feeds:
             for seat in feed.pool.seats:
-                if seat.run is not None:
-                    strike(seat, seat.run, JobShutdown)
+                if (struck := seat.run) is not None:
+                    self.watchdog.strike(struck, seat, JobShutdown)
             for run in list(feed.pool.tasks):
                 self.loop.strike(run, JobShutdown)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import sys
 import time
 from collections import deque
@@ -20,22 +19,13 @@ from henchman.worker.flights import Flights
 from henchman.worker.host import Host
 from henchman.worker.retry import Judge
 from henchman.worker.run import Run, Seat
+from henchman.worker.strike import calm
 from henchman.worker.watchdog import Watchdog
 
-__all__ = ["Processor", "strike"]
+__all__ = ["Processor"]
 
 _monotonic = time.monotonic
 TASK_PLACES = 512  # places on the board below this belong to threads, as many above it to tasks
-
-
-def strike(seat: Seat, run: Run, error: type[BaseException]) -> bool:
-    """Raise ``error`` in the thread of ``seat``, if it still runs ``run``; False when it does not."""
-    with seat.lock:
-        if seat.run is not run:
-            return False
-        run.struck = error
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(seat.thread_id), ctypes.py_object(error))
-        return True
 
 
 class Processor:
@@ -182,7 +172,8 @@ class Processor:
         with seat.lock:
             seat.run = None
             if run.struck is not None:
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(seat.thread_id), None)
+                calm(seat)
+        run.late = None
         if run.deadline is not None:
             self._watchdog.forget(run)
 

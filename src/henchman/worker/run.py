@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from henchman.errors import ArgumentError
@@ -34,6 +34,7 @@ class Run:
         "job",
         "keeps",
         "kwargs",
+        "late",
         "pool",
         "released",
         "spec",
@@ -65,6 +66,7 @@ class Run:
         self.ended = False  # its outcome is on its way to the server
         self.released = False
         self.struck: type[BaseException] | None = None
+        self.late: Callable[[], None] | None = None  # raises what could not be raised yet, where that is safe
         self.task: Any = None
         self.pool: Any = None
         self.timeout = spec.timeout

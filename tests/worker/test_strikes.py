@@ -1,0 +1,227 @@
+"""Where a job may be struck: never while its thread holds a lock of ``logging``, ``import``, ``threading`` or ours."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import queue
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from henchman import JobTimeout
+from henchman.errors import JobShutdown
+from henchman.observe import log
+from henchman.work.current import running
+from henchman.worker.run import Run, Seat
+from henchman.worker.strike import strike
+from henchman.worker.watchdog import Watchdog
+from support.processes import PATHS
+from support.runs import running_a_job
+from support.worker import until
+
+ENOUGH = 1500  # strikes, where the machine is fast enough
+SECONDS = float(os.environ.get("STRUCK_SECONDS", "20"))  # a longer form by hand: STRUCK_SECONDS=600
+
+
+def test_a_thousand_time_outs_at_random_moments_leave_no_lock_behind(redis_url: str) -> None:
+    """Jobs that log, lock, import, open files, use queues and databases, start threads and push jobs."""
+    done = subprocess.run(
+        [sys.executable, "-m", "support.struck", redis_url, str(SECONDS), str(ENOUGH if SECONDS < 60 else 10**9)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)},
+        capture_output=True,
+        timeout=SECONDS + 90,
+        check=False,
+    )
+    assert done.stdout, done.stderr[-3000:]
+    told = json.loads(done.stdout)
+    assert not told["stuck"], "\n".join(told["stuck"])
+    assert told["lost"] == 0
+    assert sum(told["dead"].values()) == told["sent"], "each ended once"
+    assert told["dead"]["JobTimeout"] >= 0.98 * told["sent"]
+    assert told["strikes"] > 100, told
+    assert all(told["did"].values()), told
+
+
+class Slow(logging.Handler):
+    """A handler that holds its lock until it is let go."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inside, self.go = threading.Event(), threading.Event()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.inside.set()
+        self.go.wait(30)
+
+
+def _slow_log() -> tuple[Slow, logging.Logger]:
+    slow, logger = Slow(), logging.Logger("slow")  # noqa: LOG001 - of this test alone
+    logger.addHandler(slow)
+    return slow, logger
+
+
+def _loop() -> None:
+    while True:
+        time.sleep(0.001)  # until it is struck
+
+
+def _struck(seat: Seat, run: Run) -> None:
+    until(lambda: strike(seat, run, JobTimeout) == "struck", "it is struck")
+
+
+def test_not_while_it_logs() -> None:
+    slow, logger = _slow_log()
+
+    def job() -> None:
+        logger.warning("a line")
+        _loop()
+
+    with running_a_job(job) as (seat, run, thread, raised):
+        assert slow.inside.wait(30)
+        assert {strike(seat, run, JobTimeout) for _ in range(20)} == {"later"}
+        slow.go.set()
+        _struck(seat, run)
+        thread.join(30)
+    assert [type(error) for error in raised] == [JobTimeout]
+    assert slow.lock is not None
+    assert slow.lock.acquire(blocking=False), "nobody holds the handler's lock"
+
+
+def test_not_in_the_middle_of_an_import(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "slow_to_import.py").write_text("import support.worker as w\nw.inside.set()\nw.go.wait(30)\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    inside, go = threading.Event(), threading.Event()
+    monkeypatch.setattr("support.worker.inside", inside, raising=False)
+    monkeypatch.setattr("support.worker.go", go, raising=False)
+
+    def job() -> None:
+        import slow_to_import  # type: ignore[import-not-found]  # noqa: F401
+
+        _loop()
+
+    with running_a_job(job) as (seat, run, thread, _):
+        assert inside.wait(30)
+        assert {strike(seat, run, JobTimeout) for _ in range(20)} == {"later"}
+        go.set()
+        _struck(seat, run)
+        thread.join(30)
+    assert "slow_to_import" in sys.modules
+
+
+def test_not_while_a_thread_starts_which_still_goes_by_the_same_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the new thread would be struck, would never say that it has started, and the job would wait for ever."""
+    inside, go, began = threading.Event(), threading.Event(), threading.Event()
+
+    def started(self: Any) -> None:
+        if threading.current_thread() is not self:
+            inside.set()
+            go.wait(30)
+
+    def job() -> None:
+        made = threading.Thread(target=began.set)
+        made._started = type(
+            "Started", (), {"wait": lambda _: started(made), "set": began.is_set, "is_set": lambda _: False}
+        )()  # type: ignore[attr-defined]
+        made.start()
+        _loop()
+
+    with running_a_job(job) as (seat, run, thread, raised):
+        assert inside.wait(30)
+        assert {strike(seat, run, JobTimeout) for _ in range(20)} == {"later"}
+        go.set()
+        _struck(seat, run)
+        thread.join(30)
+    assert began.wait(30)
+    assert [type(error) for error in raised] == [JobTimeout]
+
+
+def _wait_in_slices() -> None:
+    event = threading.Event()
+    while True:
+        event.wait(0.01)
+
+
+def _get_in_slices() -> None:
+    empty: queue.Queue[int] = queue.Queue()
+    while True:
+        with contextlib.suppress(queue.Empty):
+            empty.get(timeout=0.01)
+
+
+def _join_in_slices() -> None:
+    go = threading.Event()
+    helper = threading.Thread(target=go.wait, daemon=True)
+    helper.start()
+    try:
+        while True:
+            helper.join(0.01)
+    finally:
+        go.set()
+
+
+@pytest.mark.parametrize("job", [_wait_in_slices, _get_in_slices, _join_in_slices])
+def test_a_job_that_waits_for_another_thread_is_struck(job: Callable[[], None]) -> None:
+    with running_a_job(job) as (seat, run, thread, raised):
+        _struck(seat, run)
+        thread.join(30)
+    assert [type(error) for error in raised] == [JobTimeout]
+
+
+def test_a_job_that_does_nothing_but_log_is_struck_at_a_line() -> None:
+    """Before the line's lock is taken: it is hardly ever seen elsewhere."""
+    (slow, logger), known = _slow_log(), threading.Event()
+    slow.addFilter(log.JobFilter())
+
+    def job() -> None:
+        known.wait(30)
+        running.set(run)
+        logger.warning("the first")
+        logger.warning("the second")
+
+    with running_a_job(job) as (seat, run, thread, raised), _told_of(run):
+        known.set()
+        assert slow.inside.wait(30)
+        assert strike(seat, run, JobTimeout) == "later"
+        slow.go.set()
+        thread.join(30)
+    assert [type(error) for error in raised] == [JobTimeout]
+    assert strike(seat, run, JobTimeout) == "struck", "once"
+    assert slow.lock is not None
+    assert slow.lock.acquire(blocking=False), "nobody holds the handler's lock"
+
+
+@contextlib.contextmanager
+def _told_of(run: Run) -> Iterator[None]:
+    """Where log lines look for the job."""
+    before, log._Here.running = log._Here.running, running
+    try:
+        yield
+    finally:
+        log._Here.running = before
+
+
+def test_what_cannot_be_struck_is_tried_until_it_can_and_given_up_in_the_end() -> None:
+    slow, logger = _slow_log()
+    given_up: list[Run] = []
+    watchdog = Watchdog(strike, given_up.append, lambda part, error: None, grace=0.3)
+    watchdog.start()
+    with running_a_job(lambda: logger.warning("a line")) as (seat, run, thread, _):
+        assert slow.inside.wait(30)
+        run.deadline = time.monotonic()
+        watchdog.watch(run, seat)
+        until(lambda: given_up == [run], "it is given up")
+        watchdog.strike(run, seat, JobShutdown)  # a stop tries on
+        until(lambda: run.late is not None, "it was tried")
+        slow.go.set()
+        thread.join(30)
+    watchdog.stop()
+    assert len(given_up) == 1
