@@ -145,6 +145,8 @@ def test_broken_data_are_told_with_the_servers_own_words(base: Path) -> None:
     text = refusal(folder)
     assert "Bad file format reading the append only file" in text
     assert str(folder / "server.log") in text
+    assert "copy the folder before you try to mend it" in text
+    assert "--fix" not in text
     assert EmbeddedServer(folder).status().state == "stopped"
 
 

@@ -22,7 +22,7 @@ from typing import Literal, NamedTuple
 from henchman.errors import EmbeddedServerError
 from henchman.store.embedded_folder import data_bytes, exists, prepare, told, write_private
 from henchman.store.embedded_lock import LockFile
-from henchman.store.embedded_process import ServerProcess
+from henchman.store.embedded_process import ServerProcess, product
 from henchman.store.embedded_talk import info
 from henchman.store.embedded_watch import watch_over
 
@@ -177,7 +177,6 @@ class EmbeddedServer:
             state = "loading" if facts.get("loading") == "1" else "running"
         elif self._process.lives():
             state = "silent"
-        version = facts.get("valkey_version") or facts.get("redis_version")
         return ServerStatus(
             state=state,
             folder=str(self.folder),
@@ -185,7 +184,7 @@ class EmbeddedServer:
             pid=int(facts["process_id"])
             if "process_id" in facts
             else (self._process.pid() if state == "silent" else None),
-            server=f"{facts.get('server_name', 'redis')} {version}" if version else None,
+            server=product(facts),
             uptime=int(facts["uptime_in_seconds"]) if "uptime_in_seconds" in facts else None,
             users=self._count_users(),
             kept=self._keep.exists(),

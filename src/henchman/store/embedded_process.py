@@ -28,11 +28,18 @@ from henchman.store.embedded_folder import (
 from henchman.store.embedded_lock import LockFile
 from henchman.store.embedded_start import ANSWER_LIMIT, ID_MARK, explain, find_binaries, launch
 from henchman.store.embedded_talk import ask, info, listener
+from henchman.store.embedded_writer import note_writer, readers
 
-__all__ = ["ServerProcess"]
+__all__ = ["ServerProcess", "product"]
 
 WRITE_LIMIT = 3.0  # seconds for a server that could not write to do so; it tries each second
 REPORT_EACH = 1.0  # seconds between two words on how a loading gets on
+
+
+def product(facts: dict[str, str]) -> str | None:
+    """The server's name and version as ``INFO server`` has them: ``valkey 9.1.2``."""
+    version = facts.get("valkey_version") or facts.get("redis_version")
+    return f"{facts.get('server_name', 'redis')} {version}" if version else None
 
 
 class ServerProcess:
@@ -81,10 +88,11 @@ class ServerProcess:
                     f"answered for {ANSWER_LIMIT:g} s; is it stopped, or on another host? If it hangs, end it: kill -9"
                 )
         try:
+            binaries = readers(self.folder, self.binaries or find_binaries())
             start_id = os.urandom(16).hex()
             write_private(self.folder / "server.id", start_id.encode())
             sock = choose_socket(self.folder, start_id[:16])
-            launch(self.folder, sock, alive, self.binaries or find_binaries(), start_id)
+            launch(self.folder, sock, alive, binaries, start_id)
         finally:
             alive.let_go()  # the server has it, or nobody
         return sock
@@ -115,6 +123,7 @@ class ServerProcess:
         while True:
             try:
                 if not ask(sock, "PING").startswith("-LOADING"):
+                    note_writer(self.folder, product(info(sock, "server")) or "")
                     return
                 facts = info(sock, "persistence")
             except OSError as error:

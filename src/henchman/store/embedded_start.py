@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import platform
+import re
 import shutil
 import subprocess
 import time
@@ -20,11 +21,14 @@ from henchman.kernel.text import visible
 from henchman.store.embedded_folder import WAY_OUT, disk_full
 from henchman.store.embedded_lock import LockFile
 from henchman.store.embedded_talk import ask
+from henchman.store.embedded_writer import what_to_install, writer_of
 
 __all__ = ["ANSWER_LIMIT", "ID_MARK", "explain", "find_binaries", "launch"]
 
 ID_MARK = "henchman-"  # before the id of its start, in the server's title
 ANSWER_LIMIT = 30.0  # seconds that a server may take to show that it gets on
+# A server's advice on a file that it does not understand: it may be whole, and only too new for it.
+_ADVICE = re.compile(r"(: |\. )?(please )?make a backup of your AOF file.*", re.IGNORECASE)
 _LOG_MAX = 1_000_000  # bytes; a longer log is put aside at the next start
 _MACHINES = {"amd64": "x86_64", "x86_64": "x86_64", "arm64": "aarch64", "aarch64": "aarch64"}
 
@@ -82,8 +86,15 @@ def explain(folder: Path, problem: str, said_before: int = 0) -> str:
     text = f"the embedded server in {folder} did not start: {visible(problem)}"
     if disk_full(folder):
         text += "; the disk is full: free some space there"
+    shown = [_ADVICE.sub("", line) for line in lines]
+    if shown != lines and (writer := writer_of(folder)):
+        text += (
+            f"; the data were written by {writer}, and a server of another kind or an older one does not understand "
+            f"them. {what_to_install(writer)}; if it was just that which started, the file is damaged: copy the folder "
+            "before you try to mend it"
+        )
     if lines:
-        text += f"; the end of its log {log}:\n" + "\n".join(f"  {visible(line)}" for line in lines[-8:])
+        text += f"; the end of its log {log}:\n" + "\n".join(f"  {visible(line)}" for line in shown[-8:])
     return text
 
 
