@@ -11,6 +11,7 @@ from henchman.inspector.entry import Entry, text_of
 from henchman.inspector.plan import Plan
 from henchman.inspector.set_walk import PAGE, Show
 from henchman.kernel.clock import ServerClock
+from henchman.kernel.text import described
 from henchman.store import control, jobs, sets
 from henchman.store.keys import Keys
 from henchman.wire import payload, times
@@ -80,8 +81,9 @@ class Acts:
         for entry in entries:
             try:
                 moves.append((entry, change(entry)))
-            except (PayloadError, ArgumentError) as error:
-                total = total.plus(Acted(stayed=1, reasons=(f"{entry.jid or entry.name}: {error}",)))
+            except Exception as error:  # it stays where it is, and says why; its neighbours go
+                said = error if isinstance(error, PayloadError | ArgumentError) else described(error)
+                total = total.plus(Acted(stayed=1, reasons=(f"{entry.jid or entry.name}: {said}",)))
             if len(moves) == PAGE:
                 total, moves = total.plus((yield from self._carry_out(moves))), []
                 if total.stopped:

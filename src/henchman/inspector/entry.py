@@ -10,7 +10,7 @@ import msgspec
 
 from henchman.errors import PayloadError
 from henchman.kernel.text import shorten
-from henchman.wire import jsontext, names, times
+from henchman.wire import jsontext, names, numbers, times
 from henchman.wire.backtrace import expand
 from henchman.wire.payload import INVALID_CLASS, decode
 
@@ -91,8 +91,8 @@ class Entry:
     @property
     def attempts(self) -> int:
         """How many runs have failed so far."""
-        count = self.job.get("retry_count")
-        return count + 1 if isinstance(count, int) and not isinstance(count, bool) and 0 <= count < 10**9 else 0
+        count = numbers.count(self.job.get("retry_count"))
+        return 0 if count is None else count + 1
 
     @property
     def error(self) -> tuple[str, str] | None:

@@ -6,9 +6,15 @@ import random
 
 __all__ = ["capped_backoff", "retry_delay"]
 
+_MOST = 300  # failures: the next try is 257 years away, and a count may come from anybody
+
 
 def retry_delay(count: int) -> float:
-    """Seconds until retry number ``count + 1``: ``count**4 + 15`` plus jitter in [0, 10*(count+1)) (Sidekiq 8)."""
+    """Seconds until retry number ``count + 1``: ``count**4 + 15`` plus jitter in [0, 10*(count+1)) (Sidekiq 8).
+
+    It grows no more after 300 failures.
+    """
+    count = min(count, _MOST)
     return count**4 + 15 + random.randrange(10 * (count + 1))  # noqa: S311 - spreads load, hides nothing
 
 

@@ -10,6 +10,8 @@ from collections.abc import Callable
 
 __all__ = ["Service", "Ticker"]
 
+LONGEST = 3600.0  # seconds between two ticks: threads cannot wait for as long as a payload may say
+
 
 class Service:
     """A thread with a name that runs ``self.run()`` until ``stopping`` is set."""
@@ -87,5 +89,5 @@ class Ticker(Service):
             except Exception as error:  # a tick that fails is told and tried again; the thread must not die
                 self._on_error(self.name, error)
                 pause = self.after_error
-            self._wake.wait(max(pause, 0.0))
+            self._wake.wait(min(max(pause, 0.0), LONGEST))
             self._wake.clear()

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["described", "did_you_mean", "mask_url", "shorten", "visible", "words_of"]
+__all__ = ["as_shown", "described", "did_you_mean", "mask_url", "shorten", "visible", "words_of"]
 
 _USERINFO = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^/?#@:]*)(?::(?P<password>[^/?#]*))?@", re.IGNORECASE
@@ -51,6 +51,14 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {best!r}?"
 
 
+def as_shown(value: Any, most: int) -> str:
+    """``repr``, cut; never raises."""
+    try:
+        return str.__str__(repr(value))[:most]
+    except BaseException:  # somebody else's __repr__
+        return f"({type(value).__name__} cannot be shown: its __repr__ raises)"
+
+
 def described(error: BaseException, message: Any = None) -> str:
     """``ValueError: what it says``, or ``message`` in place of what it says."""
     text = words_of(error if message is None else message)
@@ -58,8 +66,8 @@ def described(error: BaseException, message: Any = None) -> str:
 
 
 def words_of(error: Any) -> str:
-    """What it says, also when its own ``__str__`` is broken."""
+    """What it says as plain text; never raises, whatever its own ``__str__`` does."""
     try:
-        return str(error)
-    except Exception:  # somebody else's __str__
+        return str.__str__(str(error))  # a subclass of str has methods of its own
+    except BaseException:  # somebody else's __str__
         return "(it cannot be shown: its __str__ raises)"

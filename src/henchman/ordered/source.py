@@ -202,11 +202,11 @@ class OrderedSource:
         """End claims; 0 where an id of one was not held under its token any more. Raises LeaseLost."""
         statuses: dict[Unit, int | bytes] = {}
         by_epoch: dict[int, list[tuple[Unit, Verdict]]] = {}
-        for unit, ending, _, delay, _ in rows:
+        for unit, ending, stored, delay, _ in rows:
             statuses[unit] = 1
             claim, epoch = unit.claim, unit.flight.epoch
             ended = by_epoch.setdefault(epoch, [])
-            for one in claim.verdicts or _by_ending(claim, ending, delay):
+            for one in claim.verdicts or _by_ending(claim, ending, delay, stored):
                 ended.append((unit, one))
         for epoch, ended in by_epoch.items():
             for chunk in _chunks(ended):
@@ -284,15 +284,15 @@ def _chunks(many: Sequence[T]) -> Iterator[Sequence[T]]:
         yield many[start : start + ordered.MOST_IDS]
 
 
-def _by_ending(claim: Claim, ending: str, delay: float | str) -> list[Verdict]:
-    """The verdicts on a claim that was not judged: it ended as a whole."""
+def _by_ending(claim: Claim, ending: str, delay: float | str, defect: bytes) -> list[Verdict]:
+    """The verdicts on a claim that was not judged: it ended as a whole. ``defect``: why it could not be judged."""
     if ending in ("done", "cancelled", "discarded"):
         return claim.all("done")
     if ending in ("released", "interrupted"):
         return claim.all("release")
     if ending in ("deferred", "snoozed"):
         return claim.all("snooze", float(delay))
-    error = f"it could not be judged ({ending})"  # a defect of ours: nothing is dropped for that
+    error = defect.decode("utf-8", "replace") or f"it could not be judged ({ending})"  # nothing is dropped for that
     return [Verdict(claim.token, one.id, "retry", 60.0, one.retry_count + 1, error) for one in claim.ids]
 
 

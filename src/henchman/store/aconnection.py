@@ -20,7 +20,7 @@ from henchman.kernel.text import mask_url
 from henchman.store.address import check_url, read_options
 from henchman.store.asentinel import ASYNC
 from henchman.store.call import Arg, Call
-from henchman.store.connection import is_quiet, pack
+from henchman.store.connection import is_quiet, pack, pack_all
 from henchman.store.refusals import Progress, Refused, error_code, is_answer, not_let_in, refused_for_good, together
 from henchman.store.sentinel import is_current
 
@@ -185,7 +185,7 @@ async def _talk(conn: Any, parts: Sequence[tuple[Arg, ...]], name: str) -> Any:
             if is_answer(error):
                 raise Refused([error]) from None
             raise
-    await _send(conn, b"".join(map(pack, parts)), name)
+    await _send(conn, pack_all(parts), name)
     replies: list[Any] = []
     for _ in parts:
         try:

@@ -22,7 +22,7 @@ from redis.connection import UnixDomainSocketConnection
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
-from henchman.errors import ServerAway, ServerError
+from henchman.errors import ArgumentError, ServerAway, ServerError
 from henchman.kernel import faults
 from henchman.kernel.text import mask_url
 from henchman.store.address import connection_options
@@ -30,11 +30,27 @@ from henchman.store.call import Arg, Call
 from henchman.store.refusals import Progress, Refused, error_code, is_answer, not_let_in, refused_for_good, together
 from henchman.store.sentinel import is_current
 
-__all__ = ["Connections", "Line", "is_quiet", "pack"]
+__all__ = ["Connections", "Line", "is_quiet", "pack", "pack_all"]
 
 T = TypeVar("T")
 RawConnection = Any  # redis-py types its connections only by half
-pack: Callable[[Any], bytes] = hiredis.pack_command
+_64_BITS = 2**63
+_packed: Callable[[Any], bytes] = hiredis.pack_command
+
+
+def pack(parts: Sequence[Arg]) -> bytes:
+    """One command as the server reads it; ArgumentError for an integer that it could not hold.
+
+    hiredis ends the process, in C, at an integer that Python refuses to write as text (more than 4,300 digits).
+    """
+    if [one for one in parts if type(one) is int and not -_64_BITS <= one < _64_BITS]:
+        raise ArgumentError(f"{parts[0]!r}: an integer is beyond 64 bits")
+    return _packed(parts)
+
+
+def pack_all(many: Sequence[tuple[Arg, ...]]) -> bytes:
+    """Several commands in one write, as pushes are: they hold no integer from outside, their times are text by then."""
+    return b"".join(map(_packed, many))
 
 
 class Line:
@@ -235,7 +251,7 @@ def _talk(conn: RawConnection, parts: Sequence[tuple[Arg, ...]], name: str) -> A
             if is_answer(error):
                 raise Refused([error]) from None
             raise
-    _send(conn, b"".join(map(pack, parts)), name)
+    _send(conn, pack_all(parts), name)
     replies: list[Any] = []
     for _ in parts:
         try:

@@ -14,7 +14,6 @@ from henchman.wire import backtrace, names, times
 __all__ = ["mend"]
 
 _TIMES = ("created_at", "enqueued_at", "failed_at", "retried_at")
-_LATEST = 1e11  # seconds: the year 5138
 
 
 def mend(job: dict[str, Any]) -> bool:
@@ -40,7 +39,7 @@ def mend(job: dict[str, Any]) -> bool:
 
 def _mend_time(job: dict[str, Any], field: str) -> None:
     seconds = times.read(job[field])
-    if seconds is None or not -_LATEST < seconds < _LATEST:
+    if seconds is None:
         del job[field]
     elif isinstance(job[field], str):
         job[field] = times.rounded(seconds)

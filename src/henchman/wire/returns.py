@@ -8,6 +8,7 @@ from functools import lru_cache
 from typing import Any
 
 from henchman.errors import DefinitionError
+from henchman.kernel.text import described
 from henchman.wire import jsontext
 from henchman.wire.codec import annotation_of
 from henchman.wire.codec_compile import Compiler
@@ -34,11 +35,22 @@ def to_json(function: Any, value: Any) -> Any:
     codec = None if function is None else _codec(function)
     try:
         plain = value if codec is None or codec.encode is None else codec.encode(value)
-        return plain if jsontext.is_plain(plain) else jsontext.careful(plain)
+        return plain if jsontext.is_plain(plain) and _fits(plain) else jsontext.careful(plain)
     except Misfit as misfit:
         raise ValueError(misfit.text(_PLACE)) from None
     except RecursionError:
         raise ValueError(f"{_PLACE} is nested deeper than {jsontext.MAX_DEPTH} levels") from None
+    except BaseException as error:  # of the value's own code, a SystemExit too: the job has ended before it
+        raise ValueError(f"{_PLACE} cannot be read: {described(error)}") from None
+
+
+def _fits(plain: Any) -> bool:
+    """Whether the encoder takes it: not a number of too many digits, nor half a surrogate pair."""
+    try:
+        jsontext.encode(plain)
+    except ValueError:
+        return False
+    return True
 
 
 def from_json(function: Any, value: Any) -> Any:

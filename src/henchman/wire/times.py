@@ -6,8 +6,8 @@ writes one of a thousand with a digit more, and Sidekiq finds some entries by th
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
-import math
 from typing import Any, Literal
 
 from henchman.errors import ArgumentError
@@ -20,25 +20,31 @@ Form = Literal["seconds", "ms"]
 _MS_FROM = 100_000_000_000
 """From here on an integer is milliseconds: as seconds it is the year 5138, as milliseconds March 1973."""
 
+_LATEST = 1e11  # seconds
+
 
 def read(value: Any) -> float | None:
-    """Unix seconds out of a payload's value: float seconds, integer seconds or ms, ISO 8601 text; None for the rest."""
-    if isinstance(value, bool):
-        return None
+    """Unix seconds out of a payload's value: float seconds, integer seconds or ms, ISO 8601 text.
+
+    None for the rest, and for what is further than the year 5138.
+    """
+    seconds: float | None = None
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, int):
+        seconds = value
+    elif isinstance(value, int) and not isinstance(value, bool):
         try:
-            return float(value) if abs(value) < _MS_FROM else value / 1000
+            seconds = float(value) if abs(value) < _MS_FROM else value / 1000
         except OverflowError:
             return None
-    return _read_text(value) if isinstance(value, str) else None
+    elif isinstance(value, str):
+        seconds = _read_text(value)
+    return seconds if seconds is not None and -_LATEST < seconds < _LATEST else None
 
 
 def write(seconds: float, form: Form) -> bytes:
     """Unix ``seconds`` as JSON: a float with its point, or integer milliseconds; ArgumentError for what is no time.
     Whole milliseconds in both forms."""
-    if not -1e11 < seconds < 1e11:
+    if not -_LATEST < seconds < _LATEST:
         raise ArgumentError(f"{seconds!r} is not a time: seconds since 1970 are expected")
     if form == "ms":
         return b"%d" % round(seconds * 1000)
@@ -83,12 +89,8 @@ def _moment(seconds: float | None) -> dt.datetime | None:
 def _read_text(text: str) -> float | None:
     if len(text) > 100:
         return None
-    try:
-        value = float(text)
-    except ValueError:
-        pass
-    else:
-        return value if math.isfinite(value) else None
+    with contextlib.suppress(ValueError):
+        return float(text)
     try:
         moment = dt.datetime.fromisoformat(text.strip())
         return (moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)).timestamp()

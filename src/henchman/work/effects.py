@@ -12,8 +12,9 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from henchman.errors import PayloadError
+from henchman.kernel.text import as_shown, described
 from henchman.store.keys import Keys
+from henchman.wire import numbers
 from henchman.wire.payload import decode
 
 __all__ = ["FINAL", "KINDS", "NOTHING", "STATUS", "Told", "batch_of", "effects", "encoded", "of_payload"]
@@ -61,14 +62,19 @@ NOTHING = Told()
 
 
 def batch_of(job: Mapping[str, Any]) -> str:
-    """The batch that a job is a member of; empty when it is of none."""
+    """The batch that a job is a member of; empty when it is of none.
+
+    The id of a batch holds no colon: with one, its key would be that of something else.
+    """
     ours = job.get("hm")
     batch = ours.get("batch") if isinstance(ours, dict) else None
-    return batch if isinstance(batch, str) else ""
+    return batch if isinstance(batch, str) and ":" not in batch else ""
 
 
 def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: Told = NOTHING) -> tuple[Effect, ...]:
-    """The effects of ``job`` ending as ``ending``, in order."""
+    """The effects of ``job`` ending as ``ending``, in order. What ``hm`` says in a way that nobody can read counts as
+    not said: the job runs, and ends, without it.
+    """
     jid, ours = job.get("jid"), job.get("hm")
     if not isinstance(jid, str):
         return ()
@@ -82,8 +88,9 @@ def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: Told = NOTHIN
             found.append(("cron_done", said["cron"], jid))
         if ending in _OVER and (cancelled or said.get("iterable") is True):  # cancel.lua leaves a flag for any job
             found.append(("uniterate", keys.iteration(jid)))
-        if isinstance(said.get("result_ttl"), (int, float)):
-            found.append(_result(keys, jid, said["result_ttl"], ending, told))
+        ttl = numbers.seconds(said.get("result_ttl"))
+        if ttl is not None:
+            found.append(_result(keys, jid, ttl, ending, told))
     if "batch" in said or said.get("track") is True:
         found.append(_track(jid, batch_of(job), ending, told))
     return tuple(found)
@@ -119,26 +126,40 @@ def text(facts: Mapping[str, Any]) -> str:
     """Facts as JSON; what cannot be written as such is written as it is shown."""
     try:
         return msgspec.json.encode(facts).decode()
-    except (TypeError, ValueError, UnicodeEncodeError, RecursionError):
+    except Exception:  # of values that are anybody's
         return msgspec.json.encode({name: _shown(value) for name, value in facts.items()}).decode()
 
 
 def _shown(value: Any) -> Any:
     try:
         msgspec.json.encode(value)
-    except (TypeError, ValueError, UnicodeEncodeError, RecursionError):
-        return repr(value)[:1000].encode("utf-8", "replace").decode()
+    except Exception:
+        return as_shown(value, 1000).encode("utf-8", "replace").decode()
     return value
 
 
 def encoded(keys: Keys, job: Mapping[str, Any], ending: str, told: Told = NOTHING) -> bytes:
-    """The same as the scripts read it: JSON, or nothing at all when there are none."""
+    """The same as the scripts read it: JSON, or nothing at all when there are none. Never raises: one unit that
+    cannot be written down must not stop its neighbours."""
     if "hm" not in job and ending != "cancelled" and not told.cancelled:
         return b""
-    found = effects(keys, job, ending, told)
     try:
+        found = effects(keys, job, ending, told)
         return msgspec.json.encode(found) if found else b""
-    except UnicodeEncodeError:  # half a surrogate pair, which nothing of ours is called by
+    except Exception as error:  # a defect of ours, or something in the job that no payload can hold
+        return _least(job, ending, told, error)
+
+
+def _least(job: Mapping[str, Any], ending: str, told: Told, error: Exception) -> bytes:
+    """That the job has ended, at least, so that its batch counts it, and why nothing else is known of it."""
+    reason = f"its end could not be written down: {described(error)}".encode("utf-8", "replace").decode()
+    detail = {"reason": reason}
+    try:
+        jid, batch = job.get("jid"), batch_of(job)
+        if not isinstance(jid, str) or not batch:
+            return b""
+        return msgspec.json.encode((_track(jid, batch, ending, Told(told.identity, told.attempt, detail)),))
+    except Exception:  # half a surrogate pair in an id: nothing of ours is called by that
         return b""
 
 
@@ -147,6 +168,7 @@ def of_payload(keys: Keys, payload: bytes, ending: str, told: Told = NOTHING) ->
     if b'"hm"' not in payload:
         return b""
     try:
-        return encoded(keys, decode(payload), ending, told)
-    except PayloadError:
+        job = decode(payload)
+    except Exception:  # whatever is wrong with it, it has no effects
         return b""
+    return encoded(keys, job, ending, told)

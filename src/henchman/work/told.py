@@ -7,6 +7,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from henchman.wire import numbers
 from henchman.wire.backtrace import lines_of
 from henchman.work.effects import Told
 from henchman.work.outcome import Outcome
@@ -27,8 +28,8 @@ def tracked(job: Mapping[str, Any]) -> bool:
 
 def attempt_of(job: Mapping[str, Any]) -> int:
     """1 in the first run, 2 in the first retry."""
-    count = job.get("retry_count")
-    return count + 2 if isinstance(count, int) and count is not False else 1
+    count = numbers.count(job.get("retry_count"))
+    return 1 if count is None else count + 2
 
 
 _MEMBER = frozenset({"batch", "batch_expires", "track"})

@@ -19,7 +19,9 @@ from typing import Any
 from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.backoff import capped_backoff
 from henchman.kernel.service import Service
+from henchman.kernel.text import described
 from henchman.store.jobs import CALLED_OFF, EARLIER
+from henchman.wire.payload import decode
 from henchman.work.effects import NOTHING, Told, batch_of, encoded
 from henchman.work.outcome import DONE, Outcome
 from henchman.work.told import finished, told_of, tracked
@@ -71,6 +73,17 @@ class Acker(Service):
             self._first.set()
 
     def _row(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Row:
+        try:
+            return self._written(unit, outcome, job)
+        except BaseException as error:  # of values that are anybody's: it ends all the same, with fewer facts
+            reason = f"how it ended could not be written down: {described(error)}"
+        plain = Outcome(outcome.ending, outcome.stored, outcome.delay, reason.encode("utf-8", "replace").decode())
+        try:
+            return self._written(unit, plain, decode(unit.payload))
+        except Exception:  # not even the payload can be read
+            return unit, plain.ending, plain.stored, plain.delay, b""
+
+    def _written(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Row:
         ending = outcome.ending
         if "hm" not in job or not tracked(job):
             effects = encoded(self._host.keys, job, ending, Told(cancelled=True) if unit.cancelled else NOTHING)
@@ -207,14 +220,15 @@ class Acker(Service):
             if error.executed is None:
                 self._doubted.update(row[0] for row in rows)
             raise
-        except ServerError as error:  # the script failed as a whole: find the one that it failed for
+        except Exception as error:  # refused as a whole, or a row that cannot be sent: find the one it failed for
             if len(rows) == 1:
-                statuses = [str(error).encode()]
+                words = str(error) if isinstance(error, ServerError) else described(error)
+                statuses = [words.encode("utf-8", "replace")]
             else:
                 for row in rows:
                     self._settle(identity, [row])
                 return
-        self.tally.count(rows)
+        self._count(rows)
         for row, status in zip(rows, statuses, strict=True):
             if status == CALLED_OFF:
                 self._go_on(row[0])
@@ -232,6 +246,12 @@ class Acker(Service):
         unit.cancelled = False
         self._rows.append(self._row(unit, Outcome("released", reason="its cancellation was taken back"), unit.job))
 
+    def _count(self, rows: Sequence[Row]) -> None:
+        try:
+            self.tally.count(rows)
+        except Exception as error:  # figures: the units are settled
+            self._host.events.emit("part_failed", part="metrics", error=error)
+
     def _refused(self, row: Row, status: int | bytes) -> None:
         """The server would not store it: the dead set is next; where that is refused too it stays in flight and is
         tried again, as what has no dead set is."""
@@ -244,7 +264,8 @@ class Acker(Service):
             timer.daemon = True
             timer.start()
         else:
-            effects = encoded(self._host.keys, unit.job, "dead")
+            told = Told(unit.flight.identity, detail={"reason": f"its end could not be stored: {reason}"})
+            effects = encoded(self._host.keys, unit.job, "dead", told)
             stored = unit.payload if ending == "cancelled" else stored or unit.payload
             self._rows.append((unit, "dead", stored, 0.0, effects))
 

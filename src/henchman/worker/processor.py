@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from henchman.errors import JobCancelled, JobShutdown, JobTimeout
@@ -56,56 +57,77 @@ class Processor:
         self._tell_failed = host.events.heard("job_failed")
 
     def execute(self, seat: Seat, run: Run) -> None:
-        """Run a sync job in this thread, to its outcome."""
-        now = _monotonic()
-        refusal = self._refusal(run)
-        if refusal is not None:
-            self._finish(run, refusal)
-            return
+        """Run a sync job in this thread, to its outcome. Whatever fails on the way there, its unit is settled."""
         problem: BaseException | None = None
         result: Any = None
-        token = running.set(run)
         try:
-            try:
-                self._begin(run, seat, now)
-                result = run.spec.call(run)
-            except BaseException as error:
-                problem = error
-            self._leave(seat, run)
-        except (JobTimeout, JobShutdown) as late:  # struck between the job's end and leaving it
-            self._leave(seat, run)
-            problem = problem or late
-        running.reset(token)
-        self._finish(run, self._outcome(run, result, problem and _meant(run, problem)))
-        problem = None  # its traceback holds this frame: what the job held is freed now, not at a later collection
+            now = _monotonic()
+            outcome = self._refusal(run)
+            if outcome is None:
+                token = running.set(run)
+                try:
+                    try:
+                        self._begin(run, seat, now)
+                        result = run.spec.call(run)
+                    except BaseException as error:
+                        problem = error
+                    self._leave(seat, run)
+                except (JobTimeout, JobShutdown) as late:  # struck between the job's end and leaving it
+                    self._leave(seat, run)
+                    problem = late if problem is None else problem
+                running.reset(token)
+                outcome = self._outcome(run, result, problem, _meant)
+            counts = self._finish(run, outcome)
+        except BaseException as defect:
+            counts, outcome = True, self._settle_defect(run, defect)
+        if counts:
+            self._tell(run, outcome)
+        problem = outcome = None  # a traceback holds this frame: what the job held is freed now, not at a collection
 
     async def aexecute(self, run: Run) -> None:
-        """Run an async job in this task, to its outcome."""
-        now = _monotonic()
-        refusal = self._refusal(run)
-        if refusal is not None:
-            self._finish(run, refusal)
-            return
-        running.set(run)
-        self._begin(run, None, now)
+        """Run an async job in this task, to its outcome. Whatever fails on the way there, its unit is settled."""
         place = self._task_places.popleft() if self._task_places else sys.maxsize
-        self._board.start(place, run.jid)
         try:
-            async with asyncio.timeout(self._timeout(run)) as limit:
-                result = await run.spec.call(run)
-            outcome = self._outcome(run, result, None)
-        except BaseException as error:
-            outcome = self._outcome(run, None, _meant_async(run, error, limit.expired()))
+            now = _monotonic()
+            outcome = self._refusal(run)
+            if outcome is None:
+                running.set(run)
+                self._begin(run, None, now)
+                self._board.start(place, run.jid)
+                outcome = await self._awaited(run)
+            counts = await self._afinish(run, outcome)
+        except BaseException as defect:
+            counts, outcome = True, self._settle_defect(run, defect)
         self._board.clear(place)
         if place < sys.maxsize:
             self._task_places.append(place)
+        if counts:
+            self._tell(run, outcome)
+        outcome = None  # as above
+
+    async def _awaited(self, run: Run) -> Outcome:
+        """The outcome of an async job that has begun."""
+        try:
+            async with asyncio.timeout(self._timeout(run)) as limit:
+                result = await run.spec.call(run)
+            problem = None
+        except BaseException as error:
+            result, problem = None, error
         if run.deadline is not None:
             self._watchdog.forget(run)
-        await self._afinish(run, outcome)
-        del outcome  # as above
+        try:
+            return self._outcome(run, result, problem, lambda run, error: _meant_async(run, error, limit.expired()))
+        finally:
+            problem = None  # as above
 
-    def _outcome(self, run: Run, result: Any, problem: BaseException | None) -> Outcome:
-        """What became of ``run``; a defect of ours while judging sends the job where people see it."""
+    def _outcome(
+        self,
+        run: Run,
+        result: Any,
+        problem: BaseException | None,
+        meaning: Callable[[Run, BaseException], BaseException],
+    ) -> Outcome:
+        """What became of ``run``; what cannot be judged goes where people see it, with the defect's text."""
         if problem is None and run.unit.source is None:
             if result is None:
                 return DONE
@@ -113,10 +135,18 @@ class Processor:
         try:
             if problem is None:
                 return self._judge.returned(run, result)
-            return self._judge.ended(run, problem)
-        except Exception as error:
+            return self._judge.ended(run, meaning(run, problem))
+        except BaseException as error:  # its own __class__, __str__, __eq__…: anything of it may raise
             self._events.emit("part_failed", part="retry", error=error)
-            return Outcome("dead", run.unit.payload, reason=f"its failure could not be judged: {error!r}", error=error)
+            return self._judge.defect(run.unit, error, "its failure could not be judged")
+
+    def _settle_defect(self, run: Run, defect: BaseException) -> Outcome:
+        """Settle a run that something of ours failed for, after it ended or before it began: never left in flight."""
+        outcome = self._judge.defect(run.unit, defect, "its end could not be settled")
+        self._acker.submit(run.unit, outcome, run.job)
+        run.ended = True
+        self._events.emit("part_failed", part="processor", error=defect)
+        return outcome
 
     def abandon(self, run: Run) -> None:
         """Settle a run that ignores its time-out as timed out; what it still says is ignored."""
@@ -127,7 +157,8 @@ class Processor:
             run.unit.source.abandon(run.unit)
             self._events.emit("job_abandoned", run=run)
             return
-        outcome = self._judge.ended(run, JobTimeout(f"still running {self._watchdog.grace:g} s after its time-out"))
+        error = JobTimeout(f"still running {self._watchdog.grace:g} s after its time-out")
+        outcome = self._outcome(run, None, error, _as_it_is)
         self._acker.submit(run.unit, outcome, run.job)
         self._events.emit("job_abandoned", run=run)
 
@@ -177,19 +208,21 @@ class Processor:
         if run.deadline is not None:
             self._watchdog.forget(run)
 
-    def _finish(self, run: Run, outcome: Outcome) -> None:
+    def _finish(self, run: Run, outcome: Outcome) -> bool:
+        """Hand the outcome over; whether it still counts."""
         if not self._ended(run):
-            return
+            return False
         settle = self._acker.settle if run.spec.ack_each and run.started else self._acker.submit
         settle(run.unit, outcome, run.job)
-        self._tell(run, outcome)
+        return True
 
-    async def _afinish(self, run: Run, outcome: Outcome) -> None:
+    async def _afinish(self, run: Run, outcome: Outcome) -> bool:
         if not run.spec.ack_each or not run.started:
-            self._finish(run, outcome)
-        elif self._ended(run):
-            await self._acker.asettle(run.unit, outcome, run.job)
-            self._tell(run, outcome)
+            return self._finish(run, outcome)
+        if not self._ended(run):
+            return False
+        await self._acker.asettle(run.unit, outcome, run.job)
+        return True
 
     def _ended(self, run: Run) -> bool:
         """Note how long ``run`` took; whether what it says still counts."""
@@ -207,6 +240,10 @@ class Processor:
             self._events.emit("job_failed", run=run, outcome=outcome)
         elif self._tell_end:
             self._events.emit("job_end", run=run, outcome=outcome)
+
+
+def _as_it_is(run: Run, error: BaseException) -> BaseException:
+    return error
 
 
 def _meant(run: Run, error: BaseException) -> BaseException:

@@ -15,7 +15,8 @@ from henchman.errors import Discard, Failure, JobCancelled, JobInterrupted, JobS
 from henchman.kernel.arity import takes
 from henchman.kernel.backoff import retry_delay
 from henchman.kernel.bridge import run_coroutine
-from henchman.wire import backtrace, payload, times
+from henchman.kernel.text import described
+from henchman.wire import backtrace, numbers, payload, times
 from henchman.wire.mend import mend
 from henchman.work.outcome import Outcome, called_off
 from henchman.work.unit import Unit
@@ -26,7 +27,6 @@ __all__ = ["Judge"]
 
 _DEFAULTS = JobOptions()
 _MESSAGE_MOST = 10_000
-_LONGEST = 10**10  # seconds; a payload may say anything
 
 
 class Judge:
@@ -86,6 +86,25 @@ class Judge:
             return delay if delay.ending != "dead" else self._give_up(job, error, reason, known)
         return Outcome("retry", payload.encode(job), delay, reason, error)
 
+    def defect(self, unit: Unit, error: BaseException, what: str) -> Outcome:
+        """The outcome of a unit that could not be read, judged or settled: dead, with the defect's text. Never raises.
+
+        The ids of an ordered claim are tried again in a minute instead, with that text.
+        """
+        reason = f"{what}: {described(error)}".encode("utf-8", "replace").decode()[:_MESSAGE_MOST]
+        if unit.source is not None:
+            return Outcome("dead", reason.encode(), reason=reason, error=error)
+        try:
+            job = payload.decode(unit.payload)
+            self._note(job, unit, error, reason, _DEFAULTS)
+            stored = payload.encode(job)
+        except BaseException:
+            return Outcome(
+                "dead", payload.invalid(unit.payload, reason, unit.flight.queue, self._host.clock.now()), 0.0, reason
+            )
+        self.died(job, error)
+        return Outcome("dead", stored, reason=reason, error=error)
+
     def report(self, error: BaseException, facts: dict[str, Any], secrets: tuple[str, ...] = ()) -> None:
         """Tell every error handler; one that throws is named and stops nobody. ``secrets``: not for a log."""
         self._host.events.emit("error", error=error, facts=facts, secrets=secrets)
@@ -109,8 +128,8 @@ class Judge:
         job["queue"] = retry_queue if isinstance(retry_queue, str) and retry_queue else unit.flight.queue
         job["error_message"] = reason
         job["error_class"] = type(error).__name__
-        count = job.get("retry_count")
-        if isinstance(count, int) and not isinstance(count, bool):
+        count = numbers.count(job.get("retry_count"))
+        if count is not None:
             job["retried_at"] = now
             job["retry_count"] = count = count + 1
             job.setdefault("failed_at", now)
@@ -130,10 +149,10 @@ class Judge:
             return True
         if options.retry_on and not isinstance(error, options.retry_on):
             return True
-        retry_for = job.get("retry_for")
-        if retry_for is not None and retry_for is not False and isinstance(retry_for, (int, float)):
+        retry_for = numbers.seconds(job.get("retry_for"))
+        if retry_for is not None:
             failed_at = times.read(job.get("failed_at"))
-            return failed_at is not None and failed_at + max(min(retry_for, _LONGEST), 0) < self._host.clock.now()
+            return failed_at is not None and failed_at + max(retry_for, 0.0) < self._host.clock.now()
         most = retry if isinstance(retry, int) and not isinstance(retry, bool) else self._host.config.max_retries
         return count >= most
 
@@ -165,11 +184,12 @@ class Judge:
             self.call(handler, job, error)
 
     def call(self, handler: Any, *args: Any) -> Any:
-        """Call somebody else's code: what it raises is announced with its name, and the answer is None."""
+        """Call somebody else's code: what it raises, a SystemExit too, is announced with its name, and the answer is
+        None."""
         try:
             answer = handler(*args)
             return run_coroutine(answer) if inspect.iscoroutine(answer) else answer
-        except Exception as problem:
+        except BaseException as problem:
             self._host.events.emit("handler_broken", handler=handler, error=problem)
             return None
 
@@ -191,8 +211,8 @@ def _unqueued(stored: bytes) -> bytes:
 
 def _message(error: BaseException, masked: tuple[str, ...]) -> str:
     try:
-        text = str(error)
-    except Exception:  # a broken __str__ must not hide the failure
+        text = str.__str__(str(error))
+    except BaseException:  # a broken __str__ must not hide the failure
         text = f"({type(error).__name__} cannot be shown: its __str__ raises)"
     if isinstance(error, JobTimeout) and not text:
         text = "the job ran longer than its timeout"

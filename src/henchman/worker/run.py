@@ -8,14 +8,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from henchman.errors import ArgumentError
-from henchman.wire import times
+from henchman.wire import numbers, times
+from henchman.work.effects import batch_of
 from henchman.work.told import attempt_of
 from henchman.work.unit import Unit
 from henchman.worker.spec import Spec
 
 __all__ = ["Run", "Seat"]
-
-_MOST = 1e10  # seconds; a payload may say anything
 
 
 class Run:
@@ -83,24 +82,23 @@ class Run:
         """Time-out and expiry: what the push said goes before what the definition says."""
         said = job.get("hm")
         limits = said if isinstance(said, dict) else {}
-        timeout = limits.get("timeout")
-        if isinstance(timeout, (int, float)) and 0 < timeout < _MOST:
-            self.timeout = float(timeout)
-        expires = limits.get("expires", self.spec.expires)
+        timeout = numbers.seconds(limits.get("timeout"))
+        if timeout is not None and timeout > 0:
+            self.timeout = timeout
+        expires = numbers.seconds(limits.get("expires", self.spec.expires))
         due = times.read(job.get("enqueued_at")) or times.read(job.get("created_at"))
-        if isinstance(expires, (int, float)) and -_MOST < expires < _MOST and due is not None:
+        if expires is not None and due is not None:
             self.expires = due + expires
         if "batch" in limits or "track" in limits or "result_ttl" in limits:
             self._read_tracking(limits)
 
     def _read_tracking(self, hm: dict[str, Any]) -> None:
-        batch, until = hm.get("batch"), hm.get("batch_expires")
-        self.batch_id = batch if isinstance(batch, str) else ""
+        self.batch_id = batch_of(self.job)
         self.tracked = bool(self.batch_id) or hm.get("track") is True
         self.keeps = self.tracked or "result_ttl" in hm
-        self.batch_expires = float(until) if isinstance(until, int | float) and until < _MOST else None
+        self.batch_expires = numbers.seconds(hm.get("batch_expires"))
         if self.batch_expires is not None:
-            self.expires = min(self.batch_expires, self.expires or _MOST)
+            self.expires = min(self.batch_expires, numbers.LONGEST if self.expires is None else self.expires)
 
     @property
     def queue(self) -> str:

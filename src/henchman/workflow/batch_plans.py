@@ -12,6 +12,7 @@ from henchman.store import batches, control, jobs, sets
 from henchman.store.call import AsyncRunner, Call, Runner, command
 from henchman.store.control import ask_time
 from henchman.store.keys import Keys
+from henchman.wire.numbers import LONGEST, seconds
 from henchman.wire.payload import decode, encode
 from henchman.work.effects import Told, batch_of, encoded
 from henchman.workflow.batch_making import Desk
@@ -159,7 +160,7 @@ def _again(desk: Desk, payload: bytes) -> batches.Retried | None:
     for name in _SPENT:
         job.pop(name, None)
     hm = job.get("hm")
-    if isinstance(hm, dict) and (hm.get("batch_expires") or float("inf")) < desk.clock.now():
+    if isinstance(hm, dict) and (seconds(hm.get("batch_expires")) or LONGEST) < desk.clock.now():
         hm.pop("batch_expires")  # who asks for it now wants it to run
     job["enqueued_at"] = msgspec.json.decode(desk.stamp(desk.clock.now()))
     queue = job.get("queue")
