@@ -1,17 +1,18 @@
 # Every target sets up what it needs: a virtual environment in .venv, made once. PYTHON=... chooses the Python.
 
 VENV := .venv
+OLDEST := .venv-oldest
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check bench chaos docs fmt clean
+.PHONY: help demo test test-oldest check bench chaos docs fmt clean
 
 help: ## Show this help
 	@echo "Henchman: background jobs for Python on Redis or Valkey."
 	@echo
-	@sed -n 's/^\([a-z]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
-		while IFS='|' read -r name text; do printf '  make %-8s %s\n' "$$name" "$$text"; done
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
+		while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 	@echo
 	@echo 'ARGS="..." is passed on, as in  make test ARGS="tests/unit -k retry"'
 
@@ -20,6 +21,10 @@ demo: $(VENV)/.demo ## See ten thousand real jobs run, on a server of their own
 
 test: $(VENV)/.dev ## Run the whole test suite against a real server
 	@$(BIN)/python tools/test $(ARGS)
+
+test-oldest: $(OLDEST)/.dev ## Run much of the suite with the oldest versions of what Henchman needs
+	@$(OLDEST)/bin/python -m pytest -q -n 2 --dist loadfile $(or $(ARGS),tests/fundamentals tests/unit tests/web \
+		tests/history tests/store/test_connection.py tests/store/test_sentinel.py tests/store/test_embedded.py)
 
 check: $(VENV)/.dev ## All that CI asks for: format, lint, types, architecture, tests
 	$(BIN)/ruff format --check
@@ -44,7 +49,7 @@ fmt: $(VENV)/.dev ## Format the code and mend what can be mended
 	@$(BIN)/ruff check --fix
 
 clean: ## Remove what was built; the data in .henchman stay
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache dist build docs/_build docs/_generated
+	rm -rf $(VENV) $(OLDEST) .mypy_cache .ruff_cache .pytest_cache dist build docs/_build docs/_generated
 	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is fresh as long as pyproject.toml is older; what stands under src is used where it is (editable).
@@ -61,6 +66,13 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	@echo "Installing Henchman and its workshop into $(VENV) (once) ..."
 	@$(PIP) -e '.[dev]'
 	@touch $(VENV)/.demo $@
+
+$(OLDEST)/.dev: pyproject.toml tools/oldest | $(BIN)/pip
+	@echo "Installing Henchman with the oldest versions that it admits into $(OLDEST) ..."
+	@rm -rf $(OLDEST) && $(BIN)/python -m venv $(OLDEST)
+	@tools/oldest > $(OLDEST)/constraints.txt
+	@$(OLDEST)/bin/python -m pip install --quiet --disable-pip-version-check -c $(OLDEST)/constraints.txt -e '.[dev]'
+	@touch $@
 
 $(VENV)/.docs: pyproject.toml | $(BIN)/pip
 	@echo "Installing what the documentation needs into $(VENV) (once) ..."

@@ -62,7 +62,7 @@ def make_app(**settings: Any) -> App:
 @functools.cache
 def _client(url: str) -> Redis:
     """One a process: a connection for each job would make 2,500 of them a matter of many seconds."""
-    return Redis.from_url(url)
+    return Redis.from_url(url, protocol=2)
 
 
 def ours(redis: Redis) -> list[list[Any]]:

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -210,3 +211,25 @@ def test_a_loading_that_stands_still_has_a_limit(base: Path, monkeypatch: pytest
     with answer_as(replies, base) as listener, pytest.raises(EmbeddedServerError, match="stands still at byte 10"):
         embedded_process.ServerProcess(base, None, print).await_data(base / "sock")
     listener.close()
+
+
+def test_it_starts_where_gevent_has_patched_everything(base: Path) -> None:
+    program = base / "patched.py"
+    program.write_text(
+        "from gevent import monkey\n"
+        "monkey.patch_all()\n"
+        "from henchman import App\n"
+        "app = App()\n"
+        "@app.job(name='work')\n"
+        "def work(number: int) -> None: ...\n"
+        "work.enqueue(1)\n"
+        "print(app.queues['default'].size())\n",
+        encoding="utf-8",
+    )
+    (base / "pyproject.toml").touch()
+    env = {name: value for name, value in os.environ.items() if name not in {"REDIS_URL", "HENCHMAN_REDIS_URL"}}
+    done = subprocess.run(
+        [sys.executable, str(program)], cwd=base, env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (0, "1\n"), done.stderr
+    assert not EmbeddedServer(base / ".henchman").find(), "its last user has left"

@@ -73,7 +73,7 @@ class Node(PrivateServer):
 
     def client(self) -> Redis:
         """A plain client of it, for looking."""
-        return Redis.from_url(self.url)
+        return Redis.from_url(self.url, protocol=2)
 
 
 @contextmanager

@@ -36,7 +36,7 @@ def until(fact: Callable[[], T], what: str, limit: float = 90.0) -> T:
 @contextmanager
 def looker(url: str) -> Iterator[Redis]:
     """A plain client of the server, for looking."""
-    with Redis.from_url(url) as redis:
+    with Redis.from_url(url, protocol=2) as redis:
         yield redis
 
 

@@ -6,11 +6,13 @@ one that merely lived on would keep the lock of a dead parent. So every descript
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import threading
 import time
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 
 __all__ = ["LockFile"]
@@ -24,6 +26,7 @@ class LockFile:
         self._make = os.O_CREAT if make else 0
         self._fd: int | None = None
         self._file: os.stat_result | None = None
+        self._heir = 0  # the thread whose next child shall have it
         _LOCKS.add(self)
 
     @property
@@ -69,8 +72,20 @@ class LockFile:
                 os.close(self.fileno())
             self._fd = self._file = None
 
+    @contextlib.contextmanager
+    def handed_over(self) -> Iterator[int]:
+        """The descriptor, for a process that this thread starts now and that shall hold the lock.
+
+        A child that this thread forks meanwhile keeps it: gevent's ``subprocess`` forks in Python, before it executes.
+        """
+        self._heir = threading.get_ident()
+        try:
+            yield self.fileno()
+        finally:
+            self._heir = 0
+
     def fileno(self) -> int:
-        """The descriptor, to be handed to a process that shall hold the lock; ValueError when there is none."""
+        """The descriptor; ValueError when there is none."""
         if self._fd is None:
             raise ValueError(f"{self.path} is not open")
         return self._fd
@@ -97,7 +112,8 @@ _FORK = threading.Lock()  # no descriptor is made or closed while the process fo
 def _in_child() -> None:
     _FORK.release()
     for lock in list(_LOCKS):
-        lock.let_go()
+        if lock._heir != threading.get_ident():
+            lock.let_go()
 
 
 os.register_at_fork(before=_FORK.acquire, after_in_parent=_FORK.release, after_in_child=_in_child)

@@ -101,19 +101,20 @@ def explain(folder: Path, problem: str, said_before: int = 0) -> str:
 def _detach(binary: str, folder: Path, sock: Path, alive: LockFile, start_id: str) -> str:
     """Let ``binary`` make itself a daemon; what went wrong, or an empty text."""
     try:
-        done = subprocess.run(  # noqa: S603 - the binary was found by us or named by the caller
-            [binary, *_options(folder, sock, start_id)],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            start_new_session=True,  # a Ctrl-C in the first milliseconds is not meant for it
-            cwd=folder,
-            umask=0o077,
-            restore_signals=False,  # at a limit of file size (SIGXFSZ, ignored by Python) it shall refuse, not die
-            pass_fds=(alive.fileno(),),
-            timeout=ANSWER_LIMIT,
-            check=False,
-        )
+        with alive.handed_over() as lock:
+            done = subprocess.run(  # noqa: S603 - the binary was found by us or named by the caller
+                [binary, *_options(folder, sock, start_id)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                start_new_session=True,  # a Ctrl-C in the first milliseconds is not meant for it
+                cwd=folder,
+                umask=0o077,
+                restore_signals=False,  # at a limit of file size (SIGXFSZ, ignored by Python) it shall refuse, not die
+                pass_fds=(lock,),
+                timeout=ANSWER_LIMIT,
+                check=False,
+            )
     except OSError as error:
         return f"{binary}: {error.strerror}"
     except subprocess.TimeoutExpired:
