@@ -1,24 +1,30 @@
 """One app whose jobs do what their arguments say, for tests with real worker processes.
 
 Each run writes lines ``<event> <name> <pid> <attempt>`` to the file named by ``ACTING_TRACE``, in one write a line.
-``ACTING_WATCH``: seconds for which the lifeline watches a dead process, instead of 15.
+``ACTING_WATCH``: seconds for which the lifeline watches a dead process, instead of 15. ``ACTING_MARGIN``: seconds that
+a process may take to end beyond ``shutdown_timeout``, instead of 20.
 """
 
 from __future__ import annotations
 
 import asyncio
 import ctypes
+import logging
 import os
 import sys
+import threading
 import time
 from typing import Any
 
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
 from henchman.worker import lifeline
 
+if "ACTING_MARGIN" in os.environ:
+    sys.modules["__main__"].MARGIN = float(os.environ["ACTING_MARGIN"])  # type: ignore[attr-defined]
 lifeline.WATCH = float(os.environ.get("ACTING_WATCH", lifeline.WATCH))
 app = App()
 _hoard: list[bytearray] = []
+_lock = threading.Lock()
 
 
 def write(event: str, name: str) -> None:
@@ -81,6 +87,25 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
+def _grasp(seconds: float) -> None:
+    """Take a lock without the ``try`` that would let it go."""
+    _lock.acquire()
+    _sleep(seconds)
+    _lock.release()
+
+
+def _want(seconds: float) -> None:
+    with _lock:
+        _sleep(seconds)
+
+
+def _mute(seconds: float) -> None:
+    """Nobody in this process can write a log line any more."""
+    for handler in logging.getLogger().handlers:
+        handler.acquire()
+    _sleep(seconds)
+
+
 DEEDS: dict[str, Any] = {
     "ok": lambda seconds: None,
     "sleep": _sleep,
@@ -88,6 +113,9 @@ DEEDS: dict[str, Any] = {
     "cpu": _burn,
     "hog": _hog,
     "stubborn": _stubborn,
+    "grasp": _grasp,
+    "want": _want,
+    "mute": _mute,
     "kill": lambda seconds: os.kill(os.getpid(), 9),
     "quit": lambda seconds: os._exit(3),
     "exit": lambda seconds: sys.exit(3),

@@ -168,3 +168,33 @@ def test_children_are_in_a_group_of_their_own(redis: Redis, redis_url: str, tmp_
         groups = {os.getpgid(pid) for pid in (work.pid, *pids)}
         assert len(groups) == 3, "a terminal's Ctrl-C reaches the supervisor alone"
         assert children_of(work.pid) == pids
+
+
+def test_a_process_in_which_every_job_waits_for_a_lock_that_a_struck_one_left_is_replaced(
+    redis: Redis, redis_url: str, tmp_path: Path
+) -> None:
+    with Work(tmp_path / "w", redis_url, "-c", "3", HENCHMAN_LEASE="300", HENCHMAN_HANG_AFTER="300") as work:
+        (pid,) = work.ready(redis)
+        push(redis, "brief", ("leaves", "grasp", 60.0), retry=0)
+        until(lambda: jobs_in(redis, "dead"), "it was struck with the lock in its hand")
+        push(redis, "act", ("a", "want"), ("b", "want"))
+        until(lambda: work.count("start").keys() >= {"a", "b"}, "they wait for it")
+        until(lambda: work.count("end").keys() == {"a", "b"}, "they ran in another process")
+        assert pid not in work.pids("end", "a") + work.pids("end", "b")
+        assert "every job in it waits for a lock that nobody gives back: act " in work.log
+        assert "acting.py:" in work.log, "where"
+        settled(redis, 3)
+        until(lambda: pid not in work.children, "it is gone, though it had a grace of 25 s")
+        assert work.count("start") == {"leaves": 1, "a": 2, "b": 2}
+    assert not redis.exists("hm:deaths", "hm:suspects"), "nobody is charged with it"
+
+
+def test_an_orphan_ends_whatever_its_threads_do(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    """Here they all wait for the lock of the log, and so does the thread that would say goodbye."""
+    with Work(tmp_path / "w", redis_url, "-c", "2", "-t", "1", HENCHMAN_LEASE="5", ACTING_MARGIN="3") as work:
+        (pid,) = work.ready(redis)
+        push(redis, "act", ("m", "mute", 600.0))
+        until(lambda: work.count("start")["m"] == 1, "it holds the log's lock")
+        os.kill(work.pid, signal.SIGKILL)
+        until(lambda: state_of(pid) in ("", "Z"), "the orphan ended")
+        assert "in _mute" in work.log, "it tells where its threads stood"

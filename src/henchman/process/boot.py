@@ -26,6 +26,8 @@ from henchman.worker.launcher import Launcher, default_capsules
 __all__ = ["main"]
 
 LOOK_UP = 0.5  # seconds
+GRACE = 25.0  # seconds, for whom no configuration has been read yet
+MARGIN = 20.0  # seconds for giving back and saying goodbye, also where the server does not answer
 
 
 class Child:
@@ -58,7 +60,15 @@ class Child:
         with contextlib.suppress(OSError):
             while os.read(self._orders.lifeline_fd, 1):
                 pass
+        self._end_within(GRACE if self.launcher is None else self.launcher.host.config.shutdown_timeout)
         self._events.put("stop")
+
+    @staticmethod
+    def _end_within(grace: float) -> None:
+        """Whatever our threads do, we end a little after ``grace``: a thread that is none of Python's sees to it, and
+        tells where each stood. Who comes after us gives back what we hold."""
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            faulthandler.dump_traceback_later(grace + MARGIN, exit=True, file=2)
 
     def tell(self, **facts: object) -> None:
         """Tell the supervisor; nothing happens when it is gone."""
@@ -121,6 +131,7 @@ class Child:
         launcher.start()
         self.tell(ready=True)
         self._obey(launcher)
+        self._end_within(config.shutdown_timeout)
         finished = launcher.stop(config.shutdown_timeout)
         app.close()
         announcer.flush()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import NamedTuple
 
 from henchman.worker.capsule import Capsule
 from henchman.worker.fetcher import Fetcher
 from henchman.worker.pool import Pool
-from henchman.worker.run import Run
+from henchman.worker.run import Run, Seat
 
 __all__ = ["Feed", "Feeds"]
 
@@ -71,7 +72,12 @@ class Feeds(list[Feed]):
         for feed in self:
             feed.pool.hold(blocked)
 
-    def wait_idle(self, timeout: float) -> bool:
-        """Wait until nothing runs, at most ``timeout`` seconds; True when so."""
+    def seats(self) -> list[Seat]:
+        """Every thread's."""
+        return [seat for feed in self for seat in feed.pool.seats]
+
+    def wait_idle(self, timeout: float, hopeless: Callable[[], object] = lambda: False) -> bool:
+        """Wait until nothing runs, at most ``timeout`` seconds and no longer than it is not ``hopeless``; True when
+        so."""
         deadline = time.monotonic() + timeout
-        return all(feed.pool.wait_idle(max(deadline - time.monotonic(), 0.0)) for feed in self)
+        return all(feed.pool.wait_idle(max(deadline - time.monotonic(), 0.0), hopeless) for feed in self)

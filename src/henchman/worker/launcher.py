@@ -31,6 +31,7 @@ from henchman.worker.run import Run
 from henchman.worker.shared import Shared
 from henchman.worker.stacks import frames_of
 from henchman.worker.stager import Stager
+from henchman.worker.standstill import AFTER_STRIKE, Standstill
 from henchman.worker.strike import strike
 from henchman.worker.watchdog import Watchdog
 from henchman.worker.watcher import Watcher
@@ -118,6 +119,7 @@ class Launcher:
         self.watchdog = Watchdog(strike, self._abandon, self._failed)
         fence = self.flights, self.cancels
         self.processor = Processor(self.host, self.acker, self.judge, self.watchdog, *fence, self.board)
+        self.standstill = Standstill()
         self.loop = Loop(self.processor.aexecute)
         self.loop.on_done = lambda run: run.pool.task_done(run)
         isolation = Isolation(self.board, self.acker, self.feeds.busy, self.feeds.look)
@@ -219,7 +221,7 @@ class Launcher:
         self._stopped = True
         self.quiet()
         self._tell_stopping()
-        finished = self.feeds.wait_idle(timeout)
+        finished = self.feeds.wait_idle(timeout, lambda: self.standstill.found and not self.pool.tasks)
         if not finished:
             self._interrupt(self.feeds.running())
             self.feeds.wait_idle(CLEAN_UP)
@@ -292,13 +294,23 @@ class Launcher:
             self._failed("launcher", error)
 
     def _pulse(self) -> None:
-        """Each second: tell the supervisor, and see whether the event loop still turns."""
+        """Each second: tell the supervisor, and see whether the event loop still turns, and the threads get on."""
         self._on_pulse()
+        self._look_for_a_standstill()
         blocked = self.loop.blocked_for() > LOOP_BLOCKED
         if blocked != self.pool.hold_tasks:
             self.feeds.hold_tasks(blocked)
             stack = frames_of(self.loop.thread_id) if blocked else []
             self.host.events.emit("loop_blocked" if blocked else "loop_back", stack=stack)
+
+    def _look_for_a_standstill(self) -> None:
+        """Ask for another process when every job of ours waits for a lock. Ask first: a log line may need that lock."""
+        known = self.standstill.found
+        limit = AFTER_STRIKE if self.watchdog.struck else self.host.config.hang_after
+        found = self.standstill.look(self.feeds.seats(), limit)
+        if found and not known:
+            self._replace(f"every job in it waits for a lock that nobody gives back: {found[0]}")
+            self.host.events.emit("standstill", waiting=found)
 
     def _abandon(self, run: Run) -> None:
         """A job ignores its time-out: settle it, and ask for another process, because the thread is lost."""

@@ -198,11 +198,11 @@ class Pool:
             runs = [*_drained(self._threads), *_drained(self._tasks)]
         return sorted(runs, key=lambda run: run.unit.fetched_at)
 
-    def wait_idle(self, timeout: float) -> bool:
-        """Wait until nothing runs, at most ``timeout`` seconds; True when so."""
+    def wait_idle(self, timeout: float, hopeless: Callable[[], object] = lambda: False) -> bool:
+        """Wait until nothing runs, at most ``timeout`` seconds and not while it is ``hopeless``; True when so."""
         deadline = time.monotonic() + timeout
         while self.free < self.size:
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline or hopeless():
                 return False
             time.sleep(0.01)
         return True

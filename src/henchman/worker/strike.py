@@ -26,7 +26,7 @@ from typing import Literal
 
 from henchman.worker.run import Run, Seat
 
-__all__ = ["calm", "strike"]
+__all__ = ["calm", "steps_calling", "strike"]
 
 Struck = Literal["struck", "later", "over"]
 
@@ -123,27 +123,28 @@ def _within(module: str, names: tuple[str, ...]) -> bool:
     return module.startswith(names) and any(module == name or module.startswith(f"{name}.") for name in names)
 
 
-def _calls(function: object, method: str) -> frozenset[int]:
-    """The steps of ``function`` at which it calls ``<something>.method()``, as ``f_lasti`` gives them."""
-    found, wanted = set(), False
-    for one in dis.get_instructions(function) if function is not None else ():  # type: ignore[arg-type]
-        if one.opname in ("LOAD_METHOD", "LOAD_ATTR"):
-            wanted = one.argval == method
+def steps_calling(code: CodeType, method: str) -> dict[int, int]:
+    """The steps of ``code`` at which it calls ``<something>.method(…)``, as ``f_lasti`` gives them: the number of
+    arguments of each."""
+    found, wanted = {}, False
+    for one in dis.get_instructions(code):
+        if one.opname in ("LOAD_METHOD", "LOAD_ATTR", "LOAD_SPECIAL"):
+            wanted = one.argval == method or one.argrepr == method
         elif wanted and one.opname in ("CALL", "CALL_KW"):
-            found.add(one.offset)
+            found[one.offset] = one.arg or 0
             wanted = False
-    return frozenset(found)
+    return found
 
 
 def _waiting_steps() -> dict[CodeType, frozenset[int]]:
     """Where ``threading`` waits, for long perhaps, within a ``try`` that cleans up: there a job may be struck."""
-    wait = threading.Condition.wait
-    acquires = sorted(_calls(wait, "acquire"))
-    found = {wait.__code__: frozenset(acquires[1:])}  # the first is of a lock that nobody knows yet
+    wait = threading.Condition.wait.__code__
+    acquires = sorted(steps_calling(wait, "acquire"))
+    found = {wait: frozenset(acquires[1:])}  # the first is of a lock that nobody knows yet
     for name, method in (("_wait_for_tstate_lock", "acquire"), ("join", "join")):
         function = getattr(threading.Thread, name, None)
         if function is not None:
-            found[function.__code__] = _calls(function, method)
+            found[function.__code__] = frozenset(steps_calling(function.__code__, method))
     return found
 
 
