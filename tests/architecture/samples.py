@@ -155,6 +155,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "ordered.move": [lambda keys: ordered.move(keys, "b", "a", "min", ids=[b"1", b"2"])],
     "leases.join": [lambda keys: leases.join(keys, ME, [keys.flight(ME, 1, "a"), keys.flight(ME, 1, "b")], 30_000)],
     "leases.renew": [lambda keys: leases.renew(keys, ME, 30_000)],
+    "leases.watch": [lambda keys: leases.watch(keys, ME, ["host:1:former000000", "host:1:former000001"], 3_000)],
     "leases.bury": [lambda keys: leases.bury(keys, ME, force=False)],
     "leases.leave": [lambda keys: leases.leave(keys, ME, [keys.flight(ME, 1, "a"), keys.flight(ME, 1, "b")])],
 }

@@ -208,7 +208,7 @@ def test_others_go_by_the_lease_alone(app: App, store: Store, monkeypatch: pytes
     corpse(store, job("b"), identity=nobodys, expired=False)
     line = Lifeline(app)
     for _ in range(3):
-        line.tick("me")
+        line.look("me")
     assert store.queue("default") == [job("a")]
     assert store.ask("LLEN", store.keys.flight(nobodys, 1, "default")) == 1
 
@@ -246,17 +246,52 @@ def test_a_rescue_needs_unbroken_sight_of_an_expired_lease(
         end = clock[0] + seconds
         while clock[0] < end:
             clock[0] += step
-            line.tick("me")
+            line.look("me")
         return store.queue("default")
 
     assert ticks(15) == [], "seen for 10 s"
     clock[0] += 13  # contact was broken
     assert ticks(15) == []
-    store.ask("SET", store.keys.lease(DEAD), "1", "PX", 60_000)
-    assert ticks(20) == [], "it lives"
+    for length in (60_000, 70_000, 80_000, 90_000):
+        store.ask("SET", store.keys.lease(DEAD), "1", "PX", length)
+        assert ticks(5) == [], "it lives"
     store.ask("DEL", store.keys.lease(DEAD))
-    assert ticks(15) == []
+    assert ticks(10) == [], "seen to be renewed 10 s ago"
     assert ticks(5) == [job("a")]
+
+
+def test_a_lease_that_nobody_renews_is_watched_before_it_runs_out(
+    app: App, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1.5: the 15 s are those without a renewal; but nobody is buried whose lease stands, however long that is."""
+    clock = [1000.0]
+    monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
+    corpse(store, job("a"), expired=False)
+    line = Lifeline(app)
+    for _ in range(30):
+        line.look("me")
+        clock[0] += 1.0
+    assert store.queue("default") == [], "it has not run out"
+    store.ask("DEL", store.keys.lease(DEAD))
+    line.look("me")
+    assert store.queue("default") == [job("a")]
+
+
+def test_a_clock_of_the_server_that_was_set_back_hides_no_renewal(
+    app: App, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1.5: a lease that ends earlier than it did was renewed too, by a clock that shows less."""
+    clock = [1000.0]
+    monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
+    corpse(store, job("a"), expired=False)
+    line = Lifeline(app)
+    for length in (90_000, 80_000, 70_000, 60_000):
+        store.ask("PEXPIRE", store.keys.lease(DEAD), length)
+        line.look("me")
+        clock[0] += 5.0
+    store.ask("DEL", store.keys.lease(DEAD))
+    line.look("me")
+    assert store.queue("default") == [], "renewed 5 s ago"
 
 
 def test_a_server_that_was_started_anew_has_to_be_watched_anew(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -267,16 +302,16 @@ def test_a_server_that_was_started_anew_has_to_be_watched_anew(monkeypatch: pyte
         corpse(store, job("a"))
         line = Lifeline(app)
         monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
-        line.tick("me")
+        for _ in range(2):
+            line.look("me")
+            clock[0] += 5
         server.kill()
         server.start()
-        clock[0] += 10
-        line.tick("me")
-        clock[0] += 10
-        line.tick("me")
-        assert store.queue("default") == []
-        clock[0] += 10
-        line.tick("me")
+        for _ in range(3):
+            line.look("me")
+            clock[0] += 5
+        assert store.queue("default") == [], "20 s after the first look, 10 s after the first at this run"
+        line.look("me")
         assert store.queue("default") == [job("a")]
         app.close()
         store.connections.close()

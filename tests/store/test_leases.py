@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from henchman.errors import LeaseLost
-from henchman.store import control, jobs, leases
+from henchman.store import control, jobs, leases, stats
 from support.store import ME, Store
 
 
@@ -19,7 +19,7 @@ def test_joining_takes_a_lease_and_registers_the_lists(store: Store) -> None:
     store.join("a", "b", lease_ms=200_000)
 
     assert 150_000 < store.ask("PTTL", store.keys.lease(ME)) <= 200_000
-    assert store.run(leases.identities(store.keys)) == [ME]
+    assert store.run(stats.joined(store.keys)) == [ME]
     assert store.run(leases.flights(store.keys, ME)) == [store.flight("a"), store.flight("b")]
     assert store.run(leases.lease_alive(store.keys, ME))
 
@@ -35,7 +35,7 @@ def test_a_lease_ends_by_itself(store: Store) -> None:
     store.join("a", lease_ms=1)
     while store.run(leases.lease_alive(store.keys, ME)):
         pass
-    assert store.run(leases.identities(store.keys)) == [ME]  # it stays on the books: it may hold something
+    assert store.run(stats.joined(store.keys)) == [ME]  # it stays on the books: it may hold something
 
 
 def test_renewing(store: Store) -> None:

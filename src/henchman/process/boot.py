@@ -94,7 +94,7 @@ class Child:
         """A key of ``kernel.board.STATES``; hung when the event loop is, though threads may go on."""
         if launcher.loop.blocked_for() > launcher.host.config.hang_after:
             return 3
-        return 2 if launcher.heart.away else int(launcher.fetching())
+        return 2 if launcher.renewal.away else int(launcher.fetching())
 
     def replace(self, reason: str) -> None:
         """Ask for another process in our place, once."""

@@ -19,8 +19,8 @@ from henchman.store import leases, processes
 from henchman.store.connection import Connections
 from henchman.store.embedded import EmbeddedServer
 from henchman.store.keys import Keys
-from henchman.worker.flights import give_back_list, held_ids
 from henchman.worker.poison import charge_held
+from henchman.worker.rescue import give_back
 
 __all__ = ["Blame", "Keeper"]
 
@@ -143,15 +143,15 @@ class Keeper(Ticker):
         lists = runner.run(leases.flights(keys, identity))
         if not lists:
             return  # it left in good order
+
+        def charge(filled: list[str]) -> None:
+            if blame is not None:
+                started, alone, cause = blame.started, blame.alone, f"it ended with {blame.cause}"
+                for line in charge_held(desk, identity, filled, started=started, alone=alone, cause=cause):
+                    self._say(line)
+
         runner.run(leases.bury(keys, identity, force=True))
-        count = held_ids(desk, lists)  # freed with the charge, or after it
-        if blame is not None:
-            cause = f"it ended with {blame.cause}"
-            for line in charge_held(desk, identity, lists, started=blame.started, alone=blame.alone, cause=cause):
-                self._say(line)
-        for one in lists:
-            given_back = give_back_list(desk, one, keys.queue_of_flight(one))
-            count += 0 if keys.is_held(one) else given_back
+        count = give_back(desk, identity, lists, charge)
         runner.run(processes.remove(keys, identity))
         if count:
             self._say(f"gave back {count} unfinished job{'s' if count != 1 else ''} of {identity}")

@@ -122,6 +122,7 @@ class Connections:
         if self._kind is not UnixDomainSocketConnection:
             self._options.setdefault("socket_keepalive", True)
         self._idle: deque[RawConnection] = deque()
+        self._apart: list[Connections] = []
         self._pid = os.getpid()
         self._openings = itertools.count(1)
         self.opened = 0  # changes with each connection that is made: the next answer may be another server's
@@ -132,6 +133,15 @@ class Connections:
     def open(self, io_timeout: float | None = None) -> Line:
         """A connection for the caller alone; ``io_timeout`` bounds each read. ServerAway when there is no server."""
         return Line(self._open(io_timeout), self.url)
+
+    def apart(self) -> Connections:
+        """The same server by connections of one's own: who uses them alone knows by ``opened`` whether they broke.
+        They are closed with these."""
+        made = Connections(
+            self.url, connect_timeout=self._connect_timeout, io_timeout=self.io_timeout, revive=self._revive
+        )
+        self._apart.append(made)
+        return made
 
     def _open(self, io_timeout: float | None = None) -> RawConnection:
         conn: RawConnection = self._kind(
@@ -164,6 +174,8 @@ class Connections:
         """Close every idle connection."""
         while self._idle:
             self._idle.pop().disconnect()
+        for one in self._apart:
+            one.close()
 
     def _after_fork(self) -> None:
         self._idle = deque()  # the parent's sockets: neither used nor closed here

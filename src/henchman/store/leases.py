@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from henchman.errors import LeaseLost
 from henchman.store.call import Call, command, script
@@ -11,23 +11,27 @@ from henchman.store.keys import Keys
 from henchman.store.scripts import load
 
 __all__ = [
+    "AT_ONCE",
     "TOMB_MS",
+    "Watch",
     "bury",
     "flights",
-    "identities",
     "join",
     "lease_alive",
     "leave",
     "renew",
     "renew_all",
     "unregister",
+    "watch",
 ]
 
 _JOIN = load("join")
 _RENEW = load("renew")
 _BURY = load("bury")
 _LEAVE = load("leave")
+_WATCH = load("watch")
 
+AT_ONCE = 1000  # leases in one look
 TOMB_MS = 3_600_000  # an hour: no frozen process holds bytes back for longer (PROTOCOL, section 2.3)
 STANDS_MS = TOMB_MS + 120_000  # its lists are swept a little later: nobody may take the name again before that
 
@@ -38,8 +42,12 @@ def _number(reply: Any) -> int:
     return int(reply)
 
 
+def _text(one: bytes) -> str:
+    return one.decode("utf-8", "replace")
+
+
 def _texts(reply: Iterable[bytes]) -> list[str]:
-    return sorted(one.decode("utf-8", "replace") for one in reply)
+    return sorted(map(_text, reply))
 
 
 def join(keys: Keys, identity: str, flight_lists: Sequence[str], lease_ms: int) -> Call[int]:
@@ -63,6 +71,34 @@ def renew_all(keys: Keys, identities: Sequence[str], lease_ms: int) -> Call[list
         return [one for one, answer in zip(identities, answers, strict=True) if answer == b"LOST"]
 
     return Call(_RENEW.name, parts, lost, again=True, script=_RENEW)
+
+
+class Watch(NamedTuple):
+    """What one look at the leases showed. ``turn``: whether it is ours; if not, ``left`` seconds of another's are left.
+
+    ``expires``: by identity, the server's time in milliseconds at which its lease runs out; 0: it has. ``begun``: the
+    identities whose rescue was begun.
+    """
+
+    turn: bool
+    left: float
+    begun: list[str]
+    expires: dict[str, int]
+
+
+def watch(keys: Keys, identity: str, former: Iterable[str], turn_ms: int, first: int = 0) -> Call[Watch]:
+    """Take the turn to look after the dead, or keep it, and look at ``AT_ONCE`` leases, from the ``first`` on.
+    ``former``: names that this process had before."""
+
+    def read(reply: Any) -> Watch:
+        turn, *rest = reply
+        if not turn:
+            return Watch(False, rest[0] / 1000, [], {})
+        begun, *pairs = rest
+        return Watch(True, 0.0, _texts(begun), {_text(pairs[i]): pairs[i + 1] for i in range(0, len(pairs), 2)})
+
+    names = [keys.lifeline, keys.identities, keys.rescues, keys.leases]
+    return script(_WATCH, names, [identity, turn_ms, first, AT_ONCE, *former], read, again=True)
 
 
 def bury(keys: Keys, identity: str, *, force: bool) -> Call[int]:
@@ -90,8 +126,3 @@ def flights(keys: Keys, identity: str) -> Call[list[str]]:
 def unregister(keys: Keys, identity: str, flight: str) -> Call[int]:
     """Forget one in-flight list that nothing can reach any more."""
     return command("SREM", keys.flights(identity), flight, decode=int)
-
-
-def identities(keys: Keys) -> Call[list[str]]:
-    """Every identity that joined and neither left nor was swept."""
-    return command("ZRANGE", keys.identities, 0, -1, decode=_texts)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from henchman.store.call import Arg, Call, command, commands
 from henchman.store.keys import Keys
 from henchman.store.queues import raw
 
-__all__ = ["Beat", "beat", "forget", "members", "prune_lock", "record", "remove"]
+__all__ = ["Beat", "beat", "forget", "gone", "members", "prune_lock", "record", "remove"]
 
 _LIFE = 60  # seconds: a record that nobody renews is gone
 
@@ -87,6 +87,16 @@ def _pairs(flat: list[bytes]) -> dict[str, bytes]:
 def prune_lock(keys: Keys) -> Call[bool]:
     """Whether it is our turn to prune dead members, at most once a minute for all."""
     return command("SET", keys.process_cleanup, "1", "NX", "EX", 60, decode=bool, again=False)
+
+
+def gone(keys: Keys, identities: Sequence[str]) -> Call[list[str]]:
+    """Those of ``identities`` (at least one) whose record is gone, asked for in one write."""
+
+    def read(reply: Any) -> list[str]:
+        answers = reply if len(identities) > 1 else [reply]
+        return [one for one, there in zip(identities, answers, strict=True) if not there]
+
+    return commands(*(("EXISTS", raw(keys.process(one))) for one in identities), decode=read)
 
 
 def forget(keys: Keys, identities: Iterable[str]) -> Call[Any]:

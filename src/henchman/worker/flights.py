@@ -11,11 +11,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from henchman.kernel.clock import awake
 from henchman.kernel.ids import new_identity
 from henchman.store import batches, leases, ordered
-from henchman.store.call import command
+from henchman.store.call import command, commands
 from henchman.store.jobs import Settlement, give_back, settle
 from henchman.wire.numbers import seconds
 from henchman.wire.times import day
@@ -169,43 +170,52 @@ class Flights:
     def strays(self) -> set[bytes]:
         """Payloads in the current lists that we do not hold; those on their way to us right now are among them."""
         found: set[bytes] = set()
-        for flight in list(self.current.values()):
+        for flight, size in self._sizes(list(self.current.values())).items():
             if flight.queue in self._sources:
-                found |= self._sources[flight.queue].strays(flight, list(self.held))
+                found |= self._sources[flight.queue].strays(flight, list(self.held)) if size else set()
                 continue
             held = {unit.payload for unit in list(self.held) if unit.flight is flight}
-            if self._host.connections.run(command("LLEN", flight.key)) > len(held):
+            if size > len(held):
                 found.update(self._host.connections.run(command("LRANGE", flight.key, 0, -1)))
                 found -= {unit.payload for unit in list(self.held)}
         return found
+
+    def _sizes(self, flights: Sequence[Flight]) -> dict[Flight, int]:
+        """How much each holds, asked for in one write however many there are."""
+        if not flights:
+            return {}
+        size = {True: "HLEN", False: "LLEN"}
+        parts = [(size[flight.queue in self._sources], flight.key) for flight in flights]
+        reply: Any = self._host.connections.run(commands(*parts))
+        return dict(zip(flights, reply if len(flights) > 1 else [reply], strict=True))
 
     def sweep(self) -> int:
         """Send what the lists of earlier epochs hold, and we do not, back to its queue; how many that were.
 
         A list is left alone while a wait on it may still be open, and forgotten when it was empty for an hour.
         """
-        sent = 0
-        for flight, used in list(self._old.items()):
-            if time.monotonic() - used < SETTLED:
-                continue
-            if flight.queue in self._sources:
-                sent += self._sources[flight.queue].free(flight, self.held)
-                if self._host.connections.run(command("EXISTS", flight.key)):
-                    self._old[flight] = time.monotonic() - SETTLED
-                elif time.monotonic() - used > FORGOTTEN:
-                    self._forget(flight)
-                continue
-            listed: list[bytes] = self._host.connections.run(command("LRANGE", flight.key, 0, -1))
+        now, sent = time.monotonic(), 0
+        old = {flight: used for flight, used in list(self._old.items()) if now - used >= SETTLED}
+        for flight, size in self._sizes(list(old)).items():
+            if size:
+                sent += self._sweep_one(flight)
+            elif now - old[flight] > FORGOTTEN:
+                self._forget(flight)
+        return sent
+
+    def _sweep_one(self, flight: Flight) -> int:
+        runner, sent = self._host.connections, 0
+        if flight.queue in self._sources:
+            sent = self._sources[flight.queue].free(flight, self.held)
+        else:
+            listed: list[bytes] = runner.run(command("LRANGE", flight.key, 0, -1))
             ours = Counter(unit.payload for unit in list(self.held) if unit.flight == flight)
             stray = list((Counter(listed) - ours).elements())
             if stray:
                 now = time.monotonic()
                 rows = [(Unit(payload, flight, now), "released", b"", 0.0, b"") for payload in stray]
-                sent += sum(status == 1 for status in settle_units(self._host, flight.identity, rows))
-            if listed:
-                self._old[flight] = time.monotonic() - SETTLED
-            elif time.monotonic() - used > FORGOTTEN:
-                self._forget(flight)
+                sent = sum(status == 1 for status in settle_units(self._host, flight.identity, rows))
+        self._old[flight] = time.monotonic() - SETTLED
         return sent
 
     def _forget(self, flight: Flight) -> None:
@@ -264,7 +274,14 @@ def _tell_rescued(host: Settler, flight: str) -> None:
 
 def held_ids(host: Settler, lists: Iterable[str]) -> int:
     """How many ids of ordered queues are held, in those of a process's ``lists`` that say so."""
-    return sum(host.connections.run(command("HLEN", one)) for one in lists if host.keys.is_held(one))
+    held = [one for one in lists if host.keys.is_held(one)]
+    if not held:
+        return 0
+    return int(host.connections.run(commands(*(("HLEN", one) for one in held), decode=_sum)))
+
+
+def _sum(reply: int | list[int]) -> int:
+    return reply if isinstance(reply, int) else sum(reply)
 
 
 def _free_held(host: Settler, held_key: str, queue: str) -> int:

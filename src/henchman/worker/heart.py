@@ -1,4 +1,4 @@
-"""Announces the process, renews its lease, receives what it is told. The hot path tells it nothing: it looks."""
+"""Announces the process, receives what it is told. The hot path tells it nothing: it looks."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import os
 import resource
 import socket
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -34,7 +33,7 @@ PULSE = 1.0
 
 
 class Heart(Ticker):
-    """Ticks each second; talks to the server each ``heartbeat`` seconds. ``pulse()`` is called at every tick."""
+    """Beats each ``heartbeat`` seconds. ``round_trip()`` is how many seconds the server took lately."""
 
     name = "heart"
 
@@ -46,8 +45,7 @@ class Heart(Ticker):
         cancels: Cancels,
         control: Control,
         tally: Tally,
-        pulse: Callable[[], None],
-        after_beat: Callable[[], None],
+        round_trip: Callable[[], float],
         embedded: bool,
     ) -> None:
         super().__init__(host.events.failed)
@@ -57,64 +55,41 @@ class Heart(Ticker):
         self._cancels = cancels
         self._control = control
         self._tally = tally
-        self._pulse = pulse
-        self._after_beat = after_beat
+        self._round_trip = round_trip
         self._embedded = embedded
         self._started_at = host.clock.now()
-        self._next = 0.0
-        self._failures = 0
-        self._away_since: float | None = None
         self._strays: set[bytes] = set()
-        self._rtt_us = 0
-
-    @property
-    def away(self) -> bool:
-        """Whether the server could not be reached at the last beat."""
-        return self._away_since is not None
 
     def tick(self) -> float:
-        """Show that we live; beat when it is time."""
-        self._pulse()
-        now = awake()  # after a sleep of the machine it beats at once
-        if now >= self._next:
-            self._next = now + self._host.config.heartbeat
-            try:
-                self.beat()
-            except LeaseLost:
-                for feed in self._feeds:
-                    feed.fetcher.buried(self._flights.identity)
-            except ServerAway as error:
-                self._away(error, now)
-            else:
-                self._back(now)
-        return PULSE
+        """Beat; seconds until the next beat."""
+        started, every = awake(), self._host.config.heartbeat
+        try:
+            self.beat()
+        except ServerAway:
+            return min(PULSE, every)  # who renews the lease tells of it, once
+        except LeaseLost:
+            return min(PULSE, every)  # and who is told so goes on under another name
+        return max(min(PULSE, every), started + every - awake())
 
     def beat(self) -> None:
-        """Renew the lease and write the record, once."""
-        started = time.monotonic()
-        self._flights.renew()
-        self._rtt_us = int((time.monotonic() - started) * 1_000_000)
-        self._feeds.set_paused(self._host.connections.run(paused(self._host.keys)))
-        self._cancels.look()
-        self._record()
-        self._write_metrics()
-        self._reconcile()
-        self._after_beat()
+        """Write the record, and hear what was said, once. A step that the server refuses holds up no other."""
+        for step in (self._hear_paused, self._cancels.look, self._record, self._write_metrics, self._reconcile):
+            try:
+                step()
+            except ServerAway:
+                raise
+            except ServerError as error:
+                self._host.events.emit("part_failed", part=self.name, error=error)
         self._host.events.emit("beat", identity=self._flights.identity)
+
+    def _hear_paused(self) -> None:
+        self._feeds.set_paused(self._host.connections.run(paused(self._host.keys)))
 
     def _record(self) -> None:
         mixed = self._host.config.sidekiq in ("mixed", "6")
-        try:
-            answer = self._host.connections.run(
-                processes.beat(
-                    self._host.keys, self._flights.identity, self._facts(), dict(self._work()), old_work=mixed
-                )
-            )
-        except ServerAway:
-            raise
-        except ServerError as error:  # a full server refuses the record; the lease has been renewed all the same
-            self._host.events.emit("part_failed", part="heart", error=error)
-            return
+        answer = self._host.connections.run(
+            processes.beat(self._host.keys, self._flights.identity, self._facts(), dict(self._work()), old_work=mixed)
+        )
         if answer.first:
             self._host.events.emit("heartbeat", identity=self._flights.identity)
         for name in answer.signals:
@@ -146,7 +121,7 @@ class Heart(Ticker):
             "beat": repr(self._host.clock.now()),
             "quiet": "true" if self._feeds[0].fetcher.quieted.is_set() else "false",
             "rss": resident_kb(),
-            "rtt_us": self._rtt_us,
+            "rtt_us": int(self._round_trip() * 1_000_000),
         }
 
     def _info(self) -> bytes:
@@ -191,29 +166,9 @@ class Heart(Ticker):
         runner, keys = self._host.connections, self._host.keys
         if runner.run(processes.prune_lock(keys)):
             known = runner.run(processes.members(keys))
-            gone = [one for one in known if self._is_gone(one)]
+            gone = runner.run(processes.gone(keys, known)) if known else []
             if gone:
                 runner.run(processes.forget(keys, gone))
-
-    def _is_gone(self, identity: str) -> bool:
-        try:
-            return not self._host.connections.run(processes.record(self._host.keys, identity))[0].get("info")
-        except ServerAway:
-            raise
-        except ServerError:  # something else stands under that name: not ours to judge
-            return False
-
-    def _away(self, error: ServerAway, now: float) -> None:
-        self._failures += 1
-        if self._away_since is None:
-            self._away_since = now
-        self._next = now + PULSE
-        self._host.events.emit("server_away", part="heart", error=error, failures=self._failures)
-
-    def _back(self, now: float) -> None:
-        if self._away_since is not None:
-            self._host.events.emit("server_back", part="heart", downtime=now - self._away_since)
-            self._away_since, self._failures = None, 0
 
 
 def _shown(run: Run) -> bytes:

@@ -32,6 +32,10 @@ class Connector(Runner, Protocol):
         """A connection for the caller alone, see ``store.connection.Line``."""
         ...
 
+    def apart(self) -> Connector:
+        """The same server by connections of one's own."""
+        ...
+
     def close(self) -> None:
         """Close idle connections."""
         ...

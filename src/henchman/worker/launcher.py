@@ -26,6 +26,7 @@ from henchman.worker.lifeline import Lifeline
 from henchman.worker.loop import Loop
 from henchman.worker.pool import Pool
 from henchman.worker.processor import Processor
+from henchman.worker.renewal import Renewal
 from henchman.worker.retry import Judge
 from henchman.worker.run import Run
 from henchman.worker.shared import Shared
@@ -79,7 +80,8 @@ class Launcher:
         self.feeds += [self._feed(capsule) for capsule in capsules]
         self._build_watcher(queues)
         self.stager = Stager(host, lambda: self.flights.identity)
-        self.lifeline = Lifeline(host)
+        self.lifeline = Lifeline(host, lambda: self.flights.identity)
+        self.renewal = Renewal(host, self.feeds, self.flights, self._pulse)
         self.heart = Heart(
             host,
             self.feeds,
@@ -87,8 +89,7 @@ class Launcher:
             self.cancels,
             self.control,
             self.acker.tally,
-            pulse=self._pulse,
-            after_beat=lambda: self.lifeline.tick(self.flights.identity),
+            round_trip=lambda: self.renewal.round_trip,
             embedded=embedded,
         )
         self.companions: Sequence[Companion] = host.companions(alone=board is None)
@@ -196,7 +197,16 @@ class Launcher:
             "startup", queues=queues, slots=sum(feed.capsule.concurrency for feed in self.feeds), **ordered
         )
         fetchers = [feed.fetcher for feed in self.feeds]
-        for part in (self.acker, self.watchdog, self.heart, *fetchers, self.watcher, self.stager):
+        for part in (
+            self.acker,
+            self.watchdog,
+            self.renewal,
+            self.heart,
+            *fetchers,
+            self.watcher,
+            self.stager,
+            self.lifeline,
+        ):
             part.start()
         for companion in self.companions:
             companion.start()
@@ -234,7 +244,8 @@ class Launcher:
             feed.pool.stop()
         self._flush()
         self.acker.stop()
-        self.heart.stop()
+        for part in (self.heart, self.lifeline, self.renewal):
+            part.stop()
         self.watchdog.stop()
         self.loop.stop()
         self._leave(disarmed)

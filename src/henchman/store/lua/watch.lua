@@ -1,0 +1,28 @@
+-- watch: look at the lease of every process, if it is this one's turn to look after the dead
+-- KEYS lifeline identities rescues leases
+-- ARGV identity turn_ms first most (former)*
+-- returns {0, left_ms} when it is another process's turn, for so long at least; else {1, rescues, (name expires_ms)*}: the
+--   names from the first on, in the order of joining, and the server's time at which the lease of each runs out (0: there
+--   is none). former: names that this process had before. A removal or an expiry comes first: a full server accepts it.
+-- include now
+local holder = redis.call('GET', KEYS[1])
+local ours = not holder
+for i = 5, #ARGV do
+  ours = ours or holder == ARGV[i]
+end
+if holder == ARGV[1] then
+  redis.call('PEXPIRE', KEYS[1], ARGV[2])
+elseif ours then
+  redis.call('DEL', KEYS[1])
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+else
+  return {0, redis.call('PTTL', KEYS[1])}
+end
+local now = math.floor(server_now() * 1000)
+local seen = {1, redis.call('SMEMBERS', KEYS[3])}
+for _, name in ipairs(redis.call('ZRANGE', KEYS[2], ARGV[3], ARGV[3] + ARGV[4] - 1)) do
+  local left = redis.call('PTTL', KEYS[4] .. name)
+  seen[#seen + 1] = name
+  seen[#seen + 1] = left > 0 and now + left or (left == -1 and -1 or 0)
+end
+return seen

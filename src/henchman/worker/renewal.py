@@ -1,0 +1,76 @@
+"""Keeps a worker process alive in the eyes of others: its lease on the server, its sign of life for the supervisor.
+
+Nothing else is done on this thread: neither waits for a beat that takes long (a server far away, many queues).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from henchman.errors import LeaseLost, ServerAway
+from henchman.kernel.clock import awake
+from henchman.kernel.service import Ticker
+from henchman.worker.feed import Feeds
+from henchman.worker.flights import Flights
+from henchman.worker.host import Host
+
+__all__ = ["Renewal"]
+
+PULSE = 1.0
+
+
+class Renewal(Ticker):
+    """Ticks each second, and calls ``pulse()`` then; renews the lease six times within its length, at each beat at
+    least. Says when the server goes and when it is back."""
+
+    name = "heart"
+
+    def __init__(self, host: Host, feeds: Feeds, flights: Flights, pulse: Callable[[], None]) -> None:
+        super().__init__(host.events.failed)
+        self._host = host
+        self._feeds = feeds
+        self._flights = flights
+        self._pulse = pulse
+        self._every = min(host.config.heartbeat, host.config.lease / 6)
+        self._next = 0.0
+        self._failures = 0
+        self._away_since: float | None = None
+        self.round_trip = 0.0  # seconds that the last renewal took
+
+    @property
+    def away(self) -> bool:
+        """Whether the server could not be reached at the last renewal."""
+        return self._away_since is not None
+
+    def tick(self) -> float:
+        """Show that we live; renew when it is time."""
+        self._pulse()
+        now = awake()
+        if now >= self._next:
+            self._next = now + self._every
+            try:
+                self._renew(now)
+            except LeaseLost:
+                for feed in self._feeds:
+                    feed.fetcher.buried(self._flights.identity)
+            except ServerAway as error:
+                self._away(error, now)
+            else:
+                self._back(now)
+        return min(PULSE, max(0.0, self._next - awake()))
+
+    def _renew(self, now: float) -> None:
+        self._flights.renew()
+        self.round_trip = awake() - now
+
+    def _away(self, error: ServerAway, now: float) -> None:
+        self._failures += 1
+        if self._away_since is None:
+            self._away_since = now
+        self._next = now + min(PULSE, self._every)
+        self._host.events.emit("server_away", part="heart", error=error, failures=self._failures)
+
+    def _back(self, now: float) -> None:
+        if self._away_since is not None:
+            self._host.events.emit("server_back", part="heart", downtime=now - self._away_since)
+            self._away_since, self._failures = None, 0
