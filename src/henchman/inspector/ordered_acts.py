@@ -11,8 +11,8 @@ from henchman.inspector.entry import text_of
 from henchman.inspector.plan import Plan
 from henchman.store import ordered_acts, ordered_looks
 from henchman.store.keys import Keys
-from henchman.store.ordered import Moved, move
-from henchman.store.ordered_acts import CHUNK, IN_FLIGHT, Act, ActResult
+from henchman.store.ordered import MoveBegun, Moved, move
+from henchman.store.ordered_acts import CHUNK, IN_FLIGHT, PART, Act, ActResult
 
 __all__ = ["OrderedActs"]
 
@@ -35,12 +35,26 @@ class OrderedActs:
         total, floor = Acted(), 0.0
         for first in range(0, len(ids), CHUNK):
             some = ids[first : first + CHUNK]
-            answer: ActResult = yield ordered_acts.act(self._keys, self._name, what, some, floor=floor)
+            answer = yield from self._act(what, some, floor=floor)
             floor = answer.last
             total = total.plus(_acted(what, some, answer.statuses))
             if total.stopped:
                 break
         return total
+
+    def _act(self, what: Act, ids: Sequence[bytes], *, only_failed: bool = False, floor: float) -> Plan[ActResult]:
+        """One call, and more for the ids under which so much waits that one does a part of it. An id that is claimed
+        in between ends as in flight, or with nothing left; a part of it was done."""
+        answer: ActResult = yield ordered_acts.act(
+            self._keys, self._name, what, ids, only_failed=only_failed, floor=floor
+        )
+        statuses = answer.statuses
+        while part := [place for place, status in enumerate(statuses) if status == PART]:
+            rest = [ids[place] for place in part]
+            again: ActResult = yield ordered_acts.act(self._keys, self._name, what, rest, floor=answer.last)
+            for place, status in zip(part, again.statuses, strict=True):
+                statuses[place] = 1 if status == 0 else status
+        return answer
 
     def on_all(self, what: Act, part: str, *, only_failed: bool = False) -> Plan[Acted]:
         """Act on all that stand in ``retry`` or ``morgue``; for ``run``: on all in ``due`` whose time is to come.
@@ -66,7 +80,7 @@ class OrderedActs:
         for _ in range(_PASSES):
             stayed, reasons = 0, tuple[str, ...]()
             while True:
-                moved: Moved = yield move(self._keys, self._name, target, collapse, skip=stayed, most=CHUNK)
+                moved = yield from self._move(target, collapse, skip=stayed)
                 total = total._replace(done=total.done + moved.moved)
                 if not moved.moved and not moved.in_flight:
                     break
@@ -77,10 +91,19 @@ class OrderedActs:
                 break
         return total
 
+    def _move(self, target: str, collapse: str, ids: Sequence[bytes] = (), skip: int = 0) -> Plan[Moved]:
+        """One call, and as many more as an id with very many payloads needs."""
+        moved: Moved = yield move(self._keys, self._name, target, collapse, ids=ids, skip=skip, most=CHUNK)
+        done = moved.moved
+        while isinstance(moved, MoveBegun):
+            moved = yield move(self._keys, self._name, target, collapse, ids=[moved.id])
+            done += moved.moved
+        return moved._replace(moved=done)
+
     def _move_these(self, target: str, collapse: str, ids: Sequence[bytes]) -> Plan[Acted]:
         total = Acted()
         for one in ids:  # one a call: an id with many payloads would put off those behind it
-            moved: Moved = yield move(self._keys, self._name, target, collapse, ids=[one])
+            moved = yield from self._move(target, collapse, ids=[one])
             stayed = len(moved.in_flight)
             gone = 1 - moved.moved - stayed
             total = total.plus(Acted(moved.moved, gone, stayed, tuple(map(_held, moved.in_flight))))
@@ -97,9 +120,7 @@ class OrderedActs:
             if not ids:
                 break
             left -= len(ids)
-            answer: ActResult = yield ordered_acts.act(
-                self._keys, self._name, what, ids, only_failed=only_failed, floor=max(low, 0)
-            )
+            answer = yield from self._act(what, ids, only_failed=only_failed, floor=max(low, 0))
             low = answer.last if what == "run" else low
             total = total.plus(_acted(what, ids, answer.statuses))
         return total

@@ -210,9 +210,13 @@ class OrderedSource:
                 ended.append((unit, one))
         for epoch, ended in by_epoch.items():
             for chunk in _chunks(ended):
-                for (unit, _), status in zip(chunk, self._send(identity, epoch, chunk, rows), strict=True):
-                    if status != 1 and statuses[unit] in (0, 1):
-                        statuses[unit] = status
+                left = chunk
+                while left:
+                    told = self._send(identity, epoch, left, rows)
+                    for (unit, _), status in zip(left, told, strict=True):
+                        if status not in (1, ordered.PART) and statuses[unit] in (0, 1):
+                            statuses[unit] = status
+                    left = [one for one, status in zip(left, told, strict=True) if status == ordered.PART]
         return list(statuses.values())
 
     def _send(
@@ -253,13 +257,12 @@ class OrderedSource:
         unknown = {name: token for name, token in noted.items() if ours.get(name) != token}
         for token in set(noted.values()) - set(unknown.values()):
             del self._given_up[token]
-        freed = 0
-        for chunk in _chunks(list(unknown.items())):
-            call = ordered.free(
-                self._desk.keys, flight.identity, flight.key, self.queue, chunk, charge=False, alone=False
-            )
-            freed += self._desk.connections.run(call)
-        return freed
+        if not unknown:
+            return 0
+        desk = self._desk
+        return ordered.free_all(
+            desk.connections, desk.keys, flight.identity, flight.key, self.queue, list(unknown.items())
+        )
 
     def _unknown(self, flight: Flight, held: Collection[Unit]) -> dict[bytes, bytes]:
         ours = _tokens(flight, held)

@@ -171,7 +171,8 @@ class Keys:
         zset, ``err`` hash, ``crash`` hash: ids that failed: count, last error, deaths of holders · ``morgue`` zset,
         ``m:<id>`` zset, ``merr`` hash: the dead · ``jp:<id>``, ``jn:<id>``, ``jm:<id>`` hashes, where tracked: payload
         (a long one by its SHA-1) → jid of its record, beside ``p:`` and ``one``, ``n:``, ``m:`` · ``open`` zset: claims
-        under a ceiling · ``g:<group>``, ``k:<group>`` zsets: ids of a group in flight, and put off · ``wake`` zset: the
+        under a ceiling · ``moving`` hash: id of which a part came from another queue → when it is due ·
+        ``g:<group>``, ``k:<group>`` zsets: ids of a group in flight, and put off · ``wake`` zset: the
         marker that wakes a sleeper · ``meta`` hash: last token, limits, how payloads collapse, number of arrivals,
         whether some have records · ``stat`` hash: ids processed and failed.
         """

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from zlib import crc32
 
 from henchman.errors import LeaseLost
-from henchman.store.call import Arg, Call, command, commands, script
+from henchman.store.call import Arg, Call, Runner, command, commands, script
 from henchman.store.effects import shared_keys
 from henchman.store.jobs import LeaseLapsed
 from henchman.store.keys import Keys
@@ -17,8 +17,10 @@ from henchman.store.scripts import load
 
 __all__ = [
     "MOST_IDS",
+    "PART",
     "Claimed",
     "ClaimedId",
+    "MoveBegun",
     "Moved",
     "Push",
     "QueueTracked",
@@ -28,6 +30,7 @@ __all__ = [
     "claim_jid",
     "declare",
     "free",
+    "free_all",
     "held",
     "jid_suffix",
     "move",
@@ -45,6 +48,7 @@ _SETTLE_TRACKED = load("ordered_settle_tracked")
 _FREE = load("ordered_free")
 _MOVE = load("ordered_move")
 _SCORE = struct.Struct(">d")
+PART = 2  # a status: so much has come together under the id that the same call has to be made again
 MOST_IDS = 500  # in one push or settling, and a little more than in one claim: scripts unpack no more than 1,000
 
 
@@ -195,8 +199,8 @@ def settle(
     day: str,
     tracked: bool = False,
 ) -> Call[list[int | bytes]]:
-    """End up to ``MOST_IDS`` ids; one status each: 1 settled, 0 not held under that token any more, bytes the server's
-    refusal. Raises LeaseLost; without ``tracked`` QueueTracked.
+    """End up to ``MOST_IDS`` ids; one status each: 1 settled, 0 not held under that token any more, ``PART``, bytes the
+    server's refusal. Raises LeaseLost; without ``tracked`` QueueTracked.
     """
     names = [
         keys.ordered(queue),
@@ -235,6 +239,30 @@ def free(
     return script(_FREE, [keys.ordered(queue), held_key, *shared_keys(keys)], args, int, again=True)
 
 
+def free_all(
+    runner: Runner,
+    keys: Keys,
+    identity: str,
+    held_key: str,
+    queue: str,
+    ids: Sequence[tuple[bytes, bytes]],
+    *,
+    charge: bool = False,
+    alone: bool = False,
+) -> int:
+    """``free`` for any number of ids, again for those that one call could not free; without any it rings anyway."""
+    freed = 0
+    for start in range(0, max(len(ids), 1), MOST_IDS):
+        chunk = list(ids[start : start + MOST_IDS])
+        while True:
+            freed += runner.run(free(keys, identity, held_key, queue, chunk, charge=charge, alone=alone))
+            noted = runner.run(held(held_key)) if chunk else {}
+            chunk = [one for one in chunk if noted.get(one[0]) == one[1]]
+            if not chunk:
+                break
+    return freed
+
+
 def charge(keys: Keys, queue: str, ids: Iterable[bytes]) -> Call[Any]:
     """Count a death against each of these ids, which stay held: their handler did not heed its time-out."""
     return commands(*(("HINCRBY", keys.ordered(queue) + "crash", one, 1) for one in ids), again=False)
@@ -246,6 +274,12 @@ class Moved(NamedTuple):
     moved: int
     left: int
     in_flight: list[bytes]
+
+
+class MoveBegun(Moved):
+    """So much waits under ``id`` that a part of it went over; move this id until it is ``moved``."""
+
+    id: bytes
 
 
 def move(
@@ -266,7 +300,15 @@ def move(
     if len(ids) > MOST_IDS or not 0 < most <= 100:
         raise ValueError(f"at most {MOST_IDS} ids, or 100 of those that are due, are moved in one call")
     names = [keys.ordered(target), keys.ordered(source), keys.ordered_queues, *shared_keys(keys)]
-    return script(_MOVE, names, [target, collapse, skip, most, *ids], lambda reply: Moved(*reply), again=True)
+    return script(_MOVE, names, [target, collapse, skip, most, *ids], _moved, again=True)
+
+
+def _moved(reply: Any) -> Moved:
+    if len(reply) == 3:
+        return Moved(*reply)
+    begun = MoveBegun(*reply[:3])
+    begun.id = reply[3]
+    return begun
 
 
 def held(held_key: str) -> Call[dict[bytes, bytes]]:

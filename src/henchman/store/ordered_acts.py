@@ -14,11 +14,12 @@ from henchman.store.effects import shared_keys
 from henchman.store.keys import Keys
 from henchman.store.scripts import load
 
-__all__ = ["CHUNK", "IN_FLIGHT", "Act", "ActResult", "act", "go_on", "set_limit"]
+__all__ = ["CHUNK", "IN_FLIGHT", "PART", "Act", "ActResult", "act", "go_on", "set_limit"]
 
 _ACT = load("ordered_act")
 
 CHUNK = 100  # ids that one call acts on, at most: others wait as long as it takes
+PART = 3  # the status of an id under which so much waits that a part was done; the rest is for another call
 IN_FLIGHT = 2  # the status of an id that stays as it is because somebody holds it
 
 #: revive: from the morgue back into the queue · bury: out of the morgue, for good · kill: into the morgue · delete:
@@ -27,7 +28,8 @@ Act = Literal["revive", "bury", "kill", "delete", "run"]
 
 
 class ActResult(NamedTuple):
-    """One status an id (1 done, 0 nothing there, ``IN_FLIGHT``, bytes: the server refused), and the last time given."""
+    """One status an id (1 done, 0 nothing there, ``IN_FLIGHT``, ``PART``, bytes: the server refused), and the last time
+    given."""
 
     statuses: list[int | bytes]
     last: float

@@ -288,8 +288,4 @@ def _free_held(host: Settler, held_key: str, queue: str) -> int:
     runner, keys = host.connections, host.keys
     identity = keys.identity_of_flight(held_key)
     noted = list(runner.run(ordered.held(held_key)).items())
-    freed = 0
-    for start in range(0, max(len(noted), 1), ordered.MOST_IDS):  # at least once: it rings, if our wake was lost
-        chunk = noted[start : start + ordered.MOST_IDS]
-        freed += runner.run(ordered.free(keys, identity, held_key, queue, chunk, charge=False, alone=False))
-    return freed
+    return ordered.free_all(runner, keys, identity, held_key, queue, noted)

@@ -88,11 +88,9 @@ def _claims(host: Settler, held_key: str) -> list[_Claimed]:
 def _charge_ids(host: Settler, identity: str, claim: _Claimed, alone: bool) -> list[str]:
     """Free the ids of one claim with a death each; a third one, alone, counts as a failure when it is claimed next."""
     pairs = [(one, claim.token) for one in claim.ids]
-    for start in range(0, len(pairs), ordered.MOST_IDS):
-        chunk = pairs[start : start + ordered.MOST_IDS]
-        host.connections.run(
-            ordered.free(host.keys, identity, claim.held_key, claim.queue, chunk, charge=True, alone=alone)
-        )
+    ordered.free_all(
+        host.connections, host.keys, identity, claim.held_key, claim.queue, pairs, charge=True, alone=alone
+    )
     names = ", ".join(visible(one.decode("utf-8", "replace")) for one in claim.ids[:5])
     return [f"its process died while it ran ids {names} of the ordered queue {claim.queue}"]
 

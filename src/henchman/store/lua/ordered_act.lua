@@ -2,7 +2,8 @@
 -- KEYS base cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped
 -- ARGV act failed_only floor (id)*
 -- returns {statuses, last}, one status an id: 1 done, 0 there is nothing to act on, 2 it is in flight and stays as it
---   is, a text: the server refused. act: revive (what is in the morgue joins what waits, due now, with a fresh budget
+--   is, 3 so much waits there that a part of it was done (lowest scores first) and the rest is for another call, a
+--   text: the server refused. act: revive (what is in the morgue joins what waits, due now, with a fresh budget
 --   and without the old error; of an id in flight it joins what arrived meanwhile), kill (all that waits goes to the
 --   morgue), delete (all that waits is gone; of an id in flight what arrived meanwhile is gone, but the id stays held
 --   until its holder says how it ended: nothing may run beside it), bury (what is in the morgue is gone), run (due
@@ -20,7 +21,25 @@ local settings = redis.call('HMGET', meta, 'separator', 'collapse', 'track')
 local separator, collapse = settings[1], settings[2]
 track = settings[3] and tracking(5)
 
+local STAGED = '{"ending":"staged","reason":"made due by hand"}'
+local KILLED = '{"ending":"dead","reason":"killed by hand"}'
 local DELETED = '{"ending":"deleted","reason":"deleted by hand"}'
+
+-- When a pile has more than this call may still move or tell of: takes its lowest payloads out and returns them, with
+-- their scores. Else nothing, and the pile counts as done.
+local function part_of(set)
+  local many = redis.call('ZCARD', KEYS[1] .. set)
+  if many <= room_left() then
+    room = room - many
+    return
+  end
+  local flat = room > 0 and redis.call('ZRANGE', KEYS[1] .. set, 0, room - 1, 'WITHSCORES') or {}
+  if room > 0 then
+    redis.call('ZREMRANGEBYRANK', KEYS[1] .. set, 0, room - 1)
+    room = 0
+  end
+  return flat
+end
 
 local function forgive(id)
   redis.call('HDEL', crash, id)
@@ -45,8 +64,7 @@ local function join_arrivals(id)
   if track then
     track.merge('m:' .. id, 'n:' .. id)
   end
-  redis.call('ZUNIONSTORE', new, 2, new, KEYS[1] .. 'm:' .. id, 'AGGREGATE', 'MIN')
-  redis.call('DEL', KEYS[1] .. 'm:' .. id)
+  unite('m:' .. id, 'n:' .. id)
   if collapse == 'latest' then
     if track then
       track.only('n:' .. id, redis.call('ZRANGE', new, -1, -1)[1], nil, true)
@@ -78,9 +96,41 @@ local function join_waiting(id, was_due)
 end
 
 local acts = {}
+-- A part of what is in the morgue goes back, into what waits or what arrived; nothing when all of it may at once.
+local function revive_part(id, in_flight, was_due)
+  local both = redis.call('EXISTS', KEYS[1] .. (in_flight and 'n:' or 'p:') .. id) == 1
+  local part = (both or track) and collapse ~= 'latest' and part_of('m:' .. id)
+  if not part then
+    return false
+  end
+  local set, single = (in_flight and 'n:' or 'p:') .. id, not in_flight and redis.call('HGET', sole, id)
+  if track then
+    track.some('m:' .. id, part, 'enqueued', '{"ending":"revived"}')
+    track.carry('m:' .. id, set, part)
+  end
+  if single then
+    redis.call('HDEL', sole, id)
+    redis.call('ZADD', KEYS[1] .. set, score_of(single), body_of(single))
+  end
+  add_all(set, part)
+  if in_flight then
+    redis.call('ZADD', next_due, 'LT', as_text(now), id)
+  else
+    forgive(id)
+    if not was_due or tonumber(was_due) > now then
+      redis.call('ZADD', due, as_text(now), id)
+    end
+    ring()
+  end
+  return true
+end
+
 -- A removal comes first in each, whether it finds something or not: then a full server lets the rest pass.
 function acts.revive(id, in_flight, was_due)
   redis.call('HDEL', reasons, id)
+  if revive_part(id, in_flight, was_due) then
+    return 3
+  end
   local some = redis.call('EXISTS', KEYS[1] .. 'm:' .. id) == 1
   if some and track then
     track.all('m:' .. id, 'enqueued', '{"ending":"revived"}')
@@ -95,6 +145,11 @@ function acts.revive(id, in_flight, was_due)
 end
 function acts.bury(id)
   redis.call('HDEL', reasons, id)
+  local part = track and part_of('m:' .. id)
+  if part then
+    track.some('m:' .. id, part, 'cancelled', DELETED, true)
+    return 3
+  end
   redis.call('ZREM', morgue, id)
   if track then
     track.all('m:' .. id, 'cancelled', DELETED, true)
@@ -106,15 +161,29 @@ function acts.kill(id, in_flight, was_due)
     return in_flight and 2 or 0
   end
   redis.call('HDEL', crash, id)
+  local both = redis.call('EXISTS', KEYS[1] .. 'm:' .. id) == 1
+  local part = (both or track) and part_of('p:' .. id)
+  if part then
+    if track then
+      track.some('p:' .. id, part, 'error', KILLED)
+      track.carry('p:' .. id, 'm:' .. id, part, false, true)
+    end
+    add_all('m:' .. id, part)
+    redis.call('ZADD', morgue, as_text(now), id)
+    redis.call('HSET', reasons, id, redis.call('HGET', errors, id) or 'killed by hand')
+    return 3
+  end
   if track then
-    track.all('p:' .. id, 'error', '{"ending":"dead","reason":"killed by hand"}')
+    track.all('p:' .. id, 'error', KILLED)
     track.merge('p:' .. id, 'm:' .. id, true)
   end
-  local single, dead, many = redis.call('HGET', sole, id), KEYS[1] .. 'm:' .. id, KEYS[1] .. 'p:' .. id
+  local single = redis.call('HGET', sole, id)
   if single then
-    redis.call('ZADD', dead, 'LT', score_of(single), body_of(single))
+    redis.call('ZADD', KEYS[1] .. 'm:' .. id, 'LT', score_of(single), body_of(single))
+  elseif both then
+    unite('p:' .. id, 'm:' .. id)
   else
-    redis.call('ZUNIONSTORE', dead, 2, dead, many, 'AGGREGATE', 'MIN')
+    redis.call('RENAME', KEYS[1] .. 'p:' .. id, KEYS[1] .. 'm:' .. id)
   end
   redis.call('ZADD', morgue, as_text(now), id)
   redis.call('HSET', reasons, id, redis.call('HGET', errors, id) or 'killed by hand')
@@ -124,6 +193,11 @@ end
 function acts.delete(id, in_flight, was_due)
   if in_flight then
     if not failed_only then
+      local part = track and part_of('n:' .. id)
+      if part then
+        track.some('n:' .. id, part, 'cancelled', DELETED, true)
+        return 3
+      end
       redis.call('UNLINK', KEYS[1] .. 'n:' .. id)
       redis.call('ZREM', next_due, id)
       if track then
@@ -131,6 +205,11 @@ function acts.delete(id, in_flight, was_due)
       end
     end
     return 2
+  end
+  local part = was_due and track and part_of('p:' .. id)
+  if part then
+    track.some('p:' .. id, part, 'cancelled', DELETED, true)
+    return 3
   end
   if was_due then
     leave_the_queue(id)
@@ -148,8 +227,15 @@ function acts.run(id, in_flight, was_due)
     moved = moved + 1
     redis.call('ZADD', due, 'XX', as_text(start + moved / 1000000), id)  -- a hair apart: the order stays
     ring()
-    if track then
-      track.all('p:' .. id, 'enqueued', '{"ending":"staged","reason":"made due by hand"}')
+    if track then  -- of very many the first alone: what comes later is told of when it is taken
+      local many = redis.call('ZCARD', KEYS[1] .. 'p:' .. id) > room_left()
+      local flat = many and redis.call('ZRANGE', KEYS[1] .. 'p:' .. id, 0, room - 1, 'WITHSCORES')
+      if many then
+        track.some('p:' .. id, flat, 'enqueued', STAGED)
+        room = 0
+      else
+        track.all('p:' .. id, 'enqueued', STAGED)
+      end
     end
   end
   return 1

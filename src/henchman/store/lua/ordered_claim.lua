@@ -5,7 +5,7 @@
 --   each claim its token and its number of ids, each of them as id, retry_count (-1: it never failed), crashes, single
 --   payload or "", number of others, payload, score, payload, score… look_in: in how many seconds to look again, if
 --   nothing rings before ("": not at all). extra: so many claims more where nothing limits the queue. cap: at most so
---   many payloads an id. An id that failed or crashed before is claimed alone. No payload moves: `due` and `busy` say
+--   many payloads an id, fewer when there are very many in all. An id that failed or crashed before is claimed alone. No payload moves: `due` and `busy` say
 --   who holds it, `held` says it of this process. An overdue id of somebody else is free when its holder was buried or
 --   has left, else it is looked at again in look_s.
 -- include now

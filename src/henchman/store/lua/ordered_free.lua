@@ -1,7 +1,7 @@
 -- ordered_free: take ids from a holder that is gone (or that did not hear of the claim); they are due as before
 -- KEYS base held cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped
 -- ARGV identity charge alone (id token)*
--- returns how many were freed. charge: "1" when the holder died with them, which counts against each: two deaths make
+-- returns how many were freed; of those under which very much arrived not all: they stay in `held`, call again. charge: "1" when the holder died with them, which counts against each: two deaths make
 --   a suspect, that runs alone; a third counts only if alone is "1". Call it for all that `held` names.
 -- include now
 -- include words
@@ -12,12 +12,17 @@ local settings = redis.call('HMGET', meta, 'separator', 'track')
 local separator = settings[1]
 track = settings[2] and tracking(6)
 local freed = 0
+redis.call('HDEL', KEYS[2], '')  -- nothing, but a removal comes first: a full server accepts what follows
 for at = 4, #ARGV, 2 do
   local id, token = ARGV[at], ARGV[at + 1]
   local record = redis.call('HGET', busy, id)
-  redis.call('HDEL', KEYS[2], id)
   local held_by, delivered, was_due = read_record(record)
-  if held_by == token then
+  local ours = held_by == token
+  local many = ours and redis.call('ZSCORE', next_due, id) and not may_thaw(id, delivered)
+  if not many then
+    redis.call('HDEL', KEYS[2], id)
+  end
+  if ours and not many then
     redis.call('HDEL', busy, id)
     if track then
       track.rescued(id, delivered, ARGV[1])

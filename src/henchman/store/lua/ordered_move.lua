@@ -1,9 +1,10 @@
 -- ordered_move: move ids that wait from one ordered queue to another, with payloads, scores, times, counts and errors
 -- KEYS base source_base ordered_queues cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped
 -- ARGV queue collapse skip most (id)*
--- returns {moved, left, in_flight}: how many ids were moved, how many still wait in the source, and which were skipped
+-- returns {moved, left, in_flight}, or {moved, left, in_flight, begun}: how many ids were moved, how many still wait in the source, and which were skipped
 --   because they are in flight in one of the two. base and queue are the target. Without ids, the next most that are
---   due, after the first skip ones (those that were skipped before); fewer when they have many payloads. Where an id
+--   due, after the first skip ones (those that were skipped before); fewer when they have many payloads. Of an id with
+--   very many a part is moved, lowest scores first: it is begun, nobody takes it for a minute, and another call for it goes on. Where an id
 --   waits in the target too, its payloads merge by collapse; of two that failed the one with the higher count gives
 --   time, count and error, else the one that failed, else the earlier time counts.
 -- include now
@@ -14,6 +15,7 @@
 local collapse, most, moved, in_flight, size = ARGV[2], tonumber(ARGV[4]), 0, {}, 0
 local from_due, from_one, from_busy = KEYS[2] .. 'due', KEYS[2] .. 'one', KEYS[2] .. 'busy'
 local from_retry, from_errors, from_crash = KEYS[2] .. 'retry', KEYS[2] .. 'err', KEYS[2] .. 'crash'
+local moving = KEYS[1] .. 'moving'
 local separator = redis.call('HGET', meta, 'separator')
 local from_settings = redis.call('HMGET', KEYS[2] .. 'meta', 'separator', 'track')
 local from_separator = from_settings[1]
@@ -24,11 +26,14 @@ end
 track = (from_settings[2] or redis.call('HEXISTS', meta, 'track') == 1) and tracking(7)
 local now = server_now()
 
+-- Of an id with more than MOST payloads PART go at a time.
+local MOST, PART = track and 2000 or 10000, track and 500 or 2500
+
 -- (payload, score, payload, score, …) of an id of the source, as they were pushed, and their jids.
-local function payloads_of(id)
+local function payloads_of(id, most)
   local single = redis.call('HGET', from_one, id)
   local flat = single and {body_of(single), score_of(single)}
-    or redis.call('ZRANGE', KEYS[2] .. 'p:' .. id, 0, -1, 'WITHSCORES')
+    or redis.call('ZRANGE', KEYS[2] .. 'p:' .. id, 0, (most or 0) - 1, 'WITHSCORES')
   local bodies = {}
   for i = 1, #flat, 2 do
     bodies[(i + 1) / 2] = flat[i]
@@ -49,6 +54,18 @@ end
 local function add_payloads(id, flat, jids, later)
   local failed = redis.call('ZSCORE', from_retry, id)
   local arrival = collapse == 'none' and redis.call('HINCRBY', meta, 'arrivals', #flat / 2) - #flat / 2
+  if #flat > 100 and not track and collapse ~= 'latest' then
+    local single = redis.call('HGET', sole, id)
+    if single then
+      redis.call('HDEL', sole, id)
+      redis.call('ZADD', KEYS[1] .. 'p:' .. id, score_of(single), body_of(single))
+    end
+    for i = 1, #flat, 2 do
+      flat[i] = stored(flat[i], arrival and arrival + (i + 1) / 2)
+    end
+    redis.call('ZADD', due, 'NX', 'inf', id)
+    return add_all('p:' .. id, flat)
+  end
   for i = 1, #flat, 2 do
     local body, jid = stored(flat[i], arrival and arrival + (i + 1) / 2), jids[(i + 1) / 2] or nil
     if jid then
@@ -92,27 +109,51 @@ local function leave_source(id)
   redis.call('HDEL', from_crash, id)
 end
 
-local ids = {unpack(ARGV, 5)}
+-- A part of what waits under an id is in the target. Its time there was settled with the first part; until the last has
+-- come nobody takes it, here or there, unless whoever moves it is gone.
+local function move_part(id, at, was)
+  local flat, jids = payloads_of(id, PART)
+  local first = redis.call('HEXISTS', moving, id) == 0
+  add_payloads(id, flat, jids, tonumber(at) > now)
+  redis.call('ZREMRANGEBYRANK', KEYS[2] .. 'p:' .. id, 0, PART - 1)
+  if first then
+    add_state(id, at, was)
+    redis.call('HSET', moving, id, redis.call('ZSCORE', due, id))
+  end
+  redis.call('ZADD', from_due, 'XX', as_text(now + 60), id)
+  redis.call('ZADD', due, 'XX', as_text(now + 60), id)
+end
+
+local ids, begun = {unpack(ARGV, 5)}, nil
 if #ids == 0 then
   local skip = tonumber(ARGV[3])
   ids = redis.call('ZRANGE', from_due, skip, skip + most - 1)
 end
 for _, id in ipairs(ids) do
   local at = redis.call('ZSCORE', from_due, id)
-  if at and size < 10000 then
+  if at and not begun and size < MOST then
     if redis.call('HEXISTS', from_busy, id) == 1 or redis.call('HEXISTS', busy, id) == 1 then
       in_flight[#in_flight + 1] = id
     else
-      local flat, jids = payloads_of(id)
-      local was = redis.call('ZSCORE', due, id)
+      local was, settled = redis.call('ZSCORE', due, id), redis.call('HGET', moving, id)
       at = time_of(KEYS[2] .. 'k:' .. (group_of(id, from_separator) or ''), id, at)
       was = time_of(KEYS[1] .. 'k:' .. (group_of(id, separator) or ''), id, was)
-      if #flat > 0 then
-        add_payloads(id, flat, jids, tonumber(at) > now)
-        add_state(id, at, was)
+      if redis.call('ZCARD', KEYS[2] .. 'p:' .. id) > (settled and PART or MOST) then
+        begun = id
+        move_part(id, at, was)
+      else
+        local flat, jids = payloads_of(id)
+        if #flat > 0 then
+          add_payloads(id, flat, jids, tonumber(at) > now)
+          add_state(id, at, was)
+        end
+        if settled then
+          redis.call('HDEL', moving, id)
+          redis.call('ZADD', due, 'XX', settled, id)
+        end
+        leave_source(id)
+        moved, size = moved + 1, size + #flat / 2
       end
-      leave_source(id)
-      moved, size = moved + 1, size + #flat / 2
     end
   end
 end
@@ -122,4 +163,4 @@ end
 if track then
   track.done()
 end
-return {moved, redis.call('ZCARD', from_due) - redis.call('HLEN', from_busy), in_flight}
+return {moved, redis.call('ZCARD', from_due) - redis.call('HLEN', from_busy), in_flight, begun}

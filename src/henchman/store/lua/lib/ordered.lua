@@ -4,6 +4,7 @@
 local due, sole, busy = KEYS[1] .. 'due', KEYS[1] .. 'one', KEYS[1] .. 'busy'
 local next_due, retry, errors, crash = KEYS[1] .. 'next', KEYS[1] .. 'retry', KEYS[1] .. 'err', KEYS[1] .. 'crash'
 local meta, stat, wake, open = KEYS[1] .. 'meta', KEYS[1] .. 'stat', KEYS[1] .. 'wake', KEYS[1] .. 'open'
+local room  -- payloads that this call may still bring from one pile to another; see may_thaw
 local track  -- of a tracked queue: who writes down what becomes of its payloads, see lib/ordered_track.lua
 
 local function ring()  -- one marker, however often: it wakes one sleeper
@@ -59,7 +60,7 @@ local function put(set, score, body, collapse, jid)
       redis.call('ZREMRANGEBYRANK', KEYS[1] .. set, 0, -2)
       return
     end
-    redis.call('DEL', KEYS[1] .. set)
+    redis.call('UNLINK', KEYS[1] .. set)
   elseif track then
     track.join(set, body, jid)
   end
@@ -90,6 +91,56 @@ local function fold(id, score, body, collapse, jid)
   end
 end
 
+-- Payloads with their scores, as ZRANGE gives them, into a pile: of equal ones the lower score stays.
+local function add_all(set, flat)
+  for first = 1, #flat, 998 do
+    local some, n = {}, 0
+    for at = first, math.min(first + 997, #flat), 2 do
+      some[n + 1], some[n + 2], n = flat[at + 1], flat[at], n + 2
+    end
+    redis.call('ZADD', KEYS[1] .. set, 'LT', unpack(some))
+  end
+end
+
+-- Two piles become one, `to`: the smaller one moves, so that the cost is not that of what merely waits.
+local function unite(from, to)
+  local source, target = KEYS[1] .. from, KEYS[1] .. to
+  local more = redis.call('ZCARD', source) > redis.call('ZCARD', target)
+  local small, large = more and to or from, more and from or to
+  add_all(large, redis.call('ZRANGE', KEYS[1] .. small, 0, -1, 'WITHSCORES'))
+  redis.call('UNLINK', KEYS[1] .. small)
+  if more then
+    redis.call('RENAME', source, target)
+  end
+end
+
+local function room_left()
+  room = room or (track and 500 or 2500)
+  return room
+end
+
+-- Whether what arrived under a held id and what will be left of it may become one now. Not if both are so many that
+-- this would hold the server up: then the last of what is left joins what arrived, as many as one call may bring, and
+-- the id stays held; whoever wants it free asks again.
+local function may_thaw(id, delivered)
+  local remaining = KEYS[1] .. 'p:' .. id
+  local few = math.min(redis.call('ZCARD', KEYS[1] .. 'n:' .. id), redis.call('ZCARD', remaining) - delivered)
+  if few <= room_left() then
+    room = room - math.max(few, 0)
+    return true
+  end
+  if room > 0 then
+    local last = redis.call('ZRANGE', remaining, -room, -1, 'WITHSCORES')
+    if track then
+      track.carry('p:' .. id, 'n:' .. id, last, true)
+    end
+    add_all('n:' .. id, last)
+    redis.call('ZREMRANGEBYRANK', remaining, -room, -1)
+    room = 0
+  end
+  return false
+end
+
 -- What arrived while the id was in flight joins what is left of it. The id must be in `next`. Who cannot know how the
 -- queue collapses leaves that out: `meta` has it from the push.
 local function thaw(id, collapse)
@@ -97,7 +148,7 @@ local function thaw(id, collapse)
   redis.call('ZREM', next_due, id)
   if (collapse or redis.call('HGET', meta, 'collapse')) == 'latest' then
     local newest = redis.call('ZRANGE', new, -1, -1, 'WITHSCORES')
-    redis.call('DEL', new)
+    redis.call('UNLINK', new)
     return fold(id, newest[2], newest[1], 'latest', track and track.take_newest('n:' .. id, newest[1]))
   end
   if track then
@@ -108,8 +159,7 @@ local function thaw(id, collapse)
     redis.call('HDEL', sole, id)
     redis.call('RENAME', new, remaining)
   elseif redis.call('EXISTS', remaining) == 1 then
-    redis.call('ZUNIONSTORE', remaining, 2, remaining, new, 'AGGREGATE', 'MIN')
-    redis.call('DEL', new)
+    unite('n:' .. id, 'p:' .. id)
   else
     redis.call('RENAME', new, remaining)
   end

@@ -123,6 +123,8 @@ local function look_once()
     end
     if holder and not is_gone(holder) then
       redis.call('ZADD', due, 'XX', look_at, id)
+    elseif holder and not mine[id] and redis.call('ZSCORE', next_due, id) and not may_thaw(id, delivered) then
+      redis.call('ZADD', due, 'XX', as_text(now + 0.05), id)  -- too much for one call; the next one goes on with it
     elseif not mine[id] then
       if not fits(counts[i] or crashes[i] or holder) then
         more = true
@@ -147,6 +149,27 @@ for _ = 1, most > 0 and 20 or 0 do
   end
 end
 
+-- The first payloads of a pile with their scores; all piles together give at most 10,000 or, about, 4 MB.
+local numbers, bytes = 10000, 4194304
+local function first_of(set)
+  local found, step = {}, 16
+  while #found < 2 * cap do
+    local first = #found / 2
+    local last = math.min(first + step, first + math.max(numbers, 1), cap) - 1
+    local some = redis.call('ZRANGE', KEYS[1] .. set, first, last, 'WITHSCORES')
+    for at = 1, #some, 2 do
+      found[#found + 1], found[#found + 2] = some[at], some[at + 1]
+      bytes = bytes - #some[at]
+    end
+    numbers = numbers - #some / 2
+    if #some / 2 <= last - first or numbers <= 0 or bytes <= 0 then
+      break
+    end
+    step = step * 4
+  end
+  return found
+end
+
 local answer = {''}
 local function begin(id, others, last, token, retry_count)
   local bodies = others > 0 and {}
@@ -165,7 +188,7 @@ if #ids > 0 then
     for _, at in ipairs(claim) do
       local id, single, others = ids[at], singles[at], 0
       if not single then
-        local payloads = redis.call('ZRANGE', KEYS[1] .. 'p:' .. id, 0, cap - 1, 'WITHSCORES')
+        local payloads = first_of('p:' .. id)
         others = #payloads / 2
         for i = 1, #payloads do
           answer[n + 5 + i] = payloads[i]

@@ -61,6 +61,15 @@ local function tracking(at)
     end
   end
 
+  -- A record comes to those of a pile, and goes on in place of that of an equal payload.
+  local function prevail(hash, name, jid, quiet)
+    local other = redis.call('HGET', hash, name)
+    redis.call('HSET', hash, name, jid)
+    if other and not quiet then
+      merged(other, jid, 'an equal payload waits')
+    end
+  end
+
   -- A payload joins a pile in which equal ones are one: the record that is there already goes on.
   function found.join(pile, body, jid)
     if jid and redis.call('HSETNX', KEYS[1] .. 'j' .. pile, field(body), jid) == 0 then
@@ -101,13 +110,61 @@ local function tracking(at)
       end
       return
     end
+    if redis.call('HLEN', source) > redis.call('HLEN', target) then  -- the smaller one moves; those of `to` go on
+      local flat = redis.call('HGETALL', target)
+      for place = 1, #flat, 2 do
+        prevail(source, flat[place], flat[place + 1], quiet)
+      end
+      redis.call('UNLINK', target)
+      redis.call('RENAME', source, target)
+      return
+    end
     local flat = redis.call('HGETALL', source)
     for place = 1, #flat, 2 do
       if redis.call('HSETNX', target, flat[place], flat[place + 1]) == 0 and not quiet then
         merged(flat[place + 1], redis.call('HGET', target, flat[place]), 'an equal payload waits')
       end
     end
-    redis.call('DEL', source)
+    redis.call('UNLINK', source)
+  end
+
+  -- Some payloads of a pile (with their scores) go to another. Of equal ones the record of those that are there goes on,
+  -- or with `first_go_on` theirs; with `quiet` what merges stays what it is.
+  function found.carry(from, to, flat, first_go_on, quiet)
+    local source, target, bodies = KEYS[1] .. 'j' .. from, KEYS[1] .. 'j' .. to, {}
+    for place = 1, #flat, 2 do
+      bodies[#bodies + 1] = flat[place]
+    end
+    for first = 1, #bodies, 500 do
+      local names = fields(bodies, first)
+      for place, jid in ipairs(redis.call('HMGET', source, unpack(names))) do
+        if jid and first_go_on then
+          prevail(target, names[place], jid)
+        elseif jid and redis.call('HSETNX', target, names[place], jid) == 0 and not quiet then
+          merged(jid, redis.call('HGET', target, names[place]), 'an equal payload waits')
+        end
+      end
+      redis.call('HDEL', source, unpack(names))
+    end
+  end
+
+  -- These payloads of a pile (with their scores) are `status` from now on; with `gone` they are not there any more.
+  function found.some(pile, flat, status, detail, gone)
+    local source, bodies = KEYS[1] .. 'j' .. pile, {}
+    for place = 1, #flat, 2 do
+      bodies[#bodies + 1] = flat[place]
+    end
+    for first = 1, #bodies, 500 do
+      local names = fields(bodies, first)
+      for _, jid in ipairs(redis.call('HMGET', source, unpack(names))) do
+        if jid then
+          say(jid, status, detail)
+        end
+      end
+      if gone then
+        redis.call('HDEL', source, unpack(names))
+      end
+    end
   end
 
   -- Every payload of a pile is `status` from now on; with `gone` it is not there any more.

@@ -1,0 +1,233 @@
+"""One id with very many payloads: no script holds the server up because much waits, and nothing changes by it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from henchman.inspector.ordered_acts import OrderedActs
+from henchman.inspector.plan import Plan
+from henchman.store import ordered, ordered_acts, ordered_looks
+from henchman.store.ordered import Verdict
+from support.ordered import OrderedQueue
+from support.store import Store
+
+ME, OTHER = "host:1:0123456789ab", "host:2:0123456789ab"
+LONG = 100_000
+BOTH = 6_000  # on either side: more than one call brings together
+HELD = 25.0  # ms of the server's own time, a call
+
+
+def fill(queue: OrderedQueue, pile: str, numbers: range, *, add: float = 0.0, records: str = "") -> dict[bytes, float]:
+    """Payloads of ``numbers`` with these as scores, as pushes leave them; payload → score."""
+    made = {b'{"price":%d}' % n: n + add for n in numbers}
+    rows = list(made.items())
+    for start in range(0, len(rows), 5000):
+        some = rows[start : start + 5000]
+        queue.store.ask("ZADD", queue.key(f"{pile}:a"), *(word for body, score in some for word in (repr(score), body)))
+        if records:
+            names = [word for body, _ in some for word in (body, f"{records}{body[9:-1].decode():0>20}")]
+            queue.store.ask("HSET", queue.key(f"j{pile}:a"), *names)
+    return made
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "tracked"])
+def queue(store: Store, request: pytest.FixtureRequest) -> OrderedQueue:
+    made = OrderedQueue(store, "q", tracked=request.param)
+    made.join(ME, OTHER)
+    return made
+
+
+def held(queue: OrderedQueue, waits: range, arrived: range = range(0)) -> tuple[int, dict[bytes, float]]:
+    """The id with ``waits``, a claim of its first 1,000, and what arrived since: token, and what is to be left."""
+    queue.put("a", b"0", -2)
+    queue.put("a", b"1", -1)
+    left = fill(queue, "p", waits, records="dddd" if queue.tracked else "")
+    [(token, _)] = queue.take(ME, claims=1)
+    if arrived:
+        queue.put("a", b'{"price":%d}' % arrived[0], arrived[0] - 0.5)
+        for body, score in fill(queue, "n", arrived[1:], add=-0.5, records="eeee" if queue.tracked else "").items():
+            left[body] = min(left.get(body, score), score)
+        first = b'{"price":%d}' % arrived[0]
+        left[first] = min(left.get(first, arrived[0] - 0.5), arrived[0] - 0.5)
+    return token, left
+
+
+def ended(queue: OrderedQueue, verdict: Verdict) -> int:
+    """Settle it as a worker does; how many calls that took."""
+    for calls in range(1, 1000):
+        [status] = queue.settle(ME, verdict)
+        if status == 1:
+            return calls
+        assert status == ordered.PART
+        assert queue.held(ME), "it is held all the time"
+    raise AssertionError("it does not come to an end")
+
+
+def in_order(payloads: dict[bytes, float]) -> list[tuple[float, bytes]]:
+    return sorted((score, body) for body, score in payloads.items())
+
+
+def records_of(queue: OrderedQueue, pile: str = "p") -> int:
+    return int(queue.store.ask("HLEN", queue.key(f"j{pile}:a")))
+
+
+@pytest.mark.parametrize("verdict", ["done", "retry", "release"])
+def test_much_that_waits_and_much_that_arrived_become_one(queue: OrderedQueue, verdict: str) -> None:
+    token, left = held(queue, range(BOTH), range(BOTH // 2, BOTH + BOTH // 2))
+    if verdict == "done":
+        left = {body: score for body, score in left.items() if score >= 998 or body in (b"0", b"1")}
+    else:
+        left |= {b"0": -2.0, b"1": -1.0}
+    assert ended(queue, Verdict(token, b"a", verdict, 0.0, 1)) > 1
+    assert queue.waiting(b"a") == in_order(left)
+    assert queue.left() - {"one", "retry", "err"} == {"due", "p:a"} | ({"jp:a"} if queue.tracked else set())
+    if queue.tracked:
+        assert records_of(queue) == len(left)
+    queue.set_due(b"a", 1)
+    [(_, one)] = queue.take(ME, claims=1)
+    assert one.payloads == in_order(left)[:1000], "the oldest come next, whenever they came"
+
+
+def test_the_record_that_was_there_goes_on(store: Store) -> None:
+    queue = OrderedQueue(store, "q", tracked=True)
+    queue.join(ME)
+    token, left = held(queue, range(BOTH), range(BOTH // 2, BOTH + BOTH // 2))
+    store.ask("DEL", store.keys.history)
+    ended(queue, Verdict(token, b"a", "release"))
+    jids = queue.table("jp:a")
+    assert len(jids) == len(left) + 2
+    assert {jids[b'{"price":%d}' % n][:4] for n in range(BOTH)} == {b"dddd"}
+    assert {jids[b'{"price":%d}' % n][:4] for n in range(BOTH + 1, BOTH + BOTH // 2)} == {b"eeee"}
+    told = "".join(str(fields) for _, fields in store.ask("XRANGE", store.keys.history, "-", "+"))
+    assert told.count('"ending":"merged"') == BOTH // 2, "and each that merged is told of"
+
+
+@pytest.mark.parametrize("how", ["free", "overdue"])
+def test_what_a_process_held_that_died(queue: OrderedQueue, how: str) -> None:
+    _, left = held(queue, range(BOTH), range(BOTH, 2 * BOTH))
+    left |= {b"0": -2.0, b"1": -1.0}
+    queue.bury(ME)
+    if how == "free":
+        pairs = list(queue.held(ME).items())
+        key = queue.store.keys.held(ME, 1, "q")
+        assert ordered.free_all(queue.store.connections, queue.store.keys, ME, key, "q", pairs, charge=True) == 1
+        assert queue.table("crash") == {b"a": b"1"}, "one death, however many calls"
+    taken: list[Any] = []
+    for _ in range(100):
+        queue.overdue()
+        queue.set_due(b"a", 1)
+        taken = queue.take(OTHER, claims=1)
+        if taken:
+            break
+    [(_, one)] = taken
+    assert one.payloads == in_order(left)[:1000]
+    assert queue.waiting(b"a") == in_order(left)
+
+
+def run(queue: OrderedQueue, plan: Plan[Any]) -> Any:
+    answer: Any = None
+    while True:
+        try:
+            call = plan.send(answer)
+        except StopIteration as end:
+            return end.value
+        answer = queue.store.run(call)
+
+
+def test_acts_of_people_take_as_many_calls_as_it_needs(queue: OrderedQueue) -> None:
+    acts = OrderedActs(queue.store.keys, "q")
+    records = "dddd" if queue.tracked else ""
+
+    def waits(numbers: range) -> dict[bytes, float]:
+        queue.put("a", b"0", -2)
+        queue.put("a", b"1", -1)
+        return {b"0": -2.0, b"1": -1.0} | fill(queue, "p", numbers, records=records)
+
+    first = waits(range(BOTH))
+    assert run(queue, acts.on("kill", [b"a"])).done == 1
+    assert queue.morgue(b"a") == in_order(first)
+    second = waits(range(BOTH // 2, 2 * BOTH))
+    assert run(queue, acts.on("kill", [b"a"])).done == 1
+    assert queue.morgue(b"a") == in_order(first | second)
+    assert not queue.waiting(b"a")
+    third = waits(range(BOTH, 3 * BOTH))
+    assert run(queue, acts.on("revive", [b"a"])).done == 1
+    assert queue.waiting(b"a") == in_order(first | second | third)
+    assert queue.left() == {"due", "p:a"} | ({"jp:a"} if queue.tracked else set())
+    assert not queue.tracked or records_of(queue) == len(first | second | third)
+    assert run(queue, acts.on("run", [b"a"])).done == 1
+    assert run(queue, acts.on("delete", [b"a"])).done == 1
+    assert queue.left() == set()
+    waits(range(BOTH))
+    run(queue, acts.on("kill", [b"a"]))
+    assert run(queue, acts.on_all("bury", "morgue")).done == 1
+    assert queue.left() == set()
+
+
+def test_moving_takes_as_many_calls_as_it_needs_and_nobody_takes_it_meanwhile(queue: OrderedQueue) -> None:
+    target = OrderedQueue(queue.store, "other", tracked=queue.tracked)
+    target.join(ME)
+    target.put("a", b"0", -5, when=3)
+    queue.put("a", b"0", -2, when=2)
+    queue.put("a", b"1", -1, when=2)
+    left = fill(queue, "p", range(11_000), records="dddd" if queue.tracked else "") | {b"0": -5.0, b"1": -1.0}
+    call = ordered.move(queue.store.keys, "q", "other", "min", ids=[b"a"])
+    assert isinstance(queue.store.run(call), ordered.MoveBegun)
+    assert not queue.take(ME, claims=1)
+    assert not target.take(ME, claims=1)
+    acted = run(queue, OrderedActs(queue.store.keys, "q").move("other", []))
+    assert (acted.done, acted.stayed) == (1, 0)
+    assert queue.left() == set()
+    assert target.waiting(b"a") == in_order(left)
+    assert target.scores("due") == {b"a": 2.0}
+    assert target.left() == {"due", "p:a"} | ({"jp:a"} if queue.tracked else set())
+
+
+def test_a_claim_of_many_ids_with_many_payloads_each_is_bounded(store: Store) -> None:
+    queue = OrderedQueue(store, "q")
+    queue.join(ME)
+    for number in range(30):
+        name = f"a{number:02}"
+        queue.put(name, b"0", -2)
+        queue.put(name, b"1", -1)
+        rows = [word for n in range(900) for word in (n, b"%d" % (n + 2))]
+        store.ask("ZADD", queue.key(f"p:{name}"), *rows)
+    taken = queue.take(ME, claims=30)
+    assert len(taken) == 30
+    assert sum(len(one.payloads) for _, one in taken) < 11_000
+    assert all(one.payloads[0] == (-2.0, b"0") for _, one in taken), "the lowest of each"
+    verdicts = [Verdict(token, one.id, "done") for token, one in taken]
+    assert queue.settle(ME, *verdicts) == [1] * 30
+    assert sum(len(queue.waiting(one.id)) for _, one in taken) == 30 * 902 - sum(len(one.payloads) for _, one in taken)
+
+
+def server_ms(store: Store) -> float:
+    """The processor time that the server has used, in ms."""
+    rows = dict(line.split(":") for line in store.ask("INFO", "cpu").decode().split() if ":" in line)
+    return 1000 * (float(rows["used_cpu_user"]) + float(rows["used_cpu_sys"]))
+
+
+@pytest.mark.alone("it measures milliseconds")
+@pytest.mark.parametrize("arrived", [1, 1000])
+def test_what_a_settling_costs_with_very_many_that_wait(store: Store, arrived: int) -> None:
+    queue = OrderedQueue(store, "q")
+    queue.join(ME)
+    token, _ = held(queue, range(LONG), range(LONG, LONG + arrived))
+    before = server_ms(store)
+    assert ended(queue, Verdict(token, b"a", "done")) == 1
+    assert server_ms(store) - before < HELD
+    queue.set_due(b"a", 1)
+    for act in (
+        lambda: queue.take(ME, claims=1),
+        lambda: queue.put("a", b"2", 5),
+        lambda: queue.free(ME),
+        lambda: store.run(ordered_looks.look(store.keys, "q", [b"a"], 100)),
+        lambda: store.run(ordered_acts.act(store.keys, "q", "kill", [b"a"])),
+        lambda: store.run(ordered_acts.act(store.keys, "q", "revive", [b"a"])),
+        lambda: store.run(ordered_acts.act(store.keys, "q", "delete", [b"a"])),
+    ):
+        before = server_ms(store)
+        act()
+        assert server_ms(store) - before < HELD
