@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -290,3 +293,107 @@ def test_sync_jobs_go_on_beside_a_blocked_loop(redis_url: str) -> None:
         release.set()
         settled(redis, 11)
         assert len(ran) == 10
+
+
+def _exit_in_gather() -> Any:
+    async def exits() -> None:
+        sys.exit(3)
+
+    return asyncio.gather(exits(), asyncio.sleep(60))
+
+
+async def _exit_in_group() -> None:
+    async with asyncio.TaskGroup() as group:
+        group.create_task(_raises(SystemExit(3)))
+
+
+async def _raises(error: BaseException) -> None:
+    raise error
+
+
+async def _exit_in_callback() -> None:
+    asyncio.get_running_loop().call_soon(sys.exit)
+    await asyncio.sleep(0.01)
+
+
+async def _interrupt() -> None:
+    await asyncio.create_task(_raises(KeyboardInterrupt()))
+
+
+async def _stop() -> None:
+    asyncio.get_running_loop().stop()
+
+
+@pytest.mark.parametrize("deed", [_exit_in_gather, _exit_in_group, _exit_in_callback, _interrupt, _stop])
+def test_a_job_that_ends_the_event_loop_ends_nobody_else(
+    redis: Redis, redis_url: str, deed: Callable[[], Awaitable[None]]
+) -> None:
+    app = App(redis_url=redis_url, concurrency=4)
+    ran: list[str] = []
+    go = threading.Event()
+    heard = Heard(app, "loop_ended")
+
+    @app.job(name="end", retry=0)
+    async def end() -> None:
+        await deed()
+
+    @app.job(name="beside")
+    async def beside() -> None:
+        ran.append("began")
+        while not go.is_set():  # noqa: ASYNC110 - told by another thread
+            await asyncio.sleep(0.01)
+        ran.append("beside")
+
+    @app.job(name="thread")
+    def thread() -> None:
+        ran.append("thread")
+
+    with working(app) as launcher:
+        beside.enqueue()
+        until(lambda: ran == ["began"], "one is in the middle")
+        end.enqueue()
+        until(lambda: heard["loop_ended"], "the loop was ended")
+        thread.enqueue()
+        beside.enqueue()
+        until(lambda: sorted(ran) == ["began", "began", "thread"], "sync and async jobs start")
+        go.set()
+        settled(redis, 4)
+        until(lambda: launcher.pool.free == 4, "every slot is free")
+        assert sorted(ran) == ["began", "began", "beside", "beside", "thread"], "each ran once"
+    assert not redis.exists("retry", "queue:default")
+
+
+def test_jobs_on_a_loop_that_was_closed_start_again_on_another(redis: Redis, redis_url: str) -> None:
+    app = App(redis_url=redis_url, concurrency=4)
+    ran: list[str] = []
+    cleaned: list[str] = []
+
+    @app.job(name="close")
+    def close() -> None:
+        loop = launcher.loop._loop
+        assert loop is not None
+        while not loop.is_closed():
+            with contextlib.suppress(RuntimeError):  # it runs, or is closed already
+                loop.call_soon_threadsafe(loop.stop)
+                loop.close()
+
+    @app.job(name="first", track=True)
+    async def first(name: str) -> None:
+        ran.append(name)
+        try:
+            if ran.count(name) == 1:
+                await asyncio.sleep(600)
+        finally:
+            cleaned.append(name)
+            await asyncio.sleep(0)
+
+    with working(app) as launcher:
+        first.enqueue_many([("a",), ("b",)])
+        until(lambda: len(ran) == 2, "both are in the middle")
+        close.enqueue()
+        settled(redis, 3)
+        assert sorted(ran) == ["a", "a", "b", "b"]
+        assert sorted(cleaned) == ["a", "a", "b", "b"]
+        until(lambda: launcher.pool.free == 4, "every slot is free")
+        assert not launcher.board.started()[1:], "but for the thread's last"
+    assert not redis.exists("retry", "dead", "queue:default")

@@ -35,6 +35,7 @@ PLAIN: Mapping[str, tuple[int, str]] = {
     "unwatched": (_INFO, "more queues than can be waited for: these are looked at every 0.5 s"),
     "charged": (_ERROR, "a job has cost a process its life"),
     "standstill": (_ERROR, "every job waits for a lock that nobody gives back; the process will be replaced"),
+    "loop_ended": (_ERROR, "a job stopped the event loop, or called sys.exit() in a task of its own; the loop goes on"),
     "loop_back": (_WARNING, "the event loop turns again"),
     "control_unknown": (_WARNING, "an order that this version does not know was ignored"),
     "middleware_failing": (

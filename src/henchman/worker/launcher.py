@@ -123,6 +123,8 @@ class Launcher:
         self.standstill = Standstill()
         self.loop = Loop(self.processor.aexecute)
         self.loop.on_done = lambda run: run.pool.task_done(run)
+        self.loop.on_ended = lambda error: self.host.events.emit("loop_ended", error=error)
+        self.loop.on_lost = self._give_back_lost
         isolation = Isolation(self.board, self.acker, self.feeds.busy, self.feeds.look)
         intake = Intake(self.host, self.judge, self.acker.notes)
         self._shared = Shared(self.host, self.flights, self.acker, intake, self.cancels, isolation, self.sources)
@@ -313,6 +315,13 @@ class Launcher:
             self.feeds.hold_tasks(blocked)
             stack = frames_of(self.loop.thread_id) if blocked else []
             self.host.events.emit("loop_blocked" if blocked else "loop_back", stack=stack)
+
+    def _give_back_lost(self) -> None:
+        """The event loop was closed: the jobs on it start again, on the next."""
+        for run in self.feeds.running():
+            if self.loop.is_lost(run):
+                self.processor.give_back(run, "its event loop was closed")
+                self.loop.drop(run)
 
     def _look_for_a_standstill(self) -> None:
         """Ask for another process when every job of ours waits for a lock. Ask first: a log line may need that lock."""

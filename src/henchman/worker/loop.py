@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import threading
 import time
@@ -16,20 +17,28 @@ from henchman.worker.run import Run
 
 __all__ = ["Loop", "task_name"]
 
+MOST_AWAITS = 20  # while a job cleans up whose loop was closed
 LEAVE = 1.0  # seconds that tasks may take to end when the loop stops
 
 
 class Loop:
-    """Starts with the first async job. ``execute(run)`` is awaited in a task; ``on_done(run)`` follows in any case."""
+    """Starts with the first async job. ``execute(run)`` is awaited in a task; ``on_done(run)`` follows in any case.
+
+    A job that ends the loop (``sys.exit()`` in a task or a callback of its own, ``loop.stop()``) does not end the jobs
+    beside it: the loop goes on, and ``on_ended(error)`` tells. A loop that was closed cannot: another takes its place,
+    and ``on_lost()`` gives back what ran on it (``lost``).
+    """
 
     def __init__(self, execute: Callable[[Run], Awaitable[None]]) -> None:
         self._execute = execute
         self.on_done: Callable[[Run], None] = lambda run: None
+        self.on_ended: Callable[[BaseException | None], None] = lambda error: None
+        self.on_lost: Callable[[], None] = lambda: None
         self._todo: deque[Run] = deque()
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._scheduled = False
+        self._scheduled = self._stopping = False
         self.ticked = time.monotonic()
 
     def launch(self, run: Run) -> None:
@@ -40,7 +49,8 @@ class Loop:
             if self._scheduled:
                 return
             self._scheduled = True
-        loop.call_soon_threadsafe(self._drain)
+        with contextlib.suppress(RuntimeError):  # closed a moment ago: the next loop begins with what is to do
+            loop.call_soon_threadsafe(self._drain)
 
     def _start(self) -> asyncio.AbstractEventLoop:
         loop = self._loop = asyncio.new_event_loop()
@@ -52,13 +62,47 @@ class Loop:
     def _body(self, loop: asyncio.AbstractEventLoop) -> None:
         asyncio.set_event_loop(loop)
         loop.call_soon(self._beat)
-        loop.run_forever()
-        left = asyncio.all_tasks(loop)
-        for task in left:
-            task.cancel()
-        if left:
-            loop.run_until_complete(asyncio.wait(left, timeout=LEAVE))
-        loop.close()
+        while not self._stopping and not loop.is_closed():
+            ended: BaseException | None = None
+            try:
+                loop.run_forever()
+            except BaseException as error:  # SystemExit and KeyboardInterrupt pass through a loop, and end it
+                ended = error
+            if not self._stopping:
+                self.on_ended(ended)
+        if not self._stopping:
+            self._begin_anew()
+        elif not loop.is_closed():
+            _leave(loop)
+
+    def _begin_anew(self) -> None:
+        with self._lock:
+            self._scheduled = True
+            loop = self._start()
+        self.on_lost()
+        loop.call_soon_threadsafe(self._drain)
+
+    def is_lost(self, run: Run) -> bool:
+        """Whether ``run`` is on a loop that was closed."""
+        return run.task is not None and run.task.get_loop().is_closed()
+
+    def drop(self, run: Run) -> None:
+        """Let a lost run clean up, as far as it can without a loop; ``on_done`` follows."""
+        for _ in range(MOST_AWAITS):
+            try:
+                run.task.get_coro().close()
+                break
+            except RuntimeError:  # it awaits while it cleans up: that comes back at once, and fails
+                continue
+            except BaseException:
+                break
+        self._done(run)
+
+    def _done(self, run: Run) -> None:
+        """The slot of ``run`` is free, once."""
+        task, run.task = run.task, None
+        if task is not None:
+            self.on_done(run)
 
     def _beat(self) -> None:
         """Proof that the loop turns: a job that blocks it stops this."""
@@ -79,8 +123,7 @@ class Loop:
         except asyncio.CancelledError:
             pass  # struck between the end of the job and the end of its task: the outcome is settled
         finally:
-            run.task = None
-            self.on_done(run)
+            self._done(run)
 
     def strike(self, run: Run, error: type[BaseException]) -> None:
         """Cancel the task of ``run``: JobShutdown at the stop deadline, JobCancelled when somebody cancelled it."""
@@ -122,15 +165,28 @@ class Loop:
 
     def stop(self, timeout: float = 2.0) -> None:
         """Stop the loop; tasks that are left are cancelled, and dropped when they ignore it."""
+        self._stopping = True
         loop, thread = self._loop, self._thread
         if loop is not None and thread is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(loop.stop)
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(loop.stop)
             thread.join(timeout)
 
 
 def task_name(run: Run) -> str:
     """How the task of a run is called."""
     return f"{run.spec.name} {run.jid}"
+
+
+def _leave(loop: asyncio.AbstractEventLoop) -> None:
+    """Cancel what is left and wait a little; whatever it does, the loop is closed."""
+    left = asyncio.all_tasks(loop)
+    for task in left:
+        task.cancel()
+    if left:
+        with contextlib.suppress(SystemExit, KeyboardInterrupt, RuntimeError):
+            loop.run_until_complete(asyncio.wait(left, timeout=LEAVE))
+    loop.close()
 
 
 def _frames(task: asyncio.Task[Any]) -> Iterator[FrameType]:

@@ -79,7 +79,7 @@ class Processor:
                 outcome = self._outcome(run, result, problem, _meant)
             counts = self._finish(run, outcome)
         except BaseException as defect:
-            counts, outcome = True, self._settle_defect(run, defect)
+            counts, outcome = self._settle_defect(run, defect)
         if counts:
             self._tell(run, outcome)
         problem = outcome = None  # a traceback holds this frame: what the job held is freed now, not at a collection
@@ -97,7 +97,7 @@ class Processor:
                 outcome = await self._awaited(run)
             counts = await self._afinish(run, outcome)
         except BaseException as defect:
-            counts, outcome = True, self._settle_defect(run, defect)
+            counts, outcome = self._settle_defect(run, defect)
         self._board.clear(place)
         if place < sys.maxsize:
             self._task_places.append(place)
@@ -140,13 +140,16 @@ class Processor:
             self._events.emit("part_failed", part="retry", error=error)
             return self._judge.defect(run.unit, error, "its failure could not be judged")
 
-    def _settle_defect(self, run: Run, defect: BaseException) -> Outcome:
-        """Settle a run that something of ours failed for, after it ended or before it began: never left in flight."""
+    def _settle_defect(self, run: Run, defect: BaseException) -> tuple[bool, Outcome]:
+        """Settle a run that something of ours failed for, after it ended or before it began: never left in flight.
+        Whether that counts: it does not when the run was given back."""
         outcome = self._judge.defect(run.unit, defect, "its end could not be settled")
+        if run.released:
+            return False, outcome
         self._acker.submit(run.unit, outcome, run.job)
         run.ended = True
         self._events.emit("part_failed", part="processor", error=defect)
-        return outcome
+        return True, outcome
 
     def abandon(self, run: Run) -> None:
         """Settle a run that ignores its time-out as timed out; what it still says is ignored."""
@@ -161,6 +164,14 @@ class Processor:
         outcome = self._outcome(run, None, error, _as_it_is)
         self._acker.submit(run.unit, outcome, run.job)
         self._events.emit("job_abandoned", run=run)
+
+    def give_back(self, run: Run, reason: str) -> None:
+        """A run that can neither go on nor end: it starts again, from the front of its queue."""
+        if not run.ended:
+            outcome = self._outcome(run, None, JobShutdown(), _as_it_is)._replace(reason=reason)
+            if self._finish(run, outcome):
+                self._tell(run, outcome)
+            run.released = True  # what it still says is ignored
 
     def _refusal(self, run: Run) -> Outcome | None:
         """Why a run may not start now, as its outcome."""
@@ -260,6 +271,8 @@ def _timed_out(run: Run, error: BaseException) -> JobTimeout:
 
 def _meant_async(run: Run, error: BaseException, timed_out: bool) -> BaseException:
     """What ended an async run: our time-out, our stop, a cancellation from outside, or the job itself."""
+    if run.released:
+        return JobShutdown()
     if timed_out and isinstance(error, TimeoutError):
         return _timed_out(run, error)
     if isinstance(error, asyncio.CancelledError):
