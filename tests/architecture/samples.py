@@ -157,5 +157,6 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "leases.renew": [lambda keys: leases.renew(keys, ME, 30_000)],
     "leases.watch": [lambda keys: leases.watch(keys, ME, ["host:1:former000000", "host:1:former000001"], 3_000)],
     "leases.bury": [lambda keys: leases.bury(keys, ME, force=False)],
+    "leases.lead": [lambda keys: leases.lead(keys.auditor, ME, 1000)],
     "leases.leave": [lambda keys: leases.leave(keys, ME, [keys.flight(ME, 1, "a"), keys.flight(ME, 1, "b")])],
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 from redis import Redis
 
 from support.faketime import HOUR, WrongClock, needs_faketime
-from support.processes import PATHS, Work, records
+from support.processes import PATHS, Work, push, records
 from support.server import PrivateServer, running_server
 from support.timely import SOON
 from support.worker import in_flight, jobs_in, looker, until
@@ -86,6 +87,62 @@ def test_the_buried_are_swept_for_an_hour_of_the_server(
         w.ready(redis)
         until(lambda: redis.zscore("hm:tombs", "old") is None, "it was forgotten")
         assert redis.zscore("hm:tombs", "fresh") == now - 60
+
+
+@pytest.fixture
+def stepping(tmp_path: Path) -> Iterator[tuple[WrongClock, PrivateServer, Redis]]:
+    """A server of its own whose clock can be stepped."""
+    clock = WrongClock(tmp_path / "server.clock")
+    with running_server(clock=clock) as server, looker(server.url) as redis:
+        yield clock, server, redis
+
+
+def step(clock: WrongClock, server: PrivateServer, ahead: float) -> None:
+    clock.set(ahead)
+    until(lambda: abs(_time_of(server) - time.time() - ahead) < 60, "the server's clock is stepped")
+
+
+def ticks(work: Work) -> int:
+    return sum(line[0] == "tick" for line in work.trace())
+
+
+@pytest.mark.parametrize("ahead", [-5 * HOUR, 5 * HOUR, 30 * 24 * HOUR])
+def test_crons_go_on_when_the_servers_clock_steps(
+    stepping: tuple[WrongClock, PrivateServer, Redis], tmp_path: Path, ahead: float
+) -> None:
+    clock, server, redis = stepping
+    with Work(tmp_path / "w", server.url, target="support.clockwork:app") as work:
+        until(lambda: ticks(work) > 2, "it ticks")
+        for now in (ahead, 0.0):  # and back again
+            step(clock, server, now)
+            before = ticks(work)
+            until(lambda before=before: ticks(work) > before + 2, "it ticks again", 30)  # type: ignore[misc]
+            assert abs(float(work.trace()[-1][1]) - time.time() - now) < 60
+            assert redis.hlen("hm:crons") == redis.zcard("hm:cron:declared") == 2, "none was forgotten"
+
+
+def test_what_the_dead_held_is_rescued_and_moved_on_after_the_clock_went_back(
+    stepping: tuple[WrongClock, PrivateServer, Redis], tmp_path: Path
+) -> None:
+    """Every worker is killed, the clock goes back before their leases and locks are over: the next ones go on."""
+    clock, server, redis = stepping
+    settings = {"HENCHMAN_LEASE": "5", "HENCHMAN_HEARTBEAT": "0.5", "ACTING_WATCH": "1"}
+    with Work(tmp_path / "w", server.url, **settings) as work:
+        work.ready(redis)
+        push(redis, "act", ("held", "held", 60.0))
+        until(lambda: work.count("start")["held"], "it runs")
+        until(lambda: redis.exists("hm:staging", "hm:lifeline", "hm:auditor") >= 2, "it has its duties")
+        for duty in ("hm:auditor", "hm:recorder"):
+            redis.set(duty, "who died", px=10_000)
+        work.kill_all()
+        step(clock, server, -5 * HOUR)
+        redis.zadd("retry", {json.dumps({"class": "act", "args": ["due"], "jid": "1" * 24, "queue": "default"}): 1})
+        assert redis.pttl("hm:lifeline") > 4 * HOUR * 1000  # type: ignore[operator]
+    with Work(tmp_path / "v", server.url, **settings) as work:
+        until(lambda: work.count("end")["due"], "what was due is moved", 30)
+        work.open()
+        until(lambda: work.count("end")["held"], "what the dead held is rescued", 60)
+        until(lambda: not in_flight(redis), "nothing is left in flight")
 
 
 def _time_of(server: PrivateServer) -> float:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from henchman.store.call import Call, command, commands, script
 from henchman.store.keys import Keys
+from henchman.store.leases import lead as lead_duty
 from henchman.store.scripts import load
 
 __all__ = [
@@ -35,12 +36,7 @@ _COUNTS = (
 
 def lead(keys: Keys, identity: str) -> Call[bool]:
     """Take or renew the lease of the auditor; False when another process has it."""
-    name = keys.auditor
-    return commands(
-        ("SET", name, identity, "NX", "PX", LEASE_MS),
-        ("GET", name),
-        decode=lambda replies: bool(replies[1] == identity.encode()),
-    )
+    return lead_duty(keys.auditor, identity, LEASE_MS)
 
 
 def let_go(keys: Keys) -> Call[Any]:

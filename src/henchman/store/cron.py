@@ -101,6 +101,7 @@ def look(keys: Keys, identity: str, lease_ms: int, handled: float | None, names:
     A lease of 0 ends the lead. ``handled``: the time until which the leader has dealt with every tick.
     """
     places = [keys.cron_leader, keys.crons, keys.cron_seen, keys.cron_declared, keys.cron_revision]
+    places.append(keys.cron_ticks)
     until = "" if handled is None else f"{handled:.6f}"
     return script(_LOOK, places, [identity, lease_ms, FRESH, until, *names], _look, again=True)
 

@@ -17,6 +17,7 @@ __all__ = [
     "bury",
     "flights",
     "join",
+    "lead",
     "lease_alive",
     "leave",
     "renew",
@@ -30,6 +31,7 @@ _RENEW = load("renew")
 _BURY = load("bury")
 _LEAVE = load("leave")
 _WATCH = load("watch")
+_LEAD = load("lead")
 
 AT_ONCE = 1000  # leases in one look
 TOMB_MS = 3_600_000  # an hour: no frozen process holds bytes back for longer (PROTOCOL, section 2.3)
@@ -111,6 +113,11 @@ def leave(keys: Keys, identity: str, flight_lists: Sequence[str]) -> Call[int]:
     """1 the identity is off the books; 0 one of its lists still holds something."""
     names = [keys.lease(identity), keys.identities, keys.flights(identity), *flight_lists]
     return script(_LEAVE, names, [identity], int, again=True)
+
+
+def lead(lease: str, identity: str, lease_ms: int) -> Call[bool]:
+    """Take or renew ``lease`` (a key), that of a duty which one process at a time has; False when another has it."""
+    return script(_LEAD, [lease], [identity, lease_ms], bool, again=True)
 
 
 def lease_alive(keys: Keys, identity: str) -> Call[bool]:

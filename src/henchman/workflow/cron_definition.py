@@ -20,6 +20,7 @@ from henchman.client.tracked import record_of
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.bridge import compile_sync
 from henchman.kernel.chain import Chain
+from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
 from henchman.kernel.ids import new_jid
 from henchman.kernel.text import did_you_mean
@@ -41,6 +42,8 @@ class Home(Desk, Protocol):
 
     @property
     def keys(self) -> Keys: ...
+    @property
+    def clock(self) -> ServerClock: ...
     @property
     def connections(self) -> Any: ...
     @property

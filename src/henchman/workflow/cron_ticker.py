@@ -64,9 +64,11 @@ class CronTicker(Ticker):
         self._told = False
         self._empty = LOOK_EMPTY[0]
         self._seen: store.Look | None = None
+        self._stepped = home.clock.stepped
+        self._hold_until = 0.0  # the server's clock went forward: nobody is forgotten before all have declared again
         self._read_at = 0.0  # on our clock, when the answer to the look came
         self._revision: bytes | None = None
-        self._retired: frozenset[str] = frozenset()
+        self._retired: frozenset[str] | None = None
         self._held: dict[str, Held] = {}
         self._failing: set[str] = set()  # crons whose job no middleware lets through just now
         self._handled: float | None = None
@@ -135,7 +137,10 @@ class CronTicker(Ticker):
         names = tuple(self._declared) if started >= self._declare_at else ()
         led, handled = self.leads, self._handled
         call = store.look(self._home.keys, self._identity, LEASE_MS, handled if led else None, names)
+        clock = self._home.clock
+        sent = clock.sent()
         seen = self._home.connections.run(call)
+        clock.heard(seen.now, sent)
         self._seen, self._read_at = seen, self._monotonic()
         if not (led and seen.mine):  # what we know may be old
             self._handled, self._revision, self._held = None, None, {}
@@ -146,6 +151,9 @@ class CronTicker(Ticker):
         if not seen.crons:
             self._look_at = started + self._empty
             self._empty = min(2 * self._empty, LOOK_EMPTY[1])
+        stepped, self._stepped = clock.stepped - self._stepped, clock.stepped
+        if stepped > store.FRESH / 4:  # what was declared before seems old now
+            self._hold_until, self._declare_at, self._look_at = started + 2 * DECLARE, 0.0, started
         if seen.mine and (seen.revision, seen.retired) != (self._revision, self._retired):
             self._load(seen)
 
@@ -162,6 +170,9 @@ class CronTicker(Ticker):
                 self._held[name] = held(cron, read_timing(cron.timing), stored.last.get(name, stored.now))
             except (msgspec.MsgspecError, DefinitionError) as error:
                 self._home.events.emit("cron_unreadable", cron=name, error=error)
+        if self._monotonic() < self._hold_until:
+            self._retired = None  # it is loaded again at the next look
+            return
         for name in seen.retired:
             if stored.declared.get(name, stored.now) < stored.now - FORGET:
                 self._home.connections.run(store.remove(self._home.keys, name))

@@ -1,20 +1,34 @@
 -- cron_look: once a second and process: who ticks, what time is it, has anything changed
--- KEYS cron_leader crons cron_seen cron_declared cron_revision
+-- KEYS cron_leader crons cron_seen cron_declared cron_revision cron_ticks
 -- ARGV identity lease_ms fresh handled (name)*
 -- returns {number of crons, 1 when this process ticks, server's now, seen, revision, number of given names that are
 --   not there, retired names}. The names are those that this process declares in code; retired is what nobody has
 --   declared for fresh seconds. handled is the time until which the leader has dealt with every tick, or empty; seen
---   is the last one that any leader gave. Nobody leads where there is no cron. lease_ms 0: lead no more.
+--   is the last one that any leader gave. Nobody leads where there is no cron. lease_ms 0: lead no more. Times in the
+--   future are from before the clock went back: those crons go on from now, in a new revision.
 -- include now
+-- include lead
 local now = server_now()
 local count = redis.call('HLEN', KEYS[2])
-local holder = redis.call('GET', KEYS[1])
-local mine = count > 0 and (holder == ARGV[1] or (not holder and ARGV[2] ~= '0'))
-if mine and holder then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])  -- the first write is one that a full server accepts
-elseif mine then
+local mine = false
+if count > 0 and ARGV[2] ~= '0' then
+  mine = lead(KEYS[1], ARGV[1], ARGV[2])
+elseif redis.call('GET', KEYS[1]) == ARGV[1] then
+  mine = count > 0
   redis.call('DEL', KEYS[1])
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+end
+local function rebase(key)
+  local ahead = redis.call('ZRANGEBYSCORE', key, as_text(now + 1), '+inf')
+  for _, name in ipairs(ahead) do
+    redis.call('ZADD', key, as_text(now), name)
+  end
+  return #ahead
+end
+if mine then
+  rebase(KEYS[4])
+  if rebase(KEYS[6]) > 0 then
+    redis.call('INCR', KEYS[5])
+  end
 end
 local lost = 0
 for at = 5, #ARGV do

@@ -19,6 +19,10 @@ end
 
 local function before_it(name, overlap_for)
   local since, jid = string.match(redis.call('HGET', KEYS[4], name) or '', '^(%S+) (.*)$')
+  if tonumber(since) and tonumber(since) > now + 1 then  -- from before the clock went back
+    since = as_text(now)
+    redis.pcall('HSET', KEYS[4], name, since .. ' ' .. jid)
+  end
   return tonumber(since) and now - tonumber(since) < overlap_for and jid
 end
 

@@ -4,17 +4,11 @@
 -- returns {0, server's now} when another process stages, else {1, server's now, due retries, due scheduled, next}: next is the
 --   score of the earliest entry that is not due yet, or an empty text
 -- include now
-local holder = redis.call('GET', KEYS[1])
-if holder and holder ~= ARGV[1] then
-  return {0, as_text(server_now())}
-end
-if holder then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-else
-  redis.call('DEL', KEYS[1])
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-end
+-- include lead
 local now = server_now()
+if not lead(KEYS[1], ARGV[1], ARGV[2]) then
+  return {0, as_text(now)}
+end
 local found, next_score = {}, nil
 for i = 2, 3 do
   found[i] = redis.call('ZRANGEBYSCORE', KEYS[i], '-inf', as_text(now), 'LIMIT', 0, ARGV[3])

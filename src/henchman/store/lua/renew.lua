@@ -9,5 +9,5 @@ end
 if redis.call('PEXPIRE', KEYS[1], ARGV[1]) == 1 then
   return 1
 end
-redis.call('SET', KEYS[1], '0', 'PX', ARGV[1])
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[1])
 return 2

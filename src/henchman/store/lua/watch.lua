@@ -4,7 +4,10 @@
 -- returns {0, left_ms} when it is another process's turn, for so long at least; else {1, rescues, (name expires_ms)*}: the
 --   names from the first on, in the order of joining, and the server's time at which the lease of each runs out (0: there
 --   is none). former: names that this process had before. A removal or an expiry comes first: a full server accepts it.
+--   A turn, or a lease, that would last longer than it was given for is from before the server's clock went back: it
+--   ends in time all the same. Who lives has renewed its lease since, or is about to.
 -- include now
+local LONG = 60000  -- ms; what would last no longer than this is left alone
 local holder = redis.call('GET', KEYS[1])
 local ours = not holder
 for i = 5, #ARGV do
@@ -16,12 +19,20 @@ elseif ours then
   redis.call('DEL', KEYS[1])
   redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 else
+  if redis.call('PTTL', KEYS[1]) > 10 * LONG then
+    redis.call('PEXPIRE', KEYS[1], ARGV[2])
+  end
   return {0, redis.call('PTTL', KEYS[1])}
 end
 local now = math.floor(server_now() * 1000)
 local seen = {1, redis.call('SMEMBERS', KEYS[3])}
 for _, name in ipairs(redis.call('ZRANGE', KEYS[2], ARGV[3], ARGV[3] + ARGV[4] - 1)) do
   local left = redis.call('PTTL', KEYS[4] .. name)
+  local given = left > LONG and tonumber(redis.call('GET', KEYS[4] .. name))
+  if given and given > 0 and given < left and given == math.floor(given) then
+    redis.call('PEXPIRE', KEYS[4] .. name, given)
+    left = given
+  end
   seen[#seen + 1] = name
   seen[#seen + 1] = left > 0 and now + left or (left == -1 and -1 or 0)
 end
