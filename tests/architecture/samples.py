@@ -24,6 +24,7 @@ from henchman.store import (
     ordered_looks,
     poison,
     queues,
+    sets,
 )
 from henchman.store.call import Call
 from henchman.store.keys import Keys
@@ -153,6 +154,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "ordered.settle": [_settle_ids, lambda keys: _settle_ids(keys, tracked=True)],
     "ordered.free": [_free_ids],
     "ordered.move": [lambda keys: ordered.move(keys, "b", "a", "min", ids=[b"1", b"2"])],
+    "sets.stretch": [lambda keys: sets.stretch(keys.dead, 0, 100)],
     "leases.join": [lambda keys: leases.join(keys, ME, [keys.flight(ME, 1, "a"), keys.flight(ME, 1, "b")], 30_000)],
     "leases.renew": [lambda keys: leases.renew(keys, ME, 30_000)],
     "leases.watch": [lambda keys: leases.watch(keys, ME, ["host:1:former000000", "host:1:former000001"], 3_000)],

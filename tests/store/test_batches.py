@@ -319,7 +319,7 @@ def test_the_dead_are_kept_with_their_batch_and_tried_again_in_the_next_generati
     end(store, "2")
     assert store.members("dead") == []
     assert facts(store)["state"] == facts(store, PARENT)["state"] == "complete"
-    dead = store.run(batches.dead(store.keys, B, 0, 10))
+    dead = [one.payload for one in store.run(batches.dead(store.keys, B, 0, 10)).members]
     assert dead == [payload("1")]
     again = [batches.Retried("1", "q", dead[0], payload("1"))]
     assert store.run(batches.retry(store.keys, B, again)) == 1

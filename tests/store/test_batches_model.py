@@ -175,7 +175,7 @@ class Batches(RuleBasedStateMachine):
     @rule(name=BATCH, most=st.integers(1, 3))
     def retry(self, name: Batch, most: int) -> None:
         model, batch = self.models[name], self.ids[name]
-        old = self.store.run(batches.dead(self.store.keys, batch, 0, most))
+        old = [one.payload for one in self.store.run(batches.dead(self.store.keys, batch, 0, most)).members]
         again = [batches.Retried(json.loads(one)["jid"], "q", one, one) for one in old]
         if not again or any(one.jid in model.live for one in again):
             return  # a jid that was pushed once more meanwhile

@@ -67,25 +67,26 @@ class Acts:
         left: int = yield sets.count(self._key)
         total = Acted()
         while left > 0 and not total.stopped:
-            found = yield sets.page(self._key, total.stayed, total.stayed + min(PAGE, left) - 1)
-            if not found:
+            found: sets.Stretch = yield sets.stretch(self._key, total.stayed, min(PAGE, left))
+            if not found.members:
                 break
-            left -= len(found)
-            total = total.plus((yield from self.on(map(show, found), change)))
+            left -= len(found.members)
+            total = total.plus((yield from self.on(map(show, found.members), change)))
         return total
 
     def on(self, entries: Iterable[Entry], change: Change) -> Plan[Acted]:
         """Act on these, a page at a time."""
         yield control.ask_time(self._clock)  # what is enqueued now expires by the server's clock
-        total, moves = Acted(), list[tuple[Entry, jobs.Move]]()
+        total, moves, size = Acted(), list[tuple[Entry, jobs.Move]](), 0
         for entry in entries:
             try:
                 moves.append((entry, change(entry)))
+                size += len(entry.payload)
             except Exception as error:  # it stays where it is, and says why; its neighbours go
                 said = error if isinstance(error, PayloadError | ArgumentError) else described(error)
                 total = total.plus(Acted(stayed=1, reasons=(f"{entry.jid or entry.name}: {said}",)))
-            if len(moves) == PAGE:
-                total, moves = total.plus((yield from self._carry_out(moves))), []
+            if len(moves) == PAGE or size >= jobs.MOST_BYTES:
+                total, moves, size = total.plus((yield from self._carry_out(moves))), [], 0
                 if total.stopped:
                     return total
         return total.plus((yield from self._carry_out(moves))) if moves else total

@@ -41,18 +41,18 @@ def walk(
         last = Member(b"", math.nextafter(start, math.inf if newest_first else -math.inf))
         place = max((yield sets.below(key, start, newest_first=newest_first)) - 1, 0)
     while True:
-        found: list[Member] = yield sets.page(key, place, place + PAGE, newest_first=newest_first)
+        found, more = yield sets.stretch(key, place, PAGE + 1, newest_first=newest_first)
         if place and last is not None and (not found or _after(found[0], last, newest_first)):
             place = yield from _again(key, last, passed, place, newest_first)
             continue
         fresh = found if last is None else [one for one in found if _after(one, last, newest_first)]
         inside = [one for one in fresh if low <= one.score <= high]
         yield Given(map(show, inside))
-        if len(found) <= PAGE or len(inside) < len(fresh):
+        if not more or len(inside) < len(fresh):
             return
         if fresh:
             last, passed = fresh[-1], fresh
-        place += PAGE
+        place += len(found) - 1
 
 
 def _after(one: Member, other: Member, newest_first: bool) -> bool:

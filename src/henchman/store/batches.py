@@ -7,6 +7,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from henchman.errors import BatchClosed, HistoryFull, UnknownBatch
+from henchman.store import sets
 from henchman.store.call import Arg, Call, command, commands, script
 from henchman.store.effects import own_keys, shared_keys
 from henchman.store.keys import Keys
@@ -236,9 +237,9 @@ def live(keys: Keys, batch: str, cursor: int, step: int = 500) -> Call[tuple[int
     )
 
 
-def dead(keys: Keys, batch: str, first: int, most: int) -> Call[list[bytes]]:
-    """Payloads of jobs of the batch that gave up, oldest first, from rank ``first`` on."""
-    return command("ZRANGE", keys.batch(batch) + ":dead", first, first + most - 1, decode=list)
+def dead(keys: Keys, batch: str, first: int, most: int) -> Call[sets.Stretch]:
+    """Payloads of jobs of the batch that gave up, oldest first, from rank ``first`` on, as far as 4 MB go."""
+    return sets.stretch(keys.batch(batch) + ":dead", first, most)
 
 
 def newest(keys: Keys, first: int, most: int) -> Call[list[str]]:

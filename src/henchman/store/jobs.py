@@ -19,6 +19,7 @@ from henchman.store.scripts import load
 __all__ = [
     "CALLED_OFF",
     "EARLIER",
+    "MOST_BYTES",
     "Delivery",
     "Due",
     "Fetched",
@@ -46,6 +47,7 @@ _ENDING, _EFFECTS = itemgetter(2), itemgetter(5)  # of a Settlement
 _MARK_MS = 24 * 3600 * 1000
 
 CALLED_OFF = -1  # a status: the cancellation that it was to end by stands no more; it is in flight as before
+MOST_BYTES = 4 << 20  # of payloads in one call, as in ``lua/lib/bytes.lua``
 EARLIER = 2  # a status: settled by an earlier sending of the same call, whose answer nobody read
 
 
@@ -115,7 +117,8 @@ def fetch(
 ) -> Call[Fetched]:
     """Move up to ``count`` payloads from ``queues`` into flight.
 
-    ``queues`` are (name, extra) in the order to look at: the one that fills the count may give ``extra`` more.
+    ``queues`` are (name, extra) in the order to look at: the one that fills the count may give ``extra`` more. No more
+    than 4 MB come at once, or one payload.
     Raises LeaseLost or LeaseLapsed.
     """
     names = [keys.lease(identity), keys.tomb(identity), keys.paused, keys.cancels]
@@ -193,29 +196,31 @@ def settle(
 
 
 def give_back(keys: Keys, flight: str, queue: str, most: int) -> Call[int]:
-    """Move up to ``most`` payloads of an in-flight list back to the right end of ``queue`` (its name)."""
+    """Move up to ``most`` payloads, or 4 MB, of an in-flight list back to the right end of ``queue`` (its name)."""
     return script(_GIVE_BACK, [flight, keys.queue(queue), keys.queues], [most, queue], int, again=True)
 
 
 class Due(NamedTuple):
     """A look at the retry and schedule sets. ``mine`` is False when another process stages just now; ``now`` is the
-    server's time in any case."""
+    server's time in any case. ``more``: not all that is due had room.
+    """
 
     mine: bool
     now: float
     retries: Sequence[bytes] = ()
     scheduled: Sequence[bytes] = ()
     next_at: float | None = None
+    more: bool = False
 
 
 def _due(reply: Any) -> Due:
     if reply[0] == 0:
         return Due(False, float(reply[1]))
-    return Due(True, float(reply[1]), reply[2], reply[3], float(reply[4]) if reply[4] else None)
+    return Due(True, float(reply[1]), reply[2], reply[3], float(reply[4]) if reply[4] else None, reply[5] == 1)
 
 
 def due(keys: Keys, identity: str, staging_ms: int, most: int) -> Call[Due]:
-    """What is due by the server's clock, at most ``most`` of each set; removes nothing."""
+    """What is due by the server's clock, at most ``most`` of each set, and about 4 MB; removes nothing."""
     return script(_DUE, [keys.staging, keys.retry, keys.schedule], [identity, staging_ms, most], _due, again=True)
 
 

@@ -8,10 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from henchman.store.call import Arg, Call, command, commands
+from henchman.store.call import Arg, Call, command, commands, script
+from henchman.store.scripts import load
 
-__all__ = ["Member", "Scanned", "below", "count", "page", "ranks", "reschedule", "scan", "score"]
+__all__ = ["Member", "Scanned", "Stretch", "below", "count", "page", "ranks", "reschedule", "scan", "score", "stretch"]
 
+_PAGE = load("zset_page")
 _GLOB = str.maketrans({char: "\\" + char for char in "*?[]\\"})
 
 
@@ -20,6 +22,13 @@ class Member(NamedTuple):
 
     payload: bytes
     score: float
+
+
+class Stretch(NamedTuple):
+    """Entries in a row. ``more``: others follow."""
+
+    members: list[Member]
+    more: bool
 
 
 class Scanned(NamedTuple):
@@ -45,6 +54,15 @@ def count(key: str) -> Call[int]:
 def page(key: str, first: int, last: int, *, newest_first: bool = False) -> Call[list[Member]]:
     """The entries from rank ``first`` to ``last``, both included, counted from 0 at the lowest (or highest) score."""
     return command("ZREVRANGE" if newest_first else "ZRANGE", key, first, last, "WITHSCORES", decode=_members)
+
+
+def stretch(key: str, first: int, most: int, *, newest_first: bool = False) -> Call[Stretch]:
+    """Up to ``most`` entries from rank ``first`` on, as ``page`` counts it: fewer when they have more than 4 MB."""
+
+    def read(reply: Any) -> Stretch:
+        return Stretch(_members(reply[1:]), reply[0] == 1)
+
+    return script(_PAGE, [key], [first, most, int(newest_first)], read, again=True)
 
 
 def scan(key: str, cursor: int, text: str | None, step: int = 1000) -> Call[Scanned]:

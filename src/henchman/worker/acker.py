@@ -20,7 +20,7 @@ from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.backoff import capped_backoff
 from henchman.kernel.service import Service
 from henchman.kernel.text import described
-from henchman.store.jobs import CALLED_OFF, EARLIER
+from henchman.store.jobs import CALLED_OFF, EARLIER, MOST_BYTES
 from henchman.wire.payload import decode
 from henchman.work.effects import NOTHING, Told, batch_of, encoded
 from henchman.work.outcome import DONE, Outcome
@@ -156,7 +156,7 @@ class Acker(Service):
         with self._flushing:
             while self._rows:
                 full = self.full
-                batch = [self._rows.popleft() for _ in range(min(BATCH, len(self._rows)))]
+                batch = self._batch()
                 try:
                     self.notes.send()  # what they said comes before their end
                     if not self._commit(batch):
@@ -170,6 +170,18 @@ class Acker(Service):
                     self.on_room()
             self.notes.send()
             return True
+
+    def _batch(self) -> list[Row]:
+        """The oldest rows that wait, taken out: at most BATCH, or 4 MB of payloads, and at least one."""
+        batch = [self._rows.popleft() for _ in range(min(BATCH, len(self._rows)))]
+        if sum([len(row[0].payload) for row in batch]) > MOST_BYTES:
+            size, count = 0, 0
+            while count < len(batch) and size < MOST_BYTES:
+                size += len(batch[count][0].payload) + len(batch[count][2])
+                count += 1
+            self._rows.extendleft(reversed(batch[count:]))
+            del batch[count:]
+        return batch
 
     def _commit(self, batch: list[Row]) -> bool:
         by_holder: dict[tuple[str, Any, bool], list[Row]] = {}

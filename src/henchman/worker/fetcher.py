@@ -33,6 +33,7 @@ __all__ = ["Fetcher"]
 
 AHEAD = 0.02  # seconds of work that may be fetched beyond the free slots
 AHEAD_MOST = 500
+AHEAD_BYTES = 8 << 20  # of payloads that a process may have fetched beyond its slots, all capsules together
 PATIENCE = 0.05  # seconds that a fetched job may wait beside busy slots
 TICK = 0.005
 WATCHED = 5.0  # seconds between two looks at our own state while waits are open
@@ -54,6 +55,7 @@ class Fetcher(Service):
         self._wake = threading.Event()
         self._ahead: dict[str, int] = {}
         self._hold_until = 0.0
+        self.ahead_bytes = AHEAD_BYTES
         self._look = True  # the queues may hold something that nobody will announce
         self._unknown = False
         self._fetched = 0.0
@@ -205,7 +207,9 @@ class Fetcher(Service):
         free = self._pool.free - waiting
         if free > 0:
             return free
-        return 1 if self._ahead and waiting <= self._pool.low_water and time.monotonic() > self._hold_until else 0
+        if self._ahead and waiting <= self._pool.low_water and time.monotonic() > self._hold_until:
+            return int(self._pool.waiting_bytes() < self.ahead_bytes)
+        return 0
 
     def _fetch(self, want: int) -> bool:
         """Fetch once; False when the queues had nothing (then the watcher waits for the next push)."""

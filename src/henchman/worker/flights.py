@@ -255,11 +255,9 @@ def give_back_list(host: Settler, flight: str, queue: str) -> int:
         return _free_held(host, flight, queue)
     _tell_rescued(host, flight)
     moved = 0
-    while True:
-        chunk = host.connections.run(give_back(host.keys, flight, queue, 500))
+    while chunk := host.connections.run(give_back(host.keys, flight, queue, 500)):
         moved += chunk
-        if chunk < 500:
-            return moved
+    return moved
 
 
 def _tell_rescued(host: Settler, flight: str) -> None:

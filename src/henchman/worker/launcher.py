@@ -16,7 +16,7 @@ from henchman.worker.capsule import Capsule, capsules_of, served
 from henchman.worker.control import Control
 from henchman.worker.dump import dump
 from henchman.worker.feed import Feed, Feeds
-from henchman.worker.fetcher import Fetcher
+from henchman.worker.fetcher import AHEAD_BYTES, Fetcher
 from henchman.worker.flights import Flights
 from henchman.worker.heart import Heart
 from henchman.worker.host import Companion, Host
@@ -154,6 +154,7 @@ class Launcher:
         )
         for feed in self.feeds:
             feed.fetcher.watcher = self.watcher
+            feed.fetcher.ahead_bytes = AHEAD_BYTES // len(self.feeds)
         self.acker.on_room = self.flights.on_valid = self.feeds.ring
 
     @property

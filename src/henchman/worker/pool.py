@@ -50,6 +50,10 @@ class Pool:
         """Runs that were fetched and have not started."""
         return len(self._threads) + len(self._tasks)
 
+    def waiting_bytes(self) -> int:
+        """How long their payloads are."""
+        return sum([len(run.unit.payload) for buffer in (self._threads, self._tasks) for run in list(buffer)])
+
     @property
     def busy(self) -> int:
         """Slots in use."""

@@ -71,7 +71,7 @@ class Stager(Ticker):
         self._stage(keys.schedule, seen.scheduled, seen.now)
         if wait := self._middleware.end():
             return min(LOOK, wait)
-        if len(seen.retries) == CHUNK or len(seen.scheduled) == CHUNK:
+        if seen.more:
             return 0.0
         return self._pause(seen, time.monotonic() - started)
 

@@ -140,11 +140,11 @@ def retry(desk: Desk, batch: str) -> Plan[int]:
     left: int = yield command("ZCARD", keys.batch(batch) + ":dead", decode=int)
     pushed = kept = 0
     while left > 0:
-        page: list[bytes] = yield batches.dead(keys, batch, kept, min(PAGE, left))
+        page = (yield batches.dead(keys, batch, kept, min(PAGE, left))).members
         if not page:
             break
         left -= len(page)
-        again = [one for one in (_again(desk, payload) for payload in page) if one is not None]
+        again = [one for one in (_again(desk, member.payload) for member in page) if one is not None]
         kept += len(page) - len(again)
         if again:
             yield control.uncancel(keys, [one.jid for one in again])

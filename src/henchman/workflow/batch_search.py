@@ -89,7 +89,7 @@ def _in_list(desk: Desk, key: str, batch: str) -> Iterator[bytes]:
         found: audit.Found = desk.connections.run(audit.find(key, batch, first, PAGE))
         yield from found.payloads
         first += found.looked
-        if found.looked < PAGE:
+        if not found.looked:
             return
 
 

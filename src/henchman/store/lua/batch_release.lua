@@ -1,19 +1,22 @@
 -- batch_release: let go of jobs that an atomic batch had parked, in their order: into their queues, or nowhere
 -- KEYS cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped schedule
 -- ARGV batch most
--- returns how many are parked still. Of a batch that was aborted, cancelled or invalidated, or has expired, they are
+-- returns how many are parked still: at most as many are let go as have 4 MB. Of a batch that was aborted, cancelled or invalidated, or has expired, they are
 --   cancelled: it did not end well.
 -- include now
 -- include words
 -- include batch
+-- include bytes
 local id, now, batches = ARGV[1], server_now(), batching(4, true)
 local parked, jobs = KEYS[4] .. id .. ':parked', KEYS[4] .. id .. ':jobs'
 local why = redis.call('HGET', KEYS[4] .. id, 'why') or 'gone'
+local size = 0
 for _ = 1, tonumber(ARGV[2]) do
-  local row = redis.call('LPOP', parked)
+  local row = size < MOST_BYTES and redis.call('LPOP', parked)
   if not row then
     break
   end
+  size = size + #row
   local a, b, c, rest = string.match(row, '^(%d+) (%d+) (%d+) (.*)$')
   a, b, c = tonumber(a), tonumber(b), tonumber(c)
   local jid, name, due = string.sub(rest, 1, a), string.sub(rest, a + 1, a + b), string.sub(rest, a + b + 1, a + b + c)

@@ -8,6 +8,7 @@
 -- include words
 -- include batch
 -- include effects
+-- include bytes
 local known = {}
 for at = 3, #ARGV, 2 do
   known[ARGV[at]] = ARGV[at + 1]
@@ -28,7 +29,7 @@ for place = 1, tonumber(ARGV[2]) do
     end
   end
   bytes = bytes + #payload
-  if bytes > 4194304 then
+  if bytes > MOST_BYTES then
     break
   end
 end

@@ -1,11 +1,12 @@
 -- give_back: move payloads from an in-flight list to the right end of its queue, so that the oldest is next to run
 -- KEYS flight queue queues
 -- ARGV most name
--- returns how many were moved; call again until it is less than most. A pop comes first: a full server accepts it.
---   One step is a removal and a push in the same script; nothing can fall between. A push that is refused (the key
---   of the queue holds something else) ends it with that error, and the payload is where it was.
-local most, moved = tonumber(ARGV[1]), 0
-while moved < most do
+-- returns how many were moved, at most as many as have 4 MB; call again until there are none. A pop comes first: a full
+--   server accepts it. One step is a removal and a push in the same script; nothing can fall between. A push that is
+--   refused (the key of the queue holds something else) ends it with that error, and the payload is where it was.
+-- include bytes
+local most, moved, size = tonumber(ARGV[1]), 0, 0
+while moved < most and size < MOST_BYTES do
   local payload = redis.call('LPOP', KEYS[1])
   if not payload then
     break
@@ -15,7 +16,7 @@ while moved < most do
     redis.call('LPUSH', KEYS[1], payload)
     return pushed
   end
-  moved = moved + 1
+  moved, size = moved + 1, size + #payload
 end
 if moved > 0 then
   redis.call('SADD', KEYS[3], ARGV[2])

@@ -3,8 +3,9 @@
 -- ARGV queue collapse skip most (id)*
 -- returns {moved, left, in_flight}, or {moved, left, in_flight, begun}: how many ids were moved, how many still wait in the source, and which were skipped
 --   because they are in flight in one of the two. base and queue are the target. Without ids, the next most that are
---   due, after the first skip ones (those that were skipped before); fewer when they have many payloads. Of an id with
---   very many a part is moved, lowest scores first: it is begun, nobody takes it for a minute, and another call for it goes on. Where an id
+--   due, after the first skip ones (those that were skipped before); fewer when they have many payloads, or 4 MB of them.
+--   Of an id with very many a part is moved, lowest scores first: it is begun, nobody takes it for a minute, and another
+--   call for it goes on. Where an id
 --   waits in the target too, its payloads merge by collapse; of two that failed the one with the higher count gives
 --   time, count and error, else the one that failed, else the earlier time counts.
 -- include now
@@ -12,7 +13,8 @@
 -- include ordered
 -- include batch
 -- include ordered_track
-local collapse, most, moved, in_flight, size = ARGV[2], tonumber(ARGV[4]), 0, {}, 0
+-- include bytes
+local collapse, most, moved, in_flight, size, bytes = ARGV[2], tonumber(ARGV[4]), 0, {}, 0, 0
 local from_due, from_one, from_busy = KEYS[2] .. 'due', KEYS[2] .. 'one', KEYS[2] .. 'busy'
 local from_retry, from_errors, from_crash = KEYS[2] .. 'retry', KEYS[2] .. 'err', KEYS[2] .. 'crash'
 local moving = KEYS[1] .. 'moving'
@@ -38,6 +40,7 @@ local function payloads_of(id, most)
   for i = 1, #flat, 2 do
     bodies[(i + 1) / 2] = flat[i]
     flat[i] = plain(flat[i])
+    bytes = bytes + #flat[i]
   end
   return flat, track and track.jids_of(KEYS[2] .. 'jp:' .. id, bodies) or {}
 end
@@ -131,7 +134,7 @@ if #ids == 0 then
 end
 for _, id in ipairs(ids) do
   local at = redis.call('ZSCORE', from_due, id)
-  if at and not begun and size < MOST then
+  if at and not begun and size < MOST and bytes < MOST_BYTES then
     if redis.call('HEXISTS', from_busy, id) == 1 or redis.call('HEXISTS', busy, id) == 1 then
       in_flight[#in_flight + 1] = id
     else

@@ -1,0 +1,59 @@
+"""Sixty jobs of 3 MB: they are staged, fetched ahead, run and settled in pieces, and no worker needs memory for all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from support.processes import Work
+from support.worker import in_flight, looker, settled
+
+MB = 1 << 20
+JOBS = 60
+MOST_MEMORY = (
+    260 * MB
+)  # of the process: 45 as it starts, ten slots with 3 MB of JSON each in three forms, the rest on its way
+MOST_HELD = 150_000  # microseconds that a script may hold the server: 25 ms, and what a loaded machine adds
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+def payload(number: int) -> bytes:
+    text = b"x" * (3 * MB)
+    return b'{"class":"weigh","args":["%b",%d],"jid":"%024d","queue":"large","retry":true}' % (text, number, number)
+
+
+def peak(pid: int) -> int:
+    """The most resident memory that a process has had, in bytes."""
+    [line] = [one for one in Path(f"/proc/{pid}/status").read_text().splitlines() if one.startswith("VmHWM:")]
+    return int(line.split()[1]) * 1024
+
+
+@pytest.mark.parametrize("where", ["schedule", "retry", "queue"])
+def test_sixty_jobs_of_3_mb(tmp_path: Path, redis: Redis, redis_url: str, where: str) -> None:
+    redis.config_set("slowlog-log-slower-than", MOST_HELD)
+    redis.slowlog_reset()
+    with Work(tmp_path / "work", redis_url, "-c", "10", "-q", "large", target="support.large:app") as work:
+        [pid] = work.ready(redis)
+        before, due = peak(pid), time.time() + 2.0
+        for number in range(JOBS):
+            if where == "queue":
+                redis.lpush("queue:large", payload(number))
+            else:
+                redis.zadd(where, {payload(number): due})
+        settled(redis, JOBS)
+        assert not redis.exists(where, "queue:large", "dead")
+        assert not in_flight(redis)
+        assert peak(pid) < MOST_MEMORY, f"it grew from {before / MB:.0f} to {peak(pid) / MB:.0f} MB"
+        slow: Any = [one for one in redis.slowlog_get(20) if one["command"].startswith(b"EVALSHA")]
+        assert not slow, [(one["duration"], one["command"][:100]) for one in slow]
+        print(where, before / MB, peak(pid) / MB)
