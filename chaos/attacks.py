@@ -13,16 +13,19 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from batch_attack import kill_producer
+from clock_attack import step_producer, step_server_back, step_server_on, step_workers
 from field import STRUCK, Field, until
 from groups import GRACE, Group
+from hostile_attack import push_hostile
 from ledger import wall
 from proxy import Route
 from recorder_attack import kill_recorder, stop_recorder
 from redis import RedisError
 from server import alive, ports_of
-from stop_attack import stop_group, stop_worker
+from stop_attack import stop_group, stop_worker, suspend_host
+from wire_attack import act_with_least, delay_network
 
-__all__ = ["ATTACKS"]
+__all__ = ["ATTACKS", "CLOCKS"]
 
 MET = 20.0  # seconds for a process that holds work
 BETTER = 3.0  # of them, for one that holds ordered ids too; longer while none was struck in this minute
@@ -249,10 +252,18 @@ ATTACKS: dict[str, Callable[..., Told]] = {
     "kill -9 of a whole group": kill_group,
     "worker stopped past its lease": stop_worker,
     "group stopped past the lease, watchers armed": stop_group,
+    "host suspended past the lease, watchers armed": suspend_host,
     "bytes delivered 10 s after the sender's death": deliver_late,
     "answers to workers lost after execution": drop_answers,
     "answers to producers lost after execution": drop_answers,
     "network cut for longer than the lease": cut_network,
+    "100 ms of network delay": delay_network,
+    "workers of a user with the smallest rights": act_with_least,
+    "hostile payloads among honest ones": push_hostile,
+    "clock of workers stepped": step_workers,
+    "clock of a producer stepped": step_producer,
+    "clock of the server stepped on, and back": step_server_on,
+    "clock of the server stepped back, and on": step_server_back,
     "kill -9 of a producer inside a batch": kill_producer,
     "recorder of history stopped past its lease": stop_recorder,
     "kill -9 of the recorder of history": kill_recorder,
@@ -264,3 +275,4 @@ ATTACKS: dict[str, Callable[..., Told]] = {
     "server down for longer than the lease": kill_server,
     "kill -9 of the server": kill_server,
 }
+CLOCKS = [name for name in ATTACKS if name.startswith("clock ")]

@@ -22,6 +22,7 @@ LIVE = ("blocked", "scheduled", "enqueued", "working", "retrying")
 FINAL = ("finished", "failed", "error", "cancelled", "expired")
 GRACE = 5.0  # seconds: what was being fetched when its batch was cancelled may start within the lease
 TOLD = frozenset({"JobCancelled", "CancelledError", "JobShutdown"})  # how a run ends that is told to
+LARGE = ("big-", "huge-")  # kinds whose arguments are too long to be recorded
 CALLBACKS = ("complete", "success", "death")
 _KEY = re.compile(r'\["([^"]+)"')
 Row = tuple[str, str]  # batch, status
@@ -73,7 +74,7 @@ class BatchJudgement:
         if not unnamed and (found := _KEY.match(args)):
             return found.group(1)
         members = self._made[batch].members if batch in self._made else []
-        large = (key for key in members if key.startswith("big-") and not self._history.jobs[key].runs)
+        large = (key for key in members if key.startswith(LARGE) and not self._history.jobs[key].runs)
         known = f"no job of ours: {args!r:.80}"
         return next((key for key in large if key not in self._rows), known) if unnamed else known
 
@@ -138,7 +139,7 @@ class BatchJudgement:
                 job, row = self._history.jobs[key], self._rows.get(key)
                 if row is not None and row[0] != name:
                     yield f"{key} was pushed into {self._shown(name)}, and stands in {self._shown(row[0])}"
-                nameless = key.startswith("big-") and not job.runs  # its name is in an argument too large for history
+                nameless = key.startswith(LARGE) and not job.runs  # its name is in an argument too large for history
                 if row is None and (job.told == "accepted" or job.runs) and not nameless:
                     yield f"{key} ({job.told}) is not a member of {self._shown(name)}"
                 if row is not None and job.told == "refused":

@@ -18,15 +18,18 @@ from typing import Any, NamedTuple
 from begun import begun
 from jobs import FOLDER, app, ledger
 from kinds import ORDERED
+from ledger import ASKED, wall
 
 from henchman import current_job
 from henchman.errors import PoisonPill
+from henchman.ordered.source import OrderedSource
 
 __all__ = ["QUEUES", "Payload", "accounts", "products"]
 
 STEP = 0.05
 MOST_NAP = 4.0  # seconds of a claim, however many of its payloads ask for one: below its time-out
 Payload = dict[str, Any]  # key, and what it does: fails, answer, dead, nap, stuck
+_asked: dict[int, float] = {}  # by token: when the worker asked for the claim
 
 
 @contextmanager
@@ -53,7 +56,9 @@ class Span:
     def __init__(self, queue: str, name: str, payloads: list[Payload]) -> None:
         self.name, self.payloads = name, payloads
         self._words = (queue, name, current_job().token)
-        self.entered = self._write("ostart", current_job().payload.get("retry_count", -1), *self._keys(), begun())
+        asked = f"{ASKED}{_asked[current_job().token or 0]:.6f}"
+        count = current_job().payload.get("retry_count", -1)
+        self.entered = self._write("ostart", count, *self._keys(), asked, begun())
 
     def _keys(self) -> list[str]:
         return [payload["key"] for payload in self.payloads]
@@ -155,6 +160,22 @@ async def accounts(claim: dict[str, list[Payload]]) -> dict[str, Any]:
 QUEUES: dict[str, Any] = {"products": products, "accounts": accounts}
 
 
+def _note_asking() -> None:
+    """Know of each claim when it was asked for."""
+    fetch = OrderedSource.fetch
+
+    def noted(self: Any, *args: Any) -> Any:
+        at = wall()
+        brought = fetch(self, *args)
+        for unit in brought.units:
+            _asked[unit.claim.token] = at
+        for token in list(_asked)[:-1000]:
+            del _asked[token]
+        return brought
+
+    OrderedSource.fetch = noted  # type: ignore[method-assign]
+
+
 def _note_poison(error: BaseException, facts: dict[str, Any]) -> None:
     """Three deaths of a claimed id are a failure of it without a run."""
     if isinstance(error, PoisonPill) and facts["job"]["queue"] in QUEUES:
@@ -162,3 +183,4 @@ def _note_poison(error: BaseException, facts: dict[str, Any]) -> None:
 
 
 app.error_handlers.append(_note_poison)
+_note_asking()

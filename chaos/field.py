@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
+from clocks import Clock
 from groups import Filler, Group
 from ledger import Ledger, wall
 from proxy import Proxy, Route
@@ -56,6 +57,8 @@ class Field:
         self.stopping = threading.Event()
         self.filler: Filler | None = None
         self.producers: list[subprocess.Popen[bytes]] = []
+        self.wrong: tuple[Clock, subprocess.Popen[bytes]] | None = None  # a producer, and its clock
+        self.left_out: dict[str, str] = {}  # attacks that this machine cannot make, and why
         self._ledger = ledger
         self._connections = Connections(f"redis://127.0.0.1:{server.port}/0")
 
@@ -79,6 +82,14 @@ class Field:
     def window(self, cause: str, since: float, to: float, pids: Iterable[int] = ()) -> None:
         """From ``since`` to ``to`` the runs of these processes (none: of all) may be repeated, because of ``cause``."""
         self._ledger.write("window", cause, f"{since:.6f}", f"{to:.6f}", ",".join(map(str, pids)) or "all")
+
+    def hostile(self, many: int) -> None:
+        """So many payloads are pushed that no client should push."""
+        self._ledger.write("hostile", many)
+
+    def clock_of_server(self, earliest: float, latest: float, ahead: float) -> None:
+        """The server's clock was stepped between the two moments; it is ``ahead`` seconds ahead now."""
+        self._ledger.write("stepped", f"{earliest:.6f}", f"{latest:.6f}", ahead)
 
     def doubt(self, text: str) -> None:
         """Something that must not be, seen while attacking."""

@@ -11,9 +11,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from clocks import Clock
 from proxy import Route
-from server import alive
+from server import PASSWORD, WORKER, alive
 from spawn import spawn
+from suspended import VARIABLE, Suspension
 
 __all__ = ["RECORD", "Filler", "Group", "children_of", "environment", "start_producer"]
 
@@ -52,12 +54,18 @@ def children_of(pid: int) -> list[int]:
 
 
 class Group:
-    """One supervisor with its worker processes, behind a route of its own. ``keep`` replaces it when it is gone."""
+    """One supervisor with its worker processes, on a host of its own: behind a route, with its clocks. ``keep``
+    replaces it when it is gone. ``least``: it may do no more on the server than a worker needs."""
 
-    def __init__(self, number: int, folder: Path, ledger: Path, route: Route, args: Sequence[str]) -> None:
-        self.number, self.route = number, route
+    def __init__(
+        self, number: int, folder: Path, ledger: Path, route: Route, args: Sequence[str], *, least: bool = False
+    ) -> None:
+        self.number, self.route, self.least = number, route, least
         self._folder, self._args = folder, list(args)
-        self._env = environment(f"redis://127.0.0.1:{route.port}/0", ledger)
+        self.clock, self.suspension = Clock(folder / f"clock-{number}"), Suspension(folder / f"suspended-{number}")
+        user = f"{WORKER}:{PASSWORD}@" if least else ""
+        ours = self.clock.env | {VARIABLE: str(self.suspension.path)}
+        self._env = environment(f"redis://{user}127.0.0.1:{route.port}/0", ledger) | ours
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._closed = False
@@ -158,9 +166,21 @@ class Filler:
 
 
 def start_producer(
-    name: str, seed: int, rate: float, offset: float, folder: Path, env: Mapping[str, str], *, share: float
+    name: str,
+    seed: int,
+    rate: float,
+    offset: float,
+    folder: Path,
+    env: Mapping[str, str],
+    *,
+    share: float,
+    clock: Clock | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start one producer; TERM stops it. ``share``: of its jobs goes into batches."""
+    """Start one producer; TERM stops it. ``share``: of its jobs goes into batches. ``clock``: what it takes for the
+    time, where it can be given one; else it is ``offset`` seconds off by itself."""
     command = [sys.executable, str(HERE / "producer.py"), name, *map(str, (seed, rate, offset, share))]
     settings = dict(env) | {"CHAOS_ROLE": "pushing", "HENCHMAN_IO_TIMEOUT": "2"}
+    if clock is not None:
+        clock.step(offset)
+        settings |= clock.env
     return spawn(command, folder / f"producer-{name}.log", env=settings)

@@ -6,6 +6,7 @@ What the worker itself announces (a rescue, a lost lease, a part that failed) go
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import time
 import zlib
@@ -25,6 +26,12 @@ LINE = 60  # jids in one line of the ledger
 FOLDER = Path(os.environ["CHAOS_LEDGER"])
 app = App(imports=["entities"])
 ledger = Ledger(FOLDER, os.environ.get("CHAOS_ROLE", "worker"))
+worker_log = logging.getLogger("chaos")
+chatter = logging.getLogger(
+    "chatter"
+)  # its lines are written, under a lock as every handler has it, and read by nobody
+chatter.propagate = False
+chatter.addHandler(logging.FileHandler(os.devnull))
 
 
 @contextmanager
@@ -107,6 +114,17 @@ async def astuck(key: str) -> None:
         await asyncio.sleep(20)
 
 
+@app.job(name="chatty", queue="slow", timeout=0.3, retry=False)
+def chatty(key: str) -> None:
+    """Its time-out strikes while it logs: almost always to nobody, now and then where the worker's own lines go."""
+    with acting(key):
+        for number in range(1_000_000):
+            chatter.warning("line %d of %s", number, key)
+            if number % 300 == 0:
+                worker_log.info("line %d of %s", number, key)
+                time.sleep(0.005)
+
+
 @app.job(name="big", queue="slow")
 def big(key: str, blob: str, crc: int) -> None:
     with acting(key):
@@ -130,6 +148,16 @@ def killer(key: str) -> None:
 async def dropper(key: str) -> None:
     with acting(key):
         raise Discard
+
+
+@app.job(name="hostile_fine", queue="slow")
+def hostile_fine(*_: Any) -> None:
+    """What some of the hostile payloads call."""
+
+
+@app.job(name="hostile_raises", queue="slow", retry=1, retry_in=0.5)
+def hostile_raises(*_: Any) -> None:
+    raise ValueError("as told")
 
 
 @app.job(name="brief", queue="held", expires=2.0)

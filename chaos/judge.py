@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from batch_judge import BatchJudgement
+from hostile_attack import is_hostile
 from kinds import kind_of
 from ordered_judge import OrderedJudgement
 from past import NEVER, History, Job, Run
@@ -19,6 +20,10 @@ __all__ = ["Judgement"]
 
 LEASE = 5.0
 EARLY = 0.002  # two processes read one clock; a score has microseconds
+KNOWN = 0.1  # seconds: how well a process knows the server's clock
+BADLY = 2.5  # where its questions were answered late, or not
+HOSTILE = 4  # times, at most, that a hostile payload is counted before it is taken away
+LIFE = 2.0  # seconds until a brief job expires
 
 
 class Judgement:
@@ -41,6 +46,7 @@ class Judgement:
         dead: Any = redis.zrange("dead", 0, -1)
         for key in redis.scan_iter(match="hm:batch:*:dead", count=1000):
             dead += redis.zrange(key, 0, -1)  # type: ignore[operator]
+        dead = [one for one in dead if not is_hostile(one)]
         self._dead = Counter(_keys(dead))
         self._pills = set(_keys(one for one in dead if b'"error_class":"PoisonPill"' in one))
         self.violations: dict[str, list[str]] = {}
@@ -66,6 +72,7 @@ class Judgement:
         self._rule("refused jobs that ran", (job.key for job in self._told("refused") if job.runs))
         self._rule("jobs that nobody pushed", self._unasked())
         self._rule("ran although cancelled or expired", self._against_will())
+        self._rule("expired before its time", self._too_soon())
         self._rule("started early", self._early())
         self._rule("retries miscounted", self._retries())
         self._rule("repeats without a cause", self.repeats.unexplained)
@@ -117,9 +124,25 @@ class Judgement:
             for run in job.runs if job.key not in apart else ():
                 if job.cancelled is not None and self._ran_cancelled(job, run):
                     yield f"{job.key} started {run.begun - job.cancelled:.3f} s after its cancellation was confirmed"
-                late = run.begun - run.enqueued_at - 2.0
-                if job.key.startswith("brief-") and late > EARLY:
+                late = run.begun - run.enqueued_at - LIFE
+                if job.key.startswith("brief-") and late > self._knowing(job, run.begun):
                     yield f"{job.key} started {late:.3f} s after it had expired"
+
+    def _too_soon(self) -> Iterator[str]:
+        """The clock of no other process may make a job expire."""
+        for job in self.history.jobs.values():
+            for at in job.expired if job.key.startswith("brief-") else ():
+                early = job.pushed + job.notes.get("delay", 0.0) + LIFE - at
+                if early > self._knowing(job, at):
+                    yield f"{job.key} expired {early:.3f} s before its time"
+
+    def _knowing(self, job: Job, to: float) -> float:
+        """How much a process may be wrong about the server's time from the push of a job until then. Where that was
+        stepped, what was stored is compared with what it says now: then nothing can be said."""
+        if not self.history.server.right(job.pushed, to):
+            return NEVER
+        bad = (one for one in self.history.windows if one.cause in ("away", "delayed"))
+        return BADLY if any(one.since <= to and one.to >= job.pushed - BADLY for one in bad) else KNOWN
 
     def _tell_unconfirmed(self) -> None:
         """What the lost server alone had answered: how much, and how much of it is lost."""
@@ -133,24 +156,34 @@ class Judgement:
     def _ran_cancelled(self, job: Job, run: Run) -> bool:
         return job.cancelled is not None and run.begun > job.cancelled + self._grace(job)
 
-    @staticmethod
-    def _grace(job: Job) -> float:
+    def _due(self, job: Job) -> float:
+        """When it is due, by the server's clock; at the earliest."""
+        told = max(job.told_at, job.pushed)
+        return job.notes.get("at", self.history.server.least(job.pushed, told) + job.notes.get("delay", 0.0))
+
+    def _grace(self, job: Job) -> float:
         """None for a job that waited when it was cancelled; one that was being fetched may start within the lease."""
-        waits_until = job.notes.get("at", job.pushed + job.notes.get("delay", 0.0))
-        return 0.0 if job.cancelled is not None and job.cancelled < waits_until - 0.2 else LEASE
+        cancelled = job.cancelled or NEVER
+        waited = cancelled < NEVER and self.history.server.most(job.pushed, cancelled) < self._due(job) - 0.2
+        return 0.0 if waited else LEASE
 
     def _early(self) -> Iterator[str]:
+        clock = self.history.server
         for job in self.history.jobs.values():
             runs = job.attempts()
-            due = job.notes.get("at", job.pushed + job.notes.get("delay", 0.0))
             for run in runs.get(1, [])[:1]:
-                if run.begun < due - EARLY:
-                    yield f"{job.key} was due {due - run.begun:.3f} s after it started"
+                early = self._due(job) - clock.most(job.pushed, max(run.begun, job.pushed))
+                if early > EARLY:
+                    yield f"{job.key} was due {early:.3f} s after it started"
             pause = kind_of(job.key).again
             for attempt in sorted(runs):
-                ends = [run.ended for run in runs.get(attempt - 1, []) if run.ended < NEVER]
-                if ends and runs[attempt][0].begun < min(ends) + pause - EARLY:
-                    yield f"{job.key} attempt {attempt} came {runs[attempt][0].begun - min(ends):.3f} s after the last"
+                ends, begun = (
+                    [run.ended for run in runs.get(attempt - 1, []) if run.ended < NEVER],
+                    runs[attempt][0].begun,
+                )
+                last = min(ends, default=begun)
+                if ends and clock.most(last, max(begun, last)) < clock.least(last, max(begun, last)) + pause - EARLY:
+                    yield f"{job.key} attempt {attempt} came {begun - last:.3f} s after the last"
 
     def _retries(self) -> Iterator[str]:
         for job in self._must:
@@ -192,6 +225,7 @@ class Judgement:
     def _counters(self) -> Iterator[str]:
         """Each run is settled once, whatever was repeated: so the counters are known to the unit."""
         claims, failed_claims, pills = self._ordered.claims()
+        pills += HOSTILE * self.history.hostile
         least = {"processed": claims, "failed": failed_claims}
         most = {"processed": claims + pills, "failed": failed_claims + pills}
         for job in self._must:

@@ -1,7 +1,8 @@
 """What happened, written down outside Redis: one append-only file a process, one ``write`` a line.
 
 A line that was written is in the kernel's hands: kill -9 of the writer a moment later cannot take it back, and two
-writers never share a file. Times are the machine's wall clock, read past any ``time.time`` that somebody has replaced.
+writers never share a file. Times are the machine's wall clock as it was when the run began, gone on with by the
+kernel's monotonic clock: no clock that an attack steps or lets stand is asked.
 """
 
 from __future__ import annotations
@@ -12,14 +13,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-__all__ = ["BEGUN", "Entry", "Ledger", "read_all", "wall"]
+__all__ = ["ASKED", "BEGUN", "Entry", "Ledger", "read_all", "wall"]
 
+#: the wall clock less the monotonic one, as the run found them; its processes inherit it
+EPOCH = float(os.environ.setdefault("CHAOS_EPOCH", repr(time.time() - time.clock_gettime(time.CLOCK_MONOTONIC))))
+ASKED = "asked="  # before the time at which a claim was asked for
 BEGUN = "begun="  # before a time, as the last word of a line: see ``begun.py``
 
 
 def wall() -> float:
-    """The machine's clock, whatever a test does to ``time.time``."""
-    return time.clock_gettime(time.CLOCK_REALTIME)
+    """Unix seconds by a clock that nobody steps."""
+    return EPOCH + time.clock_gettime(time.CLOCK_MONOTONIC)
 
 
 class Entry(NamedTuple):

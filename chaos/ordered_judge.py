@@ -1,7 +1,8 @@
 """The judgement on the ordered queues: one at a time, in order, by token; nothing lost, repeats with a cause.
 
 A span is one id in one claim. What is judged of its order needs no look into the server: a token tells when it was
-claimed, so a payload that the server had before that moment must be in it, unless a span before has done it.
+claimed, or at least its worker when it asked for it, so a payload that the server had before that moment must be in it,
+unless a span before has done it. (Clocks are stepped: a token only says which claim came first.)
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from batch_past import Batches
 from ledger import Entry, read_all
+from server_clock import ServerClock
 from spans import Spans
 
 __all__ = ["Attack", "History", "Job", "Run", "Window"]
@@ -33,7 +34,9 @@ class Run:
 class Job:
     """Everything the ledger says of one job. ``told``: accepted, refused, unknown, or "" when its producer died."""
 
-    __slots__ = ("cancelled", "cancelling", "key", "notes", "pushed", "runs", "told", "told_at", "unstarted")
+    __slots__ = (
+        *("cancelled", "cancelling", "expired", "key", "notes", "pushed", "runs", "told", "told_at", "unstarted"),
+    )
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -44,6 +47,7 @@ class Job:
         self.cancelling = False
         self.cancelled: float | None = None  # when cancel returned
         self.unstarted: set[str] = set()  # "expired", "cancelled"
+        self.expired: list[float] = []  # when a worker found that it had
 
     def attempts(self) -> dict[int, list[Run]]:
         """Its runs by attempt, the earliest first."""
@@ -86,7 +90,9 @@ class History:
         self.events: Counter[str] = Counter()
         self.failed_parts: Counter[str] = Counter()
         self.torn: list[str] = []
+        self.hostile = 0  # payloads that no client should push
         self.keys: dict[str, str] = {}  # by jid, of jobs that ran
+        self.server = ServerClock()
         self.ordered = Spans()
         self.batches = Batches()
         self._open: dict[tuple[int, str], list[Run]] = defaultdict(list)
@@ -143,6 +149,7 @@ class History:
 
     def _read_expired(self, entry: Entry) -> None:
         self._job(entry).unstarted.add("expired")
+        self._job(entry).expired.append(entry.at)
 
     def _read_cancelled(self, entry: Entry) -> None:
         if entry.role == "producer":
@@ -169,6 +176,12 @@ class History:
         cause, since, to, pids = entry.words[1:5]
         which = frozenset() if pids == "all" else frozenset(map(int, pids.split(",")))
         self.windows.append(Window(cause, float(since), float(to), which))
+
+    def _read_hostile(self, entry: Entry) -> None:
+        self.hostile += int(entry.words[1])
+
+    def _read_stepped(self, entry: Entry) -> None:
+        self.server.stepped(*map(float, entry.words[1:4]))
 
     def _read_violation(self, entry: Entry) -> None:
         self.doubts.append(entry.words[1].replace("_", " "))

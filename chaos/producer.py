@@ -26,6 +26,7 @@ from pushes import OrderedPushes, at_once, told
 
 from henchman.errors import ServerError
 
+HUGE = 3_000_000  # bytes
 BULK = 60  # tiny jobs in one enqueue_many
 
 
@@ -54,6 +55,7 @@ class Producer:
         self._batches = BatchPushes(self, name, seed, self._ledger, awaits=bool(offset))
         self._ordered = OrderedPushes(name, seed, self._ledger, awaits=bool(offset))
         self._blobs = [os.urandom(size // 2).hex() for size in (60_000, 120_000, 250_000)]
+        self._huge = os.urandom(HUGE // 2).hex()
 
     def stop(self, *_: Any) -> None:
         """After the push that is under way."""
@@ -74,10 +76,11 @@ class Producer:
         elif kind == "flaky":
             args += (chance.randint(1, 3),)
             notes.append(f"fails={args[1]}")
-        elif kind == "big":
-            blob = chance.choice(self._blobs)
+        elif kind in ("big", "huge"):
+            blob = chance.choice(self._blobs) if kind == "big" else self._huge
             args += (blob, zlib.crc32(blob.encode()))
-        delay = chance.uniform(1, 8) if kind == "later" or (kind == "doomed" and chance.random() < 0.7) else 0.0
+        waits = {"later": 1.0, "doomed": 0.7, "huge": 0.3}.get(kind, 0.0)  # in the schedule; the part that does
+        delay = chance.uniform(1, 8) if chance.random() < waits else 0.0
         if kind == "brief" and self._offset:
             delay = 0.3  # then its time is the server's, not ours
         if delay and not self._offset and chance.random() < 0.3:
@@ -90,7 +93,7 @@ class Producer:
         return Push(key, kind, args, using, tuple(notes))
 
     def _job(self, push: Push) -> Any:
-        kind = {"later": "tiny", "long": "nap", "along": "anap"}.get(push.kind, push.kind)
+        kind = {"later": "tiny", "long": "nap", "along": "anap", "huge": "big"}.get(push.kind, push.kind)
         return getattr(jobs, kind)
 
     async def run(self) -> None:
@@ -182,7 +185,7 @@ def main() -> None:
     producer = Producer(name, seed, rate, offset, share)
     signal.signal(signal.SIGTERM, producer.stop)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the run's to obey
-    if offset:
+    if offset and "FAKETIME_TIMESTAMP_FILE" not in os.environ:
         true = time.time
         time.time = lambda: true() + offset
     asyncio.run(producer.run())

@@ -44,6 +44,8 @@ class Route:
         self.links: set[Link] = set()
         self.drop = 0  # so many answers are swallowed from now on
         self.dropped = 0
+        self.delay = 0.0  # seconds that every answer takes on its way from now on
+        self.delayed = 0
         self.delivered_late = 0
         self.open = asyncio.Event()
         self.open.set()
@@ -135,6 +137,9 @@ class Route:
                     self.drop -= 1
                     self.dropped += 1
                     break
+                if self.delay:
+                    self.delayed += 1
+                    await asyncio.sleep(self.delay)
                 await self.open.wait()
                 if link.to_client.is_closing():
                     continue  # the client is dead, and what it sent is still being executed

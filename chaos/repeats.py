@@ -20,6 +20,7 @@ STAGED_ANEW = ("snoozer-", "mender-", "called-")  # kinds that come into a queue
 ACK = 0.005
 AGAIN = 1.5  # seconds until a worker tries again, at the latest, after the server has come back
 CUT_OFF = ("", "JobShutdown", "CancelledError")  # how a run ends that does not come to its end
+SLOW = 0.4  # seconds that an ack, and the one before it, may take where answers come 100 ms later
 BUSY = 0.25  # seconds that an ack may take on a machine whose processors are all taken; counted apart
 
 
@@ -32,8 +33,9 @@ class Repeats:
         self.jobs: set[str] = set()
         self._strikes: dict[int, list[Window]] = defaultdict(list)
         self._away = [window for window in history.windows if window.cause == "away"]
+        self._slow = [window for window in history.windows if window.cause == "delayed"]
         for window in history.windows:
-            if window.cause != "away":
+            if window.cause not in ("away", "delayed"):
                 for pid in window.pids:
                     self._strikes[pid].append(window)
         for job in history.jobs.values():
@@ -68,6 +70,8 @@ class Repeats:
                 return f"{strike.cause}: it had ended less than 5 ms before"
             if any(self._untold(window, run, strike) for window in self._away):
                 return f"{strike.cause}: it had ended while the server was away"
+            if late <= SLOW and any(run.pid in one.pids and one.since <= run.ended <= one.to for one in self._slow):
+                return f"{strike.cause}: it had ended while answers came late"
             if late > BUSY:
                 continue
             if strike.cause == "stopped" and strike.since < run.late < NEVER:

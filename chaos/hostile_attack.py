@@ -1,0 +1,89 @@
+"""Payloads that no client should push, among honest ones: the corpus of the tests, into queues and into the sets.
+
+They must harm nobody. What they come to themselves is not judged here (``tests/`` does that): those that are retried
+for days are taken away when the attacks are over.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import clocks  # noqa: F401 - it finds the tests' folder
+from field import Field, until
+from kinds import ORDERED, QUEUES
+
+try:
+    from support.hostile import FIELDS, NO_JOB
+except ImportError:  # until the corpus is there
+    FIELDS: dict[str, dict[str, Any]] = {
+        "a queue that is a number": {"queue": 7},
+        "what is ours is a list": {"hm": [1]},
+        "keyword arguments that are null": {"kwargs": None},
+        "tags that are a text": {"tags": "x"},
+        "a count that is text": {"retry_count": "3"},
+    }
+    NO_JOB: dict[str, bytes] = {
+        "nothing": b"",
+        "bytes": b"\x00\x01\xff",
+        "a list": b"[1,2]",
+        "no class": b'{"args":[1]}',
+    }
+
+__all__ = ["clear", "is_hostile", "push_hostile"]
+
+AT_ONCE = 24
+TAKEN = 20.0  # seconds for workers to take them all, on a busy machine
+MARK = "hostile"  # how the id of each begins that has one
+KINDS: tuple[tuple[str, Any], ...] = (("nobody.knows", False), ("hostile_raises", 1), ("hostile_fine", True))
+Told = tuple[int, str]
+
+
+def is_hostile(payload: bytes) -> bool:
+    """Whether a stored payload is one of them, or wraps one that was no job."""
+    return f'"{MARK}'.encode() in payload or b'"class":"InvalidPayload"' in payload
+
+
+def _payloads(field: Field) -> Iterator[bytes]:
+    """Without end, in a drawn order."""
+    while True:
+        number = field.chance.randrange(len(FIELDS) + len(NO_JOB))
+        if number >= len(FIELDS):
+            yield list(NO_JOB.values())[number - len(FIELDS)]
+            continue
+        fields = list(FIELDS.values())[number]
+        name, retry = field.chance.choice(KINDS)
+        job = {"class": name, "args": [], "queue": "slow", "jid": f"{MARK}{field.chance.getrandbits(64):x}"}
+        yield json.dumps(job | {"retry": retry, "created_at": 1.5, "enqueued_at": 1.5} | fields).encode()
+
+
+def push_hostile(field: Field) -> Told:
+    """Some of them into two queues, at both ends, and due into the schedule and the retries; taken within 20 s."""
+    redis: Any = field.redis
+    payloads, queues = _payloads(field), ("fast", "slow")
+    pushed = [(f"queue:{field.chance.choice(queues)}", next(payloads)) for _ in range(AT_ONCE)]
+    field.hostile(2 * AT_ONCE)
+    for key, payload in pushed:
+        (redis.lpush if field.chance.random() < 0.5 else redis.rpush)(key, payload)
+    due = {next(payloads): field.chance.uniform(1, 2e9) for _ in range(AT_ONCE)}
+    for place, (payload, score) in enumerate(due.items()):
+        redis.zadd("schedule" if place % 2 else "retry", {payload: score})
+
+    def taken() -> bool:
+        return not any(redis.lpos(key, payload) is not None for key, payload in pushed)
+
+    count = len(pushed) + len(due)
+    return count if until(taken, TAKEN, 0.5) else 0, f"{count} payloads"
+
+
+def clear(field: Field) -> None:
+    """Take away those that are still to come, also those in queues that nobody serves."""
+    redis: Any = field.redis
+    for key in ("schedule", "retry"):
+        if found := [one for one in redis.zrange(key, 0, -1) if is_hostile(one)]:
+            redis.zrem(key, *found)
+    ours = {f"queue:{name}".encode() for name in (*QUEUES, *ORDERED)}
+    for key in redis.scan_iter(match="queue:*", count=1000):
+        if key not in ours and all(map(is_hostile, redis.lrange(key, 0, -1))):
+            redis.delete(key)
