@@ -240,3 +240,17 @@ def test_what_no_replica_had_confirmed_may_be_lost_and_is_counted(judgement: Cal
     assert [told for told in pushed.violations[LOST] if told.startswith("e4")] == []
     confirmed = judgement(*gone, without="104200000", unconfirmed=(103.2, 103.5))
     assert [told for told in confirmed.violations[LOST] if told.startswith("e4")]
+
+
+@pytest.mark.parametrize("token", [105_200_000, 105_200_000 + 3_600_000_000, 101_000_000])
+def test_a_claim_is_judged_by_when_it_was_asked_for_whatever_its_token_says(
+    judged: Callable[..., set[str]], token: int
+) -> None:
+    """The server's clock was right when it was given, an hour ahead, or behind: e7 was left behind by e8."""
+    pushed = [f"105.{n - 7} opush e{n} accounts a5 {n} -" for n in (7, 8)]
+    pushed += [f"105.1{n} oaccepted e{n}" for n in (7, 8)]
+    spans = [f"105.3 ostart accounts a5 {token} -1 e8 asked={{}} begun=105.25", f"105.4 oend accounts a5 {token} ok"]
+    spans += [f"106.3 ostart accounts a5 {token + 1} -1 e7", f"106.4 oend accounts a5 {token + 1} ok"]
+    for asked, seen in ((105.2, True), (105.05, False)):  # before the push was answered
+        found = judged(spans[0].format(asked), *spans[1:], attacks=tuple(pushed))
+        assert (ORDER in found) is seen, asked
