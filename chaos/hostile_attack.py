@@ -13,6 +13,7 @@ from typing import Any
 import clocks  # noqa: F401 - it finds the tests' folder
 from field import Field, until
 from kinds import ORDERED, QUEUES
+
 from support.hostile import FIELDS, NO_JOB
 
 __all__ = ["clear", "is_hostile", "push_hostile"]
