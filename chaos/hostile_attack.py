@@ -51,7 +51,7 @@ def push_hostile(field: Field) -> Told:
     field.hostile(2 * AT_ONCE)
     for key, payload in pushed:
         (redis.lpush if field.chance.random() < 0.5 else redis.rpush)(key, payload)
-    due = {next(payloads): field.chance.uniform(1, 2e9) for _ in range(AT_ONCE)}
+    due = {next(payloads): field.chance.uniform(1, 1.7e9) for _ in range(AT_ONCE)}
     for place, (payload, score) in enumerate(due.items()):
         redis.zadd("schedule" if place % 2 else "retry", {payload: score})
 
