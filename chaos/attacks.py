@@ -252,7 +252,7 @@ ATTACKS: dict[str, Callable[..., Told]] = {
     "kill -9 of a whole group": kill_group,
     "worker stopped past its lease": stop_worker,
     "group stopped past the lease, watchers armed": stop_group,
-    "host suspended past the lease, watchers armed": suspend_host,
+    "host suspended past the lease with work in flight": suspend_host,
     "bytes delivered 10 s after the sender's death": deliver_late,
     "answers to workers lost after execution": drop_answers,
     "answers to producers lost after execution": drop_answers,

@@ -183,7 +183,7 @@ class BatchJudgement:
             if run.attempt == self._planned(job) and run.ended < NEVER and run.how != "Snooze"  # it was to come again
         ]
         if not (self._history.batches.may_not_run(job.key) or (kind.may_not_run and (job.unstarted or job.cancelling))):
-            return {kind.status} if ends else {"still to end"}
+            return {kind.status} if ends or self._planned(job) in job.struck else {"still to end"}
         without = {"cancelled"} if job.cancelling or self._history.batches.may_not_run(job.key) else set()
         without |= {"expired"} & job.unstarted | {"cancelled"} & job.unstarted
         if not ends:

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from begun import begun
+from kinds import KINDS
 from ledger import Ledger
 
-from henchman import App, Discard, Failure, Kill, Snooze, current_job
+from henchman import App, Discard, Failure, JobTimeout, Kill, Snooze, current_job
 from henchman.errors import BatchError, ServerAway, ServerError
 from henchman.worker import acker
 
@@ -243,9 +244,15 @@ def _note_settlings() -> None:
 
 
 def _note_unstarted(run: Any, outcome: Any) -> None:
-    """A job that ended without a run: expired or cancelled."""
+    """A job that ended without a run: expired or cancelled; or in its time-out, which may have struck before its first
+    line, when the machine was held up."""
+    key = run.args[0] if run.args else run.kwargs.get("key")
+    if not isinstance(key, str) or key.partition("-")[0] not in KINDS:
+        return  # of a hostile payload
     if outcome.ending in ("expired", "cancelled"):
-        ledger.write(outcome.ending, run.args[0] if run.args else run.kwargs.get("key"))
+        ledger.write(outcome.ending, key)
+    elif isinstance(outcome.error, JobTimeout) and run.unit.source is None:
+        ledger.write("struck", key, run.attempt)
 
 
 def _note(name: str) -> None:

@@ -110,7 +110,7 @@ class Judgement:
 
     def _lost(self) -> Iterator[str]:
         for job in self._must:
-            ended = {run.attempt for run in job.runs if run.ended < NEVER}
+            ended = {run.attempt for run in job.runs if run.ended < NEVER} | job.struck
             if self._planned(job) in ended or (kind_of(job.key).may_not_run and job.unstarted):
                 continue
             if self.history.batches.may_not_run(job.key):  # its status in the batch is judged there
@@ -187,9 +187,9 @@ class Judgement:
 
     def _retries(self) -> Iterator[str]:
         for job in self._must:
-            runs = job.attempts()
-            if runs and (max(runs) > self._planned(job) or sorted(runs) != list(range(1, max(runs) + 1))):
-                yield f"{job.key} was to end in attempt {self._planned(job)}, ran attempts {sorted(runs)}"
+            runs = sorted({*job.attempts(), *job.struck})
+            if runs and (runs[-1] > self._planned(job) or runs != list(range(1, runs[-1] + 1))):
+                yield f"{job.key} was to end in attempt {self._planned(job)}, ran attempts {runs}"
 
     def _left(self) -> Iterator[str]:
         redis: Any = self._redis

@@ -35,7 +35,8 @@ class Job:
     """Everything the ledger says of one job. ``told``: accepted, refused, unknown, or "" when its producer died."""
 
     __slots__ = (
-        *("cancelled", "cancelling", "expired", "key", "notes", "pushed", "runs", "told", "told_at", "unstarted"),
+        *("cancelled", "cancelling", "expired", "key", "notes", "pushed", "runs", "struck", "told", "told_at"),
+        "unstarted",
     )
 
     def __init__(self, key: str) -> None:
@@ -48,6 +49,7 @@ class Job:
         self.cancelled: float | None = None  # when cancel returned
         self.unstarted: set[str] = set()  # "expired", "cancelled"
         self.expired: list[float] = []  # when a worker found that it had
+        self.struck: set[int] = set()  # attempts that ended in a time-out, perhaps before their first line
 
     def attempts(self) -> dict[int, list[Run]]:
         """Its runs by attempt, the earliest first."""
@@ -150,6 +152,9 @@ class History:
     def _read_expired(self, entry: Entry) -> None:
         self._job(entry).unstarted.add("expired")
         self._job(entry).expired.append(entry.at)
+
+    def _read_struck(self, entry: Entry) -> None:
+        self._job(entry).struck.add(int(entry.words[2]))
 
     def _read_cancelled(self, entry: Entry) -> None:
         if entry.role == "producer":

@@ -20,8 +20,8 @@ STAGED_ANEW = ("snoozer-", "mender-", "called-")  # kinds that come into a queue
 ACK = 0.005
 AGAIN = 1.5  # seconds until a worker tries again, at the latest, after the server has come back
 CUT_OFF = ("", "JobShutdown", "CancelledError")  # how a run ends that does not come to its end
-SLOW = 0.4  # seconds that an ack, and the one before it, may take where answers come 100 ms later
-BUSY = 0.25  # seconds that an ack may take on a machine whose processors are all taken; counted apart
+BUSY = 0.5  # seconds that an ack may take on a machine whose processors and disk are all taken; counted apart
+SLOW = 0.7  # the same where answers come 100 ms later, that of the ack before it, too
 
 
 class Repeats:

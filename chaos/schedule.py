@@ -50,7 +50,7 @@ def _lanes(field: Field) -> Sequence[Sequence[Step]]:
             Step(50, "kill -9 of a supervisor with children alive", (y,)),
         ],
         [
-            Step(1.5, "host suspended past the lease, watchers armed", (z, STOPPED)),
+            Step(1.5, "host suspended past the lease with work in flight", (z, STOPPED)),
             Step(31, "answers to workers lost after execution", (z.route,)),
             Step(34, "network cut for longer than the lease", (z,)),
             Step(42, "answers to workers lost after execution", (z.route,)),

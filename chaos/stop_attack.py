@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import time
+from collections.abc import Callable
 from typing import Any
 
 from field import Field, until
@@ -18,8 +19,9 @@ __all__ = ["stop_group", "stop_worker", "suspend_host"]
 
 LEASE = 5.0
 KILLED = 25.0  # seconds more than the lease for a supervisor to kill a child that is stopped, on a busy machine
-MET = 25.0  # seconds for a group that waits for pushes
-BUSY = 8.0  # of them; then nobody pushes: a busy group waits for nothing
+MET = 30.0  # seconds for a group that waits for pushes
+BUSY = 5.0  # of them; then nobody pushes: a busy group waits for nothing
+MANY = 12  # units: all slots of the group
 BETTER = 1.5  # of them, for one that holds ordered ids too
 Told = tuple[int, str]
 
@@ -66,18 +68,39 @@ def _stopped_waiting(field: Field, group: Group, pids: list[int], everybody: lis
     return 0, 0, 0.0
 
 
+def _stopped_at_work(field: Field, group: Group, pids: list[int], everybody: list[int]) -> tuple[int, int, float]:
+    """Stop a group while it holds work, more than it has slots if it can be so: (how much, ordered ids of it, when)."""
+    began = time.monotonic()
+    while time.monotonic() < began + MET:
+        at = wall()
+        group.signal(signal.SIGSTOP, everybody)
+        held, ids = field.hands(pids)
+        if held > MANY or (held and time.monotonic() > began + BUSY):
+            return held, ids, at
+        group.signal(signal.SIGCONT, everybody[::-1])
+        field.sleep(0.05)
+    return 0, 0, 0.0
+
+
 def suspend_host(field: Field, group: Group, seconds: float) -> Told:
-    """As ``stop_group``, and the monotonic clock of its processes stands still meanwhile, as on a suspended machine."""
-    return stop_group(field, group, seconds, suspended=True)
+    """SIGSTOP of a whole group that holds work, long enough to be buried by others; then SIGCONT. Meanwhile the
+    monotonic clock of its processes stands still, as on a suspended machine: by that they still have their lease."""
+    return _stopped(field, group, seconds, _stopped_at_work, "in flight", suspended=True)
 
 
-def stop_group(field: Field, group: Group, seconds: float, *, suspended: bool = False) -> Told:
+def stop_group(field: Field, group: Group, seconds: float) -> Told:
     """SIGSTOP of a whole group while it waits for pushes, long enough to be buried by others; then SIGCONT."""
+    return _stopped(field, group, seconds, _stopped_waiting, "watchers armed", suspended=False)
+
+
+def _stopped(
+    field: Field, group: Group, seconds: float, stop: Callable[..., Any], what: str, *, suspended: bool
+) -> Told:
     pids = field.working(group)
     everybody = [group.pid, *group.workers]  # with the recorder of history
-    waiting, ids, at = _stopped_waiting(field, group, pids, everybody)
-    if not waiting:
-        return 0, f"group {group.number} never waited"
+    found, ids, at = stop(field, group, pids, everybody)
+    if not found:
+        return 0, f"group {group.number}: no {what}"
     tombs: list[list[str]] = []
     if suspended:
         until(lambda: all(state_of(pid) in ("T", "Z", "") for pid in everybody), 5)
@@ -95,7 +118,7 @@ def stop_group(field: Field, group: Group, seconds: float, *, suspended: bool = 
         field.window("stopped", at, to, pids)
     buried = sum(any(str(pid) in words for words in tombs) for pid in pids)
     text = (
-        f"group {group.number} for {wall() - at:.0f} s, {waiting} watchers armed, {ids} ordered ids held, "
+        f"group {group.number} for {wall() - at:.0f} s, {found} {what}, {ids} ordered ids held, "
         f"{buried} of {len(pids)} buried"
     )
-    return waiting if wall() - at > LEASE else 0, text
+    return found if wall() - at > LEASE else 0, text
