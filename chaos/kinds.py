@@ -36,7 +36,7 @@ KINDS: dict[str, Kind] = {
     "along": Kind(0.7),
     "big": Kind(1),
     "huge": Kind(0.06),
-    "chatty": Kind(0.4, failures=1, status="error"),
+    "chatty": Kind(0.25, failures=1, status="error"),
     "refuser": Kind(3, status="failed"),
     "killer": Kind(2, failures=1, dead=True, status="error"),
     "dropper": Kind(2, status="cancelled"),

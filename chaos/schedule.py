@@ -50,10 +50,9 @@ def _lanes(field: Field) -> Sequence[Sequence[Step]]:
             Step(50, "kill -9 of a supervisor with children alive", (y,)),
         ],
         [
-            Step(1.5, "host suspended past the lease with work in flight", (z, STOPPED)),
-            Step(31, "answers to workers lost after execution", (z.route,)),
-            Step(34, "network cut for longer than the lease", (z,)),
-            Step(42, "answers to workers lost after execution", (z.route,)),
+            Step(6, "host suspended past the lease with work in flight", (z, STOPPED)),
+            Step(35, "network cut for longer than the lease", (z,)),
+            Step(43, "answers to workers lost after execution", (z.route,)),
             Step(46, "kill -9 of a worker with work in flight", (z,)),
             Step(52, "answers to workers lost after execution", (z.route,)),
         ],
