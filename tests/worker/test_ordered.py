@@ -13,7 +13,7 @@ import msgspec
 import pytest
 from redis import Redis
 
-from henchman import App, Failure, Kill, Snooze, current_job
+from henchman import App, Discard, Failure, Kill, Snooze, current_job
 from henchman.store import leases, ordered
 from henchman.store.control import pause, unpause
 from henchman.worker import gather, watcher
@@ -119,7 +119,7 @@ def test_one_bad_id_does_not_fail_its_neighbours(app: App, redis: Redis) -> None
     @app.ordered(queue="q", claim_size=10, name="some", retry_in=0.05, max_retries=1)
     def some(claim: dict[str, list[Any]]) -> dict[str, Any]:
         runs.append(sorted(claim))
-        return {name: ValueError(f"{name} is bad") if name.startswith("bad") else "fine" for name in claim}
+        return {name: ValueError(f"{name} is bad") if name.startswith("bad") else None for name in claim}
 
     some.push_many([{"id": "a", "payload": 1}, {"id": "bad", "payload": 1}, {"id": "c", "payload": 1}])
     with working(app):
@@ -168,6 +168,69 @@ def test_endings_of_single_ids(app: App, redis: Redis) -> None:
     assert dict(runs) == {"failure": 1, "snooze": 2, "kill": 1, "fine": 1}
     assert redis.zrange("hm:ordered:q/morgue", 0, -1) == [b"kill"]
     assert not redis.exists("hm:ordered:q/retry"), "nothing of this was a failure to be retried"
+
+
+ANSWERS: dict[str, Any] = {
+    "kill class": lambda: {"x": Kill},
+    "snooze class": lambda: {"x": Snooze},
+    "error class": lambda: {"x": OSError},
+    "text": lambda: {"x": "could not be reached"},
+    "list": lambda: {"x": ["no"]},
+    "true": lambda: {"x": True},
+    "all text": lambda: "no",
+    "all list": lambda: [ValueError("no")],
+    "all number": lambda: 0,
+    "returned error": lambda: ValueError("no"),
+    "stranger": lambda: {"X": ValueError("no")},
+    "strange key": lambda: {object(): Kill("no")},
+    "raises": lambda: Raises(x=ValueError("no")),
+}
+
+
+class Raises(dict[str, Any]):
+    def items(self) -> Any:
+        raise SystemExit("not to be looked at")
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_an_answer_that_is_not_understood_is_an_error_of_its_id(app: App, redis: Redis, answer: str) -> None:
+    """The payload is not gone; a class of our endings means one of its kind."""
+    runs: list[list[int]] = []
+
+    @app.ordered(queue="q", name="odd", retry_in=1000)
+    def odd(claim: dict[str, list[int]]) -> Any:
+        runs.append(claim["x"])
+        return ANSWERS[answer]()
+
+    odd.push("x", 7)
+    with working(app):
+        base = "hm:ordered:q/"
+        if answer == "kill class":
+            until(lambda: redis.zrange(base + "morgue", 0, -1) == [b"x"], "it is in the morgue")
+            assert redis.zrange(base + "m:x", 0, -1) == [b"7"]
+        else:
+            until(lambda: redis.zscore(base + "retry", "x") == 0, "it will be tried again")
+            assert redis.hexists(base + "one", "x"), "its payload is there"
+        until(lambda: not redis.exists(base + "busy"), "nobody holds it")
+        told = redis.hget(base + ("merr" if answer == "kill class" else "err"), "x")
+    assert runs == [[7]]
+    assert isinstance(told, bytes)
+    said = {"kill class": b"Kill", "error class": b"OSError", "raises": b"SystemExit", "returned error": b"ValueError"}
+    assert told.startswith(said.get(answer, b"ArgumentError"))
+    assert b"could not be reached" not in told
+
+
+def test_an_answer_for_no_id_of_the_claim_leaves_those_alone_that_it_names(app: App, redis: Redis) -> None:
+    @app.ordered(queue="q", claim_size=10, name="odd", retry_in=1000)
+    def odd(claim: dict[str, list[int]]) -> Any:
+        return {"a": None, "b": Discard("enough"), "typo": ValueError("no"), "gone": None} if len(claim) == 3 else None
+
+    odd.push_many([("a", 1), ("b", 1), ("c", 1)])
+    with working(app):
+        until(lambda: redis.zrange("hm:ordered:q/retry", 0, -1) == [b"c"], "the one that it does not name")
+        until(lambda: not redis.exists("hm:ordered:q/busy"), "nobody holds them")
+    assert redis.zrange("hm:ordered:q/due", 0, -1) == [b"c"]
+    assert b"'typo', which is no id of this claim" in (redis.hget("hm:ordered:q/err", "c") or b"")
 
 
 def test_what_arrives_while_an_id_runs_comes_after_it(app: App, redis: Redis) -> None:

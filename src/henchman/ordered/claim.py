@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from henchman.client.handle import Handle, Pushed
+from henchman.errors import ArgumentError
+from henchman.ordered.push import OrderedPush, OrderedPushed
 from henchman.store.ordered import ClaimedId, Verdict
 
 __all__ = ["DEATHS", "Claim"]
@@ -45,17 +48,61 @@ class Claim:
         return [make((token, one.id, verdict, delay, 0, "")) for one in self.ids]
 
     def errors(self, result: Any, problem: BaseException | None) -> dict[bytes, BaseException]:
-        """The ids that failed, and of what: all when the handler raised, else those it answered an exception for."""
+        """The ids that failed, and of what: all when the handler raised, else those for which it answered an exception,
+        or something that is none: what is not understood counts as failed, or the payload would be gone.
+        """
         found = dict(self.refused)
-        if problem is not None:
-            found |= {one.id: problem for one in self.ids if one.id not in found}
-        elif isinstance(result, Mapping):
-            answers = {encoded(name): answer for name, answer in result.items()}
-            for one in self.ids:
-                answer = answers.get(one.id)
-                if isinstance(answer, BaseException):
-                    found.setdefault(one.id, answer)
+        answers: Mapping[bytes, BaseException] = {}
+        if problem is None:
+            try:
+                answers = self._read(result)
+            except BaseException as error:  # the answer is somebody else's object: it may raise anything when looked at
+                problem = error
+        for one in self.ids:
+            failed = problem or answers.get(one.id)
+            if failed is not None:
+                found.setdefault(one.id, failed)
         return found
+
+    def _read(self, result: Any) -> dict[bytes, BaseException]:
+        """What a handler answered, by id; ArgumentError when it cannot be told for which ids."""
+        if result is None or isinstance(result, _NO_ANSWER):
+            return {}
+        if isinstance(result, BaseException) or (isinstance(result, type) and issubclass(result, BaseException)):
+            return dict.fromkeys((one.id for one in self.ids), _ending(result))  # as if it had been raised
+        if not isinstance(result, Mapping):
+            raise ArgumentError(f"the handler answered {_kind(result)}; {_WAY_OUT}")
+        answers = {encoded(name): answer for name, answer in result.items() if answer is not None}
+        ids = {one.id for one in self.ids}
+        strangers = [name for name in answers if name not in ids]
+        named = {encoded(name) for name in result}
+        read = {name: _ending(answer) for name, answer in answers.items() if name in ids}
+        if strangers:  # one of those that it does not name may be meant
+            what = f"the handler answered for {shown(strangers[0])!r}, which is no id of this claim; {_WAY_OUT}"
+            read |= {name: ArgumentError(what) for name in ids - named}
+        return read
+
+
+#: what a push returns: a handler that ends with one says nothing of its ids
+_NO_ANSWER = (OrderedPush, OrderedPushed, Handle, Pushed)
+_WAY_OUT = "it may return nothing, or a dict of exceptions by id, without those that succeeded"
+
+
+def _kind(answer: Any) -> str:
+    """What kind of thing an answer is; not its text, which may be anything."""
+    return f"an object of type {type(answer).__name__}"
+
+
+def _ending(answer: Any) -> BaseException:
+    """An answer for one id as an exception; a class of them (``Kill``) as one of its kind."""
+    if isinstance(answer, BaseException):
+        return answer
+    if not (isinstance(answer, type) and issubclass(answer, BaseException)):
+        return ArgumentError(f"the handler answered {_kind(answer)} for this id; {_WAY_OUT}")
+    try:
+        return answer()
+    except Exception as error:
+        return ArgumentError(f"the handler answered the class {answer.__name__} for this id, not one of them: {error}")
 
 
 def encoded(name: Any) -> bytes:

@@ -182,9 +182,9 @@ class OrderedSource:
     def judge(
         self, unit: Unit, job: dict[str, Any], result: Any, problem: BaseException | None, teller: Teller
     ) -> Outcome:
-        """What became of each id; None or anything but a mapping of exceptions by id is success."""
+        """What became of each id; no answer is success for all, see ``Claim.errors``."""
         claim = unit.claim
-        if problem is None and not claim.refused and not isinstance(result, dict):
+        if problem is None and not claim.refused and result is None:
             return _DONE
         return self._bench.judge(claim, job, claim.errors(result, problem), teller)
 
