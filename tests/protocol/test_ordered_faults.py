@@ -22,7 +22,7 @@ from henchman.store.scripts import load
 from henchman.worker import flights, heart, lifeline
 from support.history import stream
 from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app, nursery
-from support.worker import looker, until, working
+from support.worker import Heard, looker, until, working
 
 WHERE = ["before", "after"]
 SCRIPTS = (
@@ -184,10 +184,12 @@ def test_a_worker_of_ids_loses_its_connection(scene: Scene, script: str, where: 
     WORKER[script](scene)
     app = scene.app()
     app.connections  # noqa: B018 - connects before the points are open
+    heard = Heard(app, "late")
     faults.open_points(f"drop@{script}:{where}#1", scene.folder)
     with working(app):
         until(lambda: any(one.name.startswith("drop") for one in scene.folder.iterdir()), "it was struck")
         scene.ended_well(twice=False)
+    assert script == "ordered_free" or not heard["late"], "it is not said of what was settled that it was not"
 
 
 PUSHES = ["ordered_push", "ordered_push_tracked"]

@@ -12,7 +12,7 @@ from typing import Any, Protocol, TypeVar
 from henchman.client.ordered_options import OrderedOptions
 from henchman.client.registry import Definition
 from henchman.config import Config
-from henchman.errors import ArgumentError, PoisonPill
+from henchman.errors import ArgumentError, PoisonPill, ServerAway
 from henchman.kernel.clock import ServerClock
 from henchman.ordered.claim import DEATHS, Claim, shown
 from henchman.ordered.records import written
@@ -208,13 +208,20 @@ class OrderedSource:
             ended = by_epoch.setdefault(epoch, [])
             for one in claim.verdicts or _by_ending(claim, ending, delay, stored):
                 ended.append((unit, one))
+        sent = False
         for epoch, ended in by_epoch.items():
             for chunk in _chunks(ended):
                 left = chunk
                 while left:
-                    told = self._send(identity, epoch, left, rows)
+                    try:
+                        told = self._send(identity, epoch, left, rows)
+                    except ServerAway as error:
+                        if sent and error.executed is False:  # others of these claims were settled
+                            raise ServerAway(str(error), executed=None) from error
+                        raise
+                    sent = True
                     for (unit, _), status in zip(left, told, strict=True):
-                        if status not in (1, ordered.PART) and statuses[unit] in (0, 1):
+                        if status not in (1, ordered.PART) and isinstance(statuses[unit], int):
                             statuses[unit] = status
                     left = [one for one, status in zip(left, told, strict=True) if status == ordered.PART]
         return list(statuses.values())

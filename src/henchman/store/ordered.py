@@ -11,7 +11,7 @@ from zlib import crc32
 from henchman.errors import LeaseLost
 from henchman.store.call import Arg, Call, Runner, command, commands, script
 from henchman.store.effects import shared_keys
-from henchman.store.jobs import LeaseLapsed
+from henchman.store.jobs import EARLIER, LeaseLapsed
 from henchman.store.keys import Keys
 from henchman.store.scripts import load
 
@@ -48,7 +48,7 @@ _SETTLE_TRACKED = load("ordered_settle_tracked")
 _FREE = load("ordered_free")
 _MOVE = load("ordered_move")
 _SCORE = struct.Struct(">d")
-PART = 2  # a status: so much has come together under the id that the same call has to be made again
+PART = 3  # a status: so much has come together under the id that the same call has to be made again
 MOST_IDS = 500  # in one push or settling, and a little more than in one claim: scripts unpack no more than 1,000
 
 
@@ -187,6 +187,13 @@ def _statuses(reply: Any) -> list[int | bytes]:
     return list(reply)
 
 
+def _statuses_again(reply: Any) -> list[int | bytes]:
+    """Of a settling that was sent before: it is executed whole, so either it was (nothing is held by these tokens now)
+    or it was not."""
+    statuses = _statuses(reply)
+    return statuses if 1 in statuses else [EARLIER if one == 0 else one for one in statuses]
+
+
 def settle(
     keys: Keys,
     identity: str,
@@ -199,8 +206,8 @@ def settle(
     day: str,
     tracked: bool = False,
 ) -> Call[list[int | bytes]]:
-    """End up to ``MOST_IDS`` ids; one status each: 1 settled, 0 not held under that token any more, ``PART``, bytes the
-    server's refusal. Raises LeaseLost; without ``tracked`` QueueTracked.
+    """End up to ``MOST_IDS`` ids; one status each: 1 settled, 0 not held under that token any more, ``EARLIER``,
+    ``PART``, bytes the server's refusal. Raises LeaseLost; without ``tracked`` QueueTracked.
     """
     names = [
         keys.ordered(queue),
@@ -220,8 +227,9 @@ def settle(
         args += ("" if how == before else f"{how[0]} {how[1]!r} {how[2]} {how[3]}", one.token, one.id)
         before = how
     if tracked:
-        return script(_SETTLE_TRACKED, [*names, *shared_keys(keys)], args, _statuses, again=True)
-    return script(_SETTLE, names, args, _statuses, again=True)
+        names += shared_keys(keys)
+    which = _SETTLE_TRACKED if tracked else _SETTLE
+    return script(which, names, args, _statuses, again=True, decode_again=_statuses_again)
 
 
 def free(

@@ -2,7 +2,7 @@
 -- KEYS base leases tombs_of held morgue processed processed_day failed failed_day
 -- ARGV identity lease_ms collapse (ending token id)*
 -- returns "LOST" when the identity was buried, "TRACKED" as ordered_claim, else one status an id: 1 settled, 0 it was not held under this token any
---   more and nothing was changed, 2 it is held as before, because so much has arrived that the call has to be made again, a text: the row makes no sense or the server refused, it is held as before.
+--   more and nothing was changed, 3 it is held as before, because so much has arrived that the call has to be made again, a text: the row makes no sense or the server refused, it is held as before.
 --   verdict: done (what was delivered is gone; an id that failed before is forgiven), retry (all of it again in delay
 --   s, count is the new retry_count, the failed id's time goes before that of what arrived), bury (the lowest payload
 --   goes to the morgue, the rest at once with a fresh budget), snooze (again in delay s, nothing counted), release (as

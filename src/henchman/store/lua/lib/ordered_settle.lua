@@ -150,7 +150,7 @@ for row, id in ipairs(ids) do
   local held_by, delivered, was_due = read_record(records[row])
   local many = arrivals and held_by == token and redis.call('ZSCORE', next_due, id) and not may_thaw(id, delivered)
   if many and how.verdict then
-    status[row] = 2
+    status[row] = 3
   elseif held_by == token and not ended[id] then
     local fine, problem = pcall(end_one, token, id, delivered, was_due, how)
     status[row] = fine and 1 or in_words(problem)
