@@ -350,6 +350,7 @@ class TestWhoDoesNotTrack:
             "due",
             "p:a",
             "wake",
+            "meta",
         }
         assert queue.take(ME)[0][1].jids == ()
         queue.put("a", b"3", 2)

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from henchman import App, Snooze, current_job
-from support.acting import write
+from support.acting import _held, write
 
 app = App()
 #: what runs of each producer, at once or within two seconds
@@ -41,10 +41,17 @@ def flaky(name: str) -> None:
 @app.job(name="again")
 def again(name: str) -> None:
     """Put off once."""
-    if f"put-off {name} " not in Path(os.environ["ACTING_TRACE"]).read_text(encoding="utf-8"):
-        write("put-off", name)
+    if _first("put-off", name):
         raise Snooze(0.05)
     write("ran", name)
+
+
+def _first(event: str, name: str) -> bool:
+    """Whether ``name`` has had no ``event`` so far; it has now."""
+    first = f"{event} {name} " not in Path(os.environ["ACTING_TRACE"]).read_text(encoding="utf-8")
+    if first:
+        write(event, name)
+    return first
 
 
 @app.job(name="doomed", retry=0)
@@ -54,11 +61,16 @@ def doomed(name: str) -> None:
     raise ValueError("as told")
 
 
-@app.ordered(queue="entities")
+@app.ordered(queue="entities", retry_in=2.0, claim_size=1)
 def entities(claim: dict[str, list[str]]) -> None:
-    """It ran."""
+    """They ran, in this order; what is called ``shaky…`` fails at first, ``hold…`` waits to be let go."""
     for names in claim.values():
         for name in names:
+            if name.startswith("shaky") and _first("failed", name):
+                raise ValueError("not yet")
+            if name.startswith("hold"):
+                write("holds", name)
+                _held(60.0)
             write("ran", name)
 
 

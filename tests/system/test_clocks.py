@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from henchman import App
 from support.faketime import HOUR, WrongClock, needs_faketime
 from support.processes import PATHS, Work, push, records
 from support.server import PrivateServer, running_server
@@ -143,6 +145,46 @@ def test_what_the_dead_held_is_rescued_and_moved_on_after_the_clock_went_back(
         work.open()
         until(lambda: work.count("end")["held"], "what the dead held is rescued", 60)
         until(lambda: not in_flight(redis), "nothing is left in flight")
+
+
+@pytest.mark.parametrize("ahead", [-5 * HOUR, 5 * HOUR])
+def test_ordered_ids_go_on_in_their_order_when_the_clock_steps(
+    stepping: tuple[WrongClock, PrivateServer, Redis], tmp_path: Path, ahead: float
+) -> None:
+    clock, server, redis = stepping
+    app = App(redis_url=server.url)
+    entities = app.ordered(queue="entities", name="entities")(lambda claim: None)
+    with Work(tmp_path / "w", server.url, target="support.timely:app") as work:
+        work.ready(redis)
+        entities.push("held", "hold-1")
+        entities.push("failed", "shaky")
+        until(lambda: work.count("holds")["hold-1"] and work.count("failed")["shaky"], "one is held, one has failed")
+        entities.push("held", "held-2")
+        work.signal(signal.SIGTSTP)
+        until(lambda: all(one[b"quiet"] == b"true" for one in shown(redis)), "it takes nothing more")
+        for name in ("waits-1", "waits-2"):
+            entities.push("waits", name)
+        step(clock, server, ahead)
+        for name in ("waits-3", "waits-4"):
+            entities.push("waits", name)
+        entities.push("held", "held-3")
+        work.open()
+        until(lambda: work.count("ran")["hold-1"], "it is let go")
+    with Work(tmp_path / "v", server.url, target="support.timely:app") as work:
+        until(lambda: sum(work.count("ran").values()) == 7, "everything runs", 60)
+        names = [line[1] for line in work.trace() if line[0] == "ran"]
+        assert [name for name in names if name.startswith("waits")] == [f"waits-{n}" for n in (1, 2, 3, 4)]
+        assert [name for name in names if name.startswith("held")] == ["held-2", "held-3"]
+        tokens = int(redis.hget("hm:ordered:entities/meta", "token") or 0)  # type: ignore[arg-type]
+        entities.push("last", "last")
+        until(lambda: work.count("ran")["last"], "the next one runs")
+        assert int(redis.hget("hm:ordered:entities/meta", "token")) > tokens > (time.time() - 60) * 1e6  # type: ignore[arg-type]
+        until(lambda: not redis.exists("hm:ordered:entities/due", "hm:ordered:entities/busy"), "no id is left")
+    app.close()
+
+
+def shown(redis: Redis) -> list[dict[bytes, bytes]]:
+    return [redis.hgetall(name) for name in redis.smembers("processes")]  # type: ignore[union-attr,misc]
 
 
 def _time_of(server: PrivateServer) -> float:

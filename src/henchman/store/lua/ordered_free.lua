@@ -11,7 +11,7 @@
 local settings = redis.call('HMGET', meta, 'separator', 'track')
 local separator = settings[1]
 track = settings[2] and tracking(6)
-local freed = 0
+local freed, now = 0, server_now()
 redis.call('HDEL', KEYS[2], '')  -- nothing, but a removal comes first: a full server accepts what follows
 for at = 4, #ARGV, 2 do
   local id, token = ARGV[at], ARGV[at + 1]
@@ -30,7 +30,7 @@ for at = 4, #ARGV, 2 do
     if redis.call('ZSCORE', next_due, id) then
       thaw(id)
     end
-    redis.call('ZADD', due, 'XX', was_due, id)
+    redis.call('ZADD', due, 'XX', tonumber(was_due) > now and as_text(now) or was_due, id)
     if ARGV[2] == '1' and (ARGV[3] == '1' or tonumber(redis.call('HGET', crash, id) or '0') < 2) then
       redis.call('HINCRBY', crash, id, 1)
     end

@@ -47,6 +47,43 @@ local function read_record(record)
   end
 end
 
+-- The server's clock may go back. `clock` in meta is how far it had come, to a tenth of a second, for whoever pushes or
+-- claims. When it has gone back, what was due by then is due now, in its order, and ids that failed wait as long as was
+-- meant, so many of them in one call; times that a user gave, and delays, stay. Scores that we give go on rising:
+-- `ahead`, which is given back, is added to them. `told`: clock, ahead and what is left to do, from meta.
+local SLACK, MOVES = 0.2, 1000
+local function all_due(set, now, by, before)
+  local found = redis.call('ZRANGEBYSCORE', KEYS[1] .. set, '(' .. as_text(now), as_text(before), 'WITHSCORES',
+    'LIMIT', 0, MOVES)
+  for i = 1, #found, 2 do
+    redis.call('ZADD', KEYS[1] .. set, as_text(found[i + 1] - by), found[i])
+  end
+  return #found < 2 * MOVES
+end
+local function keep_time(now, told)
+  local clock, ahead = tonumber(told[1]), tonumber(told[2] or '0')
+  local by, before = string.match(told[3] or '', '^(%S+) (%S+)$')
+  by, before = tonumber(by), tonumber(before)
+  if not clock or now - clock > 0.1 then
+    redis.call('HSET', meta, 'clock', as_text(now))
+  elseif clock - now > 0.001 then
+    before, by = clock + SLACK, clock + SLACK - now
+    ahead = ahead + by
+    redis.call('HSET', meta, 'clock', as_text(now), 'ahead', as_text(ahead), 'back', as_text(by) .. ' ' .. as_text(before))
+  end
+  if by and all_due('due', now, by, before) and all_due('next', now, by, before) then
+    for _, id in ipairs(redis.call('ZRANGE', retry, 0, MOVES - 1)) do
+      local at = tonumber(redis.call('ZSCORE', due, id) or '0')
+      if at > before and at < math.huge then
+        redis.call('ZADD', due, as_text(at - by), id)
+      end
+    end
+    redis.call('HDEL', meta, 'back')
+    ring()
+  end
+  return ahead
+end
+
 -- Put a payload into a set: of equal ones the lower score stays. With `latest` the highest score alone stays, and of
 -- two that are the same the one that came later. `jid` names its record, where it has one.
 local function put(set, score, body, collapse, jid)
@@ -183,7 +220,8 @@ local function leave_group(id, separator)
       return
     end
     if redis.call('ZSCORE', due, put_off[1]) and redis.call('HEXISTS', busy, put_off[1]) == 0 then
-      redis.call('ZADD', due, 'XX', put_off[2], put_off[1])
+      local now = server_now()  -- it had been due before it was put off, whatever the clock says since
+      redis.call('ZADD', due, 'XX', tonumber(put_off[2]) > now and as_text(now) or put_off[2], put_off[1])
       return ring()
     end
   end

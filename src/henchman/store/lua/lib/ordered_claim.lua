@@ -8,10 +8,11 @@ if redis.call('SISMEMBER', KEYS[6], queue) == 1 then
 end
 local now = server_now()
 local look_at = as_text(now + look)
-local settings = redis.call('HMGET', meta, 'limit', 'defined', 'group_limit', 'separator', 'token', 'track')
+local settings = redis.call('HMGET', meta, 'limit', 'defined', 'group_limit', 'separator', 'token', 'track', 'clock', 'ahead', 'back')
 if settings[6] and not track then
   return 'TRACKED'
 end
+keep_time(now, {settings[7], settings[8], settings[9]})
 local limit, group_limit = tonumber(settings[1] or settings[2]) or 0, tonumber(settings[3]) or 0
 local separator = group_limit > 0 and settings[4]
 

@@ -1,12 +1,13 @@
 -- The push of ordered_push and ordered_push_tracked: rows stand in ARGV behind the first `before`.
 local now, collapse, count = server_now(), ARGV[2], (#ARGV - before) / 4
 local ids, times, scores, arrival = {}, {}, {}, nil
+local ahead = keep_time(now, redis.call('HMGET', meta, 'clock', 'ahead', 'back'))
 for i = 1, count do
   local at_row = before + 4 * i
   local when, score = ARGV[at_row - 2], ARGV[at_row - 1]
   local own = now + (i - 1) / 1000000  -- a hair apart: the order of the list stays
   local at = when == '' and own or string.sub(when, 1, 1) == '+' and own + (tonumber(when) or 0 / 0) or tonumber(when)
-  score = score == '' and as_text(own) or score
+  score = score == '' and as_text(own + ahead) or score
   local number = tonumber(score)
   if not at or at ~= at or not number or number ~= number then
     return redis.error_reply('ERR row ' .. i .. ': "' .. when .. '" and "' .. score .. '" must be numbers')

@@ -98,7 +98,7 @@ function verdicts.snooze(id, _, _, delay)
   go_on(id, true, now + delay)
 end
 function verdicts.release(id, _, was_due)
-  go_on(id, true, tonumber(was_due))
+  go_on(id, true, math.min(tonumber(was_due), now))
 end
 
 -- A claim is one run, and a bad one as soon as one of its ids failed.
