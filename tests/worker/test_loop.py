@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import sys
 import threading
 import time
@@ -367,15 +366,19 @@ def test_jobs_on_a_loop_that_was_closed_start_again_on_another(redis: Redis, red
     app = App(redis_url=redis_url, concurrency=4)
     ran: list[str] = []
     cleaned: list[str] = []
+    closed: list[Any] = []
 
-    @app.job(name="close")
-    def close() -> None:
-        loop = launcher.loop._loop
-        assert loop is not None
-        while not loop.is_closed():
-            with contextlib.suppress(RuntimeError):  # it runs, or is closed already
-                loop.call_soon_threadsafe(loop.stop)
-                loop.close()
+    def close(error: BaseException | None) -> None:
+        """In the moment in which it does not run: else nobody could."""
+        if len(closed) == 0:
+            closed.append(launcher.loop._loop)
+            closed[0].close()
+
+    app.events.on("loop_ended", close)
+
+    @app.job(name="end")
+    async def end() -> None:
+        await _stop()
 
     @app.job(name="first", track=True)
     async def first(name: str) -> None:
@@ -390,7 +393,7 @@ def test_jobs_on_a_loop_that_was_closed_start_again_on_another(redis: Redis, red
     with working(app) as launcher:
         first.enqueue_many([("a",), ("b",)])
         until(lambda: len(ran) == 2, "both are in the middle")
-        close.enqueue()
+        end.enqueue()
         settled(redis, 3)
         assert sorted(ran) == ["a", "a", "b", "b"]
         assert sorted(cleaned) == ["a", "a", "b", "b"]

@@ -311,6 +311,7 @@ class Launcher:
         """Each second: tell the supervisor, and see whether the event loop still turns, and the threads get on."""
         self._on_pulse()
         self._look_for_a_standstill()
+        self.loop.look()
         blocked = self.loop.blocked_for() > LOOP_BLOCKED
         if blocked != self.pool.hold_tasks:
             self.feeds.hold_tasks(blocked)

@@ -71,12 +71,20 @@ class Loop:
             if not self._stopping:
                 self.on_ended(ended)
         if not self._stopping:
-            self._begin_anew()
+            self._begin_anew(loop)
         elif not loop.is_closed():
             _leave(loop)
 
-    def _begin_anew(self) -> None:
+    def look(self) -> None:
+        """Called each second: a loop that was closed in the moment in which it went on waits for ever."""
+        loop = self._loop
+        if loop is not None and loop.is_closed() and not self._stopping and self.blocked_for() > 1.0:
+            self._begin_anew(loop)
+
+    def _begin_anew(self, closed: asyncio.AbstractEventLoop) -> None:
         with self._lock:
+            if self._loop is not closed:
+                return
             self._scheduled = True
             loop = self._start()
         self.on_lost()
