@@ -114,7 +114,7 @@ class Config(WebSettings, HistorySettings):
         25.0, sources.seconds(0, 86400), "How long running jobs may go on after a stop; then they are given back."
     )
     lease: float = _key(
-        30.0, sources.seconds(5, 3600), "How long a silent process keeps its jobs before others may rescue them."
+        15.0, sources.seconds(5, 3600), "How long a silent process keeps its jobs before others may rescue them."
     )
     hang_after: float = _key(
         180.0, sources.seconds(1, 86400), "A process that shows no sign of life for so long is killed and replaced."
@@ -272,14 +272,8 @@ def _check_together(values: dict[str, Any], origins: dict[str, str]) -> None:
             f"or leave timestamps out (sidekiq is {values['sidekiq']}, {origins['sidekiq']})"
         )
     _check_wait(values, origins)
-    third = values["lease"] / 3
     if origins["heartbeat"] == DEFAULT:
-        values["heartbeat"] = min(CONFIG_FIELDS["heartbeat"].default, third)
-    elif values["heartbeat"] > third:
-        raise ConfigError(
-            f"heartbeat = {values['heartbeat']:g} ({origins['heartbeat']}) is too long for a lease of "
-            f"{values['lease']:g} s ({origins['lease']}): it must be at most a third of it, {third:g}"
-        )
+        values["heartbeat"] = min(CONFIG_FIELDS["heartbeat"].default, values["lease"] / 3)
 
 
 def _check_wait(values: dict[str, Any], origins: dict[str, str]) -> None:

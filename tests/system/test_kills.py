@@ -73,13 +73,50 @@ def test_a_killed_group_is_rescued_by_another_worker_after_the_lease(
         until(lambda: len(dead.count("start")) == 10, "the doomed workers run all jobs")
         dead.kill_all()
     assert {json.loads(payload)["jid"] for payload in in_flight(redis)} == set(jids)
-    redis.delete("hm:lifeline")  # one of the dead may hold it, for 20 s more: that wait is not the matter here
     with Work(tmp_path / "b", redis_url, "-c", "10", **BRIEF) as other:
         until(lambda: other.count("start").total() == 10, "every job of the dead runs elsewhere")
         assert other.count("start").keys() == {f"j{n}" for n in range(10)}
         assert {line[3] for line in other.trace()} == {"1"}, "a death is not charged as an attempt"
         until(lambda: not records(redis).keys() & set(pids), "the dead are off the list")
         assert len(in_flight(redis)) == 10
+
+
+def test_a_lost_hosts_jobs_run_elsewhere_within_20_s_with_default_settings(
+    redis: Redis, redis_url: str, tmp_path: Path
+) -> None:
+    """Also when it was the one that looked after the dead."""
+    with Work(tmp_path / "a", redis_url, "-c", "1") as dead:
+        dead.ready(redis)
+        push(redis, "act", ("j", "sleep", 600))
+        until(lambda: dead.count("start")["j"], "the doomed worker runs it")
+        until(lambda: redis.exists("hm:lifeline"), "and looks after the dead")
+        with Work(tmp_path / "b", redis_url, "-c", "1") as other:
+            other.ready(redis)
+            dead.kill_all()
+            lost = time.monotonic()
+            until(lambda: other.count("start")["j"], "it runs elsewhere")
+            took = time.monotonic() - lost
+            other.open()
+    assert 12 < took < 27, "3 s for the turn of the dead, 15 s of doubt, 1 s until the next look; and a machine in use"
+
+
+def test_no_process_is_robbed_that_is_slow_or_far_away(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    """Beside the least lease: what runs in a process that holds its interpreter for longer, under its supervisor, and
+    in one that is stopped for less than the doubt, stays where it is."""
+    with (
+        Work(tmp_path / "a", redis_url, "-c", "1", HENCHMAN_LEASE="5") as one,
+        Work(tmp_path / "b", redis_url, "-c", "1", HENCHMAN_LEASE="5") as two,
+    ):
+        until(lambda: len(records(redis)) == 2, "both are there")
+        push(redis, "act", ("h", "hog", 18), ("s", "sleep", 18))
+        until(lambda: sum((one.count("start") + two.count("start")).values()) == 2, "both run one")
+        for work in (one, two):
+            work.signal(signal.SIGSTOP)
+        time.sleep(4)  # less than the lease: nobody but the child renews meanwhile
+        for work in (one, two):
+            work.signal(signal.SIGCONT)
+        settled(redis, 2)
+        assert (one.count("start") + two.count("start")) == {"h": 1, "s": 1}
 
 
 def test_an_orphan_finishes_gives_back_and_ends(redis: Redis, redis_url: str, tmp_path: Path) -> None:

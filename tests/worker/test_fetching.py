@@ -170,8 +170,10 @@ def test_an_idle_worker_sends_at_most_two_commands_a_second(redis: Redis, redis_
             for command in monitor.listen():
                 if time.monotonic() > end:
                     break
-                if command["client_type"] != "lua":
-                    sent.append(command["command"])
+                if command["client_type"] != "lua" and " hm:lifeline " not in command["command"]:
+                    sent.append(
+                        command["command"]
+                    )  # the look after the dead, one a second, is of the heartbeat's share
     assert len(sent) <= 2 * 10 + 2, sent
 
 

@@ -64,7 +64,7 @@ class Keeper(Ticker):
         super().__init__(lambda part, error: say(f"{part}: {type(error).__name__}: {error}"))
         self.children: Sequence[ChildProcess] = ()
         self.hang_after = 180.0
-        self.lease = 30.0
+        self.lease = 15.0
         self._say = say
         self._config: Config | None = None
         self._desk: _Desk | None = None

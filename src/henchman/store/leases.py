@@ -22,6 +22,7 @@ __all__ = [
     "leave",
     "renew",
     "renew_all",
+    "renew_known",
     "unregister",
     "watch",
 ]
@@ -61,6 +62,12 @@ def join(keys: Keys, identity: str, flight_lists: Sequence[str], lease_ms: int) 
 def renew(keys: Keys, identity: str, lease_ms: int) -> Call[int]:
     """1 renewed, 2 it had lapsed and was taken again. Raises LeaseLost."""
     return script(_RENEW, [keys.lease(identity), keys.tomb(identity)], [lease_ms], _number, again=True)
+
+
+def renew_known(keys: Keys, identity: str, lease_ms: int) -> Call[tuple[int, bool]]:
+    """As ``renew``, and whether the server knows the in-flight lists of the identity: not when it lost its data."""
+    parts = [*renew(keys, identity, lease_ms).parts, ("EXISTS", keys.flights(identity))]
+    return Call(_RENEW.name, parts, lambda two: (_number(two[0]), bool(two[1])), again=True, script=_RENEW)
 
 
 def renew_all(keys: Keys, identities: Sequence[str], lease_ms: int) -> Call[list[str]]:

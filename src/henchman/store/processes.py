@@ -11,7 +11,7 @@ from henchman.store.queues import raw
 
 __all__ = ["Beat", "beat", "forget", "gone", "members", "prune_lock", "record", "remove"]
 
-_LIFE = 60  # seconds: a record that nobody renews is gone
+_LIFE = 60  # seconds at least: a record that nobody renews is gone
 
 
 class Beat(NamedTuple):
@@ -22,21 +22,29 @@ class Beat(NamedTuple):
 
 
 def beat(
-    keys: Keys, identity: str, facts: Mapping[str, Arg], work: Mapping[str, bytes], *, old_work: bool
+    keys: Keys,
+    identity: str,
+    facts: Mapping[str, Arg],
+    work: Mapping[str, bytes],
+    *,
+    old_work: bool,
+    every: float = 0.0,
 ) -> Call[Beat]:
-    """Write the record and the running jobs of a process; ``old_work``: also for readers up to 6.4.1."""
+    """Write the record and the running jobs of a process, which beats each ``every`` seconds; ``old_work``: also for
+    readers up to 6.4.1."""
+    life = max(_LIFE, int(3 * every))
     record_key, signals = keys.process(identity), keys.signals(identity)
     parts: list[tuple[Arg, ...]] = []
     for hash_key in (keys.work(identity), keys.workers(identity)) if old_work else (keys.work(identity),):
         parts.append(("UNLINK", hash_key))
         if work:
             parts.append(("HSET", hash_key, *_flat(work)))
-            parts.append(("EXPIRE", hash_key, _LIFE))
+            parts.append(("EXPIRE", hash_key, life))
     parts += [
         ("SADD", keys.processes, identity),
         ("EXISTS", record_key),
         ("HSET", record_key, *_flat(facts)),
-        ("EXPIRE", record_key, _LIFE),
+        ("EXPIRE", record_key, life),
         ("LPOP", signals, 10),
     ]
 

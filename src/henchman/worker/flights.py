@@ -137,8 +137,9 @@ class Flights:
         runner, keys = self._host.connections, self._host.keys
         with self._told_of_a_lapse(), self._change:
             started = awake()
-            self._prolong()
-            if not runner.run(command("EXISTS", keys.flights(self.identity))):
+            renewed, known = runner.run(leases.renew_known(keys, self.identity, self.lease_ms))
+            self._lapsed |= renewed == 2
+            if not known:
                 runner.run(leases.join(keys, self.identity, self.lists(), self.lease_ms))
             lapsed, self.renewed = self.valid_for() <= 0, max(self.renewed, started)
         if lapsed:
@@ -232,6 +233,12 @@ class Flights:
             return True
         self.give_back_all()
         return bool(self._host.connections.run(leases.leave(self._host.keys, self.identity, self.lists())))
+
+    def entomb(self) -> None:
+        """Leave though something may still arrive: our name is buried, so that whatever does is swept at once."""
+        if self.identity:
+            self._host.connections.run(leases.bury(self._host.keys, self.identity, force=True))
+            self.give_back_all()
 
     def give_back_all(self) -> int:
         """Move everything in flight back to the right end of its queue; how many that were.

@@ -88,7 +88,11 @@ class Heart(Ticker):
     def _record(self) -> None:
         mixed = self._host.config.sidekiq in ("mixed", "6")
         answer = self._host.connections.run(
-            processes.beat(self._host.keys, self._flights.identity, self._facts(), dict(self._work()), old_work=mixed)
+            processes.beat(
+                *(self._host.keys, self._flights.identity, self._facts(), dict(self._work())),
+                old_work=mixed,
+                every=self._host.config.heartbeat,
+            )
         )
         if answer.first:
             self._host.events.emit("heartbeat", identity=self._flights.identity)
