@@ -11,12 +11,13 @@ from collections.abc import Callable, Container, Mapping
 from typing import Any, Literal, NamedTuple
 
 from henchman.errors import ServerAway, ServerError
-from henchman.kernel.text import shorten
-from henchman.store import leases, ordered_looks, queues, stats
+from henchman.kernel.text import shorten, visible
+from henchman.store import ordered_looks, queues, stats
 from henchman.store.call import Runner, command, commands
 from henchman.store.keys import Keys
+from henchman.store.rights import ROLES, UNTRIED, WELCOME, trial
 
-__all__ = ["Check", "examine", "unserved"]
+__all__ = ["Check", "examine", "rights", "unserved"]
 
 Verdict = Literal["ok", "warn", "bad"]
 
@@ -53,6 +54,7 @@ def examine(runner: Runner, keys: Keys) -> list[Check]:
         lambda: _broken(runner, keys),
         lambda: _paused(runner, keys),
         lambda: _lost(runner, keys),
+        lambda: rights(runner, keys),
     ]
     return [check() for check in checks]
 
@@ -235,7 +237,11 @@ def _paused(runner: Runner, keys: Keys) -> Check:
 def _lost(runner: Runner, keys: Keys) -> Check:
     """Processes that neither left nor are alive: their work waits for a rescue."""
     name = "lost processes"
-    lost = [one for one in runner.run(stats.joined(keys)) if not runner.run(leases.lease_alive(keys, one))]
+    lost = [
+        one
+        for one in runner.run(stats.joined(keys))
+        if not runner.run(command("EXISTS", keys.lease(one), keys.tomb(one)))  # the buried are cared for
+    ]
     if not lost:
         return Check(name, "ok", "none")
     lists = runner.run(stats.flight_lists(keys, lost))
@@ -244,3 +250,47 @@ def _lost(runner: Runner, keys: Keys) -> Check:
     if not held:
         return Check(name, "warn", text, "nothing is in danger; a running worker tidies up")
     return Check(name, "warn", text, "a running worker gives them back within a minute: henchman work")
+
+
+def rights(runner: Runner, keys: Keys) -> Check:
+    """For which roles this user of the server has the rights; tried in transactions that are discarded."""
+    name = "rights"
+    denied = [
+        one
+        for one in sorted({*WELCOME, *(one for role in ROLES.values() for one in role)})
+        if not _may(runner, keys, one)
+    ]
+    lacks = {role: [one for one in needed if one in denied] for role, needed in ROLES.items()}
+    user = _user(runner)
+    may = [role for role, missing in lacks.items() if not missing]
+    if len(may) == len(ROLES):
+        without = [one for one in WELCOME if one in denied]
+        more = f"; better with: {', '.join(without)}" if without else ""
+        return Check(name, "ok", f"user {user} may push, work and look{more}")
+    role, missing = min(((role, some) for role, some in lacks.items() if some), key=lambda pair: len(pair[1]))
+    cannot = "; ".join(f"not as a {role}: {', '.join(some)}" for role, some in lacks.items() if some)
+    text = f"user {user} may be a {' and a '.join(may)}, but {cannot}" if may else f"user {user} may {cannot}"
+    advice = f"for a {role}: ACL SETUSER {user} {' '.join(f'+{one}' for one in missing)}"
+    return Check(name, "warn" if may else "bad", text, advice)
+
+
+def _may(runner: Runner, keys: Keys, name: str) -> bool:
+    if name in UNTRIED:
+        return True
+    try:
+        runner.run(trial(keys, name))
+    except ServerAway:
+        raise
+    except ServerError as error:
+        return "permission" not in str(error).lower()
+    return True
+
+
+def _user(runner: Runner) -> str:
+    """Our name on the server, where it tells."""
+    try:
+        return visible(runner.run(command("ACL", "WHOAMI")).decode("utf-8", "replace"))
+    except ServerAway:
+        raise
+    except ServerError:
+        return "NAME"

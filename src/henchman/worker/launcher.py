@@ -281,10 +281,12 @@ class Launcher:
         self._try("stager", lambda: self.host.connections.run(due(self.host.keys, self.flights.identity, 1, 1)))
 
     def _disarm(self) -> bool:
-        """Whether no wait is open any more, so that nothing can arrive under our name."""
+        """Whether no wait is open any more, so that nothing can arrive under our name. Where the server does not let us
+        end one, it is not waited for: its connection is closed, but something may be on its way."""
         deadline = time.monotonic() + 6.0
         while self.watcher.armed and time.monotonic() < deadline:
-            self.watcher.disarm()
+            if not self.watcher.disarm():
+                break
             time.sleep(0.01)
         return not self.watcher.armed
 
@@ -299,7 +301,7 @@ class Launcher:
             if disarmed:
                 self.flights.leave()
             else:
-                self.flights.give_back_all()
+                self.flights.entomb()
             self.host.connections.run(processes.remove(self.host.keys, self.flights.identity))
             self.lifeline.let_go()
             for source in self.sources.values():

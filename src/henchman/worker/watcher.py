@@ -95,14 +95,21 @@ class Watcher(Service):
         self._wanted = True
         self.interrupt()
 
-    def disarm(self, only: str | None = None) -> None:
-        """Wait no longer, for one queue or all; what arrives meanwhile is still delivered."""
+    def disarm(self, only: str | None = None) -> bool:
+        """Wait no longer, for one queue or all; what arrives meanwhile is still delivered. False when the server does
+        not let us (CLIENT UNBLOCK is often forbidden): then a wait ends by itself, within 5 s."""
         if only is None:
             self._wanted = False
+        allowed = True
         for post in self._posts:
             if post.armed is not None and only in (None, post.queue):
-                with contextlib.suppress(ServerError):
+                try:
                     self._host.connections.run(command("CLIENT", "UNBLOCK", post.client_id))
+                except ServerAway:
+                    pass  # its wait has ended with its connection, or will
+                except ServerError:
+                    allowed = False
+        return allowed
 
     @property
     def armed(self) -> int:

@@ -1,0 +1,213 @@
+"""Users who may do only what docs/rights.md lists, on a real server: everything works for them."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import henchman
+from henchman import App
+from henchman.inspector.doctor import rights
+from henchman.store.keys import Keys
+from henchman.store.rights import ROLES, UNTRIED, line
+from henchman.store.scripts import load
+from henchman.worker import lifeline
+from support.dead import corpse, job
+from support.processes import PATHS, Work, push
+from support.server import PrivateServer, running_server
+from support.store import Store
+from support.worker import Heard, in_flight, looker, settled, until, working
+
+PAGE = Path(__file__).parents[2] / "docs" / "rights.md"
+NAMESPACES = pytest.mark.parametrize("namespace", ["", "shop"])
+
+
+@pytest.fixture
+def server() -> Iterator[PrivateServer]:
+    with running_server() as made:
+        yield made
+
+
+def user(server: PrivateServer, role: str, namespace: str = "") -> str:
+    """The URL of a user who has just the rights of a role."""
+    words = line(role, role, Keys(namespace)).replace("PASSWORD", "secret").split()
+    assert server.ask(*words) == "+OK"
+    return server.url.replace("unix://", f"unix://{role}:secret@")
+
+
+def refused(server: PrivateServer) -> str:
+    """What the server refused anybody, as its log of that says."""
+    return server.ask("ACL", "LOG")
+
+
+@NAMESPACES
+def test_producers_and_workers_need_no_more(server: PrivateServer, namespace: str) -> None:
+    """Plain, scheduled, ordered, batches with callbacks, results, cancellation, cron."""
+    pushing = App(redis_url=user(server, "producer", namespace), namespace=namespace)
+    app = App(redis_url=user(server, "worker", namespace), namespace=namespace, concurrency=2)
+    ran: list[str] = []
+    for one in (pushing, app):
+
+        @one.job(name="act", result_ttl=60)
+        def act(name: str) -> str:
+            ran.append(name)
+            return name
+
+        @one.job(name="fail", retry=False)
+        def fail() -> None:
+            raise ValueError("as told")
+
+        @one.job(name="done")
+        def done(batch: str) -> None:
+            ran.append("callback")
+
+        @one.ordered(queue="ids", name="ids")
+        def ids(claim: dict[str, list[str]]) -> None:
+            ran.extend(payload for payloads in claim.values() for payload in payloads)
+
+    app.cron(every=0.5)(app.job(name="tick")(lambda: ran.append("tick")))
+    heard = Heard(app, "part_failed", "server_away")
+    with working(app):
+        handle = pushing.enqueue("act", "plain")
+        pushing.registry.get("act").using(delay=0.2).enqueue("scheduled")
+        pushing.registry.get("act").enqueue_many([(f"bulk{n}",) for n in range(5)])
+        pushing.registry.get("ids").push("x", "ordered", score=1)
+        pushing.cancel(pushing.registry.get("act").using(delay=3600).enqueue("never").jid)
+        with pushing.batch("b", on_complete="done") as batch:
+            pushing.enqueue("act", "batched")
+            pushing.enqueue("fail")
+        wanted = {"plain", "scheduled", "ordered", "batched", "callback", "tick", *(f"bulk{n}" for n in range(5))}
+        until(lambda: wanted <= set(ran), "all of it ran")
+        assert handle.result(timeout=30) == "plain"
+        until(lambda: batch.status().done, "the batch is complete")
+    assert "never" not in ran
+    assert not heard["part_failed"]
+    assert not heard["server_away"]
+    with looker(server.url) as redis:
+        assert not in_flight(redis)
+    assert "client|unblock" in refused(server) or refused(server) in ("*0", ""), refused(server)
+    pushing.close()
+    app.close()
+
+
+def test_a_worker_that_may_not_unblock_its_waits_stops_at_once(server: PrivateServer, tmp_path: Path) -> None:
+    """It leaves what may still arrive to be swept, and nothing is lost."""
+    with looker(server.url) as redis, Work(tmp_path / "w", user(server, "worker"), "-c", "1") as work:
+        work.ready(redis)
+        (identity,) = (one.decode() for one in redis.zrange("hm:identities", 0, -1))
+        until(lambda: "blocked_clients:1" in server.ask("INFO", "clients"), "it waits for a push")
+        started = time.monotonic()
+        assert work.stop() == 0
+        assert time.monotonic() - started < 3.5, "its wait would have ended after 5 s, or more"
+        assert redis.exists(f"hm:tomb:{identity}"), "nothing that arrives under its name counts any more"
+        assert redis.zscore("hm:tombs", identity), "and it is swept"
+        assert not redis.exists(f"hm:lease:{identity}")
+        redis.lpush(f"hm:flight:{identity}:1:default", job("late"))
+        with Work(tmp_path / "x", user(server, "worker"), "-c", "1"):
+            settled(redis, 1)
+
+
+def test_a_dead_host_is_rescued_without_info(
+    server: PrivateServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a worker that may not ask the server who it is."""
+    store = Store(server.url)
+    corpse(store, job("a"))
+    with Work(tmp_path / "w", user(server, "worker"), "-c", "1", ACTING_WATCH="2"):
+        until(lambda: store.ask("GET", "stat:processed"), "what it held has run")
+    assert not store.ask("EXISTS", store.keys.flight("host:1:dead00000000", 1, "default"))
+    store.connections.close()
+
+
+def test_without_info_another_run_of_the_server_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PROTOCOL, 1.5: a connection stands for its server: on another one the watch begins anew."""
+    clock = [1000.0]
+    monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
+    with running_server("--appendfsync", "always", appendonly=True) as server:
+        app, store = App(redis_url=user(server, "worker")), Store(server.url)
+        corpse(store, job("a"))
+        line_ = lifeline.Lifeline(app)
+
+        def looks(count: int) -> list[bytes]:
+            for _ in range(count):
+                line_.look("me")
+                clock[0] += 5
+            return store.queue("default")
+
+        assert looks(3) == []
+        server.kill()
+        server.start()
+        user(server, "worker")
+        assert looks(3) == [], "25 s after the first look, 10 s after the first at this run"
+        assert looks(1) == [job("a")]
+        app.close()
+        store.connections.close()
+
+
+def test_the_command_line_reads_and_acts_with_the_rights_of_a_console(server: PrivateServer) -> None:
+    url = user(server, "console")
+    with looker(server.url) as redis:
+        for number in range(3):
+            push(redis, "gone", (number,))
+    environ = {name: value for name, value in os.environ.items() if not name.startswith(("HENCHMAN_", "REDIS_"))}
+    environ |= {"HENCHMAN_REDIS_URL": url, "PYTHONPATH": os.pathsep.join(PATHS)}
+
+    def henchman(*words: str) -> str:
+        command = [sys.executable, "-m", "henchman", *words]
+        done = subprocess.run(command, capture_output=True, check=False, text=True, env=environ, timeout=60)
+        said = done.stdout + done.stderr
+        assert done.returncode in (0, 3), said
+        assert "permission" not in said.lower(), said
+        return said
+
+    for words in ("status", "queues", "processes", "retries list", "scheduled list", "dead list", "cron", "doctor"):
+        henchman(*words.split())
+    henchman("queues", "pause", "default")
+    henchman("queues", "unpause", "default")
+    henchman("queues", "clear", "default", "--yes")
+
+
+def test_each_line_of_the_page_is_the_one_that_is_tested() -> None:
+    page = PAGE.read_text(encoding="utf-8")
+    found = dict(re.findall(r"^ACL SETUSER (\w+) (.*)$", page, re.M))
+    assert found == {role: line(role, role, Keys()).split(" ", 3)[3] for role in ROLES}
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_a_trial_finds_just_what_is_missing(server: PrivateServer, role: str) -> None:
+    """Asked by a user who lacks one command after the other; and nothing is left of asking."""
+    url = user(server, role)
+    app, store = App(redis_url=url), Store(server.url)
+    assert f"not as a {role}" not in rights(app.connections, app.keys).text
+    for name in ROLES[role]:
+        if name in UNTRIED:
+            continue
+        store.ask("ACL", "SETUSER", role, f"-{name}")
+        found = rights(app.connections, app.keys)
+        assert f"+{name}" in found.advice, (name, found)
+        store.ask("ACL", "SETUSER", role, f"+{name}")
+    assert store.all_keys() == set()
+    app.close()
+    store.connections.close()
+
+
+def test_every_command_of_a_script_is_among_the_rights() -> None:
+    """Of a worker: it calls them all, as do people."""
+    scripts = Path(henchman.__file__).parent / "store" / "lua"
+    for one in scripts.glob("*.lua"):
+        used = {name.lower() for name in re.findall(r"redis\.p?call\('(\w+)'", load(one.stem).text)}
+        assert used <= set(ROLES["worker"]), one.stem
+        assert used <= set(ROLES["console"]), one.stem
+
+
+def test_no_role_needs_what_a_hardened_server_forbids(server: PrivateServer) -> None:
+    dangerous = set(server.ask("ACL", "CAT", "dangerous").lower().split())
+    for role, names in ROLES.items():
+        assert not set(names) & dangerous, role
