@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -142,3 +143,20 @@ def test_ordered_queues_that_no_definition_serves(store: Store) -> None:
     assert look("products") == ("warn", "no definition of this app serves prices (1 id)")
     assert look() == ("warn", "no definition of this app serves prices (1 id), products (2 ids)")
     assert look("prices", "products") == ("ok", "nothing waits in any that this app does not define")
+
+
+def test_connections_are_counted_and_needed() -> None:
+    with running_server("--maxclients", "64") as server:
+        store = Store(server.url)
+        check = found(store)["connections"]
+        assert (check.verdict, check.text) == ("ok", "1 of 64 in use")
+        for number in range(2):
+            name = f"host:{number}:0123456789ab"
+            info = json.dumps({"pid": number, "concurrency": 25, "queues": ["a", "b"], "version": "henchman 1"})
+            store.ask("SADD", store.keys.processes, name)
+            store.ask("HSET", store.keys.process(name), "info", info, "beat", store.now(), "busy", 0, "quiet", "false")
+        check = found(store)["connections"]
+        assert (check.verdict, "2 worker processes may need 70" in check.text) == ("bad", True), check
+        assert "maxclients" in check.advice
+        assert "not known" in said(store, INFO=b"", CONFIG=[])["connections"].text
+        store.connections.close()

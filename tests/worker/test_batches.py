@@ -395,6 +395,38 @@ def test_what_is_wrong_is_said_where_it_is_written(app: App) -> None:
         app.get_batch("")
 
 
+def test_a_push_leaves_the_batch_of_its_block(app: App, redis: Redis) -> None:
+    @app.job(name="note")
+    def note(n: int) -> None: ...
+
+    with app.batch("block") as batch:
+        inside = note.enqueue(1)
+        outside = [note.using(batch=None).enqueue(2), app.enqueue("note", 3, batch=None)]
+        again = note.using(batch=None).using(batch=batch).enqueue(4)
+        note.using(batch=None).enqueue_many([(5,), (6,)])
+    members = set(redis.hkeys(f"hm:batch:{batch.id}:jobs"))  # type: ignore[arg-type]
+    assert members == {inside.jid.encode(), again.jid.encode()}
+    assert not {one.jid.encode() for one in outside} & members
+    assert batch.status().total == 2
+    assert redis.llen("queue:default") == 6
+
+
+def test_a_job_of_ruby_is_no_member(app: App, redis: Redis) -> None:
+    """A Ruby worker says to no batch how a job ended: it would count as an error, however well it ran."""
+    app.job(name="Known")(lambda: None)
+    with app.batch("block") as batch:
+        for name in ("HardJob", "Mail::Sender"):
+            with pytest.raises(BatchError, match=f"{name} is no job of this app.* batch=None"):
+                app.enqueue(name, 1)
+            with pytest.raises(BatchError, match="Ruby"):
+                asyncio.run(app.aenqueue(name, 1))
+            app.enqueue(name, 1, batch=None)
+        app.enqueue("Known")
+        app.enqueue("other.app.job")
+    assert batch.status().total == 2
+    assert redis.llen("queue:default") == 4
+
+
 def test_a_batch_is_never_buffered() -> None:
     app = App(redis_url="redis://127.0.0.1:1", buffer=100, connect_timeout=0.2)
 

@@ -10,7 +10,7 @@ from typing import Any
 from henchman.store.call import Call, command
 from henchman.store.keys import Keys
 
-__all__ = ["Lanes", "Membership", "within"]
+__all__ = ["OUTSIDE", "Lanes", "Membership", "within"]
 
 
 class Membership:
@@ -42,6 +42,8 @@ class Membership:
         return command("HMGET", keys.batch(self.id), "expires", "atomic", "state", decode=read)
 
 
+#: in place of a batch: the push belongs to none, whatever block it is in
+OUTSIDE = Membership("")
 #: the batch whose block this thread or task is in
 within: ContextVar[Membership | None] = ContextVar("henchman_batch", default=None)
 

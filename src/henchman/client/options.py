@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from henchman.client.membership import Membership
+from henchman.client.membership import OUTSIDE, Membership
 from henchman.errors import DefinitionError
 from henchman.kernel.text import did_you_mean
 
@@ -78,7 +78,7 @@ class JobOptions(msgspec.Struct, frozen=True):
 
 
 class PushOptions(msgspec.Struct, frozen=True):
-    """The options of ``using``: what one push says differently. None: as defined."""
+    """The options of ``using``: what one push says differently. None: as defined; ``batch`` ``OUTSIDE``: in none."""
 
     queue: str | None = None
     retry: bool | int | None = None
@@ -185,9 +185,13 @@ def _delay(name: str, value: Any) -> float:
 
 
 def _batch(name: str, value: Any) -> Membership:
+    if value is None:
+        return OUTSIDE
     membership = getattr(value, "membership", None)
     if not isinstance(membership, Membership):
-        raise DefinitionError(f"{name}={value!r:.200}: give a batch, as app.batch(…) or app.get_batch(id) makes it")
+        raise DefinitionError(
+            f"{name}={value!r:.200}: give a batch, as app.batch(…) or app.get_batch(id) makes it, or None"
+        )
     return membership
 
 
@@ -229,7 +233,7 @@ def _checked(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> di
         if name not in known:
             near = f"; it is called {ELSEWHERE[name]}=" if ELSEWHERE.get(name) in known else did_you_mean(name, known)
             raise DefinitionError(f"{where}: there is no option {name}={near}")
-        checked[name] = None if value is None else _CHECKS[name](name, value)
+        checked[name] = _CHECKS[name](name, value) if value is not None or name == "batch" else None
     return checked
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
@@ -16,11 +17,11 @@ from henchman.client.buffer import Buffer
 from henchman.client.bulk import slices
 from henchman.client.draft import Draft, draft
 from henchman.client.handle import Admission, Desk, Handle, Pushed
-from henchman.client.membership import Lanes, Membership, within
+from henchman.client.membership import OUTSIDE, Lanes, Membership, within
 from henchman.client.options import JobOptions, PushOptions
 from henchman.client.parcel import Parcel, keep
 from henchman.client.registry import Registry
-from henchman.errors import ArgumentError, ServerAway, ServerError
+from henchman.errors import ArgumentError, BatchError, ServerAway, ServerError
 from henchman.kernel.chain import Chain
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.ids import new_jid, new_jids
@@ -44,6 +45,11 @@ def _anything(*args: Any) -> None:
 
 
 _ANYTHING = Signature.of(_anything, name="enqueue")
+_RUBY = re.compile(r"[A-Z]\w*(::[A-Z]\w*)*")  # how Ruby names classes; a Python job has this name only by name=
+
+
+def _named_batch(push: PushOptions) -> Membership | None:
+    return None if push.batch is OUTSIDE else push.batch or within.get()
 
 
 class Client:
@@ -149,15 +155,15 @@ class Client:
         self._open_door("notice")(text, *facts)  # logging is loaded when there is a line to write
 
     def _group(self, push: PushOptions) -> Membership | None:
-        """The batch that a push belongs to: the one it names, else the one whose block it is in."""
-        group = push.batch or within.get()
+        """The batch that a push belongs to: the one it names (or none), else the one whose block it is in."""
+        group = _named_batch(push)
         if group is not None and not group.known:
             self._connect().run(group.learn(self._keys()))
         return group
 
     async def _agroup(self, push: PushOptions) -> Membership | None:
         """``_group``, awaited."""
-        group = push.batch or within.get()
+        group = _named_batch(push)
         if group is not None and not group.known:
             await self._aconnect().run(group.learn(self._keys()))
         return group
@@ -180,6 +186,11 @@ class Client:
         return made
 
     def _named(self, name: str, options: JobOptions, push: PushOptions, group: Membership | None) -> Draft:
+        if group is not None and _RUBY.fullmatch(name) and self._registry.find(name) is None:
+            raise BatchError(
+                f"{name} is no job of this app, and named like one of Ruby's: a Ruby worker tells no batch how a job "
+                "ended. Push it outside: enqueue(…, batch=None). If Python runs it, define it in this app"
+            )
         made = draft(name, options, push, group)
         self.check_queue(name, made.queue)
         return made

@@ -11,6 +11,8 @@ from collections.abc import Callable, Container, Mapping
 from typing import Any, Literal, NamedTuple
 
 from henchman.errors import ServerAway, ServerError
+from henchman.inspector.plan import execute
+from henchman.inspector.processes import ProcessState, look_at_processes
 from henchman.kernel.text import shorten, visible
 from henchman.store import ordered_looks, queues, stats
 from henchman.store.call import Runner, command, commands
@@ -25,7 +27,11 @@ OLDEST = (6, 2)
 _PINGS = 20
 _SLOW, _VERY_SLOW = 0.005, 0.05  # seconds of a round trip
 _SKEW, _GREAT_SKEW = 1.0, 30.0  # seconds between the clocks
-_FULL, _VERY_FULL = 0.75, 0.95  # of maxmemory
+_FULL, _VERY_FULL = 0.75, 0.95  # of maxmemory, of maxclients
+_WATCHED = 8  # queues that a process waits for with a connection each
+_PARTS = (
+    8  # connections of a process beside those: fetching, settling, heart, control, stager, cron, history, supervisor
+)
 
 
 class Check(NamedTuple):
@@ -49,6 +55,7 @@ def examine(runner: Runner, keys: Keys) -> list[Check]:
         lambda: _eviction(runner, info),
         lambda: _persistence(runner, info),
         lambda: _memory(info),
+        lambda: _connections(runner, keys, info),
         lambda: _round_trip(runner),
         lambda: _clock(runner),
         lambda: _broken(runner, keys),
@@ -162,6 +169,40 @@ def _memory(info: Mapping[str, str]) -> Check:
         return Check(name, "ok", text)
     advice = "raise maxmemory, or see what grows: henchman status"
     return Check(name, "bad" if share >= _VERY_FULL else "warn", f"{text}: a full server refuses jobs", advice)
+
+
+def _connections(runner: Runner, keys: Keys, info: Mapping[str, str]) -> Check:
+    name = "connections"
+    used, said = _count(info.get("connected_clients")), info.get("maxclients") or _setting(runner, "maxclients")
+    most = _count(said)
+    if used is None or not most:
+        return Check(name, "ok", "not known: the server does not allow to ask")
+    needs = [_needed(one) for one in _processes(runner, keys)]
+    whole = f"{used:,} of {most:,} in use"
+    if needs:
+        processes = f"{len(needs):,} worker process{'es' if len(needs) > 1 else ''}"
+        whole += f"; {processes} may need {sum(needs):,}"
+    share = max(used, sum(needs)) / most
+    if share < _FULL:
+        return Check(name, "ok", whole)
+    advice = "raise maxclients (and the limit of open files), or run fewer processes with more slots each"
+    return Check(name, "bad" if share >= _VERY_FULL else "warn", f"{whole}: beyond that nobody is let in", advice)
+
+
+def _processes(runner: Runner, keys: Keys) -> list[ProcessState]:
+    """The worker processes that say where they are; none when that cannot be read."""
+    try:
+        return execute(runner, look_at_processes(keys))
+    except ServerAway:
+        raise
+    except ServerError:
+        return []
+
+
+def _needed(process: ProcessState) -> int:
+    """Connections that a process opens at most: a slot has one when its job pushes; a queue that it waits for one, for
+    up to eight; the parts of the process share the rest, and its supervisor has one."""
+    return process.concurrency + min(len(process.queues), _WATCHED) + _PARTS
 
 
 def _count(text: str | None) -> int | None:

@@ -10,7 +10,7 @@ import msgspec
 
 from henchman.client.draft import draft
 from henchman.client.job import Using
-from henchman.client.membership import within
+from henchman.client.membership import OUTSIDE, within
 from henchman.client.options import named_options
 from henchman.client.push import Client
 from henchman.client.registry import Registry
@@ -150,7 +150,7 @@ def _callback(desk: Desk, target: Any, batch: str) -> dict[str, Any]:
         name, (options, push) = target, named_options(target, {}, None if known is None else known.options)
     else:
         known, name, options, push = target.job, target.job.name, target.job.options, target.push_as
-    if push.delay or push.at is not None or push.batch is not None:
+    if push.delay or push.at is not None or push.batch not in (None, OUTSIDE):
         raise DefinitionError(f"{name}: a callback is enqueued when its batch comes so far; leave out delay, at, batch")
     plan = draft(name, options, push)
     desk.client.check_queue(name, plan.queue)
