@@ -174,7 +174,8 @@ class Keys:
         under a ceiling · ``moving`` hash: id of which a part came from another queue → when it is due ·
         ``g:<group>``, ``k:<group>`` zsets: ids of a group in flight, and put off · ``wake`` zset: the
         marker that wakes a sleeper · ``meta`` hash: last token, limits, how payloads collapse, number of arrivals,
-        whether some have records, how far the clock had come and what it went back by · ``stat`` hash: ids processed and failed.
+        whether some have records, how far the clock had come and what it went back by · ``stat`` hash: ids processed
+        and failed.
         """
         return f"{self.prefix}hm:ordered:{queue}/"
 
