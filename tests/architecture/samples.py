@@ -140,6 +140,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "jobs.fetch": [lambda keys: jobs.fetch(keys, ME, 1, [("a", 0), ("b", 5)], 10, 30_000)],
     "jobs.settle": [_settle],
     "jobs.give_back": [lambda keys: jobs.give_back(keys, keys.flight(ME, 1, "a"), "a", 1000)],
+    "jobs.rebase": [lambda keys: jobs.rebase(keys.retry, "(1", 5.0, 100)],
     "jobs.due": [lambda keys: jobs.due(keys, ME, 60_000, 100)],
     "jobs.move": [_move],
     "ordered_acts.act": [lambda keys: ordered_acts.act(keys, "a", "kill", [b"1", b"2"], only_failed=True)],

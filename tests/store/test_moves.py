@@ -162,4 +162,4 @@ def test_everything_below_the_namespace(redis_url: str) -> None:
     store.run(jobs.schedule(store.keys, [(1.0, 0.0, b"x"), (2.0, 0.0, b"y")]))
     look(store)
     store.move(store.keys.schedule, Move(b"x", b"x", "a"), Move(b"y", b"y"))
-    assert store.all_keys() == {"ns:queue:a", "ns:queues", "ns:dead", "ns:hm:staging"}
+    assert store.all_keys() == {"ns:queue:a", "ns:queues", "ns:dead", "ns:hm:staging", "ns:hm:clock"}

@@ -16,6 +16,9 @@ import pytest
 from redis import Redis
 
 from henchman import App
+from henchman.inspector.doctor import examine
+from henchman.store.connection import Connections
+from henchman.store.keys import Keys
 from support.faketime import HOUR, WrongClock, needs_faketime
 from support.processes import PATHS, Work, push, records
 from support.server import PrivateServer, running_server
@@ -181,6 +184,33 @@ def test_ordered_ids_go_on_in_their_order_when_the_clock_steps(
         assert int(redis.hget("hm:ordered:entities/meta", "token")) > tokens > (time.time() - 60) * 1e6  # type: ignore[arg-type]
         until(lambda: not redis.exists("hm:ordered:entities/due", "hm:ordered:entities/busy"), "no id is left")
     app.close()
+
+
+@pytest.mark.parametrize("ahead", [-5 * HOUR, 5 * HOUR])
+def test_a_step_is_said_once_and_what_failed_is_tried_again(
+    stepping: tuple[WrongClock, PrivateServer, Redis], tmp_path: Path, ahead: float
+) -> None:
+    """The wait of a retry is ours, and moves along; the time of a job with at= is the user's, and stays."""
+    clock, server, redis = stepping
+    with Work(tmp_path / "w", server.url, "-p", "2") as work:
+        work.ready(redis, 2)
+        until(lambda: redis.hget("hm:clock", "now"), "one has looked")
+        now = time.time()
+        redis.zadd("retry", {_act(f"r{n}"): now + 4 + n / 1000 for n in range(700)})
+        redis.zadd("schedule", {_act("at"): now + 7200})
+        step(clock, server, ahead)
+        until(lambda: len(work.count("end")) >= 700, "what failed runs again", 60)
+        until(lambda: "clock went" in work.log, "it is said")
+        assert work.log.count("clock went") == 1
+        assert work.count("end")["at"] == (1 if ahead > 0 else 0)
+        assert redis.zcard("schedule") == (0 if ahead > 0 else 1)
+        found = {check.name: check for check in examine(Connections(server.url), Keys(""))}["clocks"]
+        assert found.verdict == "warn"
+        assert ("back by 18,00" in found.text or "back by 17,99" in found.text) == (ahead < 0)
+
+
+def _act(name: str) -> str:
+    return json.dumps({"class": "act", "args": [name], "jid": name, "queue": "default"})
 
 
 def shown(redis: Redis) -> list[dict[bytes, bytes]]:

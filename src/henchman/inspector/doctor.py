@@ -27,6 +27,7 @@ OLDEST = (6, 2)
 _PINGS = 20
 _SLOW, _VERY_SLOW = 0.005, 0.05  # seconds of a round trip
 _SKEW, _GREAT_SKEW = 1.0, 30.0  # seconds between the clocks
+_STEP_SHOWN = 86400.0  # seconds for which a step of the server's clock is told of
 _FULL, _VERY_FULL = 0.75, 0.95  # of maxmemory, of maxclients
 _WATCHED = 8  # queues that a process waits for with a connection each
 _PARTS = (
@@ -57,7 +58,7 @@ def examine(runner: Runner, keys: Keys) -> list[Check]:
         lambda: _memory(info),
         lambda: _connections(runner, keys, info),
         lambda: _round_trip(runner),
-        lambda: _clock(runner),
+        lambda: _clock(runner, keys),
         lambda: _broken(runner, keys),
         lambda: _paused(runner, keys),
         lambda: _lost(runner, keys),
@@ -228,13 +229,20 @@ def _round_trip(runner: Runner) -> Check:
     return Check(name, "bad" if median >= _VERY_SLOW else "warn", f"{text} is long", advice)
 
 
-def _clock(runner: Runner) -> Check:
+def _clock(runner: Runner, keys: Keys) -> Check:
     name = "clocks"
     before = time.time()
     reply: list[bytes] = runner.run(command("TIME"))
     after = time.time()
     server = int(reply[0]) + int(reply[1]) / 1e6
     skew = before - server if server < before else server - after if server > after else 0.0
+    told: list[bytes | None] = runner.run(command("HMGET", keys.clock, "by", "at"))
+    by, at = (float(one or 0) for one in told)
+    if by and abs(server - at) < _STEP_SHOWN:
+        text = (
+            f"the server's clock went {'back' if by < 0 else 'forward'} by {abs(by):,.0f} s, {server - at:,.0f} s ago"
+        )
+        return Check(name, "warn", text, "see what sets it; delays that were under way may end at another time")
     if skew < _SKEW:
         return Check(name, "ok", f"this machine and the server differ by less than {max(skew, 0.001):.3f} s")
     verdict: Verdict = "bad" if skew >= _GREAT_SKEW else "warn"

@@ -30,6 +30,7 @@ PLAIN: Mapping[str, tuple[int, str]] = {
     "lease_lapsed": (_WARNING, "the lease had run out and was taken again; was this process, or the server, frozen?"),
     "lease_lost": (_ERROR, "declared dead by another process; going on under a new name"),
     "rescued": (_WARNING, "given back: the work of a process that died"),
+    "clock_stepped": (_WARNING, "the server's clock went forward, or (seconds < 0) back; what was computed is moved"),
     "drift": (_WARNING, "payloads are in flight that nobody here knows of; they are given back"),
     "loop_blocked": (_ERROR, "the event loop is blocked by a job that does not await; it gets no more jobs"),
     "unwatched": (_INFO, "more queues than can be waited for: these are looked at every 0.5 s"),

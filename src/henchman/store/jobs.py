@@ -32,6 +32,7 @@ __all__ = [
     "move",
     "push",
     "push_many",
+    "rebase",
     "schedule",
     "settle",
 ]
@@ -41,6 +42,7 @@ _SETTLE = load("settle")
 _GIVE_BACK = load("give_back")
 _DUE = load("due")
 _MOVE = load("move")
+_REBASE = load("rebase")
 _SCHEDULE = load("schedule")
 _DELIVER = load("deliver")
 _ENDING, _EFFECTS = itemgetter(2), itemgetter(5)  # of a Settlement
@@ -202,7 +204,8 @@ def give_back(keys: Keys, flight: str, queue: str, most: int) -> Call[int]:
 
 class Due(NamedTuple):
     """A look at the retry and schedule sets. ``mine`` is False when another process stages just now; ``now`` is the
-    server's time in any case. ``more``: not all that is due had room.
+    server's time in any case. ``more``: not all that is due had room. ``back``: seconds that the
+    server's clock has gone back by since the last look of any process.
     """
 
     mine: bool
@@ -211,17 +214,27 @@ class Due(NamedTuple):
     scheduled: Sequence[bytes] = ()
     next_at: float | None = None
     more: bool = False
+    back: float = 0.0
 
 
 def _due(reply: Any) -> Due:
     if reply[0] == 0:
         return Due(False, float(reply[1]))
-    return Due(True, float(reply[1]), reply[2], reply[3], float(reply[4]) if reply[4] else None, reply[5] == 1)
+    _, now, retries, scheduled, next_at, more, back = reply
+    return Due(True, float(now), retries, scheduled, float(next_at) if next_at else None, more == 1, float(back))
 
 
 def due(keys: Keys, identity: str, staging_ms: int, most: int) -> Call[Due]:
     """What is due by the server's clock, at most ``most`` of each set, and about 4 MB; removes nothing."""
-    return script(_DUE, [keys.staging, keys.retry, keys.schedule], [identity, staging_ms, most], _due, again=True)
+    return script(
+        _DUE, [keys.staging, keys.retry, keys.schedule, keys.clock], [identity, staging_ms, most], _due, again=True
+    )
+
+
+def rebase(source: str, start: str, by: float, most: int) -> Call[tuple[int, str]]:
+    """Make times of the set ``source`` (a key), from the score ``start`` on, earlier by ``by`` seconds; how many those
+    were, and where the next page begins."""
+    return script(_REBASE, [source], [start, by, most], lambda reply: (reply[0], reply[1].decode()), again=False)
 
 
 class Move(NamedTuple):

@@ -33,6 +33,7 @@ class Keys:
         self.cancelled = p + "hm:cancelled"  # zset: cancelled jids by time; kept 30 days
         self.cancels = p + "hm:cancels"  # counter of cancellations: workers reload when it moved
         self.staging = p + "hm:staging"  # string, 2 s: identity of the process that stages
+        self.clock = p + "hm:clock"  # hash: now, how far the server's clock has come; by, at: its last step, and when
         self.lifeline = p + "hm:lifeline"  # string, 3 s: identity of the process that rescues
         self.broken = p + "hm:broken"  # list, last 1,000: effects that failed
         self.deaths = p + "hm:deaths"  # hash: jid → one line a death; entries kept 72 h after the last

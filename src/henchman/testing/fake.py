@@ -17,7 +17,7 @@ from henchman.testing.clock import Clock
 from henchman.testing.collected import AnyJob, job_name
 from henchman.testing.looks import Looks
 from henchman.testing.ordered_shelf import ordered_unit
-from henchman.testing.perform import ClockJudge, Drained, Performer, Ran
+from henchman.testing.perform import ClockJudge, Drained, GivenClock, Performer, Ran
 from henchman.testing.shelf import FakeRunner, Waiting
 from henchman.testing.switch import StandIn, View, standing_in
 from henchman.work.outcome import Outcome
@@ -37,7 +37,7 @@ class FakeJobs(Looks):
 
     def __init__(self, app: App, clock: Clock) -> None:
         super().__init__(app, clock)
-        self._stager = Stager(View(app, connections=self._runner), lambda: "testing")
+        self._stager = Stager(View(app, connections=self._runner, clock=GivenClock(clock.time)), lambda: "testing")
         self._performer = Performer(app, ClockJudge(app, clock.time), clock.time, self._runner.cancelled)
 
     def drain(self, job: AnyJob, *, advance: bool = False, strict: bool = False, limit: int = LIMIT) -> Drained:

@@ -25,7 +25,7 @@ from henchman.worker.intake import Intake
 from henchman.worker.retry import Judge
 from henchman.worker.run import Run
 
-__all__ = ["Candid", "ClockJudge", "Drained", "Performer", "Ran"]
+__all__ = ["Candid", "ClockJudge", "Drained", "GivenClock", "Performer", "Ran"]
 
 #: what a worker takes for the end of a job; anything else that is no Exception is meant for the test
 _ENDS = (Exception, SystemExit, JobTimeout, JobShutdown, JobCancelled, asyncio.CancelledError)
@@ -64,11 +64,21 @@ class Drained:
         return [one.error for one in self.ran if one.error is not None and one.ending != "failed"]
 
 
+class GivenClock(ServerClock):
+    """The clock of a test in place of the server's, whatever answers say."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        super().__init__(wall=now)
+
+    def heard(self, server: float, sent: float) -> None:
+        """Nothing is learned."""
+
+
 class ClockJudge(Judge):
     """Judges by a clock of its own."""
 
     def __init__(self, host: Any, now: Callable[[], float]) -> None:
-        super().__init__(View(host, clock=ServerClock(wall=now)))
+        super().__init__(View(host, clock=GivenClock(now)))
 
 
 class Candid(Judge):

@@ -73,13 +73,13 @@ class FakeRunner:
         """What was due first, and that moment as the time: as a stager in time would have found it."""
         scores = [one.at for one in self.waiting if one.at is not None and one.at <= self._now()]
         if not scores:
-            return [1, repr(self._now()), [], [], b""]
+            return [1, repr(self._now()), [], [], b"", 0, b"0"]
         first = min(scores)
         found: dict[str, list[bytes]] = {"retry": [], "schedule": []}
         for one in self.waiting:
             if one.at is not None and one.at <= first:
                 found[one.place].append(one.payload)
-        return [1, repr(first), found["retry"], found["schedule"], b""]
+        return [1, repr(first), found["retry"], found["schedule"], b"", 0, b"0"]
 
     def _move(self, call: Call[Any]) -> Any:
         (source, *_), args = arguments(call)

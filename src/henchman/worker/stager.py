@@ -18,8 +18,10 @@ import msgspec
 from henchman.errors import PayloadError
 from henchman.kernel.backoff import capped_backoff
 from henchman.kernel.bridge import compile_sync
+from henchman.kernel.clock import STEP
 from henchman.kernel.service import Ticker
-from henchman.store.jobs import Due, Move, due, move
+from henchman.store.call import command
+from henchman.store.jobs import Due, Move, due, move, rebase
 from henchman.wire import payload
 from henchman.wire.mend import mend
 from henchman.work.effects import Told, batch_of, encoded
@@ -46,6 +48,7 @@ class Stager(Ticker):
         self._host = host
         self._identity = identity
         self.staged = 0
+        self._stepped = host.clock.stepped
         self._quiet = False
         self._middleware = _Middleware(host)
 
@@ -62,9 +65,12 @@ class Stager(Ticker):
         wait, sent = self._middleware.begin(started), self._host.clock.sent()
         seen = self._host.connections.run(due(keys, self._identity(), STAGING_MS, 0 if wait else CHUNK))
         self._host.clock.heard(seen.now, sent)
+        stepped, self._stepped = self._host.clock.stepped - self._stepped, self._host.clock.stepped
         if not seen.mine:
             self._middleware = _Middleware(self._host)  # who stages now says how it goes
             return LOOK
+        if seen.back > STEP or stepped > STEP:
+            self._step(-seen.back if seen.back > STEP else stepped, seen.now)
         if wait:  # the look keeps the lease: another process would fare no better
             return min(LOOK, wait)
         self._stage(keys.retry, seen.retries, seen.now)
@@ -74,6 +80,16 @@ class Stager(Ticker):
         if seen.more:
             return 0.0
         return self._pause(seen, time.monotonic() - started)
+
+    def _step(self, seconds: float, now: float) -> None:
+        """The server's clock has stepped. What failed is tried again after the wait that was meant, where it went back;
+        times that a user gave stay, and so do delays, which nobody can tell from those."""
+        runner, keys = self._host.connections, self._host.keys
+        runner.run(command("HSET", keys.clock, "by", f"{seconds:.3f}", "at", f"{now:.6f}"))
+        self._host.events.emit("clock_stepped", seconds=round(seconds, 3))
+        moved, start = CHUNK if seconds < 0 else 0, f"({now:.6f}"
+        while moved == CHUNK and not self.stopping.is_set():
+            moved, start = runner.run(rebase(keys.retry, start, -seconds, CHUNK))
 
     def _pause(self, seen: Due, took: float) -> float:
         if seen.next_at is None:

@@ -1,9 +1,11 @@
 -- due: look at what is due in a set, if this process may stage; removes nothing
--- KEYS staging retry schedule
+-- KEYS staging retry schedule clock
 -- ARGV identity staging_ms most
--- returns {0, server's now} when another process stages, else {1, server's now, due retries, due scheduled, next, more}:
+-- returns {0, server's now} when another process stages, else {1, server's now, due retries, due scheduled, next, more,
+--   back}:
 --   at most most of each set, which end with the one that reaches 4 MB; more is 1 when others are due. next is the
---   score of the earliest entry that is not due yet, or an empty text
+--   score of the earliest entry that is not due yet, or an empty text. back: seconds that the clock has gone back by
+--   since the last look of any process, as a text
 -- include now
 -- include lead
 -- include bytes
@@ -11,6 +13,8 @@ local now, most, size, next_score = server_now(), tonumber(ARGV[3]), 0, nil
 if not lead(KEYS[1], ARGV[1], ARGV[2]) then
   return {0, as_text(now)}
 end
+local back = math.max(tonumber(redis.call('HGET', KEYS[4], 'now') or '0') - now, 0)
+redis.call('HSET', KEYS[4], 'now', as_text(now))
 local found, more = {}, 0
 for i = 2, 3 do
   local entries = {}
@@ -27,4 +31,4 @@ for i = 2, 3 do
     next_score = head[2]
   end
 end
-return {1, as_text(now), found[2], found[3], next_score or '', more}
+return {1, as_text(now), found[2], found[3], next_score or '', more, as_text(back)}
