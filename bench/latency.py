@@ -5,8 +5,9 @@ is taken before ``enqueue`` is called, so the client's work is in the figure. Th
 Henchman: a raw LPUSH, and a process that sits in BLMOVE and writes.
 
 Idle commands are read with MONITOR, which names each command and tells those that clients sent from those that a
-script called. The heartbeat is what comes within 0.5 s after a lease was renewed, except what belongs to waiting for
-work (BLMOVE), fetching and staging; INFO commandstats before and after are shown beside it, inner calls included.
+script called. The heartbeat is everything (records, leases, who looks after the dead) except what belongs to waiting
+for work (BLMOVE), fetching, staging and crons; INFO commandstats before and after are shown beside it, inner calls
+included.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from busy import measure_busy
 from jobs import QUEUES, tell
 from server import LIMIT, Figures, Raw, Server, arguments, pack, percentile, server, wait_for, worker
 
+import henchman
 from henchman.store.scripts import load
 
 MS = 1e-6  # of nanoseconds
@@ -140,15 +142,16 @@ def measure_due(figures: Figures, board: Board, first: int, count: int) -> None:
 
 
 _LINE = re.compile(rb'^\+?(?P<at>[0-9.]+) \[\d+ (?P<who>[^\]]*)\] "(?P<name>[^"]*)"(?: "(?P<second>[^"]*)")?')
-WAITING = frozenset({"BLMOVE", "fetch", "due"})
-SCRIPTS = ("fetch", "settle", "due", "move", "renew", "join", "give_back", "leave", "bury", "schedule", "cancel")
+WAITING = frozenset({"BLMOVE", "BZPOPMIN", "fetch", "due", "cron_look"})  # all else is the heartbeat's
+LUA = Path(henchman.__file__).parent / "store" / "lua"
 
 
 def measure_cost(figures: Figures, made: Server, raw: Raw, seconds: float) -> None:
-    """Commands a second that an idle worker sends, by name, with and without its heartbeat."""
-    names = {load(name).sha.encode(): name for name in SCRIPTS}
+    """Commands a second that an idle worker and its supervisor send, by name, with and without the heartbeat."""
+    names = {load(file.stem).sha.encode(): file.stem for file in LUA.glob("*.lua")}
     stats = counted(raw)
-    seen: list[tuple[float, str]] = []
+    others: collections.Counter[str] = collections.Counter()
+    heartbeat: collections.Counter[str] = collections.Counter()
     for line in monitored(made, seconds):
         match = _LINE.match(line)
         if match is None or match["who"] == b"lua":
@@ -156,19 +159,13 @@ def measure_cost(figures: Figures, made: Server, raw: Raw, seconds: float) -> No
         name = match["name"].decode().upper()
         if name in ("EVALSHA", "EVAL"):
             name = names.get(match["second"] or b"", "another script")
-        seen.append((float(match["at"]), name))
-    total = {name: calls - stats.get(name, 0) for name, calls in counted(raw).items() if calls > stats.get(name, 0)}
-    renewals = [at for at, name in seen if name == "renew"]
-    others: collections.Counter[str] = collections.Counter()
-    heartbeat: collections.Counter[str] = collections.Counter()
-    for at, name in seen:
         if name not in ("INFO", "MONITOR"):
-            beats = name not in WAITING and any(0 <= at - beat < 0.5 for beat in renewals)
-            (heartbeat if beats else others)[name] += 1
+            (others if name in WAITING else heartbeat)[name] += 1
+    total = {name: calls - stats.get(name, 0) for name, calls in counted(raw).items() if calls > stats.get(name, 0)}
     figures.add(
         "idle_commands", "commands a second, idle, without the heartbeat", others.total() / seconds, "/s", most=2
     )
-    figures.add("heartbeat_commands", "commands a second of the heartbeat", heartbeat.total() / seconds, "/s")
+    figures.add("heartbeat_commands", "commands a second of the heartbeat", heartbeat.total() / seconds, "/s", most=3)
     for what, counts in (("idle", others), ("heartbeat", heartbeat), ("commandstats", collections.Counter(total))):
         shown = {name: round(number / seconds, 2) for name, number in counts.most_common()}
         figures.note(f"{what}_by_name", shown)

@@ -23,6 +23,7 @@ from henchman.store import (
     ordered_born,
     ordered_looks,
     poison,
+    processes,
     queues,
     sets,
 )
@@ -161,5 +162,9 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "leases.watch": [lambda keys: leases.watch(keys, ME, ["host:1:former000000", "host:1:former000001"], 3_000)],
     "leases.bury": [lambda keys: leases.bury(keys, ME, force=False)],
     "leases.lead": [lambda keys: leases.lead(keys.auditor, ME, 1000)],
+    "leases.sizes": [lambda keys: leases.sizes({keys.flight(ME, 1, "a"): "list", keys.held(ME, 1, "b"): "hash"})],
+    "processes.beat": [
+        lambda keys: processes.beat(keys, ME, {"info": "{}", "busy": 1}, {"a": b"{}"}, old_work=True),
+    ],
     "leases.leave": [lambda keys: leases.leave(keys, ME, [keys.flight(ME, 1, "a"), keys.flight(ME, 1, "b")])],
 }

@@ -158,7 +158,7 @@ WORKER = {
     "fetch": Part(waiting),
     "settle": Part(waiting),
     "renew": Part(running, 2),
-    "MULTI": Part(running),
+    "beat": Part(running),
     "due": Part(due),
     "move": Part(due),
     "bury": Part(orphaned),
@@ -389,7 +389,13 @@ STRUCK = {
     *CALLS,  # those of batches
     *("history_lead", "history_trim"),  # history/test_exactly_once.py
 }
-READING = {"ordered_look", "ordered_stats", "batch_find", "zset_page"}  # there is nothing between before and after
+READING = {
+    "ordered_look",
+    "ordered_stats",
+    "batch_find",
+    "zset_page",
+    "sizes",
+}  # there is nothing between before and after
 
 
 def test_no_script_was_forgotten() -> None:

@@ -18,7 +18,7 @@ from redis import Redis
 from henchman import App
 from henchman.store.control import pause, unpause
 from henchman.worker import fetcher, watcher
-from support.worker import Heard, in_flight, looker, settled, until, working
+from support.worker import in_flight, looker, settled, until, working
 
 
 @pytest.fixture
@@ -154,27 +154,6 @@ def test_a_plain_lpush_wakes_an_idle_worker(redis: Redis, redis_url: str) -> Non
             waits.append(started[-1] - before)
         settled(redis, 30)
     assert sorted(waits)[15] < 0.05, "woken by the push itself, not by a look"
-
-
-def test_an_idle_worker_sends_at_most_two_commands_a_second(redis: Redis, redis_url: str) -> None:
-    app = App(redis_url=redis_url, queues=("a", "b", "c", "d"), lease=3600, heartbeat=600)
-    app.job(name="nothing", queue="a")(lambda: None)
-    heard = Heard(app, "beat")
-    with working(app) as launcher:
-        until(lambda: launcher.watcher.armed == 4, "it waits")
-        until(lambda: heard["beat"], "its first beat is over: the next one comes in 600 s")
-        with redis.monitor() as monitor:
-            sent = []
-            monitor.connection._sock.settimeout(30)  # type: ignore[union-attr]
-            end = time.monotonic() + 10
-            for command in monitor.listen():
-                if time.monotonic() > end:
-                    break
-                if command["client_type"] != "lua" and " hm:lifeline " not in command["command"]:
-                    sent.append(
-                        command["command"]
-                    )  # the look after the dead, one a second, is of the heartbeat's share
-    assert len(sent) <= 2 * 10 + 2, sent
 
 
 def test_ten_slots_never_hold_more_than_ten_long_jobs(redis: Redis, redis_url: str) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from henchman.errors import LeaseLost
@@ -23,6 +23,7 @@ __all__ = [
     "renew",
     "renew_all",
     "renew_known",
+    "sizes",
     "unregister",
     "watch",
 ]
@@ -31,6 +32,7 @@ _JOIN = load("join")
 _RENEW = load("renew")
 _BURY = load("bury")
 _LEAVE = load("leave")
+_SIZES = load("sizes")
 _WATCH = load("watch")
 _LEAD = load("lead")
 
@@ -135,6 +137,11 @@ def lease_alive(keys: Keys, identity: str) -> Call[bool]:
 def flights(keys: Keys, identity: str) -> Call[list[str]]:
     """The registered in-flight lists of an identity."""
     return command("SMEMBERS", keys.flights(identity), decode=_texts)
+
+
+def sizes(kinds: Mapping[str, str]) -> Call[list[int]]:
+    """How much each in-flight key holds; ``kinds``: key → ``list``, or ``hash`` of an ordered queue."""
+    return script(_SIZES, list(kinds), list(kinds.values()), list, again=True)
 
 
 def unregister(keys: Keys, identity: str, flight: str) -> Call[int]:

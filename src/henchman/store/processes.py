@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from henchman.store.call import Arg, Call, command, commands
+from henchman.store.call import Arg, Call, command, commands, script
 from henchman.store.keys import Keys
 from henchman.store.queues import raw
+from henchman.store.scripts import load
 
 __all__ = ["Beat", "beat", "forget", "gone", "members", "prune_lock", "record", "remove"]
 
+_BEAT = load("beat")
 _LIFE = 60  # seconds at least: a record that nobody renews is gone
 
 
@@ -32,32 +34,13 @@ def beat(
 ) -> Call[Beat]:
     """Write the record and the running jobs of a process, which beats each ``every`` seconds; ``old_work``: also for
     readers up to 6.4.1."""
-    life = max(_LIFE, int(3 * every))
-    record_key, signals = keys.process(identity), keys.signals(identity)
-    parts: list[tuple[Arg, ...]] = []
-    for hash_key in (keys.work(identity), keys.workers(identity)) if old_work else (keys.work(identity),):
-        parts.append(("UNLINK", hash_key))
-        if work:
-            parts.append(("HSET", hash_key, *_flat(work)))
-            parts.append(("EXPIRE", hash_key, life))
-    parts += [
-        ("SADD", keys.processes, identity),
-        ("EXISTS", record_key),
-        ("HSET", record_key, *_flat(facts)),
-        ("EXPIRE", record_key, life),
-        ("LPOP", signals, 10),
-    ]
-
-    def read(replies: list[Any]) -> Beat:
-        return Beat(not replies[-4], list(reversed(replies[-1] or [])))
-
-    return commands(("MULTI",), *parts, ("EXEC",), decode=lambda replies: read(replies[-1]), again=True)
-
-
-def _flat(mapping: Mapping[str, Arg]) -> Iterable[Arg]:
-    for name, value in mapping.items():
-        yield name
-        yield value
+    work_keys = (keys.work(identity), keys.workers(identity)) if old_work else (keys.work(identity),)
+    names = [keys.processes, keys.process(identity), keys.signals(identity), *work_keys]
+    args: list[Arg] = [identity, max(_LIFE, int(3 * every))]
+    for which, table in (("record", facts), ("work", work)):
+        for name, value in table.items():
+            args += (which, name, value)
+    return script(_BEAT, names, args, lambda reply: Beat(not reply[0], list(reversed(reply[1:]))), again=True)
 
 
 def remove(keys: Keys, identity: str) -> Call[Any]:

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 from henchman.kernel.clock import awake
 from henchman.kernel.ids import new_identity
@@ -182,13 +181,12 @@ class Flights:
         return found
 
     def _sizes(self, flights: Sequence[Flight]) -> dict[Flight, int]:
-        """How much each holds, asked for in one write however many there are."""
+        """How much each holds, asked for in one command however many there are."""
         if not flights:
             return {}
-        size = {True: "HLEN", False: "LLEN"}
-        parts = [(size[flight.queue in self._sources], flight.key) for flight in flights]
-        reply: Any = self._host.connections.run(commands(*parts))
-        return dict(zip(flights, reply if len(flights) > 1 else [reply], strict=True))
+        kinds = {flight.key: "hash" if flight.queue in self._sources else "list" for flight in flights}
+        sizes: list[int] = self._host.connections.run(leases.sizes(kinds))
+        return dict(zip(flights, sizes, strict=True))
 
     def sweep(self) -> int:
         """Send what the lists of earlier epochs hold, and we do not, back to its queue; how many that were.
