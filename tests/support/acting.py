@@ -10,10 +10,13 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import logging
+import multiprocessing
 import os
+import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
@@ -106,6 +109,29 @@ def _mute(seconds: float) -> None:
     _sleep(seconds)
 
 
+def _forks(child: Callable[[], object]) -> None:
+    """Write with which status the child ended."""
+    pid = os.fork()
+    if pid == 0:
+        child()
+        return
+    write(f"status={os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}", "fork")
+
+
+def _multiprocess(seconds: float) -> None:
+    made = multiprocessing.get_context("fork").Process(target=time.sleep, args=[seconds])
+    made.start()
+    if seconds:
+        made.terminate()
+    made.join()
+    write(f"status={made.exitcode}", "multiprocessing")
+
+
+def _program(seconds: float) -> None:
+    done = subprocess.run([sys.executable, "-c", "pass"], check=False)
+    write(f"status={done.returncode}", "program")
+
+
 DEEDS: dict[str, Any] = {
     "ok": lambda seconds: None,
     "sleep": _sleep,
@@ -113,6 +139,11 @@ DEEDS: dict[str, Any] = {
     "cpu": _burn,
     "hog": _hog,
     "stubborn": _stubborn,
+    "fork": lambda seconds: _forks(lambda: None),
+    "fork_exit": lambda seconds: _forks(lambda: sys.exit(7)),
+    "fork_raise": lambda seconds: _forks(lambda: _raise(ValueError("as told"))),
+    "multiprocessing": _multiprocess,
+    "program": _program,
     "grasp": _grasp,
     "want": _want,
     "mute": _mute,
@@ -154,6 +185,21 @@ async def aact(name: str, seconds: float = 0.0) -> None:
     """Sleep, awaited."""
     write("start", name)
     await asyncio.sleep(seconds)
+    write("end", name)
+
+
+@app.job(name="afork")
+async def afork(name: str, do: str) -> None:
+    """Fork on the event loop."""
+    write("start", name)
+    await asyncio.sleep(0.01)
+    pid = os.fork()
+    if pid == 0:
+        if do == "await":
+            await asyncio.sleep(0.01)
+        return
+    status = os.waitstatus_to_exitcode(await asyncio.to_thread(lambda: os.waitpid(pid, 0)[1]))
+    write(f"status={status}", do)
     write("end", name)
 
 

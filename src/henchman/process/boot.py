@@ -20,11 +20,19 @@ from henchman.observe import log
 from henchman.process.load import load_app, why_not
 from henchman.process.orders import EXIT_CONFIG, EXIT_CUT_OFF, Orders
 from henchman.work.current import running
+from henchman.worker.forked import in_child
 from henchman.worker.heart import resident_kb
 from henchman.worker.launcher import Launcher, default_capsules
 
 __all__ = ["main"]
 
+_WORDS = {
+    signal.SIGTERM: "stop",
+    signal.SIGINT: "stop",
+    signal.SIGTSTP: "quiet",
+    signal.SIGTTIN: "dump",
+    signal.SIGHUP: "ignore",
+}
 LOOK_UP = 0.5  # seconds
 GRACE = 25.0  # seconds, for whom no configuration has been read yet
 MARGIN = 20.0  # seconds for giving back and saying goodbye, also where the server does not answer
@@ -40,17 +48,33 @@ class Child:
         self._beats = 0
         self._asked = False
         self.launcher: Launcher | None = None
+        for fd in (orders.status_fd, orders.lifeline_fd, orders.pulse_fd):
+            os.set_inheritable(fd, False)  # programs that jobs start are no workers
+        in_child(self)
+        # A signal for the child may come before it has heard what signals mean to it: that waits.
+        self._held = threading.local()
+        os.register_at_fork(before=self._hold_signals, after_in_parent=self._let_signals_come)
+
+    def _hold_signals(self) -> None:
+        self._held.before = signal.pthread_sigmask(signal.SIG_BLOCK, _WORDS)
+
+    def _let_signals_come(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._held.before)
+
+    def forked(self) -> None:
+        """In a child that a job forked: signals mean there what they mean anywhere, and our supervisor hears
+        nothing."""
+        for number in _WORDS:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        self._let_signals_come()
+        for fd in (self._orders.status_fd, self._orders.lifeline_fd):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._orders.status_fd = self._orders.lifeline_fd = -1
 
     def listen(self) -> None:
         """Take signals from here on, before any of the user's code is imported."""
-        words = {
-            signal.SIGTERM: "stop",
-            signal.SIGINT: "stop",
-            signal.SIGTSTP: "quiet",
-            signal.SIGTTIN: "dump",
-            signal.SIGHUP: "ignore",
-        }
-        for number, word in words.items():
+        for number, word in _WORDS.items():
             signal.signal(number, lambda *_, word=word: self._events.put(word))
         faulthandler.register(signal.SIGUSR2, all_threads=True)  # the last word of a process that hangs
         threading.Thread(target=self._outlive, name="henchman-orphan", daemon=True).start()

@@ -13,6 +13,7 @@ from types import FrameType
 from typing import Any
 
 from henchman.errors import JobCancelled, JobShutdown
+from henchman.worker.forked import end_child, in_child
 from henchman.worker.run import Run
 
 __all__ = ["Loop", "task_name"]
@@ -38,7 +39,8 @@ class Loop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
-        self._scheduled = self._stopping = False
+        self._scheduled = self._stopping = self._is_fork = False
+        in_child(self)
         self.ticked = time.monotonic()
 
     def launch(self, run: Run) -> None:
@@ -68,12 +70,23 @@ class Loop:
                 loop.run_forever()
             except BaseException as error:  # SystemExit and KeyboardInterrupt pass through a loop, and end it
                 ended = error
+            if self._is_fork:
+                end_child(ended or RuntimeError("a process that an async job forked cannot await: it ends here"))
             if not self._stopping:
                 self.on_ended(ended)
         if not self._stopping:
             self._begin_anew(loop)
         elif not loop.is_closed():
             _leave(loop)
+
+    def forked(self) -> None:
+        """In a child that a job forked: of what is to do in this loop, nothing is the child's. Its own step goes on."""
+        self._is_fork = True
+        loop, thread = self._loop, self._thread
+        if loop is not None and thread is not None and thread.ident == threading.get_ident():
+            for handle in list(getattr(loop, "_ready", ())):  # not of uvloop, which goes through with this round
+                handle.cancel()
+            loop.stop()
 
     def look(self) -> None:
         """Called each second: a loop that was closed in the moment in which it went on waits for ever."""

@@ -17,6 +17,7 @@ from henchman.work.outcome import DONE, Outcome, called_off
 from henchman.worker.acker import Acker
 from henchman.worker.cancels import Cancels
 from henchman.worker.flights import Flights
+from henchman.worker.forked import end_child, in_child
 from henchman.worker.host import Host
 from henchman.worker.retry import Judge
 from henchman.worker.run import Run, Seat
@@ -51,10 +52,16 @@ class Processor:
         self._board = board
         self._task_places = deque(range(TASK_PLACES, 2 * TASK_PLACES))
         self.stopping = False  # the worker is: whoever sets this tells the runs that run already
+        self.is_fork = False  # a job forked, and this is the child
+        in_child(self)
         self._events = host.events
         self._tell_start = host.events.heard("job_start")
         self._tell_end = host.events.heard("job_end")
         self._tell_failed = host.events.heard("job_failed")
+
+    def forked(self) -> None:
+        """In a child that a job forked: it ends with the job that it is in."""
+        self.is_fork = True
 
     def execute(self, seat: Seat, run: Run) -> None:
         """Run a sync job in this thread, to its outcome. Whatever fails on the way there, its unit is settled."""
@@ -71,6 +78,8 @@ class Processor:
                         result = run.spec.call(run)
                     except BaseException as error:
                         problem = error
+                    if self.is_fork:
+                        end_child(problem)
                     self._leave(seat, run)
                 except (JobTimeout, JobShutdown) as late:  # struck between the job's end and leaving it
                     self._leave(seat, run)
@@ -113,6 +122,8 @@ class Processor:
             problem = None
         except BaseException as error:
             result, problem = None, error
+        if self.is_fork:
+            end_child(problem)
         if run.deadline is not None:
             self._watchdog.forget(run)
         try:
