@@ -120,6 +120,7 @@ class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic, Batches):
             clock=self.clock,
             most_buffered=lambda: self.config.buffer,
             replicas=self._replicas,
+            history_kept=self.config.history_kept,
         )
 
     def __repr__(self) -> str:

@@ -559,3 +559,30 @@ def test_what_is_pushed_before_the_first_worker_is_recorded_whole(redis_url: str
         pass
     assert not redis.exists("hm:history:on")
     quiet.close()
+
+
+def test_what_is_pushed_before_any_recorder_has_led_has_a_record(redis_url: str, tmp_path: Path) -> None:
+    """Fifty tracked jobs, one by one, in bulk, by name and of a cron; then the first worker of all."""
+    app = App(redis_url=redis_url, database_url=f"sqlite:///{tmp_path / 'history.sqlite'}")
+
+    @app.job(name="note", track=True)
+    def note(n: int) -> None: ...
+
+    with looker(redis_url) as redis:
+        handles = [note.enqueue(n) for n in range(20)]
+        note.enqueue_many([(n,) for n in range(20, 48)])
+        handles += [app.enqueue("note", 48), note.using(delay=0.01).enqueue(49)]
+        assert redis.get("hm:history:on") == b"strict 268435456"
+        born = {row["j"]: row for row in stream(redis)}
+        assert len(born) == 50
+        assert {handle.jid for handle in handles} <= born.keys()
+        redis.set("hm:history:on", "best_effort 1000000")
+        note.enqueue(50)
+        assert redis.get("hm:history:on") == b"best_effort 1000000", "what a recorder said stands"
+        redis.delete("hm:history:on")
+        quiet = App(redis_url=redis_url, history="off")
+        quiet.job(name="note", track=True)(lambda n: None)
+        quiet.enqueue("note", 51)
+        assert not redis.exists("hm:history:on")
+        quiet.close()
+    app.close()

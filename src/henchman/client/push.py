@@ -7,6 +7,7 @@ It is never sent again and never buffered: a plain job is not idempotent, and on
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import re
 import time
@@ -72,6 +73,7 @@ class Client:
         clock: ServerClock,
         most_buffered: Callable[[], int] = lambda: 0,
         replicas: Callable[[], tuple[int, float]] = lambda: (0, 0.0),
+        history_kept: Callable[[], str] = lambda: "",
     ) -> None:
         self._keys = keys
         self._chain = chain
@@ -83,6 +85,7 @@ class Client:
         self._registry = registry
         self._clock = clock
         self._replicas = replicas
+        self._history_kept = functools.cache(history_kept)
         self._lanes = Lanes()
         self.buffer = Buffer(limit=most_buffered, keys=keys, connect=connect, tell=self._tell)
         self.now: Callable[[], float] = time.time  # tests put a clock of their own here
@@ -282,7 +285,8 @@ class Client:
 
     def _tracked_calls(self, plan: Draft, parcel: Parcel) -> Iterator[Call[Any]]:
         """The same for jobs that are written down. They are never buffered: a batch must know what it has."""
-        made = self._open_door("tracked_calls")(self._keys(), self._registry, self._lanes, plan, parcel)
+        make, keep = self._open_door("tracked_calls"), self._history_kept()
+        made = make(self._keys(), self._registry, self._lanes, plan, parcel, keep)
         return (self._confirmed(call, payloads) for call, payloads in made)
 
     def _confirmed(self, call: Call[Any], payloads: list[bytes]) -> Call[Any]:

@@ -38,18 +38,19 @@ _text = msgspec.json.encode
 
 
 def tracked_calls(
-    keys: Keys, registry: Registry, lanes: Lanes, plan: Draft, parcel: Parcel
+    keys: Keys, registry: Registry, lanes: Lanes, plan: Draft, parcel: Parcel, keep: str
 ) -> Iterator[tuple[Call[int], list[bytes]]]:
     """The pushes of ``parcel``, one a queue, each with its payloads. The next is asked for when one was answered.
 
-    The history gets class, queue, arguments (secret ones masked) and tags of each job with them.
+    The history gets class, queue, arguments (secret ones masked) and tags of each job with them; ``keep``: how it is
+    kept from the first of them on, though no recorder has led yet.
     """
     group = plan.group
     when = plan.when(parcel.scheduled)
     for queue, payloads in parcel.by_queue.items():
         rows = [_row(registry, payload, when) for payload in payloads]
         if group is None:
-            yield batches.push(keys, "", queue, rows), payloads
+            yield batches.push(keys, "", queue, rows, keep=keep), payloads
             continue
         lane = lanes.take()
         yield batches.push(keys, group.id, queue, rows, member=group.member, lane=lane), payloads

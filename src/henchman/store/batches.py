@@ -85,11 +85,13 @@ def push(
     *,
     member: str = "",
     lane: tuple[str, int] = ("", 0),
+    keep: str = "",
 ) -> Call[int]:
     """Push jobs into ``queue`` (or the schedule) as members of ``batch``, "": tracked alone; how many were new to it.
 
     ``member``: the running job that adds to its own batch. ``lane``: whose push this is, and its number there: with
-    it the call may be sent again. Raises UnknownBatch, BatchClosed, HistoryFull; then nothing was pushed.
+    it the call may be sent again. ``keep``: policy and bytes of the history, where no recorder has led yet. Raises
+    UnknownBatch, BatchClosed, HistoryFull; then nothing was pushed.
     """
 
     def read(reply: Any) -> int:
@@ -105,7 +107,7 @@ def push(
     return script(
         _PUSH,
         names,
-        [batch, member, queue, *lane, *(part for one in jobs for part in one)],
+        [batch, member, queue, *lane, keep, *(part for one in jobs for part in one)],
         read,
         again=bool(batch and lane[0]),
     )

@@ -44,7 +44,7 @@ def pushes(call: Call[Any], keys: Keys, now: float) -> list[Push] | None:
         rows = arguments(call)[1]
         return [_scheduled(rows[i : i + 3], now) for i in range(0, len(rows), 3)]
     if call.script is not None and call.name == "batch_push" and not arguments(call)[1][0]:  # tracked, in no batch
-        _, _, queue, _, _, *rows = arguments(call)[1]
+        _, _, queue, _, _, _, *rows = arguments(call)[1]
         return [Push(_text(queue), _bytes(rows[i + 2]), _due(_text(rows[i + 1]), now)) for i in range(0, len(rows), 4)]
     heads = [part[0] for part in call.parts]
     if heads == ["SADD", "LPUSH"] and call.parts[0][1] == keys.queues:

@@ -231,7 +231,8 @@ class Crons:
             raise UnknownCron(unknown(name, list(stored.definitions)))
         one = ticket(home, name, decoded(text), stored.now, stored.now)
         if one.detail:
-            self._run(batches.push(home.keys, "", one.queue, [TrackedPush(one.jid, "", one.payload, one.detail)]))
+            row, keep = TrackedPush(one.jid, "", one.payload, one.detail), home.config.history_kept()
+            self._run(batches.push(home.keys, "", one.queue, [row], keep=keep))
         if one.payload:
             self._run(store.run(home.keys, one))
         return Handle(one.jid, one.queue, "created" if one.payload else "stopped", home)

@@ -17,6 +17,7 @@ from henchman.client.job import Using
 from henchman.client.options import JobOptions, PushOptions, push_options
 from henchman.client.registry import Definition, Registry
 from henchman.client.tracked import record_of
+from henchman.config import Config
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.bridge import compile_sync
 from henchman.kernel.chain import Chain
@@ -40,6 +41,8 @@ _LONGEST: Final = 366 * 86400.0
 class Home(Desk, Protocol):
     """The app, as far as crons are concerned."""
 
+    @property
+    def config(self) -> Config: ...
     @property
     def keys(self) -> Keys: ...
     @property

@@ -18,6 +18,7 @@ from henchman.errors import DefinitionError, ServerError
 from henchman.kernel.ids import new_identity
 from henchman.kernel.service import Ticker
 from henchman.store import cron as store
+from henchman.store import history
 from henchman.workflow.cron import Plan, Timing, plan, read_timing
 from henchman.workflow.cron_book import Crons
 from henchman.workflow.cron_definition import Cron, Home, decoded, encoded, ticket
@@ -73,6 +74,7 @@ class CronTicker(Ticker):
         self._failing: set[str] = set()  # crons whose job no middleware lets through just now
         self._handled: float | None = None
         self._quiet = False
+        self._offered = False
 
     @property
     def verbs(self) -> Mapping[str, Callable[[str], None]]:
@@ -218,6 +220,10 @@ class CronTicker(Ticker):
 
     def _send(self, ticks: Sequence[store.Tick]) -> bool:
         """Whether all of ``ticks`` are dealt with; what is not comes up again."""
+        if not self._offered and any(one.detail for one in ticks):
+            self._offered = True
+            if keep := self._home.config.history_kept():  # no recorder may have led yet
+                self._home.connections.run(history.offer(self._home.keys, keep))
         answer = self._home.connections.run(store.tick(self._home.keys, self._revision or b"0", ticks))
         if answer.statuses is None:
             self.look_now()

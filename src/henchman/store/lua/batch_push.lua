@@ -1,11 +1,12 @@
 -- batch_push: push tracked jobs into one queue or the schedule, as members of a batch or of none
 -- KEYS cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped schedule queue
--- ARGV batch member name lane turn (jid when payload detail)*
+-- ARGV batch member name lane turn keep (jid when payload detail)*
 -- returns how many were pushed (a jid that is a member already is not pushed again), or "ABSENT" no such batch,
 --   "CLOSED" it takes no more, "FULL" the history has no room for what must be kept. when: "" now, "+s" in s seconds of
 --   the server, else a Unix time; "parked" and one of these: not before the batch is released. member: a job of the
 --   batch that has not ended and adds to it though it is closed, or "". detail is JSON for the history. Who pushes
 --   through a lane counts its turns: the same turn twice is one push whose answer was lost, and gets that answer.
+--   keep: how the history is kept if nobody said so before, "" not at all: then no recorder has led yet.
 -- include now
 -- include words
 -- include batch
@@ -26,11 +27,14 @@ if id ~= '' then
     return 'CLOSED'
   end
 end
+if ARGV[6] ~= '' then
+  redis.call('SET', KEYS[9], ARGV[6], 'NX')
+end
 if batches.is_full() then
   return 'FULL'
 end
 local counts = {}
-for at = 6, #ARGV, 4 do
+for at = 7, #ARGV, 4 do
   local jid, when, payload = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local parked = string.sub(when, 1, 6) == 'parked'
   local due = parked and string.sub(when, 7) or when
