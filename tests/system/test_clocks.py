@@ -198,10 +198,12 @@ def test_a_step_is_said_once_and_what_failed_is_tried_again(
         now = time.time()
         redis.zadd("retry", {_act(f"r{n}"): now + 4 + n / 1000 for n in range(700)})
         redis.zadd("schedule", {_act("at"): now + 7200})
+        redis.zadd("hm:tombs", {"buried": now - 60})
         step(clock, server, ahead)
         until(lambda: len(work.count("end")) >= 700, "what failed runs again", 60)
         until(lambda: "clock went" in work.log, "it is said")
         assert work.log.count("clock went") == 1
+        assert abs(redis.zscore("hm:tombs", "buried") - now - ahead) < 65, "it is looked after for its hour"  # type: ignore[operator]
         assert work.count("end")["at"] == (1 if ahead > 0 else 0)
         assert redis.zcard("schedule") == (0 if ahead > 0 else 1)
         found = {check.name: check for check in examine(Connections(server.url), Keys(""))}["clocks"]

@@ -87,7 +87,9 @@ class Stager(Ticker):
         runner, keys = self._host.connections, self._host.keys
         runner.run(command("HSET", keys.clock, "by", f"{seconds:.3f}", "at", f"{now:.6f}"))
         self._host.events.emit("clock_stepped", seconds=round(seconds, 3))
-        moved, start = CHUNK if seconds < 0 else 0, f"({now:.6f}"
+        ahead = f"({now:.6f}"  # what lies there was computed before a clock that went back
+        runner.run(rebase(keys.tombs, ahead if seconds < 0 else "-inf", -seconds, CHUNK))  # an hour is an hour
+        moved, start = CHUNK if seconds < 0 else 0, ahead
         while moved == CHUNK and not self.stopping.is_set():
             moved, start = runner.run(rebase(keys.retry, start, -seconds, CHUNK))
 
