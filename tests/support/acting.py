@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
@@ -159,6 +160,38 @@ DEEDS: dict[str, Any] = {
     "die": lambda seconds: _raise(Kill("enough")),
     "memory": lambda seconds: _hoard.append(bytearray(os.urandom(1024) * int(seconds * 1024))),
 }
+
+
+@dataclass
+class Fatal:
+    """An argument that ends the process while it is rebuilt."""
+
+    name: str
+
+    def __post_init__(self) -> None:
+        with open(os.environ["ACTING_TRACE"], "a", encoding="utf-8") as trace:  # no job runs here yet
+            trace.write(f"start {self.name} {os.getpid()} 1\n")
+        os.kill(os.getpid(), 9)
+
+
+class FatalError(Exception):
+    """An exception that ends the process when it is asked what it says: while its run is judged."""
+
+    def __str__(self) -> str:
+        os.kill(os.getpid(), 9)
+        return ""
+
+
+@app.job(name="fatal_read")
+def fatal_read(what: Fatal) -> None:
+    """Never begins."""
+
+
+@app.job(name="fatal_end")
+async def fatal_end(name: str) -> None:
+    """Ends well, until somebody looks at how."""
+    write("start", name)
+    raise FatalError
 
 
 @app.job(name="act")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -12,7 +13,7 @@ import pytest
 from redis import Redis
 
 from support.processes import Work, push
-from support.worker import in_flight, jobs_in, looker, until
+from support.worker import in_flight, jobs_in, looker, push_raw, until
 
 BRIEF = {"HENCHMAN_LEASE": "5", "HENCHMAN_HEARTBEAT": "1", "ACTING_WATCH": "3"}
 
@@ -42,6 +43,28 @@ def test_the_third_death_alone_buries_the_pill_and_its_neighbours_end_well(
         assert len(jobs_in(redis, "dead")) == 1
         until(lambda: not in_flight(redis), "and is settled")
         until(lambda: "is a poison pill" in work.log, "it is told")
+
+
+@pytest.mark.parametrize("when", ["read", "end"])
+def test_what_kills_while_it_is_read_or_judged_is_charged_and_buried(
+    redis: Redis, redis_url: str, tmp_path: Path, when: str
+) -> None:
+    """Its neighbours are read, run and settled in the same breath: none of them is a poison pill."""
+    with Work(tmp_path / "w", redis_url, "-c", "4") as work:
+        work.ready(redis)
+        pill = {"class": f"fatal_{when}", "args": [{"name": "pill"} if when == "read" else "pill"], "jid": "f" * 24}
+        honest = [{"class": "act", "args": [f"n{n}", "ok", 0], "jid": f"{n:024}"} for n in range(20)]
+        jobs = [*honest[:10], pill, *honest[10:]]
+        push_raw(redis, *(json.dumps({**job, "retry": True, "queue": "default"}) for job in jobs))
+        (dead,) = until(lambda: jobs_in(redis, "dead"), "the pill is buried")
+        assert dead["jid"] == pill["jid"]
+        assert dead["error_class"] == "PoisonPill"
+        assert dead["error_message"].count("SIGKILL") == 3, dead["error_message"]
+        assert work.count("start")["pill"] == 3
+        until(lambda: len([n for n in work.count("end") if n.startswith("n")]) == 20, "its neighbours are done")
+        until(lambda: not in_flight(redis) and not redis.exists("queue:default"), "and settled")
+        assert len(jobs_in(redis, "dead")) == 1
+        assert not redis.zcard("retry")
 
 
 def test_jobs_that_had_not_started_are_not_charged(redis: Redis, redis_url: str, tmp_path: Path) -> None:

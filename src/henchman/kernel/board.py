@@ -9,14 +9,20 @@ from __future__ import annotations
 import mmap
 import struct
 
-__all__ = ["BOARD_BYTES", "STATES", "Board"]
+__all__ = ["BOARD_BYTES", "STARTS", "STATES", "Board"]
 
 STATES = {0: "stuck", 1: "fetching", 2: "away", 3: "hung"}  # what a process says of itself when it turns
-_PLACES = 1024
+_PLACES = 1024  # of which the marks take the last
 _ROOM = 40  # bytes of a jid: a longer one is cut, which the reader allows for
 _FIRST = 64
 BOARD_BYTES = _FIRST + _PLACES * _ROOM
+STARTS = _PLACES - 64
 _write = struct.Struct(f"{_ROOM}s").pack_into
+_MARKS = 16  # payloads that are read or settled now: the last 64 places, four for each
+_MARK_ROOM = 4 * _ROOM
+_FIRST_MARK = BOARD_BYTES - _MARKS * _MARK_ROOM
+_TAIL = 150  # bytes of a payload's end, where its id and times stand
+_write_mark = struct.Struct(f"<B{_TAIL}s").pack_into
 
 
 Memory = bytearray | mmap.mmap
@@ -47,15 +53,26 @@ class Board:
 
     def start(self, place: int, jid: str) -> None:
         """A job started in slot ``place``; it stays marked until another starts there, or ``clear``."""
-        if place < _PLACES:
+        if place < STARTS:
             _write(self._memory, _FIRST + place * _ROOM, jid.encode("utf-8", "replace"))
 
     def clear(self, place: int) -> None:
         """Nothing runs in slot ``place``."""
-        if place < _PLACES:
+        if place < STARTS:
             _write(self._memory, _FIRST + place * _ROOM, b"")
 
     def started(self) -> list[bytes]:
         """The jids that are marked, cut to 40 bytes."""
-        places = range(_FIRST, BOARD_BYTES, _ROOM)
+        places = range(_FIRST, _FIRST_MARK, _ROOM)
         return [jid for place in places if (jid := bytes(self._memory[place : place + _ROOM]).rstrip(b"\0"))]
+
+    def mark(self, place: int, payload: bytes) -> None:
+        """``payload`` is read, or settled, by the one writer of ``place``; an empty one: nothing is."""
+        if place < _MARKS:
+            tail = payload[-_TAIL:]
+            _write_mark(self._memory, _FIRST_MARK + place * _MARK_ROOM, len(tail), tail)
+
+    def marked(self) -> list[bytes]:
+        """The ends of the payloads that are marked, at most 150 bytes of each."""
+        places = range(_FIRST_MARK, BOARD_BYTES, _MARK_ROOM)
+        return [bytes(self._memory[at + 1 : at + 1 + size]) for at in places if (size := self._memory[at])]

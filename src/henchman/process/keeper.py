@@ -26,11 +26,13 @@ __all__ = ["Blame", "Keeper"]
 
 
 class Blame(NamedTuple):
-    """Whom a death is charged to: the jids that had started, and whether what ran had the process to itself."""
+    """Whom a death is charged to: the jids that had started, whether what ran had the process to itself, and the ends
+    of the payloads that were read or settled just then."""
 
     started: Sequence[bytes]
     alone: bool
     cause: str
+    marked: Sequence[bytes] = ()
 
 
 class _Desk:
@@ -146,8 +148,8 @@ class Keeper(Ticker):
 
         def charge(filled: list[str]) -> None:
             if blame is not None:
-                started, alone, cause = blame.started, blame.alone, f"it ended with {blame.cause}"
-                for line in charge_held(desk, identity, filled, started=started, alone=alone, cause=cause):
+                facts = blame._replace(cause=f"it ended with {blame.cause}")._asdict()
+                for line in charge_held(desk, identity, filled, **facts):
                     self._say(line)
 
         runner.run(leases.bury(keys, identity, force=True))

@@ -287,7 +287,7 @@ class Supervisor:
         started = child.board.started()
         if expected or status in (0, 1, EXIT_CUT_OFF, EXIT_CONFIG) or (child.doomed and len(started) != 1):
             return None
-        return Blame(started, child.board.was_alone(), _described(status))
+        return Blame(started, child.board.was_alone(), _described(status), child.board.marked())
 
     @staticmethod
     def _orphans() -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from zlib import crc32
 
 import msgspec
 
@@ -15,9 +16,10 @@ from henchman.kernel.ids import new_jid
 from henchman.wire import jsontext, times
 from henchman.wire.misfit import Misfit, kind_of
 
-__all__ = ["INVALID_CLASS", "Template", "decode", "encode", "invalid", "members", "with_field"]
+__all__ = ["INVALID_CLASS", "NAMED", "Template", "decode", "encode", "invalid", "members", "name_of", "with_field"]
 
 INVALID_CLASS = "InvalidPayload"
+NAMED = "payload-"
 _MAX_DEPTH = 100  # where Ruby stops
 _KEPT_BYTES = 1024 * 1024
 _ENVELOPE = jsontext.MAX_DEPTH - _MAX_DEPTH  # a whole payload may be deeper than its arguments
@@ -57,6 +59,11 @@ def decode(payload: bytes) -> dict[str, Any]:
     ):
         raise PayloadError(f"payload is nested deeper than {_MAX_DEPTH} levels")
     return job
+
+
+def name_of(payload: bytes) -> str:
+    """A name for a payload whose job has no id, always the same: deaths are charged to it."""
+    return f"{NAMED}{len(payload)}-{crc32(payload):08x}"
 
 
 def encode(job: Mapping[str, Any]) -> bytes:

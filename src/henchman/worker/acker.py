@@ -18,6 +18,7 @@ from typing import Any
 
 from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.backoff import capped_backoff
+from henchman.kernel.board import Board
 from henchman.kernel.service import Service
 from henchman.kernel.text import described
 from henchman.store.jobs import CALLED_OFF, EARLIER, MOST_BYTES
@@ -40,6 +41,8 @@ STEP = 0.05  # seconds between two looks whether a unit is settled that could no
 LATEST = 0.004  # seconds an outcome waits for company; with the round trip it stays below 5 ms
 PATIENCE = 0.5  # seconds between two tries while the server is away: what ended is not told, and a kill repeats it
 
+_MARK = 0  # the place on the board for what is settled now, if that is one unit
+
 Row = tuple[Unit, str, bytes, float | str, bytes]
 
 
@@ -49,8 +52,9 @@ class Acker(Service):
 
     name = "acker"
 
-    def __init__(self, host: Host, flights: Flights) -> None:
+    def __init__(self, host: Host, flights: Flights, board: Board) -> None:
         super().__init__()
+        self._board = board
         self._host = host
         self._flights = flights
         self.tally = Tally()
@@ -159,8 +163,11 @@ class Acker(Service):
                 batch = self._batch()
                 try:
                     self.notes.send()  # what they said comes before their end
+                    if len(batch) == 1:
+                        self._board.mark(_MARK, batch[0][0].payload)
                     if not self._commit(batch):
                         return False
+                    self._board.mark(_MARK, b"")
                 except Exception as error:  # a defect of ours must not lose outcomes: a second settling finds nothing
                     self._rows.extendleft(reversed(batch))
                     self._away += 1

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from henchman.store.call import Call, command, commands
+from henchman.wire.payload import NAMED, name_of
 from henchman.worker.host import Host
 from henchman.worker.run import Run
 
@@ -82,6 +83,12 @@ class Cancels:
     def has(self, run: Run) -> bool:
         """Whether ``run``, or the batch that it is of, was cancelled."""
         return run.jid in self.jids or (run.batch_id != "" and f"batch:{run.batch_id}" in self.jids)
+
+    def suspected(self, payload: bytes) -> bool:
+        """Whether ``payload``, which was not read yet, may be a suspect's: reading it may be what killed."""
+        return any(
+            name_of(payload) == one if one.startswith(NAMED) else one.encode() in payload for one in self.suspects
+        )
 
     def look(self) -> None:
         """Compare the counter, as each beat does."""

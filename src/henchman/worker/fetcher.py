@@ -12,6 +12,7 @@ The fetcher clears its wish to look before it looks, never afterwards, so that w
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Sequence
@@ -31,6 +32,8 @@ from henchman.worker.watcher import Watcher
 
 __all__ = ["Fetcher"]
 
+_marks = itertools.count(1)  # places on the board, two a fetcher: its own thread's, the watcher's
+
 AHEAD = 0.02  # seconds of work that may be fetched beyond the free slots
 AHEAD_MOST = 500
 AHEAD_BYTES = 8 << 20  # of payloads that a process may have fetched beyond its slots, all capsules together
@@ -48,7 +51,9 @@ class Fetcher(Service):
 
     def __init__(self, shared: Shared, capsule: Capsule, pool: Pool) -> None:
         super().__init__()
-        self._host, self._flights, self._acker, self._intake, self._cancels, self._isolation, sources = shared
+        self._host, self._flights, self._acker, self._intake, self._cancels, self._isolation, *_ = shared
+        sources, self._board = shared.sources, shared.board
+        self._mark, self._watcher_mark = next(_marks), next(_marks)
         self._gather = Gather(self._host, self._flights, self._cancels, sources, capsule)
         self._capsule = capsule
         self._pool = self.pool = pool
@@ -182,7 +187,8 @@ class Fetcher(Service):
             self._unknown, self._look = False, True
         if self.quieted.is_set():
             self._gather.pass_on()
-            self._release(self._isolation.give_up())
+            for unit in reversed(self._isolation.give_up()):
+                self._settle(unit, Outcome("released"))
             self.give_back()
             return 1.0
         if self._isolation.pending:
@@ -226,23 +232,13 @@ class Fetcher(Service):
             self.watcher.arm()
         return found
 
-    def accept(self, units: Sequence[Unit], queue: str, *, beyond: bool = False) -> None:
+    def accept(self, units: Sequence[Unit], queue: str, *, beyond: bool = False, place: int | None = None) -> None:
         """Read units and put them to work; what cannot run is settled at once. ``beyond``: there is no slot for them,
-        so they go back if they are not short."""
+        so they go back if they are not short. ``place``: where this thread marks what it reads."""
         self._flights.held.update(units)
-        runs = []
-        cost = 0.0
-        for unit in units:
-            read = self._read(unit)
-            if isinstance(read, Run):
-                if unit.suspect or (self._cancels.suspects and read.jid in self._cancels.suspects):
-                    self._isolation.add(self, read)
-                    continue
-                runs.append(read)
-                cost += AHEAD if read.spec.cost is None else read.spec.cost
-            else:
-                self._settle(unit, read)
+        runs = self._runs(units, self._mark if place is None else place)
         if runs:
+            cost = sum([AHEAD if run.spec.cost is None else run.spec.cost for run in runs])
             self._ahead[queue] = min(AHEAD_MOST, int(AHEAD * len(runs) / cost)) if cost else AHEAD_MOST
             if self._ahead[queue] < 2:
                 self._ahead.pop(queue, None)
@@ -253,17 +249,51 @@ class Fetcher(Service):
         else:
             self._pool.put(runs)
 
+    def _runs(self, units: Sequence[Unit], place: int) -> list[Run]:
+        """What of ``units`` can run now. A suspect is not even read beside others; what is read is marked on the board,
+        so that the supervisor knows whose fault it is when that ends the process."""
+        runs, cancels, mark = [], self._cancels, self._board.mark
+        for unit in units:
+            if unit.suspect or (cancels.suspects and cancels.suspected(unit.payload)):
+                self._isolation.add(self, unit)
+                continue
+            mark(place, unit.payload)
+            read = self._read(unit)
+            if not isinstance(read, Run):
+                self._settle(unit, read)
+            elif cancels.suspects and read.jid in cancels.suspects:  # its id stands there in another spelling
+                self._isolation.add(self, unit)
+            else:
+                runs.append(read)
+        mark(place, b"")
+        return runs
+
+    def start_alone(self, unit: Unit) -> None:
+        """Read a suspect and start it; what cannot run is settled."""
+        self._pool.put(self._runs_alone(unit))
+
+    def _runs_alone(self, unit: Unit) -> list[Run]:
+        self._board.mark(self._mark, unit.payload)
+        read = self._read(unit)
+        runs = [read] if isinstance(read, Run) else []
+        if not isinstance(read, Run):
+            self._settle(unit, read)
+        self._board.mark(self._mark, b"")
+        return runs
+
     def _read(self, unit: Unit) -> Run | Outcome:
         try:
             return self._intake.read(unit)
-        except Exception as error:  # a defect of ours: the job is kept where people see it, and the next one runs
+        except BaseException as error:  # of a type's own code, a SystemExit too: it is one unit's failure
+            outcome = self._intake.unreadable(unit, error)
             self._host.events.emit("part_failed", part="intake", error=error)
-            return Outcome("dead", unit.payload, reason=f"it could not be read: {error!r}", error=error)
+            return outcome
 
     def delivered(self, units: list[Unit], backlog: bool) -> None:
         """What the watcher brought, on its thread."""
         queue = units[0].flight.queue
-        self.accept(units, queue, beyond=self._pool.free - self._pool.waiting <= 0)
+        beyond = self._pool.free - self._pool.waiting <= 0
+        self.accept(units, queue, beyond=beyond, place=self._watcher_mark)
         time.sleep(0)  # the interpreter lock goes to the job now, not when this thread next waits
         if self._pool.free <= 0:
             self.unwatched()

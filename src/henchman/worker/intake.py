@@ -51,6 +51,10 @@ class Intake:
             _mark(job)
         return Run(unit, job, spec, args, kwargs)
 
+    def unreadable(self, unit: Unit, error: BaseException) -> Outcome:
+        """How ``unit`` ends, for which ``read`` raised ``error``: dead, with that text."""
+        return self._judge.defect(unit, error, "it could not be read")
+
     def _read_source(self, unit: Unit) -> Run | Outcome:
         read = unit.source.read(unit, self._judge)
         if isinstance(read, Outcome):

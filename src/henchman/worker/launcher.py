@@ -72,9 +72,9 @@ class Launcher:
         capsules, queues = self._placed(capsules)
         self.flights = Flights(host, queues, announce, self.sources)
         self.cancels = Cancels(host, self._tell_cancelled)
-        self.acker = Acker(host, self.flights)
-        self.acker.on_called_off = lambda: self._try("cancels", self.cancels.load)
         self.board = board or Board()
+        self.acker = Acker(host, self.flights, self.board)
+        self.acker.on_called_off = lambda: self._try("cancels", self.cancels.load)
         self.feeds = Feeds()
         self._build_running()
         self.feeds += [self._feed(capsule) for capsule in capsules]
@@ -125,9 +125,10 @@ class Launcher:
         self.loop.on_done = lambda run: run.pool.task_done(run)
         self.loop.on_ended = lambda error: self.host.events.emit("loop_ended", error=error)
         self.loop.on_lost = self._give_back_lost
-        isolation = Isolation(self.board, self.acker, self.feeds.busy, self.feeds.look)
+        isolation = Isolation(self.board, self.acker, self.feeds.busy, self.feeds.look, self.flights.held)
         intake = Intake(self.host, self.judge, self.acker.notes)
-        self._shared = Shared(self.host, self.flights, self.acker, intake, self.cancels, isolation, self.sources)
+        parts = self.host, self.flights, self.acker, intake, self.cancels, isolation, self.sources, self.board
+        self._shared = Shared(*parts)
 
     def _feed(self, capsule: Capsule) -> Feed:
         """The slots of one capsule and who fills them."""

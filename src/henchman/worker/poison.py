@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-from henchman.errors import PayloadError
-from henchman.kernel.text import visible
+from henchman.errors import PayloadError, ServerError
+from henchman.kernel.text import described, visible
 from henchman.store import ordered, poison
 from henchman.store.call import command
 from henchman.wire import payload, times
@@ -30,8 +30,10 @@ def charge_held(
     started: Collection[bytes] | None,
     alone: bool | None = None,
     cause: str,
+    marked: Collection[bytes] = (),
 ) -> list[str]:
-    """Charge what ``identity`` held in its in-flight ``lists``: the jobs of ``started``, or all when that is None.
+    """Charge what ``identity`` held in its in-flight ``lists``: the jobs of ``started``, or all when that is None, and
+    those whose payloads end as one of ``marked``: they were read or settled when it died.
 
     ``alone``: whether what ran had the process to itself; None: it did if nothing else was held. One line for each job
     that is a suspect or a poison pill by now, for people.
@@ -52,14 +54,29 @@ def charge_held(
         if started is None or claim.jid.encode()[:_MARK] in started:
             told += _charge_ids(host, identity, claim, alone)
     for flight, stored in held:
+        line = f"{times.iso(host.clock.now())} {identity} {cause}"
+        is_marked = any(stored.endswith(one) for one in marked)
         try:
-            job = payload.decode(stored)
-        except PayloadError:
-            continue  # it never starts: how it ends is decided when it is fetched
-        jid = job.get("jid")
-        if jid and (started is None or jid.encode("utf-8", "replace")[:_MARK] in started):
-            told += _charge(host, flight, stored, job, f"{times.iso(host.clock.now())} {identity} {cause}", alone)
+            told += _charge_one(host, flight, stored, line, alone, None if is_marked else started, is_marked)
+        except ServerError:
+            raise
+        except Exception as error:  # one that cannot be charged goes back like the others
+            told.append(f"a job could not be charged with the death of its process: {described(error)}")
     return told
+
+
+def _charge_one(
+    host: Settler, flight: str, stored: bytes, line: str, alone: bool, started: Collection[bytes] | None, named: bool
+) -> list[str]:
+    """Charge one if it is among ``started`` (None: whatever it is); ``named``: also one that has no id."""
+    try:
+        job = payload.decode(stored)
+    except PayloadError:
+        return []  # it never starts: how it ends is decided when it is fetched
+    jid = str(job.get("jid") or (payload.name_of(stored) if named else ""))
+    if jid and (started is None or jid.encode("utf-8", "replace")[:_MARK] in started):
+        return _charge(host, flight, stored, job | {"jid": jid}, line, alone)
+    return []
 
 
 def _why(dead: dict[str, object]) -> Told:

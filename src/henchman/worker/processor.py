@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from henchman.errors import JobCancelled, JobShutdown, JobTimeout
-from henchman.kernel.board import Board
+from henchman.kernel.board import STARTS, Board
 from henchman.kernel.clock import awake
 from henchman.work.current import running
 from henchman.work.outcome import DONE, Outcome, called_off
@@ -27,7 +27,7 @@ from henchman.worker.watchdog import Watchdog
 __all__ = ["Processor"]
 
 _monotonic = time.monotonic
-TASK_PLACES = 512  # places on the board below this belong to threads, as many above it to tasks
+TASK_PLACES = 512  # places on the board below this belong to threads, the others to tasks
 
 
 class Processor:
@@ -50,7 +50,7 @@ class Processor:
         self._cancels = cancels
         self._clock = host.clock
         self._board = board
-        self._task_places = deque(range(TASK_PLACES, 2 * TASK_PLACES))
+        self._task_places = deque(range(TASK_PLACES, STARTS))
         self.stopping = False  # the worker is: whoever sets this tells the runs that run already
         self.is_fork = False  # a job forked, and this is the child
         in_child(self)
