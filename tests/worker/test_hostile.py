@@ -163,6 +163,8 @@ def test_a_busy_process_gives_back_what_it_cannot_start(scene: Scene) -> None:
         until(launcher.acker.flush, "settled")
         launcher.flights.give_back_all()
         assert not in_flight(scene.redis)
+        for end in (launcher.watcher._bell, launcher.watcher._ring):  # it was never started
+            end.close()
     runnable = {one for one in before if one in scene.payloads}
     assert len([one for one in runnable if b'"honest"' in one]) == HONEST
     scene.nothing_broken()
