@@ -38,14 +38,13 @@ def charge_held(
     ``alone``: whether what ran had the process to itself; None: it did if nothing else was held. One line for each job
     that is a suspect or a poison pill by now, for people.
     """
-    runner = host.connections
     held: list[tuple[str, bytes]] = []
     claims: list[_Claimed] = []
     for flight in lists:
         if host.keys.is_held(flight):
             claims += _claims(host, flight)
             continue
-        found: list[bytes] = runner.run(command("LRANGE", flight, 0, -1))
+        found: list[bytes] = host.connections.run(command("LRANGE", flight, 0, -1))
         held += [(flight, one) for one in found]
     if alone is None:
         alone = len(held) + len(claims) == 1
@@ -55,9 +54,9 @@ def charge_held(
             told += _charge_ids(host, identity, claim, alone)
     for flight, stored in held:
         line = f"{times.iso(host.clock.now())} {identity} {cause}"
-        is_marked = any(stored.endswith(one) for one in marked)
+        named = any(map(stored.endswith, marked))
         try:
-            told += _charge_one(host, flight, stored, line, alone, None if is_marked else started, is_marked)
+            told += _charge_one(host, flight, stored, line, alone, None if named else started, named)
         except ServerError:
             raise
         except Exception as error:  # one that cannot be charged goes back like the others
