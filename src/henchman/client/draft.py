@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from henchman.client.handle import Admission
 from henchman.client.membership import Membership
 from henchman.client.options import JobOptions, PushOptions
+from henchman.wire.codec import Signature
 from henchman.wire.payload import Template
 
 __all__ = ["Draft", "draft"]
@@ -57,7 +58,12 @@ class Draft(NamedTuple):
 
 
 def draft(
-    name: str, options: JobOptions, push: PushOptions, group: Membership | None = None, function: Any = None
+    name: str,
+    options: JobOptions,
+    push: PushOptions,
+    group: Membership | None = None,
+    function: Any = None,
+    signature: Signature | None = None,
 ) -> Draft:
     """What ``options`` of the definition and of the push say, as payload fields of the jobs of one batch, or none."""
     retry = options.retry if push.retry is None else push.retry
@@ -75,6 +81,7 @@ def draft(
         "batch_expires": group.expires if group else None,
         "track": tracked or None,
         "result_ttl": result_ttl,
+        "secret": signature.secret_places if signature is not None else None,
     }
     optional = {
         "retry_for": math.ceil(retry_for) if retry_for else None,

@@ -184,17 +184,18 @@ class Client:
     def plan(self, using: Any, group: Membership | None) -> Draft:
         """What pushes of ``using`` into ``group``, or into none, have in common."""
         job = using.job
-        made = draft(job.name, job.options, using.push_as, group, job.function)
+        made = draft(job.name, job.options, using.push_as, group, job.function, job.signature)
         self.check_queue(job.name, made.queue)
         return made
 
     def _named(self, name: str, options: JobOptions, push: PushOptions, group: Membership | None) -> Draft:
-        if group is not None and _RUBY.fullmatch(name) and self._registry.find(name) is None:
+        known = self._registry.find(name)
+        if group is not None and _RUBY.fullmatch(name) and known is None:
             raise BatchError(
                 f"{name} is no job of this app, and named like one of Ruby's: a Ruby worker tells no batch how a job "
                 "ended. Push it outside: enqueue(…, batch=None). If Python runs it, define it in this app"
             )
-        made = draft(name, options, push, group)
+        made = draft(name, options, push, group, signature=None if known is None else known.signature)
         self.check_queue(name, made.queue)
         return made
 

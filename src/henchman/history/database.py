@@ -14,10 +14,17 @@ from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import DBAPIError, InterfaceError, NoSuchModuleError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import (
+    ArgumentError,
+    DBAPIError,
+    InterfaceError,
+    NoSuchModuleError,
+    OperationalError,
+    SQLAlchemyError,
+)
 
 from henchman.errors import ConfigError, HistoryAway, HistoryError
-from henchman.kernel.text import mask_url, shorten
+from henchman.kernel.text import mask_url, shorten, unquoted_login
 
 __all__ = ["Database"]
 
@@ -43,7 +50,13 @@ class Database:
     def __init__(self, address: str) -> None:
         self.address = address
         self.shown = mask_url(address)
-        url = make_url(address)
+        try:
+            url = make_url(address)
+        except (ArgumentError, ValueError) as error:  # what they say may quote the address
+            why = unquoted_login(address) or "the form is postgresql://user:password@host/name"
+            raise ConfigError(f"{self.shown} cannot be read: {why}") from error
+        if "@" in (url.host or ""):
+            raise ConfigError(f"{self.shown} cannot be read: an @ in a user or password is written as %40")
         product = url.drivername.partition("+")[0].lower()
         driver, extra = _DRIVERS[product]
         if "+" not in url.drivername:

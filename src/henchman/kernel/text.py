@@ -8,23 +8,90 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["as_shown", "described", "did_you_mean", "mask_url", "shorten", "visible", "words_of"]
+__all__ = [
+    "as_shown",
+    "described",
+    "did_you_mean",
+    "mask_url",
+    "mask_urls",
+    "shorten",
+    "unquoted_login",
+    "visible",
+    "words_of",
+]
 
-_USERINFO = re.compile(
-    r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^/?#@:]*)(?::(?P<password>[^/?#]*))?@", re.IGNORECASE
+_IN_TEXT = re.compile(
+    r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^/?#@:\s]*)(?::(?!\d+[/?#])(?P<password>\S*))?@", re.IGNORECASE
 )
-_QUERY_SECRET = re.compile(r"(?i)([?&][^=&#]*pass?w[^=&#]*=)[^&#]*")  # also misspelt
+_OURS = re.compile(r"(?i)\b(?:rediss?|sentinel|cluster|unix)://\S+")
+_QUERY_SECRET = re.compile(r"(?i)([?&][^=&#\s]*pass?w[^=&#\s]*=)[^&#\s]*")  # also misspelt
+_WELL_KNOWN = re.compile(  # options of an address that hold no secret
+    r"(?i)db|client_name|protocol|timeout|max_connections|encoding\w*|decode_responses|retry\w*|health_check_interval"
+    r"|(socket|connect|read|write|pool)_\w+|sentinel_(username|ssl)|ssl|ssl_(?!\w*pass)\w+|sslmode|charset"
+    r"|application_name|driver|host|port"
+)
+_NAMES_USERS = ("postgres", "mysql", "mariadb")  # a name without a password is none there
+_AUTHORITY = re.compile(r"(\[[^\]]*\]|[^:@\[\]]*)(:\d*)?")
 
 
 def mask_url(url: str) -> str:
-    """``url`` with its password replaced by ``***``, also when it stands in the query."""
+    """The one address ``url`` with ``***`` for its password, also where that is malformed.
+
+    A password may stand unquoted (with / ? # @), as the user, in place of a host, or in the query, whose values are
+    shown only for options that are known to hold none.
+    """
+    scheme, mark, rest = url.rpartition("://") if "@" not in url.partition("://")[2] else url.partition("://")
+    login, at, place = rest.rpartition("@")
+    if at and not (scheme.lower().startswith(("unix", "sqlite")) and rest.startswith("/")):
+        user, colon, password = login.partition(":")
+        known = (password if colon else scheme.lower().startswith(_NAMES_USERS)) and not set(user) & set("/?#@")
+        shown = f"{user}:***@" if known and colon else f"{user}@" if known else "***@"
+    else:
+        shown, place = "", rest
+    end = re.search(r"[/?#]", place)
+    hosts, tail = (place[: end.start()], place[end.start() :]) if end else (place, "")
+    if not shown and not all(_AUTHORITY.fullmatch(one) for one in hosts.split(",")):
+        hosts = f"{hosts.partition(':')[0]}:***"
+    tail, sharp, _ = tail.partition("#")
+    path, ask, query = tail.partition("?")
+    options = [part.partition("=") for part in query.split("&")] if ask else []
+    known_options = [
+        f"{name}{equals}{value if _WELL_KNOWN.fullmatch(name) else '***' if value else ''}"
+        for name, equals, value in options
+    ]
+    return f"{scheme}{mark}{shown}{hosts}{path}{ask}{'&'.join(known_options)}{'#***' if sharp else ''}"
+
+
+def mask_urls(text: str) -> str:
+    """``text`` with the passwords of the addresses in it replaced by ``***``, as far as they can be told apart."""
 
     def masked(match: re.Match[str]) -> str:
         if match["password"] is None:
             return f"{match['scheme']}{match['user']}@"
         return f"{match['scheme']}{match['user']}:***@"
 
-    return _QUERY_SECRET.sub(r"\1***", _USERINFO.sub(masked, url))
+    if "://" not in text:
+        return text
+    return _QUERY_SECRET.sub(r"\1***", _IN_TEXT.sub(masked, _OURS.sub(lambda one: mask_url(one[0]), text)))
+
+
+def unquoted_login(url: str) -> str:
+    """What to do when a login in ``url`` holds a character that ends it too early; empty when none does.
+
+    What a parser says of such an address quotes parts of the password: say this in its place.
+    """
+    scheme, _, rest = url.partition("://")
+    authority = re.split(r"[/?#]", rest, maxsplit=1)[0]
+    if "@" in authority or "@" not in rest or rest.startswith("/"):
+        return ""
+    path, _, query = rest[len(authority) :].partition("?")
+    if scheme.lower() in ("redis", "rediss"):  # their path is a number
+        names = [part.partition("=")[0] for part in query.partition("@")[0].split("&")]
+        if "@" not in path and all(map(_WELL_KNOWN.fullmatch, names)):
+            return ""
+    elif ":" not in authority or re.fullmatch(r"[^:]+:\d+", authority):
+        return ""  # a host and its port; the @ belongs to what follows
+    return "a user or password in an address is percent-encoded: / as %2F, ? as %3F, # as %23, @ as %40, : as %3A"
 
 
 def visible(text: str) -> str:

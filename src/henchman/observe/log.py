@@ -18,7 +18,6 @@ from henchman.kernel.events import Events
 from henchman.observe.log_events import Announcer
 from henchman.observe.log_facts import floor_of
 from henchman.observe.log_lines import FORMATS, LineFormatter
-from henchman.observe.log_secrets import secrets_of
 
 __all__ = ["JobFilter", "LineHandler", "level_number", "setup", "subscribe"]
 
@@ -56,7 +55,7 @@ class JobFilter(logging.Filter):
                     facts["jid"] = run.jid
                     facts["class"] = getattr(run, "name", None) or run.payload.get("class", "")
                 if "hm_secrets" not in facts and facts["jid"] == run.jid:
-                    facts["hm_secrets"] = secrets_of(run)
+                    facts["hm_secrets"] = run.secrets
         facts.setdefault("jid", "")
         facts.setdefault("class", "")
         return record.levelno >= floor

@@ -12,7 +12,8 @@ from henchman.kernel.text import described
 from henchman.observe.log_facts import brief, floor_of, of_fact, of_job, of_run, trimmed
 from henchman.observe.log_flood import Flood
 from henchman.observe.log_outage import Outage
-from henchman.observe.log_secrets import secrets_of
+from henchman.observe.log_secrets import without_secrets
+from henchman.wire.secret import NO_SECRETS, Secrets
 
 __all__ = ["Announcer"]
 
@@ -159,29 +160,38 @@ class Announcer:
         known = dict(facts or {}) | more
         job = known.get("job") if isinstance(known.get("job"), Mapping) else {}
         shown = of_job(job or {}, known.get("queue"))
-        secrets = tuple(known.get("secrets") or ())
+        secrets: Secrets = known.get("secrets") or NO_SECRETS
         run = known.get("run") or self._current()
         if run is not None and run.jid == shown.get("jid"):
-            secrets += secrets_of(run)
+            secrets |= run.secrets
         if secrets:
             shown["hm_secrets"] = secrets
+            error = without_secrets(error, secrets)
         context = str(known.get("context") or "error")
         level = _WARNING if context == "job raised" else _ERROR
-        text = f"{context}: {described(error, known.get('message'))}"
+        text = f"{context}: {secrets.hide(described(error, known.get('message')))}"
         key = (context, str(shown.get("class", "")), type(error).__name__)
         self._flood.log(key, self._job_log if job else self._log, level, text, shown, trimmed(error))
 
     # -- parts of the process
 
     def _part_failed(self, part: str, error: BaseException, **_: Any) -> None:
+        error = self._clean(error)
         text = f"the {part} failed and goes on: {described(error)}"
         self._flood.log(("part", part, type(error).__name__), self._log, _ERROR, text, {"part": part}, trimmed(error))
 
-    def _handler_broken(self, handler: Any, error: BaseException, **_: Any) -> None:
+    def _handler_broken(self, handler: Any, error: BaseException, secrets: Secrets = NO_SECRETS, **_: Any) -> None:
         name = f"{getattr(handler, '__module__', '')}.{getattr(handler, '__qualname__', repr(handler))}".lstrip(".")
+        error = self._clean(error, secrets)
         text = f"a handler raised and was passed over: {described(error)}"
         key = ("handler", name, type(error).__name__)
         self._flood.log(key, self._log, _ERROR, text, {"handler": name}, trimmed(error))
+
+    def _clean(self, error: BaseException, secrets: Secrets = NO_SECRETS) -> BaseException:
+        """``error`` without ``secrets`` and those of the job that runs here, of which it may speak."""
+        run = self._current()
+        secrets = secrets if run is None else secrets | run.secrets
+        return without_secrets(error, secrets) if secrets else error
 
     def _dump(
         self, threads: Mapping[str, list[str]], tasks: Mapping[str, list[str]], file: str | None = None, **_: Any

@@ -8,7 +8,6 @@ from typing import Any
 
 from henchman.errors import PayloadError
 from henchman.kernel.text import described
-from henchman.observe.log_secrets import secrets_of
 from henchman.wire import payload
 
 __all__ = ["brief", "floor_of", "of_fact", "of_job", "of_run", "trimmed"]
@@ -20,8 +19,7 @@ _TAKEN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
 def of_run(run: Any) -> dict[str, Any]:
     """A run; its secrets go with it, for the formatter."""
     facts = {"jid": run.jid, "class": run.name, "queue": run.queue}
-    secrets = secrets_of(run)
-    return facts | {"hm_secrets": secrets} if secrets else facts
+    return facts | {"hm_secrets": run.secrets} if run.secrets else facts
 
 
 def of_job(job: Mapping[str, Any], queue: Any = None) -> dict[str, Any]:

@@ -18,7 +18,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
 
-from henchman.kernel.text import mask_url, shorten, visible
+from henchman.kernel.text import mask_urls, shorten, visible
+from henchman.wire.secret import NO_SECRETS
 
 __all__ = ["FORMATS", "JsonFormatter", "LineFormatter", "LogfmtFormatter", "PrettyFormatter"]
 
@@ -68,6 +69,7 @@ class LineFormatter(logging.Formatter):
             text = record.exc_text
         if record.stack_info:
             text += record.stack_info
+        text = getattr(record, "hm_secrets", NO_SECRETS).hide(text)  # whole, before a cut goes through one
         if len(text) > TRACEBACK_MOST:
             half = TRACEBACK_MOST // 2
             text = f"{text[:half]}\n… {len(text) - 2 * half:,} characters left out …\n{text[-half:]}"
@@ -141,11 +143,10 @@ def _pairs(form: LineFormatter, record: logging.LogRecord) -> Iterator[tuple[str
 
 def _fit(text: str, most: int, record: logging.LogRecord) -> str:
     """``text`` without secrets and passwords, cut at ``most`` characters."""
-    for secret in getattr(record, "hm_secrets", ()):
-        text = text.replace(secret, "***")
+    text = getattr(record, "hm_secrets", NO_SECRETS).hide(text)
     if len(text) > 4 * most:  # masking an URL costs time: what is cut anyway is not looked through
         text = text[: 4 * most]
-    return shorten(mask_url(text) if "://" in text else text, most)
+    return shorten(mask_urls(text), most)
 
 
 def _plain(value: Any, record: logging.LogRecord) -> Any:
@@ -154,7 +155,9 @@ def _plain(value: Any, record: logging.LogRecord) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, (int, float)) and abs(value) < 1e18:
-        return _fit(str(value), FIELD_MOST, record) if str(value) in getattr(record, "hm_secrets", ()) else value
+        text = str(value)
+        shown = getattr(record, "hm_secrets", NO_SECRETS).hide(text)
+        return value if shown == text else shown
     try:
         text = value if isinstance(value, str) else str(value)
     except Exception:  # somebody else's __str__

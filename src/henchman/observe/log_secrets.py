@@ -1,53 +1,38 @@
-"""The secret values of a run as texts, so that they can be taken out of whatever is said about it.
-
-Its limit first: a value is found where it stands as it is. Two characters or less, or a value that the job has
-changed (a number with its digits grouped), are not found.
-"""
+"""An error as a log may have it: its secrets hidden, in every cause and note, for whatever handler writes it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from henchman.kernel.text import words_of
+from henchman.wire.secret import Secrets
 
-__all__ = ["secrets_of"]
+__all__ = ["without_secrets"]
 
-_SHORTEST = 3
-_MOST = 100
-
-
-def secrets_of(run: Any) -> tuple[str, ...]:
-    """The texts that must not be shown of ``run``, the longest first; empty for a job without secret parameters."""
-    signature = run.spec.signature
-    if not signature.secret:
-        return ()
-    found: set[str] = set()
-    for args, kwargs in (
-        (list(run.job.get("args") or []), run.job.get("kwargs") or {}),
-        (list(run.args), dict(run.kwargs)),
-    ):
-        masked, masked_kwargs = signature.mask(args, kwargs)
-        pairs = [
-            *zip(args, masked, strict=False),
-            *((kwargs[name], (masked_kwargs or {}).get(name)) for name in kwargs),
-        ]
-        for value, shown in pairs:
-            if shown == "***":
-                found.update(_texts(value))
-    return tuple(sorted((text for text in found if len(text) >= _SHORTEST), key=len, reverse=True)[:_MOST])
+_MOST = 100  # errors in one chain or group; what is beyond is left out
 
 
-def _texts(value: Any, level: int = 0) -> Iterator[str]:
-    """``value`` and what is inside it as texts, also as ``repr`` writes a text that has escapes."""
-    if value is None or isinstance(value, bool) or level > 5:
-        return
-    if isinstance(value, Mapping):
-        value = list(value.values())
-    if isinstance(value, (list, tuple, set, frozenset)):
-        for one in value:
-            yield from _texts(one, level + 1)
-        return
-    try:
-        yield str(value)
-        yield repr(value).strip("'\"")
-    except Exception:  # somebody else's __str__: then nobody can have shown it either
-        return
+def without_secrets(error: BaseException, secrets: Secrets) -> BaseException:
+    """An error of the same name, with the same tracebacks, that says the same with ``***`` in place of ``secrets``."""
+    return _copy(error, secrets, {})
+
+
+def _copy(error: BaseException, secrets: Secrets, made: dict[int, BaseException]) -> BaseException:
+    if id(error) in made or len(made) >= _MOST:
+        return made.get(id(error), error if not secrets else Exception("(more of them were left out)"))
+    kind = type(error)
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__str__": BaseException.__str__}
+    copy: BaseException
+    if isinstance(error, BaseExceptionGroup):
+        made[id(error)] = error
+        inner = [_copy(one, secrets, made) for one in error.exceptions]
+        copy = type(kind.__name__, (BaseExceptionGroup,), {**names, "__str__": BaseExceptionGroup.__str__})(
+            secrets.hide(error.message), inner
+        )
+    else:
+        copy = type(kind.__name__, (Exception,), names)(secrets.hide(words_of(error)))
+    made[id(error)] = copy
+    for note in getattr(error, "__notes__", ()):
+        copy.add_note(secrets.hide(str(note)))
+    copy.__cause__ = None if error.__cause__ is None else _copy(error.__cause__, secrets, made)
+    copy.__context__ = None if error.__context__ is None else _copy(error.__context__, secrets, made)
+    copy.__suppress_context__ = error.__suppress_context__
+    return copy.with_traceback(error.__traceback__)

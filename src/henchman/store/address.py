@@ -13,7 +13,7 @@ import redis
 from redis.connection import parse_url
 
 from henchman.errors import ConfigError
-from henchman.kernel.text import mask_url
+from henchman.kernel.text import mask_url, unquoted_login
 from henchman.store.sentinel import SCHEME, SYNC, Sentinels, World, read_sentinel_url
 
 __all__ = ["check_url", "connection_options", "read_options"]
@@ -23,6 +23,7 @@ _parse: Callable[[str], dict[str, Any]] = parse_url
 _SCHEMES = ("redis://", "rediss://", "unix://", SCHEME)
 _LATER = {"cluster://": "a later release"}
 _ALL = f"{', '.join(_SCHEMES[:-1])} or {_SCHEMES[-1]}"
+_FORM = "redis://[[user]:password@]host[:port][/db]"
 _OURS = {
     *("decode_responses", "encoding", "encoding_errors", "health_check_interval", "legacy_responses"),
     *("protocol", "retry", "retry_on_error", "retry_on_timeout", "max_connections", "timeout"),
@@ -43,6 +44,8 @@ def connection_options(url: str) -> tuple[type[Any], dict[str, Any]]:
             raise ConfigError(f"{shown}: {scheme} comes with {issue}; use {_ALL}")
     if not url.startswith(_SCHEMES):
         raise ConfigError(f"{shown!r} is not a server's address: it must begin with {_ALL}")
+    if why := unquoted_login(url):
+        raise ConfigError(f"{shown} cannot be read: {why}")
     kind, options = read_options(_parse, url, SYNC)
     try:
         kind(**options)  # connects nowhere: it only takes its arguments
@@ -57,7 +60,9 @@ def read_options(parse: Callable[[str], Any], url: str, world: World) -> tuple[t
     try:
         options = dict(parse(url if led is None else led.server_url))
     except ValueError as error:
-        raise ConfigError(f"{mask_url(url)} cannot be read: {error}") from None
+        said = str(error)  # of what it cannot read at all, the parser quotes a part: that may be a password
+        why = said if said.startswith("Invalid value for") else f"the form is {_FORM}"
+        raise ConfigError(f"{mask_url(url)} cannot be read: {why}") from None
     ours = sorted(options.keys() & _OURS)
     if ours:
         raise ConfigError(f"{mask_url(url)}: leave {', '.join(ours)} out of the address; Henchman decides that")

@@ -66,8 +66,8 @@ def read_sentinel_url(url: str) -> SentinelAddress:
     shown = mask_url(url)
     try:
         parts = urlsplit(url)
-    except ValueError as error:
-        raise ConfigError(f"{shown} cannot be read: {error}; the form is {_FORM}") from None
+    except ValueError:
+        raise ConfigError(f"{shown} cannot be read; the form is {_FORM}") from None
     login, at, hosts = parts.netloc.rpartition("@")
     name, *db = parts.path.removeprefix("/").rstrip("/").split("/")
     if not name:
@@ -92,8 +92,9 @@ def read_sentinel_url(url: str) -> SentinelAddress:
 def _host(text: str, shown: str) -> Host:
     found = _HOST.fullmatch(text.strip())
     if found is None or not 0 < int(found["port"] or PORT) < 65536:
+        masked = mask_url(SCHEME + text).removeprefix(SCHEME)
         raise ConfigError(
-            f"{shown}: {text!r} is not the address of a sentinel (host or host:port); the form is {_FORM}"
+            f"{shown}: {masked!r} is not the address of a sentinel (host or host:port); the form is {_FORM}"
         )
     return found["name"].strip("[]"), int(found["port"] or PORT)
 

@@ -18,6 +18,7 @@ from henchman.errors import JobCancelled, JobEnd, JobShutdown, JobTimeout, Kill
 from henchman.kernel.clock import ServerClock
 from henchman.testing.pushes import NotFaked, name_and_jid
 from henchman.testing.switch import View
+from henchman.wire.secret import NO_SECRETS, Secrets
 from henchman.work.current import running
 from henchman.work.outcome import DONE, Outcome
 from henchman.work.unit import Flight, Unit
@@ -90,10 +91,10 @@ class Candid(Judge):
         job: dict[str, Any],
         error: BaseException,
         options: JobOptions | None,
-        masked: tuple[str, ...] = (),
+        secrets: Secrets = NO_SECRETS,
     ) -> Outcome:
         if isinstance(error, Kill):
-            return super().failed(unit, job, error, options, masked)
+            return super().failed(unit, job, error, options, secrets)
         raise error
 
     def returned(self, run: Run, result: Any, error: BaseException | None = None) -> Outcome:
@@ -102,7 +103,7 @@ class Candid(Judge):
                 raise problem
         return super().returned(run, result, error)
 
-    def report(self, error: BaseException, facts: dict[str, Any], secrets: tuple[str, ...] = ()) -> None:
+    def report(self, error: BaseException, facts: dict[str, Any], secrets: Secrets = NO_SECRETS) -> None:
         """Nobody is told: the caller gets it."""
 
 

@@ -11,6 +11,7 @@ import inspect
 import sys
 import typing
 from collections.abc import Callable, Collection, Sequence
+from functools import cached_property
 from typing import Any
 
 from henchman.errors import ArgumentError, DefinitionError
@@ -19,13 +20,13 @@ from henchman.wire.binding import Binding
 from henchman.wire.codec_compile import Compiler
 from henchman.wire.codec_types import Codec
 from henchman.wire.misfit import Misfit
+from henchman.wire.secret import MASK, Secrets
 
 __all__ = ["MAX_BYTES", "Signature", "annotation_of"]
 
 MAX_BYTES = 100 * 1024 * 1024
 """The most that the arguments of one job may take as text."""
 
-_MASK = "***"
 _encode = jsontext.encode
 _scalars = jsontext.scalars
 _is_plain = jsontext.is_plain
@@ -113,10 +114,33 @@ class Signature:
         """The same with secret parameters replaced by ``***``: for logs, events and people."""
         if not self.secret:
             return args, kwargs
-        shown = [_MASK if self._name_at(index) in self.secret else value for index, value in enumerate(args)]
+        shown = [MASK if self._name_at(index) in self.secret else value for index, value in enumerate(args)]
         if kwargs is None:
             return shown, None
-        return shown, {name: _MASK if self._hides(name) else value for name, value in kwargs.items()}
+        return shown, {name: MASK if self._hides(name) else value for name, value in kwargs.items()}
+
+    def secrets(self, *calls: tuple[Sequence[Any], dict[str, Any] | None]) -> Secrets:
+        """What must not be shown of the secret parameters of ``calls``: (args, kwargs), each in any of its forms."""
+        return Secrets.of(
+            [
+                *(one for args, _ in calls for index, one in enumerate(args) if self._name_at(index) in self.secret),
+                *(one for _, kwargs in calls for name, one in (kwargs or {}).items() if self._hides(name)),
+            ]
+        )
+
+    @cached_property
+    def secret_places(self) -> list[int | str] | None:
+        """Where secret arguments stand, for whoever shows a payload and does not know its job; None without any.
+
+        Of ``args`` the index, or ``-1 - index`` for that one and all that follow; of ``kwargs`` the name, or ``"**"``
+        for all of them.
+        """
+        names = self.binding.positional
+        places: list[int | str] = [index for index, name in enumerate(names) if name in self.secret]
+        if self.binding.tail in self.secret:
+            places.append(-1 - len(names))
+        keywords = [name for name in self._by_name if name in self.secret and name not in names]
+        return [*places, *(["**"] if self.binding.rest in self.secret else keywords)] or None
 
     def _careful(self, args: Sequence[Any]) -> bytes:
         converted = []

@@ -76,7 +76,10 @@ def record_codec(kind: type, codec: Codec, parts: list[tuple[Field, Codec]]) -> 
                 field, part = known[key]
                 given[field.attribute] = _at(field.name, part.decode, one)
             elif tag != (key, one):
-                raise Misfit(f" has the field {key[:100]!r}, which {name} does not know")
+                raise Misfit(
+                    f" has the field {key[:100]!r}, which {name} does not know",
+                    discreet=f" has a field that {name} does not know",
+                )
         for field, _ in parts:
             if field.required and field.attribute not in given:
                 raise Misfit(f" lacks the field {field.name!r} of {name}")

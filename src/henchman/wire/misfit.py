@@ -8,11 +8,15 @@ _STEPS = 12
 
 
 class Misfit(Exception):
-    """``what`` reads after the place (``" is NaN"``); ``shown`` may quote the value and is left out for secrets."""
+    """``what`` reads after the place (``" is NaN"``); ``shown`` may quote the value and is left out for secrets.
 
-    def __init__(self, what: str, shown: str = "") -> None:
+    ``discreet`` is said of a secret in place of a ``what`` that quotes.
+    """
+
+    def __init__(self, what: str, shown: str = "", discreet: str = "") -> None:
         super().__init__(what)
         self.what = what
+        self.discreet = discreet or what
         self.shown = " ".join(shown.split())  # one line, whatever another library says
         self._steps: list[str] = []
 
@@ -29,7 +33,7 @@ class Misfit(Exception):
     def text(self, name: str, *, secret: bool = False) -> str:
         """The whole sentence about parameter ``name``; of a secret one, neither keys nor values are shown."""
         if secret:
-            return f"{name}{self.what} (its value is secret)"
+            return f"{name}{self.discreet} (its value is secret)"
         steps = self._steps if len(self._steps) <= _STEPS else ["…", *self._steps[-_STEPS:]]
         place = name + "".join(reversed(steps))
         return f"{place}{self.what}{f' ({self.shown[:200]})' if self.shown else ''}"

@@ -32,7 +32,7 @@ def attempt_of(job: Mapping[str, Any]) -> int:
     return 1 if count is None else count + 2
 
 
-_MEMBER = frozenset({"batch", "batch_expires", "track"})
+_MEMBER = frozenset({"batch", "batch_expires", "track", "secret"})
 
 
 def finished(unit: Unit, job: Mapping[str, Any]) -> bytes:

@@ -46,7 +46,8 @@ class Intake:
         try:
             args, kwargs = spec.signature.decode(job.get("args") or [], job.get("kwargs"))
         except ArgumentError as error:
-            return self._judge.failed(unit, job, error, spec.definition.options)
+            secrets = spec.signature.secrets((job.get("args") or [], job.get("kwargs")))
+            return self._judge.failed(unit, job, error, spec.definition.options, secrets)
         if spec.iterable:
             _mark(job)
         return Run(unit, job, spec, args, kwargs)

@@ -84,8 +84,10 @@ class Processor:
                 except (JobTimeout, JobShutdown) as late:  # struck between the job's end and leaving it
                     self._leave(seat, run)
                     problem = late if problem is None else problem
-                running.reset(token)
-                outcome = self._outcome(run, result, problem, _meant)
+                try:  # handlers of its failure are of its run: what they log of it is masked
+                    outcome = self._outcome(run, result, problem, _meant)
+                finally:
+                    running.reset(token)
             counts = self._finish(run, outcome)
         except BaseException as defect:
             counts, outcome = self._settle_defect(run, defect)
@@ -142,19 +144,22 @@ class Processor:
         if problem is None and run.unit.source is None:
             if result is None:
                 return DONE
-            return run.spec.kept(result) if run.keeps else Outcome("done", result=result)
+            if not run.keeps:
+                return Outcome("done", result=result)
+            kept = run.spec.kept(result)
+            return kept._replace(reason=run.secrets.hide(kept.reason)) if kept.reason else kept
         try:
             if problem is None:
                 return self._judge.returned(run, result)
             return self._judge.ended(run, meaning(run, problem))
         except BaseException as error:  # its own __class__, __str__, __eq__…: anything of it may raise
             self._events.emit("part_failed", part="retry", error=error)
-            return self._judge.defect(run.unit, error, "its failure could not be judged")
+            return self._judge.defect(run.unit, error, "its failure could not be judged", run.secrets)
 
     def _settle_defect(self, run: Run, defect: BaseException) -> tuple[bool, Outcome]:
         """Settle a run that something of ours failed for, after it ended or before it began: never left in flight.
         Whether that counts: it does not when the run was given back."""
-        outcome = self._judge.defect(run.unit, defect, "its end could not be settled")
+        outcome = self._judge.defect(run.unit, defect, "its end could not be settled", run.secrets)
         if run.released:
             return False, outcome
         self._acker.submit(run.unit, outcome, run.job)

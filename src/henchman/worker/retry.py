@@ -6,6 +6,7 @@ Retries start from the bytes that were fetched: what middleware did to the job o
 from __future__ import annotations
 
 import inspect
+from contextvars import ContextVar
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from henchman.kernel.bridge import run_coroutine
 from henchman.kernel.text import described
 from henchman.wire import backtrace, numbers, payload, times
 from henchman.wire.mend import mend
+from henchman.wire.secret import NO_SECRETS, Secrets
 from henchman.work.outcome import Outcome, called_off
 from henchman.work.unit import Unit
 from henchman.worker.host import Host
@@ -27,6 +29,7 @@ __all__ = ["Judge"]
 
 _DEFAULTS = JobOptions()
 _MESSAGE_MOST = 10_000
+_hidden: ContextVar[Secrets] = ContextVar("henchman_hidden", default=NO_SECRETS)  # of the failure judged here
 
 
 class Judge:
@@ -40,19 +43,19 @@ class Judge:
         if run.unit.source is not None:
             return self.returned(run, None, error)
         if isinstance(error, Failure):
-            return Outcome("failed", reason=_message(error, self._secrets(run)), error=error)
+            return Outcome("failed", reason=_message(error, run.secrets), error=error)
         if isinstance(error, Snooze):
-            return Outcome("snoozed", _unqueued(run.unit.payload), error.delay, str(error))
+            return Outcome("snoozed", _unqueued(run.unit.payload), error.delay, _message(error, run.secrets))
         if isinstance(error, JobInterrupted):
-            return Outcome("interrupted", self._queued_now(run.unit.payload), reason=str(error))
+            return Outcome("interrupted", self._queued_now(run.unit.payload), reason=_message(error, run.secrets))
         if isinstance(error, Discard):
-            return Outcome("discarded", reason=str(error))
+            return Outcome("discarded", reason=_message(error, run.secrets))
         if isinstance(error, JobShutdown):
             return Outcome("released", reason="the worker stopped")
         if isinstance(error, JobCancelled):
             told = called_off(run.jid) if run.cancelled else b""  # else by its own wish
             return Outcome("cancelled", told, reason="cancelled while it ran")
-        return self.failed(run.unit, run.job, error, run.spec.definition.options, masked=self._secrets(run))
+        return self.failed(run.unit, run.job, error, run.spec.definition.options, run.secrets)
 
     def returned(self, run: Run, result: Any, error: BaseException | None = None) -> Outcome:
         """The outcome of a run whose source judges it."""
@@ -65,13 +68,24 @@ class Judge:
         job: dict[str, Any],
         error: BaseException,
         options: JobOptions | None,
-        masked: tuple[str, ...] = (),
+        secrets: Secrets = NO_SECRETS,
     ) -> Outcome:
-        """The outcome of a job that raised ``error``; ``options`` None when nothing is known of its class."""
-        known = options or _DEFAULTS
+        """The outcome of a job that raised ``error``; ``options`` None when nothing is known of its class.
+
+        ``secrets``: what must not be shown of what the error says, nor of what a handler that it breaks says.
+        """
+        token = _hidden.set(secrets)
+        try:
+            return self._failed(unit, error, options or _DEFAULTS, secrets)
+        finally:
+            _hidden.reset(token)
+
+    def _failed(self, unit: Unit, error: BaseException, known: JobOptions, secrets: Secrets) -> Outcome:
         job = payload.decode(unit.payload)
-        reason = _message(error, masked)
-        self.report(error, {"context": "job raised", "job": job, "queue": unit.flight.queue, "message": reason}, masked)
+        reason = _message(error, secrets)
+        self.report(
+            error, {"context": "job raised", "job": job, "queue": unit.flight.queue, "message": reason}, secrets
+        )
         retry = job.get("retry")
         if retry is None:
             retry = known.retry
@@ -86,12 +100,12 @@ class Judge:
             return delay if delay.ending != "dead" else self._give_up(job, error, reason, known)
         return Outcome("retry", payload.encode(job), delay, reason, error)
 
-    def defect(self, unit: Unit, error: BaseException, what: str) -> Outcome:
+    def defect(self, unit: Unit, error: BaseException, what: str, secrets: Secrets = NO_SECRETS) -> Outcome:
         """The outcome of a unit that could not be read, judged or settled: dead, with the defect's text. Never raises.
 
         The ids of an ordered claim are tried again in a minute instead, with that text.
         """
-        reason = f"{what}: {described(error)}".encode("utf-8", "replace").decode()[:_MESSAGE_MOST]
+        reason = secrets.hide(f"{what}: {described(error)}").encode("utf-8", "replace").decode()[:_MESSAGE_MOST]
         if unit.source is not None:
             return Outcome("dead", reason.encode(), reason=reason, error=error)
         try:
@@ -105,7 +119,7 @@ class Judge:
         self.died(job, error)
         return Outcome("dead", stored, reason=reason, error=error)
 
-    def report(self, error: BaseException, facts: dict[str, Any], secrets: tuple[str, ...] = ()) -> None:
+    def report(self, error: BaseException, facts: dict[str, Any], secrets: Secrets = NO_SECRETS) -> None:
         """Tell every error handler; one that throws is named and stops nobody. ``secrets``: not for a log."""
         self._host.events.emit("error", error=error, facts=facts, secrets=secrets)
         for handler in self._host.error_handlers:
@@ -190,17 +204,8 @@ class Judge:
             answer = handler(*args)
             return run_coroutine(answer) if inspect.iscoroutine(answer) else answer
         except BaseException as problem:
-            self._host.events.emit("handler_broken", handler=handler, error=problem)
+            self._host.events.emit("handler_broken", handler=handler, error=problem, secrets=_hidden.get())
             return None
-
-    def _secrets(self, run: Run) -> tuple[str, ...]:
-        """The secret values of a run as text, to be masked in messages."""
-        if not run.spec.definition.options.secret:
-            return ()
-        args, kwargs = list(run.job.get("args") or []), run.job.get("kwargs") or {}
-        masked, masked_kwargs = run.spec.signature.mask(args, kwargs)
-        pairs = [*zip(args, masked, strict=False), *((kwargs[name], (masked_kwargs or {})[name]) for name in kwargs)]
-        return tuple(str(value) for value, shown in pairs if shown == "***" and len(str(value)) > 2)
 
 
 def _unqueued(stored: bytes) -> bytes:
@@ -209,13 +214,11 @@ def _unqueued(stored: bytes) -> bytes:
     return payload.encode(job) if job.pop("enqueued_at", None) is not None else stored
 
 
-def _message(error: BaseException, masked: tuple[str, ...]) -> str:
+def _message(error: BaseException, secrets: Secrets) -> str:
     try:
         text = str.__str__(str(error))
     except BaseException:  # a broken __str__ must not hide the failure
         text = f"({type(error).__name__} cannot be shown: its __str__ raises)"
     if isinstance(error, JobTimeout) and not text:
         text = "the job ran longer than its timeout"
-    for value in masked:
-        text = text.replace(value, "***")
-    return text[:_MESSAGE_MOST].encode("utf-8", "replace").decode()
+    return secrets.hide(text)[:_MESSAGE_MOST].encode("utf-8", "replace").decode()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from henchman.errors import ArgumentError
-from henchman.wire import numbers, times
+from henchman.errors import ArgumentError, HenchmanError
+from henchman.wire import numbers, payload, times
+from henchman.wire.secret import NO_SECRETS, Secrets
 from henchman.work.effects import batch_of
 from henchman.work.told import attempt_of
 from henchman.work.unit import Unit
@@ -21,6 +23,7 @@ class Run:
     """A unit of work whose job is known, ready to start or started. Fits ``CurrentJob``."""
 
     __slots__ = (
+        "_secrets",
         "abandoned",
         "args",
         "batch_expires",
@@ -55,6 +58,7 @@ class Run:
         self.spec = spec
         self.args = args
         self.kwargs = kwargs
+        self._secrets: Secrets | None = None
         self.jid: str = job.get("jid") or ""
         self.started = 0.0
         self.started_at = 0.0
@@ -136,6 +140,21 @@ class Run:
         return self.spec.open_batch(self.batch_id, self.jid, self.batch_expires) if self.batch_id else None
 
     @property
+    def secrets(self) -> Secrets:
+        """What must not be shown of its secret arguments."""
+        signature = self.spec.signature
+        if not signature.secret:
+            return NO_SECRETS
+        if self._secrets is None:
+            calls = [(self.args, self.kwargs)]
+            with contextlib.suppress(HenchmanError):  # read anew: the job may have emptied the values that it was given
+                job = payload.decode(self.unit.payload)
+                args, kwargs = job.get("args") or [], job.get("kwargs") or {}
+                calls += [(args, kwargs), signature.decode(args, kwargs)]
+            self._secrets = signature.secrets(*calls)
+        return self._secrets
+
+    @property
     def records(self) -> Sequence[str]:
         """The jids under which history hears what it says: its own, of an ordered claim those of its payloads."""
         if self.unit.claim is not None:
@@ -145,6 +164,7 @@ class Run:
 
     def log(self, message: str) -> None:
         """Write ``message`` to the log with the job's id and class; of a tracked job also into history."""
+        message = self.secrets.hide(str(message)) if self.spec.signature.secret else message
         self.spec.events.emit("job_log", run=self, message=message)
         if self.spec.notes is not None:
             self.spec.notes.log(self, message)

@@ -114,7 +114,7 @@ def define(
         raise DefinitionError(f"{name}: a cron says itself when its job is due; leave out at= and delay=")
     if isinstance(args, str | bytes) or not isinstance(args, Sequence):
         raise ArgumentError(f"args={args!r}: give a list or tuple of arguments")
-    plan = draft(name, options, push)
+    plan = draft(name, options, push, signature=signature)
     home.registry.refuse_ordered(name, plan.queue)
     texts = signature.encode(tuple(args), dict(kwargs or {}))
     fields = payload.decode(plan.template.render(*texts, new_jid(), b"0.0", None))

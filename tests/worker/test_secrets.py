@@ -1,0 +1,357 @@
+"""Whatever a job raises or says: its secret arguments, and what is in them, are seen nowhere but in its payload."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import logging
+import os
+import pickle
+import re
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from henchman import App, ArgumentError, Discard, Failure, Kill, Snooze, current_job
+from henchman.history.database import Database
+from henchman.history.reading import History
+from henchman.inspector.entry import Entry
+from henchman.observe import log
+from henchman.observe.log import LineHandler, subscribe
+from henchman.wire.secret import Secrets
+from henchman.work.current import running
+from support.worker import in_flight, looker, push_raw, until, working
+
+NUMBER = "sk_41\"11\n22'33é"
+PIN = "zip90210"
+CODE = 987654321
+VALUE = {"number": NUMBER, "deep": [{"pin": PIN}, [CODE]], "joe@example.org": True, "short": "7"}
+PARTS = (NUMBER, "sk_41", "22'33", PIN, str(CODE), "987,654", "joe@example", "'short'", '"short"')
+
+
+@dataclass
+class Card:
+    number: str
+    pins: list[str]
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def _caused(card: Any, cause: bool) -> None:
+    try:
+        _raise(KeyError(card["number"]))
+    except KeyError as error:
+        if cause:
+            raise RuntimeError("refused") from error
+        _raise(RuntimeError(f"refused {card['deep']}"))
+
+
+def _noted(card: Any) -> None:
+    error = ValueError("refused")
+    error.add_note(f"it was {card['number']}")
+    raise error
+
+
+def _emptied(card: Any) -> None:
+    number = card.pop("number")
+    pin = card["deep"].pop(0)["pin"]
+    card.clear()
+    raise ValueError(f"{number} {pin}")
+
+
+def _said(card: Any) -> None:
+    current_job().log(f"number {card['number']}")
+    current_job().log(card)
+    logging.getLogger("shop").warning("pin %s, all of it %r", card["deep"][0]["pin"], card)
+    logging.getLogger("shop").info("a field", extra={"card": card, "pin": CODE})
+
+
+def _grouped(card: Any) -> None:
+    raise ExceptionGroup(f"all of {card['number']}", [ValueError(card["deep"]), ExceptionGroup("in", [KeyError(PIN)])])
+
+
+WAYS: dict[str, Callable[[Any], None]] = {
+    "value": lambda card: _raise(ValueError(card["number"])),
+    "whole": lambda card: _raise(ValueError(card)),
+    "repr": lambda card: _raise(ValueError(f"{card['number']!r} and {card!r}")),
+    "json": lambda card: _raise(ValueError(json.dumps(card) + json.dumps(card["number"], ensure_ascii=False))),
+    "key": lambda card: _raise(KeyError(card["number"])),
+    "key of a repr": lambda card: _raise(KeyError(repr(card["number"]))),
+    "key in it": lambda card: _raise(KeyError(list(card)[2])),
+    "number": lambda card: _raise(ValueError(f"{CODE} {CODE:,}")),
+    "several arguments": lambda card: _raise(OSError(5, card["number"], card["deep"][0]["pin"])),
+    "cause": lambda card: _caused(card, cause=True),
+    "context": lambda card: _caused(card, cause=False),
+    "note": _noted,
+    "group": _grouped,
+    "emptied": _emptied,
+    "failure": lambda card: _raise(Failure(card["number"])),
+    "discard": lambda card: _raise(Discard(f"no use for {card}")),
+    "kill": lambda card: _raise(Kill(card["deep"][0]["pin"])),
+    "snooze": lambda card: _raise(Snooze(3600)),
+    "said": _said,
+    "result that is none": lambda card: {PIN: {1, 2}, "of": card["number"]},  # type: ignore[return-value]
+}
+
+
+class Shop:
+    """An app whose jobs end in all those ways, and all that it left behind."""
+
+    def __init__(self, redis_url: str, folder: Path) -> None:
+        self.database = f"sqlite:///{folder}/history.sqlite"
+        self.app = App(redis_url=redis_url, database_url=self.database)
+        self.app.error_handlers.append(lambda error, facts: _raise(RuntimeError(f"cannot report {error}")))
+        self.app.death_handlers.append(lambda job, error: _raise(RuntimeError(f"cannot mourn {job['args']}")))
+        self.log = io.StringIO()
+
+        @self.app.job(name="pay", secret=("card",), result_ttl=600, backtrace=True, log_level="debug")
+        def pay(way: str, card: Any) -> Any:
+            return WAYS[way](card)
+
+        @self.app.job(name="pay_async", secret=("card",), result_ttl=600, backtrace=True)
+        async def pay_async(way: str, *, card: Any) -> Any:
+            return WAYS[way](card)
+
+        @self.app.job(name="pay_typed", secret=("card",), retry=1)
+        def pay_typed(card: Card) -> None:
+            raise ValueError(f"{card} {card.pins}")
+
+        self.pay, self.pay_async, self.pay_typed = pay, pay_async, pay_typed
+
+
+@contextmanager
+def written(app: App, to: io.StringIO) -> Iterator[None]:
+    """The log in all formats, and as another library's handler would write it."""
+    root = logging.getLogger()
+    handlers: list[logging.Handler] = [LineHandler(to, one("")) for one in log.FORMATS.values()]
+    foreign = logging.StreamHandler(to)
+    foreign.addFilter(lambda record: record.name.startswith("henchman"))  # what the job says is its own to hide
+    foreign.setFormatter(_Everything())
+    before, log._Here.running, level = log._Here.running, running, root.level
+    for handler in (*handlers, foreign):
+        root.addHandler(handler)
+    root.setLevel(logging.DEBUG)
+    subscribe(app.events, "debug")
+    try:
+        yield
+    finally:
+        for handler in (*handlers, foreign):
+            root.removeHandler(handler)
+        root.setLevel(level)
+        log._Here.running = before
+
+
+class _Everything(logging.Formatter):
+    """As a formatter for a log store does: the line, and every attribute of the record."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return f"{super().format(record)} {json.dumps(record.__dict__, default=str)}"
+
+
+def seen(text: str) -> list[str]:
+    """What of the secrets stands in ``text``, in whatever spelling."""
+    flat = re.sub(r"\\+(u00e9|xe9|.)", lambda found: {"n": "\n"}.get(found[1], found[1]), text)
+    return [part for part in PARTS if part in text or part in flat]
+
+
+def left_in(redis: Redis) -> str:
+    """All that stands in the server, without the arguments of payloads, which have to be there."""
+    found = []
+    for key in redis.scan_iter("*", count=1000):
+        kind = redis.type(key).decode()
+        values: Any = {
+            "string": lambda key: [redis.get(key)],
+            "list": lambda key: redis.lrange(key, 0, -1),
+            "set": redis.smembers,
+            "hash": lambda key: [one for pair in redis.hgetall(key).items() for one in pair],
+            "zset": lambda key: redis.zrange(key, 0, -1),
+            "stream": lambda key: [one for _, row in redis.xrange(key) for pair in row.items() for one in pair],
+        }[kind](key)
+        found += [_without_arguments(value.decode(errors="replace")) for value in values]
+    return "\n".join(found)
+
+
+def _without_arguments(text: str) -> str:
+    try:
+        job = json.loads(text)
+    except ValueError:
+        return text
+    if not isinstance(job, dict) or "jid" not in job:
+        return text
+    trace = job.pop("error_backtrace", None)
+    shown = zlib.decompress(base64.b64decode(trace)).decode() if trace else ""
+    return json.dumps({name: one for name, one in job.items() if name not in ("args", "kwargs")}) + shown
+
+
+@pytest.fixture
+def shop(redis_url: str, tmp_path: Path) -> Shop:
+    return Shop(redis_url, tmp_path)
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as connection:
+        yield connection
+
+
+def test_nothing_of_a_secret_is_seen_anywhere(shop: Shop, redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    app = shop.app
+    with written(app, shop.log), working(app) as launcher:
+        until(lambda: redis.get("hm:history:on"), "history is on")
+        with app.batch("all ways") as batch:
+            for way in WAYS:
+                for retry in (False, 0, 3):
+                    shop.pay.using(retry=retry).enqueue(way, VALUE)
+                    shop.pay_async.using(retry=retry).enqueue(way, card=VALUE)
+            shop.pay_typed.enqueue(Card(NUMBER, [PIN, PIN]))
+        for way in WAYS:
+            shop.pay.using(retry=0).enqueue(way, VALUE)
+            shop.pay_async.using(retry=3).enqueue(way, card=VALUE)
+        expected = 8 * len(WAYS) + 1
+        until(lambda: not redis.exists("queue:default") and not in_flight(redis), "all ran")
+        until(lambda: not redis.xlen("hm:history"), "history is written")
+        del launcher
+    assert redis.zcard("dead")
+    assert redis.zcard("retry")
+    found = left_in(redis)
+    assert "ValueError" in found
+    assert "***" in found
+    assert [line for line in found.splitlines() if seen(line)] == []
+    lines = shop.log.getvalue()
+    assert "refused" in lines
+    assert "cannot report" in lines
+    assert [line for line in lines.splitlines() if seen(line)] == []
+    history = History(Database(shop.database))
+    rows = str(history.events(batch.id, limit=1000).events)
+    history.close()
+    assert rows.count("***") > expected
+    assert seen(rows) == []
+    raw = b"".join(file.read_bytes() for file in tmp_path.glob("history.sqlite*"))
+    assert [one for one in (PIN, str(CODE), "joe@example") if one.encode() in raw] == []
+    jid = json.loads(redis.zrange("retry", 0, 0)[0])["jid"]
+    for words in (
+        ["retries", "list"],
+        ["dead", "list", "--json"],
+        ["scheduled", "list"],
+        ["job", jid],
+        ["batch", batch.id],
+    ):
+        assert seen(_command(redis_url, tmp_path, *words)) == []
+
+
+def _command(url: str, folder: Path, *words: str) -> str:
+    """What the command line says that knows no app."""
+    env = {**os.environ, "REDIS_URL": url, "HENCHMAN_DATABASE_URL": f"sqlite:///{folder}/history.sqlite"}
+    done = subprocess.run(
+        [sys.executable, "-m", "henchman", *words], capture_output=True, text=True, cwd=folder, env=env, check=False
+    )
+    assert done.returncode in (0, 5), done.stderr  # 5: of a batch that has errors
+    assert "pay" in done.stdout or "all ways" in done.stdout
+    return done.stdout + done.stderr
+
+
+def test_what_is_said_of_arguments_that_do_not_fit(shop: Shop, redis: Redis) -> None:
+    """At the push, and in the worker that reads a payload of another version."""
+
+    @shop.app.job(name="strict", secret=("card", "rest"), retry=0)
+    def strict(card: Strict, *, n: int = 0, **rest: Any) -> None: ...
+
+    def refuse(card: Any, **rest: Any) -> str:
+        with pytest.raises(ArgumentError) as caught:
+            strict.enqueue(card, **rest)
+        return str(caught.value)
+
+    said = [
+        refuse(NUMBER),
+        refuse(Strict(NUMBER, [object()])),  # type: ignore[list-item]
+        refuse(Strict(NUMBER, [PIN]), token={PIN: {1: NUMBER}}),
+        refuse(Strict(NUMBER, [PIN]), token="\ud800" + PIN),
+        refuse(Strict(NUMBER, [PIN]), token={CODE}),
+    ]
+    assert [text for text in said if seen(text)] == []
+    payload = {"class": "strict", "queue": "default", "retry": 0, "hm": {"track": True}}
+    cards: list[Any] = [
+        NUMBER,
+        {"number": NUMBER, "pins": [PIN], "joe@example.org": CODE},
+        {"number": f"wrong {NUMBER}", "pins": [PIN]},
+        {"number": [NUMBER], "pins": PIN},
+    ]
+    for index, card in enumerate(cards):
+        push_raw(redis, json.dumps({**payload, "jid": f"{index:024}", "args": [card]}))
+    with written(shop.app, shop.log), working(shop.app):
+        until(lambda: redis.zcard("dead") == len(cards), "all were refused")
+    found = left_in(redis)
+    assert found.count("ArgumentError") >= len(cards)
+    assert [line for line in (found + shop.log.getvalue()).splitlines() if seen(line)] == []
+
+
+@dataclass
+class Strict:
+    number: str
+    pins: list[str]
+
+    def __post_init__(self) -> None:
+        if self.number.startswith("wrong"):
+            raise ValueError(f"{self.number} is no number")
+
+
+def test_a_payload_says_itself_where_its_secrets_are(shop: Shop, redis: Redis) -> None:
+    app = shop.app
+
+    @app.job(name="plain")
+    def plain(card: str) -> None: ...
+
+    @app.job(name="tail", secret=("cards", "pin"))
+    def tail(n: int, *cards: str, pin: str, shown: int = 1) -> None: ...
+
+    @app.job(name="rest", secret=("n", "rest"))
+    def rest(m: int, n: int, *, shown: int = 1, **rest: str) -> None: ...
+
+    plain.enqueue("seen")
+    tail.enqueue(1, NUMBER, PIN, pin=PIN, shown=2)
+    rest.enqueue(1, CODE, shown=2, token=PIN)
+    app.enqueue("tail", 1, NUMBER, queue="default")
+    stored = [json.loads(one) for one in reversed(redis.lrange("queue:default", 0, -1))]
+    assert [job.get("hm", {}).get("secret") for job in stored] == [None, [-2, "pin"], [1, "**"], [-2, "pin"]]
+    shown = [Entry(json.dumps(job).encode()).call_text() for job in stored]
+    assert shown == [
+        'plain("seen")',
+        'tail(1, "***", "***", pin="***", shown=2)',
+        'rest(1, "***", shown="***", token="***")',
+        'tail(1, "***")',
+    ]
+    hostile = {"class": "x", "args": [1, [2]], "jid": "x", "hm": {"secret": [[], {}, "a", -9, 10**50, None, True]}}
+    assert Entry(json.dumps(hostile).encode()).call_text()
+
+
+def test_what_stands_everywhere_is_not_hidden() -> None:
+    """Texts of one or two characters, True, False and None are hidden only as part of the whole they stand in."""
+    secrets = Secrets.of(["", "a", "42", True, None, 7, ["", "ab"], {"name": "x"}])
+    assert secrets.hide("a name: True, None, 42 ab 7") == "a name: True, None, 42 ab 7"
+    assert secrets.hide("of ['', 'ab'] and {\"name\": \"x\"}") == "of *** and ***"
+    assert not Secrets.of([None, True, "ab"])
+    assert Secrets.of(["abc"]).hide("abc abcd") == "*** ***d"
+
+
+def test_of_too_many_secrets_everything_is_hidden() -> None:
+    many = Secrets.of([[f"pin {number}" for number in range(10_000)]])
+    assert "pin 9999" not in many.hide("it was pin 9999")
+    loop: list[Any] = [PIN]
+    loop.append(loop)
+    assert Secrets.of([loop]).hide(PIN) == "***"
+
+
+def test_the_texts_themselves_are_not_shown() -> None:
+    secrets = Secrets.of([NUMBER])
+    assert seen(f"{secrets} {secrets!r} {pickle.dumps(secrets)!r} {json.dumps({'x': secrets}, default=str)}") == []
