@@ -159,6 +159,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "sets.stretch": [lambda keys: sets.stretch(keys.dead, 0, 100)],
     "leases.join": [lambda keys: leases.join(keys, ME, [keys.flight(ME, 1, "a"), keys.flight(ME, 1, "b")], 30_000)],
     "leases.renew": [lambda keys: leases.renew(keys, ME, 30_000)],
+    "leases.renew_known": [lambda keys: leases.renew_known(keys, ME, 30_000)],
     "leases.watch": [lambda keys: leases.watch(keys, ME, ["host:1:former000000", "host:1:former000001"], 3_000)],
     "leases.bury": [lambda keys: leases.bury(keys, ME, force=False)],
     "leases.lead": [lambda keys: leases.lead(keys.auditor, ME, 1000)],

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from henchman.errors import LeaseLost
-from henchman.store.call import Call, command, script
+from henchman.store.call import Arg, Call, command, script
 from henchman.store.keys import Keys
 from henchman.store.scripts import load
 
@@ -63,19 +63,28 @@ def join(keys: Keys, identity: str, flight_lists: Sequence[str], lease_ms: int) 
 
 def renew(keys: Keys, identity: str, lease_ms: int) -> Call[int]:
     """1 renewed, 2 it had lapsed and was taken again. Raises LeaseLost."""
-    return script(_RENEW, [keys.lease(identity), keys.tomb(identity)], [lease_ms], _number, again=True)
+    return script(_RENEW, _renewing(keys, identity), [lease_ms], lambda reply: _renewed(reply)[0], again=True)
 
 
 def renew_known(keys: Keys, identity: str, lease_ms: int) -> Call[tuple[int, bool]]:
     """As ``renew``, and whether the server knows the in-flight lists of the identity: not when it lost its data."""
-    parts = [*renew(keys, identity, lease_ms).parts, ("EXISTS", keys.flights(identity))]
-    return Call(_RENEW.name, parts, lambda two: (_number(two[0]), bool(two[1])), again=True, script=_RENEW)
+    return script(_RENEW, _renewing(keys, identity), [lease_ms], _renewed, again=True)
+
+
+def _renewing(keys: Keys, identity: str) -> list[str]:
+    return [keys.lease(identity), keys.tomb(identity), keys.flights(identity)]
+
+
+def _renewed(reply: Any) -> tuple[int, bool]:
+    if reply == b"LOST":
+        return _number(reply), False
+    return int(reply[0]), bool(reply[1])
 
 
 def renew_all(keys: Keys, identities: Sequence[str], lease_ms: int) -> Call[list[str]]:
     """Renew the leases of several identities (at least one) in one write; those that were declared dead by another
     process. One that is refused does not keep the others from being renewed, but its error is what is raised."""
-    parts = [("EVALSHA", _RENEW.sha, 2, keys.lease(one), keys.tomb(one), lease_ms) for one in identities]
+    parts: list[tuple[Arg, ...]] = [("EVALSHA", _RENEW.sha, 3, *_renewing(keys, one), lease_ms) for one in identities]
 
     def lost(replies: Any) -> list[str]:
         answers = replies if len(parts) > 1 else [replies]
