@@ -18,8 +18,10 @@ from redis import Redis
 
 from henchman import App, ArgumentError, DefinitionError, Discard, Failure, Kill, ServerAway, Snooze, current_job
 from henchman.errors import BatchClosed, BatchError, HistoryAway, UnknownBatch
+from henchman.kernel import faults
 from henchman.kernel.clock import ServerClock
 from henchman.store import history
+from henchman.store.scripts import load
 from henchman.worker import notes
 from henchman.workflow.batch import Batch
 from henchman.workflow.batch_lease import leases
@@ -586,3 +588,37 @@ def test_what_is_pushed_before_any_recorder_has_led_has_a_record(redis_url: str,
         assert not redis.exists("hm:history:on")
         quiet.close()
     app.close()
+
+
+@pytest.mark.parametrize("alone", [False, True], ids=["member", "alone"])
+def test_a_start_whose_answer_was_lost_is_written_down_once(
+    app: App, redis: Redis, tmp_path: Path, alone: bool
+) -> None:
+    """Never `working` after `working` in the life of one job."""
+    redis.set("hm:history:on", "strict 1000000")
+    redis.script_load(load("started").text)
+    release = threading.Event()
+
+    @app.job(name="long", track=True)
+    def long() -> None:
+        assert release.wait(60)
+
+    with app.batch("some") as batch:
+        jid = long.using(batch=None if alone else batch).enqueue().jid
+    app.connections  # noqa: B018 - connects before the points are open
+    faults.open_points("drop@started:after#1", tmp_path)
+
+    def life() -> list[str]:
+        return [row["s"] for row in stream(redis) if row.get("j") == jid]
+
+    try:
+        with working(app):
+            until(lambda: "working" in life(), "its start is written down")
+            until(lambda: any(one.name.startswith("drop") for one in tmp_path.iterdir()), "the answer was lost")
+            time.sleep(2 * notes.AWAY)  # it would be sent again by then
+            release.set()
+            until(lambda: life()[-1] == "finished", "it ends")
+    finally:
+        faults.close()
+        release.set()
+    assert life() == ["enqueued", "working", "finished"]

@@ -212,7 +212,12 @@ class Flights:
             stray = list((Counter(listed) - ours).elements())
             if stray:
                 now = time.monotonic()
-                rows = [(Unit(payload, flight, now), "released", b"", 0.0, b"") for payload in stray]
+                told = Told(flight.identity, detail={"reason": "it was not known whether it had been given back"})
+                keys = self._host.keys
+                rows = [
+                    (Unit(one, flight, now), "released", b"", 0.0, of_payload(keys, one, "released", told))
+                    for one in stray
+                ]
                 sent = sum(status == 1 for status in settle_units(self._host, flight.identity, rows))
         self._old[flight] = time.monotonic() - SETTLED
         return sent

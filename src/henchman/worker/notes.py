@@ -123,8 +123,17 @@ class Notes:
             return
         keys = self._host.keys
         started = [batches.Started(run.unit.flight.key, run.unit.payload, _start(keys, run)) for run in lasting]
-        self._host.connections.run(batches.started(keys, started))
-        for run in lasting:
+        try:
+            self._host.connections.run(batches.started(keys, started))
+        except ServerAway as error:
+            if error.executed is None:  # perhaps it was written: a batch knows that, nobody else does
+                lasting = [run for run in lasting if not run.batch_id]
+                self._forget(lasting)
+            raise
+        self._forget(lasting)
+
+    def _forget(self, runs: list[Run]) -> None:
+        for run in runs:
             self._fresh.pop(run, None)
 
     def _send_words(self) -> None:

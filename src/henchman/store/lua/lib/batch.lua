@@ -139,6 +139,9 @@ local function batching(at, many)
       if not old then
         return  -- settled for good before
       end
+      if old == 'working' and status == 'working' then
+        return  -- its start was told of before, and nobody read the answer
+      end
       if old == 'child' then  -- a batch that is gone without having been complete
         redis.call('HDEL', KEYS[at] .. id .. ':jobs', jid)
         redis.call('HINCRBY', facts, 'bad_children', 1)
