@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import random
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -355,6 +356,30 @@ def test_the_auditor(scene: Scene) -> None:
     for one in gone:
         assert not scene.redis.hexists(scene.jobs, one.jid)
     scene.nothing_broken()
+
+
+@pytest.mark.parametrize("seed", [1, 2, random.SystemRandom().randrange(10**6)], ids=["one", "two", "any"])
+def test_payloads_made_at_random(scene: Scene, seed: int) -> None:
+    """Fields and values of the corpus mixed, texts cut and bytes changed: 400 of them among the honest jobs."""
+    rng = random.Random(seed)
+    parts = [json.loads(one.payload) for one in scene.corpus if one.jid]
+    made = []
+    for number in range(400):
+        job = {"class": rng.choice(["fine", "raises", "nobody"]), "args": [1], "jid": f"z{number}"}
+        for part in rng.sample(parts, rng.randrange(5)):
+            job |= dict(rng.sample(sorted(part.items()), rng.randrange(1, 4))) | {"jid": f"z{number}"}
+        raw = bytearray(json.dumps(job).encode())
+        if rng.random() < 0.3:
+            raw[rng.randrange(len(raw))] = rng.randrange(256)
+        made.append(bytes(raw[: rng.randrange(len(raw))] if rng.random() < 0.1 else raw))
+    rows = scene.payloads
+    scene.redis.delete("queue:default")
+    mixed = made + [row for row in rows if b'"honest"' in row]
+    rng.shuffle(mixed)
+    scene.redis.rpush("queue:default", *(one for one in mixed if one))
+    scene.redis.hdel(scene.jobs, *scene.jids)
+    print("seed", seed)
+    scene.ended()
 
 
 # What jobs return and raise
