@@ -30,7 +30,7 @@ from ledger import Ledger
 from past import History
 from proxy import Proxy
 from schedule import one_minute
-from server import Server, free_port
+from server import PASSWORD, PRODUCER, Server, free_port
 from verdict import page
 
 QUEUES = ("fast:4", "slow:3", "held:1", "products:3", "accounts:2")
@@ -78,7 +78,7 @@ class Play:
                 raise RuntimeError(f"group {group.number} did not start:\n{group.log[-2000:]}")
         if not until(lambda: field.redis.exists("hm:history:on"), STARTED):
             raise RuntimeError("nobody keeps history")
-        env = environment(f"redis://127.0.0.1:{pushing.port}/0", self.ledger_folder)
+        env = environment(f"redis://{PRODUCER}:{PASSWORD}@127.0.0.1:{pushing.port}/0", self.ledger_folder)
         off = AN_HOUR if field.chance.random() < 0.5 else -AN_HOUR
         clock = Clock(self.folder / "clock-producer")
         for name, offset, own in (("exact", 0.0, None), ("wrong", off, clock)):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
+import re
 import resource
 import socket
 import subprocess
@@ -22,12 +23,11 @@ from spawn import spawn
 
 from henchman.store.embedded_start import find_binaries
 
-__all__ = ["PASSWORD", "WORKER", "Server", "free_port"]
+__all__ = ["PASSWORD", "PRODUCER", "WORKER", "Server", "free_port"]
 
 WAITS = ("blmove", "bzpopmin")
-WORKER, PASSWORD = "worker", "chaos"
-#: what docs/running.md says that a worker needs
-SMALLEST = "~* &* +@all -@dangerous"
+WORKER, PRODUCER, PASSWORD = "worker", "producer", "chaos"
+RIGHTS = Path(__file__).parents[1] / "docs" / "rights.md"  # the lines to copy
 
 
 #: below those that the system gives to outgoing connections: one of them would take the place of a server that is down
@@ -48,8 +48,8 @@ class Server:
 
     def __init__(self, folder: Path, *args: str, clock: Clock | None = None) -> None:
         folder.mkdir(exist_ok=True)
-        users = f"user default on nopass ~* &* +@all\nuser {WORKER} on >{PASSWORD} {SMALLEST}\n"
-        (folder / "users.acl").write_text(users)
+        users = [f"user {role} on >{PASSWORD} {_smallest(role)}\n" for role in (WORKER, PRODUCER)]
+        (folder / "users.acl").write_text("".join(["user default on nopass ~* &* +@all\n", *users]))
         self.clock = clock
         self.folder = folder
         self.port = free_port()
@@ -108,6 +108,14 @@ class Server:
         """The ports of the clients that wait for a push now."""
         rows: list[dict[str, str]] = self.redis.client_list()
         return {int(row["addr"].rpartition(":")[2]) for row in rows if "b" in row["flags"] and row["cmd"] in WAITS}
+
+
+def _smallest(role: str) -> str:
+    """The rights of a user as the documentation gives them."""
+    found = re.search(rf"^ACL SETUSER {role} on >PASSWORD (.+)$", RIGHTS.read_text(encoding="utf-8"), re.MULTILINE)
+    if found is None:
+        raise RuntimeError(f"{RIGHTS} names no rights of a {role}")
+    return found[1]
 
 
 def alive(pid: int) -> bool:
