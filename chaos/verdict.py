@@ -85,4 +85,4 @@ def page(
     lines += ["", "not attacked: keys (not built yet)"]
     if not passed(judgement, missed):
         lines.append(f"ledger, logs and data are kept in {folder}")
-    return "\n".join(lines)
+    return "\n".join(lines).encode("utf-8", "backslashreplace").decode()  # of hostile payloads: half a character
