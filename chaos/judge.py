@@ -23,6 +23,7 @@ EARLY = 0.002  # two processes read one clock; a score has microseconds
 KNOWN = 0.1  # seconds: how well a process knows the server's clock
 BADLY = 2.5  # where its questions were answered late, or not
 HOSTILE = 4  # times, at most, that a hostile payload is counted before it is taken away
+NOTICED = 2.0  # seconds until a step of the server's clock is noticed: then what waits for a retry is moved with it
 LIFE = 2.0  # seconds until a brief job expires
 
 
@@ -177,12 +178,9 @@ class Judgement:
                     yield f"{job.key} was due {early:.3f} s after it started"
             pause = kind_of(job.key).again
             for attempt in sorted(runs):
-                ends, begun = (
-                    [run.ended for run in runs.get(attempt - 1, []) if run.ended < NEVER],
-                    runs[attempt][0].begun,
-                )
-                last = min(ends, default=begun)
-                if ends and clock.most(last, max(begun, last)) < clock.least(last, max(begun, last)) + pause - EARLY:
+                begun = runs[attempt][0].begun
+                last = min((run.ended for run in runs.get(attempt - 1, []) if run.ended < NEVER), default=NEVER)
+                if begun < last + pause - EARLY and last < NEVER and clock.steady(last - NOTICED, begun):
                     yield f"{job.key} attempt {attempt} came {begun - last:.3f} s after the last"
 
     def _retries(self) -> Iterator[str]:

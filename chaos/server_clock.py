@@ -40,6 +40,10 @@ class ServerClock:
         """The latest time that it can have shown between two moments."""
         return max(min(to, one.to) + one.ahead for one in self._pieces_in(since, to))
 
+    def steady(self, since: float, to: float) -> bool:
+        """Whether it was not stepped between two moments."""
+        return len(self._pieces_in(since, to)) == 1
+
     def right(self, since: float, to: float) -> bool:
         """Whether it was right all the time between two moments."""
         return all(one.ahead == 0.0 for one in self._pieces_in(since, to))

@@ -335,11 +335,12 @@ def test_what_is_early_goes_by_the_server_s_clock(
     assert (EARLY in judged(*late, without="later-exact-2", attacks=steps)) is seen
 
 
-def test_a_retry_is_early_unless_the_server_s_clock_was_stepped_on(judged: Callable[..., dict[str, list[str]]]) -> None:
+def test_a_retry_is_early_unless_the_server_s_clock_was_stepped(judged: Callable[..., dict[str, list[str]]]) -> None:
     retry = ("100.9 start flaky-exact-3 2 100.8 c", "101.5 end flaky-exact-3 2 ok")
-    on = ("100.5 stepped 100.5 100.6 20", "105.5 stepped 105.5 105.6 0")
     assert EARLY in judged(*retry, without="flaky-exact-3 2")
-    assert EARLY not in judged(*retry, without="flaky-exact-3 2", attacks=on)
+    for ahead, at, seen in ((20, 100.5, False), (-20, 99.5, False), (-20, 97.5, True), (20, 101.0, True)):
+        step = (f"{at} stepped {at} {at + 0.1:.1f} {ahead}", "105.5 stepped 105.5 105.6 0")
+        assert (EARLY in judged(*retry, without="flaky-exact-3 2", attacks=step)) is seen, (ahead, at)
 
 
 TOO_SOON = "expired before its time"
