@@ -90,6 +90,7 @@ class Repeats:
 
     @staticmethod
     def _untold(window: Window, run: Run, strike: Window) -> bool:
-        """Whether the end of ``run`` could not be told, because the server was away from then until the strike."""
+        """Whether the end of ``run`` could not be told, because the server was away, and the next try came no earlier
+        than the strike."""
         concerned = not window.pids or run.pid in window.pids
-        return concerned and window.since - BUSY <= run.ended <= window.to and strike.since <= window.to + AGAIN
+        return concerned and window.since - BUSY <= run.ended and strike.since <= window.to + AGAIN
