@@ -84,15 +84,15 @@ def read_sentinel_url(url: str) -> SentinelAddress:
         server_query = {key: value for key, value in query.items() if not key.startswith("ssl_")}
     else:
         server_query = query
-    read = tuple(_host(one, shown) for one in hosts.split(","))
+    read = tuple(_host(one, shown, after_login=bool(at)) for one in hosts.split(","))
     server = f"redis{'s' if tls else ''}://{login}{at}sentinel/{''.join(db)}?{urlencode(server_query)}"
     return SentinelAddress(unquote(name), read, own, sentinel_tls, server)
 
 
-def _host(text: str, shown: str) -> Host:
+def _host(text: str, shown: str, *, after_login: bool) -> Host:
     found = _HOST.fullmatch(text.strip())
     if found is None or not 0 < int(found["port"] or PORT) < 65536:
-        masked = mask_url(SCHEME + text).removeprefix(SCHEME)
+        masked = text if after_login else mask_url(SCHEME + text).removeprefix(SCHEME)
         raise ConfigError(
             f"{shown}: {masked!r} is not the address of a sentinel (host or host:port); the form is {_FORM}"
         )
