@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
+import time
 from collections.abc import Iterator
 
 import pytest
 from redis import Redis
 
 from henchman import App, Snooze, current_job
+from henchman.store import history
 from henchman.store.control import pause, unpause
+from support.history import stream
 from support.worker import in_flight, jobs_in, looker, until, working
 
 
@@ -45,7 +49,7 @@ def test_unfinished_jobs_go_back_in_their_order_threads_and_tasks(redis: Redis, 
     assert not in_flight(redis)
     assert not redis.smembers("processes")
     assert not redis.zcard("hm:identities")
-    assert set(redis.scan_iter("hm:*")) <= {b"hm:lifeline", b"hm:staging"}
+    assert set(redis.scan_iter("hm:*")) <= {b"hm:lifeline", b"hm:staging", b"hm:clock"}
 
 
 def test_a_worker_that_starts_beside_a_paused_queue_leaves_it_alone(redis: Redis, redis_url: str) -> None:
@@ -98,3 +102,28 @@ def test_snoozed_again_and_again_a_payload_does_not_grow(redis: Redis, redis_url
     assert max(lengths) - min(lengths) < 5, lengths
     assert len(set(sizes)) == 1
     assert not jobs_in(redis, "schedule")
+
+
+@pytest.mark.parametrize("kind", ["thread", "task"])
+def test_a_tracked_job_that_a_stop_cuts_off_was_interrupted(redis: Redis, redis_url: str, kind: str) -> None:
+    app = App(redis_url=redis_url)
+    app.connections.run(history.turn_on(app.keys, "strict", 1_000_000))
+    inside = threading.Event()
+
+    def long() -> None:
+        inside.set()
+        while True:
+            time.sleep(0.01)  # until it is struck
+
+    async def along() -> None:
+        inside.set()
+        await asyncio.sleep(600)
+
+    job = app.job(name="long", track=True)(long if kind == "thread" else along)
+    with working(app, stop=0.1):
+        job.enqueue()
+        assert inside.wait(60)
+    last = stream(redis)[-1]
+    assert last["s"] == "enqueued"
+    assert json.loads(last["d"]) == {"ending": "interrupted", "reason": "the worker stopped"}
+    assert redis.llen("queue:default") == 1

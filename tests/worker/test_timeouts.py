@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import ctypes
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 
 import pytest
@@ -176,3 +179,55 @@ def test_a_job_that_swallows_its_timeout_is_given_up(app: App, redis: Redis, kin
     assert len(jobs_in(redis, "dead")) == 1
     assert not redis.exists("retry", "queue:default")
     assert not in_flight(redis)
+
+
+@pytest.mark.parametrize("kind", ["thread", "task"])
+def test_who_returns_after_its_timeout_and_was_not_told_of_it_has_timed_out(app: App, redis: Redis, kind: str) -> None:
+    """A call of C code that holds the interpreter lock for longer, and after it nothing but the end."""
+
+    def block() -> int:
+        return ctypes.PyDLL(None).usleep(400_000)  # type: ignore[no-any-return]
+
+    async def ablock() -> int:
+        return block()
+
+    app.job(name="block", timeout=0.2, retry=0)(block if kind == "thread" else ablock).enqueue()
+    with working(app):
+        settled(redis, 1)
+    (job,) = jobs_in(redis, "dead")
+    assert (job["error_class"], job["error_message"]) == ("JobTimeout", LATE)
+
+
+def test_a_timed_out_task_shows_where_it_stood(app: App, redis: Redis) -> None:
+    seen: list[str] = []
+    app.error_handlers.append(lambda error, facts: seen.extend(traceback.format_exception(error)))
+
+    async def deep_inside() -> None:
+        await asyncio.sleep(30)
+
+    @app.job(name="slow", timeout=0.2, retry=0)
+    async def slow() -> None:
+        await deep_inside()
+
+    slow.enqueue()
+    with working(app):
+        settled(redis, 1)
+    assert "in deep_inside" in "".join(seen)
+
+
+def test_who_is_told_of_its_timeout_and_returns_all_the_same_has_its_say(app: App, redis: Redis) -> None:
+    @app.job(name="thread", timeout=0.2, retry=0)
+    def thread() -> None:
+        with contextlib.suppress(JobTimeout):
+            _wait_in_slices()
+
+    @app.job(name="task", timeout=0.2, retry=0)
+    async def task() -> None:
+        with contextlib.suppress(asyncio.CancelledError):
+            await asyncio.sleep(30)
+
+    thread.enqueue()
+    task.enqueue()
+    with working(app):
+        settled(redis, 2)
+    assert not redis.exists("retry", "dead")

@@ -253,29 +253,32 @@ class Flights:
             if one.queue in self._sources:
                 moved += self._sources[one.queue].free(one, self.held)
             else:
-                moved += give_back_list(self._host, one.key, one.queue)
+                moved += give_back_list(self._host, one.key, one.queue, "interrupted", "the worker stopped")
         return moved
 
 
-def give_back_list(host: Settler, flight: str, queue: str) -> int:
+def give_back_list(
+    host: Settler, flight: str, queue: str, ending: str = "rescued", reason: str = "its process ended"
+) -> int:
     """Empty one in-flight list into its queue, or free what one process held of an ordered one, in chunks; how many
-    payloads or ids that were. Only for a process that has ended, or for lists that nobody works on.
+    payloads or ids that were. Only for a process that has ended, or for lists that nobody works on. ``ending`` and
+    ``reason`` are what the history says of tracked jobs.
     """
     if host.keys.is_held(flight):
         return _free_held(host, flight, queue)
-    _tell_rescued(host, flight)
+    _tell_given_back(host, flight, ending, reason)
     moved = 0
     while chunk := host.connections.run(give_back(host.keys, flight, queue, 500)):
         moved += chunk
     return moved
 
 
-def _tell_rescued(host: Settler, flight: str) -> None:
+def _tell_given_back(host: Settler, flight: str, ending: str, reason: str) -> None:
     """Tracked jobs of a list that is given back wait again, as far as their batch and the history are concerned."""
     runner, keys = host.connections, host.keys
     payloads: list[bytes] = runner.run(command("LRANGE", flight, 0, -1))
-    told = Told(keys.identity_of_flight(flight), detail={"reason": "its process ended"})
-    effects = [text for one in payloads if (text := of_payload(keys, one, "rescued", told))]
+    told = Told(keys.identity_of_flight(flight), detail={"reason": reason})
+    effects = [text for one in payloads if (text := of_payload(keys, one, ending, told))]
     for start in range(0, len(effects), NOTED):
         runner.run(batches.note(keys, effects[start : start + NOTED]))
 

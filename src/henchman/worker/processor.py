@@ -84,6 +84,8 @@ class Processor:
                 except (JobTimeout, JobShutdown) as late:  # struck between the job's end and leaving it
                     self._leave(seat, run)
                     problem = late if problem is None else problem
+                if problem is None and _is_overdue(run):
+                    problem = _timed_out(run)
                 try:  # handlers of its failure are of its run: what they log of it is masked
                     outcome = self._outcome(run, result, problem, _meant)
                 finally:
@@ -121,7 +123,9 @@ class Processor:
         try:
             async with asyncio.timeout(self._timeout(run)) as limit:
                 result = await run.spec.call(run)
-            problem = None
+            problem: BaseException | None = None
+            if _is_overdue(run) and not limit.expired():
+                problem = _timed_out(run)
         except BaseException as error:
             result, problem = None, error
         if self.is_fork:
@@ -280,9 +284,15 @@ def _meant(run: Run, error: BaseException) -> BaseException:
     return error
 
 
-def _timed_out(run: Run, error: BaseException) -> JobTimeout:
+def _is_overdue(run: Run) -> bool:
+    """Whether a run that returned did so after its time-out, and was not told of it: what was told has its say."""
+    return run.deadline is not None and run.struck is None and _monotonic() > run.deadline
+
+
+def _timed_out(run: Run, error: BaseException | None = None) -> JobTimeout:
+    """``error`` with its words, and where the job stood when it was raised, if it was."""
     text = f"the job ran longer than its timeout of {run.timeout:g} s"
-    return JobTimeout(text).with_traceback(error.__traceback__)
+    return JobTimeout(text).with_traceback(None if error is None else error.__traceback__)
 
 
 def _meant_async(run: Run, error: BaseException, timed_out: bool) -> BaseException:
@@ -290,7 +300,7 @@ def _meant_async(run: Run, error: BaseException, timed_out: bool) -> BaseExcepti
     if run.released:
         return JobShutdown()
     if timed_out and isinstance(error, TimeoutError):
-        return _timed_out(run, error)
+        return _timed_out(run, error.__cause__ or error)  # the cancellation: it was raised where the job stood
     if isinstance(error, asyncio.CancelledError):
         if run.struck is JobShutdown:
             return JobShutdown()
