@@ -348,6 +348,8 @@ def test_one_look_and_one_beat_take_as_many_calls_for_a_hundred_queues_as_for_on
         with Spy(app) as spy:
             launcher.lifeline.look("me")
         assert len(spy.calls) < 25, spy.names()
+        for one in (launcher.watcher._selector, launcher.watcher._bell, launcher.watcher._ring):
+            one.close()  # it was never started
     assert store.queue("default") == [job("a")]
 
 
