@@ -222,8 +222,8 @@ def main() -> int:
     parser.add_argument(
         "--rate",
         type=float,
-        default=220.0,
-        help="plain jobs pushed a second, and ordered payloads beside them (default 220)",
+        default=120.0,
+        help="plain jobs pushed a second, and ordered payloads beside them (default 120)",
     )
     parser.add_argument("--failover", action="store_true", help="lose the server and go on with its replica")
     parser.add_argument("--keep", action="store_true", help="keep the ledger also when nothing was found")

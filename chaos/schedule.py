@@ -8,12 +8,16 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from attacks import ATTACKS, LONGER
-from field import Field
+from field import Field, until
+from kinds import QUEUES
 from redis import RedisError
 
 __all__ = ["one_minute"]
 
 STOPPED = 28.0  # seconds: the lease, the lock of a dead lifeline, the 15 s of watching before a rescue, some beats
+
+
+BREATH, EMPTY = 25.0, 200  # seconds, jobs
 
 
 class Step(NamedTuple):
@@ -84,8 +88,20 @@ def _lanes(field: Field) -> Sequence[Sequence[Step]]:
     )
 
 
+def _breathe(field: Field) -> None:
+    """Let the queues run empty, so that who waits for pushes can be met: nobody pushes, for 25 s at most (the batches of
+    a producer that is silent for 30 s are closed)."""
+    redis: Any = field.redis
+    field.hush(True)
+    try:
+        until(lambda: sum(redis.llen(f"queue:{name}") for name in QUEUES) < EMPTY, BREATH, 0.2)
+    finally:
+        field.hush(False)
+
+
 def one_minute(field: Field) -> None:
-    """Sixty seconds of attacks; longer when one of them is late."""
+    """Sixty seconds of attacks; longer when one of them is late. A machine that is busy gets a breath before."""
+    _breathe(field)
     began = time.monotonic()
     threads = []
     for steps in _lanes(field):
