@@ -89,8 +89,8 @@ def _lanes(field: Field) -> Sequence[Sequence[Step]]:
 
 
 def _breathe(field: Field) -> None:
-    """Let the queues run empty, so that who waits for pushes can be met: nobody pushes, for 25 s at most (the batches of
-    a producer that is silent for 30 s are closed)."""
+    """Let the queues run empty, so that who waits for pushes can be met: nobody pushes, for 25 s at most (the batches
+    of a producer that is silent for 30 s are closed)."""
     redis: Any = field.redis
     field.hush(True)
     try:
