@@ -125,7 +125,10 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "batches.note": [lambda keys: batches.note(keys, [_uniterate(keys, "a", "b"), b"[]"])],
     "history.lead": [lambda keys: history.lead(keys, ME), lambda keys: history.lead(keys, ME, "strict 1000")],
     "history.trim": [lambda keys: history.trim(keys, "1-0", 10)],
-    "control.cancel": [lambda keys: control.cancel(keys, "0123456789abcdef01234567")],
+    "control._cancel": [
+        lambda keys: control.cancel(keys, "0123456789abcdef01234567"),
+        lambda keys: control.cancel_batch(keys, "b"),
+    ],
     "control.uncancel": [lambda keys: control.uncancel(keys, ["a", "batch:b"])],
     "iteration.save": [lambda keys: iteration.save(keys, "0123456789abcdef01234567", 2, b"17", 4.5)],
     "cron.put": [lambda keys: cron.put(keys, "code", [("a", b"{}"), ("b", b"{}")])],

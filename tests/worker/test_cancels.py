@@ -13,7 +13,8 @@ from redis import Redis
 from henchman import App, current_job
 from henchman.store.call import Call
 from henchman.store.connection import Line
-from henchman.store.control import cancel
+from henchman.store.control import cancel, cancel_batch, uncancel
+from henchman.store.poison import charge
 from henchman.worker.cancels import Cancels
 from support.worker import in_flight, looker, push_raw, until, working
 
@@ -115,10 +116,11 @@ def test_what_is_announced_while_the_list_is_read_is_kept(app: App, redis: Redis
     host.connections.then = [lambda: (app.connections.run(cancel(app.keys, "x")), cancels.add("x"))]
     cancels.load()
     assert cancels.jids == {"x"}
-    redis.zrem("hm:cancelled", "x")
     cancels.catch_up(1)
-    assert cancels.jids == frozenset(), "and forgotten again when it has ended"
-    assert cancels.seen == 1
+    assert (cancels.jids, cancels.seen) == ({"x"}, 1)
+    redis.zrem("hm:cancelled", "x")
+    cancels.load()
+    assert cancels.jids == set(), "and forgotten again when it has ended"
 
 
 def test_a_list_that_arrives_late_does_not_replace_a_newer_one(app: App) -> None:
@@ -132,6 +134,97 @@ def test_a_list_that_arrives_late_does_not_replace_a_newer_one(app: App) -> None
     host.connections.then = [meanwhile]
     cancels.load()
     assert (cancels.jids, cancels.seen) == ({"x"}, 1)
+
+
+class TestNews:
+    """What is new costs what is new: the list is read again only where the log does not tell."""
+
+    @pytest.fixture
+    def cancels(self, app: App, redis: Redis) -> Cancels:
+        redis.zadd("hm:cancelled", {f"old{number}": time.time() for number in range(5000)})
+        host: Any = Host(app)
+        made = Cancels(host)
+        made.load()
+        assert len(made.jids) == 5000
+        return made
+
+    @staticmethod
+    def news(cancels: Cancels, redis: Redis) -> tuple[int, int]:
+        """Catch up; how often the log was read, and the list."""
+
+        def calls(name: str) -> int:
+            return int(redis.info("commandstats").get(f"cmdstat_{name}", {"calls": 0})["calls"])
+
+        before = calls("lrange"), calls("zscan")
+        cancels.catch_up(int(redis.get("hm:cancels") or 0))
+        assert cancels.seen == int(redis.get("hm:cancels") or 0)
+        return calls("lrange") - before[0], calls("zscan") - before[1]
+
+    def test_a_cancellation_is_read_from_the_log(self, app: App, redis: Redis, cancels: Cancels) -> None:
+        for jid in ("x", "y", "z"):
+            app.cancel(jid)
+        app.connections.run(cancel_batch(app.keys, "b"))
+        app.connections.run(uncancel(app.keys, ["y"]))
+        assert self.news(cancels, redis) == (1, 0)
+        assert {"x", "z", "batch:b", "old1"} <= cancels.jids
+        assert "y" not in cancels.jids
+        assert self.news(cancels, redis) == (0, 0), "nothing is new"
+
+    def test_suspects_are_read_when_they_changed(self, app: App, redis: Redis, cancels: Cancels) -> None:
+        redis.lpush("hm:flight", payload("x"))
+        for identity in ("a", "b"):
+            charged = charge(
+                app.keys,
+                "hm:flight",
+                "x",
+                f"1 {identity} it died".encode(),
+                payload("x").encode(),
+                b"{}",
+                alone=False,
+                dead_max=10,
+                dead_timeout=1000,
+            )
+            app.connections.run(charged)
+        assert self.news(cancels, redis) == (1, 0)
+        assert cancels.suspects == {"x"}
+
+    def test_a_version_that_keeps_no_log_makes_us_read_the_list(self, app: App, redis: Redis, cancels: Cancels) -> None:
+        app.cancel("x")
+        redis.zadd("hm:cancelled", {"silent": time.time()})
+        redis.incr("hm:cancels")
+        app.cancel("y")
+        _, pages = self.news(cancels, redis)
+        assert pages > 1, "in pages"
+        assert {"x", "silent", "y"} <= cancels.jids
+
+    def test_a_log_that_does_not_reach_back_makes_us_read_the_list(
+        self, app: App, redis: Redis, cancels: Cancels
+    ) -> None:
+        for number in range(1100):
+            app.connections.run(cancel(app.keys, f"new{number}"))
+        assert redis.llen("hm:cancel_log") == 1000
+        assert self.news(cancels, redis)[1] > 1
+        assert len(cancels.jids) == 6100
+
+    def test_what_has_ended_is_forgotten_at_last(
+        self, app: App, redis: Redis, cancels: Cancels, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        redis.delete("hm:cancelled")
+        monkeypatch.setattr("henchman.worker.cancels.ENDED", 0)
+        cancels.load()
+        for jid in ("x", "y"):
+            app.cancel(jid)
+            redis.zrem("hm:cancelled", jid)  # its job has ended
+            self.news(cancels, redis)
+        assert cancels.jids == set()
+
+    def test_old_marks_are_removed_some_at_a_time(self, app: App, redis: Redis) -> None:
+        redis.zadd("hm:cancelled", {f"old{number}": number for number in range(250)})
+        left = []
+        for number in range(3):
+            app.cancel(f"x{number}")
+            left.append(redis.zcard("hm:cancelled"))
+        assert left == [151, 52, 3]
 
 
 class TestByHandAgain:

@@ -20,7 +20,6 @@ __all__ = [
     "Retried",
     "Started",
     "TrackedPush",
-    "cancel",
     "close",
     "dead",
     "facts",
@@ -136,17 +135,6 @@ def release(keys: Keys, batch: str, most: int) -> Call[int]:
     """Let up to ``most`` parked jobs go into their queues, or nowhere if the batch did not end well; how many are
     parked still."""
     return script(_RELEASE, [*shared_keys(keys), keys.schedule], [batch, most], int, again=True)
-
-
-def cancel(keys: Keys, batch: str, now: float) -> Call[Any]:
-    """Tell every process that no job of the batch is to start, and who runs one to say so to it. ``now``:
-    the server's Unix time."""
-    mark = f"batch:{batch}"
-    return commands(
-        ("ZADD", keys.cancelled, now, mark),  # the time only says when the mark may be forgotten
-        ("INCR", keys.cancels),
-        ("PUBLISH", keys.control_all, f"cancel {mark}"),
-    )
 
 
 class Retried(NamedTuple):

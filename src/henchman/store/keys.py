@@ -31,7 +31,8 @@ class Keys:
         # ours
         self.identities = p + "hm:identities"  # zset: identity by time of joining; removed at stop or rescue
         self.cancelled = p + "hm:cancelled"  # zset: cancelled jids by time; kept 30 days
-        self.cancels = p + "hm:cancels"  # counter of cancellations: workers reload when it moved
+        self.cancels = p + "hm:cancels"  # counter of cancellations: workers read the log when it moved
+        self.cancel_log = p + "hm:cancel_log"  # list, newest first: what each of the last 1,000 steps of it was
         self.staging = p + "hm:staging"  # string, 2 s: identity of the process that stages
         self.clock = p + "hm:clock"  # hash: now, how far the server's clock has come; by, at: its last step, and when
         self.lifeline = p + "hm:lifeline"  # string, 3 s: identity of the process that rescues

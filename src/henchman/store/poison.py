@@ -36,7 +36,7 @@ def charge(
     The deaths it has now, 0 when it does not lie there any more; -1 when it was the third, alone: it
     went to the dead set as ``stored``, and its ``effects`` were carried out.
     """
-    names = [keys.deaths, keys.charged, keys.suspects, keys.cancels, flight, keys.dead]
+    names = [keys.deaths, keys.charged, keys.suspects, keys.cancels, flight, keys.dead, keys.cancel_log]
     names += [*shared_keys(keys), *own_keys([effects])]
     args: list[Arg] = [jid, record, payload, stored, int(alone), dead_max, dead_timeout, KEEP, effects, batch]
     return script(_CHARGE, names, args, int, again=True)

@@ -43,7 +43,8 @@ class Iterations:
 
     def cancel(self, call: Call[Any]) -> None:
         """What ``cancel.lua`` notes for a job that may be an iterable one."""
-        for key in arguments(call)[0][2:]:
+        keys, (*_, is_job) = arguments(call)
+        for key in keys[3:] if is_job else ():
             self._states.setdefault(str(key), {}).setdefault(b"cancelled", b"1")
             self._states[str(key)].setdefault(b"c", b"null")
 

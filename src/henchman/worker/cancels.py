@@ -1,9 +1,10 @@
 """Which jobs were cancelled, and which are suspects, as far as this process must know.
 
 A counter on the server rises with each cancellation; every fetch answers it, every cancellation is also announced on
-the control channel. When the counter is not the one we know, the list is read before anything else starts. So it is
-when a connection was made since the list was read: a counter proves nothing on another server (a replica that took
-over, or one that lost its last second, may stand at the same figure with other names behind it).
+the control channel. When the counter is not the one we know, the log of its last steps is read before anything else
+starts; the whole list, when the log does not reach back so far. So it is when a connection was made since the list was
+read: a counter proves nothing on another server (a replica that took over, or one that lost its last second, may stand
+at the same figure with other names behind it).
 
 What is read here may be older than a mark's end (somebody retried a cancelled job by hand, and a watcher brought it
 before any fetch): a run ends as cancelled only if the mark still stands when it is settled (``settle.lua``).
@@ -13,9 +14,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any
 
-from henchman.store.call import Call, command, commands
+from henchman.store.call import command
+from henchman.store.control import cancel_head, cancel_news, cancel_page
 from henchman.wire.payload import NAMED, name_of
 from henchman.worker.host import Host
 from henchman.worker.run import Run
@@ -23,6 +24,9 @@ from henchman.worker.run import Run
 __all__ = ["Cancels"]
 
 NEVER = -1  # no counter stands there: read the list
+READ_ON = 900  # steps of the counter that the log is asked for: it keeps 1,000
+ENDED = 10_000  # marks more than twice those that we read at last: read them anew, most will have ended
+SPARE = 50  # more of them, for those that come while we ask
 
 
 class Cancels:
@@ -35,47 +39,74 @@ class Cancels:
         self._host = host
         self._on_change = on_change
         self.seen = NEVER
-        self.jids: frozenset[str] = frozenset()
+        self.jids: set[str] = set()
         self.suspects: frozenset[str] = frozenset()
+        self._most = ENDED
         self._opened = 0
         self._lock = threading.Lock()
         self._begun = self._read = 0  # several threads read: what an earlier one brings late is old
         self._under_way: dict[int, set[str]] = {}  # what was announced while it was read
 
     def catch_up(self, counter: int) -> None:
-        """Read the list if ``counter`` is not the one we know, or may be another server's."""
-        if counter != self.seen or self._host.connections.opened != self._opened:
+        """Read what is new if ``counter`` is not the one we know, and everything if it may be another server's."""
+        if self._host.connections.opened != self._opened or (counter != self.seen and not self._read_on(counter)):
             self.load()
 
+    def _read_on(self, counter: int) -> bool:
+        """Read the log from where we stand up to ``counter``; False when it does not tell all of that."""
+        before = self.seen
+        if before == NEVER or not 0 < counter - before <= READ_ON or len(self.jids) > self._most:
+            return False
+        news = self._host.connections.run(cancel_news(self._host.keys, before, counter - before + SPARE))
+        if news is None:
+            return False
+        with self._lock:
+            if self.seen != before:  # another thread has read meanwhile: what it found is newer, or is read next
+                return self.seen >= counter
+            for sign, member in news.steps:
+                (self.jids.discard if sign == "-" else self.jids.add)(member)
+            if news.suspects is not None:
+                self.suspects = news.suspects
+            self.seen = news.last
+        self._on_change()
+        return True
+
     def load(self) -> None:
-        """Read the list; ServerAway when the server is not there."""
-        keys = self._host.keys
-        read: Call[Any] = commands(
-            ("GET", keys.cancels), ("ZRANGE", keys.cancelled, 0, -1), ("SMEMBERS", keys.suspects)
-        )
+        """Read everything, page by page; ServerAway when the server is not there."""
         with self._lock:
             self._begun = turn = self._begun + 1
             announced = self._under_way[turn] = set()
         opened = self._host.connections.opened
         try:
-            counter, jids, suspects = self._host.connections.run(read)
+            counter, suspects, jids = self._read_all()
         finally:
             with self._lock:
                 del self._under_way[turn]
-        found = {jid.decode("utf-8", "replace") for jid in jids}
         with self._lock:
             if turn < self._read:
                 return
             self._read, self._opened = turn, opened
-            self.suspects = frozenset(jid.decode("utf-8", "replace") for jid in suspects)
-            self.jids = frozenset(found | announced)
-            self.seen = NEVER if announced - found else int(counter or 0)
+            self.suspects = suspects
+            self.jids = jids | announced
+            self._most = 2 * len(jids) + ENDED  # what has ended since stands in no log
+            self.seen = counter
         self._on_change()
+
+    def _read_all(self) -> tuple[int, frozenset[str], set[str]]:
+        """The counter as it was before the rest: what changes meanwhile is read once more, from the log."""
+        runner, keys = self._host.connections, self._host.keys
+        counter, suspects = runner.run(cancel_head(keys))
+        jids, cursor = set[str](), 0
+        while True:
+            cursor, some = runner.run(cancel_page(keys, cursor))
+            jids.update(some)
+            if not cursor:
+                return counter, suspects, jids
 
     def add(self, jid: str) -> None:
         """One was announced."""
         with self._lock:
-            self.jids |= {jid}
+            self.jids.add(jid)
             for announced in self._under_way.values():
                 announced.add(jid)
         self._on_change()

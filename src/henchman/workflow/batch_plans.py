@@ -10,7 +10,7 @@ import msgspec
 from henchman.errors import BatchError, PayloadError, UnknownBatch
 from henchman.store import batches, control, jobs, sets
 from henchman.store.call import AsyncRunner, Call, Runner, command
-from henchman.store.control import ask_time
+from henchman.store.control import ask_time, cancel_batch
 from henchman.store.keys import Keys
 from henchman.wire.numbers import LONGEST, seconds
 from henchman.wire.payload import decode, encode
@@ -78,7 +78,7 @@ def cancel(desk: Desk, batch: str, why: str) -> Plan[None]:
     for its time, or for a retry, is taken out here.
     """
     keys = desk.keys
-    yield batches.cancel(keys, batch, (yield ask_time(desk.clock)))
+    yield cancel_batch(keys, batch)
     state: str = yield batches.close(keys, batch, why)
     if state == "complete":
         return
