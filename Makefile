@@ -23,7 +23,7 @@ test: $(VENV)/.dev ## Run the whole test suite against a real server
 	@$(BIN)/python tools/test $(ARGS)
 
 test-oldest: $(OLDEST)/.dev ## Run much of the suite with the oldest versions of what Henchman needs
-	@$(OLDEST)/bin/python -m pytest -q -n 2 --dist loadfile $(or $(ARGS),tests/fundamentals tests/unit tests/web \
+	@$(OLDEST)/bin/python -m pytest -q -n 4 --dist loadfile $(or $(ARGS),tests/fundamentals tests/unit tests/web \
 		tests/history tests/store/test_connection.py tests/store/test_sentinel.py tests/store/test_embedded.py)
 
 check: $(VENV)/.dev ## All that CI asks for: format, lint, types, architecture, tests

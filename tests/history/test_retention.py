@@ -93,8 +93,8 @@ def test_the_recorder_does_it_by_itself(home: Home, recorder: Recorder, teller: 
 def test_a_host_a_year_ahead_forgets_nothing(
     home: Home, recorder: Recorder, teller: Teller, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    past(teller, 1, 0, "young", BATCH, "finished")
     past(teller, 300, 0, "old", BATCH, "finished")
+    past(teller, 1, 0, "young", BATCH, "finished")
     teller.flush()
     assert recorder.drain(60)
     monkeypatch.setattr(time, "time", lambda wall=time.time: wall() + 365 * DAY)
