@@ -1,0 +1,77 @@
+"""Every public name, with what it takes and gives back."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from frozen.conftest import Frozen
+from frozen.signatures import lines_of
+from henchman.ordered.options import ALIASES
+
+#: what people import
+IMPORTED = ("henchman", "henchman.errors", "henchman.testing", "henchman.web.api", "henchman.web.wsgi")
+#: what they are given, never importing it; where it stands may change
+GIVEN = {
+    "henchman.client.handle": ("Handle", "Pushed"),
+    "henchman.client.job": ("Job", "AsyncJob", "Using", "BoundCall"),
+    "henchman.client.options": ("JobOptions", "PushOptions"),
+    "henchman.config": ("Setting",),
+    "henchman.history.reading": ("History",),
+    "henchman.history.records": ("Search",),
+    "henchman.inspector.deploys": ("Deploy",),
+    "henchman.inspector.entry": ("Entry",),
+    "henchman.inspector.jobs": ("JobStatus",),
+    "henchman.inspector.metrics": ("Metrics", "ClassMetrics", "Point"),
+    "henchman.inspector.ordered": ("OrderedQueue",),
+    "henchman.inspector.ordered_id": ("Holder", "OrderedId", "OrderedPayload", "OrderedStats"),
+    "henchman.inspector.ordered_queues": ("OrderedQueues",),
+    "henchman.inspector.processes": ("ProcessState", "Processes", "Work"),
+    "henchman.inspector.queues": ("Queue", "QueueState", "Queues"),
+    "henchman.inspector.running": ("Running",),
+    "henchman.inspector.sets": ("Acted", "JobSet"),
+    "henchman.inspector.stats": ("Stats",),
+    "henchman.kernel.chain": ("Chain",),
+    "henchman.ordered.claim": ("Claim",),
+    "henchman.ordered.definition": ("OrderedJob", "DerivingJob"),
+    "henchman.ordered.options": ("OrderedOptions",),
+    "henchman.ordered.push": ("OrderedPushed",),
+    "henchman.testing.plugin": ("Bench",),
+    "henchman.worker.embed": ("Embedded",),
+    "henchman.workflow.auditor": ("Audited",),
+    "henchman.workflow.batch": ("Batch",),
+    "henchman.workflow.batch_status": ("BatchStatus", "Reason"),
+    "henchman.workflow.cron_book": ("Crons", "CronState", "Past"),
+}
+#: what is to go, and what is said of it beside its name
+GOES = {"OrderedWorker": "the function form says the same"} | dict.fromkeys(
+    (
+        *("ain_batches", "aover_django", "aover_sqlalchemy", "in_batches", "over_csv", "over_django", "over_range"),
+        *("over_sequence", "over_sqlalchemy"),
+    ),
+    "moves to henchman.iterators",
+)
+#: what an app has for our own parts: it must not begin with an underscore, and nobody else calls it
+INNER = re.compile(r"\bApp\.(client|clock|companions|open_door|placement|registry|sources|stamp|stand_ins)\b")
+
+
+@pytest.mark.parametrize("module", IMPORTED)
+def test_names_that_people_import(module: str, frozen: Frozen) -> None:
+    frozen(f"signatures {module}", public(module, tuple(sorted(importlib.import_module(module).__all__))))
+
+
+def test_what_people_are_given(frozen: Frozen) -> None:
+    lines = [line for module, names in GIVEN.items() for line in public(module, names, made=False)]
+    aliases = [f"# {one}= goes: it is {own}=" for one, own in sorted(ALIASES.items())]
+    frozen("signatures of what is given", [*lines, "options of ordered queues by other names", *aliases])
+
+
+def public(module: str, names: tuple[str, ...], *, made: bool = True) -> Iterator[str]:
+    home = importlib.import_module(module)
+    for name in names:
+        if name in GOES and module == "henchman":
+            yield f"# {name} goes: {GOES[name]}"
+        yield from (line for line in lines_of(name, getattr(home, name), made=made) if not INNER.search(line))
