@@ -16,6 +16,7 @@ from henchman.store.call import Call
 from henchman.store.keys import Keys
 from henchman.wire import jsontext
 from henchman.wire.payload import decode
+from henchman.wire.secret import masked, places_of
 
 __all__ = ["record_of", "tracked_calls"]
 
@@ -67,8 +68,9 @@ def record_of(registry: Registry, payload: bytes) -> tuple[str, bytes]:
     parts = _parts(payload)
     args, kwargs = bytes(parts.args), bytes(parts.kwargs)
     known = registry.find(parts.name)
-    if known is not None and known.signature.secret:
-        args, kwargs = _masked(known.signature, decode(payload))
+    signature = None if known is None else known.signature
+    if (signature is not None and signature.secret) or b'"secret"' in payload:
+        args, kwargs = _masked(signature, decode(payload))
     if len(args) + len(kwargs) > _MOST:
         args, kwargs = _text([f"({len(args) + len(kwargs):,} bytes)"]), b""
     detail = [b'{"class":', _text(parts.name), b',"queue":', _text(parts.queue), b',"args":', args]
@@ -79,5 +81,8 @@ def record_of(registry: Registry, payload: bytes) -> tuple[str, bytes]:
 
 
 def _masked(signature: Any, job: dict[str, Any]) -> tuple[bytes, bytes]:
-    args, kwargs = signature.mask(job["args"], job.get("kwargs"))
-    return jsontext.dumps(args), b"" if kwargs is None else jsontext.dumps(kwargs)
+    """By what the app knows of the job, and by what the payload says of itself: middleware may give it another name."""
+    args, kwargs = masked(places_of(job), job.get("args") or [], job.get("kwargs") or {})
+    if signature is not None:
+        args, kwargs = signature.mask(args, kwargs)
+    return jsontext.dumps(args), jsontext.dumps(kwargs) if kwargs else b""

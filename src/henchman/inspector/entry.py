@@ -13,7 +13,7 @@ from henchman.kernel.text import shorten
 from henchman.wire import jsontext, names, numbers, times
 from henchman.wire.backtrace import expand
 from henchman.wire.payload import INVALID_CLASS, decode
-from henchman.wire.secret import MASK
+from henchman.wire.secret import masked, places_of
 
 __all__ = ["Entry", "Mask", "argument_text", "text_of"]
 
@@ -77,7 +77,7 @@ class Entry:
         plain = args if isinstance(args, list) else [] if args is None else [args]
         named = kwargs if isinstance(kwargs, dict) else {}
         wire_name = self.job.get("class")
-        plain, named = _masked(self.job, plain, named)
+        plain, named = masked(places_of(self.job), plain, named)
         if self._mask is None or not isinstance(wire_name, str):
             return plain, named
         return self._mask(wire_name, plain, named)
@@ -139,17 +139,6 @@ class Entry:
         if not self.job:
             facts["payload"] = text_of(self.payload)
         return facts
-
-
-def _masked(job: Mapping[str, Any], args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments without those that the payload itself calls secret (``Signature.secret_places``)."""
-    ours = job.get("hm")
-    places = ours.get("secret") if isinstance(ours, dict) else None
-    if not isinstance(places, list):
-        return args, kwargs
-    first = min((-1 - one for one in places if isinstance(one, int) and one < 0), default=len(args))
-    shown = [MASK if index in places or index >= first else one for index, one in enumerate(args)]
-    return shown, {name: MASK if name in places or "**" in places else one for name, one in kwargs.items()}
 
 
 def text_of(raw: bytes) -> str:

@@ -175,8 +175,8 @@ class Announcer:
 
     # -- parts of the process
 
-    def _part_failed(self, part: str, error: BaseException, **_: Any) -> None:
-        error = self._clean(error)
+    def _part_failed(self, part: str, error: BaseException, secrets: Secrets = NO_SECRETS, **_: Any) -> None:
+        error = self._clean(error, secrets)
         text = f"the {part} failed and goes on: {described(error)}"
         self._flood.log(("part", part, type(error).__name__), self._log, _ERROR, text, {"part": part}, trimmed(error))
 

@@ -16,7 +16,7 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["MASK", "NO_SECRETS", "Secrets"]
+__all__ = ["MASK", "NO_SECRETS", "Secrets", "marked", "masked", "places_of"]
 
 MASK = "***"
 _SHORTEST = 3
@@ -77,6 +77,28 @@ class Secrets:
 
 
 NO_SECRETS = Secrets()
+
+
+def places_of(job: Mapping[str, Any]) -> list[Any]:
+    """Where the payload itself says that its secret arguments stand (``Signature.secret_places``)."""
+    ours = job.get("hm")
+    places = ours.get("secret") if isinstance(ours, dict) else None
+    return places if isinstance(places, list) else []
+
+
+def masked(places: list[Any], args: list[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The arguments with ``***`` in those places."""
+    first = min((-1 - one for one in places if isinstance(one, int) and one < 0), default=len(args))
+    shown = [MASK if index in places or index >= first else one for index, one in enumerate(args)]
+    return shown, {name: MASK if name in places or "**" in places else one for name, one in kwargs.items()}
+
+
+def marked(places: list[Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> list[Any]:
+    """The arguments in those places."""
+    args = list(args)
+    shown, named = masked(places, args, kwargs)
+    found = [one for one, seen in zip(args, shown, strict=True) if seen is MASK]
+    return [*found, *(kwargs[name] for name, seen in named.items() if seen is MASK)]
 
 
 def _inside(waiting: list[Any]) -> Iterator[Any]:

@@ -286,7 +286,7 @@ class Fetcher(Service):
             return self._intake.read(unit)
         except BaseException as error:  # of a type's own code, a SystemExit too: it is one unit's failure
             outcome = self._intake.unreadable(unit, error)
-            self._host.events.emit("part_failed", part="intake", error=error)
+            self._host.events.emit("part_failed", part="intake", error=error, secrets=self._intake.secrets(unit))
             return outcome
 
     def delivered(self, units: list[Unit], backlog: bool) -> None:

@@ -6,12 +6,13 @@ from typing import Any
 
 from henchman.errors import ArgumentError, HenchmanError, PayloadError
 from henchman.wire.payload import decode, invalid
+from henchman.wire.secret import NO_SECRETS, Secrets
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
 from henchman.worker.host import Host
 from henchman.worker.notes import Notes
 from henchman.worker.retry import Judge
-from henchman.worker.run import Run
+from henchman.worker.run import Run, secrets_of
 from henchman.worker.spec import Spec
 
 __all__ = ["Intake"]
@@ -46,15 +47,24 @@ class Intake:
         try:
             args, kwargs = spec.signature.decode(job.get("args") or [], job.get("kwargs"))
         except ArgumentError as error:
-            secrets = spec.signature.secrets((job.get("args") or [], job.get("kwargs")))
-            return self._judge.failed(unit, job, error, spec.definition.options, secrets)
+            return self._judge.failed(unit, job, error, spec.definition.options, self.secrets(unit))
         if spec.iterable:
             _mark(job)
         return Run(unit, job, spec, args, kwargs)
 
     def unreadable(self, unit: Unit, error: BaseException) -> Outcome:
         """How ``unit`` ends, for which ``read`` raised ``error``: dead, with that text."""
-        return self._judge.defect(unit, error, "it could not be read")
+        return self._judge.defect(unit, error, "it could not be read", self.secrets(unit))
+
+    def secrets(self, unit: Unit) -> Secrets:
+        """What must not be shown of a unit that could not be read: its payload, or the job that it names, says so."""
+        job = unit.job
+        try:
+            spec = self._specs.get(job.get("class", ""))
+            call = job.get("args") or [], job.get("kwargs") or {}
+            return NO_SECRETS if spec is None else secrets_of(spec.signature, job, call)
+        except Exception:  # of arguments that are anybody's
+            return Secrets(all=True)
 
     def _read_source(self, unit: Unit) -> Run | Outcome:
         read = unit.source.read(unit, self._judge)

@@ -116,7 +116,11 @@ class Judge:
             return Outcome(
                 "dead", payload.invalid(unit.payload, reason, unit.flight.queue, self._host.clock.now()), 0.0, reason
             )
-        self.died(job, error)
+        token = _hidden.set(secrets)
+        try:
+            self.died(job, error)
+        finally:
+            _hidden.reset(token)
         return Outcome("dead", stored, reason=reason, error=error)
 
     def report(self, error: BaseException, facts: dict[str, Any], secrets: Secrets = NO_SECRETS) -> None:

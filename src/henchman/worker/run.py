@@ -5,18 +5,19 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from henchman.errors import ArgumentError, HenchmanError
 from henchman.wire import numbers, payload, times
-from henchman.wire.secret import NO_SECRETS, Secrets
+from henchman.wire.codec import Signature
+from henchman.wire.secret import NO_SECRETS, Secrets, marked, places_of
 from henchman.work.effects import batch_of
 from henchman.work.told import attempt_of
 from henchman.work.unit import Unit
 from henchman.worker.spec import Spec
 
-__all__ = ["Run", "Seat"]
+__all__ = ["Run", "Seat", "secrets_of"]
 
 
 class Run:
@@ -141,17 +142,18 @@ class Run:
 
     @property
     def secrets(self) -> Secrets:
-        """What must not be shown of its secret arguments."""
-        signature = self.spec.signature
-        if not signature.secret:
-            return NO_SECRETS
+        """What must not be shown of its secret arguments: of those that its job calls so, or its payload."""
         if self._secrets is None:
+            signature = self.spec.signature
+            if not signature.secret and not places_of(self.job):
+                self._secrets = NO_SECRETS
+                return NO_SECRETS
             calls = [(self.args, self.kwargs)]
             with contextlib.suppress(HenchmanError):  # read anew: the job may have emptied the values that it was given
                 job = payload.decode(self.unit.payload)
                 args, kwargs = job.get("args") or [], job.get("kwargs") or {}
                 calls += [(args, kwargs), signature.decode(args, kwargs)]
-            self._secrets = signature.secrets(*calls)
+            self._secrets = secrets_of(signature, self.job, *calls)
         return self._secrets
 
     @property
@@ -164,7 +166,7 @@ class Run:
 
     def log(self, message: str) -> None:
         """Write ``message`` to the log with the job's id and class; of a tracked job also into history."""
-        message = self.secrets.hide(str(message)) if self.spec.signature.secret else message
+        message = self.secrets.hide(str(message)) if self.secrets else message
         self.spec.events.emit("job_log", run=self, message=message)
         if self.spec.notes is not None:
             self.spec.notes.log(self, message)
@@ -176,6 +178,13 @@ class Run:
                 raise ArgumentError(f"progress({done!r}, {total!r}): give numbers")
         if self.spec.notes is not None:
             self.spec.notes.progress(self, done, total)
+
+
+def secrets_of(signature: Signature, job: Mapping[str, Any], *calls: tuple[Sequence[Any], dict[str, Any]]) -> Secrets:
+    """What must not be shown of ``calls`` of ``job``, by what the signature and the payload say."""
+    places = places_of(job)
+    found = signature.secrets(*calls)
+    return found | Secrets.of([one for call in calls for one in marked(places, *call)]) if places else found
 
 
 class Seat:
