@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest check bench chaos docs fmt clean
+.PHONY: help demo test test-oldest check bench chaos ways docs fmt clean
 
 help: ## Show this help
 	@echo "Henchman: background jobs for Python on Redis or Valkey."
@@ -39,6 +39,9 @@ bench: $(VENV)/.dev ## Measure jobs, ordered queues and history, beside a bare l
 
 chaos: $(VENV)/.dev ## Kill everything at random and count what was lost
 	@$(BIN)/python chaos/run.py $(ARGS)
+
+ways: $(VENV)/.dev ## Show which files and functions one job passes, for each of four kinds
+	@PYTHONPATH=tests $(BIN)/python -m architecture.ways
 
 docs: $(VENV)/.docs ## Build the documentation into docs/_build
 	@$(BIN)/sphinx-build -q -W --keep-going -b html docs docs/_build

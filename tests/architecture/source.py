@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 SRC = ROOT / "src" / "henchman"
 LUA = SRC / "store" / "lua"
+LIMITS = tomllib.loads((ROOT / "tests" / "architecture" / "limits.toml").read_text(encoding="utf-8"))
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 

@@ -1,0 +1,114 @@
+"""The house may only get smaller and plainer: rooms, prefixes, class names and slang stand with their figures in
+limits.toml. What grows needs a reviewed line there; what has shrunk has to be lowered there.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+
+from architecture.rooms import SCRIPTS, room_of
+from architecture.source import LIMITS, LUA, SRC, functions, modules
+
+MOST_FILES, ALIKE = 12, 3
+LUA_ROOM = "store/lua"
+
+
+def rooms() -> dict[str, list[Path]]:
+    """The files of each room; Lua is a room of its own, an empty ``__init__.py`` is none."""
+    found = defaultdict(list)
+    for module in modules().values():
+        if module.path.name != "__init__.py" or not module.name:
+            found[room_of(module.name)].append(module.path)
+    found[LUA_ROOM] = sorted(LUA.rglob("*.lua"))
+    return dict(found)
+
+
+def differences(table: str, found: Mapping[str, int], listed: Mapping[str, int], why: str) -> list[str]:
+    """What differs from a list that may only shrink."""
+    wrong = []
+    for name in sorted({*found, *listed}):
+        here, known = found.get(name, 0), listed.get(name, 0)
+        if here > known:
+            wrong.append(f"{name}: {here}, and [{table}] of limits.toml has {known}: {why}")
+        elif here < known:
+            wrong.append(f"limits.toml: [{table}] {name} = {known}, and there are only {here}: lower it")
+    return wrong
+
+
+def test_no_room_is_above_its_budget() -> None:
+    wrong = []
+    listed = LIMITS["rooms"]
+    for room, paths in rooms().items():
+        lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+        budget = listed.get(room, 0)
+        if lines > budget:
+            wrong.append(
+                f"{room}: {lines} lines, and its budget in limits.toml is {budget}: make room in it, or say why"
+            )
+        elif lines < 0.9 * budget - 20:
+            wrong.append(f"limits.toml: [rooms] {room} = {budget}, and it has {lines} lines: lower it")
+    wrong += [f"limits.toml: [rooms] {room}: there is none" for room in sorted(listed.keys() - rooms().keys())]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_room_is_crowded() -> None:
+    found = {room: len(paths) for room, paths in rooms().items() if room != LUA_ROOM and len(paths) > MOST_FILES}
+    wrong = differences("crowded", found, LIMITS["crowded"], f"a room has at most {MOST_FILES} files")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_no_room_hides_another_behind_an_underscore() -> None:
+    found: Counter[str] = Counter()
+    for room, paths in rooms().items():
+        if room != LUA_ROOM:
+            found.update(f"{room}/{path.stem.partition('_')[0]}" for path in paths if path.parent.name not in SCRIPTS)
+    alike = {name: count for name, count in found.items() if count >= ALIKE}
+    why = f"{ALIKE} files that share the text before an underscore are a room of their own, or one file"
+    wrong = differences("prefixes", alike, LIMITS["prefixes"], why)
+    assert not wrong, "\n".join(wrong)
+
+
+def test_a_class_name_lives_in_one_module() -> None:
+    files = defaultdict(set)
+    for module in modules().values():
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.ClassDef):
+                files[node.name].add(module.file)
+    found = {name: len(where) for name, where in files.items() if len(where) > 1}
+    wrong = differences("class_names", found, LIMITS["class_names"], "a class name lives in one module")
+    wrong += [f"    {name}: {', '.join(sorted(files[name]))}" for name in found if any(name in one for one in wrong)]
+    assert not wrong, "\n".join(wrong)
+
+
+def names() -> list[tuple[str, str]]:
+    """(name, place) of every class, function and file, Python and Lua."""
+    found = [(path.stem, path.relative_to(SRC).as_posix()) for paths in rooms().values() for path in paths]
+    for module in modules().values():
+        found += [(name.rpartition(".")[2], module.at(node)) for name, node in functions(module)]
+        found += [(node.name, module.at(node)) for node in ast.walk(module.tree) if isinstance(node, ast.ClassDef)]
+    for path in LUA.rglob("*.lua"):
+        text = path.read_text(encoding="utf-8")
+        found += [(name, path.relative_to(SRC).as_posix()) for name in re.findall(r"\bfunction (?:\w+\.)?(\w+)", text)]
+    return found
+
+
+def test_slang_only_gets_less() -> None:
+    listed = LIMITS["slang"]
+    places = defaultdict(list)
+    for name, place in names():
+        word = name if name == "_App" else name.lstrip("_").lower()
+        if word in listed:
+            places[word].append(place)
+    wrong = []
+    for word, entry in listed.items():
+        stand = len(places[word])
+        if stand > entry["stand"]:
+            where = ", ".join(places[word])
+            wrong.append(f"{word}: {stand} names, at most {entry['stand']}; say {entry['say']}. They stand in {where}")
+        elif stand < entry["stand"]:
+            wrong.append(f"limits.toml: [slang] {word}: only {stand} names are left of {entry['stand']}: lower it")
+    assert not wrong, "\n".join(wrong)
