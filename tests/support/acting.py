@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
-from henchman.worker import lifeline
+from henchman.worker import acker, lifeline
 
 if "ACTING_MARGIN" in os.environ:
     sys.modules["__main__"].MARGIN = float(os.environ["ACTING_MARGIN"])  # type: ignore[attr-defined]
@@ -192,6 +192,22 @@ async def fatal_end(name: str) -> None:
     """Ends well, until somebody looks at how."""
     write("start", name)
     raise FatalError
+
+
+@app.job(name="fatal_settle")
+async def fatal_settle(name: str) -> None:
+    """Ends well, and kills its process when that is settled, alone or among others (``ACTING_SETTLE``)."""
+    write("start", name)
+
+
+def _settle(host: Any, identity: str, units: Any, settle: Any = acker.settle_units) -> Any:
+    if any(b'"fatal_settle"' in unit.payload for unit, *_ in units):
+        os.kill(os.getpid(), 9)
+    return settle(host, identity, units)
+
+
+if "ACTING_SETTLE" in os.environ:
+    acker.settle_units = _settle
 
 
 @app.job(name="act")

@@ -67,6 +67,28 @@ def test_what_kills_while_it_is_read_or_judged_is_charged_and_buried(
         assert not redis.zcard("retry")
 
 
+@pytest.mark.parametrize("processes", [1, 2])
+def test_what_kills_while_it_is_settled_among_others_is_found_out(
+    redis: Redis, redis_url: str, tmp_path: Path, processes: int
+) -> None:
+    """Nobody knows at first whose fault it was, and nobody is charged; then outcomes are settled one by one."""
+    with Work(tmp_path / "w", redis_url, "-c", "8", "-p", str(processes), ACTING_SETTLE="1") as work:
+        work.ready(redis, processes)
+        pill = {"class": "fatal_settle", "args": ["pill"], "jid": "f" * 24}
+        honest = [{"class": "aact", "args": [f"n{n}", 0], "jid": f"{n:024}"} for n in range(20)]
+        jobs = [*honest[:10], pill, *honest[10:]]
+        push_raw(redis, *(json.dumps({**job, "retry": True, "queue": "default"}) for job in jobs))
+        (dead,) = until(lambda: jobs_in(redis, "dead"), "the pill is buried")
+        assert dead["jid"] == pill["jid"]
+        assert dead["error_class"] == "PoisonPill"
+        assert dead["error_message"].count("SIGKILL") >= 3, "the third of them may have been with others beside it"
+        ends = {f"n{n}" for n in range(20)}
+        until(lambda: ends <= set(work.count("end")), "its neighbours are done")
+        until(lambda: not in_flight(redis) and not redis.exists("queue:default"), "and settled")
+        assert len(jobs_in(redis, "dead")) == 1
+        assert not redis.zcard("retry")
+
+
 def test_jobs_that_had_not_started_are_not_charged(redis: Redis, redis_url: str, tmp_path: Path) -> None:
     with Work(tmp_path / "w", redis_url, "-c", "1") as work:
         (pid,) = work.ready(redis)

@@ -27,3 +27,15 @@ def test_a_mark_is_the_end_of_a_payload_whatever_its_bytes() -> None:
     assert board.marked() == [b"a" * 140 + b"b" * 10]
     board.mark(3, b"")
     assert board.marked() == []
+
+
+def test_what_is_said_of_settling_meets_nothing_else() -> None:
+    memory = bytearray(BOARD_BYTES)
+    board = Board(memory)
+    board.settling(True)
+    board.one_by_one(True)
+    assert (board.was_settling(), board.is_one_by_one(), board.was_alone()) == (True, True, False)
+    assert board.last_beat() == (bytes(8), "stuck")
+    board.settling(False)
+    board.one_by_one(False)
+    assert memory == bytes(BOARD_BYTES)

@@ -51,6 +51,22 @@ class Board:
         """Whether the job that ran had the process to itself."""
         return bool(self._memory[9:10][0])
 
+    def settling(self, yes: bool) -> None:
+        """Whether outcomes are on their way to the server."""
+        self._memory[10] = yes
+
+    def was_settling(self) -> bool:
+        """Whether outcomes were on their way."""
+        return bool(self._memory[10])
+
+    def one_by_one(self, yes: bool) -> None:
+        """The supervisor's place: whether each outcome is settled in a call of its own."""
+        self._memory[11] = yes
+
+    def is_one_by_one(self) -> bool:
+        """Whether the supervisor wants that."""
+        return bool(self._memory[11])
+
     def start(self, place: int, jid: str) -> None:
         """A job started in slot ``place``; it stays marked until another starts there, or ``clear``."""
         if place < STARTS:

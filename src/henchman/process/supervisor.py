@@ -29,6 +29,7 @@ __all__ = ["Supervisor"]
 
 MOST_PATIENCE = 10.0  # seconds between two tries to start a process that the system refuses
 QUICK = 2.0  # seconds; a child that lives shorter than this was not worth an immediate successor
+CAREFUL = 60.0  # seconds for which outcomes are settled one by one, after a process died while it settled some
 AFTER_DEFECT = 0.2  # seconds to wait after a step of the loop that failed, so that it cannot spin
 
 
@@ -63,6 +64,7 @@ class Supervisor:
         self._failures = self._refused = 0
         self._next_start = 0.0
         self._troubles: dict[str, str] = {}
+        self._careful_until = 0.0
         self._wakeup, self._waker = socket.socketpair()
 
     def run(self) -> int:
@@ -72,7 +74,7 @@ class Supervisor:
         if self._health is not None:
             self._health.start()
         steps = (
-            *(self._start_missing, self._wait, self._obey, self._reap, self._tell_keeper),
+            *(self._start_missing, self._take_care, self._wait, self._obey, self._reap, self._tell_keeper),
             *(self._kill_hung, self._announce, self._enforce),
         )
         try:
@@ -179,6 +181,13 @@ class Supervisor:
                     self._refused = 0
                     self._say(f"worker process {self._children[-1].pid} could be started")
 
+    def _take_care(self) -> None:
+        """After a death among outcomes that were settled together nobody knows whose fault it was: for a while every
+        process settles them one by one, so that the next death says."""
+        careful = time.monotonic() < self._careful_until
+        for child in (*self._children, *self._leaving):
+            child.board.one_by_one(careful)
+
     def _put_off(self, error: BaseException) -> None:
         """The system refuses another process: those that live go on, and we try again, later each time."""
         if not self._refused:
@@ -277,6 +286,8 @@ class Supervisor:
     def _bury(self, child: ChildProcess, status: int, expected: bool) -> None:
         worked = child.ready or bool(child.board.started())  # jobs begin a moment before it says that it is ready
         self._cut_off |= self._stopping and worked and status not in (0, 1)
+        if not expected and child.board.was_settling():
+            self._careful_until = time.monotonic() + CAREFUL
         self._keeper.bury(child.identities, self._blame(child, status, expected))
         self._after_death(child, status, expected, worked)
         child.close()

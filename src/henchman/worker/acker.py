@@ -163,11 +163,8 @@ class Acker(Service):
                 batch = self._batch()
                 try:
                     self.notes.send()  # what they said comes before their end
-                    if len(batch) == 1:
-                        self._board.mark(_MARK, batch[0][0].payload)
-                    if not self._commit(batch):
+                    if not self._commit_marked(batch):
                         return False
-                    self._board.mark(_MARK, b"")
                 except Exception as error:  # a defect of ours must not lose outcomes: a second settling finds nothing
                     self._rows.extendleft(reversed(batch))
                     self._away += 1
@@ -178,9 +175,23 @@ class Acker(Service):
             self.notes.send()
             return True
 
+    def _commit_marked(self, batch: list[Row]) -> bool:
+        """Commit; meanwhile the supervisor can see that, and of a batch of one what it is."""
+        if len(batch) == 1:
+            self._board.mark(_MARK, batch[0][0].payload)
+        self._board.settling(True)
+        try:
+            return self._commit(batch)
+        finally:
+            self._board.settling(False)
+            if len(batch) == 1:
+                self._board.mark(_MARK, b"")
+
     def _batch(self) -> list[Row]:
-        """The oldest rows that wait, taken out: at most BATCH, or 4 MB of payloads, and at least one."""
-        batch = [self._rows.popleft() for _ in range(min(BATCH, len(self._rows)))]
+        """The oldest rows that wait, taken out: at most BATCH, or 4 MB of payloads, and at least one; one alone when a
+        process has died among others'."""
+        most = 1 if self._board.is_one_by_one() else BATCH
+        batch = [self._rows.popleft() for _ in range(min(most, len(self._rows)))]
         if sum([len(row[0].payload) for row in batch]) > MOST_BYTES:
             size, count = 0, 0
             while count < len(batch) and size < MOST_BYTES:
