@@ -59,7 +59,7 @@ def as_bytes(word: Any) -> bytes:
 
 
 #: Scripts whose callers send at most 500 ids, or a handful of fields, so that what they unpack is at most 1,000 long.
-FEW = re.compile(r"(ordered_\w+|batch_make|ordered)\.lua")
+FEW = re.compile(r"(ordered_\w+|batch_make|ordered|beat)\.lua")
 
 
 def test_nothing_is_unpacked_beyond_a_thousand() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -19,6 +20,7 @@ from redis import Redis
 import henchman
 from henchman.errors import ServerAway
 from henchman.kernel import faults
+from henchman.store import control
 from henchman.store.scripts import load
 from henchman.worker import flights, heart, lifeline
 from henchman.workflow import cron, iteration
@@ -161,6 +163,7 @@ WORKER = {
     "beat": Part(running),
     "due": Part(due),
     "move": Part(due),
+    "watch": Part(orphaned),
     "bury": Part(orphaned),
     "charge": Part(orphaned, 2),
     "give_back": Part(orphaned),
@@ -261,6 +264,51 @@ def test_a_client_is_killed_while_it_cancels(scene: Scene, mortals: Nursery, whe
     with working(make_app(scene.url, scene.trace)):
         scene.ended_well(set())
     assert scene.told("run").keys() == scene.accepted, "what was cancelled never ran"
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_client_is_killed_while_it_takes_cancellations_back(scene: Scene, mortals: Nursery, where: str) -> None:
+    scene.push("a", "b", "c")
+    store = Store(scene.url)
+    for jid in scene.jids:
+        store.run(control.cancel(store.keys, jid))
+    store.connections.close()
+    order = {"part": "client", "do": "uncancel", "jids": scene.jids, "url": scene.url, "trace": scene.trace}
+
+    assert mortals.run(faults=f"kill@uncancel:{where}#2", folder=scene.folder, **order) == -signal.SIGKILL
+
+    scene.accepted = {"a"} if where == "before" else {"a", "b"}
+    with working(make_app(scene.url, scene.trace)):
+        scene.ended_well(set())
+    assert scene.told("run").keys() == scene.accepted, "what is cancelled never ran"
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_who_takes_a_duty_is_killed(scene: Scene, mortals: Nursery, where: str) -> None:
+    """The duty is one process's, or nobody's; it runs out by itself."""
+    order = {"part": "client", "do": "lead", "url": scene.url, "trace": scene.trace}
+
+    assert mortals.run(faults=f"kill@lead:{where}#1", folder=scene.folder, **order) == -signal.SIGKILL
+
+    key = Store(scene.url).keys.auditor
+    assert scene.redis.get(key) == (None if where == "before" else b"host:0")
+    assert (scene.redis.pttl(key) > 0) == (where == "after")  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_who_moves_times_along_with_a_clock_is_killed(scene: Scene, mortals: Nursery, where: str) -> None:
+    """Each page is moved as a whole, and once."""
+    scene.push("a", "b", "c")
+    far = time.time() + 100 * 3600
+    for _ in range(3):
+        scene.redis.zadd("retry", {scene.redis.rpop("queue:default"): far})  # type: ignore[dict-item]
+    order = {"part": "client", "do": "rebase", "url": scene.url, "trace": scene.trace}
+
+    assert mortals.run(faults=f"kill@rebase:{where}#2", folder=scene.folder, **order) == -signal.SIGKILL
+
+    moved = 1 if where == "before" else 2
+    scores = [score for _, score in scene.redis.zrange("retry", 0, -1, withscores=True)]
+    assert scores == pytest.approx([far - moved * 3600] * 3, abs=1.0)
 
 
 @pytest.mark.parametrize("where", WHERE)
@@ -382,7 +430,7 @@ def test_who_acts_on_a_queue_is_killed(scene: Scene, mortals: Nursery, do: str, 
 
 
 STRUCK = {
-    *(*WORKER, *CLIENT.values(), "cancel"),
+    *(*WORKER, *CLIENT.values(), "cancel", "uncancel", "rebase", "lead"),
     *("cron_put", "cron_look", "cron_tick", "cron_switch", "cron_remove", "remove", "clear", "deliver"),
     *("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move"),
     *("ordered_push_tracked", "ordered_claim_tracked", "ordered_settle_tracked"),

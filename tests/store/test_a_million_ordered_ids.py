@@ -14,6 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from henchman import App
+from henchman.inspector.acts import Acted
 from henchman.inspector.ordered import OrderedId
 from henchman.inspector.plan import Items
 from henchman.process.cli import henchman
@@ -162,7 +163,7 @@ def test_all_of_many_in_pages(full: str) -> None:
     memory = resident_kb()
     started = time.monotonic()
     killed, middle = queue.kill_all_failed(), queue.stats()
-    assert killed == (before.retries, 0, 0, (), False)
+    assert killed == Acted(done=before.retries)
     assert killed.done == FAILED
     assert (middle.length, middle.retries) == (before.length - killed.done, 0)
     assert middle.morgue_length == before.morgue_length + killed.done

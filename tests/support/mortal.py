@@ -21,7 +21,9 @@ from typing import Any
 
 from henchman import App, current_job
 from henchman.kernel import faults
-from henchman.store.jobs import Delivery, deliver
+from henchman.store import audit
+from henchman.store.control import uncancel
+from henchman.store.jobs import Delivery, deliver, rebase
 from henchman.worker import heart, lifeline, watcher
 from henchman.worker.launcher import Launcher, default_capsules
 from henchman.workflow import iteration
@@ -102,6 +104,12 @@ def _client(app: Any, order: dict[str, Any]) -> None:
             app.enqueue("act", name, delay=0.2)
         elif order["do"] == "cancel":
             app.cancel(order["jids"][number])
+        elif order["do"] == "uncancel":
+            app.connections.run(uncancel(app.keys, [order["jids"][number]]))
+        elif order["do"] == "lead":
+            app.connections.run(audit.lead(app.keys, f"host:{number}"))
+        elif order["do"] == "rebase":
+            app.connections.run(rebase(app.keys.retry, "-inf", 3600.0, 500))
         elif order["do"] == "remove_job":
             app.queues["default"].delete(order["jids"][number])
         elif order["do"] == "clear":

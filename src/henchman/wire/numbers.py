@@ -15,8 +15,11 @@ MOST: Final = 10**9  #: of what is counted: it fits 32 bits
 
 
 def count(value: Any) -> int | None:
-    """``value`` as a count from 0 to 1,000,000,000, cut to that; None for what is no integer."""
-    return min(max(value, 0), MOST) if type(value) is int else None
+    """``value`` as a count from -1 to 1,000,000,000, cut to that; None for what is no integer.
+
+    -1 is a ``retry_count`` too: Sidekiq takes one off for a retry by hand, so that this run is free.
+    """
+    return min(max(value, -1), MOST) if type(value) is int else None
 
 
 def seconds(value: Any) -> float | None:
