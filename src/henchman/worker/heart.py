@@ -74,6 +74,8 @@ class Heart(Ticker):
     def beat(self) -> None:
         """Write the record, and hear what was said, once. A step that the server refuses holds up no other."""
         for step in (self._hear_paused, self._cancels.look, self._record, self._write_metrics, self._reconcile):
+            if self.stopping.is_set():  # our record is taken off the list next: a beat that hung must not bring it back
+                return
             try:
                 step()
             except ServerAway:
