@@ -112,6 +112,13 @@ def test_a_batch_goes_its_way(store: Store) -> None:
     assert store.ask("EXISTS", store.keys.batch(B) + ":jobs", store.keys.producer(B)) == 0
 
 
+def test_states_of_one_and_of_several(store: Store) -> None:
+    make(store)
+    assert store.run(batches.states(store.keys, [B])) == ["open"]
+    assert store.run(batches.states(store.keys, [B, "gone"])) == ["open", ""]
+    assert store.run(batches.states(store.keys, ["gone"])) == [""]
+
+
 def test_success_and_death_are_called_once(store: Store) -> None:
     make(store)
     push(store, "1", "2", "3")

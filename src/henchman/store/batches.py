@@ -242,7 +242,11 @@ def newest(keys: Keys, first: int, most: int) -> Call[list[str]]:
 def states(keys: Keys, batches: Sequence[str]) -> Call[list[str]]:
     """The state of each of these batches, at least one; "" of one that is gone."""
     gets = [("HGET", keys.batch(one), "state") for one in batches]
-    return commands(*gets, decode=lambda reply: [_name(one or b"") for one in reply])
+
+    def read(reply: Any) -> list[str]:
+        return [_name(one or b"") for one in (reply if len(gets) > 1 else [reply])]
+
+    return commands(*gets, decode=read)
 
 
 def renew_producer(keys: Keys, batches: Iterable[str]) -> Call[Any]:
