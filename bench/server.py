@@ -26,7 +26,7 @@ from typing import Any
 import hiredis
 from jobs import app
 
-from henchman.store.embedded_start import find_binaries
+from henchman.embedded.start import find_binaries
 
 HERE = Path(__file__).resolve().parent
 LIMIT = 120.0  # seconds that any one thing may take
@@ -139,7 +139,7 @@ class Worker:
             *(
                 sys.executable,
                 "-c",
-                "from henchman.process.cli_work import work; work()",
+                "from henchman.cli.work import work; work()",
                 "jobs:app",
                 "-p",
                 "1",

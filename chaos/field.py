@@ -18,10 +18,10 @@ from proxy import Proxy, Route
 from redis import RedisError
 from server import Server
 
+from henchman.batch import plans as batch_plans
 from henchman.store.connection import Connections
 from henchman.store.control import pause, unpause
 from henchman.store.keys import Keys
-from henchman.workflow import batch_plans
 
 __all__ = ["STRUCK", "Field", "until"]
 

@@ -20,7 +20,7 @@ from suspended import VARIABLE, Suspension
 __all__ = ["RECORD", "Filler", "Group", "children_of", "environment", "start_producer"]
 
 HERE = Path(__file__).parent
-_START = "import sys; from henchman.process.cli_work import work; work(sys.argv[1:])"
+_START = "import sys; from henchman.cli.work import work; work(sys.argv[1:])"
 GRACE = "5"
 FILLING = 30.0  # jobs a second of the producer that only fills batches
 RECORD = "history.sqlite"  # beside the ledger

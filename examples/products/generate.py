@@ -23,7 +23,7 @@ from words import BRANDS, COLOURS, CURRENCIES, GROUPS, QUALITIES
 
 SEED = 20260301
 COUNT = 10_000
-PATH = Path(__file__).resolve().parents[2] / "src" / "henchman" / "process" / "products.csv"
+PATH = Path(__file__).resolve().parents[2] / "src" / "henchman" / "demo" / "products.csv"
 COLUMNS = (
     "sku", "ean", "name", "brand", "category", "size", "weight", "price", "currency", "stock", "available_from",
     "available_until",

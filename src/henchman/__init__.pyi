@@ -24,10 +24,8 @@ from henchman.errors import (
     Unconfirmed,
     UnknownBatch,
 )
-from henchman.ordered.worker_class import OrderedWorker
-from henchman.work.current import CurrentJob, current_job
-from henchman.workflow.iterable import IterableJob
-from henchman.workflow.iterators import (
+from henchman.iterable.job import IterableJob
+from henchman.iterators import (
     ain_batches,
     aover_django,
     aover_sqlalchemy,
@@ -38,6 +36,8 @@ from henchman.workflow.iterators import (
     over_sequence,
     over_sqlalchemy,
 )
+from henchman.ordered.worker_class import OrderedWorker
+from henchman.work.current import CurrentJob, current_job
 
 __version__: str
 

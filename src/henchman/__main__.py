@@ -1,6 +1,6 @@
 """``python -m henchman``: the same as the command ``henchman``."""
 
-from henchman.process.cli import main
+from henchman.cli.main import main
 
 if __name__ == "__main__":
     main()

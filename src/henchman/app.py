@@ -9,22 +9,22 @@ from typing import Any, Final, ParamSpec, TypeVar, overload
 
 from henchman.app_inspect import Inspects
 from henchman.app_views import Views
+from henchman.batch.face import Batches
 from henchman.client.handle import Handle
 from henchman.client.job import AsyncJob, Job, define
 from henchman.client.options import JobOptions, PushOptions, named_options
 from henchman.client.push import Client
 from henchman.client.registry import Registry, load_modules
 from henchman.config import Config
+from henchman.cron.face import Periodic
 from henchman.errors import ConfigError, DefinitionError
+from henchman.iterable.door import DefinesIterables
 from henchman.kernel.chain import Chain
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
 from henchman.ordered.door import DefinesOrdered
 from henchman.store.keys import Keys
 from henchman.wire import times
-from henchman.workflow.batch_face import Batches
-from henchman.workflow.cron_face import Periodic
-from henchman.workflow.iterable_door import DefinesIterables
 
 __all__ = ["App"]
 
@@ -35,45 +35,45 @@ R = TypeVar("R")
 DOORS: Final[dict[str, str]] = {
     "connections": "henchman.store.connection:Connections",
     "aconnections": "henchman.store.aconnection:AsyncConnections",
-    "embedded": "henchman.store.embedded:EmbeddedServer",
-    "crons": "henchman.workflow.cron_book:Crons",
-    "cron_ticker": "henchman.workflow.cron_ticker:CronTicker",
+    "embedded": "henchman.embedded.server:EmbeddedServer",
+    "crons": "henchman.cron.registry:Crons",
+    "cron_ticker": "henchman.cron.ticker:CronTicker",
     "recorder": "henchman.history.recorder:companion",
     "history": "henchman.history.desk:Desk",
     "compile_sync": "henchman.kernel.bridge:compile_sync",
     "compile_async": "henchman.kernel.bridge:compile_async",
     "ordered_placement": "henchman.ordered.scheduler:placement",
     "ordered_sources": "henchman.ordered.source:sources_of",
-    "aawait_result": "henchman.workflow.results:aawait_result",
-    "await_result": "henchman.workflow.results:await_result",
-    "auditor": "henchman.workflow.auditor:Auditor",
-    "auditor_of": "henchman.workflow.auditor:auditor_of",
-    "batch": "henchman.workflow.batch:made",
-    "found_batch": "henchman.workflow.batch:found",
+    "aawait_result": "henchman.client.results:aawait_result",
+    "await_result": "henchman.client.results:await_result",
+    "auditor": "henchman.batch.auditor:Auditor",
+    "auditor_of": "henchman.batch.auditor:auditor_of",
+    "batch": "henchman.batch.batch:made",
+    "found_batch": "henchman.batch.batch:found",
     "tracked_calls": "henchman.client.tracked:tracked_calls",
-    "carrier": "henchman.workflow.carry:Carrier",
-    "context_pusher": "henchman.workflow.carry:ContextPusher",
+    "carrier": "henchman.work.context:Carrier",
+    "context_pusher": "henchman.work.context:ContextPusher",
     "embed": "henchman.worker.embed:Embedded",
     "inspection": "henchman.inspector.inspection:Inspection",
-    "notice": "henchman.observe.notice:notice",
+    "notice": "henchman.log.notice:notice",
     "in_thread": "henchman.kernel.bridge:in_thread",
     "metrics": "henchman.inspector.metrics:metrics",
     "mark_deploy": "henchman.inspector.deploys:mark_deploy",
-    "IterableJob": "henchman.workflow.iterable:IterableJob",
-    "class_decorator": "henchman.workflow.iterable:ClassDecorator",
+    "IterableJob": "henchman.iterable.job:IterableJob",
+    "class_decorator": "henchman.iterable.job:ClassDecorator",
     "DerivingDecorator": "henchman.ordered.decorator:DerivingDecorator",
     "OrderedDecorator": "henchman.ordered.decorator:OrderedDecorator",
     "OrderedWorker": "henchman.ordered.worker_class:OrderedWorker",
-    "function_decorator": "henchman.workflow.iterable:FunctionDecorator",
-    "ain_batches": "henchman.workflow.iterators:ain_batches",
-    "aover_django": "henchman.workflow.iterators:aover_django",
-    "aover_sqlalchemy": "henchman.workflow.iterators:aover_sqlalchemy",
-    "in_batches": "henchman.workflow.iterators:in_batches",
-    "over_csv": "henchman.workflow.iterators:over_csv",
-    "over_django": "henchman.workflow.iterators:over_django",
-    "over_range": "henchman.workflow.iterators:over_range",
-    "over_sequence": "henchman.workflow.iterators:over_sequence",
-    "over_sqlalchemy": "henchman.workflow.iterators:over_sqlalchemy",
+    "function_decorator": "henchman.iterable.job:FunctionDecorator",
+    "ain_batches": "henchman.iterators:ain_batches",
+    "aover_django": "henchman.iterators:aover_django",
+    "aover_sqlalchemy": "henchman.iterators:aover_sqlalchemy",
+    "in_batches": "henchman.iterators:in_batches",
+    "over_csv": "henchman.iterators:over_csv",
+    "over_django": "henchman.iterators:over_django",
+    "over_range": "henchman.iterators:over_range",
+    "over_sequence": "henchman.iterators:over_sequence",
+    "over_sqlalchemy": "henchman.iterators:over_sqlalchemy",
 }
 
 

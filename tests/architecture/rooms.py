@@ -14,32 +14,39 @@ class Room(NamedTuple):
     may: tuple[str, ...] = ()
 
 
-BELOW_APP = ("client", "workflow", "ordered", "observe", "work")
-EVERYTHING = ("app", "henchman", "worker", "inspector", "history", *BELOW_APP)
+FEATURES = ("batch", "cron", "iterable", "ordered")
+BELOW_APP = ("client", *FEATURES, "log", "work")
+EVERYTHING = ("app", "henchman", "worker", "inspector", "history", "embedded", *BELOW_APP)
 
 ROOMS = {
     "errors": Room(0),
+    "iterators": Room(1),
     "kernel": Room(1),
     "config": Room(2, ("kernel",)),
     "wire": Room(2, ("kernel",)),
+    "embedded": Room(2, ("kernel",)),
     "store": Room(3, ("kernel",)),
     "client": Room(4, ("config", "wire", "store")),
     "work": Room(4, ("wire", "store")),
     "worker": Room(
         5, ("client.registry", "client.options", "client.ordered_options", "work", "config", "wire", "store")
     ),
-    "workflow": Room(5, ("client", "work")),
+    "batch": Room(5, ("client", "work")),
+    "cron": Room(5, ("client", "work")),
+    "iterable": Room(5, ("client", "work")),
     "ordered": Room(5, ("client", "work")),
     "history": Room(5, ("config", "wire", "store")),
-    "observe": Room(5, ("config", "wire", "store")),
+    "log": Room(5, ("config", "wire", "store")),
     "inspector": Room(5, ("work", "config", "wire", "store")),
     "app": Room(6, BELOW_APP),
     "henchman": Room(7, ("app", *BELOW_APP)),  # the front door, henchman/__init__.py
-    "process": Room(8, EVERYTHING),
+    "supervisor": Room(8, EVERYTHING),
+    "demo": Room(9, (*EVERYTHING, "supervisor")),
     "web": Room(8, ("inspector", "history", "app", "henchman")),
-    "__main__": Room(9, ("process",)),
-    "testing": Room(9, (*EVERYTHING, "process", "web")),
-    "contrib": Room(9, (*EVERYTHING, "process", "web")),
+    "cli": Room(10, (*EVERYTHING, "supervisor", "demo")),
+    "__main__": Room(11, ("cli",)),
+    "testing": Room(11, (*EVERYTHING, "supervisor", "cli", "web")),
+    "contrib": Room(11, (*EVERYTHING, "supervisor", "cli", "web")),
 }
 NOBODY_IMPORTS = ("testing", "contrib", "__main__")
 
@@ -50,7 +57,7 @@ SCRIPTS = {"history.versions": "Alembic's, one a change of the schema"}
 IMPORTS_BY_NAME = {
     "app.py": "the doors",
     "client/registry.py": "the modules that define a user's jobs",
-    "process/load.py": "the user's app",
+    "supervisor/load.py": "the user's app",
 }
 
 

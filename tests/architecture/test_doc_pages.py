@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from architecture.source import ROOT
+from henchman.cli.main import COMMANDS
 from henchman.client.options import JobOptions, PushOptions
 from henchman.config import Config
-from henchman.process.cli import COMMANDS
 
 PAGES = sorted((ROOT / "docs").glob("*.md"))
 ALL = pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)

@@ -39,11 +39,17 @@ def differences(table: str, found: Mapping[str, int], listed: Mapping[str, int],
     return wrong
 
 
+def room_lines() -> dict[str, int]:
+    return {
+        room: sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+        for room, paths in rooms().items()
+    }
+
+
 def test_no_room_is_above_its_budget() -> None:
     wrong = []
     listed = LIMITS["rooms"]
-    for room, paths in rooms().items():
-        lines = sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
+    for room, lines in room_lines().items():
         budget = listed.get(room, 0)
         if lines > budget:
             wrong.append(
@@ -55,30 +61,42 @@ def test_no_room_is_above_its_budget() -> None:
     assert not wrong, "\n".join(wrong)
 
 
+def crowded() -> dict[str, int]:
+    return {room: len(paths) for room, paths in rooms().items() if room != LUA_ROOM and len(paths) > MOST_FILES}
+
+
 def test_no_room_is_crowded() -> None:
-    found = {room: len(paths) for room, paths in rooms().items() if room != LUA_ROOM and len(paths) > MOST_FILES}
-    wrong = differences("crowded", found, LIMITS["crowded"], f"a room has at most {MOST_FILES} files")
+    wrong = differences("crowded", crowded(), LIMITS["crowded"], f"a room has at most {MOST_FILES} files")
     assert not wrong, "\n".join(wrong)
 
 
-def test_no_room_hides_another_behind_an_underscore() -> None:
+def alike() -> dict[str, int]:
     found: Counter[str] = Counter()
     for room, paths in rooms().items():
         if room != LUA_ROOM:
             found.update(f"{room}/{path.stem.partition('_')[0]}" for path in paths if path.parent.name not in SCRIPTS)
-    alike = {name: count for name, count in found.items() if count >= ALIKE}
+    return {name: count for name, count in found.items() if count >= ALIKE}
+
+
+def test_no_room_hides_another_behind_an_underscore() -> None:
     why = f"{ALIKE} files that share the text before an underscore are a room of their own, or one file"
-    wrong = differences("prefixes", alike, LIMITS["prefixes"], why)
+    wrong = differences("prefixes", alike(), LIMITS["prefixes"], why)
     assert not wrong, "\n".join(wrong)
 
 
-def test_a_class_name_lives_in_one_module() -> None:
+def class_files() -> dict[str, set[str]]:
+    """The files of each class name that stands in more than one."""
     files = defaultdict(set)
     for module in modules().values():
         for node in ast.walk(module.tree):
             if isinstance(node, ast.ClassDef):
                 files[node.name].add(module.file)
-    found = {name: len(where) for name, where in files.items() if len(where) > 1}
+    return {name: where for name, where in files.items() if len(where) > 1}
+
+
+def test_a_class_name_lives_in_one_module() -> None:
+    files = class_files()
+    found = {name: len(where) for name, where in files.items()}
     wrong = differences("class_names", found, LIMITS["class_names"], "a class name lives in one module")
     wrong += [f"    {name}: {', '.join(sorted(files[name]))}" for name in found if any(name in one for one in wrong)]
     assert not wrong, "\n".join(wrong)
@@ -96,13 +114,18 @@ def names() -> list[tuple[str, str]]:
     return found
 
 
-def test_slang_only_gets_less() -> None:
-    listed = LIMITS["slang"]
-    places = defaultdict(list)
+def slang_places() -> dict[str, list[str]]:
+    """Where each word of the list stands."""
+    places: dict[str, list[str]] = {word: [] for word in LIMITS["slang"]}
     for name, place in names():
         word = name if name == "_App" else name.lstrip("_").lower()
-        if word in listed:
+        if word in places:
             places[word].append(place)
+    return places
+
+
+def test_slang_only_gets_less() -> None:
+    listed, places = LIMITS["slang"], slang_places()
     wrong = []
     for word, entry in listed.items():
         stand = len(places[word])

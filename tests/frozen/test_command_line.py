@@ -8,7 +8,7 @@ import click
 from click.testing import CliRunner
 
 from frozen.conftest import Frozen
-from henchman.process.cli import henchman
+from henchman.cli.main import henchman
 
 
 def test_help(frozen: Frozen) -> None:

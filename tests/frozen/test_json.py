@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from frozen.conftest import Frozen
 from frozen.scene import Scene, filled
-from henchman.process.cli import henchman
+from henchman.cli.main import henchman
 from henchman.web.api import api
 from support.asgi import ask
 from support.server import running_server

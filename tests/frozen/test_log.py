@@ -14,8 +14,8 @@ import henchman
 from frozen.conftest import Frozen
 from henchman.errors import Failure
 from henchman.kernel.events import Events
-from henchman.observe.log_events import ENDINGS, PLAIN, Announcer
-from henchman.observe.log_lines import FORMATS
+from henchman.log.events import ENDINGS, PLAIN, Announcer
+from henchman.log.lines import FORMATS
 from henchman.work.outcome import Outcome
 from support.runs import make_run
 

@@ -41,10 +41,10 @@ GIVEN = {
     "henchman.ordered.push": ("OrderedPushed",),
     "henchman.testing.plugin": ("Bench",),
     "henchman.worker.embed": ("Embedded",),
-    "henchman.workflow.auditor": ("Audited",),
-    "henchman.workflow.batch": ("Batch",),
-    "henchman.workflow.batch_status": ("BatchStatus", "Reason"),
-    "henchman.workflow.cron_book": ("Crons", "CronState", "Past"),
+    "henchman.batch.auditor": ("Audited",),
+    "henchman.batch.batch": ("Batch",),
+    "henchman.batch.status": ("BatchStatus", "Reason"),
+    "henchman.cron.registry": ("Crons", "CronState", "Past"),
 }
 #: what is to go, and what is said of it beside its name
 GOES = {"OrderedWorker": "the function form says the same"} | dict.fromkeys(

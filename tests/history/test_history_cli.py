@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner, Result
 from redis import Redis
 
+from henchman.cli.main import henchman
 from henchman.history import migrate
 from henchman.history.database import Database
 from henchman.history.recorder import Recorder, companion
-from henchman.process.cli import henchman
 from support.databases import emptied
 from support.history import Home, Teller, recording
 

@@ -45,7 +45,7 @@ def test_a_worker_records_and_leaves_nothing_behind(redis_url: str, redis: Redis
 
 def test_without_a_database_nothing_of_sql_is_loaded(redis_url: str) -> None:
     code = (
-        "import sys; from henchman import App; from henchman.process.cli import henchman;"
+        "import sys; from henchman import App; from henchman.cli.main import henchman;"
         "app = App(redis_url=sys.argv[1]); app.companions();"
         "print([name for name in ('sqlalchemy', 'alembic') if name in sys.modules])"
     )

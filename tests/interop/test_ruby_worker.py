@@ -13,12 +13,12 @@ from click.testing import CliRunner
 from redis import Redis
 
 from henchman import App
+from henchman.cli.main import henchman
 from henchman.inspector.jobs import find_job
 from henchman.inspector.processes import Processes
 from henchman.inspector.queues import Queues
 from henchman.inspector.sets import JobSet
 from henchman.inspector.stats import stats
-from henchman.process.cli import henchman
 from interop.both import make_app, ours
 from interop.ruby_side import Ruby, RubyWorker, trace
 from support.server import running_server

@@ -20,9 +20,9 @@ import henchman
 from henchman import App
 from henchman.kernel import clock
 from henchman.kernel.board import BOARD_BYTES, Board
-from henchman.process.child import ChildProcess
-from henchman.process.supervisor import Supervisor
 from henchman.store import batches, history
+from henchman.supervisor.child import ChildProcess
+from henchman.supervisor.supervisor import Supervisor
 from henchman.work.current import running
 from henchman.work.effects import Told, of_payload
 from henchman.work.outcome import Outcome

@@ -13,8 +13,8 @@ from redis import Redis
 from henchman import App
 from henchman.errors import JobShutdown, JobTimeout
 from henchman.kernel.board import Board
-from henchman.process.supervisor import Supervisor
 from henchman.store import poison
+from henchman.supervisor.supervisor import Supervisor
 from henchman.worker.poison import charge_held
 from henchman.worker.strike import strike
 from henchman.worker.watchdog import Watchdog

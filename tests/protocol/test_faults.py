@@ -18,12 +18,13 @@ import pytest
 from redis import Redis
 
 import henchman
+from henchman.cron import cron
 from henchman.errors import ServerAway
+from henchman.iterable import iteration
 from henchman.kernel import faults
 from henchman.store import control
 from henchman.store.scripts import load
 from henchman.worker import flights, heart, lifeline
-from henchman.workflow import cron, iteration
 from support.batch_calls import CALLS
 from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app, nursery
 from support.processes import Work, push

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from henchman import App
-from henchman.store.embedded import EmbeddedServer
+from henchman.embedded.server import EmbeddedServer
 from support.embedded_user import UserProcess
 from support.faces import Face
 from support.runners import AwaitedRunner, Maker, PlainRunner

@@ -14,10 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from henchman import App
+from henchman.cli.main import henchman
 from henchman.inspector.acts import Acted
 from henchman.inspector.ordered import OrderedId
 from henchman.inspector.plan import Items
-from henchman.process.cli import henchman
 from henchman.store import leases, ordered
 from henchman.store.ordered import Push, Verdict
 from support.measured import median, resident_kb

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
+from henchman.embedded.folder import recorded_socket
+from henchman.embedded.lock import LockFile
+from henchman.embedded.server import EmbeddedServer
+from henchman.embedded.talk import info
 from henchman.errors import EmbeddedServerError
-from henchman.store.embedded import EmbeddedServer
-from henchman.store.embedded_folder import recorded_socket
-from henchman.store.embedded_lock import LockFile
-from henchman.store.embedded_talk import info
 from support.embedded_user import UserProcess, run_id, say
 from support.server import server_binary
 

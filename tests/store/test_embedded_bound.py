@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from henchman.embedded.server import EmbeddedServer
 from henchman.errors import EmbeddedServerError
-from henchman.store.embedded import EmbeddedServer
 from support.embedded_user import UserProcess, run_id, say
 from support.server import PrivateServer, server_binary
 

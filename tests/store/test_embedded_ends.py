@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from henchman.embedded import process as embedded_process
+from henchman.embedded.folder import recorded_socket
+from henchman.embedded.server import EmbeddedServer
+from henchman.embedded.talk import info
 from henchman.errors import EmbeddedServerError
-from henchman.store import embedded_process
-from henchman.store.embedded import EmbeddedServer
-from henchman.store.embedded_folder import recorded_socket
-from henchman.store.embedded_talk import info
 from support.embedded_user import UserProcess, run_id, say
 from support.worker import until
 

@@ -15,11 +15,13 @@ from pathlib import Path
 
 import pytest
 
+from henchman.embedded import process as embedded_process
+from henchman.embedded import start as embedded_start
+from henchman.embedded import talk as embedded_talk
+from henchman.embedded.lock import LockFile
+from henchman.embedded.server import EmbeddedServer
+from henchman.embedded.start import find_binaries, launch
 from henchman.errors import EmbeddedServerError
-from henchman.store import embedded_process, embedded_start, embedded_talk
-from henchman.store.embedded import EmbeddedServer
-from henchman.store.embedded_lock import LockFile
-from henchman.store.embedded_start import find_binaries, launch
 from support.embedded_user import UserProcess, say
 from support.server import server_binary
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from henchman.embedded.server import EmbeddedServer
+from henchman.embedded.start import find_binaries
+from henchman.embedded.writer import Product, can_read
 from henchman.errors import EmbeddedServerError
-from henchman.store.embedded import EmbeddedServer
-from henchman.store.embedded_start import find_binaries
-from henchman.store.embedded_writer import Product, can_read
 from support.embedded_user import run_id, say
 
 BINARIES = {Path(one).name: one for one in reversed(find_binaries())}
@@ -80,7 +80,7 @@ def test_of_several_servers_one_that_can_read_the_data_is_taken(
     folder: Path, valkey: str, redis: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written(folder, valkey)
-    monkeypatch.setattr("henchman.store.embedded_process.find_binaries", lambda: [redis, valkey])
+    monkeypatch.setattr("henchman.embedded.process.find_binaries", lambda: [redis, valkey])
     one = EmbeddedServer(folder)
     one.acquire()
     assert one.status().server == (folder / "writer").read_text().replace("Valkey", "valkey").strip()

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from henchman.process.cli_server import server
-from henchman.store import embedded_process
-from henchman.store.embedded import EmbeddedServer
+from henchman.cli.server import server
+from henchman.embedded import process as embedded_process
+from henchman.embedded.server import EmbeddedServer
 from support.embedded_user import UserProcess
 from support.server import server_binary
 

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from henchman.embedded.folder import recorded_socket
+from henchman.embedded.server import EmbeddedServer
+from henchman.embedded.talk import ask, info
 from henchman.errors import EmbeddedServerError
-from henchman.store.embedded import EmbeddedServer
-from henchman.store.embedded_folder import recorded_socket
-from henchman.store.embedded_talk import ask, info
 from support.server import server_binary
 
 __all__ = ["UserProcess", "run_id", "say"]

@@ -20,13 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from henchman import App, current_job
+from henchman.iterable import iteration
 from henchman.kernel import faults
 from henchman.store import audit
 from henchman.store.control import uncancel
 from henchman.store.jobs import Delivery, deliver, rebase
 from henchman.worker import heart, lifeline, watcher
 from henchman.worker.launcher import Launcher, default_capsules
-from henchman.workflow import iteration
 from support.batch_calls import CALLS
 from support.processes import PATHS
 

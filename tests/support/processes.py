@@ -22,7 +22,7 @@ from support.worker import push_raw, until
 __all__ = ["PATHS", "Work", "children_of", "cpu_of", "push", "records", "state_of"]
 
 PATHS = [str(Path(henchman.__file__).parents[1]), str(Path(__file__).parents[1])]
-START = "import sys; from henchman.process.cli_work import work; work(sys.argv[1:])"
+START = "import sys; from henchman.cli.work import work; work(sys.argv[1:])"
 
 
 def _stat(pid: int) -> list[str]:
@@ -53,7 +53,7 @@ def children_of(pid: int) -> list[int]:
 
 def _writes_history(pid: int) -> bool:
     try:
-        return b"henchman.process.record" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"henchman.supervisor.record" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from henchman.store.embedded_start import find_binaries
-from henchman.store.embedded_talk import ask
+from henchman.embedded.start import find_binaries
+from henchman.embedded.talk import ask
 from support.faketime import WrongClock
 
 __all__ = ["DIE_WITH_PARENT", "PrivateServer", "private_server", "running_server", "server_binary"]

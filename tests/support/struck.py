@@ -34,7 +34,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.pool import QueuePool
 
 from henchman import App, JobTimeout, current_job
-from henchman.observe import log
+from henchman.log import handler as log
 from henchman.work.current import running
 from support.worker import in_flight, until
 

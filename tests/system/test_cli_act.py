@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from henchman.process import cli_session
-from henchman.process.cli import henchman
+from henchman.cli import session as cli_session
+from henchman.cli.main import henchman
 from support.garbage import GARBAGE, READABLE, fill, payload
 from support.processes import Work
 from support.store import Store

@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from henchman import App, Failure, current_job
-from henchman.process.cli import henchman
+from henchman.cli.main import henchman
 from henchman.store.batches import make
 from henchman.store.call import command
 from support.web import HOSTILE
@@ -165,7 +165,7 @@ def test_events_and_failures_come_from_history(shop: Shop) -> None:
 def test_onto_a_terminal_failures_are_harmless(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = shop.batch("refuse")
     shop.settled(batch)
-    monkeypatch.setattr("henchman.process.cli_batch._at_terminal", lambda: True)
+    monkeypatch.setattr("henchman.cli.batch._at_terminal", lambda: True)
     shown = shop.run("batch", "failures", batch).stdout
     assert "=cmd" in shown
     assert not INVISIBLE.search(shown)

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
-from henchman.process.cli import henchman
+from henchman.cli.main import henchman
 from henchman.store.metrics import Counted, bucket_of, flush
 from support.garbage import HOSTILE
 from support.store import Store

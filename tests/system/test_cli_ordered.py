@@ -12,9 +12,9 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
+from henchman.cli.main import henchman
+from henchman.cli.status import _line
 from henchman.inspector.stats import overview
-from henchman.process.cli import henchman
-from henchman.process.cli_status import _line
 from henchman.store.ordered import Push, Verdict
 from support.ordered import FAR, OrderedQueue
 from support.store import ME, Store

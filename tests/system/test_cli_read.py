@@ -12,8 +12,8 @@ import pytest
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
-from henchman.process.cli import henchman
-from henchman.process.cli_queues import SHOWN
+from henchman.cli.main import henchman
+from henchman.cli.queues import SHOWN
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
 from support.store import Store
 

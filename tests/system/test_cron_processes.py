@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 from redis import Redis
 
-from henchman.process.cli import henchman
+from henchman.cli.main import henchman
 from henchman.wire import times
 from support.processes import Work, state_of
 from support.store import Store

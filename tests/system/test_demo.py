@@ -22,12 +22,13 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from henchman.errors import Failure
-from henchman.process import demo as command
-from henchman.process import demo_prices, demo_view
-from henchman.process.demo_catalogue import Catalogue, Counts, Run
-from henchman.process.demo_check import differences
-from henchman.process.demo_offers import (
+from henchman.batch.status import FINAL, LIVE
+from henchman.demo import main as command
+from henchman.demo import prices as demo_prices
+from henchman.demo import view as demo_view
+from henchman.demo.catalogue import Catalogue, Counts, Run
+from henchman.demo.check import differences
+from henchman.demo.offers import (
     PRODUCERS,
     VERSIONS,
     Offers,
@@ -37,12 +38,12 @@ from henchman.process.demo_offers import (
     produced,
     wrong,
 )
-from henchman.process.demo_prices import PriceError, PriceService, ask, hang_up, misbehaviour, retail
-from henchman.process.demo_products import Product, Row, clean, read
-from henchman.process.demo_record import DESCRIPTION, FILE, Record, sheet_differences
-from henchman.process.demo_view import LineView, Summary, summary_table
+from henchman.demo.prices import PriceError, PriceService, ask, hang_up, misbehaviour, retail
+from henchman.demo.products import Product, Row, clean, read
+from henchman.demo.record import DESCRIPTION, FILE, Record, sheet_differences
+from henchman.demo.view import LineView, Summary, summary_table
+from henchman.errors import Failure
 from henchman.store.connection import Connections
-from henchman.workflow.batch_status import FINAL, LIVE
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "products"
 ROW = Row(
@@ -369,7 +370,7 @@ def test_server_history_and_ledger_are_held_against_each_other(
 
 def test_a_demo_without_sqlalchemy_says_how_to_get_it(tmp_path: Path) -> None:
     hidden = "find = u.find_spec; u.find_spec = lambda name, *at: None if name == 'alembic' else find(name, *at)"
-    called = "sys.argv[1:] = ['demo']; from henchman.process.cli import main; main()"
+    called = "sys.argv[1:] = ['demo']; from henchman.cli.main import main; main()"
     start = f"import sys, importlib.util as u; {hidden}; {called}"
     done = subprocess.run(
         [sys.executable, "-c", start], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=150

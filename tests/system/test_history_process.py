@@ -19,7 +19,7 @@ from redis import Redis
 from henchman import App
 from henchman.errors import ServerAway
 from henchman.kernel.events import Events
-from henchman.process import record
+from henchman.supervisor import record
 from support.acting import app as acting
 from support.processes import Work
 from support.worker import looker, until
@@ -138,7 +138,7 @@ def test_one_that_is_told_to_end_while_the_server_is_full_writes_what_is_left(
     """It has to lead once more for that."""
     file = tmp_path / "history.sqlite"
     client = App(redis_url=redis_url, database_url=f"sqlite:///{file}")
-    command = [sys.executable, "-m", "henchman.process.record"]
+    command = [sys.executable, "-m", "henchman.supervisor.record"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         try:
             os.write(process.stdin.fileno(), client.config.to_json().encode() + b"\n")  # type: ignore[union-attr]

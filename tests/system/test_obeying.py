@@ -9,8 +9,8 @@ import pytest
 
 CODE = """
 import os, signal, sys, threading
-from henchman.process.boot import Child
-from henchman.process.orders import Orders
+from henchman.supervisor.boot import Child
+from henchman.supervisor.orders import Orders
 
 memory = os.memfd_create("board")
 os.ftruncate(memory, 1 << 20)

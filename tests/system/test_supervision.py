@@ -19,12 +19,12 @@ from redis import Redis
 
 from henchman import App
 from henchman.kernel.board import Board
-from henchman.process import keeper as keeper_module
-from henchman.process import supervisor as supervisor_module
-from henchman.process.child import ChildProcess
-from henchman.process.keeper import Keeper
-from henchman.process.scribe import Scribe
-from henchman.process.supervisor import Supervisor
+from henchman.supervisor import keeper as keeper_module
+from henchman.supervisor import supervisor as supervisor_module
+from henchman.supervisor.child import ChildProcess
+from henchman.supervisor.keeper import Keeper
+from henchman.supervisor.scribe import Scribe
+from henchman.supervisor.supervisor import Supervisor
 from support.dead import corpse, job
 from support.processes import Work, push
 from support.store import Store
@@ -150,7 +150,7 @@ def test_a_spawn_that_is_refused_leaves_nothing_open(monkeypatch: pytest.MonkeyP
     def refuse(*_: object, **__: object) -> Any:
         raise BlockingIOError(errno.EAGAIN, "no process")
 
-    monkeypatch.setattr("henchman.process.child.subprocess.Popen", refuse)
+    monkeypatch.setattr("henchman.supervisor.child.subprocess.Popen", refuse)
     before = descriptors_of(os.getpid())
     for _ in range(5):
         with pytest.raises(BlockingIOError):
@@ -205,7 +205,7 @@ def test_a_history_process_that_is_refused_is_said_once_and_tried_later_each_tim
         tries.append(time.monotonic())
         raise MemoryError
 
-    monkeypatch.setattr("henchman.process.scribe.subprocess.Popen", refuse)
+    monkeypatch.setattr("henchman.supervisor.scribe.subprocess.Popen", refuse)
     scribe = Scribe(said.append)
     scribe.want(App(redis_url=redis_url, database_url="sqlite:///x.db").config)
     until(lambda: scribe.keep({}) or len(tries) == 3, "it was tried")

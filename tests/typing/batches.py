@@ -6,10 +6,10 @@ from datetime import timedelta
 from typing import assert_type
 
 from henchman import App
+from henchman.batch.auditor import Audited
+from henchman.batch.batch import Batch
+from henchman.batch.status import BatchStatus, Reason
 from henchman.client.handle import Pushed
-from henchman.workflow.auditor import Audited
-from henchman.workflow.batch import Batch
-from henchman.workflow.batch_status import BatchStatus, Reason
 
 app = App()
 

@@ -9,8 +9,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from henchman.cron.cron import GRACE, MOST, Interval, Plan, newest, plan, read_timing, timing_of, upcoming
 from henchman.errors import DefinitionError
-from henchman.workflow.cron import GRACE, MOST, Interval, Plan, newest, plan, read_timing, timing_of, upcoming
 
 PARIS, NEW_YORK = "Europe/Paris", "America/New_York"
 

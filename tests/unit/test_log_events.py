@@ -9,9 +9,9 @@ import pytest
 
 from henchman.errors import Failure, ServerAway, ServerError
 from henchman.kernel.events import Events
-from henchman.observe.log import subscribe
-from henchman.observe.log_events import ENDINGS, PLAIN, Announcer
-from henchman.observe.log_flood import PER_SECOND
+from henchman.log.events import ENDINGS, PLAIN, Announcer
+from henchman.log.handler import subscribe
+from henchman.log.rate_limit import PER_SECOND
 from henchman.wire.secret import Secrets
 from henchman.work.outcome import DONE, Outcome
 from henchman.work.outcome import ENDINGS as ALL_ENDINGS

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from henchman.errors import ConfigError
-from henchman.observe import log
+from henchman.log import handler as log
 from support.runs import make_run
 
 running: ContextVar[Any] = ContextVar("a_job")

@@ -8,8 +8,8 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.workflow.auditor import APART, LATEST, STILL, Audited, Auditor
-from henchman.workflow.batch import Batch
+from henchman.batch.auditor import APART, LATEST, STILL, Audited, Auditor
+from henchman.batch.batch import Batch
 from support.worker import Heard, looker
 
 

@@ -18,7 +18,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.observe.log import subscribe
+from henchman.log.handler import subscribe
 from henchman.worker.spec import Spec
 from support.server import PrivateServer, running_server
 from support.worker import Heard, in_flight, jobs_in, looker, settled, until, working

@@ -17,15 +17,15 @@ import pytest
 from redis import Redis
 
 from henchman import App, ArgumentError, DefinitionError, Discard, Failure, Kill, ServerAway, Snooze, current_job
+from henchman.batch.batch import Batch
+from henchman.batch.lease import leases
+from henchman.batch.status import BatchStatus
 from henchman.errors import BatchClosed, BatchError, HistoryAway, UnknownBatch
 from henchman.kernel import faults
 from henchman.kernel.clock import ServerClock
 from henchman.store import history
 from henchman.store.scripts import load
 from henchman.worker import notes
-from henchman.workflow.batch import Batch
-from henchman.workflow.batch_lease import leases
-from henchman.workflow.batch_status import BatchStatus
 from support.history import stream
 from support.worker import in_flight, looker, until, working
 

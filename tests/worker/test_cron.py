@@ -12,9 +12,10 @@ import pytest
 from redis import Redis
 
 from henchman import App, ArgumentError, DefinitionError, Discard, Failure, Kill, current_job
+from henchman.cron import cron
+from henchman.cron import ticker as cron_ticker
+from henchman.cron.ticker import CronTicker
 from henchman.errors import UnknownCron
-from henchman.workflow import cron, cron_ticker
-from henchman.workflow.cron_ticker import CronTicker
 from support.history import stream
 from support.worker import Heard, in_flight, jobs_in, looker, push_raw, settled, until, working
 

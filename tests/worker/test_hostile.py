@@ -18,17 +18,17 @@ from click.testing import CliRunner
 from redis import Redis
 
 from henchman import App
+from henchman.batch.auditor import APART, STILL, Auditor
+from henchman.batch.batch import Batch
+from henchman.cli.main import henchman
 from henchman.config import Config
-from henchman.process.cli import henchman
-from henchman.process.keeper import Blame, Keeper
 from henchman.store.leases import flights, join
+from henchman.supervisor.keeper import Blame, Keeper
 from henchman.wire.payload import decode
 from henchman.work.unit import Unit
 from henchman.worker.fetcher import Fetcher
 from henchman.worker.lifeline import bury_and_give_back
 from henchman.worker.spec import Spec
-from henchman.workflow.auditor import APART, STILL, Auditor
-from henchman.workflow.batch import Batch
 from support.hostile import Hostile, corpus
 from support.store import ME
 from support.worker import Heard, in_flight, looker, until, working

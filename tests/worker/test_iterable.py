@@ -14,7 +14,7 @@ import pytest
 from redis import Redis
 
 from henchman import App, DefinitionError, Failure, IterableJob, ServerError, Snooze, over_range
-from henchman.workflow import iteration
+from henchman.iterable import iteration
 from support.worker import jobs_in, looker, overdue, push_raw, settled, until, working
 
 JID = "0123456789abcdef01234567"

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from henchman import App
-from henchman.observe import log
+from henchman.log import handler as log
 from henchman.work.current import running
 from support.worker import until, working
 

@@ -24,8 +24,8 @@ from henchman import App, ArgumentError
 from henchman.history.database import Database
 from henchman.history.reading import History
 from henchman.inspector.entry import Entry
-from henchman.observe import log
-from henchman.observe.log import LineHandler, subscribe
+from henchman.log import handler as log
+from henchman.log.handler import LineHandler, subscribe
 from henchman.wire.secret import Secrets
 from henchman.work.current import running
 from support.secrets_said import CODE, NUMBER, PIN, VALUE, WAYS, Card, Shop, seen

@@ -19,7 +19,7 @@ import pytest
 
 from henchman import JobTimeout
 from henchman.errors import JobShutdown
-from henchman.observe import log
+from henchman.log import handler as log
 from henchman.work.current import running
 from henchman.worker.run import Run, Seat
 from henchman.worker.strike import strike

@@ -1,4 +1,4 @@
-"""A batch that only history knows, in the words in which the server tells of one (``workflow.batch_status``)."""
+"""A batch that only history knows, in the words in which the server tells of one (``batch.status``)."""
 
 from __future__ import annotations
 

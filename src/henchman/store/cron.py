@@ -1,4 +1,4 @@
-"""Crons as calls: registered, changed, looked after, ticked. Bytes and times only; what they mean is in ``workflow``.
+"""Crons as calls: registered, changed, looked after, ticked. Bytes and times only; what they mean is in ``cron``.
 
 What each script guarantees stands in the header of its file in ``lua/``.
 """

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from henchman.client.job import BoundCall, Using
 from henchman.client.registry import Registry
 from henchman.errors import ArgumentError, PayloadError
+from henchman.iterable.job import IterableJob
 from henchman.kernel.text import shorten
 from henchman.ordered.definition import OrderedJob
 from henchman.ordered.worker_class import OrderedWorker
@@ -18,7 +19,6 @@ from henchman.testing.clock import moment
 from henchman.wire import jsontext
 from henchman.wire.codec import Signature
 from henchman.wire.payload import decode
-from henchman.workflow.iterable import IterableJob
 
 __all__ = ["AnyJob", "Collected", "Wanted", "Where", "collected", "job_name"]
 

@@ -12,7 +12,7 @@ import pytest
 
 from henchman.app import App
 from henchman.config import Config
-from henchman.process.load import load_app
+from henchman.supervisor.load import load_app
 from henchman.testing.clock import Clock
 from henchman.testing.fake import FakeJobs, fake
 from henchman.testing.real import Worker, bound, worker

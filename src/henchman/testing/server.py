@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from henchman.embedded.start import explain, find_binaries
+from henchman.embedded.talk import ask
 from henchman.errors import EmbeddedServerError
-from henchman.store.embedded_start import explain, find_binaries
-from henchman.store.embedded_talk import ask
 
 __all__ = ["flush", "private_server"]
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from henchman.app import App
+from henchman.batch.status import status_of
 from henchman.errors import UnknownBatch
 from henchman.history.records import EventPage
 from henchman.history.standing import standing
@@ -18,7 +19,6 @@ from henchman.store import batches
 from henchman.web import paging
 from henchman.web.answers import LAST, Asked, Refusal, as_json, document, tag_of, tagged, with_events
 from henchman.web.record import Record
-from henchman.workflow.batch_status import status_of
 
 __all__ = ["Views"]
 

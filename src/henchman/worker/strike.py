@@ -33,7 +33,7 @@ Struck = Literal["struck", "later", "over"]
 #: Nothing is raised while one of these modules is anywhere in what the job has called: it may hold a lock, or what is
 #: raised is swallowed (weakref), or what it does cannot be done by halves (import).
 _WHOLE = (
-    *("logging", "warnings", "weakref", "_weakrefset", "henchman.observe", "henchman.client.buffer"),
+    *("logging", "warnings", "weakref", "_weakrefset", "henchman.log", "henchman.client.buffer"),
     *("importlib", "_frozen_importlib", "_frozen_importlib_external"),
 )
 #: Nothing is raised while one of these is where the thread stands: their locks have a ``__enter__`` in Python, between
@@ -43,7 +43,7 @@ _STEP = (
     *("threading", "_threading_local", "queue", "contextlib", "concurrent.futures"),
     *(f"multiprocessing.{name}" for name in ("synchronize", "queues", "pool", "heap", "util", "resource_tracker")),
 )
-_SAYS = ("logging", "henchman.observe", __name__)  # on the way from a log call to ``_here``
+_SAYS = ("logging", "henchman.log", __name__)  # on the way from a log call to ``_here``
 #: As long as a new thread has not run its first step, it goes by the id of the one that starts it, and is struck first.
 _NEVER = (threading.Thread.start.__code__,)
 _BASE = ("henchman.worker.processor", "henchman.worker.pool")  # below the job

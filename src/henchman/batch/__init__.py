@@ -1,0 +1,1 @@
+"""Batches: jobs under one id."""

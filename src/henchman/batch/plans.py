@@ -1,0 +1,168 @@
+"""Cancel, retry, release: what takes several calls, as generators of calls, for a sync and an async runner."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, TypeVar
+
+import msgspec
+
+from henchman.batch.making import Desk
+from henchman.errors import BatchError, PayloadError, UnknownBatch
+from henchman.store import batches, control, jobs, sets
+from henchman.store.call import AsyncRunner, Call, Runner, command
+from henchman.store.control import ask_time, cancel_batch
+from henchman.store.keys import Keys
+from henchman.wire.numbers import LONGEST, seconds
+from henchman.wire.payload import decode, encode
+from henchman.work.effects import Told, batch_of, encoded
+
+__all__ = ["Plan", "aexecute", "cancel", "close", "execute", "expire", "release", "retry"]
+
+T = TypeVar("T")
+Plan = Generator[Call[Any], Any, T]
+
+PAGE = 500
+#: what a job that is tried again by hand does not carry over: it begins anew
+_SPENT = ("retry_count", "failed_at", "retried_at", "error_message", "error_class", "error_backtrace")
+
+
+def execute(runner: Runner, plan: Plan[T]) -> T:
+    """The result of ``plan``."""
+    answer: Any = None
+    while True:
+        try:
+            call = plan.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        answer = runner.run(call)
+
+
+async def aexecute(runner: AsyncRunner, plan: Plan[T]) -> T:
+    """The result of ``plan``, awaited."""
+    answer: Any = None
+    while True:
+        try:
+            call = plan.send(answer)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        answer = await runner.run(call)
+
+
+def close(keys: Keys, batch: str, why: str) -> Plan[str]:
+    """Close a batch; parked jobs are let go, into their queues if it ended well."""
+    state: str = yield batches.close(keys, batch, why)
+    yield from release(keys, batch)
+    return state
+
+
+def release(keys: Keys, batch: str) -> Plan[None]:
+    """Let parked jobs go, as the end of their batch says."""
+    while (yield batches.release(keys, batch, PAGE)):
+        pass
+
+
+def expire(desk: Desk, batch: str) -> Plan[None]:
+    """Nothing of a batch starts any more, its time is over; what waits for its time or a retry is taken out here."""
+    yield from close(desk.keys, batch, "expired")
+    for key in (desk.keys.schedule, desk.keys.retry):
+        yield from sweep(desk, key, batch, "expired", "its batch had expired")
+
+
+def cancel(desk: Desk, batch: str, why: str) -> Plan[None]:
+    """Cancel a batch and those that are part of it.
+
+    First everybody is told, so that nothing starts any more; what waits in queues ends when it is fetched. What waits
+    for its time, or for a retry, is taken out here.
+    """
+    keys = desk.keys
+    yield cancel_batch(keys, batch)
+    state: str = yield batches.close(keys, batch, why)
+    if state == "complete":
+        return
+    yield from release(keys, batch)
+    told = yield batches.facts(keys, batch)
+    if told.facts.get("children", "0") != "0":
+        for child in (yield from _children(keys, batch)):
+            try:
+                yield from cancel(desk, child, why)
+            except UnknownBatch:
+                continue  # it is gone: the auditor settles what its parent still counts
+    for key in (keys.schedule, keys.retry):
+        yield from sweep(desk, key, batch, "cancelled", f"its batch was {why}")
+
+
+def _children(keys: Keys, batch: str) -> Plan[list[str]]:
+    found: list[str] = []
+    cursor = -1
+    while cursor:
+        cursor, members = yield batches.live(keys, batch, max(cursor, 0))
+        found += [name.removeprefix("batch:") for name, status in members.items() if status == "child"]
+    return found
+
+
+def sweep(desk: Desk, key: str, batch: str, ending: str, reason: str) -> Plan[int]:
+    """Take every job of ``batch`` out of a sorted set for good; how many those were."""
+    keys, config = desk.keys, desk.config
+    told = Told(detail={"reason": reason})
+    swept, cursor = 0, -1
+    while cursor:
+        found: sets.Scanned = yield sets.scan(key, max(cursor, 0), batch)
+        cursor = found.cursor
+        moves = []
+        for member in found.members:
+            try:
+                job = decode(member.payload)
+            except PayloadError:
+                continue
+            if batch_of(job) == batch:
+                effects = encoded(keys, job, ending, told)
+                moves.append(jobs.Move(member.payload, delete=True, effects=effects))
+        if moves:
+            statuses = yield jobs.move(keys, key, moves, dead_max=config.dead_max, dead_timeout=config.dead_timeout)
+            swept += statuses.count(1)
+    return swept
+
+
+def retry(desk: Desk, batch: str) -> Plan[int]:
+    """Push every job of a batch that gave up once more, as if for the first time; how many."""
+    keys = desk.keys
+    told: batches.Facts = yield batches.facts(keys, batch)
+    if not told.facts:
+        raise UnknownBatch(f"there is no batch {batch!r} on this server (any more)")
+    yield ask_time(desk.clock)
+    why = told.facts.get("why", "")
+    if why in ("cancelled", "invalidated", "expired") and told.facts["state"] != "complete":
+        raise BatchError(f"batch {batch} was {why}, and some of its jobs have not ended yet: retry it when they have")
+    yield control.uncancel(keys, [f"batch:{batch}"])  # also one that was cancelled when it was complete
+    left: int = yield command("ZCARD", keys.batch(batch) + ":dead", decode=int)
+    pushed = kept = 0
+    while left > 0:
+        page = (yield batches.dead(keys, batch, kept, min(PAGE, left))).members
+        if not page:
+            break
+        left -= len(page)
+        again = [one for one in (_again(desk, member.payload) for member in page) if one is not None]
+        kept += len(page) - len(again)
+        if again:
+            yield control.uncancel(keys, [one.jid for one in again])
+            pushed += yield batches.retry(keys, batch, again)
+    return pushed
+
+
+def _again(desk: Desk, payload: bytes) -> batches.Retried | None:
+    try:
+        job = decode(payload)
+    except PayloadError:
+        return None  # nobody can run it: it stays with the dead
+    for name in _SPENT:
+        job.pop(name, None)
+    hm = job.get("hm")
+    if isinstance(hm, dict) and (seconds(hm.get("batch_expires")) or LONGEST) < desk.clock.now():
+        hm.pop("batch_expires")  # who asks for it now wants it to run
+    job["enqueued_at"] = msgspec.json.decode(desk.stamp(desk.clock.now()))
+    queue = job.get("queue")
+    queue = queue if isinstance(queue, str) and queue else "default"
+    return batches.Retried(str(job.get("jid", "")), queue, payload, encode(job))

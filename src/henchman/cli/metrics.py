@@ -1,0 +1,202 @@
+"""``henchman metrics``: what ran, how often, for how long, class by class, and which deploys came between."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import click
+from rich.console import Console, Group
+from rich.text import Text
+
+from henchman.cli.session import Session, as_json, server_options
+from henchman.cli.table import Row, Table, cell
+from henchman.cli.text import ago, console, count, emit, figure, listed, say
+from henchman.errors import HenchmanError
+from henchman.inspector.deploys import mark_deploy
+from henchman.inspector.metrics import ClassMetrics, Metrics, metrics
+from henchman.kernel.text import did_you_mean
+from henchman.store.metrics import HOURS_KEPT, LIMITS, MINUTES_KEPT, metric_name
+from henchman.wire import times
+
+__all__ = ["metrics_command"]
+
+_FIGURES = 70  # columns of a terminal that the figures need; a sparkline has the rest
+_SPARK = (10, 30)
+_SHOWN = 50
+_DEPLOYS = 10
+_BAR = 40
+#: whether the terminal can show it → nothing, little … much, a deploy, a bar
+_SIGNS = {True: ("·▁▂▃▄▅▆▇█", "▲", "█"), False: (".12345678", "^", "#")}
+
+
+@click.command("metrics")
+@server_options
+@click.argument("words", nargs=-1, metavar="[CLASS | mark [LABEL]]")
+@click.option("--minutes", type=click.IntRange(1, MINUTES_KEPT), metavar="N", help=f"The last N, up to {MINUTES_KEPT}.")
+@click.option("--hours", type=click.IntRange(1, HOURS_KEPT), metavar="N", help=f"The last N, up to {HOURS_KEPT}.")
+@as_json
+@click.pass_context
+def metrics_command(
+    context: click.Context, words: tuple[str, ...], minutes: int | None, hours: int | None, as_json: bool
+) -> None:
+    """What ran in the last hour (or --minutes, --hours), by class; of one CLASS also how its times are spread.
+
+    Mean and total are of the runs that did not fail; p50 and p95 say below what half and 95 % of those stayed. Counts
+    are written down at each heartbeat: a run shows up some seconds later.
+
+    `henchman metrics mark` marks a deploy: the LABEL, or else the commit that is checked out.
+    """
+    if words[:1] == ("mark",):
+        if minutes is not None or hours is not None:
+            raise click.UsageError("a deploy is marked now: --minutes and --hours say what to show")
+        _mark(Session(context), " ".join(words[1:]) or None, as_json=as_json)
+        return
+    if len(words) > 1:
+        raise click.UsageError(f"one CLASS, or mark: got {' '.join(words)!r}")
+    if minutes is not None and hours is not None:
+        raise click.UsageError("--minutes or --hours, not both")
+    session = Session(context)
+    span = count(minutes or 60, "minute") if hours is None else count(hours, "hour")
+    found = metrics(session.runner, session.keys, minutes, hours=hours)
+    if words:
+        found = _only(found, words[0], span)
+    if as_json:
+        emit(_document(found))
+    elif found.classes:
+        console().print(_view(found, span, console(), one=bool(words)))
+    else:
+        say(f"Nothing ran in the last {span}, or it has not been written down yet.")
+
+
+def _mark(session: Session, label: str | None, *, as_json: bool) -> None:
+    deploy = mark_deploy(session.runner, session.keys, label)
+    if as_json:
+        emit({"at": times.iso(deploy.at), "label": deploy.label, "marked": deploy.marked})
+    elif deploy.marked:
+        say(f"marked {deploy.label} at {times.iso(deploy.at)}")
+    else:
+        say(f"{deploy.label} is not marked: it was a moment ago, or the minute {times.iso(deploy.at)} has another mark")
+
+
+def _only(found: Metrics, name: str, span: str) -> Metrics:
+    wanted = metric_name(name)
+    chosen = tuple(one for one in found.classes if one.name == wanted)
+    if not chosen:
+        near = did_you_mean(wanted, [one.name for one in found.classes])
+        raise HenchmanError(f"{name!r} did not run in the last {span}{near}")
+    return Metrics(found.step, found.buckets, chosen, found.deploys)
+
+
+def _document(found: Metrics) -> dict[str, Any]:
+    return {
+        "step": found.step,
+        "from": times.iso(found.buckets[0]),
+        "until": times.iso(found.buckets[-1] + found.step),
+        "classes": [_class(one, found.buckets) for one in found.classes],
+        "deploys": [{"at": times.iso(one.at), "label": one.label} for one in found.deploys],
+    }
+
+
+def _class(one: ClassMetrics, buckets: Sequence[float]) -> dict[str, Any]:
+    """A class as JSON; percentiles null without a histogram, and beyond its last limit."""
+    below = {f"p{n}_below_ms": one.percentile_ms(n / 100) for n in (50, 95)}
+    return {
+        "name": one.name,
+        "processed": one.processed,
+        "failed": one.failed,
+        "ms": one.ms,
+        "mean_ms": one.mean_ms,
+        **{name: None if ms == math.inf else ms for name, ms in below.items()},
+        "histogram": one.histogram,
+        "points": [
+            {"at": times.iso(at), "processed": point.processed, "failed": point.failed, "ms": point.ms}
+            for at, point in zip(buckets, one.points, strict=True)
+            if point.processed or point.failed or point.ms
+        ],
+    }
+
+
+def _view(found: Metrics, span: str, out: Console, *, one: bool) -> Group:
+    levels, arrow, bar = _SIGNS[out.encoding.startswith("utf")]
+    width = math.ceil(len(found.buckets) / min(max(out.width - _FIGURES, _SPARK[0]), _SPARK[1]))
+    shown = found.classes[:_SHOWN]
+    rows = [_row(each, width, levels) for each in shown]
+    drawn = out.width >= _FIGURES + _SPARK[0]
+    if found.deploys and drawn:
+        rows.append(Row([cell("deploys", "dim"), *[""] * 6, Text(_arrows(found, width, arrow), "cyan")]))
+    titles = ["class", "runs>", "failed>", "mean>", "p50>", "p95>", "total>", f"{span}!"]
+    if not drawn:  # a narrow terminal: the names are worth more
+        titles, rows = titles[:-1], [Row(row.cells[:-1]) for row in rows]
+    parts: list[Any] = [Table(titles, rows, wide="class")]
+    if len(found.classes) > len(shown):
+        parts.append(Text(listed(len(shown), len(found.classes), "classes, those with the most time"), "dim"))
+    now = time.time()
+    for each in found.deploys[-_DEPLOYS:]:
+        said = cell(f"deploy {ago(each.at, now)}: {each.label}", "cyan")
+        said.truncate(out.width, overflow="ellipsis")
+        parts.append(said)
+    if one:
+        parts += [Text(), *_spread(found.classes[0], bar)]
+    return Group(*parts)
+
+
+def _row(one: ClassMetrics, width: int, levels: str) -> Row:
+    return Row(
+        [
+            one.name,
+            figure(one.processed),
+            cell(figure(one.failed), "red" if one.failed else ""),
+            _time(one.mean_ms),
+            _below(one.percentile_ms(0.5)),
+            _below(one.percentile_ms(0.95)),
+            _time(float(one.ms)),
+            _spark([point.processed for point in one.points], width, levels),
+        ]
+    )
+
+
+def _spark(values: Sequence[int], width: int, levels: str) -> str:
+    """One sign for each ``width`` values, the first for none at all; the tallest stands for the most."""
+    sums = [sum(values[start : start + width]) for start in range(0, len(values), width)]
+    most = max(sums)
+    return "".join(levels[math.ceil(one * (len(levels) - 1) / most) if one > 0 else 0] for one in sums)
+
+
+def _arrows(found: Metrics, width: int, arrow: str) -> str:
+    places = {int((one.at - found.buckets[0]) // (found.step * width)) for one in found.deploys}
+    return "".join(arrow if place in places else " " for place in range(max(places) + 1))
+
+
+def _time(ms: float | None) -> str:
+    """``0.4 ms``, ``250 ms``, ``3.2 s``, ``12 min``, ``5 h``."""
+    if ms is None:
+        return "–"
+    if ms < 1000:
+        return f"{ms:.1f} ms" if 0 < ms < 10 else f"{ms:.0f} ms"
+    seconds = ms / 1000
+    for limit, size, unit in ((100, 1.0, "s"), (6000, 60.0, "min")):
+        if seconds < limit:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 3600:,.1f} h"
+
+
+def _below(ms: float | None) -> str:
+    if ms == math.inf:
+        return f">{_time(float(LIMITS[-1]))}"
+    return "–" if ms is None else f"<{_time(ms)}"
+
+
+def _spread(one: ClassMetrics, bar: str) -> Iterator[Text]:
+    """The histogram, from its first counter that is not zero to its last."""
+    if one.histogram is None or not any(one.histogram):
+        yield Text("How its times are spread is not known: that is kept by the minute, see --minutes.", "dim")
+        return
+    used = [index for index, number in enumerate(one.histogram) if number]
+    most = max(one.histogram)
+    for index in range(used[0], used[-1] + 1):
+        number = one.histogram[index]
+        label = _below(float(LIMITS[index])) if index < len(LIMITS) else _below(math.inf)
+        yield Text(f"{label:>9}  {number:>9,}  {bar * math.ceil(number * _BAR / most)}")

@@ -1,0 +1,170 @@
+"""Waiting for what a job returned: woken by the server's word; nothing is polled.
+
+Nobody misses the word: the value is looked for after the server has confirmed that it will be heard.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+import weakref
+from functools import partial
+from typing import Any, Protocol
+
+from henchman.client.result_hub import Hub
+from henchman.errors import ArgumentError, JobFailed, ResultError, ServerAway
+from henchman.kernel.backoff import capped_backoff
+from henchman.kernel.bridge import in_thread
+from henchman.store.call import Call, command
+from henchman.store.keys import Keys
+from henchman.wire import jsontext, returns
+
+__all__ = ["aawait_result", "await_result"]
+
+
+class Desk(Protocol):
+    """The app, as far as results are concerned."""
+
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def connections(self) -> Any: ...
+    @property
+    def aconnections(self) -> Any: ...
+    def job_status(self, jid: str, *, queue: str | None = None) -> Any: ...
+    async def ajob_status(self, jid: str, *, queue: str | None = None) -> Any: ...
+
+
+_hubs: weakref.WeakKeyDictionary[Any, Hub] = weakref.WeakKeyDictionary()
+_making = threading.Lock()
+
+
+def _line_of(desk: weakref.ref[Any]) -> Any:
+    app = desk()
+    if app is None:  # whoever waits keeps it alive
+        raise ServerAway("the app is gone", executed=False)
+    return app.connections.open()
+
+
+def _hub(desk: Desk) -> Hub:
+    with _making:
+        hub = _hubs.get(desk)
+        if hub is None:
+            hub = _hubs[desk] = Hub(partial(_line_of, weakref.ref(desk)))
+        return hub
+
+
+class _Patience:
+    """How long is waited in all, and between two tries while the server is away."""
+
+    def __init__(self, jid: Any, timeout: float | None) -> None:
+        if not isinstance(jid, str) or not jid:
+            raise ArgumentError(f"result({jid!r:.100}): give the id of a job, such as handle.jid")
+        self._end = None if timeout is None else time.monotonic() + max(timeout, 0.0)
+        self._failures = 0
+
+    def left(self) -> float | None:
+        """Seconds; None: for ever."""
+        return None if self._end is None else max(self._end - time.monotonic(), 0.0)
+
+    def pause(self) -> float:
+        """The server is away: the seconds until the next try. Raises what is being handled when that is too late."""
+        self._failures += 1
+        seconds = capped_backoff(self._failures, most=2.0)
+        left = self.left()
+        if left is not None and left < seconds:
+            raise  # noqa: PLE0704 - only called where a ServerAway is handled
+        return seconds
+
+
+def await_result(desk: Desk, jid: str, timeout: float | None, function: Any, queue: str | None) -> Any:
+    """See ``App.result``."""
+    patience = _Patience(jid, timeout)
+    look: Call[bytes | None] = command("GET", desk.keys.result(jid))
+    channel, bell = desk.keys.done(jid), threading.Event()
+    while True:
+        try:
+            text = desk.connections.run(look)
+            if text is None and patience.left() != 0:
+                _hub(desk).enter(channel, bell.set)
+                try:
+                    while text is None and bell.wait(patience.left()):
+                        bell.clear()
+                        text = desk.connections.run(look)
+                        if text is None and not _hub(desk).hears(channel, bell.set):
+                            _hub(desk).enter(channel, bell.set)
+                finally:
+                    _hub(desk).leave(channel, bell.set)
+        except ServerAway:
+            time.sleep(patience.pause())
+            continue
+        if text is None:
+            raise TimeoutError(_unheard(jid, timeout, desk.job_status(jid, queue=queue)))
+        return _read(jid, text, function)
+
+
+async def aawait_result(
+    desk: Desk,
+    jid: str,
+    timeout: float | None,  # noqa: ASYNC109 - it bounds the wait, not the tries
+    function: Any,
+    queue: str | None,
+) -> Any:
+    """See ``App.aresult``."""
+    patience = _Patience(jid, timeout)
+    look: Call[bytes | None] = command("GET", desk.keys.result(jid))
+    channel, bell, loop = desk.keys.done(jid), asyncio.Event(), asyncio.get_running_loop()
+
+    def ring() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(bell.set)
+
+    while True:
+        try:
+            text = await desk.aconnections.run(look)
+            if text is None and patience.left() != 0:
+                await in_thread(_hub(desk).enter, channel, ring)
+                try:
+                    while text is None and await _rung(bell, patience.left()):
+                        text = await desk.aconnections.run(look)
+                        if text is None and not _hub(desk).hears(channel, ring):
+                            await in_thread(_hub(desk).enter, channel, ring)
+                finally:
+                    _hub(desk).leave(channel, ring)
+        except ServerAway:
+            await asyncio.sleep(patience.pause())
+            continue
+        if text is None:
+            raise TimeoutError(_unheard(jid, timeout, await desk.ajob_status(jid, queue=queue)))
+        return _read(jid, text, function)
+
+
+async def _rung(bell: asyncio.Event, seconds: float | None) -> bool:
+    try:
+        async with asyncio.timeout(seconds):
+            await bell.wait()
+    except TimeoutError:
+        return False
+    bell.clear()
+    return True
+
+
+def _unheard(jid: str, timeout: float | None, status: Any) -> str:
+    known = f"it is {status.state}: {status.text}" if status.state != "unknown" else "it is not on the server"
+    more = "" if status.state != "unknown" else ": it has ended and kept no result (result_ttl=), or was never pushed"
+    return f"job {jid} has given no result within {timeout:g} s; {known}{more}"
+
+
+def _read(jid: str, text: bytes, function: Any) -> Any:
+    told = jsontext.loads(text)
+    if told["status"] != "finished":
+        message = told.get("message") or told.get("reason") or ""
+        kind, lines = told.get("error_class") or "", told.get("traceback") or ()
+        raise JobFailed(jid, told["status"], error_class=kind, message=message, traceback=lines)
+    if "result" not in told and told.get("reason"):
+        raise ResultError(f"job {jid} has finished, but {told['reason']}")
+    try:
+        return returns.from_json(function, told.get("result"))
+    except ValueError as error:
+        raise ResultError(f"job {jid} has finished, but its result is of another kind: {error}") from None

@@ -1,0 +1,1 @@
+"""Crons: jobs at times of a calendar."""

@@ -1,0 +1,185 @@
+"""A cron as it is stored on the server: when, and the payload that each tick enqueues.
+
+It holds the whole payload, so that the process that ticks need not know the job: another team's worker may run it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any, Final, Protocol
+
+import msgspec
+
+from henchman.client.draft import draft
+from henchman.client.handle import Desk
+from henchman.client.job import Using
+from henchman.client.options import JobOptions, PushOptions, push_options
+from henchman.client.registry import Definition, Registry
+from henchman.client.tracked import record_of
+from henchman.config import Config
+from henchman.cron.cron import timing_of
+from henchman.errors import ArgumentError, DefinitionError
+from henchman.kernel.bridge import compile_sync
+from henchman.kernel.chain import Chain
+from henchman.kernel.clock import ServerClock
+from henchman.kernel.events import Events
+from henchman.kernel.ids import new_jid
+from henchman.kernel.text import did_you_mean
+from henchman.store.cron import Tick
+from henchman.store.keys import Keys
+from henchman.wire import payload
+from henchman.wire.codec import Signature
+
+__all__ = ["OVERLAP_FOR", "Cron", "Home", "check_name", "decoded", "define", "encoded", "ticket", "unknown"]
+
+_MISSED: Final = ("latest", "all", "skip")
+OVERLAP_FOR: Final = 86400.0  # seconds
+_LONGEST: Final = 366 * 86400.0
+
+
+class Home(Desk, Protocol):
+    """The app, as far as crons are concerned."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def clock(self) -> ServerClock: ...
+    @property
+    def connections(self) -> Any: ...
+    @property
+    def registry(self) -> Registry: ...
+    @property
+    def events(self) -> Events: ...
+    @property
+    def client_middleware(self) -> Chain: ...
+    @property
+    def crons(self) -> Any: ...
+    def stamp(self, seconds: float) -> bytes: ...
+
+
+class Cron(msgspec.Struct, frozen=True):
+    """``timing`` in its stored form. ``job`` is the payload's text without what differs from tick to tick; ``hm`` its
+    field of that name. ``overlap_for``: for so many seconds a tick waits for the job of an earlier one; 0: never."""
+
+    timing: str
+    missed: str
+    queue: str
+    name: str
+    job: str
+    hm: dict[str, Any] = {}
+    overlap_for: float = 0.0
+
+
+encoded = msgspec.json.Encoder().encode
+decoded = msgspec.json.Decoder(Cron).decode
+
+
+def _anything(*args: Any, **kwargs: Any) -> None:
+    """The signature of a job that is known only by name."""
+
+
+def check_name(name: object) -> str:
+    """A cron's name; DefinitionError when it cannot be one."""
+    if not isinstance(name, str) or not 0 < len(name) <= 500 or not name.isprintable():
+        raise DefinitionError(f"name={name!r}: a cron is named by a printable text of 1 to 500 characters")
+    return name
+
+
+def define(
+    home: Home,
+    job: Using[Any, Any] | str,
+    expression: str | None,
+    *,
+    every: float | timedelta | None,
+    tz: str | None,
+    missed: str,
+    overlap: str,
+    overlap_for: float | timedelta | None,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any] | None,
+    queue: str | None = None,
+) -> Cron:
+    """A cron of ``job``, with everything checked; DefinitionError or ArgumentError says what is wrong."""
+    timing = timing_of(expression, every, tz)
+    if missed not in _MISSED:
+        raise DefinitionError(f"missed={missed!r}: give 'latest', 'all' or 'skip'")
+    limit = _overlap_limit(overlap, overlap_for)
+    name, signature, options, push = _job(home.registry, job)
+    if queue is not None:
+        push = push_options(name, {"queue": queue}, push)
+    if push.at is not None or push.delay is not None:
+        raise DefinitionError(f"{name}: a cron says itself when its job is due; leave out at= and delay=")
+    if isinstance(args, str | bytes) or not isinstance(args, Sequence):
+        raise ArgumentError(f"args={args!r}: give a list or tuple of arguments")
+    plan = draft(name, options, push, signature=signature)
+    home.registry.refuse_ordered(name, plan.queue)
+    texts = signature.encode(tuple(args), dict(kwargs or {}))
+    fields = payload.decode(plan.template.render(*texts, new_jid(), b"0.0", None))
+    for varying in ("jid", "created_at"):
+        del fields[varying]
+    hm = fields.pop("hm", {})
+    return Cron(timing.text(), missed, plan.queue, name, payload.encode(fields).decode(), hm, limit)
+
+
+def _overlap_limit(overlap: str, limit: float | timedelta | None) -> float:
+    """How long a job that has not ended holds its cron's ticks up, in seconds; 0 when it does not."""
+    if overlap not in ("allow", "skip"):
+        raise DefinitionError(f"overlap={overlap!r}: give 'allow' or 'skip'")
+    if limit is None:
+        return OVERLAP_FOR if overlap == "skip" else 0.0
+    seconds = limit.total_seconds() if isinstance(limit, timedelta) else limit
+    if overlap == "allow":
+        raise DefinitionError(f"overlap_for={limit!r} belongs to overlap='skip'")
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= _LONGEST:
+        raise DefinitionError(f"overlap_for={limit!r}: give seconds, up to {_LONGEST:,.0f}, or a timedelta")
+    return float(seconds)
+
+
+def _job(registry: Registry, job: Any) -> tuple[str, Signature, JobOptions, PushOptions]:
+    if isinstance(job, Using):
+        return job.job.name, job.job.signature, job.job.options, job.push_as
+    if not isinstance(job, str) or not job:
+        raise DefinitionError(f"{job!r} is no job: give one made by @app.job, or the name of one")
+    known: Definition | None = registry.find(job)
+    if known is not None:
+        return job, known.signature, known.options, PushOptions()
+    return job, Signature.of(_anything, name=job), JobOptions(), PushOptions()
+
+
+def ticket(home: Home, name: str, cron: Cron, planned: float, now: float) -> Tick:
+    """The job of one tick, through the client middleware; without a payload when a link stopped it."""
+    jid, moment = new_jid(), home.stamp(now)
+    extra = payload.members({"hm": {**cron.hm, "cron": name, "planned": planned}})
+    tail = b',"jid":"%b","created_at":%b,"enqueued_at":%b}' % (jid.encode(), moment, moment)
+    text = cron.job.encode()[:-1] + extra + tail
+    if not len(home.client_middleware):
+        return Tick(name, planned, cron.queue, jid, text, cron.overlap_for, _record(home, text, cron.hm))
+    reached: list[dict[str, Any]] = []
+    compile_sync(home.client_middleware, reached.append)(payload.decode(text))
+    if not reached:
+        return Tick(name, planned)
+    final = reached[-1]
+    for field in ("queue", "class", "jid"):
+        if not isinstance(final.get(field), str) or not final[field]:
+            raise ArgumentError(f"a client middleware set {field} of the job of cron {name!r} to {final.get(field)!r}")
+    ours = final.get("hm")
+    told = isinstance(ours, dict) and ours.get("cron") == name  # else nobody would see that this job has ended
+    limit = cron.overlap_for if told else 0.0
+    whole = payload.encode(final)
+    return Tick(name, planned, final["queue"], final["jid"], whole, limit, _record(home, whole, ours))
+
+
+def _record(home: Home, text: bytes, ours: Any) -> bytes:
+    tracked = isinstance(ours, Mapping) and ours.get("track") is True
+    return record_of(home.registry, text)[1] if tracked else b""
+
+
+def unknown(name: str, known: Sequence[str]) -> str:
+    """What to say when there is no cron of this name."""
+    return (
+        f"there is no cron {name!r}{did_you_mean(name, known)} (one from code is there once a worker that declares it "
+        "has started)"
+    )

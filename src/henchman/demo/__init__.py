@@ -1,0 +1,1 @@
+"""The import of a product file, as a program that shows everything."""

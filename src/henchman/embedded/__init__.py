@@ -1,0 +1,1 @@
+"""The server that Henchman brings with it."""

@@ -1,0 +1,1 @@
+"""Jobs that go through many items and can be interrupted."""

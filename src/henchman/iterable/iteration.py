@@ -1,0 +1,257 @@
+"""One execution of an iterable job: from the saved cursor, item by item, to the end or to a stop.
+
+Written once, as a generator of steps; ``steps.py`` takes the steps, in a thread or on an event loop. What it does
+not promise: an item runs at least once. At a kill, all that ran since the last save runs again (at most 5 seconds of
+work and the item in hand); at a stop, an error or a time-out at most the item in hand.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, suppress
+from functools import partial
+from typing import Any, Protocol
+
+from henchman.client.steps import Step, Steps, settled
+from henchman.errors import (
+    ArgumentError,
+    Discard,
+    Failure,
+    JobCancelled,
+    JobInterrupted,
+    PayloadError,
+    ServerAway,
+    ServerError,
+)
+from henchman.kernel.events import Events
+from henchman.store import iteration
+from henchman.store.call import Call
+from henchman.store.iteration import State
+from henchman.store.keys import Keys
+from henchman.wire import jsontext
+from henchman.wire.misfit import Misfit
+
+__all__ = ["SAVE_EVERY", "Abort", "Execution", "Running"]
+
+SAVE_EVERY = 5.0  # seconds between two saves
+_END: Any = object()
+
+
+class Abort(Exception):
+    """Raised by ``IterableJob.abort``: no more items, the job is complete."""
+
+
+class Running(Protocol):
+    """As much of the current job as an execution looks at, between two items."""
+
+    @property
+    def jid(self) -> str: ...
+    @property
+    def cancelled(self) -> bool: ...
+    @property
+    def stopping(self) -> bool: ...
+    def log(self, message: str) -> None: ...
+
+
+class Execution:
+    """``job`` is an instance of the user's class. ``run`` None: here and now, nothing is saved.
+
+    ``send(call)`` executes a call of the store, or gives something to await. ``limit``: seconds after which to go to
+    the end of the queue; ``long``: seconds after which one item is worth a word in the log.
+    """
+
+    def __init__(
+        self,
+        job: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        *,
+        is_async: bool = False,
+        run: Running | None = None,
+        keys: Keys | None = None,
+        send: Callable[[Call[Any]], Any] = lambda call: None,
+        events: Events | None = None,
+        limit: float | None = None,
+        long: float = 25.0,
+    ) -> None:
+        self.job = job
+        self.args = args
+        self.kwargs = kwargs
+        self.run = run
+        self.cursor: Any = None
+        self.item: Any = None
+        self.executions = 0
+        self.cancelled = False
+        self._keys = keys or Keys()
+        self._send = send
+        self._events = events or Events()
+        self._limit = limit
+        self._long = long
+        self._began = time.monotonic()
+        self._run_time = 0.0  # of earlier executions
+        self._stopped = False  # interrupted by us: where we are is saved
+        self._is_async = is_async
+
+    @property
+    def jid(self) -> str:
+        """The job's id; empty outside of a worker."""
+        return self.run.jid if self.run is not None else ""
+
+    @property
+    def run_time(self) -> float:
+        """Seconds that the job has run, earlier executions included."""
+        return self._run_time + time.monotonic() - self._began
+
+    def steps(self) -> Steps:
+        """The whole execution. Ends by raising JobInterrupted, JobCancelled, or whatever the job raised.
+
+        Where it stands is removed by who settles the job, in the same breath (``work/effects.py``).
+        """
+        yield from self._load()
+        source: Any = None
+        if not self.cancelled:
+            source = yield partial(self.job.build, *self.args, cursor=self.cursor, **self.kwargs)
+            if source is None:
+                return
+        try:
+            yield self.job.on_start if self.executions == 1 else self.job.on_resume
+            try:
+                yield from self._items(source)
+                if self.cancelled:
+                    yield self.job.on_cancel
+            finally:
+                yield self.job.on_stop
+            yield self.job.on_complete
+        except (Failure, Discard):  # it will not go on
+            raise
+        except BaseException:
+            if not self._stopped:
+                yield from self._save_anyway()
+            raise
+        if self.cancelled:
+            raise JobCancelled
+
+    def _save_anyway(self) -> Steps:
+        """Save on the way out of an error, which says more than what may go wrong here."""
+        with suppress(ArgumentError):
+            yield from self._save(at_end=True)
+
+    def _items(self, source: Any) -> Steps:
+        """Every item; returns at the last one and when the job is cancelled."""
+        if self.cancelled:
+            return
+        take = self._taker(source)
+        first, saved, looked = True, time.monotonic(), 0.0
+        while True:
+            pair = yield take
+            if pair is _END:
+                return
+            self.item, self.cursor = _item_and_cursor(pair, self.job)
+            now = time.monotonic()
+            if looked and now - looked > self._long and self.run is not None:
+                self.run.log(f"one item took {now - looked:.1f} s, longer than a stop waits ({self._long:g} s)")
+            looked = now
+            why = self._reason_to_stop(now, first)
+            if first:
+                self._text()  # a cursor that cannot be saved is told now, not after hours
+            if why or now - saved >= SAVE_EVERY or self._told_to_cancel():
+                answer = yield from self._save(at_end=bool(why))
+                saved = now
+                self._stopped = bool(why) or answer == iteration.LATE
+                if answer == iteration.LATE:
+                    raise JobInterrupted("another execution of this job goes on")
+                self.cancelled = answer == 1 or self._told_to_cancel()
+                if self.cancelled:
+                    return
+            if why:
+                raise JobInterrupted(why)
+            try:
+                yield self._item
+            except Abort:
+                return
+            first = False
+
+    def _taker(self, source: Any) -> Step:
+        """What gives the next pair, or ``_END``."""
+        if hasattr(source, "__aiter__") and self._is_async:
+            return partial(anext, aiter(source), _END)
+        return partial(next, iter(source), _END)
+
+    def _item(self) -> Any:
+        """Run one item, or give something to await."""
+        around = self.job.around_iteration
+        if around is None:
+            return self.job.each_iteration(self.item, *self.args, **self.kwargs)
+        if self._is_async:
+            return self._aitem(around())
+        with around():
+            return self.job.each_iteration(self.item, *self.args, **self.kwargs)
+
+    async def _aitem(self, around: Any) -> None:
+        if isinstance(around, AbstractContextManager):
+            with around:
+                await settled(self.job.each_iteration(self.item, *self.args, **self.kwargs))
+        else:
+            async with around:
+                await settled(self.job.each_iteration(self.item, *self.args, **self.kwargs))
+
+    def _told_to_cancel(self) -> bool:
+        return self.cancelled or (self.run is not None and self.run.cancelled)
+
+    def _reason_to_stop(self, now: float, first: bool) -> str:
+        """Why to go on later. The time limit lets one item pass, so that every execution gets on."""
+        if self.run is not None and self.run.stopping:
+            return "the worker stops"
+        if self._limit is not None and not first and self.run is not None and now - self._began >= self._limit:
+            return f"it has run for {self._limit:g} s"
+        return ""
+
+    def _load(self) -> Steps:
+        if self.run is not None:
+            try:
+                state: State = yield partial(self._send, iteration.load(self._keys, self.jid))
+            except ServerAway as error:
+                raise JobInterrupted(f"where it stands could not be read: {error}") from error
+            self.executions, self._run_time = state.executions, state.run_time
+            self.cancelled = state.cancelled or self.run.cancelled
+            if state.cursor is not None:
+                self.cursor = self._read(state.cursor)
+        self.executions += 1
+
+    def _read(self, text: bytes) -> Any:
+        try:
+            return jsontext.loads(text)
+        except ValueError as error:
+            raise PayloadError(
+                f"the cursor in {self._keys.iteration(self.jid)} is not JSON ({error}); delete it to start anew"
+            ) from None
+
+    def _text(self) -> bytes:
+        try:
+            return jsontext.dumps(self.cursor)
+        except Misfit as misfit:
+            raise ArgumentError(misfit.text(f"the cursor of {type(self.job).__qualname__}")) from None
+
+    def _save(self, at_end: bool) -> Generator[Step, Any, int]:
+        """Write down where we are; a server that is not there stops nobody, the next save will do."""
+        if self.run is None:
+            return 0
+        run_time = self.run_time if at_end else self._run_time
+        call = iteration.save(self._keys, self.jid, self.executions, self._text(), run_time)
+        try:
+            answer: int = yield partial(self._send, call)
+        except ServerError as error:
+            self._events.failed("iteration", error)
+            return 0
+        return answer
+
+
+def _item_and_cursor(pair: Any, job: Any) -> tuple[Any, Any]:
+    try:
+        item, cursor = pair
+    except (TypeError, ValueError):
+        raise ArgumentError(
+            f"{type(job).__qualname__}.build gave {pair!r:.200}; it must give pairs (item, cursor)"
+        ) from None
+    return item, cursor

@@ -1,0 +1,226 @@
+"""What the core announces, as log records: under "henchman.job" what a job does, under "henchman" the rest."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from henchman.kernel.text import described
+from henchman.log.facts import brief, floor_of, of_fact, of_job, of_run, trimmed
+from henchman.log.outage import Outage
+from henchman.log.rate_limit import Flood
+from henchman.log.secrets import without_secrets
+from henchman.wire.secret import NO_SECRETS, Secrets
+
+__all__ = ["Announcer"]
+
+_DEBUG, _INFO, _WARNING, _ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
+
+#: Events that become a line as they are: level and words. What they carry is shown beside it.
+PLAIN: Mapping[str, tuple[int, str]] = {
+    "startup": (_INFO, "the worker process starts"),
+    "heartbeat": (_INFO, "the worker process is ready"),
+    "quiet": (_INFO, "quiet: nothing new is fetched"),
+    "shutdown": (_INFO, "the worker process stops"),
+    "swept": (_DEBUG, "given back: payloads that were left in flight"),
+    "late": (_WARNING, "a job ended whose unit was not ours any more; its outcome was not stored"),
+    "refused": (_ERROR, "the server refused to store an outcome; the job is kept in flight and tried again"),
+    "lease_lapsed": (_WARNING, "the lease had run out and was taken again; was this process, or the server, frozen?"),
+    "lease_lost": (_ERROR, "declared dead by another process; going on under a new name"),
+    "rescued": (_WARNING, "given back: the work of a process that died"),
+    "clock_stepped": (_WARNING, "the server's clock went forward, or (seconds < 0) back; what was computed is moved"),
+    "drift": (_WARNING, "payloads are in flight that nobody here knows of; they are given back"),
+    "loop_blocked": (_ERROR, "the event loop is blocked by a job that does not await; it gets no more jobs"),
+    "unwatched": (_INFO, "more queues than can be waited for: these are looked at every 0.5 s"),
+    "charged": (_ERROR, "a job has cost a process its life"),
+    "standstill": (_ERROR, "every job waits for a lock that nobody gives back; the process will be replaced"),
+    "loop_ended": (_ERROR, "a job stopped the event loop, or called sys.exit() in a task of its own; the loop goes on"),
+    "loop_back": (_WARNING, "the event loop turns again"),
+    "control_unknown": (_WARNING, "an order that this version does not know was ignored"),
+    "middleware_failing": (
+        _ERROR,
+        "a client middleware fails for jobs that became due; they stay due and are tried again",
+    ),
+    "middleware_back": (_WARNING, "no client middleware fails any more for jobs that became due"),
+    "cron_enqueued": (_DEBUG, "a periodic job was enqueued"),
+    "cron_back": (_WARNING, "no client middleware fails any more for the job of this periodic job's tick"),
+    "cron_missed": (_WARNING, "ticks of a periodic job were missed while no worker ran, and are not made up for"),
+    "cron_stopped": (_WARNING, "a client middleware stopped a periodic job; this tick is passed over"),
+    "cron_overlap": (_WARNING, "the job of an earlier tick has not ended; this tick of a periodic job is passed over"),
+    "cron_unreadable": (_ERROR, "a periodic job is stored in a form that this process cannot use"),
+    "batch_settled": (_WARNING, "jobs of a batch had left our hands; they are counted as errors, with the reason"),
+    "history_away": (_ERROR, "the database of history does not take anything; jobs run on, and what is told waits"),
+    "history_back": (_WARNING, "the database of history is back; what waited is recorded now"),
+    "history_refused": (_ERROR, "the database of history refused one entry; the change is kept without its detail"),
+    "history_rewound": (_WARNING, "the server went back to an older state: its stream has entries of a time before"),
+    "history_lost": (_WARNING, "the server has no history stream any more: it was emptied, or is another one"),
+    "job_abandoned": (_ERROR, "a job ignores its time-out and was given up; the process will be replaced"),
+}
+#: How the line of a run that did not simply succeed reads, and its level.
+ENDINGS: Mapping[str, tuple[int, str]] = {
+    "done": (_INFO, "done"),
+    "failed": (_WARNING, "failed"),
+    "retry": (_WARNING, "will be retried"),
+    "dead": (_ERROR, "dead"),
+    "kept": (_ERROR, "dead, kept with its batch"),
+    "gone": (_ERROR, "failed for good and is not kept"),
+    "snoozed": (_INFO, "snoozed"),
+    "discarded": (_INFO, "discarded"),
+    "deferred": (_INFO, "put off: a suspect, it waits for a process of its own"),
+    "released": (_INFO, "given back"),
+    "interrupted": (_INFO, "interrupted, goes on later"),
+    "cancelled": (_INFO, "cancelled"),
+    "expired": (_INFO, "expired"),
+}
+
+Listener = Callable[..., None]
+
+
+class Announcer:
+    """Listeners that write lines. ``current()`` gives the run of this thread or task, or None. Thread-safe."""
+
+    def __init__(
+        self, current: Callable[[], Any] = lambda: None, *, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._current = current
+        self._log = logging.getLogger("henchman")
+        self._job_log = logging.getLogger("henchman.job")
+        self._flood = Flood(monotonic)
+        self._outage = Outage(monotonic)
+        self._told = threading.local()
+
+    def listeners(self, level: int) -> Iterator[tuple[str, Listener]]:
+        """(event, listener) for every event that can give a line at ``level`` or above."""
+        # These know when a trouble begins and ends, whatever is written; none of them comes with a job.
+        yield from (("server_away", self._outage.away), ("server_back", self._outage.back), ("beat", self._beat))
+        own: tuple[tuple[str, int, Listener], ...] = (
+            ("error", _ERROR, self._error),
+            ("part_failed", _ERROR, self._part_failed),
+            ("handler_broken", _ERROR, self._handler_broken),
+            ("dump", _WARNING, self._dump),
+            ("job_failed", _ERROR, self._job_end),
+            ("job_start", _INFO, self._job_start),
+            ("job_end", _INFO, self._job_end),
+            ("job_log", _INFO, self._job_says),
+        )
+        yield from ((name, listener) for name, most, listener in own if most >= level)
+        yield from ((name, self._plain(name)) for name, (at, _) in PLAIN.items() if at >= level)
+
+    def flush(self) -> None:
+        """Write the summaries that are still held: at the end of the process."""
+        self._flood.flush(all=True)
+
+    def _beat(self, **_: Any) -> None:
+        self._outage.answered()
+        self._flood.flush()
+
+    # -- jobs
+
+    def _job_start(self, run: Any, **_: Any) -> None:
+        if floor_of(run) > _INFO:
+            return
+        facts = of_run(run)
+        if self._job_log.isEnabledFor(_DEBUG):
+            args, kwargs = run.spec.signature.mask(list(run.job.get("args") or []), run.job.get("kwargs"))
+            facts |= {"arguments": brief(args)} | ({"keywords": brief(kwargs)} if kwargs else {})
+        if run.attempt > 1:
+            facts["attempt"] = run.attempt
+        self._job_log.info("start", extra=facts)
+
+    def _job_end(self, run: Any, outcome: Any, **_: Any) -> None:
+        """``job_failed`` and ``job_end`` may both tell of one outcome: the second is not written."""
+        ending = outcome.ending
+        if ending != "done":
+            this = (run.jid, run.started, ending)
+            if getattr(self._told, "last", None) == this:
+                return
+            self._told.last = this
+        level, words = ENDINGS.get(ending, (_WARNING, ending))
+        if not self._job_log.isEnabledFor(level) or level < floor_of(run):
+            return
+        facts = of_run(run) | {"elapsed": round(run.elapsed, 3)}
+        if run.attempt > 1:
+            facts["attempt"] = run.attempt
+        if outcome.delay:
+            facts["in"] = round(outcome.delay, 1)
+        if outcome.reason:
+            facts["reason"] = outcome.reason
+        if ending == "done":
+            self._job_log.info(words, extra=facts)
+        else:
+            self._flood.log((ending, run.name, type(outcome.error).__name__), self._job_log, level, words, facts)
+
+    def _job_says(self, run: Any, message: Any, **_: Any) -> None:
+        self._job_log.info("%s", message, extra=of_run(run))
+
+    def _error(self, error: BaseException, facts: Mapping[str, Any] | None = None, **more: Any) -> None:
+        known = dict(facts or {}) | more
+        job = known.get("job") if isinstance(known.get("job"), Mapping) else {}
+        shown = of_job(job or {}, known.get("queue"))
+        secrets: Secrets = known.get("secrets") or NO_SECRETS
+        run = known.get("run") or self._current()
+        if run is not None and run.jid == shown.get("jid"):
+            secrets |= run.secrets
+        if secrets:
+            shown["hm_secrets"] = secrets
+            error = without_secrets(error, secrets)
+        context = str(known.get("context") or "error")
+        level = _WARNING if context == "job raised" else _ERROR
+        text = f"{context}: {secrets.hide(described(error, known.get('message')))}"
+        key = (context, str(shown.get("class", "")), type(error).__name__)
+        self._flood.log(key, self._job_log if job else self._log, level, text, shown, trimmed(error))
+
+    # -- parts of the process
+
+    def _part_failed(self, part: str, error: BaseException, secrets: Secrets = NO_SECRETS, **_: Any) -> None:
+        error = self._clean(error, secrets)
+        text = f"the {part} failed and goes on: {described(error)}"
+        self._flood.log(("part", part, type(error).__name__), self._log, _ERROR, text, {"part": part}, trimmed(error))
+
+    def _handler_broken(self, handler: Any, error: BaseException, secrets: Secrets = NO_SECRETS, **_: Any) -> None:
+        name = f"{getattr(handler, '__module__', '')}.{getattr(handler, '__qualname__', repr(handler))}".lstrip(".")
+        error = self._clean(error, secrets)
+        text = f"a handler raised and was passed over: {described(error)}"
+        key = ("handler", name, type(error).__name__)
+        self._flood.log(key, self._log, _ERROR, text, {"handler": name}, trimmed(error))
+
+    def _clean(self, error: BaseException, secrets: Secrets = NO_SECRETS) -> BaseException:
+        """``error`` without ``secrets`` and those of the job that runs here, of which it may speak."""
+        run = self._current()
+        secrets = secrets if run is None else secrets | run.secrets
+        return without_secrets(error, secrets) if secrets else error
+
+    def _dump(
+        self, threads: Mapping[str, list[str]], tasks: Mapping[str, list[str]], file: str | None = None, **_: Any
+    ) -> None:
+        """Somebody asked where everything stands: an answer at every level below error."""
+        for kind, stacks in (("thread", threads), ("task", tasks)):
+            for name, frames in stacks.items():
+                if self._log.isEnabledFor(_WARNING):
+                    record = self._log.makeRecord(
+                        self._log.name,
+                        _WARNING,
+                        __file__,
+                        0,
+                        "stack of %s %s",
+                        (kind, name),
+                        None,
+                        sinfo="\n".join(frames),
+                    )
+                    self._log.handle(record)
+        if file is not None:
+            self._log.warning("every stack, and what runs there, was written down", extra={"file": file})
+
+    def _plain(self, name: str) -> Listener:
+        level, words = PLAIN[name]
+
+        def told(**facts: Any) -> None:
+            shown: dict[str, Any] = {}
+            for key, value in facts.items():
+                shown |= of_fact(key, value)
+            self._flood.log((name, str(shown.get("class", ""))), self._log, level, words, shown)
+
+        return told

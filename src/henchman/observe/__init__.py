@@ -1,1 +1,0 @@
-"""Log lines, made from events."""

@@ -1,1 +1,0 @@
-"""Command line, supervisor, signals: the place where a worker is put together."""

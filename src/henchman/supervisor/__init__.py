@@ -1,0 +1,1 @@
+"""The parent process, its children, and how they begin and end."""

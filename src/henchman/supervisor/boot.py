@@ -1,0 +1,212 @@
+"""The body of one worker process (``python -m henchman.supervisor.boot``)."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import mmap
+import os
+import queue
+import signal
+import sys
+import threading
+
+import msgspec
+
+from henchman.app import App
+from henchman.errors import ConfigError, HenchmanError
+from henchman.kernel.board import BOARD_BYTES, Board
+from henchman.log import handler as log
+from henchman.supervisor.load import load_app, why_not
+from henchman.supervisor.orders import EXIT_CONFIG, EXIT_CUT_OFF, Orders
+from henchman.work.current import running
+from henchman.worker.forked import in_child
+from henchman.worker.heart import resident_kb
+from henchman.worker.launcher import Launcher, default_capsules
+
+__all__ = ["main"]
+
+_WORDS = {
+    signal.SIGTERM: "stop",
+    signal.SIGINT: "stop",
+    signal.SIGTSTP: "quiet",
+    signal.SIGTTIN: "dump",
+    signal.SIGHUP: "ignore",
+}
+LOOK_UP = 0.5  # seconds
+GRACE = 25.0  # seconds, for whom no configuration has been read yet
+MARGIN = 20.0  # seconds for giving back and saying goodbye, also where the server does not answer
+
+
+class Child:
+    """One worker process: obeys signals and its supervisor, tells it who it is, ends with it."""
+
+    def __init__(self, orders: Orders) -> None:
+        self._orders = orders
+        self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._board = Board(mmap.mmap(orders.pulse_fd, BOARD_BYTES))
+        self._beats = 0
+        self._asked = False
+        self.launcher: Launcher | None = None
+        for fd in (orders.status_fd, orders.lifeline_fd, orders.pulse_fd):
+            os.set_inheritable(fd, False)  # programs that jobs start are no workers
+        in_child(self)
+        # A signal for the child may come before it has heard what signals mean to it: that waits.
+        self._held = threading.local()
+        os.register_at_fork(before=self._hold_signals, after_in_parent=self._let_signals_come)
+
+    def _hold_signals(self) -> None:
+        self._held.before = signal.pthread_sigmask(signal.SIG_BLOCK, _WORDS)
+
+    def _let_signals_come(self) -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, self._held.before)
+
+    def forked(self) -> None:
+        """In a child that a job forked: signals mean there what they mean anywhere, and our supervisor hears
+        nothing."""
+        for number in _WORDS:
+            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        self._let_signals_come()
+        for fd in (self._orders.status_fd, self._orders.lifeline_fd):
+            with contextlib.suppress(OSError):
+                os.close(fd)
+        self._orders.status_fd = self._orders.lifeline_fd = -1
+
+    def listen(self) -> None:
+        """Take signals from here on, before any of the user's code is imported."""
+        for number, word in _WORDS.items():
+            signal.signal(number, lambda *_, word=word: self._events.put(word))
+        faulthandler.register(signal.SIGUSR2, all_threads=True)  # the last word of a process that hangs
+        threading.Thread(target=self._outlive, name="henchman-orphan", daemon=True).start()
+
+    def _outlive(self) -> None:
+        """End of file on the pipe means that the supervisor is gone: quiet, finish, give back, end."""
+        with contextlib.suppress(OSError):
+            while os.read(self._orders.lifeline_fd, 1):
+                pass
+        self._end_within(GRACE if self.launcher is None else self.launcher.host.config.shutdown_timeout)
+        self._events.put("stop")
+
+    @staticmethod
+    def _end_within(grace: float) -> None:
+        """Whatever our threads do, we end a little after ``grace``: a thread that is none of Python's sees to it, and
+        tells where each stood. Who comes after us gives back what we hold."""
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            faulthandler.dump_traceback_later(grace + MARGIN, exit=True, file=2)
+
+    def tell(self, **facts: object) -> None:
+        """Tell the supervisor; nothing happens when it is gone."""
+        with contextlib.suppress(OSError):
+            os.write(self._orders.status_fd, msgspec.json.encode(facts) + b"\n")
+
+    def pulse(self) -> None:
+        """Show the supervisor that the interpreter turns; ask for a successor at a limit."""
+        self._beats += 1
+        if self.launcher is None:
+            return
+        self._board.beat(self._beats, self._state(self.launcher))
+        if self._asked:
+            return
+        config = self.launcher.host.config
+        if config.max_jobs is not None and self.launcher.started >= config.max_jobs:
+            self.replace(f"{self.launcher.started} jobs run, max_jobs is {config.max_jobs}")
+        elif config.max_memory is not None and resident_kb() > config.max_memory * 1024:
+            self.replace(f"{resident_kb() // 1024} MB in use, max_memory is {config.max_memory} MB")
+
+    @staticmethod
+    def _state(launcher: Launcher) -> int:
+        """A key of ``kernel.board.STATES``; hung when the event loop is, though threads may go on."""
+        if launcher.loop.blocked_for() > launcher.host.config.hang_after:
+            return 3
+        return 2 if launcher.renewal.away else int(launcher.fetching())
+
+    def replace(self, reason: str) -> None:
+        """Ask for another process in our place, once."""
+        if not self._asked:
+            self._asked = True
+            self.tell(replace=reason)
+
+    def work(self) -> int:
+        """Load the app and work; the exit status. What ends us is told to the app before anybody else."""
+        app = self._load()
+        try:
+            return self._work(app)
+        except Exception as error:
+            app.events.emit("last_words", error=error)
+            raise
+
+    def _work(self, app: App) -> int:
+        """Start, wait for the word to stop, stop."""
+        app.configure(**self._orders.settings)
+        config = app.config
+        log.setup(config.log_format, config.log_level, process_tag=str(self._orders.number), running=running)
+        announcer = log.subscribe(app.events, config.log_level)
+        self.tell(config=config.to_json())
+        app.connections  # noqa: B018 - connects, or says why not, before anything is started
+        self.launcher = launcher = Launcher(
+            app,
+            default_capsules(app),
+            announce=lambda identity: self.tell(identity=identity),
+            pulse=self.pulse,
+            replace=self.replace,
+            board=self._board,
+        )
+        launcher.control.on("stop", lambda _: self._events.put("stop"))
+        launcher.start()
+        self.tell(ready=True)
+        self._obey(launcher)
+        self._end_within(config.shutdown_timeout)
+        finished = launcher.stop(config.shutdown_timeout)
+        app.close()
+        announcer.flush()
+        return 0 if finished else EXIT_CUT_OFF
+
+    def _load(self) -> App:
+        """The user's app; ConfigError when his code does not import: another try would end the same way."""
+        try:
+            return load_app(self._orders.target)
+        except ConfigError:
+            raise
+        except Exception as error:
+            told, line = why_not(error)
+            sys.stderr.write(told)
+            raise ConfigError(f"{self._orders.target} cannot be imported: {line}") from None
+
+    def _next(self) -> str:
+        """The next word. It looks up each half second: a signal that comes in the moment before the wait, or that the
+        system gives to another thread, ends no wait, and its handler runs only when this thread turns.
+        """
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._events.get(timeout=LOOK_UP)
+
+    def _obey(self, launcher: Launcher) -> None:
+        while True:
+            word = self._next()
+            if word == "stop":
+                return
+            if word == "quiet":
+                launcher.quiet()
+            elif word == "dump":
+                launcher.dump()
+
+
+def main() -> None:
+    """The body of ``python -m henchman.supervisor.boot``; orders come as JSON in the first argument."""
+    orders = msgspec.json.decode(sys.argv[1], type=Orders)
+    sys.argv = ["henchman", "work", orders.target]
+    child = Child(orders)
+    child.listen()
+    try:
+        status = child.work()
+    except HenchmanError as error:
+        status = EXIT_CONFIG if isinstance(error, ConfigError) else 1
+        sys.stderr.write(f"henchman: {error}\n")
+        child.tell(failed=str(error))
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)  # a job that ignores its end must not keep the process
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,192 @@
+"""A worker process as its supervisor sees it: started anew, in a process group of its own, joined by pipes."""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Self
+
+import msgspec
+
+from henchman.kernel.board import BOARD_BYTES, Board
+from henchman.supervisor.orders import EXIT_CONFIG, Orders
+
+__all__ = ["ChildProcess"]
+
+
+SILENT = 30.0  # seconds; a job may hold the interpreter lock for a while
+
+
+class ChildProcess:
+    """One child. ``identities``: every name under which it has held work, the newest last."""
+
+    def __init__(
+        self, number: int, process: subprocess.Popen[bytes], status_fd: int, lifeline_fd: int, memory: mmap.mmap
+    ) -> None:
+        self.number = number
+        self._process = process
+        self.pid = process.pid
+        self.status_fd = status_fd
+        self._lifeline_fd = lifeline_fd
+        self._memory = memory
+        self.board = Board(memory)
+        self.doomed = False  # killed by us: nobody is to blame but the one job that it was about
+        self._unread = b""
+        self._beats = b""
+        self._said = "stuck"
+        self._turned = self.started = time.monotonic()
+        self._stopped_since: float | None = None
+        self.identities: list[str] = []
+        self.ready = False
+        self.failed: str | None = None
+
+    @classmethod
+    def spawn(cls, target: str, settings: Mapping[str, Any], number: int) -> Self:
+        """Start a child; OSError or MemoryError when the system refuses, and nothing is left open then."""
+        with contextlib.ExitStack() as undo:
+            status_read, status_write = _pipe(undo)
+            lifeline_read, lifeline_write = _pipe(undo)
+            with tempfile.TemporaryFile() as file:  # shared memory that needs no name and outlives nobody
+                file.truncate(BOARD_BYTES)
+                memory = mmap.mmap(file.fileno(), BOARD_BYTES)
+                undo.callback(memory.close)
+                orders = Orders(target, dict(settings), status_write, lifeline_read, file.fileno(), number)
+                command = [sys.executable, "-m", "henchman.supervisor.boot", msgspec.json.encode(orders).decode()]
+                process = subprocess.Popen(  # noqa: S603 - ourselves
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    # many threads, each with a heap of its own, would cost more memory than they save time
+                    env={"MALLOC_ARENA_MAX": "2", **os.environ},
+                    pass_fds=(status_write, lifeline_read, file.fileno()),
+                    process_group=0,
+                )
+            undo.pop_all()
+        os.close(status_write)
+        os.close(lifeline_read)
+        os.set_blocking(status_read, False)
+        return cls(number, process, status_read, lifeline_write, memory)
+
+    @property
+    def alive(self) -> bool:
+        """Whether it has not been seen to end."""
+        return self._process.returncode is None
+
+    def read(self) -> list[dict[str, Any]]:
+        """What it has told since the last time."""
+        with contextlib.suppress(BlockingIOError, OSError):
+            while chunk := os.read(self.status_fd, 65536):
+                self._unread += chunk
+            if not chunk:
+                self._hang_up()
+        *lines, self._unread = self._unread.split(b"\n")
+        messages = []
+        for line in lines:
+            with contextlib.suppress(msgspec.DecodeError):
+                message = msgspec.json.decode(line)
+                self._note(message)
+                messages.append(message)
+        return messages
+
+    def _note(self, message: dict[str, Any]) -> None:
+        if "identity" in message:
+            self.identities.append(message["identity"])
+        if message.get("ready"):
+            self.ready = True
+        if "failed" in message:
+            self.failed = message["failed"]
+
+    def _hang_up(self) -> None:
+        if self.status_fd >= 0:
+            os.close(self.status_fd)
+            self.status_fd = -1
+
+    def fatal(self, status: int) -> bool:
+        """Whether another try would end the same way: its configuration is wrong."""
+        return status == EXIT_CONFIG
+
+    def turns(self) -> bool:
+        """Whether its interpreter has turned since the last look."""
+        beats, self._said = self.board.last_beat()
+        if beats == self._beats:
+            return False
+        self._beats = beats
+        self._turned = time.monotonic()
+        return True
+
+    @property
+    def state(self) -> str:
+        """``starting``, ``fetching``, ``away`` (its server is), ``hung`` (its loop) or ``stuck``, as it said last."""
+        if not self.ready:
+            return "starting"
+        return self._said if time.monotonic() - self._turned < SILENT else "stuck"
+
+    def deserves_renewal(self, hang_after: float, lease: float) -> bool:
+        """Whether its lease is ours to prolong: it turned lately and is not stopped for long."""
+        self.turns()
+        return self.alive and self.hung(hang_after, lease) is None
+
+    def hung(self, hang_after: float, lease: float) -> str | None:
+        """Why this child must be killed, or None. A held interpreter lock of a minute is allowed."""
+        now = time.monotonic()
+        self.turns()
+        if self._is_stopped():
+            self._stopped_since = self._stopped_since or now
+            if now - self._stopped_since > lease:
+                return f"is stopped for more than {lease:g} s"
+        else:
+            self._stopped_since = None
+        # Its jobs may begin a moment before it says that it is ready; before its first turn it imports.
+        if (self.ready or any(self._beats)) and now - self._turned > hang_after:
+            return f"has not turned for {hang_after:g} s"
+        if self._said == "hung":
+            return f"has an event loop that has not turned for {hang_after:g} s"
+        return None
+
+    def _is_stopped(self) -> bool:
+        try:
+            text = Path(f"/proc/{self.pid}/stat").read_text(encoding="ascii", errors="replace")
+        except OSError:
+            return False
+        return text.rpartition(")")[2].split()[:1] in (["T"], ["t"])
+
+    def signal(self, number: int) -> None:
+        """Send it a signal; nothing happens when it has ended."""
+        if self.alive:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(self.pid, number)
+                if number == signal.SIGTERM:
+                    os.kill(self.pid, signal.SIGCONT)  # a stopped process would never hear it
+
+    def ended(self, reaped: Mapping[int, int]) -> int | None:
+        """Its exit status (negative: the signal that ended it), or None while it lives."""
+        if self.pid in reaped:
+            self._process.returncode = reaped[self.pid]
+        return self._process.poll()
+
+    def wait(self, timeout: float) -> None:
+        """Wait for its end, at most ``timeout`` seconds."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout)
+
+    def close(self) -> None:
+        """Close the pipes."""
+        self._hang_up()
+        with contextlib.suppress(OSError):
+            os.close(self._lifeline_fd)
+        self._memory.close()
+
+
+def _pipe(undo: contextlib.ExitStack) -> tuple[int, int]:
+    """Both ends of a pipe, which ``undo`` closes."""
+    ends = os.pipe()
+    for end in ends:
+        undo.callback(os.close, end)
+    return ends

@@ -1,0 +1,194 @@
+"""The supervisor's hand on the server: renews the leases of living children, gives back the work of dead ones.
+
+A thread of its own, because the server may be away for longer than the supervisor may be deaf.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from henchman.config import Config
+from henchman.embedded.server import EmbeddedServer
+from henchman.errors import HenchmanError, ServerAway
+from henchman.kernel.backoff import capped_backoff
+from henchman.kernel.clock import ServerClock, awake
+from henchman.kernel.service import Ticker
+from henchman.store import leases, processes
+from henchman.store.connection import Connections
+from henchman.store.keys import Keys
+from henchman.supervisor.child import ChildProcess
+from henchman.worker.poison import charge_held
+from henchman.worker.rescue import give_back
+
+__all__ = ["Blame", "Keeper"]
+
+
+class Blame(NamedTuple):
+    """Whom a death is charged to: the jids that had started, whether what ran had the process to itself, and the ends
+    of the payloads that were read or settled just then."""
+
+    started: Sequence[bytes]
+    alone: bool
+    cause: str
+    marked: Sequence[bytes] = ()
+
+
+class _Desk:
+    """As much of an app as giving back needs."""
+
+    def __init__(self, config: Config, connections: Connections) -> None:
+        self.config = config
+        self.keys = Keys(config.namespace)
+        self.clock = ServerClock()
+        self.connections = connections
+
+
+class _Dead:
+    """One identity whose work is to be given back, and how often that was tried in vain."""
+
+    def __init__(self, identity: str, blame: Blame | None) -> None:
+        self.identity = identity
+        self.blame = blame
+        self.failures = 0
+        self.next = 0.0
+        self.said = ""
+
+
+class Keeper(Ticker):
+    """``children`` is replaced by the supervisor as they come and go."""
+
+    name = "keeper"
+    after_error = 0.5
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__(lambda part, error: say(f"{part}: {type(error).__name__}: {error}"))
+        self.children: Sequence[ChildProcess] = ()
+        self.hang_after = 180.0
+        self.lease = 15.0
+        self._say = say
+        self._config: Config | None = None
+        self._desk: _Desk | None = None
+        self._server: EmbeddedServer | None = None
+        self._dead: list[_Dead] = []
+        self._renewed = 0.0
+        self._away = False
+        self._refused = ""
+
+    def connect(self, text: str) -> Config:
+        """Use the server that a child has told of (its configuration as JSON); the configuration."""
+        config = Config.from_json(text)
+        if self._config is None:
+            self.hang_after, self.lease = config.hang_after, config.lease
+            self._config = config
+            self.wake()
+        return config
+
+    def _open(self, config: Config) -> _Desk:
+        url = config.redis_url
+        if url is None:
+            self._server = self._server or EmbeddedServer(config.server_folder())
+            url = self._server.acquire()
+        return _Desk(config, Connections(url, revive=self._revive if self._server else None))
+
+    def _revive(self) -> bool:
+        if self._server is not None:
+            self._server.ensure()
+        return True
+
+    def bury(self, identities: Iterable[str], blame: Blame | None = None) -> None:
+        """These are dead: their work goes back as soon as the server can be reached, and ``blame`` is written down."""
+        self._dead += [_Dead(identity, blame) for identity in identities]
+        self.wake()
+
+    def tick(self) -> float:
+        """Renew, give back; seconds until the next time."""
+        if self._config is None:
+            return 0.2
+        try:
+            self._desk = desk = self._desk or self._open(self._config)
+            self._renew_all(desk)
+            for one in list(self._dead):
+                self._try(desk, one)
+                self._renew_all(desk)  # however many are dead: the living come first
+        except ServerAway as error:
+            if not self._away:
+                self._say(f"the server cannot be reached, leases are renewed when it is back: {error}")
+            self._away = True
+            return 0.5
+        if self._away:
+            self._away = False
+            self._say("the server is back")
+        return 1.0 if not self._dead else 0.2
+
+    def _try(self, desk: _Desk, one: _Dead) -> None:
+        """Give back what one dead process held. What is refused is said and tried again, and holds up nobody else."""
+        if time.monotonic() < one.next:
+            return
+        try:
+            self._give_back(desk, one.identity, one.blame)
+        except ServerAway:
+            raise
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            if text != one.said:
+                self._say(f"the work of {one.identity} cannot be given back yet, that is tried again: {text}")
+            one.said = text
+            one.failures += 1
+            one.next = time.monotonic() + capped_backoff(one.failures)
+        else:
+            self._dead.remove(one)
+
+    def _give_back(self, desk: _Desk, identity: str, blame: Blame | None) -> None:
+        runner, keys = desk.connections, desk.keys
+        lists = runner.run(leases.flights(keys, identity))
+        if not lists:
+            return  # it left in good order
+
+        def charge(filled: list[str]) -> None:
+            if blame is not None:
+                facts = blame._replace(cause=f"it ended with {blame.cause}")._asdict()
+                for line in charge_held(desk, identity, filled, **facts):
+                    self._say(line)
+
+        runner.run(leases.bury(keys, identity, force=True))
+        count = give_back(desk, identity, lists, charge)
+        runner.run(processes.remove(keys, identity))
+        if count:
+            self._say(f"gave back {count} unfinished job{'s' if count != 1 else ''} of {identity}")
+
+    def _renew_all(self, desk: _Desk) -> None:
+        """Prolong the leases of all children that deserve it, in one write, when it is time."""
+        now = awake()
+        if now - self._renewed < self.lease / 6:
+            return
+        living = [child.identities[-1] for child in self.children if self._is_well(child)]
+        self._renewed = now
+        try:
+            if living:  # one that was declared dead meanwhile hears it too, and goes on under another name
+                desk.connections.run(leases.renew_all(desk.keys, living, int(self.lease * 1000)))
+            self._refused = ""
+        except ServerAway:
+            self._renewed = 0.0
+            raise
+        except HenchmanError as error:  # the others were renewed all the same
+            if self._refused != str(error):
+                self._say(f"a lease could not be renewed, that is tried again: {error}")
+            self._refused = str(error)
+
+    def _is_well(self, child: ChildProcess) -> bool:
+        try:
+            return bool(child.identities) and child.deserves_renewal(self.hang_after, self.lease)
+        except ValueError:  # it has ended, and its shared memory was closed at this moment
+            return False
+
+    def finish(self) -> None:
+        """Give back what is left, for a few seconds at most, and leave the embedded server."""
+        self.stop(2.0)
+        deadline = time.monotonic() + 5.0
+        while self._dead and self._config is not None and time.monotonic() < deadline:
+            if self.tick() <= 0.5:
+                time.sleep(0.2)
+        if self._server is not None:
+            self._server.release()

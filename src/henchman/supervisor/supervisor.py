@@ -1,0 +1,357 @@
+"""The parent of worker processes: starts them, keeps their leases, replaces the dead, gives their work back.
+
+It imports nothing of the user's. A child tells it over a pipe who it is and which server it uses; from then on the
+supervisor renews the child's lease too, as long as the child's interpreter turns.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from henchman.kernel.backoff import capped_backoff
+from henchman.supervisor.child import ChildProcess
+from henchman.supervisor.health import Health
+from henchman.supervisor.keeper import Blame, Keeper
+from henchman.supervisor.notify import Notifier
+from henchman.supervisor.orders import EXIT_CONFIG, EXIT_CUT_OFF
+from henchman.supervisor.scribe import Scribe
+
+__all__ = ["Supervisor"]
+
+MOST_PATIENCE = 10.0  # seconds between two tries to start a process that the system refuses
+QUICK = 2.0  # seconds; a child that lives shorter than this was not worth an immediate successor
+CAREFUL = 60.0  # seconds for which outcomes are settled one by one, after a process died while it settled some
+AFTER_DEFECT = 0.2  # seconds to wait after a step of the loop that failed, so that it cannot spin
+
+
+class Supervisor:
+    """``count`` children for ``target``; ``say(text)`` tells people; ``health``: where probes are answered."""
+
+    def __init__(
+        self,
+        target: str,
+        settings: Mapping[str, Any],
+        count: int,
+        say: Callable[[str], None],
+        health: str | None = None,
+    ) -> None:
+        self._target = target
+        self._settings = dict(settings)
+        self._count = count
+        self._grace = 25.0
+        self._say = say
+        self._children: list[ChildProcess] = []
+        self._leaving: list[ChildProcess] = []
+        self._rolling: list[ChildProcess] = []
+        self._keeper = Keeper(say)
+        self._scribe = Scribe(say)
+        self._notifier = Notifier()
+        self._health = Health(health, self.facts) if health else None
+        self._signals: list[int] = []
+        self._stopping = self._was_ready = self._quiet = False
+        self._deadline: float | None = None
+        self._status = 0
+        self._cut_off = False
+        self._failures = self._refused = 0
+        self._next_start = 0.0
+        self._troubles: dict[str, str] = {}
+        self._careful_until = 0.0
+        self._wakeup, self._waker = socket.socketpair()
+
+    def run(self) -> int:
+        """Until told to stop and every child has ended; the exit status, EXIT_CUT_OFF when jobs were cut off."""
+        self._listen()
+        self._keeper.start()
+        if self._health is not None:
+            self._health.start()
+        steps = (
+            *(self._start_missing, self._take_care, self._wait, self._obey, self._reap, self._tell_keeper),
+            *(self._kill_hung, self._announce, self._enforce),
+        )
+        try:
+            while not self._done():
+                for step in steps:
+                    self._safely(step.__name__.strip("_").replace("_", " "), step)
+        finally:
+            self._end()
+        return self._status or (EXIT_CUT_OFF if self._cut_off else 0)
+
+    def _safely(self, name: str, step: Callable[[], object]) -> None:
+        """Take a step. One that fails is said, once each, and stops no other: healthy children outlive our troubles."""
+        try:
+            step()
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            if self._troubles.get(name) != text:
+                self._troubles[name] = text
+                self._say(f"the supervisor could not {name}, and tries again: {text}")
+            time.sleep(AFTER_DEFECT)
+        else:
+            self._troubles.pop(name, None)
+
+    def _each(self, what: str, care: Callable[[ChildProcess], None]) -> None:
+        """Take care of each child, whatever happens while another is cared for."""
+        for child in [*self._children, *self._leaving]:
+            self._safely(f"{what} process {child.pid}", partial(care, child))
+
+    def _tell_keeper(self) -> None:
+        self._keeper.children = [child for child in (*self._children, *self._leaving) if child.alive]
+
+    def facts(self) -> dict[str, Any]:
+        """What probes are told. Ready: every process takes work. Alive: none is stuck; a server that is away, a stop
+        and a quiet are no reason to be killed."""
+        children = list(self._children)
+        states = [child.state for child in children]
+        told = self._stopping or self._quiet
+        return {
+            "live": told or "stuck" not in states,
+            "ready": not told and len(children) == self._count and set(states) == {"fetching"},
+            "stopping": self._stopping,
+            "quiet": self._quiet,
+            "processes": [{"pid": child.pid, "state": state} for child, state in zip(children, states, strict=True)],
+        }
+
+    def _announce(self) -> None:
+        """Tell systemd, if it asked: ready, and now and then alive."""
+        facts = self.facts()
+        if facts["ready"]:
+            self._notifier.ready()
+        self._notifier.alive(facts["live"])
+
+    def _done(self) -> bool:
+        return self._stopping and not self._children and not self._leaving
+
+    def _listen(self) -> None:
+        for end in (self._wakeup, self._waker):
+            end.setblocking(False)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        for name in ("SIGTERM", "SIGINT", "SIGTSTP", "SIGTTIN", "SIGHUP", "SIGCHLD"):
+            signal.signal(getattr(signal, name), lambda number, _: self._signals.append(number))
+
+    def _wait(self) -> None:
+        pipes = [child.status_fd for child in (*self._children, *self._leaving) if child.status_fd >= 0]
+        ready, _, _ = select.select([self._wakeup.fileno(), *pipes], [], [], 0.5)
+        if self._wakeup.fileno() in ready:
+            with contextlib.suppress(BlockingIOError):
+                self._wakeup.recv(4096)
+        self._each("hear", lambda child: self._listen_to(child) if child.status_fd in ready else None)
+
+    def _listen_to(self, child: ChildProcess) -> None:
+        for message in child.read():
+            self._heard(child, message)
+
+    def _heard(self, child: ChildProcess, message: dict[str, Any]) -> None:
+        if "config" in message:
+            config = self._keeper.connect(message["config"])
+            self._scribe.want(config)
+            self._grace = config.shutdown_timeout
+            if "processes" not in self._settings:
+                self._count = config.processes
+        if message.get("ready"):
+            self._was_ready = True
+            self._failures = self._status = 0
+            if self._quiet:
+                child.signal(signal.SIGTSTP)
+            self._roll_on()
+        if "replace" in message and child in self._children:
+            self._say(f"process {child.pid} is replaced: {message['replace']}")
+            self._retire(child)
+
+    def _start_missing(self) -> None:
+        now = time.monotonic()
+        wanted = 0 if self._stopping or self._quiet else self._count
+        while len(self._children) < wanted and now >= self._next_start:
+            taken = {child.number for child in self._children}
+            number = next(one for one in range(self._count) if one not in taken)
+            try:
+                self._children.append(ChildProcess.spawn(self._target, self._settings, number))
+            except (OSError, MemoryError) as error:  # no process, memory or descriptor to be had now
+                self._put_off(error)
+            else:
+                if self._refused:
+                    self._refused = 0
+                    self._say(f"worker process {self._children[-1].pid} could be started")
+
+    def _take_care(self) -> None:
+        """After a death among outcomes that were settled together nobody knows whose fault it was: for a while every
+        process settles them one by one, so that the next death says."""
+        careful = time.monotonic() < self._careful_until
+        for child in (*self._children, *self._leaving):
+            child.board.one_by_one(careful)
+
+    def _put_off(self, error: BaseException) -> None:
+        """The system refuses another process: those that live go on, and we try again, later each time."""
+        if not self._refused:
+            why = f"{type(error).__name__} {error}".rstrip()
+            self._say(f"the system refuses another worker process ({why}): tried again until it can be started")
+        self._refused += 1
+        self._next_start = time.monotonic() + capped_backoff(self._refused, most=MOST_PATIENCE)
+
+    def _retire(self, child: ChildProcess) -> None:
+        """Let a child finish what it runs; its successor is started at once."""
+        self._children.remove(child)
+        self._leaving.append(child)
+        child.signal(signal.SIGTERM)
+
+    def _obey(self) -> None:
+        while self._signals:
+            number = self._signals.pop(0)
+            if number in (signal.SIGTERM, signal.SIGINT):
+                self._stop()
+            elif number == signal.SIGHUP and not self._quiet:
+                self._say("rolling the worker processes over, one by one")
+                self._rolling = list(self._children)
+                self._roll_on()
+            elif number in (signal.SIGTSTP, signal.SIGTTIN):
+                if number == signal.SIGTSTP:
+                    self._say("quiet: no new work; send TERM to stop")
+                    self._quiet = True
+                for child in (*self._children, *self._leaving):
+                    if child.identities:  # one that does not listen yet would be stopped by the kernel
+                        child.signal(number)
+
+    def _roll_on(self) -> None:
+        """Replace the next child that was there when the roll began, once its predecessor's successor is ready."""
+        if self._rolling and all(child.ready for child in self._children):
+            child = self._rolling.pop(0)
+            if child in self._children:
+                self._retire(child)
+
+    def _stop(self) -> None:
+        if self._stopping:
+            self._say("told to stop a second time: ending at once; unfinished jobs are given back")
+            for child in (*self._children, *self._leaving):
+                child.signal(signal.SIGKILL)
+            return
+        self._say("stopping: running jobs may finish; press Ctrl-C again to end at once")
+        self._end_all()
+
+    def _end_all(self) -> None:
+        """Tell every child to stop; the loop ends when they have."""
+        self._stopping = True
+        self._notifier.stopping()
+        self._rolling = []
+        self._deadline = time.monotonic() + self._grace + 15.0
+        for child in (*self._children, *self._leaving):
+            child.signal(signal.SIGTERM)
+
+    def _enforce(self) -> None:
+        if self._deadline is not None and time.monotonic() > self._deadline:
+            for child in (*self._children, *self._leaving):
+                self._say(f"process {child.pid} did not end in time: killed; its jobs are given back")
+                child.signal(signal.SIGKILL)
+            self._deadline = time.monotonic() + 5.0
+
+    def _kill_hung(self) -> None:
+        self._each("look at", self._kill_if_hung)
+
+    def _kill_if_hung(self, child: ChildProcess) -> None:
+        reason = child.hung(self._keeper.hang_after, self._keeper.lease)
+        if reason is None:
+            return
+        if not child.doomed:
+            self._say(f"process {child.pid} {reason}: killed; its jobs are given back")
+            child.doomed = True
+            child.signal(signal.SIGUSR2)  # faulthandler writes where it stands; the next look kills it
+        else:
+            child.signal(signal.SIGKILL)
+
+    def _reap(self) -> None:
+        """Every child that has ended; as PID 1 also orphans that are not ours."""
+        ended = dict(self._orphans()) if os.getpid() == 1 else {}
+        self._safely("keep the history process", lambda: self._scribe.keep(ended))
+        self._each("reap", lambda child: self._reap_one(child, child.ended(ended)))
+
+    def _reap_one(self, child: ChildProcess, status: int | None) -> None:
+        if status is None:
+            return
+        expected = child in self._leaving or self._stopping
+        try:
+            self._listen_to(child)  # its last words: among them names under which it held work
+        finally:
+            for group in (self._children, self._leaving):
+                if child in group:
+                    group.remove(child)
+            self._bury(child, status, expected)
+
+    def _bury(self, child: ChildProcess, status: int, expected: bool) -> None:
+        worked = child.ready or bool(child.board.started())  # jobs begin a moment before it says that it is ready
+        self._cut_off |= self._stopping and worked and status not in (0, 1)
+        if not expected and child.board.was_settling():
+            self._careful_until = time.monotonic() + CAREFUL
+        self._keeper.bury(child.identities, self._blame(child, status, expected))
+        self._after_death(child, status, expected, worked)
+        child.close()
+
+    @staticmethod
+    def _blame(child: ChildProcess, status: int, expected: bool) -> Blame | None:
+        """Whom its death is charged to: the jobs that it was running; nobody's fault when it ended as we wished."""
+        started = child.board.started()
+        if expected or status in (0, 1, EXIT_CUT_OFF, EXIT_CONFIG) or (child.doomed and len(started) != 1):
+            return None
+        return Blame(started, child.board.was_alone(), _described(status), child.board.marked())
+
+    @staticmethod
+    def _orphans() -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return found
+            if pid == 0:
+                return found
+            found.append((pid, os.waitstatus_to_exitcode(status)))
+
+    def _after_death(self, child: ChildProcess, status: int, expected: bool, worked: bool) -> None:
+        if expected:
+            if status == EXIT_CUT_OFF:
+                self._say(f"process {child.pid} could not wait for every job: those that it ran are given back")
+            elif status not in (0, 1) and not self._stopping:
+                self._say(f"process {child.pid} ended with {_described(status)}")
+            return
+        if not child.ready and child.failed:
+            self._status = 1
+            if child.fatal(status) and not self._was_ready:
+                self._end_all()
+                return
+        then = "" if self._quiet else ", another is started"
+        what = "its jobs are given back" if worked else "it had not begun to work"
+        self._say(f"process {child.pid} ended with {_described(status)}; {what}{then}")
+        quick = time.monotonic() - child.started < QUICK
+        self._failures = self._failures + 1 if quick else 0
+        self._next_start = time.monotonic() + (capped_backoff(self._failures) if quick else 0.0)
+
+    def _end(self) -> None:
+        for child in (*self._children, *self._leaving):  # only after an error in this very loop
+            child.signal(signal.SIGKILL)
+            child.wait(2.0)
+            self._keeper.bury(child.identities)
+        self._keeper.finish()
+        self._scribe.stop()
+        if self._health is not None:
+            self._health.stop()
+        signal.set_wakeup_fd(-1)
+
+
+def _described(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}"
+    with contextlib.suppress(ValueError):
+        return f"signal {signal.Signals(-status).name}"
+    return f"signal {-status}"
+
+
+def say(text: str) -> None:
+    """One line for people on standard error; a disk that is full, or a reader that is gone, harms nobody."""
+    with contextlib.suppress(OSError, ValueError):
+        print(f"henchman[{os.getpid()}]: {text}", file=sys.stderr, flush=True)
