@@ -22,6 +22,7 @@ from henchman.batch import plans as batch_plans
 from henchman.store.connection import Connections
 from henchman.store.control import pause, unpause
 from henchman.store.keys import Keys
+from henchman.store.procedure import run
 
 __all__ = ["STRUCK", "Field", "until"]
 
@@ -146,7 +147,7 @@ class Field:
         names = [name.decode() for name in redis.zrange("hm:batches", 0, -1)]
         left = [name for name in names if redis.hget(f"hm:batch:{name}", "state") == b"open"]
         for name in left:
-            batch_plans.execute(self._connections, batch_plans.close(Keys(""), name, ""))
+            run(self._connections, batch_plans.close(Keys(""), name, ""))
         return len(left)
 
     def hush(self, silent: bool) -> None:

@@ -17,9 +17,9 @@ from henchman import App
 from henchman.cli.main import henchman
 from henchman.inspector.acts import Acted
 from henchman.inspector.ordered import OrderedId
-from henchman.inspector.plan import Items
 from henchman.store import leases, ordered
 from henchman.store.ordered import Push, Verdict
+from henchman.store.procedure import Items
 from support.measured import median, resident_kb
 from support.server import running_server
 from support.store import DAY, ME, Store

@@ -13,13 +13,13 @@ import pytest
 
 from henchman import App, ArgumentError
 from henchman.inspector.acts import Acted
-from henchman.inspector.plan import Inspector
 from henchman.inspector.processes import Processes
 from henchman.inspector.queue import Queue
 from henchman.inspector.queues import Queues
 from henchman.inspector.running import Running
 from henchman.inspector.sets import PAGE, JobSet
 from henchman.store import control, processes
+from henchman.store.procedure import BothWays
 from support.faces import Face
 from support.garbage import GARBAGE, READABLE, fill, payload
 from support.store import ME, Store
@@ -55,7 +55,7 @@ class TestTheApp:
         subprocess.run([sys.executable, "-c", code], check=True, timeout=150)
 
     @pytest.mark.parametrize("kind", [Queue, Queues, JobSet, Processes, Running])
-    def test_each_method_has_an_awaited_form_of_the_same_signature(self, kind: type[Inspector]) -> None:
+    def test_each_method_has_an_awaited_form_of_the_same_signature(self, kind: type[BothWays]) -> None:
         both_ways = {"between", "matching", "queue", "tell", "alive", "work"}  # iterated by either for, or no I/O
         names = [one for one, it in vars(kind).items() if inspect.isfunction(it) and not one.startswith("_")]
         plain = [one for one in names if one not in both_ways and not inspect.iscoroutinefunction(getattr(kind, one))]

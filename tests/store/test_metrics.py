@@ -12,8 +12,8 @@ from henchman import App
 from henchman.errors import ArgumentError
 from henchman.inspector.deploys import Deploy, default_label, look_at_deploys, mark_deploy, write_deploy
 from henchman.inspector.metrics import Metrics, look_at_metrics, metrics
-from henchman.inspector.plan import execute
 from henchman.store.metrics import Counted, Form, bucket_of, flush
+from henchman.store.procedure import run
 from support.store import Store
 
 AT = dt.datetime(2026, 11, 21, 9, 5, 30, tzinfo=dt.UTC)
@@ -34,7 +34,7 @@ def write(store: Store, back: float, *which: Form, **counts: Counted) -> None:
 
 
 def look(store: Store, minutes: int | None = None, hours: int | None = None, name: str | None = None) -> Metrics:
-    return execute(store.connections, look_at_metrics(store.keys, NOW, minutes=minutes, hours=hours, name=name))
+    return run(store.connections, look_at_metrics(store.keys, NOW, minutes=minutes, hours=hours, name=name))
 
 
 def test_what_stands_there_for_sidekiq_8(store: Store) -> None:
@@ -167,7 +167,7 @@ def test_a_namespace_of_its_own(redis_url: str) -> None:
 
 def test_marks(store: Store) -> None:
     def mark(label: str, seconds: float) -> Deploy:
-        return execute(store.connections, write_deploy(store.keys, label, NOW + seconds))
+        return run(store.connections, write_deploy(store.keys, label, NOW + seconds))
 
     assert mark("v1", 0) == Deploy(NOW - 30, "v1", marked=True)
     assert store.ask("HGETALL", "20261121-marks") == [b"2026-11-21T09:05:00Z", b"v1"]
@@ -178,7 +178,7 @@ def test_marks(store: Store) -> None:
     assert not mark("v2", 10).marked, "the first label of a minute stays"
     assert store.ask("HVALS", "20261121-marks") == [b"v1"]
     assert mark("  v3 é ", -86400).marked
-    found = execute(store.connections, look_at_deploys(store.keys, NOW - 2 * 86400, NOW))
+    found = run(store.connections, look_at_deploys(store.keys, NOW - 2 * 86400, NOW))
     assert [(one.at, one.label) for one in found] == [(NOW - 30 - 86400, "v3 é"), (NOW - 30, "v1")]
     assert [one.label for one in look(store, 10).deploys] == ["v1"]
     assert [one.label for one in look(store, hours=72).deploys] == ["v3 é", "v1"]

@@ -12,10 +12,10 @@ from henchman.inspector.acts import Acted
 from henchman.inspector.ordered import OrderedQueue as Face_of_queue
 from henchman.inspector.ordered_actions import OrderedActions
 from henchman.inspector.ordered_queues import OrderedQueues
-from henchman.inspector.plan import Inspector
 from henchman.inspector.set_walk import PAGE
 from henchman.store import leases
 from henchman.store.ordered import Push, Verdict
+from henchman.store.procedure import BothWays
 from support.faces import Face
 from support.ordered import FAR, LOOK, OrderedQueue
 from support.store import ME, Store
@@ -59,7 +59,7 @@ def ids(found: object) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", [Face_of_queue, OrderedActions, OrderedQueues])
-def test_each_method_has_an_awaited_form_of_the_same_signature(kind: type[Inspector]) -> None:
+def test_each_method_has_an_awaited_form_of_the_same_signature(kind: type[BothWays]) -> None:
     iterated = {"by_time", "by_retry_count", "by_id", "busy", "morgue", "morgue_by_id"}
     names = [one for one, it in vars(kind).items() if inspect.isfunction(it) and not one.startswith("_")]
     plain = [one for one in names if one not in iterated and not inspect.iscoroutinefunction(getattr(kind, one))]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from henchman.inspector.ordered_acts import OrderedActs
-from henchman.inspector.plan import Plan
 from henchman.store import ordered, ordered_acts, ordered_looks
 from henchman.store.ordered import Verdict
+from henchman.store.procedure import Procedure
 from support.ordered import OrderedQueue
 from support.store import Store
 
@@ -126,7 +126,7 @@ def test_what_a_process_held_that_died(queue: OrderedQueue, how: str) -> None:
     assert queue.waiting(b"a") == in_order(left)
 
 
-def run(queue: OrderedQueue, plan: Plan[Any]) -> Any:
+def run(queue: OrderedQueue, plan: Procedure[Any]) -> Any:
     answer: Any = None
     while True:
         try:

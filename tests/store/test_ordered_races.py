@@ -15,8 +15,8 @@ import pytest
 
 from henchman.inspector.acts import Acted
 from henchman.inspector.ordered_acts import OrderedActs
-from henchman.inspector.plan import Plan, execute
 from henchman.store.ordered import Verdict
+from henchman.store.procedure import Procedure, run
 from support.ordered import FAR, Kept, OrderedQueue
 from support.store import ME, Store
 
@@ -35,7 +35,7 @@ class Crowd:
         self.held: dict[bytes, tuple[str, int, list[bytes]]] = {}
         self.pushed: list[bytes] = []
         self.done: Counter[bytes] = Counter()
-        self.plans: list[tuple[Plan[Acted], Any]] = []
+        self.plans: list[tuple[Procedure[Acted], Any]] = []
         self.kinds = ["revive", "kill", "run", "revive", "run", *(["delete", "bury"] if deletes else [])]
         self.score = 0
 
@@ -72,7 +72,7 @@ class Crowd:
         with contextlib.suppress(StopIteration):
             self.plans.append((plan, self.queue.store.run(plan.send(answer))))
 
-    def begin(self) -> Plan[Acted]:
+    def begin(self) -> Procedure[Acted]:
         what: Any = self.draw.choice(self.kinds)
         if self.draw.random() < 0.4:
             part = {"revive": "morgue", "bury": "morgue", "run": "due"}.get(what, "retry")
@@ -86,7 +86,7 @@ class Crowd:
             assert self.queue.settle(owner, Verdict(token, name, "done")) == [1]
             self.done.update(payloads)
         for what, part in (("revive", "morgue"), ("run", "due")):
-            acted = execute(self.queue.store.connections, self.acts.on_all(what, part))  # type: ignore[arg-type]
+            acted = run(self.queue.store.connections, self.acts.on_all(what, part))  # type: ignore[arg-type]
             assert (acted.stayed, acted.stopped) == (0, False)
         while taken := self.queue.take(ME, claims=50):
             for token, one in taken:

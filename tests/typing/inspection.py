@@ -10,13 +10,13 @@ from henchman.inspector.acts import Acted
 from henchman.inspector.entry import Entry
 from henchman.inspector.jobs import JobStatus
 from henchman.inspector.ordered import Holder, OrderedId, OrderedQueue, OrderedStats
-from henchman.inspector.plan import Items
 from henchman.inspector.processes import Processes, ProcessState, Work
 from henchman.inspector.queue import Queue
 from henchman.inspector.queues import Queues, QueueState
 from henchman.inspector.running import Running
 from henchman.inspector.sets import JobSet
 from henchman.inspector.stats import Stats
+from henchman.store.procedure import Items
 
 app = App()
 soon = dt.datetime.now(dt.UTC)

@@ -17,6 +17,7 @@ from henchman.kernel.ids import new_identity
 from henchman.kernel.service import Ticker
 from henchman.store import audit, batches
 from henchman.store.audit import Glance
+from henchman.store.procedure import Procedure, run
 from henchman.work.effects import Told, encoded
 
 __all__ = ["Audited", "Auditor", "auditor_of"]
@@ -197,8 +198,8 @@ class Auditor(Ticker):
     def _run(self, call: Any) -> Any:
         return self._home.connections.run(call)
 
-    def _execute(self, plan: batch_plans.Plan[Any]) -> Any:
-        return batch_plans.execute(self._home.connections, plan)
+    def _execute(self, plan: Procedure[Any]) -> Any:
+        return run(self._home.connections, plan)
 
 
 def _plus(one: Audited, other: Audited) -> Audited:

@@ -19,6 +19,7 @@ from henchman.client.membership import Membership, within
 from henchman.errors import ArgumentError, BatchError
 from henchman.store import batches
 from henchman.store.call import Call
+from henchman.store.procedure import Procedure, arun, run
 from henchman.wire import times
 
 __all__ = ["Batch", "found", "made", "read_status"]
@@ -193,18 +194,18 @@ class Batch:
         leases.let_go(self.id)
         await self._arun(batch_plans.close(self._desk.keys, self.id, why))
 
-    def _retry(self, status: str) -> batch_plans.Plan[int]:
+    def _retry(self, status: str) -> Procedure[int]:
         if status != "error":
             raise ArgumentError(
                 f"retry(status={status!r}): only jobs that gave up ('error') are kept to be tried again"
             )
         return batch_plans.retry(self._desk, self.id)
 
-    def _run(self, plan: batch_plans.Plan[Any]) -> Any:
-        return batch_plans.execute(self._desk.connections, plan)
+    def _run(self, plan: Procedure[Any]) -> Any:
+        return run(self._desk.connections, plan)
 
-    async def _arun(self, plan: batch_plans.Plan[Any]) -> Any:
-        return await batch_plans.aexecute(self._desk.aconnections, plan)
+    async def _arun(self, plan: Procedure[Any]) -> Any:
+        return await arun(self._desk.aconnections, plan)
 
 
 def made(desk: Desk, description: str, **options: Any) -> Batch:

@@ -1,77 +1,48 @@
-"""Cancel, retry, release: what takes several calls, as generators of calls, for a sync and an async runner."""
+"""Procedures of a batch: close, release, expire, cancel, retry."""
 
 from __future__ import annotations
-
-from collections.abc import Generator
-from typing import Any, TypeVar
 
 import msgspec
 
 from henchman.batch.making import Desk
 from henchman.errors import BatchError, PayloadError, UnknownBatch
 from henchman.store import batches, control, jobs, sets
-from henchman.store.call import AsyncRunner, Call, Runner, command
+from henchman.store.call import command
 from henchman.store.control import ask_time, cancel_batch
 from henchman.store.keys import Keys
+from henchman.store.procedure import Procedure
 from henchman.wire.numbers import LONGEST, seconds
 from henchman.wire.payload import decode, encode
 from henchman.work.effects import Told, batch_of, encoded
 
-__all__ = ["Plan", "aexecute", "cancel", "close", "execute", "expire", "release", "retry"]
-
-T = TypeVar("T")
-Plan = Generator[Call[Any], Any, T]
+__all__ = ["cancel", "close", "expire", "release", "retry"]
 
 PAGE = 500
 #: what a job that is tried again by hand does not carry over: it begins anew
 _SPENT = ("retry_count", "failed_at", "retried_at", "error_message", "error_class", "error_backtrace")
 
 
-def execute(runner: Runner, plan: Plan[T]) -> T:
-    """The result of ``plan``."""
-    answer: Any = None
-    while True:
-        try:
-            call = plan.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        answer = runner.run(call)
-
-
-async def aexecute(runner: AsyncRunner, plan: Plan[T]) -> T:
-    """The result of ``plan``, awaited."""
-    answer: Any = None
-    while True:
-        try:
-            call = plan.send(answer)
-        except StopIteration as end:
-            result: T = end.value
-            return result
-        answer = await runner.run(call)
-
-
-def close(keys: Keys, batch: str, why: str) -> Plan[str]:
+def close(keys: Keys, batch: str, why: str) -> Procedure[str]:
     """Close a batch; parked jobs are let go, into their queues if it ended well."""
     state: str = yield batches.close(keys, batch, why)
     yield from release(keys, batch)
     return state
 
 
-def release(keys: Keys, batch: str) -> Plan[None]:
+def release(keys: Keys, batch: str) -> Procedure[None]:
     """Let parked jobs go, as the end of their batch says."""
     while (yield batches.release(keys, batch, PAGE)):
         pass
 
 
-def expire(desk: Desk, batch: str) -> Plan[None]:
+def expire(desk: Desk, batch: str) -> Procedure[None]:
     """Nothing of a batch starts any more, its time is over; what waits for its time or a retry is taken out here."""
     yield from close(desk.keys, batch, "expired")
     for key in (desk.keys.schedule, desk.keys.retry):
         yield from sweep(desk, key, batch, "expired", "its batch had expired")
 
 
-def cancel(desk: Desk, batch: str, why: str) -> Plan[None]:
+def cancel(desk: Desk, batch: str, why: str) -> Procedure[None]:
     """Cancel a batch and those that are part of it.
 
     First everybody is told, so that nothing starts any more; what waits in queues ends when it is fetched. What waits
@@ -94,7 +65,7 @@ def cancel(desk: Desk, batch: str, why: str) -> Plan[None]:
         yield from sweep(desk, key, batch, "cancelled", f"its batch was {why}")
 
 
-def _children(keys: Keys, batch: str) -> Plan[list[str]]:
+def _children(keys: Keys, batch: str) -> Procedure[list[str]]:
     found: list[str] = []
     cursor = -1
     while cursor:
@@ -103,7 +74,7 @@ def _children(keys: Keys, batch: str) -> Plan[list[str]]:
     return found
 
 
-def sweep(desk: Desk, key: str, batch: str, ending: str, reason: str) -> Plan[int]:
+def sweep(desk: Desk, key: str, batch: str, ending: str, reason: str) -> Procedure[int]:
     """Take every job of ``batch`` out of a sorted set for good; how many those were."""
     keys, config = desk.keys, desk.config
     told = Told(detail={"reason": reason})
@@ -126,7 +97,7 @@ def sweep(desk: Desk, key: str, batch: str, ending: str, reason: str) -> Plan[in
     return swept
 
 
-def retry(desk: Desk, batch: str) -> Plan[int]:
+def retry(desk: Desk, batch: str) -> Procedure[int]:
     """Push every job of a batch that gave up once more, as if for the first time; how many."""
     keys = desk.keys
     told: batches.Facts = yield batches.facts(keys, batch)

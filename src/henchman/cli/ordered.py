@@ -17,8 +17,8 @@ from henchman.cli.text import console, emit, listed, say
 from henchman.errors import HenchmanError
 from henchman.inspector.ordered import OrderedId, OrderedQueue
 from henchman.inspector.ordered_queues import OrderedQueues
-from henchman.inspector.plan import Items
 from henchman.kernel.text import did_you_mean
+from henchman.store.procedure import Items
 
 __all__ = ["ordered"]
 

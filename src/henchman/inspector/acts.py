@@ -8,12 +8,12 @@ from typing import NamedTuple
 from henchman.config import Config
 from henchman.errors import ArgumentError, PayloadError
 from henchman.inspector.entry import Entry, text_of
-from henchman.inspector.plan import Plan
 from henchman.inspector.set_walk import PAGE, Show
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.text import described
 from henchman.store import control, jobs, sets
 from henchman.store.keys import Keys
+from henchman.store.procedure import Procedure
 from henchman.wire import payload, times
 from henchman.wire.mend import mend
 from henchman.work.effects import batch_of, of_payload
@@ -62,7 +62,7 @@ class Acts:
         self._key = key
         self._clock = ServerClock()
 
-    def on_all(self, change: Change, show: Show) -> Plan[Acted]:
+    def on_all(self, change: Change, show: Show) -> Procedure[Acted]:
         """Act on the first page again and again, lowest score first; what stays is stepped over."""
         left: int = yield sets.count(self._key)
         total = Acted()
@@ -74,7 +74,7 @@ class Acts:
             total = total.plus((yield from self.on(map(show, found.members), change)))
         return total
 
-    def on(self, entries: Iterable[Entry], change: Change) -> Plan[Acted]:
+    def on(self, entries: Iterable[Entry], change: Change) -> Procedure[Acted]:
         """Act on these, a page at a time."""
         yield control.ask_time(self._clock)  # what is enqueued now expires by the server's clock
         total, moves, size = Acted(), list[tuple[Entry, jobs.Move]](), 0
@@ -91,7 +91,7 @@ class Acts:
                     return total
         return total.plus((yield from self._carry_out(moves))) if moves else total
 
-    def _carry_out(self, changes: list[tuple[Entry, jobs.Move]]) -> Plan[Acted]:
+    def _carry_out(self, changes: list[tuple[Entry, jobs.Move]]) -> Procedure[Acted]:
         jids = [entry.jid for entry, move in changes if move.queue is not None and entry.jid]
         dead = self._key == self._keys.dead  # it has ended, and so has what was said of that life
         look = control.uncancel if dead else control.cancelled

@@ -12,10 +12,10 @@ import time
 from typing import NamedTuple
 
 from henchman.errors import ArgumentError
-from henchman.inspector.plan import Plan, execute
 from henchman.store import metrics as calls
 from henchman.store.call import Runner
 from henchman.store.keys import Keys
+from henchman.store.procedure import Procedure, run
 from henchman.wire.times import seconds_of
 
 __all__ = ["Deploy", "default_label", "look_at_deploys", "mark_deploy", "write_deploy"]
@@ -39,10 +39,10 @@ def mark_deploy(runner: Runner, keys: Keys, label: str | None = None, at: dt.dat
     """
     moment = time.time() if at is None else seconds_of(at)
     said = default_label(moment) if label is None else label
-    return execute(runner, write_deploy(keys, said, moment))
+    return run(runner, write_deploy(keys, said, moment))
 
 
-def write_deploy(keys: Keys, label: str, at: float) -> Plan[Deploy]:
+def write_deploy(keys: Keys, label: str, at: float) -> Procedure[Deploy]:
     """The same for a known label and Unix time."""
     if not isinstance(label, str) or not label.strip():
         raise ArgumentError(f"{label!r} is no label of a deploy: say what was deployed, such as a version")
@@ -56,7 +56,7 @@ def write_deploy(keys: Keys, label: str, at: float) -> Plan[Deploy]:
     return Deploy(moment.timestamp(), short, marked)
 
 
-def look_at_deploys(keys: Keys, since: float, until: float) -> Plan[list[Deploy]]:
+def look_at_deploys(keys: Keys, since: float, until: float) -> Procedure[list[Deploy]]:
     """The marks from ``since`` up to ``until`` (Unix seconds), oldest first."""
     first = dt.datetime.fromtimestamp(since, dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
     days = [first]

@@ -11,12 +11,12 @@ from collections.abc import Callable, Container, Mapping
 from typing import Any, Literal, NamedTuple
 
 from henchman.errors import ServerAway, ServerError
-from henchman.inspector.plan import execute
 from henchman.inspector.processes import ProcessState, look_at_processes
 from henchman.kernel.text import shorten, visible
 from henchman.store import ordered_looks, queues, stats
 from henchman.store.call import Runner, command, commands
 from henchman.store.keys import Keys
+from henchman.store.procedure import run
 from henchman.store.rights import ROLES, UNTRIED, WELCOME, trial
 
 __all__ = ["Check", "examine", "rights", "unserved"]
@@ -193,7 +193,7 @@ def _connections(runner: Runner, keys: Keys, info: Mapping[str, str]) -> Check:
 def _processes(runner: Runner, keys: Keys) -> list[ProcessState]:
     """The worker processes that say where they are; none when that cannot be read."""
     try:
-        return execute(runner, look_at_processes(keys))
+        return run(runner, look_at_processes(keys))
     except ServerAway:
         raise
     except ServerError:

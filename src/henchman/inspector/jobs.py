@@ -14,11 +14,11 @@ from typing import Any, Literal, NamedTuple
 
 from henchman.errors import ServerAway, ServerError
 from henchman.inspector.entry import Entry, Mask
-from henchman.inspector.plan import Plan, aexecute, execute
 from henchman.inspector.processes import look_at_work
 from henchman.store import queues, sets, stats
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
+from henchman.store.procedure import Procedure, arun, run
 from henchman.wire import times
 
 __all__ = ["JobState", "JobStatus", "afind_job", "find_job", "look_for_job"]
@@ -104,7 +104,7 @@ class _Search:
         self.scanned = 0
         self.complete = True
 
-    def running(self) -> Plan[_Found | None]:
+    def running(self) -> Procedure[_Found | None]:
         """In flight, or written down as running. The in-flight lists are exact; what a process writes down is as old
         as its last heartbeat, and counts where there are no such lists (Ruby's) or they are too long to be read."""
         work = yield from look_at_work(self.keys, self.mask)
@@ -124,7 +124,7 @@ class _Search:
         note = next((one for one in written if not (exact and one.identity in identities)), None)
         return _Found("working", note.entry, note.queue, None, note.identity, note.run_at) if note else None
 
-    def in_queue(self, name: str) -> Plan[_Found | None]:
+    def in_queue(self, name: str) -> Procedure[_Found | None]:
         """In one queue, from the next to run on. Jobs that leave meanwhile move the rest: pages overlap by half."""
         start = 0
         while True:
@@ -141,13 +141,13 @@ class _Search:
                 return None
             start += _PAGE // 2
 
-    def just_pushed(self, name: str) -> Plan[_Found | None]:
+    def just_pushed(self, name: str) -> Procedure[_Found | None]:
         """Among the newest of a queue, where staged and retried jobs arrive."""
         page: list[bytes] = yield queues.page(self.keys, name, 0, _PAGE - 1)
         entry = self._pick(page)
         return None if entry is None else _Found("enqueued", entry, name)
 
-    def in_set(self, key: str, state: JobState) -> Plan[_Found | None]:
+    def in_set(self, key: str, state: JobState) -> Procedure[_Found | None]:
         """In one of the three sets; the server compares the texts."""
         size: int = yield sets.count(key)
         cursor: int | None = None
@@ -175,7 +175,7 @@ class _Search:
                     return entry
         return None
 
-    def everywhere(self, queue: str | None) -> Plan[_Found | None]:
+    def everywhere(self, queue: str | None) -> Procedure[_Found | None]:
         """In the order in which jobs wander, and once more where it may have gone meanwhile."""
         known = [queue] if queue else []
         found = yield from self._first(
@@ -197,10 +197,10 @@ class _Search:
             )
         return found
 
-    def _in(self, name: str) -> Callable[[], Plan[_Found | None]]:
+    def _in(self, name: str) -> Callable[[], Procedure[_Found | None]]:
         return lambda: self.in_queue(name)
 
-    def _first(self, *looks: Callable[[], Plan[_Found | None]]) -> Plan[_Found | None]:
+    def _first(self, *looks: Callable[[], Procedure[_Found | None]]) -> Procedure[_Found | None]:
         for look in looks:
             try:
                 found = yield from look()
@@ -215,7 +215,7 @@ class _Search:
 
 def look_for_job(
     keys: Keys, jid: str, queue: str | None = None, most: int = MOST, mask: Mask | None = None
-) -> Plan[JobStatus]:
+) -> Procedure[JobStatus]:
     """The status of a job; ``queue`` is where it is likely to wait."""
     search = _Search(keys, jid, most, mask)
     found: _Found | None = (yield from search.everywhere(queue)) if jid else None
@@ -284,11 +284,11 @@ def find_job(
     runner: Runner, keys: Keys, jid: str, queue: str | None = None, most: int = MOST, mask: Mask | None = None
 ) -> JobStatus:
     """Where a job is; ``queue`` is looked at first, and at most ``most`` entries in all."""
-    return execute(runner, look_for_job(keys, jid, queue, most, mask))
+    return run(runner, look_for_job(keys, jid, queue, most, mask))
 
 
 async def afind_job(
     runner: AsyncRunner, keys: Keys, jid: str, queue: str | None = None, most: int = MOST, mask: Mask | None = None
 ) -> JobStatus:
     """``find_job``, awaited."""
-    return await aexecute(runner, look_for_job(keys, jid, queue, most, mask))
+    return await arun(runner, look_for_job(keys, jid, queue, most, mask))

@@ -16,11 +16,11 @@ from dataclasses import dataclass
 
 from henchman.errors import ArgumentError
 from henchman.inspector.deploys import Deploy, look_at_deploys
-from henchman.inspector.plan import Plan, execute
 from henchman.store import metrics as calls
 from henchman.store.call import Runner
 from henchman.store.keys import Keys
 from henchman.store.metrics import Counted
+from henchman.store.procedure import Procedure, run
 
 __all__ = ["ClassMetrics", "Metrics", "Point", "look_at_metrics", "metrics"]
 
@@ -88,12 +88,12 @@ def metrics(
 
     ArgumentError when both are given, or a value is out of its range.
     """
-    return execute(runner, look_at_metrics(keys, time.time(), minutes=minutes, hours=hours, name=name))
+    return run(runner, look_at_metrics(keys, time.time(), minutes=minutes, hours=hours, name=name))
 
 
 def look_at_metrics(
     keys: Keys, now: float, *, minutes: int | None = None, hours: int | None = None, name: str | None = None
-) -> Plan[Metrics]:
+) -> Procedure[Metrics]:
     """The same as of ``now`` (Unix seconds)."""
     moments, step = _moments(now, minutes, hours)
     if step == 60:
@@ -124,13 +124,13 @@ def _moments(now: float, minutes: int | None, hours: int | None) -> tuple[list[d
     return [dt.datetime.fromtimestamp(last - step * back, dt.UTC) for back in reversed(range(count))], step
 
 
-def _by_minutes(keys: Keys, moments: Sequence[dt.datetime]) -> Plan[list[dict[str, Counted]]]:
+def _by_minutes(keys: Keys, moments: Sequence[dt.datetime]) -> Procedure[list[dict[str, Counted]]]:
     both = [key for one in moments for key in (keys.minute(one), keys.minute7(one))]
     found = yield calls.read(both)
     return [_fuller(found[i], found[i + 1]) for i in range(0, len(found), 2)]
 
 
-def _by_ten_minutes(keys: Keys, moments: Sequence[dt.datetime], now: float) -> Plan[list[dict[str, Counted]]]:
+def _by_ten_minutes(keys: Keys, moments: Sequence[dt.datetime], now: float) -> Procedure[list[dict[str, Counted]]]:
     """Sidekiq 7 has no such buckets: its minutes are added up, as long as they live."""
     tens = yield calls.read([keys.ten_minutes(one) for one in moments])
     young = [one for one in moments if one.timestamp() + 600 > now - calls.MINUTES_KEPT * 60]
@@ -167,7 +167,7 @@ def _summed(name: str, found: Sequence[dict[str, Counted]]) -> ClassMetrics:
 
 def _with_histograms(
     keys: Keys, moments: Sequence[dt.datetime], classes: Sequence[ClassMetrics]
-) -> Plan[list[ClassMetrics]]:
+) -> Procedure[list[ClassMetrics]]:
     """The classes with their histograms, read only for minutes in which something succeeded."""
     wanted = [
         (index, form(one.name, moment))

@@ -14,11 +14,11 @@ from henchman.errors import ArgumentError
 from henchman.inspector.ordered_actions import OrderedActions, raw_id
 from henchman.inspector.ordered_id import Holder, OrderedId, OrderedPayload, OrderedStats, stats_of
 from henchman.inspector.ordered_walks import OrderedWalks, died, held, waits
-from henchman.inspector.plan import Items, Plan, ask
 from henchman.inspector.sets import seconds
 from henchman.store import ordered_looks, queues
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
+from henchman.store.procedure import Items, Procedure, ask
 
 __all__ = ["Holder", "Order", "OrderedId", "OrderedPayload", "OrderedQueue", "OrderedStats", "look_at_ordered"]
 
@@ -29,7 +29,7 @@ _MOST = 1000  # payloads that a look at one id shows
 Time = float | dt.datetime
 
 
-def look_at_ordered(keys: Keys, name: str) -> Plan[OrderedStats]:
+def look_at_ordered(keys: Keys, name: str) -> Procedure[OrderedStats]:
     """The figures of a queue."""
     found: ordered_looks.Figures = yield ordered_looks.figures(keys, name)
     return stats_of(name, found)
@@ -58,40 +58,40 @@ class OrderedQueue(OrderedActions):
 
     def stats(self) -> OrderedStats:
         """Its figures at one moment."""
-        return self._do(look_at_ordered(self._keys, self.name))
+        return self._run(look_at_ordered(self._keys, self.name))
 
     async def astats(self) -> OrderedStats:
         """``stats``, awaited."""
-        return await self._ado(look_at_ordered(self._keys, self.name))
+        return await self._arun(look_at_ordered(self._keys, self.name))
 
     def paused(self) -> bool:
         """Whether nothing starts from it."""
-        return self.name in self._do(ask(queues.paused(self._keys)))
+        return self.name in self._run(ask(queues.paused(self._keys)))
 
     async def apaused(self) -> bool:
         """``paused``, awaited."""
-        return self.name in await self._ado(ask(queues.paused(self._keys)))
+        return self.name in await self._arun(ask(queues.paused(self._keys)))
 
     def find(self, id: str, most: int = _MOST) -> OrderedId:
         """Everything about an id, at once, with at most ``most`` payloads in each place; also of one that is absent."""
-        return self._do(self._find(id, most))
+        return self._run(self._find(id, most))
 
     async def afind(self, id: str, most: int = _MOST) -> OrderedId:
         """``find``, awaited."""
-        return await self._ado(self._find(id, most))
+        return await self._arun(self._find(id, most))
 
     def page(self, first: int = 0, most: int = 50, *, by: Order = "time", reverse: bool = False) -> list[OrderedId]:
         """The ids from place ``first`` on, at most ``most``: by the time at which they are due, those that failed by
         how often (``by="retry"``), or the morgue by its last burials (``by="morgue"``). A page may be shorter: ids in
         flight have places in the first two, too, and are left out.
         """
-        return self._do(self._page(first, most, by, reverse))
+        return self._run(self._page(first, most, by, reverse))
 
     async def apage(
         self, first: int = 0, most: int = 50, *, by: Order = "time", reverse: bool = False
     ) -> list[OrderedId]:
         """``page``, awaited."""
-        return await self._ado(self._page(first, most, by, reverse))
+        return await self._arun(self._page(first, most, by, reverse))
 
     def by_time(self, min: Time | None = None, max: Time | None = None, *, reverse: bool = False) -> Items[OrderedId]:
         """The waiting ids that are due between two times, both included: aware datetimes or Unix seconds; None: no
@@ -123,12 +123,12 @@ class OrderedQueue(OrderedActions):
         """The ids in the morgue that begin with ``prefix``, in no order."""
         return self._items(lambda: self._walks.by_id("morgue", died, prefix))
 
-    def _find(self, name: str, most: int) -> Plan[OrderedId]:
+    def _find(self, name: str, most: int) -> Procedure[OrderedId]:
         if most < 1:
             raise ArgumentError(f"find(…, {most!r}): at least one payload")
         return (yield from self._walks.look([raw_id(name)], most))[0]
 
-    def _page(self, first: int, most: int, by: Order, reverse: bool) -> Plan[list[OrderedId]]:
+    def _page(self, first: int, most: int, by: Order, reverse: bool) -> Procedure[list[OrderedId]]:
         if first < 0 or most < 1 or by not in _PARTS:
             raise ArgumentError(
                 f"page({first!r}, {most!r}, by={by!r}): a place from 0, at least 1, by one of {[*_PARTS]}"

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from henchman.errors import ArgumentError
 from henchman.inspector.acts import Acted
 from henchman.inspector.entry import text_of
-from henchman.inspector.plan import Plan
 from henchman.store import ordered_acts, ordered_looks
 from henchman.store.keys import Keys
 from henchman.store.ordered import MoveBegun, Moved, move
 from henchman.store.ordered_acts import CHUNK, IN_FLIGHT, PART, Act, ActResult
+from henchman.store.procedure import Procedure
 
 __all__ = ["OrderedActs"]
 
@@ -28,7 +28,7 @@ class OrderedActs:
         self._keys = keys
         self._name = name
 
-    def on(self, what: Act, ids: Sequence[bytes]) -> Plan[Acted]:
+    def on(self, what: Act, ids: Sequence[bytes]) -> Procedure[Acted]:
         """Act on these, a hundred a call."""
         if what == "run":
             ids = yield from self._in_order(ids)
@@ -42,7 +42,7 @@ class OrderedActs:
                 break
         return total
 
-    def _act(self, what: Act, ids: Sequence[bytes], *, only_failed: bool = False, floor: float) -> Plan[ActResult]:
+    def _act(self, what: Act, ids: Sequence[bytes], *, only_failed: bool = False, floor: float) -> Procedure[ActResult]:
         """One call, and more for the ids under which so much waits that one does a part of it. An id that is claimed
         in between ends as in flight, or with nothing left; a part of it was done."""
         answer: ActResult = yield ordered_acts.act(
@@ -56,7 +56,7 @@ class OrderedActs:
                 statuses[place] = 1 if status == 0 else status
         return answer
 
-    def on_all(self, what: Act, part: str, *, only_failed: bool = False) -> Plan[Acted]:
+    def on_all(self, what: Act, part: str, *, only_failed: bool = False) -> Procedure[Acted]:
         """Act on all that stand in ``retry`` or ``morgue``; for ``run``: on all in ``due`` whose time is to come.
 
         What comes in meanwhile may or may not be met.
@@ -69,7 +69,7 @@ class OrderedActs:
                 break
         return total
 
-    def move(self, target: str, ids: Sequence[bytes]) -> Plan[Acted]:
+    def move(self, target: str, ids: Sequence[bytes]) -> Procedure[Acted]:
         """Move these to another queue, or all that wait."""
         if target == self._name:
             raise ArgumentError(f"{target!r} cannot be moved to itself")
@@ -91,7 +91,7 @@ class OrderedActs:
                 break
         return total
 
-    def _move(self, target: str, collapse: str, ids: Sequence[bytes] = (), skip: int = 0) -> Plan[Moved]:
+    def _move(self, target: str, collapse: str, ids: Sequence[bytes] = (), skip: int = 0) -> Procedure[Moved]:
         """One call, and as many more as an id with very many payloads needs."""
         moved: Moved = yield move(self._keys, self._name, target, collapse, ids=ids, skip=skip, most=CHUNK)
         done = moved.moved
@@ -100,7 +100,7 @@ class OrderedActs:
             done += moved.moved
         return moved._replace(moved=done)
 
-    def _move_these(self, target: str, collapse: str, ids: Sequence[bytes]) -> Plan[Acted]:
+    def _move_these(self, target: str, collapse: str, ids: Sequence[bytes]) -> Procedure[Acted]:
         total = Acted()
         for one in ids:  # one a call: an id with many payloads would put off those behind it
             moved = yield from self._move(target, collapse, ids=[one])
@@ -109,7 +109,7 @@ class OrderedActs:
             total = total.plus(Acted(moved.moved, gone, stayed, tuple(map(_held, moved.in_flight))))
         return total
 
-    def _pass(self, what: Act, part: str, only_failed: bool) -> Plan[Acted]:
+    def _pass(self, what: Act, part: str, only_failed: bool) -> Procedure[Acted]:
         """The first page again and again, lowest score first; what stays is stepped over."""
         low: float = (yield ordered_looks.now()) if what == "run" else -math.inf
         left: int = yield ordered_looks.count(self._keys, self._name, part, low)
@@ -125,7 +125,7 @@ class OrderedActs:
             total = total.plus(_acted(what, ids, answer.statuses))
         return total
 
-    def _in_order(self, ids: Sequence[bytes]) -> Plan[list[bytes]]:
+    def _in_order(self, ids: Sequence[bytes]) -> Procedure[list[bytes]]:
         """As they are due: each call keeps the order of its own ids only."""
         known = dict[bytes, float]()
         for first in range(0, len(ids), CHUNK):

@@ -8,15 +8,15 @@ from typing import Any
 from henchman.errors import ArgumentError
 from henchman.inspector.lowkiq import dashboard, lowkiq_stats
 from henchman.inspector.ordered import OrderedQueue, OrderedStats, look_at_ordered
-from henchman.inspector.plan import Given, Inspector, Plan, Walk, ask
 from henchman.store import ordered_looks
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
+from henchman.store.procedure import BothWays, Page, Pages, Procedure, ask
 
 __all__ = ["OrderedQueues", "look_at_all_ordered"]
 
 
-def look_at_all_ordered(keys: Keys) -> Plan[list[OrderedStats]]:
+def look_at_all_ordered(keys: Keys) -> Procedure[list[OrderedStats]]:
     """The figures of every ordered queue that was pushed to or served, by name."""
     states = []
     for name in (yield ordered_looks.names(keys)):
@@ -24,7 +24,7 @@ def look_at_all_ordered(keys: Keys) -> Plan[list[OrderedStats]]:
     return states
 
 
-class OrderedQueues(Inspector):
+class OrderedQueues(BothWays):
     """All ordered queues: ``ordered_queues["products"]`` is one of them, whether it exists or not; ``for`` goes through
     those that were pushed to or served, by name. Each method also exists awaited, with an ``a`` before its name."""
 
@@ -63,19 +63,19 @@ class OrderedQueues(Inspector):
 
     def names(self) -> list[str]:
         """The names of the ordered queues that were pushed to or served, sorted."""
-        return self._do(ask(ordered_looks.names(self._keys)))
+        return self._run(ask(ordered_looks.names(self._keys)))
 
     async def anames(self) -> list[str]:
         """``names``, awaited."""
-        return await self._ado(ask(ordered_looks.names(self._keys)))
+        return await self._arun(ask(ordered_looks.names(self._keys)))
 
     def stats(self) -> list[OrderedStats]:
         """The figures of each, by name."""
-        return self._do(look_at_all_ordered(self._keys))
+        return self._run(look_at_all_ordered(self._keys))
 
     async def astats(self) -> list[OrderedStats]:
         """``stats``, awaited."""
-        return await self._ado(look_at_all_ordered(self._keys))
+        return await self._arun(look_at_all_ordered(self._keys))
 
     def lowkiq_stats(self) -> dict[str, Any]:
         """The figures as Lowkiq's ``/api/v1/stats`` has them, for its monitors."""
@@ -93,6 +93,6 @@ class OrderedQueues(Inspector):
         """``lowkiq_dashboard``, awaited."""
         return dashboard(await self.astats())
 
-    def _walk(self) -> Walk[OrderedQueue]:
+    def _walk(self) -> Pages[OrderedQueue]:
         names = yield ordered_looks.names(self._keys)
-        yield Given(self[name] for name in names if name)
+        yield Page(self[name] for name in names if name)

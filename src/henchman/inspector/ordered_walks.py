@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 
 from henchman.inspector.ordered_id import OrderedId, id_of
-from henchman.inspector.plan import Given, Plan, Walk, mapped
 from henchman.inspector.set_walk import PAGE, walk
 from henchman.store import ordered_looks, sets
 from henchman.store.keys import Keys
+from henchman.store.procedure import Page, Pages, Procedure, mapped
 
 __all__ = ["FIRST", "Keep", "OrderedWalks", "died", "held", "waits"]
 
@@ -49,12 +49,12 @@ class OrderedWalks:
         self._keys = keys
         self._name = name
 
-    def look(self, ids: Sequence[bytes], most: int = FIRST) -> Plan[list[OrderedId]]:
+    def look(self, ids: Sequence[bytes], most: int = FIRST) -> Procedure[list[OrderedId]]:
         """Each of up to a hundred ids, with at most ``most`` payloads in each place."""
         at, found = yield ordered_looks.look(self._keys, self._name, ids, most)
         return [id_of(at, one) for one in found]
 
-    def page(self, part: str, first: int, most: int, keep: Keep, *, reverse: bool) -> Plan[list[OrderedId]]:
+    def page(self, part: str, first: int, most: int, keep: Keep, *, reverse: bool) -> Procedure[list[OrderedId]]:
         """What stands in ``due``, ``retry`` or ``morgue`` from rank ``first`` on; at most ``most``."""
         key, seen = self._keys.ordered(self._name) + part, list[OrderedId]()
         for place in range(first, first + most, PAGE):
@@ -67,24 +67,24 @@ class OrderedWalks:
 
     def by_score(
         self, part: str, keep: Keep, low: float = -math.inf, high: float = math.inf, *, reverse: bool = False
-    ) -> Walk[OrderedId]:
+    ) -> Pages[OrderedId]:
         """The ids in ``due``, ``retry`` or ``morgue`` with ``low`` ≤ score ≤ ``high``, in order."""
         key = self._keys.ordered(self._name) + part
-        found: Walk[bytes] = walk(key, lambda one: one.payload, newest_first=reverse, low=low, high=high)
+        found: Pages[bytes] = walk(key, lambda one: one.payload, newest_first=reverse, low=low, high=high)
         return self._seen(found, keep)
 
-    def by_retry_count(self, low: int, high: float, *, reverse: bool) -> Walk[OrderedId]:
+    def by_retry_count(self, low: int, high: float, *, reverse: bool) -> Pages[OrderedId]:
         """Fresh ones, of which no list is kept, come from the times."""
         fresh = [self.by_score("due", _fresh, reverse=reverse)] if low < 0 <= high + 1 else []
         failed = [self.by_score("retry", waits, low, high, reverse=reverse)] if high >= 0 else []
         for one in [*failed, *fresh] if reverse else [*fresh, *failed]:
             yield from one
 
-    def by_id(self, part: str, keep: Keep, prefix: str = "") -> Walk[OrderedId]:
+    def by_id(self, part: str, keep: Keep, prefix: str = "") -> Pages[OrderedId]:
         """The ids in ``due``, ``morgue`` or ``busy`` that begin with ``prefix``, in no order."""
         return self._seen(self._scan(part, prefix), keep)
 
-    def _scan(self, part: str, prefix: str) -> Walk[bytes]:
+    def _scan(self, part: str, prefix: str) -> Pages[bytes]:
         """Each once, of the first 50,000 found."""
         cursor, met = -1, set[bytes]()
         while cursor:
@@ -92,10 +92,10 @@ class OrderedWalks:
             fresh = [one for one in dict.fromkeys(found) if one not in met]
             met.update(fresh[: _MEMORY - len(met)])
             for first in range(0, len(fresh), PAGE):
-                yield Given(fresh[first : first + PAGE])
+                yield Page(fresh[first : first + PAGE])
 
-    def _seen(self, ids: Walk[bytes], keep: Keep) -> Walk[OrderedId]:
-        def look(some: Given[bytes]) -> Plan[Iterable[OrderedId]]:
+    def _seen(self, ids: Pages[bytes], keep: Keep) -> Pages[OrderedId]:
+        def look(some: Page[bytes]) -> Procedure[Iterable[OrderedId]]:
             return filter(keep, (yield from self.look(some))) if some else []
 
         return mapped(ids, look)

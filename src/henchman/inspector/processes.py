@@ -9,11 +9,11 @@ import msgspec
 
 from henchman.errors import ArgumentError, ServerAway, ServerError
 from henchman.inspector.entry import Entry, Mask
-from henchman.inspector.plan import Given, Inspector, Plan, Walk
 from henchman.kernel.clock import ServerClock
 from henchman.store import control, stats
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
+from henchman.store.procedure import BothWays, Page, Pages, Procedure
 from henchman.wire import jsontext, times
 
 __all__ = ["SIGNALS", "ProcessState", "Processes", "Work", "look_at_processes", "look_at_work", "process_state"]
@@ -136,7 +136,7 @@ def _work(identity: str, slot: str, value: bytes, mask: Mask | None) -> Work:
     return Work(identity, slot, _text(queue) or entry.queue or "", times.read(record.get("run_at")), entry)
 
 
-def _records(keys: Keys) -> Plan[list[stats.Record]]:
+def _records(keys: Keys) -> Procedure[list[stats.Record]]:
     every = yield stats.identities(keys)
     found: list[stats.Record] = []
     for first in range(0, len(every), _AT_ONCE):
@@ -144,7 +144,7 @@ def _records(keys: Keys) -> Plan[list[stats.Record]]:
     return found
 
 
-def _some(keys: Keys, some: list[str]) -> Plan[list[stats.Record]]:
+def _some(keys: Keys, some: list[str]) -> Procedure[list[stats.Record]]:
     """Their records; when one of the keys is no hash, one by one, without that one."""
     try:
         found: list[stats.Record] = yield stats.records(keys, some)
@@ -157,20 +157,20 @@ def _some(keys: Keys, some: list[str]) -> Plan[list[stats.Record]]:
     return found
 
 
-def _walk(keys: Keys) -> Walk[ProcessState]:
+def _walk(keys: Keys) -> Pages[ProcessState]:
     every = yield stats.identities(keys)
     for first in range(0, len(every), _AT_ONCE):
         records = yield from _some(keys, every[first : first + _AT_ONCE])
-        yield Given(state for state in map(process_state, records) if state is not None)
+        yield Page(state for state in map(process_state, records) if state is not None)
 
 
-def _find(keys: Keys, identity: str) -> Plan[ProcessState | None]:
+def _find(keys: Keys, identity: str) -> Procedure[ProcessState | None]:
     """Only what stands on the list is a process: another key may look like one."""
     records = (yield from _some(keys, [identity])) if identity in (yield stats.identities(keys)) else []
     return process_state(records[0]) if records else None
 
 
-def _tell(keys: Keys, which: ProcessState | str, verb: str) -> Plan[bool]:
+def _tell(keys: Keys, which: ProcessState | str, verb: str) -> Procedure[bool]:
     """Whether it heard it at once; else the word waits for its next heartbeat."""
     if verb not in SIGNALS:
         raise ArgumentError(f"{verb!r} is nothing that a process is told; say {', '.join(SIGNALS)}")
@@ -187,20 +187,20 @@ def _tell(keys: Keys, which: ProcessState | str, verb: str) -> Plan[bool]:
     return False
 
 
-def look_at_processes(keys: Keys) -> Plan[list[ProcessState]]:
+def look_at_processes(keys: Keys) -> Procedure[list[ProcessState]]:
     """Every process that has a record, by identity."""
     records = yield from _records(keys)
     return [state for state in map(process_state, records) if state is not None]
 
 
-def look_at_work(keys: Keys, mask: Mask | None = None) -> Plan[list[Work]]:
+def look_at_work(keys: Keys, mask: Mask | None = None) -> Procedure[list[Work]]:
     """Every running job as of the last heartbeats, the longest running first."""
     records = yield from _records(keys)
     found = [_work(one.identity, slot, value, mask) for one in records for slot, value in one.work.items() if value]
     return sorted(found, key=lambda one: one.run_at if one.run_at is not None else float("inf"))
 
 
-class Processes(Inspector):
+class Processes(BothWays):
     """All worker processes, by identity: ``for`` and ``async for``. Each method also exists awaited, with an ``a``
     before its name."""
 
@@ -229,23 +229,23 @@ class Processes(Inspector):
 
     def states(self) -> list[ProcessState]:
         """Every process that has a record, by identity."""
-        return self._do(look_at_processes(self._keys))
+        return self._run(look_at_processes(self._keys))
 
     async def astates(self) -> list[ProcessState]:
         """``states``, awaited."""
-        return await self._ado(look_at_processes(self._keys))
+        return await self._arun(look_at_processes(self._keys))
 
     def work(self) -> list[Work]:
         """Every running job as of the last heartbeats, the longest running first."""
-        return self._do(look_at_work(self._keys, self._mask))
+        return self._run(look_at_work(self._keys, self._mask))
 
     def find(self, identity: str) -> ProcessState | None:
         """The process of this identity; None when there is no record of it."""
-        return self._do(_find(self._keys, identity))
+        return self._run(_find(self._keys, identity))
 
     async def afind(self, identity: str) -> ProcessState | None:
         """``find``, awaited."""
-        return await self._ado(_find(self._keys, identity))
+        return await self._arun(_find(self._keys, identity))
 
     def quiet(self, process: ProcessState | str) -> bool:
         """Tell a process (or an identity) to take no new jobs; whether it heard it at once.
@@ -257,7 +257,7 @@ class Processes(Inspector):
 
     async def aquiet(self, process: ProcessState | str) -> bool:
         """``quiet``, awaited."""
-        return await self._ado(_tell(self._keys, process, "quiet"))
+        return await self._arun(_tell(self._keys, process, "quiet"))
 
     def stop(self, process: ProcessState | str) -> bool:
         """Tell a process to finish within its grace period, give back the rest and end; as ``quiet``."""
@@ -265,7 +265,7 @@ class Processes(Inspector):
 
     async def astop(self, process: ProcessState | str) -> bool:
         """``stop``, awaited."""
-        return await self._ado(_tell(self._keys, process, "stop"))
+        return await self._arun(_tell(self._keys, process, "stop"))
 
     def dump(self, process: ProcessState | str) -> bool:
         """Tell a process to write its stacks to its log; as ``quiet``."""
@@ -273,18 +273,18 @@ class Processes(Inspector):
 
     async def adump(self, process: ProcessState | str) -> bool:
         """``dump``, awaited."""
-        return await self._ado(_tell(self._keys, process, "dump"))
+        return await self._arun(_tell(self._keys, process, "dump"))
 
     def tell(self, process: ProcessState | str, verb: str) -> bool:
         """``quiet``, ``stop`` or ``dump``, by name."""
-        return self._do(_tell(self._keys, process, verb))
+        return self._run(_tell(self._keys, process, verb))
 
     def alive(self, within: float = 60.0) -> list[ProcessState]:
         """The processes that were heard of in the last ``within`` seconds (or do not say when)."""
-        now = self._do(_server_now())
+        now = self._run(_server_now())
         return [one for one in self.states() if (one.beat_age(now) or 0.0) <= within]
 
 
-def _server_now() -> Plan[float]:
+def _server_now() -> Procedure[float]:
     now: float = yield control.ask_time(ServerClock())
     return now

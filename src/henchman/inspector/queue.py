@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Iterator
 from henchman.errors import ArgumentError, ServerAway, ServerError
 from henchman.inspector.entry import Entry, Mask
 from henchman.inspector.given import checked_page, checked_text
-from henchman.inspector.plan import Given, Inspector, Plan, Walk, ask, first
 from henchman.store import control, queues
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
+from henchman.store.procedure import BothWays, Page, Pages, Procedure, ask, first
 from henchman.work.effects import of_payload
 
 __all__ = ["PAGE", "Queue", "latency_of", "looks"]
@@ -38,7 +38,7 @@ def latency_of(payload: bytes | None, now: float) -> float | None:
     return None if pushed is None else max(now - pushed, 0.0)
 
 
-def looks(keys: Keys, some: list[str]) -> Plan[list[queues.Look | str]]:
+def looks(keys: Keys, some: list[str]) -> Procedure[list[queues.Look | str]]:
     """A look at each; when one of them is no list, one by one, so that the others are seen all the same."""
     try:
         found: list[queues.Look | str] = yield queues.look(keys, some)
@@ -53,7 +53,7 @@ def looks(keys: Keys, some: list[str]) -> Plan[list[queues.Look | str]]:
     return found
 
 
-def walk(keys: Keys, name: str, mask: Mask | None, needle: bytes = b"") -> Walk[Entry]:
+def walk(keys: Keys, name: str, mask: Mask | None, needle: bytes = b"") -> Pages[Entry]:
     """Every payload that is there now and holds ``needle``, the newest first.
 
     Places are counted from the right end: what is pushed meanwhile changes none of them, and what is fetched or
@@ -74,14 +74,14 @@ def walk(keys: Keys, name: str, mask: Mask | None, needle: bytes = b"") -> Walk[
             continue
         fresh = [one for one in found if hash(one) not in given]
         given.update(dict.fromkeys(map(hash, fresh)))
-        yield Given(Entry(one, mask=mask) for one in fresh if needle in one)
+        yield Page(Entry(one, mask=mask) for one in fresh if needle in one)
         if len(given) > 2 * _MEMORY:
             given = dict.fromkeys(list(given)[-_MEMORY:])
         place -= PAGE
         overlap = _OVERLAP
 
 
-class Queue(Inspector):
+class Queue(BothWays):
     """One queue. Each method also exists awaited, with an ``a`` before its name; ``async for`` goes through it too."""
 
     def __init__(
@@ -97,35 +97,35 @@ class Queue(Inspector):
 
     def size(self) -> int:
         """How many payloads wait in it."""
-        return self._do(self._look()).size
+        return self._run(self._look()).size
 
     async def asize(self) -> int:
         """``size``, awaited."""
-        return (await self._ado(self._look())).size
+        return (await self._arun(self._look())).size
 
     def latency(self) -> float | None:
         """Seconds since its next payload was pushed: 0 when it is empty, None when that payload does not say."""
-        return latency_of(self._do(self._look()).next, time.time())
+        return latency_of(self._run(self._look()).next, time.time())
 
     async def alatency(self) -> float | None:
         """``latency``, awaited."""
-        return latency_of((await self._ado(self._look())).next, time.time())
+        return latency_of((await self._arun(self._look())).next, time.time())
 
     def paused(self) -> bool:
         """Whether nothing starts from it."""
-        return self.name in self._do(ask(queues.paused(self._keys)))
+        return self.name in self._run(ask(queues.paused(self._keys)))
 
     async def apaused(self) -> bool:
         """``paused``, awaited."""
-        return self.name in await self._ado(ask(queues.paused(self._keys)))
+        return self.name in await self._arun(ask(queues.paused(self._keys)))
 
     def page(self, first: int = 0, most: int = 50) -> list[Entry]:
         """At most ``most`` payloads from place ``first`` on; 0 is the newest."""
-        return self._do(self._page(first, most))
+        return self._run(self._page(first, most))
 
     async def apage(self, first: int = 0, most: int = 50) -> list[Entry]:
         """``page``, awaited."""
-        return await self._ado(self._page(first, most))
+        return await self._arun(self._page(first, most))
 
     def __iter__(self) -> Iterator[Entry]:
         """Every payload that is there now, the newest first, read in pages."""
@@ -137,72 +137,72 @@ class Queue(Inspector):
 
     def find(self, jid: str) -> Entry | None:
         """The payload of a job; None when it is not here. Reads the queue page by page."""
-        return self._do(self._find(jid))
+        return self._run(self._find(jid))
 
     async def afind(self, jid: str) -> Entry | None:
         """``find``, awaited."""
-        return await self._ado(self._find(jid))
+        return await self._arun(self._find(jid))
 
     def delete(self, job: str | Entry) -> bool:
         """Remove a job, by its id or as it was found here; False when it is not here (any more)."""
-        return self._do(self._delete(job))
+        return self._run(self._delete(job))
 
     async def adelete(self, job: str | Entry) -> bool:
         """``delete``, awaited."""
-        return await self._ado(self._delete(job))
+        return await self._arun(self._delete(job))
 
     def clear(self) -> int:
         """Remove everything that is in the queue, a thousand payloads a call; how many that were.
 
         While workers fetch from it, as many as they took of what is pushed meanwhile may go too: pause it first.
         """
-        return self._do(self._clear())
+        return self._run(self._clear())
 
     async def aclear(self) -> int:
         """``clear``, awaited."""
-        return await self._ado(self._clear())
+        return await self._arun(self._clear())
 
     def pause(self) -> None:
         """Nothing starts from it any more, on any worker. ArgumentError for a name that is not UTF-8."""
-        self._do(self._pause())
+        self._run(self._pause())
 
     async def apause(self) -> None:
         """``pause``, awaited."""
-        await self._ado(self._pause())
+        await self._arun(self._pause())
 
     def unpause(self) -> None:
         """Work on it goes on."""
-        self._do(ask(control.unpause(self._keys, self.name)))
+        self._run(ask(control.unpause(self._keys, self.name)))
 
     async def aunpause(self) -> None:
         """``unpause``, awaited."""
-        await self._ado(ask(control.unpause(self._keys, self.name)))
+        await self._arun(ask(control.unpause(self._keys, self.name)))
 
-    def _look(self) -> Plan[queues.Look]:
+    def _look(self) -> Procedure[queues.Look]:
         found: list[queues.Look] = yield queues.look(self._keys, [self.name])
         return found[0]
 
-    def _page(self, first: int, most: int) -> Plan[list[Entry]]:
+    def _page(self, first: int, most: int) -> Procedure[list[Entry]]:
         first, most = checked_page(first, most)
         found = yield queues.page(self._keys, self.name, first, first + most - 1)
         return [Entry(one, mask=self._mask) for one in found]
 
-    def _walk(self) -> Walk[Entry]:
+    def _walk(self) -> Pages[Entry]:
         return walk(self._keys, self.name, self._mask)
 
-    def _find(self, jid: str) -> Plan[Entry | None]:
+    def _find(self, jid: str) -> Procedure[Entry | None]:
         needle = queues.raw(checked_text("find", jid))  # so that few are decoded
         found = walk(self._keys, self.name, self._mask, needle)
         return (yield from first(found, lambda one: one.jid == jid)) if jid else None
 
-    def _delete(self, job: str | Entry) -> Plan[bool]:
+    def _delete(self, job: str | Entry) -> Procedure[bool]:
         entry = job if isinstance(job, Entry) else (yield from self._find(checked_text("delete", job, _JOB)))
         if entry is None:
             return False
         effects = of_payload(self._keys, entry.payload, "deleted")
         return bool((yield queues.remove(self._keys, self.name, entry.payload, effects)))
 
-    def _clear(self) -> Plan[int]:
+    def _clear(self) -> Procedure[int]:
         look = (yield from looks(self._keys, [self.name]))[0]
         if isinstance(look, str):
             yield queues.drop(self._keys, self.name)
@@ -216,7 +216,7 @@ class Queue(Inspector):
                 return total
             effects = {one: of_payload(self._keys, one, "deleted") for one in some.asked}
 
-    def _pause(self) -> Plan[None]:
+    def _pause(self) -> Procedure[None]:
         if any("\ud800" <= char <= "\udfff" for char in self.name):
             raise ArgumentError(
                 f"{self.name!a} is no name of a queue: no worker can serve it, so it need not be paused"

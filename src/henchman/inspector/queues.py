@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from henchman.errors import ArgumentError
 from henchman.inspector.entry import Mask
-from henchman.inspector.plan import Given, Inspector, Plan, Walk, ask
 from henchman.inspector.queue import PAGE, Queue, latency_of, looks
 from henchman.store import ordered_looks, queues
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
+from henchman.store.procedure import BothWays, Page, Pages, Procedure, ask
 
 __all__ = ["PAGE", "Queue", "QueueState", "Queues", "known_queues", "latency_of", "look_at_queues"]
 
@@ -32,7 +32,7 @@ class QueueState(NamedTuple):
     problem: str = ""
 
 
-def _known(keys: Keys, match: str) -> Plan[tuple[list[str], frozenset[str]]]:
+def _known(keys: Keys, match: str) -> Procedure[tuple[list[str], frozenset[str]]]:
     """Every plain queue that was pushed to or is paused and has ``match`` in its name, by name; the paused queues."""
     names = yield queues.names(keys)
     paused = yield queues.paused(keys)
@@ -40,14 +40,14 @@ def _known(keys: Keys, match: str) -> Plan[tuple[list[str], frozenset[str]]]:
     return sorted(name for name in {*names, *(paused - {*ordered})} if match in name), paused
 
 
-def known_queues(keys: Keys, match: str = "") -> Plan[list[str]]:
+def known_queues(keys: Keys, match: str = "") -> Procedure[list[str]]:
     """The names of the plain queues that were pushed to or are paused and have ``match`` in their name, sorted."""
     return (yield from _known(keys, match))[0]
 
 
 def look_at_queues(
     keys: Keys, now: float, match: str = "", first: int = 0, most: int | None = None
-) -> Plan[list[QueueState]]:
+) -> Procedure[list[QueueState]]:
     """At most ``most`` of ``known_queues`` from place ``first`` on, with their figures; None: all of them."""
     names, paused = yield from _known(keys, match)
     chosen = names[first : None if most is None else first + most]
@@ -63,7 +63,7 @@ def look_at_queues(
     return states
 
 
-class Queues(Inspector):
+class Queues(BothWays):
     """All queues: ``queues["mail"]`` is one of them, whether it exists or not; ``for queue in queues`` goes through
     those that were pushed to, by name. Each method also exists awaited, with an ``a`` before its name."""
 
@@ -97,44 +97,44 @@ class Queues(Inspector):
 
     def names(self) -> list[str]:
         """The names of the queues that were pushed to and not cleared since, sorted."""
-        return self._do(ask(queues.names(self._keys)))
+        return self._run(ask(queues.names(self._keys)))
 
     async def anames(self) -> list[str]:
         """``names``, awaited."""
-        return await self._ado(ask(queues.names(self._keys)))
+        return await self._arun(ask(queues.names(self._keys)))
 
     def known(self, match: str = "") -> list[str]:
         """The names of the queues that were pushed to or are paused and have ``match`` in their name, sorted."""
-        return self._do(known_queues(self._keys, match))
+        return self._run(known_queues(self._keys, match))
 
     async def aknown(self, match: str = "") -> list[str]:
         """``known``, awaited."""
-        return await self._ado(known_queues(self._keys, match))
+        return await self._arun(known_queues(self._keys, match))
 
     def paused(self) -> list[str]:
         """The names of the paused queues, of either kind, sorted."""
-        return self._do(self._sorted_paused())
+        return self._run(self._sorted_paused())
 
     async def apaused(self) -> list[str]:
         """``paused``, awaited."""
-        return await self._ado(self._sorted_paused())
+        return await self._arun(self._sorted_paused())
 
     def states(self, *, match: str = "", first: int = 0, most: int | None = None) -> list[QueueState]:
         """Every queue that was pushed to or is paused, by name, with its figures; or a page of them: at most ``most``
         from place ``first`` on, of those that have ``match`` in their name."""
-        return self._do(look_at_queues(self._keys, time.time(), match, first, most))
+        return self._run(look_at_queues(self._keys, time.time(), match, first, most))
 
     async def astates(self, *, match: str = "", first: int = 0, most: int | None = None) -> list[QueueState]:
         """``states``, awaited."""
-        return await self._ado(look_at_queues(self._keys, time.time(), match, first, most))
+        return await self._arun(look_at_queues(self._keys, time.time(), match, first, most))
 
     def queue(self, name: str) -> Queue:
         """The queue of this name."""
         return self[name]
 
-    def _sorted_paused(self) -> Plan[list[str]]:
+    def _sorted_paused(self) -> Procedure[list[str]]:
         return sorted((yield queues.paused(self._keys)))
 
-    def _walk(self) -> Walk[Queue]:
+    def _walk(self) -> Pages[Queue]:
         names = yield queues.names(self._keys)
-        yield Given(self[name] for name in names if name)
+        yield Page(self[name] for name in names if name)

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 
 from henchman.inspector.entry import Mask
-from henchman.inspector.plan import Given, Inspector, Plan, Walk, first
 from henchman.inspector.processes import Work, look_at_work
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
+from henchman.store.procedure import BothWays, Page, Pages, Procedure, first
 
 __all__ = ["Running"]
 
 
-class Running(Inspector):
+class Running(BothWays):
     """The running jobs as of the last heartbeats, the longest running first: ``for`` and ``async for``."""
 
     def __init__(
@@ -33,22 +33,22 @@ class Running(Inspector):
 
     def size(self) -> int:
         """How many run."""
-        return len(self._do(look_at_work(self._keys)))
+        return len(self._run(look_at_work(self._keys)))
 
     async def asize(self) -> int:
         """``size``, awaited."""
-        return len(await self._ado(look_at_work(self._keys)))
+        return len(await self._arun(look_at_work(self._keys)))
 
     def find(self, jid: str) -> Work | None:
         """The run of a job; None when it does not run (or no heartbeat has told it yet)."""
-        return self._do(self._find(jid))
+        return self._run(self._find(jid))
 
     async def afind(self, jid: str) -> Work | None:
         """``find``, awaited."""
-        return await self._ado(self._find(jid))
+        return await self._arun(self._find(jid))
 
-    def _find(self, jid: str) -> Plan[Work | None]:
+    def _find(self, jid: str) -> Procedure[Work | None]:
         return (yield from first(self._walk(), lambda one: one.entry.jid == jid)) if jid else None
 
-    def _walk(self) -> Walk[Work]:
-        yield Given((yield from look_at_work(self._keys, self._mask)))
+    def _walk(self) -> Pages[Work]:
+        yield Page((yield from look_at_work(self._keys, self._mask)))

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from henchman.inspector.entry import Entry
-from henchman.inspector.plan import Given, Plan, Walk
 from henchman.store import sets
+from henchman.store.procedure import Page, Pages, Procedure
 from henchman.store.sets import Member
 
 __all__ = ["PAGE", "search", "walk"]
@@ -26,7 +26,7 @@ Show = Callable[[Member], Entry]
 
 def walk(
     key: str, show: Callable[[Member], T], *, newest_first: bool = False, low: float = -math.inf, high: float = math.inf
-) -> Walk[T]:
+) -> Pages[T]:
     """Every entry with ``low`` ≤ score ≤ ``high``, as far as the set goes now: what is moved behind is not met again.
 
     Each page begins with an entry that was passed already: when it does not, entries before it have gone, and the
@@ -47,7 +47,7 @@ def walk(
             continue
         fresh = found if last is None else [one for one in found if _after(one, last, newest_first)]
         inside = [one for one in fresh if low <= one.score <= high]
-        yield Given(map(show, inside))
+        yield Page(map(show, inside))
         if not more or len(inside) < len(fresh):
             return
         if fresh:
@@ -61,7 +61,7 @@ def _after(one: Member, other: Member, newest_first: bool) -> bool:
     return here < there if newest_first else here > there
 
 
-def _again(key: str, last: Member, passed: Sequence[Member], place: int, newest_first: bool) -> Plan[int]:
+def _again(key: str, last: Member, passed: Sequence[Member], place: int, newest_first: bool) -> Procedure[int]:
     """A lower place than ``place`` from which to read on: that of an entry that was given lately, or, when all of them
     have gone, the one before the first with the score of the last."""
     if passed:
@@ -74,7 +74,7 @@ def _again(key: str, last: Member, passed: Sequence[Member], place: int, newest_
     return max(min(before, place) - 1, 0)
 
 
-def search(key: str, show: Show, text: str) -> Walk[Entry]:
+def search(key: str, show: Show, text: str) -> Pages[Entry]:
     """Every entry whose stored text holds ``text``, in no order. Each once, of the first 50,000 found."""
     seen: set[int] = set()
     cursor = None
@@ -88,4 +88,4 @@ def search(key: str, show: Show, text: str) -> Walk[Entry]:
                 if len(seen) < _MEMORY:
                     seen.add(mark)
         if fresh:
-            yield Given(map(show, fresh))
+            yield Page(map(show, fresh))

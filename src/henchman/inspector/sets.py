@@ -16,11 +16,11 @@ from henchman.errors import ArgumentError
 from henchman.inspector.acts import Acted, Acts, Change
 from henchman.inspector.entry import Entry, Mask
 from henchman.inspector.given import checked_entries, checked_entry, checked_page, checked_text
-from henchman.inspector.plan import Inspector, Items, Plan, Walk, ask, first
 from henchman.inspector.set_walk import PAGE, search, walk
 from henchman.store import sets
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
+from henchman.store.procedure import BothWays, Items, Pages, Procedure, ask, first
 from henchman.wire import times
 
 __all__ = ["PAGE", "Acted", "JobSet", "SetName", "seconds"]
@@ -28,7 +28,7 @@ __all__ = ["PAGE", "Acted", "JobSet", "SetName", "seconds"]
 SetName = Literal["scheduled", "retries", "dead"]
 
 
-class JobSet(Inspector):
+class JobSet(BothWays):
     """One of the three sets. ``newest_first`` is how it is read: the dead set from its latest entry on.
 
     Each method also exists awaited, with an ``a`` before its name; what can be iterated also by ``async for``. The
@@ -56,19 +56,19 @@ class JobSet(Inspector):
 
     def size(self) -> int:
         """How many entries it holds."""
-        return self._do(ask(sets.count(self.key)))
+        return self._run(ask(sets.count(self.key)))
 
     async def asize(self) -> int:
         """``size``, awaited."""
-        return await self._ado(ask(sets.count(self.key)))
+        return await self._arun(ask(sets.count(self.key)))
 
     def page(self, first: int = 0, most: int = 50) -> list[Entry]:
         """At most ``most`` entries from place ``first`` on, in the order of the set."""
-        return self._do(self._page(first, most))
+        return self._run(self._page(first, most))
 
     async def apage(self, first: int = 0, most: int = 50) -> list[Entry]:
         """``page``, awaited."""
-        return await self._ado(self._page(first, most))
+        return await self._arun(self._page(first, most))
 
     def __iter__(self) -> Iterator[Entry]:
         """Every entry in order, read in pages."""
@@ -96,11 +96,11 @@ class JobSet(Inspector):
 
     def find(self, jid: str) -> Entry | None:
         """The entry of a job; None when it is not here. Looks through the whole set, on the server."""
-        return self._do(self._find(jid))
+        return self._run(self._find(jid))
 
     async def afind(self, jid: str) -> Entry | None:
         """``find``, awaited."""
-        return await self._ado(self._find(jid))
+        return await self._arun(self._find(jid))
 
     def retry(self, entries: Entry | Iterable[Entry]) -> Acted:
         """Put entries into their queues now. What has been retried so far stays counted."""
@@ -128,46 +128,46 @@ class JobSet(Inspector):
 
     def reschedule(self, entry: Entry, at: float | dt.datetime) -> bool:
         """Let an entry be due at another time, an aware datetime or Unix seconds; False when it is gone."""
-        return self._do(self._reschedule(entry, at))
+        return self._run(self._reschedule(entry, at))
 
     async def areschedule(self, entry: Entry, at: float | dt.datetime) -> bool:
         """``reschedule``, awaited."""
-        return await self._ado(self._reschedule(entry, at))
+        return await self._arun(self._reschedule(entry, at))
 
     def retry_all(self) -> Acted:
         """``retry`` for every entry that is here now."""
-        return self._do(self._acts.on_all(self._acts.to_queue, self._entry))
+        return self._run(self._acts.on_all(self._acts.to_queue, self._entry))
 
     async def aretry_all(self) -> Acted:
         """``retry_all``, awaited."""
-        return await self._ado(self._acts.on_all(self._acts.to_queue, self._entry))
+        return await self._arun(self._acts.on_all(self._acts.to_queue, self._entry))
 
     def kill_all(self) -> Acted:
         """``kill`` for every entry that is here now."""
-        return self._do(self._acts.on_all(self._to_dead(), self._entry))
+        return self._run(self._acts.on_all(self._to_dead(), self._entry))
 
     async def akill_all(self) -> Acted:
         """``kill_all``, awaited."""
-        return await self._ado(self._acts.on_all(self._to_dead(), self._entry))
+        return await self._arun(self._acts.on_all(self._to_dead(), self._entry))
 
     def clear(self) -> Acted:
         """``delete`` for every entry that is here now: entry by entry, so that each takes its effects along."""
-        return self._do(self._acts.on_all(self._acts.away, self._entry))
+        return self._run(self._acts.on_all(self._acts.away, self._entry))
 
     async def aclear(self) -> Acted:
         """``clear``, awaited."""
-        return await self._ado(self._acts.on_all(self._acts.away, self._entry))
+        return await self._arun(self._acts.on_all(self._acts.away, self._entry))
 
-    def _page(self, first: int, most: int) -> Plan[list[Entry]]:
+    def _page(self, first: int, most: int) -> Procedure[list[Entry]]:
         first, most = checked_page(first, most)
         found = yield sets.page(self.key, first, first + most - 1, newest_first=self.newest_first)
         return [self._entry(one) for one in found]
 
-    def _find(self, jid: str) -> Plan[Entry | None]:
-        found: Walk[Entry] = search(self.key, self._entry, checked_text("find", jid))
+    def _find(self, jid: str) -> Procedure[Entry | None]:
+        found: Pages[Entry] = search(self.key, self._entry, checked_text("find", jid))
         return (yield from first(found, lambda one: one.jid == jid)) if jid else None
 
-    def _reschedule(self, entry: Entry, at: float | dt.datetime) -> Plan[bool]:
+    def _reschedule(self, entry: Entry, at: float | dt.datetime) -> Procedure[bool]:
         if self.which == "dead":
             raise ArgumentError("a dead job is due at no time: retry it, and reschedule it where it is then")
         moved: bool = yield sets.reschedule(self.key, checked_entry(entry).payload, seconds(at))
@@ -179,19 +179,19 @@ class JobSet(Inspector):
         return self._acts.to_dead
 
     def _act(self, entries: Entry | Iterable[Entry], change: Change) -> Acted:
-        return self._do(self._acts.on(checked_entries(entries), change))
+        return self._run(self._acts.on(checked_entries(entries), change))
 
     async def _aact(self, entries: Entry | Iterable[Entry] | AsyncIterable[Entry], change: Change) -> Acted:
         if not isinstance(entries, AsyncIterable):
-            return await self._ado(self._acts.on(checked_entries(entries), change))
+            return await self._arun(self._acts.on(checked_entries(entries), change))
         total, some = Acted(), list[Entry]()
         async for one in entries:
             some.append(checked_entry(one))
             if len(some) == PAGE:
-                total, some = total.plus(await self._ado(self._acts.on(some, change))), []
+                total, some = total.plus(await self._arun(self._acts.on(some, change))), []
                 if total.stopped:
                     return total
-        return total.plus(await self._ado(self._acts.on(some, change)))
+        return total.plus(await self._arun(self._acts.on(some, change)))
 
     def _entry(self, member: sets.Member) -> Entry:
         return Entry(member.payload, member.score, self._mask)

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from henchman.inspector.entry import Mask
 from henchman.inspector.ordered_id import OrderedStats
 from henchman.inspector.ordered_queues import look_at_all_ordered
-from henchman.inspector.plan import Plan, aexecute, execute
 from henchman.inspector.processes import ProcessState, Work, look_at_processes, look_at_work
 from henchman.inspector.queues import QueueState, look_at_queues
 from henchman.store import stats as calls
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
+from henchman.store.procedure import Procedure, arun, run
 from henchman.wire import times
 
 __all__ = ["Overview", "Stats", "astats", "look_at_everything", "overview", "rates", "stats"]
@@ -58,7 +58,7 @@ class Overview(NamedTuple):
     ordered: list[OrderedStats]
 
 
-def look_at_everything(keys: Keys, now: float, mask: Mask | None = None) -> Plan[Overview]:
+def look_at_everything(keys: Keys, now: float, mask: Mask | None = None) -> Procedure[Overview]:
     """The overview as of ``now`` (Unix seconds)."""
     figures: calls.Figures = yield calls.figures(keys, times.day(now), now - LATE)
     queues = yield from look_at_queues(keys, now)
@@ -87,7 +87,7 @@ def look_at_everything(keys: Keys, now: float, mask: Mask | None = None) -> Plan
 
 def overview(runner: Runner, keys: Keys, mask: Mask | None = None) -> Overview:
     """Everything as it is now."""
-    return execute(runner, look_at_everything(keys, time.time(), mask))
+    return run(runner, look_at_everything(keys, time.time(), mask))
 
 
 def stats(runner: Runner, keys: Keys) -> Stats:
@@ -97,7 +97,7 @@ def stats(runner: Runner, keys: Keys) -> Stats:
 
 async def astats(runner: AsyncRunner, keys: Keys) -> Stats:
     """``stats``, awaited."""
-    return (await aexecute(runner, look_at_everything(keys, time.time()))).stats
+    return (await arun(runner, look_at_everything(keys, time.time()))).stats
 
 
 def rates(before: Overview, now: Overview) -> Mapping[str, float]:

@@ -1,19 +1,19 @@
 """One execution of an iterable job: from the saved cursor, item by item, to the end or to a stop.
 
-Written once, as a generator of steps; ``steps.py`` takes the steps, in a thread or on an event loop. What it does
-not promise: an item runs at least once. At a kill, all that ran since the last save runs again (at most 5 seconds of
+Written once, as a generator of steps, which ``take`` drives in a thread or on an event loop. What it does not
+promise: an item runs at least once. At a kill, all that ran since the last save runs again (at most 5 seconds of
 work and the item in hand); at a stop, an error or a time-out at most the item in hand.
 """
 
 from __future__ import annotations
 
+import inspect
 import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from typing import Any, Protocol
 
-from henchman.client.steps import Step, Steps, settled
 from henchman.errors import (
     ArgumentError,
     Discard,
@@ -29,11 +29,15 @@ from henchman.store import iteration
 from henchman.store.call import Call
 from henchman.store.iteration import State
 from henchman.store.keys import Keys
+from henchman.store.procedure import adrive, drive
 from henchman.wire import jsontext
 from henchman.wire.misfit import Misfit
 
-__all__ = ["SAVE_EVERY", "Abort", "Execution", "Running"]
+__all__ = ["SAVE_EVERY", "Abort", "Execution", "Running", "take"]
 
+#: a callable without arguments; the generator gets what it returns, or gives when awaited, and what it raises
+Step = Callable[[], Any]
+Steps = Generator[Step, Any, None]
 SAVE_EVERY = 5.0  # seconds between two saves
 _END: Any = object()
 
@@ -255,3 +259,17 @@ def _item_and_cursor(pair: Any, job: Any) -> tuple[Any, Any]:
             f"{type(job).__qualname__}.build gave {pair!r:.200}; it must give pairs (item, cursor)"
         ) from None
     return item, cursor
+
+
+def take(steps: Steps, *, is_async: bool) -> Any:
+    """Take ``steps`` to their end in this thread, or give a coroutine that does."""
+    return adrive(_awaited, steps) if is_async else drive(lambda step: step(), steps)
+
+
+async def _awaited(step: Step) -> Any:
+    return await settled(step())
+
+
+async def settled(answer: Any) -> Any:
+    """``answer``, awaited where it can be."""
+    return await answer if inspect.isawaitable(answer) else answer

@@ -16,10 +16,9 @@ from henchman.client.handle import Handle
 from henchman.client.job import Job, Pusher, Using
 from henchman.client.options import definition_options
 from henchman.client.registry import Registry, wire_name
-from henchman.client.steps import adrive, drive
 from henchman.config import Config
 from henchman.errors import DefinitionError
-from henchman.iterable.iteration import Abort, Execution
+from henchman.iterable.iteration import Abort, Execution, take
 from henchman.iterable.shape import arguments, blank_of, checked_class, checked_limit, inner, is_async
 from henchman.kernel.events import Events
 from henchman.store import iteration
@@ -176,8 +175,7 @@ class _Body:
         self._iterable = iterable
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        steps = self._iterable.execution(args, kwargs).steps()
-        return adrive(steps) if self._iterable.is_async else drive(steps)
+        return take(self._iterable.execution(args, kwargs).steps(), is_async=self._iterable.is_async)
 
 
 class Iterable(Job[P, None], Generic[P]):
@@ -202,7 +200,7 @@ class Iterable(Job[P, None], Generic[P]):
         """Do all items here and now; to be awaited when the job is async."""
         job = self._class()
         job._execution = execution = Execution(job, args, kwargs, is_async=self.is_async)
-        return adrive(execution.steps()) if self.is_async else drive(execution.steps())
+        return take(execution.steps(), is_async=self.is_async)
 
     def execution(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Execution:
         """One execution by a worker, of the job that runs here."""

@@ -1,0 +1,200 @@
+"""A procedure is a generator of calls, written once and run now or awaited.
+
+``answer = yield call`` sends a call and gets its decoded answer; an error of the call is raised at the ``yield``, so
+that the procedure can handle it; ``return`` gives the result. One procedure calls another with ``yield from``::
+
+    def close(keys: Keys, batch: str) -> Procedure[str]:
+        state: str = yield batches.close(keys, batch)
+        yield from release(keys, batch)
+        return state
+
+    run(connections, close(keys, batch))
+    await arun(aconnections, close(keys, batch))
+
+A ``Pages`` procedure also yields pages of what it finds, ``yield Page(found)``. The next page is read when the caller
+asks for it.
+
+Public classes offer each procedure twice, as ``x`` and ``ax``: two methods of one line each, so that signatures and
+docstrings stay visible to people and to type checkers. ``BothWays`` is their base.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from inspect import GEN_CLOSED, getgeneratorstate
+from typing import Any, Generic, TypeVar
+
+from henchman.errors import ArgumentError
+from henchman.store.call import AsyncRunner, Call, Runner
+
+__all__ = [
+    "BothWays",
+    "Items",
+    "Page",
+    "Pages",
+    "Procedure",
+    "adrive",
+    "aiterate",
+    "arun",
+    "ask",
+    "drive",
+    "first",
+    "iterate",
+    "mapped",
+    "run",
+]
+
+S = TypeVar("S")
+T = TypeVar("T")
+U = TypeVar("U")
+
+
+class Page(list[T]):
+    """Some of what a ``Pages`` procedure finds."""
+
+
+Procedure = Generator[Call[Any], Any, T]
+Pages = Generator[Call[Any] | Page[T], Any, None]
+
+
+def drive(do: Callable[[S], Any], steps: Generator[S, Any, T]) -> T:
+    """Do each step that ``steps`` yields, and send back what ``do`` returned or throw in what it raised.
+
+    An error that strikes between two steps (the watchdog raises errors in a job's thread) is thrown in too.
+    """
+    resume, value = steps.send, None
+    while True:
+        try:
+            step = resume(value)
+            resume, value = steps.send, do(step)
+        except BaseException as error:
+            if getgeneratorstate(steps) == GEN_CLOSED:
+                if isinstance(error, StopIteration):
+                    result: T = error.value
+                    return result
+                raise
+            resume, value = steps.throw, error
+
+
+async def adrive(do: Callable[[S], Awaitable[Any]], steps: Generator[S, Any, T]) -> T:
+    """``drive``, awaited."""
+    resume, value = steps.send, None
+    while True:
+        try:
+            step = resume(value)
+            resume, value = steps.send, await do(step)
+        except BaseException as error:
+            if getgeneratorstate(steps) == GEN_CLOSED:
+                if isinstance(error, StopIteration):
+                    result: T = error.value
+                    return result
+                raise
+            resume, value = steps.throw, error
+
+
+def run(runner: Runner, procedure: Procedure[T]) -> T:
+    """Run ``procedure`` on ``runner``'s connections; its result."""
+    return drive(runner.run, procedure)
+
+
+async def arun(runner: AsyncRunner, procedure: Procedure[T]) -> T:
+    """``run``, awaited."""
+    return await adrive(runner.run, procedure)
+
+
+def ask(call: Call[T]) -> Procedure[T]:
+    """The procedure of one call."""
+    answer: T = yield call
+    return answer
+
+
+def _next_page(pages: Pages[T]) -> Procedure[Page[T] | None]:
+    """Run ``pages`` up to its next page; None at its end."""
+    resume, value = pages.send, None
+    while True:
+        try:
+            step = resume(value)
+        except StopIteration:
+            return None
+        if isinstance(step, Page):
+            return step
+        try:
+            resume, value = pages.send, (yield step)
+        except BaseException as error:
+            resume, value = pages.throw, error
+
+
+def iterate(runner: Runner, pages: Pages[T]) -> Iterator[T]:
+    """Each item of ``pages``, one by one."""
+    while (page := run(runner, _next_page(pages))) is not None:
+        yield from page
+
+
+async def aiterate(runner: AsyncRunner, pages: Pages[T]) -> AsyncIterator[T]:
+    """``iterate`` for ``async for``."""
+    while (page := await arun(runner, _next_page(pages))) is not None:
+        for item in page:
+            yield item
+
+
+def first(pages: Pages[T], wanted: Callable[[T], bool]) -> Procedure[T | None]:
+    """The first item of ``pages`` that is ``wanted``; None when there is none."""
+    while (page := (yield from _next_page(pages))) is not None:
+        for item in page:
+            if wanted(item):
+                return item
+    return None
+
+
+def mapped(pages: Pages[T], change: Callable[[Page[T]], Procedure[Iterable[U]]]) -> Pages[U]:
+    """The pages that ``change``, a procedure too, makes of those of ``pages``."""
+    while (page := (yield from _next_page(pages))) is not None:
+        yield Page((yield from change(page)))
+
+
+class BothWays:
+    """Base of a class that offers its procedures as ``x``, run now, and as ``ax``, awaited::
+
+    def size(self) -> int:
+        "How many there are."
+        return self._run(self._size())
+
+    async def asize(self) -> int:
+        "``size``, awaited."
+        return await self._arun(self._size())
+    """
+
+    def __init__(self, runner: Runner, arunner: AsyncRunner | None = None) -> None:
+        self._runner = runner
+        self._arunner = arunner
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__.lower()}>"
+
+    def _run(self, procedure: Procedure[T]) -> T:
+        return run(self._runner, procedure)
+
+    async def _arun(self, procedure: Procedure[T]) -> T:
+        return await arun(self._awaited(), procedure)
+
+    def _items(self, pages: Callable[[], Pages[T]]) -> Items[T]:
+        return Items(self, pages)
+
+    def _awaited(self) -> AsyncRunner:
+        if self._arunner is None:
+            raise ArgumentError(f"this {type(self).__name__} was made without an async runner")
+        return self._arunner
+
+
+class Items(Generic[T]):
+    """What a ``Pages`` procedure finds, for ``for`` and ``async for``; each loop begins anew."""
+
+    def __init__(self, both: BothWays, pages: Callable[[], Pages[T]]) -> None:
+        self._both = both
+        self._pages = pages
+
+    def __iter__(self) -> Iterator[T]:
+        return iterate(self._both._runner, self._pages())
+
+    def __aiter__(self) -> AsyncIterator[T]:
+        return aiterate(self._both._awaited(), self._pages())
