@@ -32,6 +32,8 @@ def test_one_command_and_several(runner: Maker, redis_url: str) -> None:
         2,
         b"0.0000001",
     ]
+    assert one.run(commands(("GET", "k"))) == [b"\x00\xff"], "also a single one answers with a list"
+    assert one.run(commands(("STRLEN", "k"), decode=sum)) == 2
 
 
 def test_a_refusal_leaves_the_connection_in_step(runner: Maker, redis_url: str) -> None:

@@ -73,8 +73,7 @@ def unserved(runner: Runner, keys: Keys, defined: Container[str]) -> Check:
     others = [one for one in runner.run(ordered_looks.names(keys)) if one not in defined]
     if not others:
         return Check(name, "ok", "all of them are defined in this app")
-    reply: Any = runner.run(commands(*(("ZCARD", keys.ordered(one) + "due") for one in others)))
-    counts: list[int] = reply if len(others) > 1 else [reply]
+    counts: list[int] = runner.run(commands(*(("ZCARD", keys.ordered(one) + "due") for one in others)))
     waiting = [(one, many) for one, many in zip(others, counts, strict=True) if many]
     if not waiting:
         return Check(name, "ok", "nothing waits in any that this app does not define")

@@ -241,12 +241,11 @@ def newest(keys: Keys, first: int, most: int) -> Call[list[str]]:
 
 def states(keys: Keys, batches: Sequence[str]) -> Call[list[str]]:
     """The state of each of these batches, at least one; "" of one that is gone."""
-    gets = [("HGET", keys.batch(one), "state") for one in batches]
 
-    def read(reply: Any) -> list[str]:
-        return [_name(one or b"") for one in (reply if len(gets) > 1 else [reply])]
+    def read(replies: list[bytes | None]) -> list[str]:
+        return [_name(one or b"") for one in replies]
 
-    return commands(*gets, decode=read)
+    return commands(*(("HGET", keys.batch(one), "state") for one in batches), decode=read)
 
 
 def renew_producer(keys: Keys, batches: Iterable[str]) -> Call[Any]:

@@ -60,8 +60,10 @@ def command(*parts: Arg, decode: Callable[[Any], T] = _as_is, again: bool = True
 
 
 def commands(*many: tuple[Arg, ...], decode: Callable[[Any], T] = _as_is, again: bool = True) -> Call[T]:
-    """A call of several plain commands in one write; the raw answer is the list of theirs. Not a transaction."""
-    return Call(str(many[0][0]), many, decode, again=again)
+    """A call of one or more plain commands in one write; the raw answer is always the list of theirs. Not a
+    transaction."""
+    read = decode if len(many) > 1 else lambda reply: decode([reply])
+    return Call(str(many[0][0]), many, read, again=again)
 
 
 def script(

@@ -225,8 +225,7 @@ def overlaps(keys: Keys) -> Call[tuple[dict[str, Running], dict[str, Skipped]]]:
 def past(keys: Keys, names: Sequence[str]) -> Call[list[list[tuple[float, float, str]]]]:
     """The last five (planned, enqueued, jid) of each cron, newest first; ``names`` are one or more."""
 
-    def decode(reply: Any) -> list[list[tuple[float, float, str]]]:
-        lists = [reply] if len(names) == 1 else reply  # one command answers without a list around it
+    def decode(lists: Any) -> list[list[tuple[float, float, str]]]:
         return [[entry for text in texts if (entry := _past(text)) is not None] for texts in lists]
 
     return commands(*(("LRANGE", keys.cron_past(name), 0, _KEPT - 1) for name in names), decode=decode)

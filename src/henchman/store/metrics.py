@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from henchman.store.call import Arg, Call, command, commands
@@ -105,13 +105,7 @@ def _histogram_keys(keys: Keys, name: str, at: dt.datetime, which: Sequence[Form
 
 def read(buckets: Sequence[str]) -> Call[list[dict[str, Counted]]]:
     """What each bucket (at least one) holds, by class, without histograms; an empty dict where there is none."""
-    return _hashes(buckets, lambda replies: [_bucket(one) for one in replies])
-
-
-def _hashes(wanted: Sequence[str], read: Callable[[list[Any]], T]) -> Call[T]:
-    if len(wanted) == 1:  # its answer comes alone
-        return command("HGETALL", wanted[0], decode=lambda reply: read([reply]))
-    return commands(*[("HGETALL", key) for key in wanted], decode=read)
+    return commands(*(("HGETALL", key) for key in buckets), decode=lambda replies: [_bucket(one) for one in replies])
 
 
 def _bucket(flat: Any) -> dict[str, Counted]:
@@ -161,8 +155,11 @@ def mark(keys: Keys, at: dt.datetime, label: str) -> Call[bool]:
 
 def marks(keys: Keys, days: Sequence[dt.datetime]) -> Call[dict[float, str]]:
     """The labels of the days that ``days`` (UTC, at least one) lie in, by the Unix time of their minute."""
-    wanted = [keys.marks(one) for one in days]
-    return _hashes(wanted, lambda replies: {at: label for one in replies for at, label in _marks(one)})
+
+    def read(replies: list[Any]) -> dict[float, str]:
+        return {at: label for one in replies for at, label in _marks(one)}
+
+    return commands(*(("HGETALL", keys.marks(one)) for one in days), decode=read)
 
 
 def _marks(flat: Any) -> list[tuple[float, str]]:

@@ -73,8 +73,7 @@ def names(keys: Keys) -> Call[list[str]]:
 def heads(keys: Keys, queues: Sequence[str]) -> Call[dict[str, float]]:
     """When the first id of each queue is due, or was (Unix time); infinite where there is none."""
 
-    def read(reply: Any) -> dict[str, float]:
-        rows = reply if len(queues) > 1 else [reply]
+    def read(rows: list[Any]) -> dict[str, float]:
         return {name: float(row[1]) if row else math.inf for name, row in zip(queues, rows, strict=True)}
 
     return commands(*(("ZRANGE", keys.ordered(name) + "due", 0, 0, "WITHSCORES") for name in queues), decode=read)

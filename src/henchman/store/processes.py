@@ -83,8 +83,7 @@ def prune_lock(keys: Keys) -> Call[bool]:
 def gone(keys: Keys, identities: Sequence[str]) -> Call[list[str]]:
     """Those of ``identities`` (at least one) whose record is gone, asked for in one write."""
 
-    def read(reply: Any) -> list[str]:
-        answers = reply if len(identities) > 1 else [reply]
+    def read(answers: list[int]) -> list[str]:
         return [one for one, there in zip(identities, answers, strict=True) if not there]
 
     return commands(*(("EXISTS", raw(keys.process(one))) for one in identities), decode=read)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from henchman.store.call import Arg, Call, command, commands
 from henchman.store.keys import Keys
 from henchman.store.queues import raw
 
 __all__ = ["Figures", "Record", "figures", "flight_lists", "identities", "in_flight", "joined", "records", "signal"]
-
-T = TypeVar("T")
 
 _SIGNAL_LIFE = 60  # seconds: a signal that nobody fetched is gone
 
@@ -101,19 +99,12 @@ def records(keys: Keys, which: Sequence[str]) -> Call[list[Record]]:
 def flight_lists(keys: Keys, which: Sequence[str]) -> Call[list[str]]:
     """The keys of the in-flight lists of the processes ``which`` (at least one)."""
     parts = [("SMEMBERS", raw(keys.flights(identity))) for identity in which]
-    return _each(parts, lambda replies: [name for one in replies for name in _texts(one)])
+    return commands(*parts, decode=lambda replies: [name for one in replies for name in _texts(one)])
 
 
 def in_flight(lists: Sequence[str], most: int) -> Call[list[list[bytes]]]:
     """At most ``most`` payloads of each in-flight list (at least one), the last fetched first."""
-    return _each([("LRANGE", raw(key), 0, most - 1) for key in lists], list)
-
-
-def _each(parts: Sequence[tuple[Arg, ...]], read: Callable[[list[Any]], T]) -> Call[T]:
-    """One command a part; ``read`` gets a list of answers also when there is only one."""
-    if len(parts) == 1:
-        return commands(*parts, decode=lambda reply: read([reply]))
-    return commands(*parts, decode=read)
+    return commands(*(("LRANGE", raw(key), 0, most - 1) for key in lists))
 
 
 def signal(keys: Keys, identity: str, name: str) -> Call[Any]:

@@ -288,11 +288,7 @@ def held_ids(host: Settler, lists: Iterable[str]) -> int:
     held = [one for one in lists if host.keys.is_held(one)]
     if not held:
         return 0
-    return int(host.connections.run(commands(*(("HLEN", one) for one in held), decode=_sum)))
-
-
-def _sum(reply: int | list[int]) -> int:
-    return reply if isinstance(reply, int) else sum(reply)
+    return int(host.connections.run(commands(*(("HLEN", one) for one in held), decode=sum)))
 
 
 def _free_held(host: Settler, held_key: str, queue: str) -> int:

@@ -23,9 +23,7 @@ def each(host: Settler, questions: Sequence[tuple[Arg, ...]]) -> Iterator[Any]:
     """The answer to each, asked many at a time: an hour's dead may have had thousands of lists, and a look at each of
     them alone would take longer than contact may be broken."""
     for start in range(0, len(questions), AT_ONCE):
-        some = questions[start : start + AT_ONCE]
-        answers: Any = host.connections.run(commands(*some))
-        yield from answers if len(some) > 1 else [answers]
+        yield from host.connections.run(commands(*questions[start : start + AT_ONCE]))
 
 
 def there(host: Settler, names: Sequence[str]) -> set[str]:
