@@ -19,9 +19,9 @@ from henchman.config import Config
 from henchman.cron.face import Periodic
 from henchman.errors import ConfigError, DefinitionError
 from henchman.iterable.door import DefinesIterables
-from henchman.kernel.chain import Chain
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
+from henchman.kernel.middleware import Chain
 from henchman.ordered.door import DefinesOrdered
 from henchman.store.keys import Keys
 from henchman.wire import times
@@ -40,8 +40,8 @@ DOORS: Final[dict[str, str]] = {
     "cron_ticker": "henchman.cron.ticker:CronTicker",
     "recorder": "henchman.history.recorder:companion",
     "history": "henchman.history.desk:Desk",
-    "compile_sync": "henchman.kernel.bridge:compile_sync",
-    "compile_async": "henchman.kernel.bridge:compile_async",
+    "compile_sync": "henchman.kernel.middleware:compile_sync",
+    "compile_async": "henchman.kernel.middleware:compile_async",
     "ordered_placement": "henchman.ordered.scheduler:placement",
     "ordered_sources": "henchman.ordered.source:sources_of",
     "aawait_result": "henchman.client.results:aawait_result",
@@ -56,7 +56,7 @@ DOORS: Final[dict[str, str]] = {
     "embed": "henchman.worker.embed:Embedded",
     "inspection": "henchman.inspector.inspection:Inspection",
     "notice": "henchman.log.notice:notice",
-    "in_thread": "henchman.kernel.bridge:in_thread",
+    "in_thread": "henchman.kernel.middleware:in_thread",
     "metrics": "henchman.inspector.metrics:metrics",
     "mark_deploy": "henchman.inspector.deploys:mark_deploy",
     "IterableJob": "henchman.iterable.job:IterableJob",

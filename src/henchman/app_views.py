@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from henchman.client.registry import Registry
 from henchman.config import Config
-from henchman.kernel.chain import Chain
+from henchman.kernel.middleware import Chain
 from henchman.store import control
 from henchman.store.keys import Keys
 

@@ -34,7 +34,7 @@ GIVEN = {
     "henchman.inspector.running": ("Running",),
     "henchman.inspector.sets": ("Acted", "JobSet"),
     "henchman.inspector.stats": ("Stats",),
-    "henchman.kernel.chain": ("Chain",),
+    "henchman.kernel.middleware": ("Chain",),
     "henchman.ordered.claim": ("Claim",),
     "henchman.ordered.definition": ("OrderedJob", "DerivingJob"),
     "henchman.ordered.options": ("OrderedOptions",),

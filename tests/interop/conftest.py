@@ -5,8 +5,8 @@ from collections.abc import Iterator
 import pytest
 from redis import Redis
 
-from henchman.kernel.backoff import retry_delay
 from henchman.worker import retry
+from henchman.worker.retry import retry_delay
 from interop.ruby_side import Ruby, RubyWeb, missing
 from support.worker import looker
 

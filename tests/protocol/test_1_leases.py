@@ -19,7 +19,7 @@ from redis import Redis
 import henchman
 from henchman import App
 from henchman.kernel import clock
-from henchman.kernel.board import BOARD_BYTES, Board
+from henchman.kernel.scoreboard import SCOREBOARD_BYTES, Scoreboard
 from henchman.store import batches, history
 from henchman.supervisor.child import ChildProcess
 from henchman.supervisor.supervisor import Supervisor
@@ -154,18 +154,18 @@ class Half:
 
     @property
     def board(self) -> Any:
-        return Board()
+        return Scoreboard()
 
 
 def test_a_child_that_hangs_before_it_has_told_that_it_is_ready_is_killed() -> None:
     """1.2: its jobs begin a moment earlier, and the first of them may hold the interpreter for good."""
-    memory: Any = mmap.mmap(-1, BOARD_BYTES)
+    memory: Any = mmap.mmap(-1, SCOREBOARD_BYTES)
     ends = [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]
     with subprocess.Popen(["sleep", "60"]) as process:
         child = ChildProcess(0, process, *ends, memory)
         child._turned -= 3600
         assert child.hung(2.0, 30.0) is None, "it imports: that may take long"
-        Board(memory).beat(1, 1)
+        Scoreboard(memory).beat(1, 1)
         assert child.hung(2.0, 30.0) is None, "it has turned just now"
         child._turned -= 3
         assert not child.ready

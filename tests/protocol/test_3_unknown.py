@@ -14,7 +14,7 @@ from redis import Redis
 from architecture.samples import SAMPLES
 from henchman import App
 from henchman.errors import ServerAway
-from henchman.kernel import faults
+from henchman.kernel import failpoints
 from henchman.store import batches, jobs, ordered, ordered_acts
 from henchman.store.call import Call
 from henchman.store.keys import Keys
@@ -45,7 +45,7 @@ KEYS = Keys()
 def app(redis_url: str) -> Iterator[App]:
     made = App(redis_url=redis_url, lease=5, heartbeat=0.2, concurrency=2)
     yield made
-    faults.close()
+    failpoints.close()
     made.close()
 
 
@@ -153,7 +153,7 @@ def test_an_unknown_fetch_raises_the_epoch_and_what_it_brought_comes_back(
     monkeypatch.setattr(flights.Flights, "strays", lambda self: set())  # known at once, not found by a beat
     for number in range(6):
         app.enqueue("note", number)
-    faults.open_points("drop@fetch:after#2", tmp_path)
+    failpoints.open_points("drop@fetch:after#2", tmp_path)
     with working(app) as launcher:
         until(lambda: len(ran) == 6, "all ran")
         settled(redis, 6)
@@ -228,12 +228,12 @@ def test_a_wait_is_read_for_its_own_time_and_5_s_more(app: App, monkeypatch: pyt
 
 def test_an_unknown_push_is_told_as_such(app: App, redis: Redis) -> None:
     """3.3: it may have been executed, and it is not sent again."""
-    faults.open_points("drop@SADD:after")
+    failpoints.open_points("drop@SADD:after")
     with pytest.raises(ServerAway, match="did not answer") as caught:
         app.enqueue("act", "a")
     assert caught.value.executed is None
     assert redis.llen("queue:default") == 1
-    faults.open_points("drop@SADD:before")
+    failpoints.open_points("drop@SADD:before")
     with pytest.raises(ServerAway) as caught:
         app.enqueue("act", "b")
     assert redis.llen("queue:default") == 1
@@ -248,7 +248,7 @@ def test_a_settling_that_was_executed_and_not_heard_of_is_not_late(
     app.job(name="note")(lambda: None)
     redis.script_load(load("settle").text)  # so that the first passing is the one that executes it
     app.connections  # noqa: B018 - connects before the points are open
-    faults.open_points(points, tmp_path)
+    failpoints.open_points(points, tmp_path)
     with working(app) as launcher:
         app.enqueue("note")
         until(lambda: len(list(tmp_path.iterdir())) == 1 + points.count(","), "the answer was lost")

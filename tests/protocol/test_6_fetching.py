@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from henchman import App, current_job
-from henchman.kernel import faults
+from henchman.kernel import failpoints
 from henchman.store.scripts import load
 from henchman.worker import heart, stager
 from henchman.worker.stager import STAGING_MS
@@ -25,7 +25,7 @@ from support.worker import Heard, in_flight, jobs_in, settled, until, working
 def app(redis_url: str) -> Iterator[App]:
     made = App(redis_url=redis_url, lease=5, heartbeat=0.2, concurrency=1)
     yield made
-    faults.close()
+    failpoints.close()
     made.close()
 
 
@@ -147,7 +147,7 @@ def test_middleware_may_run_twice_its_push_never(app: App, redis: Redis, tmp_pat
     app.client_middleware.add(link)
     redis.script_load(load("move").text)  # so that the first passing is the one that executes it
     app.connections  # noqa: B018 - connects before the points are open
-    faults.open_points(f"drop@move:{where}", tmp_path)
+    failpoints.open_points(f"drop@move:{where}", tmp_path)
     with working(app):
         until(lambda: ran, "it ran")
         until(lambda: not in_flight(redis) and not redis.exists("schedule", "queue:default"), "nothing is left")

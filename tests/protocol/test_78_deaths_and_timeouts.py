@@ -12,7 +12,7 @@ from redis import Redis
 
 from henchman import App
 from henchman.errors import JobShutdown, JobTimeout
-from henchman.kernel.board import Board
+from henchman.kernel.scoreboard import Scoreboard
 from henchman.store import poison
 from henchman.supervisor.supervisor import Supervisor
 from henchman.worker.poison import charge_held
@@ -29,7 +29,7 @@ class Ended:
     """A child that ended while it ran ``jids``; ``doomed``: we killed it."""
 
     def __init__(self, jids: list[str], doomed: bool) -> None:
-        self.board, self.doomed = Board(), doomed
+        self.board, self.doomed = Scoreboard(), doomed
         for place, jid in enumerate(jids):
             self.board.start(place, jid)
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from henchman.errors import ServerAway
-from henchman.kernel import faults
+from henchman.kernel import failpoints
 from henchman.store.scripts import load
 from support.batch_calls import CALLS, everything, there_is_a_batch
 from support.mortal import Nursery, nursery
@@ -54,7 +54,7 @@ def mortals() -> Iterator[Nursery]:
 def scene(redis_url: str, script: str) -> Iterator[Scene]:
     store = Store(redis_url)
     yield Scene(store, script)
-    faults.close()
+    failpoints.close()
     store.connections.close()
 
 
@@ -79,7 +79,7 @@ def test_who_changes_a_batch_is_killed(
 @pytest.mark.parametrize("script", CALLS)
 def test_who_changes_a_batch_loses_its_connection(scene: Scene, script: str, where: str) -> None:
     """Sent again where that changes nothing; else its caller is told that it is not known."""
-    faults.open_points(f"drop@{script}:{where}")
+    failpoints.open_points(f"drop@{script}:{where}")
     if scene.again:
         scene.run()
         assert scene.now() == scene.done

@@ -21,7 +21,7 @@ import henchman
 from henchman.cron import cron
 from henchman.errors import ServerAway
 from henchman.iterable import iteration
-from henchman.kernel import faults
+from henchman.kernel import failpoints
 from henchman.store import control
 from henchman.store.scripts import load
 from henchman.worker import flights, heart, lifeline
@@ -59,7 +59,7 @@ def _brisk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(flights, "SETTLED", 4.0)  # longer than a thread may take from what it read to holding it
     monkeypatch.setattr(cron, "GRACE", 120.0)  # so long nothing was missed, however late who goes on is ready
     yield
-    faults.close()
+    failpoints.close()
 
 
 class Scene:
@@ -204,7 +204,7 @@ def test_a_worker_loses_its_connection(scene: Scene, script: str, where: str) ->
     app = make_app(scene.url, scene.trace)
     app.connections  # noqa: B018 - connects before the points are open
     folder = scene.folder
-    faults.open_points(f"drop@{script}:{where}#{part.passing}", folder)
+    failpoints.open_points(f"drop@{script}:{where}#{part.passing}", folder)
     with working(app) as launcher:
         if script == "BLMOVE" and where == "after":
             until(lambda: launcher.watcher.armed, "a wait is open")
@@ -238,7 +238,7 @@ def test_a_client_loses_its_connection(scene: Scene, do: str, where: str) -> Non
     """It is told that it is not known, and nothing is sent twice."""
     app = make_app(scene.url, scene.trace)
     act: Any = app.registry.get("act")
-    faults.open_points(f"drop@{CLIENT[do]}:{where}")
+    failpoints.open_points(f"drop@{CLIENT[do]}:{where}")
     with pytest.raises(ServerAway) as caught:
         {
             "push": act.enqueue,
@@ -246,7 +246,7 @@ def test_a_client_loses_its_connection(scene: Scene, do: str, where: str) -> Non
             "schedule": act.using(delay=0.1).enqueue,
         }[do]("c0")
     assert caught.value.executed is None
-    faults.close()
+    failpoints.close()
     act.enqueue("c1")
     scene.accepted = {"c1"} if where == "before" else {"c0", "c1"}
     with working(app):
@@ -336,7 +336,7 @@ def test_who_ticks_is_killed(scene: Scene, mortals: Nursery, script: str, where:
 def test_who_ticks_loses_its_connection(scene: Scene, script: str, where: str) -> None:
     app = make_app(scene.url, scene.trace, crons=True)
     app.connections  # noqa: B018 - connects before the points are open
-    faults.open_points(f"drop@{script}:{where}#{1 if script == 'cron_put' else 3}", scene.folder)
+    failpoints.open_points(f"drop@{script}:{where}#{1 if script == 'cron_put' else 3}", scene.folder)
     with working(app):
         until(lambda: any(one.name.startswith("drop") for one in scene.folder.iterdir()), "it was struck")
         before = len(scene.told("tick"))
@@ -452,4 +452,4 @@ def test_no_script_was_forgotten() -> None:
 
 
 def test_points_are_closed_unless_a_test_opens_them() -> None:
-    assert not faults.armed
+    assert not failpoints.armed

@@ -16,7 +16,7 @@ from redis import Redis
 
 from henchman import App
 from henchman.errors import ServerAway
-from henchman.kernel import faults
+from henchman.kernel import failpoints
 from henchman.store import leases, ordered
 from henchman.store.scripts import load
 from henchman.worker import flights, heart, lifeline
@@ -54,7 +54,7 @@ def _brisk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(heart, "PULSE", PULSE)
     monkeypatch.setattr(flights, "SETTLED", 4.0)  # longer than a thread may take from what it read to holding it
     yield
-    faults.close()
+    failpoints.close()
 
 
 class Scene:
@@ -185,7 +185,7 @@ def test_a_worker_of_ids_loses_its_connection(scene: Scene, script: str, where: 
     app = scene.app()
     app.connections  # noqa: B018 - connects before the points are open
     heard = Heard(app, "late")
-    faults.open_points(f"drop@{script}:{where}#1", scene.folder)
+    failpoints.open_points(f"drop@{script}:{where}#1", scene.folder)
     with working(app):
         until(lambda: any(one.name.startswith("drop") for one in scene.folder.iterdir()), "it was struck")
         scene.ended_well(twice=False)
@@ -216,11 +216,11 @@ def test_a_client_that_pushes_payloads_loses_its_connection(scene: Scene, script
     scene.tracked_by(script)
     app = scene.app()
     job: Any = app.registry.get("ids")
-    faults.open_points(f"drop@{script}:{where}")
+    failpoints.open_points(f"drop@{script}:{where}")
     with pytest.raises(ServerAway) as caught:
         job.push("x", ["c0", 0], score=1)
     assert caught.value.executed is None
-    faults.close()
+    failpoints.close()
     job.push("x", ["c1", 0], score=2)
     with working(app):
         until(lambda: scene.told("done") and scene.idle(), "it ran")

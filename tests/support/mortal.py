@@ -21,7 +21,7 @@ from typing import Any
 
 from henchman import App, current_job
 from henchman.iterable import iteration
-from henchman.kernel import faults
+from henchman.kernel import failpoints
 from henchman.store import audit
 from henchman.store.control import uncancel
 from henchman.store.jobs import Delivery, deliver, rebase
@@ -149,7 +149,7 @@ def _worker(app: App, order: dict[str, Any]) -> None:
 
 def _live(order: dict[str, Any]) -> None:
     signal.alarm(LIMIT)
-    faults.open_points(order["faults"], Path(order["folder"]))
+    failpoints.open_points(order["faults"], Path(order["folder"]))
     kinds = {name: order.get(name, False) for name in ("crons", "ordered", "track")}
     app = make_app(order["url"], Path(order["trace"]), **kinds)
     (_client if order["part"] == "client" else _worker)(app, order)

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import Any
 
 from henchman.client.job import define
-from henchman.kernel.chain import Chain
 from henchman.kernel.events import Events
+from henchman.kernel.middleware import Chain
 from henchman.wire import payload
 from henchman.work.unit import Flight, Unit
 from henchman.worker.run import Run, Seat

@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.kernel import faults
+from henchman.kernel import failpoints
 from support.processes import Work
 from support.worker import in_flight, jobs_in, looker, until
 
@@ -23,7 +23,7 @@ def redis(redis_url: str) -> Iterator[Redis]:
 @pytest.fixture(autouse=True)
 def _closed() -> Iterator[None]:
     yield
-    faults.close()
+    failpoints.close()
 
 
 def test_a_batch_under_kills(redis: Redis, redis_url: str, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_a_push_whose_answer_is_lost_is_pushed_once(redis: Redis, redis_url: str
     def work(n: int) -> None: ...
 
     batch = app.batch("lossy").open()
-    faults.open_points(f"drop@batch_push:after#{answer}", tmp_path)
+    failpoints.open_points(f"drop@batch_push:after#{answer}", tmp_path)
     assert batch.add(work, ((n,) for n in range(3000))).created == 3000
     assert any(tmp_path.iterdir()), "the connection was not cut"
     batch.close()

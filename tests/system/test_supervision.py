@@ -18,7 +18,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.kernel.board import Board
+from henchman.kernel.scoreboard import Scoreboard
 from henchman.supervisor import keeper as keeper_module
 from henchman.supervisor import supervisor as supervisor_module
 from henchman.supervisor.child import ChildProcess
@@ -78,7 +78,7 @@ class Calm:
     def __init__(self, pid: int, *identities: str, ill: bool = False) -> None:
         self.pid, self.identities, self.ill = pid, list(identities), ill
         self.number, self.ready, self.alive, self.status_fd = pid, True, True, -1
-        self.doomed, self.failed, self.started, self.board = False, None, 0.0, Board()
+        self.doomed, self.failed, self.started, self.board = False, None, 0.0, Scoreboard()
         self.signals: list[int] = []
         self.looked = 0
         self.status: int | None = None

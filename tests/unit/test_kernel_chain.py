@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from henchman.errors import ConfigError
-from henchman.kernel.bridge import compile_async, compile_sync, run_coroutine
-from henchman.kernel.chain import Chain
+from henchman.kernel.middleware import Chain, compile_async, compile_sync, run_coroutine
 
 
 def a(context: Any, call_next: Any) -> Any:

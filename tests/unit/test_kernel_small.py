@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
-from henchman.kernel.backoff import capped_backoff, retry_delay
-from henchman.kernel.clock import ServerClock, awake
+from henchman.kernel.clock import ServerClock, awake, capped_backoff
 from henchman.kernel.events import Events
 from henchman.kernel.ids import new_identity, new_jid, new_jids
 from henchman.kernel.text import did_you_mean, mask_url, shorten, visible
+from henchman.worker.retry import retry_delay
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 10, 24])

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from henchman.errors import ArgumentError
-from henchman.kernel.backoff import retry_delay
 from henchman.store.connection import pack, pack_all
 from henchman.wire import numbers, times
+from henchman.worker.retry import retry_delay
 
 HUGE = 10**5000
 ANY: tuple[Any, ...] = (None, True, False, "5", [1], {}, "", "nan")

@@ -21,7 +21,7 @@ from henchman.batch.batch import Batch
 from henchman.batch.lease import leases
 from henchman.batch.status import BatchStatus
 from henchman.errors import BatchClosed, BatchError, HistoryAway, UnknownBatch
-from henchman.kernel import faults
+from henchman.kernel import failpoints
 from henchman.kernel.clock import ServerClock
 from henchman.store import history
 from henchman.store.scripts import load
@@ -606,7 +606,7 @@ def test_a_start_whose_answer_was_lost_is_written_down_once(
     with app.batch("some") as batch:
         jid = long.using(batch=None if alone else batch).enqueue().jid
     app.connections  # noqa: B018 - connects before the points are open
-    faults.open_points("drop@started:after#1", tmp_path)
+    failpoints.open_points("drop@started:after#1", tmp_path)
 
     def life() -> list[str]:
         return [row["s"] for row in stream(redis) if row.get("j") == jid]
@@ -619,6 +619,6 @@ def test_a_start_whose_answer_was_lost_is_written_down_once(
             release.set()
             until(lambda: life()[-1] == "finished", "it ends")
     finally:
-        faults.close()
+        failpoints.close()
         release.set()
     assert life() == ["enqueued", "working", "finished"]

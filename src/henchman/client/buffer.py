@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from henchman.errors import ServerAway
-from henchman.kernel.backoff import capped_backoff
+from henchman.kernel.clock import capped_backoff
 from henchman.kernel.ids import new_jid
 from henchman.store.call import Runner
 from henchman.store.jobs import Delivery, deliver

@@ -23,9 +23,9 @@ from henchman.client.options import JobOptions, PushOptions
 from henchman.client.parcel import Parcel, keep
 from henchman.client.registry import Registry
 from henchman.errors import ArgumentError, BatchError, ServerAway, ServerError
-from henchman.kernel.chain import Chain
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.ids import new_jid, new_jids
+from henchman.kernel.middleware import Chain
 from henchman.store import jobs
 from henchman.store.call import AsyncRunner, Call, Runner
 from henchman.store.confirm import confirmed

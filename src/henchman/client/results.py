@@ -14,8 +14,8 @@ from typing import Any, Protocol
 
 from henchman.client.result_hub import Hub
 from henchman.errors import ArgumentError, JobFailed, ResultError, ServerAway
-from henchman.kernel.backoff import capped_backoff
-from henchman.kernel.bridge import in_thread
+from henchman.kernel.clock import capped_backoff
+from henchman.kernel.middleware import in_thread
 from henchman.store.call import Call, command
 from henchman.store.keys import Keys
 from henchman.wire import jsontext, returns

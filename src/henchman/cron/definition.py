@@ -20,11 +20,10 @@ from henchman.client.tracked import record_of
 from henchman.config import Config
 from henchman.cron.cron import timing_of
 from henchman.errors import ArgumentError, DefinitionError
-from henchman.kernel.bridge import compile_sync
-from henchman.kernel.chain import Chain
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
 from henchman.kernel.ids import new_jid
+from henchman.kernel.middleware import Chain, compile_sync
 from henchman.kernel.text import did_you_mean
 from henchman.store.cron import Tick
 from henchman.store.keys import Keys

@@ -16,7 +16,7 @@ from henchman.client.job import Job, Using
 from henchman.cron.cron import Expression, Timing, read_timing, upcoming
 from henchman.cron.definition import Cron, Home, check_name, decoded, define, encoded, ticket, unknown
 from henchman.errors import DefinitionError, UnknownCron
-from henchman.kernel.bridge import in_thread
+from henchman.kernel.middleware import in_thread
 from henchman.store import batches
 from henchman.store import cron as store
 from henchman.store.batches import TrackedPush

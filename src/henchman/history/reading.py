@@ -20,7 +20,7 @@ from henchman.history.entries import number_of
 from henchman.history.loading import batch_of, change_of, counts_of, event_of, message_of, run_of
 from henchman.history.records import FAILURES, MOST, STATUSES, Batch, Changes, Event, EventPage, Job, Search
 from henchman.history.schema import batches, changes, events, messages, runs
-from henchman.kernel.bridge import in_thread
+from henchman.kernel.middleware import in_thread
 
 __all__ = ["History"]
 

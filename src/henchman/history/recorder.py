@@ -19,8 +19,7 @@ from henchman.history.database import Database
 from henchman.history.intake import Chunk, Intake
 from henchman.history.ledger import BEGINNING, Ledger, Overtaken
 from henchman.history.retention import Pruning
-from henchman.kernel.backoff import capped_backoff
-from henchman.kernel.clock import ServerClock
+from henchman.kernel.clock import ServerClock, capped_backoff
 from henchman.kernel.events import Events
 from henchman.kernel.ids import new_identity
 from henchman.kernel.service import Ticker

@@ -1,4 +1,4 @@
-"""Which clock is asked for what.
+"""Which clock is asked for what, and how long to wait after failures.
 
 Stored times are the server's: ``ServerClock.now()``. What bounds waiting is ``time.monotonic()``. A lease is judged by
 ``awake()``, which goes on while the machine sleeps. The wall clock of this machine is for log lines and for what is
@@ -7,12 +7,13 @@ shown; every use of it stands with its reason in ``tests/architecture/wall_clock
 
 from __future__ import annotations
 
+import random
 import sys
 import time
 from collections.abc import Callable
 from functools import partial
 
-__all__ = ["STEP", "ServerClock", "awake"]
+__all__ = ["STEP", "ServerClock", "awake", "capped_backoff"]
 
 STEP = 1.0  # seconds; what the server's clock differs by from what was expected is a step, less is slewing
 
@@ -69,3 +70,9 @@ class ServerClock:
         step = self._ahead - before
         if abs(step) > STEP:
             self.stepped += step
+
+
+def capped_backoff(failures: int, *, first: float = 0.1, most: float = 30.0) -> float:
+    """Seconds to wait after ``failures`` failures in a row: doubles from ``first`` to ``most``, plus up to 20 %."""
+    base: float = min(most, first * 2.0 ** min(failures, 30))
+    return base * (1 + random.random() / 5)  # noqa: S311

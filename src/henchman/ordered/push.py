@@ -18,7 +18,7 @@ from henchman.client.push import Client
 from henchman.client.registry import Registry
 from henchman.config import Config
 from henchman.errors import ArgumentError
-from henchman.kernel.chain import Chain
+from henchman.kernel.middleware import Chain
 from henchman.ordered.entry import Entry, Reader
 from henchman.store import ordered, ordered_born
 from henchman.store.call import AsyncRunner, Call, Runner

@@ -9,7 +9,7 @@ import msgspec
 
 from henchman.client.ordered_options import OrderedOptions
 from henchman.errors import Discard, Failure, JobCancelled, JobInterrupted, JobShutdown, Kill, Snooze
-from henchman.kernel.arity import takes
+from henchman.kernel.middleware import takes
 from henchman.kernel.text import described
 from henchman.ordered.claim import Claim, shown
 from henchman.store.ordered import ClaimedId, Verdict

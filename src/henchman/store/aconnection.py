@@ -15,7 +15,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from henchman.errors import ServerAway
-from henchman.kernel import faults
+from henchman.kernel import failpoints
 from henchman.kernel.text import mask_url
 from henchman.store.address import check_url, read_options
 from henchman.store.asentinel import ASYNC
@@ -198,11 +198,11 @@ async def _talk(conn: Any, parts: Sequence[tuple[Arg, ...]], name: str) -> Any:
 
 
 async def _send(conn: Any, packed: bytes, name: str) -> None:
-    if faults.armed:
-        faults.point(f"{name}:before")
+    if failpoints.armed:
+        failpoints.point(f"{name}:before")
     await conn.send_packed_command(packed, check_health=False)
-    if faults.armed:
-        faults.executed(name, conn._writer.get_extra_info("socket"))
+    if failpoints.armed:
+        failpoints.executed(name, conn._writer.get_extra_info("socket"))
 
 
 def _is_open(conn: Any) -> bool:

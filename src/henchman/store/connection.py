@@ -23,7 +23,7 @@ from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
 from henchman.errors import ArgumentError, ServerAway, ServerError
-from henchman.kernel import faults
+from henchman.kernel import failpoints
 from henchman.kernel.text import mask_url
 from henchman.store.address import connection_options
 from henchman.store.call import Arg, Call
@@ -68,9 +68,9 @@ class Line:
     def send(self, *parts: Arg) -> None:
         """Send one command; ServerAway when the connection is gone."""
         try:
-            if faults.armed:
+            if failpoints.armed:
                 self._last = str(parts[0])
-                faults.point(f"{self._last}:before")
+                failpoints.point(f"{self._last}:before")
             self._conn.send_packed_command([pack(parts)], check_health=False)
         except (redis.RedisError, OSError) as error:
             raise ServerAway(f"{self._url} cannot be reached: {error}") from error
@@ -78,8 +78,8 @@ class Line:
     def read(self) -> Any:
         """Read one answer; ServerAway when it does not come, ServerError when it is an error."""
         try:
-            if faults.armed:
-                faults.point(f"{self._last}:after")
+            if failpoints.armed:
+                failpoints.point(f"{self._last}:after")
             return self._conn.read_response()
         except redis.ResponseError as error:
             raise ServerError(f"{self._url}: {error}") from error
@@ -276,11 +276,11 @@ def _talk(conn: RawConnection, parts: Sequence[tuple[Arg, ...]], name: str) -> A
 
 
 def _send(conn: RawConnection, packed: bytes, name: str) -> None:
-    if faults.armed:
-        faults.point(f"{name}:before")
+    if failpoints.armed:
+        failpoints.point(f"{name}:before")
     conn.send_packed_command([packed], check_health=False)
-    if faults.armed:
-        faults.executed(name, conn._sock)
+    if failpoints.armed:
+        failpoints.executed(name, conn._sock)
 
 
 def is_quiet(sock: Any) -> bool:

@@ -15,7 +15,7 @@ import msgspec
 
 from henchman.app import App
 from henchman.errors import ConfigError, HenchmanError
-from henchman.kernel.board import BOARD_BYTES, Board
+from henchman.kernel.scoreboard import SCOREBOARD_BYTES, Scoreboard
 from henchman.log import handler as log
 from henchman.supervisor.load import load_app, why_not
 from henchman.supervisor.orders import EXIT_CONFIG, EXIT_CUT_OFF, Orders
@@ -44,7 +44,7 @@ class Child:
     def __init__(self, orders: Orders) -> None:
         self._orders = orders
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._board = Board(mmap.mmap(orders.pulse_fd, BOARD_BYTES))
+        self._board = Scoreboard(mmap.mmap(orders.pulse_fd, SCOREBOARD_BYTES))
         self._beats = 0
         self._asked = False
         self.launcher: Launcher | None = None
@@ -115,7 +115,7 @@ class Child:
 
     @staticmethod
     def _state(launcher: Launcher) -> int:
-        """A key of ``kernel.board.STATES``; hung when the event loop is, though threads may go on."""
+        """A key of ``kernel.scoreboard.STATES``; hung when the event loop is, though threads may go on."""
         if launcher.loop.blocked_for() > launcher.host.config.hang_after:
             return 3
         return 2 if launcher.renewal.away else int(launcher.fetching())

@@ -16,7 +16,7 @@ from typing import Any, Self
 
 import msgspec
 
-from henchman.kernel.board import BOARD_BYTES, Board
+from henchman.kernel.scoreboard import SCOREBOARD_BYTES, Scoreboard
 from henchman.supervisor.orders import EXIT_CONFIG, Orders
 
 __all__ = ["ChildProcess"]
@@ -37,7 +37,7 @@ class ChildProcess:
         self.status_fd = status_fd
         self._lifeline_fd = lifeline_fd
         self._memory = memory
-        self.board = Board(memory)
+        self.board = Scoreboard(memory)
         self.doomed = False  # killed by us: nobody is to blame but the one job that it was about
         self._unread = b""
         self._beats = b""
@@ -55,8 +55,8 @@ class ChildProcess:
             status_read, status_write = _pipe(undo)
             lifeline_read, lifeline_write = _pipe(undo)
             with tempfile.TemporaryFile() as file:  # shared memory that needs no name and outlives nobody
-                file.truncate(BOARD_BYTES)
-                memory = mmap.mmap(file.fileno(), BOARD_BYTES)
+                file.truncate(SCOREBOARD_BYTES)
+                memory = mmap.mmap(file.fileno(), SCOREBOARD_BYTES)
                 undo.callback(memory.close)
                 orders = Orders(target, dict(settings), status_write, lifeline_read, file.fileno(), number)
                 command = [sys.executable, "-m", "henchman.supervisor.boot", msgspec.json.encode(orders).decode()]

@@ -12,8 +12,7 @@ from typing import NamedTuple
 from henchman.config import Config
 from henchman.embedded.server import EmbeddedServer
 from henchman.errors import HenchmanError, ServerAway
-from henchman.kernel.backoff import capped_backoff
-from henchman.kernel.clock import ServerClock, awake
+from henchman.kernel.clock import ServerClock, awake, capped_backoff
 from henchman.kernel.service import Ticker
 from henchman.store import leases, processes
 from henchman.store.connection import Connections

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from henchman.config import Config
-from henchman.kernel.backoff import capped_backoff
+from henchman.kernel.clock import capped_backoff
 from henchman.supervisor.orders import EXIT_CONFIG
 
 __all__ = ["Scribe"]

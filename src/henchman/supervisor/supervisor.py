@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-from henchman.kernel.backoff import capped_backoff
+from henchman.kernel.clock import capped_backoff
 from henchman.supervisor.child import ChildProcess
 from henchman.supervisor.health import Health
 from henchman.supervisor.keeper import Blame, Keeper

@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 from henchman.app import App, open_door
-from henchman.kernel.bridge import in_thread
+from henchman.kernel.middleware import in_thread
 from henchman.web.answers import Refusal
 
 __all__ = ["Record"]

@@ -14,7 +14,7 @@ from henchman.batch.status import status_of
 from henchman.errors import UnknownBatch
 from henchman.history.records import EventPage
 from henchman.history.standing import standing
-from henchman.kernel.bridge import in_thread
+from henchman.kernel.middleware import in_thread
 from henchman.store import batches
 from henchman.web import paging
 from henchman.web.answers import LAST, Asked, Refusal, as_json, document, tag_of, tagged, with_events

@@ -17,8 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from henchman.errors import LeaseLost, ServerAway, ServerError
-from henchman.kernel.backoff import capped_backoff
-from henchman.kernel.board import Board
+from henchman.kernel.clock import capped_backoff
+from henchman.kernel.scoreboard import Scoreboard
 from henchman.kernel.service import Service
 from henchman.kernel.text import described
 from henchman.store.jobs import CALLED_OFF, EARLIER, MOST_BYTES
@@ -52,7 +52,7 @@ class Acker(Service):
 
     name = "acker"
 
-    def __init__(self, host: Host, flights: Flights, board: Board) -> None:
+    def __init__(self, host: Host, flights: Flights, board: Scoreboard) -> None:
         super().__init__()
         self._board = board
         self._host = host

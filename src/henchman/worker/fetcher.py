@@ -18,7 +18,7 @@ import time
 from collections.abc import Sequence
 
 from henchman.errors import LeaseLost, ServerAway, ServerError
-from henchman.kernel.backoff import capped_backoff
+from henchman.kernel.clock import capped_backoff
 from henchman.kernel.service import Service
 from henchman.store.jobs import LeaseLapsed
 from henchman.work.outcome import Outcome

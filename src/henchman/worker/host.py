@@ -7,9 +7,9 @@ from typing import Any, Protocol
 
 from henchman.client.registry import Registry
 from henchman.config import Config
-from henchman.kernel.chain import Chain
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
+from henchman.kernel.middleware import Chain
 from henchman.store.call import Runner
 from henchman.store.keys import Keys
 from henchman.work.source import Source

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import Protocol
 
-from henchman.kernel.board import Board
+from henchman.kernel.scoreboard import Scoreboard
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
 from henchman.worker.acker import Acker
@@ -35,7 +35,7 @@ class Isolation:
     """
 
     def __init__(
-        self, board: Board, acker: Acker, busy: Callable[[], int], wake: Callable[[], None], held: Collection[Unit]
+        self, board: Scoreboard, acker: Acker, busy: Callable[[], int], wake: Callable[[], None], held: Collection[Unit]
     ) -> None:
         self._held = held
         self._board = board

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from henchman.errors import HenchmanError, JobCancelled, JobShutdown, ServerError
-from henchman.kernel.board import Board
+from henchman.kernel.scoreboard import Scoreboard
 from henchman.store import poison, processes
 from henchman.store.control import ask_time, paused
 from henchman.store.jobs import due
@@ -63,7 +63,7 @@ class Launcher:
         pulse: Callable[[], None] = lambda: None,
         replace: Callable[[str], None] = lambda reason: None,
         embedded: bool = False,
-        board: Board | None = None,
+        board: Scoreboard | None = None,
     ) -> None:
         self.host = host
         self._replace, self._on_pulse = replace, pulse
@@ -72,7 +72,7 @@ class Launcher:
         capsules, queues = self._placed(capsules)
         self.flights = Flights(host, queues, announce, self.sources)
         self.cancels = Cancels(host, self._tell_cancelled)
-        self.board = board or Board()
+        self.board = board or Scoreboard()
         self.acker = Acker(host, self.flights, self.board)
         self.acker.on_called_off = lambda: self._try("cancels", self.cancels.load)
         self.feeds = Feeds()

@@ -10,8 +10,8 @@ from collections.abc import Callable
 from typing import Any
 
 from henchman.errors import JobCancelled, JobShutdown, JobTimeout
-from henchman.kernel.board import STARTS, Board
 from henchman.kernel.clock import awake
+from henchman.kernel.scoreboard import STARTS, Scoreboard
 from henchman.work.current import running
 from henchman.work.outcome import DONE, Outcome, called_off
 from henchman.worker.acker import Acker
@@ -41,7 +41,7 @@ class Processor:
         watchdog: Watchdog,
         flights: Flights,
         cancels: Cancels,
-        board: Board,
+        board: Scoreboard,
     ) -> None:
         self._flights = flights
         self._acker = acker

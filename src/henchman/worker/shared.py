@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from henchman.kernel.board import Board
+from henchman.kernel.scoreboard import Scoreboard
 from henchman.work.source import Source
 from henchman.worker.acker import Acker
 from henchman.worker.cancels import Cancels
@@ -27,4 +27,4 @@ class Shared(NamedTuple):
     cancels: Cancels
     isolation: Isolation
     sources: Mapping[str, Source]  # of the queues that are no plain lists
-    board: Board
+    board: Scoreboard

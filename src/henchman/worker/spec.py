@@ -6,9 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 from henchman.client.registry import Definition
-from henchman.kernel.bridge import compile_async, compile_sync
-from henchman.kernel.chain import Chain
 from henchman.kernel.events import Events
+from henchman.kernel.middleware import Chain, compile_async, compile_sync
 from henchman.wire.returns import to_json
 from henchman.work.outcome import Outcome
 

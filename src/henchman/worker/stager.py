@@ -16,9 +16,8 @@ from typing import Any
 import msgspec
 
 from henchman.errors import PayloadError
-from henchman.kernel.backoff import capped_backoff
-from henchman.kernel.bridge import compile_sync
-from henchman.kernel.clock import STEP
+from henchman.kernel.clock import STEP, capped_backoff
+from henchman.kernel.middleware import compile_sync
 from henchman.kernel.service import Ticker
 from henchman.store.call import command
 from henchman.store.jobs import Due, Move, due, move, rebase

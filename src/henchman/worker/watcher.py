@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from henchman.errors import ServerAway, ServerError
-from henchman.kernel.backoff import capped_backoff
+from henchman.kernel.clock import capped_backoff
 from henchman.kernel.service import Service
 from henchman.store.call import command
 from henchman.work.source import Source

@@ -9,18 +9,18 @@ from __future__ import annotations
 import mmap
 import struct
 
-__all__ = ["BOARD_BYTES", "STARTS", "STATES", "Board"]
+__all__ = ["SCOREBOARD_BYTES", "STARTS", "STATES", "Scoreboard"]
 
 STATES = {0: "stuck", 1: "fetching", 2: "away", 3: "hung"}  # what a process says of itself when it turns
 _PLACES = 1024  # of which the marks take the last
 _ROOM = 40  # bytes of a jid: a longer one is cut, which the reader allows for
 _FIRST = 64
-BOARD_BYTES = _FIRST + _PLACES * _ROOM
+SCOREBOARD_BYTES = _FIRST + _PLACES * _ROOM
 STARTS = _PLACES - 64
 _write = struct.Struct(f"{_ROOM}s").pack_into
 _MARKS = 16  # payloads that are read or settled now: the last 64 places, four for each
 _MARK_ROOM = 4 * _ROOM
-_FIRST_MARK = BOARD_BYTES - _MARKS * _MARK_ROOM
+_FIRST_MARK = SCOREBOARD_BYTES - _MARKS * _MARK_ROOM
 _TAIL = 150  # bytes of a payload's end, where its id and times stand
 _write_mark = struct.Struct(f"<B{_TAIL}s").pack_into
 
@@ -28,11 +28,11 @@ _write_mark = struct.Struct(f"<B{_TAIL}s").pack_into
 Memory = bytearray | mmap.mmap
 
 
-class Board:
-    """``memory`` of ``BOARD_BYTES``; the default is private: for a worker that nobody watches."""
+class Scoreboard:
+    """``memory`` of ``SCOREBOARD_BYTES``; the default is private: for a worker that nobody watches."""
 
     def __init__(self, memory: Memory | None = None) -> None:
-        self._memory: Memory = bytearray(BOARD_BYTES) if memory is None else memory
+        self._memory: Memory = bytearray(SCOREBOARD_BYTES) if memory is None else memory
 
     def beat(self, number: int, state: int) -> None:
         """The interpreter turned for the ``number``-th time; ``state`` is a key of ``STATES``."""
@@ -90,5 +90,5 @@ class Board:
 
     def marked(self) -> list[bytes]:
         """The ends of the payloads that are marked, at most 150 bytes of each."""
-        places = range(_FIRST_MARK, BOARD_BYTES, _MARK_ROOM)
+        places = range(_FIRST_MARK, SCOREBOARD_BYTES, _MARK_ROOM)
         return [bytes(self._memory[at + 1 : at + 1 + size]) for at in places if (size := self._memory[at])]
