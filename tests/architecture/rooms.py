@@ -53,6 +53,9 @@ NOBODY_IMPORTS = ("testing", "contrib", "__main__")
 # Folders of scripts that a library loads, deeper than a room: nobody imports them.
 SCRIPTS = {"history.versions": "Alembic's, one a change of the schema"}
 
+# The only files that may import inside functions, beside one ``load`` function a room whose part is heavy or optional.
+IMPORT_ANYWHERE = {"app.py", "__init__.py", "cli/main.py"}
+
 # The only files that import by name at run time, and what.
 IMPORTS_BY_NAME = {
     "app.py": "the doors",

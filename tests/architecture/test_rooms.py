@@ -7,11 +7,12 @@ import importlib
 import re
 import sys
 import tomllib
+from collections import Counter
 from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-from architecture.rooms import IMPORTS_BY_NAME, NOBODY_IMPORTS, ROOMS, SCRIPTS, allowed, room_of
+from architecture.rooms import IMPORT_ANYWHERE, IMPORTS_BY_NAME, NOBODY_IMPORTS, ROOMS, SCRIPTS, allowed, room_of
 from architecture.source import ROOT, Function, called, modules, own_imports
 
 
@@ -52,18 +53,34 @@ def test_no_module_imports_itself_by_a_detour() -> None:
         pytest.fail("a cycle of imports: " + " → ".join(error.args[1]))
 
 
+def lazy(node: ast.AST) -> bool:
+    """Whether this is a ``load`` function, in which the one heavy part of a room is imported."""
+    return isinstance(node, Function) and node.name == "load"
+
+
 def test_imports_stand_at_the_top_and_are_absolute() -> None:
     wrong = []
+    loads: Counter[str] = Counter()
     for module in modules().values():
+        free = module.file in IMPORT_ANYWHERE
+        loads[room_of(module.name)] += any(lazy(one) and has_import(one) for one in module.tree.body)
+        excused = {id(one) for node in module.tree.body if lazy(node) for one in ast.walk(node)}
         for node in ast.walk(module.tree):
-            if isinstance(node, Function | ast.Lambda | ast.ClassDef):
+            if isinstance(node, Function | ast.Lambda | ast.ClassDef) and not free and id(node) not in excused:
                 inner = [one for one in ast.walk(node) if isinstance(one, ast.Import | ast.ImportFrom)]
                 wrong += [f"{module.at(one)}: an import below the top" for one in inner]
             if isinstance(node, ast.ImportFrom) and node.level:
                 wrong.append(f"{module.at(node)}: a relative import")
-            if isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node).endswith("TYPE_CHECKING"):
+            if not free and isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node).endswith("TYPE_CHECKING"):
                 wrong.append(f"{module.at(node)}: TYPE_CHECKING; import it, or move what is shared down")
+    wrong += [
+        f"{room}: {count} load functions that import; a room has one" for room, count in loads.items() if count > 1
+    ]
     assert not wrong, "\n".join(sorted(set(wrong)))
+
+
+def has_import(function: ast.AST) -> bool:
+    return any(isinstance(one, ast.Import | ast.ImportFrom) for one in ast.walk(function))
 
 
 def test_other_peoples_packages_are_declared() -> None:

@@ -9,7 +9,6 @@ Links of the job's own kind cost a call. An ``async def`` link around a sync job
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
@@ -100,6 +99,13 @@ class Chain:
         return link
 
 
+def load() -> Any:
+    """The module asyncio, which only coroutines need: ``import henchman`` does without it."""
+    import asyncio
+
+    return asyncio
+
+
 def is_async(link: Link) -> bool:
     """Whether ``link`` must be awaited: an ``async def``, or an object whose ``__call__`` is one."""
     return inspect.iscoroutinefunction(link) or inspect.iscoroutinefunction(getattr(link, "__call__", None))  # noqa: B004
@@ -142,6 +148,7 @@ def _async(link: Link, inner: AsyncStep) -> AsyncStep:
 
 def _async_over_sync(link: Link, inner: AsyncStep) -> AsyncStep:
     async def step(context: Any) -> Any:
+        asyncio = load()
         loop = asyncio.get_running_loop()
 
         def call_next() -> Any:
@@ -157,11 +164,12 @@ def _async_over_sync(link: Link, inner: AsyncStep) -> AsyncStep:
 
 async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The result of a blocking function, run in a thread while the event loop turns."""
-    return await asyncio.to_thread(function, *args, **kwargs)
+    return await load().to_thread(function, *args, **kwargs)
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """The result of ``coroutine``, run to its end here, also beneath a running event loop (then in a thread)."""
+    asyncio = load()
     try:
         asyncio.get_running_loop()
     except RuntimeError:
