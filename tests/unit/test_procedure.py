@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -10,7 +11,20 @@ import pytest
 
 from henchman.errors import ArgumentError, ServerError
 from henchman.store.call import Call, command
-from henchman.store.procedure import BothWays, Items, Page, Pages, Procedure, arun, ask, first, mapped, run
+from henchman.store.procedure import (
+    BothWays,
+    Items,
+    Page,
+    Pages,
+    Procedure,
+    arun,
+    ask,
+    awaited,
+    first,
+    mapped,
+    now,
+    run,
+)
 
 
 class Server:
@@ -32,15 +46,15 @@ class AsyncServer(Server):
         return super().run(call)
 
 
-def now(procedure: Procedure[Any]) -> Any:
+def run_now(procedure: Procedure[Any]) -> Any:
     return run(Server(), procedure)
 
 
-def awaited(procedure: Procedure[Any]) -> Any:
+def run_awaited(procedure: Procedure[Any]) -> Any:
     return asyncio.run(arun(AsyncServer(), procedure))
 
 
-both = pytest.mark.parametrize("go", [now, awaited])
+both = pytest.mark.parametrize("go", [run_now, run_awaited])
 Go = Callable[[Procedure[Any]], Any]
 
 
@@ -167,3 +181,28 @@ def test_the_same_awaited() -> None:
 def test_without_an_async_runner_it_says_so() -> None:
     with pytest.raises(ArgumentError, match="this BothWays was made without an async runner"):
         aiter(Items(BothWays(Server()), lambda: numbers("a")))
+
+
+class Echo(BothWays):
+    @now
+    def twice(self, text: str, *, times: int = 2) -> Procedure[list[str]]:
+        """The text, as often as is wanted."""
+        return [(yield echo(text))] * times
+
+    atwice = awaited(twice)
+
+
+def test_one_procedure_is_two_methods() -> None:
+    one = Echo(Server(), AsyncServer())
+    assert one.twice("a") == ["a", "a"]
+    assert asyncio.run(one.atwice("a", times=1)) == ["a"]
+
+
+def test_both_methods_tell_people_what_they_take_and_give() -> None:
+    assert str(inspect.signature(Echo.twice)) == "(self, text: 'str', *, times: 'int' = 2) -> 'list[str]'"
+    assert inspect.signature(Echo.atwice) == inspect.signature(Echo.twice)
+    assert inspect.iscoroutinefunction(Echo.atwice)
+    assert not inspect.isgeneratorfunction(Echo.twice)
+    assert (Echo.twice.__doc__, Echo.atwice.__doc__) == ("The text, as often as is wanted.", "``twice``, awaited.")
+    assert (Echo.atwice.__name__, Echo.atwice.__qualname__) == ("atwice", "Echo.atwice")
+    assert Echo.atwice.__annotations__["return"] == "list[str]"

@@ -14,15 +14,25 @@ that the procedure can handle it; ``return`` gives the result. One procedure cal
 A ``Pages`` procedure also yields pages of what it finds, ``yield Page(found)``. The next page is read when the caller
 asks for it.
 
-Public classes offer each procedure twice, as ``x`` and ``ax``: two methods of one line each, so that signatures and
-docstrings stay visible to people and to type checkers. ``BothWays`` is their base.
+A public class derives from ``BothWays`` and offers each procedure twice, as ``x``, run now, and as ``ax``, awaited::
+
+    class Queue(BothWays):
+        @now
+        def size(self) -> Procedure[int]:
+            "How many payloads wait in it."
+            return (yield from self._look()).size
+
+        asize = awaited(size)
+
+Both have the parameters and the result type of the procedure, for type checkers and for ``help()``.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
-from inspect import GEN_CLOSED, getgeneratorstate
-from typing import Any, Generic, TypeVar
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
+from functools import wraps
+from inspect import GEN_CLOSED, getgeneratorstate, signature
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
 from henchman.errors import ArgumentError
 from henchman.store.call import AsyncRunner, Call, Runner
@@ -37,16 +47,20 @@ __all__ = [
     "aiterate",
     "arun",
     "ask",
+    "awaited",
     "drive",
     "first",
     "iterate",
     "mapped",
+    "now",
     "run",
 ]
 
 S = TypeVar("S")
 T = TypeVar("T")
 U = TypeVar("U")
+P = ParamSpec("P")
+Both = TypeVar("Both", bound="BothWays")
 
 
 class Page(list[T]):
@@ -153,16 +167,7 @@ def mapped(pages: Pages[T], change: Callable[[Page[T]], Procedure[Iterable[U]]])
 
 
 class BothWays:
-    """Base of a class that offers its procedures as ``x``, run now, and as ``ax``, awaited::
-
-    def size(self) -> int:
-        "How many there are."
-        return self._run(self._size())
-
-    async def asize(self) -> int:
-        "``size``, awaited."
-        return await self._arun(self._size())
-    """
+    """Base of a class whose procedures can be run now and awaited."""
 
     def __init__(self, runner: Runner, arunner: AsyncRunner | None = None) -> None:
         self._runner = runner
@@ -198,3 +203,33 @@ class Items(Generic[T]):
 
     def __aiter__(self) -> AsyncIterator[T]:
         return aiterate(self._both._awaited(), self._pages())
+
+
+def now(procedure: Callable[Concatenate[Both, P], Procedure[T]]) -> Callable[Concatenate[Both, P], T]:
+    """The method that runs ``procedure``, a method of a ``BothWays``, now."""
+
+    @wraps(procedure)
+    def run_now(self: Both, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return self._run(procedure(self, *args, **kwargs))
+
+    told = signature(procedure)
+    result = told.return_annotation.removeprefix("Procedure[").removesuffix("]")
+    run_now.__signature__ = told.replace(return_annotation=result)  # type: ignore[attr-defined]
+    run_now.__annotations__ = {**procedure.__annotations__, "return": result}
+    return run_now
+
+
+def awaited(
+    method: Callable[Concatenate[Both, P], T],
+) -> Callable[Concatenate[Both, P], Coroutine[Any, Any, T]]:
+    """The awaited form of ``method``, which ``now`` made."""
+    procedure: Callable[..., Procedure[T]] = method.__wrapped__  # type: ignore[attr-defined]
+    name = method.__name__
+
+    @wraps(method)
+    async def run_awaited(self: Both, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._arun(procedure(self, *args, **kwargs))
+
+    run_awaited.__name__, run_awaited.__doc__ = f"a{name}", f"``{name}``, awaited."
+    run_awaited.__qualname__ = f"{method.__qualname__.removesuffix(name)}a{name}"
+    return run_awaited

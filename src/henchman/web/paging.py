@@ -11,7 +11,7 @@ from henchman.history.records import FAILURES, Changes, Event, EventPage
 from henchman.web.answers import as_json
 from henchman.web.record import Record
 
-__all__ = ["BYTES", "MOST", "Page", "changed", "csv_of", "exact", "failures", "page"]
+__all__ = ["BYTES", "MOST", "EventsJson", "changed", "csv_of", "exact", "failures", "page"]
 
 MOST: Final = 1000  # events of one answer
 BYTES: Final = 8 * 1024 * 1024  # of its text; one event is always given
@@ -19,7 +19,7 @@ _STEP = 100  # events that are read first; how large they are says how many are 
 _CSV_STEP = 500
 
 
-class Page(NamedTuple):
+class EventsJson(NamedTuple):
     """Some events as a JSON list, the last of them, and whether there are more."""
 
     events: bytes
@@ -36,9 +36,9 @@ class _Filling:
         self._parts: list[bytes] = []
         self._held = self._bytes = 0
 
-    def page(self, *, more: bool) -> Page:
+    def page(self, *, more: bool) -> EventsJson:
         """What it holds."""
-        return Page(b"[" + b",".join(self._parts) + b"]", self.last, more)
+        return EventsJson(b"[" + b",".join(self._parts) + b"]", self.last, more)
 
     def take(self, events: Sequence[Event]) -> bool:
         """Take as many as have room, one at least; whether it was all of them."""
@@ -70,7 +70,7 @@ def exact(told: dict[str, Any]) -> dict[str, Any]:
     return told | {name: str(told[name]) for name in ("seq", "changed", "position") if name in told}
 
 
-async def page(record: Record, batch: str, status: Sequence[str] | None, after: int, limit: int) -> Page:
+async def page(record: Record, batch: str, status: Sequence[str] | None, after: int, limit: int) -> EventsJson:
     """Events of a batch in the order in which they were enqueued, behind ``after``."""
     filling = _Filling(limit)
     while True:
@@ -81,7 +81,7 @@ async def page(record: Record, batch: str, status: Sequence[str] | None, after: 
         after = found.after
 
 
-async def changed(record: Record, batch: str, position: int, limit: int) -> Page:
+async def changed(record: Record, batch: str, position: int, limit: int) -> EventsJson:
     """Events of a batch that changed behind ``position``, in the order in which they did."""
     filling = _Filling(limit)
     while True:
