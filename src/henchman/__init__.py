@@ -49,7 +49,6 @@ __all__ = [
     "JobShutdown",
     "JobTimeout",
     "Kill",
-    "OrderedWorker",
     "ResultError",
     "ServerAway",
     "ServerError",

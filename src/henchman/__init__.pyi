@@ -36,7 +36,6 @@ from henchman.iterators import (
     over_sequence,
     over_sqlalchemy,
 )
-from henchman.ordered.worker_class import OrderedWorker
 from henchman.work.current import CurrentJob, current_job
 
 __version__: str
@@ -60,7 +59,6 @@ __all__ = [
     "JobShutdown",
     "JobTimeout",
     "Kill",
-    "OrderedWorker",
     "ResultError",
     "ServerAway",
     "ServerError",

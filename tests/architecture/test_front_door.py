@@ -30,7 +30,6 @@ PUBLIC = [
     "JobShutdown",
     "JobTimeout",
     "Kill",
-    "OrderedWorker",
     "ResultError",
     "ServerAway",
     "ServerError",

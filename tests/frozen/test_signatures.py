@@ -10,7 +10,6 @@ import pytest
 
 from frozen.conftest import Frozen
 from frozen.signatures import lines_of
-from henchman.ordered.options import ALIASES
 
 #: what people import
 IMPORTED = ("henchman", "henchman.errors", "henchman.testing", "henchman.web.api", "henchman.web.wsgi")
@@ -19,6 +18,7 @@ GIVEN = {
     "henchman.client.handle": ("Handle", "Pushed"),
     "henchman.client.job": ("Job", "AsyncJob", "Using", "BoundCall"),
     "henchman.client.options": ("JobOptions", "PushOptions"),
+    "henchman.client.ordered_options": ("OrderedOptions",),
     "henchman.config": ("Setting",),
     "henchman.history.reading": ("History",),
     "henchman.history.records": ("Search",),
@@ -37,7 +37,6 @@ GIVEN = {
     "henchman.kernel.middleware": ("Chain",),
     "henchman.ordered.claim": ("Claim",),
     "henchman.ordered.definition": ("OrderedJob", "DerivingJob"),
-    "henchman.ordered.options": ("OrderedOptions",),
     "henchman.ordered.push": ("OrderedPushed",),
     "henchman.testing.plugin": ("Bench",),
     "henchman.worker.embed": ("Embedded",),
@@ -47,7 +46,7 @@ GIVEN = {
     "henchman.cron.registry": ("Crons", "CronState", "Past"),
 }
 #: what is to go, and what is said of it beside its name
-GOES = {"OrderedWorker": "the function form says the same"} | dict.fromkeys(
+GOES = dict.fromkeys(
     (
         *("ain_batches", "aover_django", "aover_sqlalchemy", "in_batches", "over_csv", "over_django", "over_range"),
         *("over_sequence", "over_sqlalchemy"),
@@ -65,8 +64,7 @@ def test_names_that_people_import(module: str, frozen: Frozen) -> None:
 
 def test_what_people_are_given(frozen: Frozen) -> None:
     lines = [line for module, names in GIVEN.items() for line in public(module, names, made=False)]
-    aliases = [f"# {one}= goes: it is {own}=" for one, own in sorted(ALIASES.items())]
-    frozen("signatures of what is given", [*lines, "options of ordered queues by other names", *aliases])
+    frozen("signatures of what is given", lines)
 
 
 def public(module: str, names: tuple[str, ...], *, made: bool = True) -> Iterator[str]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from henchman import App, testing
-from henchman.ordered.options import ALIASES, KNOWN
+from henchman.ordered.definition import KNOWN
 from support.store import Store
 
 PAGE = (Path(__file__).parents[2] / "docs" / "ordered.md").read_text(encoding="utf-8")
@@ -87,7 +87,6 @@ def test_the_page_tells_every_option() -> None:
     table = PAGE.partition("## Options")[2].partition("\n## ")[0]
     assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?)\|", table, re.MULTILINE)))) == {
         *KNOWN,
-        *ALIASES,
         "name",
     }
 

@@ -13,7 +13,7 @@ from zlib import crc32
 
 import pytest
 
-from henchman import App, ArgumentError, OrderedWorker, ServerAway, Unconfirmed
+from henchman import App, ArgumentError, ServerAway, Unconfirmed
 from henchman.ordered import push as pushing
 from henchman.ordered.definition import OrderedJob
 from henchman.ordered.push import OrderedPush, OrderedPushed
@@ -391,33 +391,6 @@ def test_a_derived_id_may_be_all_there_is(app: App, store: Store) -> None:
     job = define(app, derive=lambda payload: payload["id"])
     job.push({"id": "a"})
     assert list(due(store)) == ["a"]
-
-
-def test_a_class_may_override_its_push(app: App, store: Store) -> None:
-    @app.ordered(name="Sync")
-    class Sync(OrderedWorker):
-        queue = "q"
-
-        def perform(self, claim: dict[str, list[Any]]) -> None: ...
-
-        @classmethod
-        def push(cls, payload: dict[str, Any]) -> OrderedPush:
-            return super().push(payload["id"], payload, score=payload["version"])
-
-        @classmethod
-        def push_many(cls, payloads: Any) -> OrderedPushed:
-            return super().push_many((one["id"], one, one["version"]) for one in payloads)
-
-    assert Sync.push({"id": 1, "version": 3}) == OrderedPush("1", "q", created=True)
-    assert Sync.push_many([{"id": 1, "version": 2}, {"id": 2, "version": 1}]) == OrderedPushed(2, 1)
-    assert [score for score, _ in waiting(store, "1")] == [2.0, 3.0]
-
-    async def go() -> OrderedPush:
-        pushed = await Sync.apush("3", "as it is", delay=5)
-        await app.aclose()
-        return pushed
-
-    assert asyncio.run(go()).created, "what is not overridden is as ever"
 
 
 @pytest.mark.parametrize("buffer", [0, 100])

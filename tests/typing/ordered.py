@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, assert_type
 
-from henchman import App, OrderedWorker
+from henchman import App
 from henchman.ordered.definition import DerivingJob, OrderedJob
 from henchman.ordered.push import OrderedPush, OrderedPushed
 
@@ -37,18 +37,6 @@ def loose(claim):  # type: ignore[no-untyped-def]
 def derived(claim: dict[str, list[Price]]) -> None: ...
 
 
-@app.ordered
-class SyncProduct(OrderedWorker):
-    queue = "products"
-    claim_size = 10
-
-    def perform(self, claim: dict[str, list[Price]]) -> None: ...
-
-    @classmethod
-    def push(cls, payload: Price) -> OrderedPush:
-        return super().push(payload.amount, payload)
-
-
 assert_type(sync_product, OrderedJob[Price])
 assert_type(touch, OrderedJob[int])
 assert_type(derived, DerivingJob[Price])
@@ -65,9 +53,6 @@ sync_product({"42": [5]})  # expect-error: list-item
 loose.push("42", {"anything": 1})
 derived.push(Price(5), id="42")
 derived.push(5)  # expect-error: arg-type
-SyncProduct.push(Price(5))
-SyncProduct.push(5)  # expect-error: arg-type
-SyncProduct.push_many([("42", Price(5))])
 
 
 @app.ordered(queue="wrong")  # expect-error: arg-type

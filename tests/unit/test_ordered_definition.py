@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from henchman import App, ArgumentError, DefinitionError, OrderedWorker
+from henchman import App, ArgumentError, DefinitionError
 from henchman.client.options import JobOptions, PushOptions
 from henchman.ordered.definition import DerivingJob, OrderedJob
 
@@ -101,18 +101,17 @@ def test_every_option_arrives(app: App) -> None:
     assert made.options.retry_in is None
 
 
-def test_lowkiqs_names_are_other_names_of_the_same(app: App) -> None:
-    made = define(app, queue_name="products", batch_size=10, shards_count=24, max_retry_count=0)
-    assert made.queues == ("products",)
-    assert (made.ordered.claim_size, made.ordered.max_parallel, made.ordered.max_retries) == (10, 24, 0)
-
-
 @pytest.mark.parametrize(
-    ("alias", "own"),
-    [("batch_size", "claim_size"), ("shards_count", "max_parallel"), ("max_retry_count", "max_retries")],
+    ("theirs", "ours"),
+    [
+        ("batch_size", "claim_size"),
+        ("shards_count", "max_parallel"),
+        ("max_retry_count", "max_retries"),
+        ("queue_name", "queue"),
+    ],
 )
-def test_an_option_is_given_once(app: App, alias: str, own: str) -> None:
-    assert f"it: {alias}= is another name of {own}=" in refused(app, **{alias: 1, own: 1})
+def test_lowkiqs_names_are_refused_with_ours(app: App, theirs: str, ours: str) -> None:
+    assert f"it: {theirs}= is not for ordered queues: it is {ours}=" in refused(app, **{theirs: 1})
 
 
 @pytest.mark.parametrize(
@@ -321,114 +320,36 @@ def test_derive_makes_a_definition_that_takes_payloads(app: App) -> None:
             wrong.push({"id": 1})
 
 
-class Base(OrderedWorker):
-    queue_name = "products"
-    batch_size = 4
-    max_retries = 2
-
-
-def test_a_class_is_a_worker_too(app: App) -> None:
-    made: list[Any] = []
-
-    @app.ordered(timeout=9, max_retries=5, name="Sync")
-    class Sync(Base):
-        name = "the decorator goes before"
-        claim_size = 10
-        prices: dict[str, int] = {}  # noqa: RUF012 - its own affair
-
-        def __init__(self) -> None:
-            made.append(self)
-
-        def perform(self, claim: dict[str, list[Tag]]) -> Any:
-            return claim
-
+def test_hooks_may_be_methods(app: App) -> None:
+    class Shop:
         def retry_in(self, count: int, error: BaseException) -> float:
             return count + 0.5
 
         def retries_exhausted(self, items: list[Any]) -> Any:
             return self, items
 
-    job = Sync.job
-    assert (job.name, job.queues, job.ordered.claim_size, job.ordered.max_retries) == ("Sync", ("products",), 10, 5)
-    assert job.options.timeout == 9
-    assert made == [], "an instance is made when there is work"
-    assert job.function({"a": [1]}) == {"a": [1]}
-    assert job.function({}) == {}
-    assert len(made) == 1
-    assert list(inspect.signature(job.ordered.retry_in).parameters) == ["count", "error"]
-    assert job.ordered.retry_in(3, ValueError()) == 3.5
-    assert job.ordered.retries_exhausted(["x"]) == (made[0], ["x"])
-    assert job.decode("a", [b'{"name":"x"}']) == [Tag("x")]
-    assert app.registry.get("Sync") is job
-
-
-def test_a_class_may_be_async_and_have_functions_for_options(app: App) -> None:
-    @app.ordered
-    class Later(OrderedWorker):
-        name = "Later"
-        retry_in = 30
-        partitions = 2
-
-        async def perform(self, claim: Any) -> None: ...
-
-        @staticmethod
-        def derive(payload: Any) -> Any:
+        def key(self, payload: Any) -> Any:
             return payload["id"]
 
-    assert Later.job.is_async
-    assert Later.job.ordered.retry_in == 30.0
-    assert Later.job.queues == ("Later.0", "Later.1")
-    assert isinstance(Later.job, DerivingJob)
+        async def sync(self, claim: dict[str, list[Tag]]) -> None: ...
+
+    shop = Shop()
+    hooks = {"retry_in": shop.retry_in, "retries_exhausted": shop.retries_exhausted, "derive": shop.key}
+
+    @app.ordered(name="it", queue="products", **hooks)
+    async def sync(claim: dict[str, list[Tag]]) -> None:
+        await shop.sync(claim)
+
+    assert sync.is_async
+    assert isinstance(sync, DerivingJob)
+    assert sync.ordered.retry_in(3, ValueError()) == 3.5
+    assert sync.ordered.retries_exhausted(["x"]) == (shop, ["x"])
+    assert sync.decode("a", [b'{"name":"x"}']) == [Tag("x")]
 
 
-def classes() -> list[tuple[type[Any], str]]:
-    class NoPerform(OrderedWorker): ...
-
-    class Twice(OrderedWorker):
-        claim_size = 1
-        batch_size = 1
-
+def test_a_class_is_no_handler(app: App) -> None:
+    class Sync:
         def perform(self, claim: Any) -> None: ...
 
-    class Plain(OrderedWorker):
-        expires = 5
-
-        def perform(self, claim: Any) -> None: ...
-
-    class Typo(OrderedWorker):
-        clam_size = 5
-
-        def perform(self, claim: Any) -> None: ...
-
-    class Needy(OrderedWorker):
-        def __init__(self, connection: Any) -> None: ...
-
-        def perform(self, claim: Any) -> None: ...
-
-    class Lazy(OrderedWorker):
-        def perform(self, claim: Any) -> Any:
-            yield claim
-
-    class Stranger:
-        def perform(self, claim: Any) -> None: ...
-
-    return [
-        (NoPerform, "NoPerform has no method perform"),
-        (Twice, "batch_size= is another name of claim_size="),
-        (Plain, "Plain.expires is not for ordered queues"),
-        (Typo, "Typo.clam_size: there is no such option; did you mean 'claim_size'"),
-        (Needy, "must need no arguments"),
-        (Lazy, "is a generator"),
-        (Stranger, "derived from OrderedWorker"),
-    ]
-
-
-@pytest.mark.parametrize(("cls", "words"), classes())
-def test_a_class_that_is_no_worker_is_refused(app: App, cls: Any, words: str) -> None:
-    with pytest.raises(DefinitionError, match=words):
-        app.ordered(name="it", queue="it")(cls)
-
-
-def test_a_class_without_the_decorator_has_no_queue() -> None:
-    with pytest.raises(DefinitionError, match=r"Base has no queue yet: put @app.ordered above it"):
-        Base.push(1)
+    with pytest.raises(DefinitionError, match=r"@app.ordered is for functions \(def or async def\), not for <class"):
+        app.ordered(name="it", queue="it")(Sync)

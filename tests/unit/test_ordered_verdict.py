@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from henchman.client.ordered_options import OrderedOptions
-from henchman.ordered.claim import Claim
-from henchman.ordered.verdict import Bench, retry_delay
+from henchman.ordered.claim import Claim, OrderedRetryPolicy, retry_delay
 from henchman.store.ordered import ClaimedId
 
 JOB = {"class": "sync", "queue": "q", "args": [{}]}
@@ -49,7 +48,7 @@ def test_the_default_delay_is_lowkiqs(count: int) -> None:
 @pytest.mark.parametrize(("most", "runs"), [(0, 1), (1, 2), (25, 26)])
 def test_a_payload_runs_once_more_than_it_may_fail(most: int, runs: int) -> None:
     """max_retry_count + 1 in all, as there."""
-    bench, count, ran = Bench(OrderedOptions(max_retries=most)), -1, 0
+    bench, count, ran = OrderedRetryPolicy(OrderedOptions(max_retries=most)), -1, 0
     while True:
         ran += 1
         one = claim(count, b"1")
@@ -67,7 +66,7 @@ def test_a_retry_in_that_raises_gives_the_default_delay_and_is_told() -> None:
         raise LookupError("mine")
 
     told, one = Told(), claim(-1, b"1")
-    Bench(OrderedOptions(retry_in=broken)).judge(one, dict(JOB), {b"x": ValueError("no")}, told)
+    OrderedRetryPolicy(OrderedOptions(retry_in=broken)).judge(one, dict(JOB), {b"x": ValueError("no")}, told)
     (verdict,) = one.verdicts or []
     assert (verdict.verdict, 15 <= verdict.delay < 45) == ("retry", True)
     assert [str(error) for error in told.broken] == ["mine"]
@@ -81,7 +80,7 @@ def test_retries_exhausted_gets_the_lowest_payload_and_may_raise() -> None:
         raise LookupError("mine")
 
     told, one = Told(), claim(-1, b'{"v":1}', b'{"v":2}')
-    bench = Bench(OrderedOptions(max_retries=0, retries_exhausted=broken))
+    bench = OrderedRetryPolicy(OrderedOptions(max_retries=0, retries_exhausted=broken))
     bench.judge(one, dict(JOB), {b"x": ValueError("no")}, told)
     assert got == [{"id": "x", "payloads": [[{"v": 1}, 1.0]], "error": "ValueError: no"}]
     assert (len(told.broken), len(told.deaths)) == (1, 1)

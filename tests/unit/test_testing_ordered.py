@@ -16,7 +16,6 @@ from henchman import (
     Discard,
     Failure,
     Kill,
-    OrderedWorker,
     Snooze,
     current_job,
     testing,
@@ -204,19 +203,17 @@ def test_async_handlers_run_in_the_tests_own_loop(app: App) -> None:
 
 def test_inline_runs_each_push_at_once(app: App) -> None:
     tokens: list[int | None] = []
+    claims: list[Any] = []
 
-    @app.ordered(name="It")
-    class It(OrderedWorker):
-        claims: list[Any] = []  # noqa: RUF012 - its own affair
-
-        def perform(self, claim: dict[str, list[Price]]) -> None:
-            self.claims.append(claim)
-            tokens.append(current_job().token)
+    @app.ordered(name="It", queue="It")
+    def it(claim: dict[str, list[Price]]) -> None:
+        claims.append(claim)
+        tokens.append(current_job().token)
 
     with testing.inline(app) as inline:
-        assert It.push("a", Price(1)) == OrderedPush("a", "It", created=True)
-        assert It.push_many([("a", Price(2)), ("b", Price(3))]).count == 2
-        assert It.claims == [{"a": [Price(1)]}, {"a": [Price(2)]}, {"b": [Price(3)]}]
+        assert it.push("a", Price(1)) == OrderedPush("a", "It", created=True)
+        assert it.push_many([("a", Price(2)), ("b", Price(3))]).count == 2
+        assert claims == [{"a": [Price(1)]}, {"a": [Price(2)]}, {"b": [Price(3)]}]
         assert [one.ending for one in inline.ran] == ["done"] * 3
     assert tokens == [1, 2, 3]
 

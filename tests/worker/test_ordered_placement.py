@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 from henchman import App, ConfigError
-from henchman.ordered.scheduler import Scheduler, by_node
+from henchman.ordered.source import Scheduler, by_node
 from henchman.worker import capsule
 from support.worker import Heard, looker, until, working
 

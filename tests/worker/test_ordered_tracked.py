@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from henchman import App, Discard, Failure, Kill, OrderedWorker, Snooze, current_job
+from henchman import App, Discard, Failure, Kill, Snooze, current_job
 from henchman.history.reading import History
 from henchman.history.records import Job, Search
 from henchman.worker import launcher
@@ -191,20 +191,14 @@ def test_stopped_in_the_middle_it_is_enqueued_again(
     assert job.runs[0].ending == "interrupted"
 
 
-def test_as_a_class_awaited_and_with_partitions(app: App, redis: Redis, history: History) -> None:
-    @app.ordered
-    class Sync(OrderedWorker):
-        queue = "parts"
-        partitions = 2
-        track = True
-        name = "Sync"
-
-        def perform(self, claim: dict[str, list[Any]]) -> None:
-            pass
+def test_awaited_and_with_partitions(app: App, redis: Redis, history: History) -> None:
+    @app.ordered(name="Sync", queue="parts", partitions=2, track=True)
+    def sync(claim: dict[str, list[Any]]) -> None:
+        pass
 
     async def push() -> list[str | None]:
-        made = [(await Sync.apush(name, {"v": name})).jid for name in "abc"]
-        await Sync.apush_many([("d", 1), ("e", 2)])
+        made = [(await sync.apush(name, {"v": name})).jid for name in "abc"]
+        await sync.apush_many([("d", 1), ("e", 2)])
         await app.aclose()
         return made
 

@@ -1,24 +1,22 @@
-"""``@app.ordered``: the definition of an ordered queue, and its two faces: a function, and somewhere to push to."""
+"""``@app.ordered``: what defines an ordered queue, and the job that pushes to it and handles its claims."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
-from henchman.client.options import JobOptions
+from henchman.client.options import LATER, JobOptions, PushOptions, definition_options
 from henchman.client.ordered_options import OrderedOptions
 from henchman.client.registry import wire_name
 from henchman.errors import DefinitionError
-from henchman.ordered.entry import Reader
-from henchman.ordered.options import Options, ordered_options
-from henchman.ordered.payloads import Payloads
-from henchman.ordered.push import Home, OrderedPush, OrderedPushed, Pusher
+from henchman.kernel.text import did_you_mean
+from henchman.ordered.push import Home, OrderedPush, OrderedPushed, Payloads, Pusher, Reader
 from henchman.wire.codec import Signature
 from henchman.wire.names import QUEUE_NAME
 
-__all__ = ["DerivingJob", "OrderedJob", "define_ordered", "make_ordered", "with_queue"]
+__all__ = ["KNOWN", "DerivingJob", "Options", "OrderedJob", "define_ordered", "ordered_options"]
 
 T = TypeVar("T")
 
@@ -39,7 +37,8 @@ class OrderedJob(Generic[T]):
         self.is_async = is_async
         self.options: JobOptions = options.job
         self.ordered: OrderedOptions = options.ordered
-        self.queues = _queues(options)
+        queue, partitions = options.job.queue, options.ordered.partitions
+        self.queues = (queue,) if partitions is None else tuple(f"{queue}.{number}" for number in range(partitions))
         self.payloads = Payloads.of(function, name)
         self.signature = Signature.of(function, name=name)
         self._reader = Reader(name, self.payloads, options.derive)
@@ -120,7 +119,7 @@ class DerivingJob(OrderedJob[T], Generic[T]):
         at: datetime | None = None,
         delay: float | timedelta | None = None,
     ) -> OrderedPush:
-        """Push ``payload`` under the id, score and time that ``derive`` finds in it; what is given goes before that."""
+        """Push ``payload`` under the id, score and time that ``derive`` finds in it; an argument goes before that."""
         return self._pusher.push(self._reader.derived(payload, {"id": id, "score": score, "at": at, "delay": delay}))
 
     async def apush(  # type: ignore[override]
@@ -133,50 +132,135 @@ class DerivingJob(OrderedJob[T], Generic[T]):
         delay: float | timedelta | None = None,
     ) -> OrderedPush:
         """``push``, awaited."""
-        said = {"id": id, "score": score, "at": at, "delay": delay}
-        return await self._pusher.apush(self._reader.derived(payload, said))
+        arguments = {"id": id, "score": score, "at": at, "delay": delay}
+        return await self._pusher.apush(self._reader.derived(payload, arguments))
 
 
-def define_ordered(function: Any, home: Home, name: str | None, given: Mapping[str, Any]) -> OrderedJob[Any]:
-    """The ordered job of ``function``, registered; DefinitionError when it or an option cannot be one."""
+def define_ordered(function: Any, home: Home, name: str | None, options: Mapping[str, Any]) -> OrderedJob[Any]:
+    """Register ``function`` as the handler of an ordered queue; DefinitionError names what is wrong with it."""
     if isinstance(function, OrderedJob) or hasattr(function, "enqueue"):
         raise DefinitionError(f"{getattr(function, 'name', function)} is a job already")
     if not inspect.isfunction(function):
-        raise DefinitionError(
-            f"@app.ordered is for functions (def or async def) and classes derived from henchman.OrderedWorker, "
-            f"not for {function!r}"
-        )
+        raise DefinitionError(f"@app.ordered is for functions (def or async def), not for {function!r}")
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         raise DefinitionError(f"{function.__qualname__} is a generator; a handler returns, it does not yield")
     wire = name if name is not None else wire_name(function)
-    asked = with_queue(wire, function.__name__, given)
-    return make_ordered(function, home, wire, asked, is_async=inspect.iscoroutinefunction(function))
-
-
-def with_queue(where: str, name: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """``given``, with ``name`` for its queue where it names none."""
-    if given.keys() & {"queue", "queue_name"}:
-        return given
-    if not QUEUE_NAME.fullmatch(name):
-        raise DefinitionError(f"{where}: {name!r} cannot be the name of a queue; give one as queue=")
-    return {"queue": name, **given}
-
-
-def make_ordered(
-    function: Callable[..., Any], home: Home, name: str, given: Mapping[str, Any], *, is_async: bool
-) -> OrderedJob[Any]:
-    """The ordered job of a function and its options, checked and registered."""
-    if not isinstance(name, str) or not 1 <= len(name) <= 500 or not name.isprintable():
-        raise DefinitionError(f"name={name!r}: a job is named by a printable text of 1 to 500 characters")
-    options = ordered_options(name, given)
-    kind: type[OrderedJob[Any]] = OrderedJob if options.derive is None else DerivingJob
-    made = kind(function, name, options, home, is_async=is_async)
+    if "queue" not in options:
+        if not QUEUE_NAME.fullmatch(function.__name__):
+            raise DefinitionError(f"{wire}: {function.__name__!r} cannot be the name of a queue; give one as queue=")
+        options = {"queue": function.__name__, **options}
+    if not isinstance(wire, str) or not 1 <= len(wire) <= 500 or not wire.isprintable():
+        raise DefinitionError(f"name={wire!r}: a job is named by a printable text of 1 to 500 characters")
+    checked = ordered_options(wire, options)
+    kind: type[OrderedJob[Any]] = OrderedJob if checked.derive is None else DerivingJob
+    made = kind(function, wire, checked, home, is_async=inspect.iscoroutinefunction(function))
     home.registry.add(made)
     return made
 
 
-def _queues(options: Options) -> tuple[str, ...]:
-    queue, partitions = options.job.queue, options.ordered.partitions
-    if partitions is None:
-        return (queue,)
-    return tuple(f"{queue}.{number}" for number in range(partitions))
+_COMMON = ("queue", "timeout", "log_level", "track")  # with plain jobs
+KNOWN: Final = (*_COMMON, *OrderedOptions.__struct_fields__, "derive")
+_MOST_SIZE = 500  # ids in one claim: scripts unpack no more than 1,000 values
+_MOST_CAP = 100_000
+_MOST_PARTITIONS = 1000
+
+#: Options of plain jobs, and of Lowkiq's workers, that are refused, and what to write instead.
+_WHY_NOT: Final[Mapping[str, str]] = {
+    "retry": "an ordered queue says max_retries=",
+    "retry_for": "retries are counted here: max_retries= and retry_in=",
+    "retry_on": "raise or return Discard or Kill for what is not worth another try",
+    "no_retry_on": "raise or return Discard or Kill for what is not worth another try",
+    "retry_queue": "a failed id waits in its own queue, or it would be overtaken",
+    "dead": "what is given up goes to the morgue of its queue",
+    "backtrace": "an id keeps its last error, not where that came from; the log has it",
+    "expires": "payloads of an id are merged and wait as long as they must",
+    "tags": "payloads of an id are merged: there is no one job to tag",
+    "secret": "it names parameters, and a payload has none; send a reference instead of what must not be seen",
+    "ack": "a claim is settled as soon as it has ended",
+    "delay": "it belongs to push",
+    "at": "it belongs to push",
+    "score": "it belongs to push",
+    "cron": "let a periodic job push",
+    "batch_size": "it is claim_size=",
+    "shards_count": "it is max_parallel=, or partitions= for fixed shards",
+    "max_retry_count": "it is max_retries=",
+    "queue_name": "it is queue=",
+}
+
+
+class Options(NamedTuple):
+    """The checked options of one definition. ``derive`` finds the id, or id, score and time, in a payload."""
+
+    job: JobOptions
+    ordered: OrderedOptions
+    derive: Callable[[Any], Any] | None
+
+
+def ordered_options(where: str, given: Mapping[str, Any]) -> Options:
+    """Check the options of a definition; DefinitionError names ``where`` and what is wrong."""
+    for name in given:
+        if name not in KNOWN:
+            why = _why_not(name)
+            raise DefinitionError(
+                f"{where}: {name}= is not for ordered queues: {why}"
+                if why
+                else f"{where}: there is no option {name}={did_you_mean(name, KNOWN)}"
+            )
+    rest = {name: value for name, value in given.items() if value is not None}
+    common = {name: rest.pop(name) for name in (*_COMMON, "retries_exhausted", "retry_in") if name in rest}
+    job = definition_options(where, common)  # the same checks; what plain jobs do not have here moves to ``ordered``
+    derive = rest.pop("derive", None)
+    if derive is not None and not callable(derive):
+        raise DefinitionError(f"{where}: derive={derive!r}: give a function of the payload")
+    checked = {name: _CHECKS[name](where, name, value) for name, value in rest.items()}
+    ordered = OrderedOptions(**checked, retry_in=job.retry_in, retries_exhausted=job.retries_exhausted)
+    if "group_separator" in rest and ordered.max_per_group is None:
+        raise DefinitionError(f"{where}: group_separator= says nothing without max_per_group=")
+    if ordered.max_per_group is not None and ordered.partitions is not None:
+        raise DefinitionError(
+            f"{where}: max_per_group= and partitions= exclude each other: the ids of a group would lie in several "
+            "partitions, where nobody counts them together"
+        )
+    return Options(JobOptions(**{name: getattr(job, name) for name in _COMMON}), ordered, derive)
+
+
+def _why_not(name: str) -> str | None:
+    """Why an option makes no sense here; None for a name that no job has."""
+    if name in _WHY_NOT:
+        return _WHY_NOT[name]
+    if name in LATER or name in JobOptions.__struct_fields__ or name in PushOptions.__struct_fields__:
+        return "it is for plain jobs"
+    return None
+
+
+def _number(least: int, most: int) -> Callable[[str, str, Any], int]:
+    def check(where: str, name: str, value: Any) -> int:
+        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+            raise DefinitionError(f"{where}: {name}={value!r}: give a whole number from {least} to {most:,}")
+        return value
+
+    return check
+
+
+def _collapse(where: str, name: str, value: Any) -> str:
+    if not isinstance(value, str) or value not in {"min", "latest", "none"}:
+        raise DefinitionError(f"{where}: {name}={value!r}: give 'min', 'latest' or 'none'")
+    return value
+
+
+def _separator(where: str, name: str, value: Any) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= 20 or not value.isprintable():
+        raise DefinitionError(f"{where}: {name}={value!r}: give a printable text of 1 to 20 characters")
+    return value
+
+
+_CHECKS: Final[Mapping[str, Callable[[str, str, Any], Any]]] = {
+    "claim_size": _number(1, _MOST_SIZE),
+    "payload_cap": _number(1, _MOST_CAP),
+    "max_parallel": _number(1, 1_000_000),
+    "max_per_group": _number(1, 1_000_000),
+    "max_retries": _number(0, 10_000),
+    "partitions": _number(1, _MOST_PARTITIONS),
+    "group_separator": _separator,
+    "collapse": _collapse,
+}

@@ -1,4 +1,4 @@
-"""The push of an ordered queue: entry → middleware → partition → server. One call of one definition, sync and async.
+"""The push of an ordered queue: payload → entry → middleware → partition → server.
 
 What it does not promise: a push whose answer was not read may have happened (ServerAway with ``executed=None``). It is
 never sent again and never buffered; whether sending it once more does harm, the caller knows: with ``collapse="min"``
@@ -7,9 +7,14 @@ an equal payload that still waits merges.
 
 from __future__ import annotations
 
+import collections.abc as abc
+import inspect
+import math
 import os
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
-from typing import Any, Protocol
+import typing
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple, Protocol
 from zlib import crc32
 
 import msgspec
@@ -17,17 +22,21 @@ import msgspec
 from henchman.client.push import Client
 from henchman.client.registry import Registry
 from henchman.config import Config
-from henchman.errors import ArgumentError
+from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.middleware import Chain
-from henchman.ordered.entry import Entry, Reader
+from henchman.kernel.text import did_you_mean, shorten
 from henchman.store import ordered, ordered_born
-from henchman.store.call import AsyncRunner, Call, Runner
+from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
-from henchman.store.ordered import MOST_IDS
+from henchman.store.ordered import MOST_IDS, Push
 from henchman.store.ordered_born import Born
+from henchman.store.procedure import Procedure, arun, run
 from henchman.wire import jsontext
+from henchman.wire.codec import MAX_BYTES, annotation_of
+from henchman.wire.codec_compile import Compiler
+from henchman.wire.misfit import Misfit
 
-__all__ = ["Home", "OrderedPush", "OrderedPushed", "Pusher", "partition"]
+__all__ = ["Entry", "Home", "OrderedPush", "OrderedPushed", "Payloads", "Pusher", "Reader", "partition"]
 
 CHUNK_BYTES = 4_000_000
 
@@ -89,103 +98,81 @@ class Pusher:
         self._queues = queues
         self._collapse = collapse
         self._reader = reader
-        self._tracked = tracked  # or because the server said so
+        self._tracked = tracked  # by the definition, or because the server refused a push without records
         self._keep: str | None = None
 
     def push(self, entry: Entry) -> OrderedPush:
         """Push one."""
-        kept = self._through([entry]) if len(self._home.client_middleware) else [entry]
-        if not kept:
-            return self._stopped(entry)
-        queue = partition(self._queues, kept[0].id)
-        created, born = self._sent(queue, kept)
-        return OrderedPush(kept[0].id, queue, created == 1, jid=None if born is None else born.jid(1))
+        return run(self._home.connections, self._one(entry, self._through([entry])))
 
     async def apush(self, entry: Entry) -> OrderedPush:
         """``push``, awaited."""
-        kept = await self._athrough([entry]) if len(self._home.client_middleware) else [entry]
-        if not kept:
-            return self._stopped(entry)
-        queue = partition(self._queues, kept[0].id)
-        created, born = await self._asent(queue, kept)
-        return OrderedPush(kept[0].id, queue, created == 1, jid=None if born is None else born.jid(1))
+        return await arun(self._home.aconnections, self._one(entry, await self._athrough([entry])))
 
     def push_many(self, rows: Iterable[Any]) -> OrderedPushed:
         """Push each row, a round trip a queue for each chunk."""
-        count = created = passed = 0
-        chunk = self._chunk()
-        for entries in chunk.filled(rows):
-            kept = self._through(entries) if len(self._home.client_middleware) else entries
-            for queue, some in self._dealt(kept):
-                created += self._sent(queue, some)[0]
-            count += len(entries)
-            passed += len(kept)
-        return OrderedPushed(count, created, count - passed)
+        bulk = _Bulk(self._reader, self._name, MOST_IDS * len(self._queues))
+        for row in rows:
+            if bulk.add(row):
+                run(self._home.connections, self._flush(bulk, self._through(bulk.entries)))
+        if bulk.entries:
+            run(self._home.connections, self._flush(bulk, self._through(bulk.entries)))
+        return bulk.result
 
     async def apush_many(self, rows: Iterable[Any] | AsyncIterable[Any]) -> OrderedPushed:
         """``push_many``, awaited."""
-        count = created = passed = 0
-        chunk = self._chunk()
-        async for entries in chunk.afilled(rows):
-            kept = await self._athrough(entries) if len(self._home.client_middleware) else entries
-            for queue, some in self._dealt(kept):
-                created += (await self._asent(queue, some))[0]
-            count += len(entries)
-            passed += len(kept)
-        return OrderedPushed(count, created, count - passed)
+        bulk = _Bulk(self._reader, self._name, MOST_IDS * len(self._queues))
+        async for row in _each(rows):
+            if bulk.add(row):
+                await arun(self._home.aconnections, self._flush(bulk, await self._athrough(bulk.entries)))
+        if bulk.entries:
+            await arun(self._home.aconnections, self._flush(bulk, await self._athrough(bulk.entries)))
+        return bulk.result
 
-    def _chunk(self) -> _Chunk:
-        return _Chunk(self._reader, self._name, MOST_IDS * len(self._queues))
+    def _one(self, entry: Entry, let_through: list[Entry]) -> Procedure[OrderedPush]:
+        if not let_through:
+            return OrderedPush(entry.id, partition(self._queues, entry.id), False, stopped=True)
+        id = let_through[0].id
+        queue = partition(self._queues, id)
+        created, born = yield from self._send(queue, let_through)
+        return OrderedPush(id, queue, created == 1, jid=None if born is None else born.jid(1))
 
-    def _dealt(self, entries: list[Entry]) -> Iterator[tuple[str, list[Entry]]]:
-        """Up to ``MOST_IDS`` entries of one queue at a time, in their order."""
+    def _flush(self, bulk: _Bulk, let_through: list[Entry]) -> Procedure[None]:
+        """Push a chunk: up to ``MOST_IDS`` entries of one queue at a time, in their order."""
         by_queue: dict[str, list[Entry]] = {}
-        for entry in entries:
+        for entry in let_through:
             by_queue.setdefault(partition(self._queues, entry.id), []).append(entry)
         for queue, mine in by_queue.items():
             for start in range(0, len(mine), MOST_IDS):
-                yield queue, mine[start : start + MOST_IDS]
+                created, _ = yield from self._send(queue, mine[start : start + MOST_IDS])
+                bulk.created += created
+        bulk.flushed(len(let_through))
 
-    def _sent(self, queue: str, entries: list[Entry]) -> tuple[int, Born | None]:
+    def _send(self, queue: str, entries: list[Entry]) -> Procedure[tuple[int, Born | None]]:
         """Push these; how many ids had nothing waiting, and what their records began with."""
-        born = self._born()
-        try:
-            return self._home.connections.run(self._call(queue, entries, born)), born
-        except ordered.QueueTracked:
-            self._tracked = True
-            return self._sent(queue, entries)
-
-    async def _asent(self, queue: str, entries: list[Entry]) -> tuple[int, Born | None]:
-        """``_sent``, awaited."""
-        born = self._born()
-        try:
-            return await self._home.aconnections.run(self._call(queue, entries, born)), born
-        except ordered.QueueTracked:
-            self._tracked = True
-            return await self._asent(queue, entries)
-
-    def _born(self) -> Born | None:
+        keys, rows = self._home.keys, [entry.row() for entry in entries]
+        ids = lambda: [entry.id for entry in entries]  # noqa: E731
         if not self._tracked:
-            return None
+            try:
+                plain = ordered.push(keys, queue, self._collapse, rows)
+                return (yield self._home.client.confirmed(plain, ids)), None
+            except ordered.QueueTracked:
+                self._tracked = True
         if self._keep is None:
             self._keep = self._home.config.history_kept()
-        return Born(self._name, os.urandom(9).hex(), self._keep)
-
-    def _call(self, queue: str, entries: list[Entry], born: Born | None) -> Call[int]:
-        rows = [entry.push() for entry in entries]
-        if born is None:
-            call = ordered.push(self._home.keys, queue, self._collapse, rows)
-        else:
-            call = ordered_born.push(self._home.keys, queue, self._collapse, born, rows)
-        return self._home.client.confirmed(call, lambda: [entry.id for entry in entries])
-
-    def _stopped(self, entry: Entry) -> OrderedPush:
-        return OrderedPush(entry.id, partition(self._queues, entry.id), False, stopped=True)
+        born = Born(self._name, os.urandom(9).hex(), self._keep)
+        tracked = ordered_born.push(keys, queue, self._collapse, born, rows)
+        return (yield self._home.client.confirmed(tracked, ids)), born
 
     def _through(self, entries: list[Entry]) -> list[Entry]:
+        """``entries`` as the client middleware lets them through."""
+        if not len(self._home.client_middleware):
+            return entries
         return [self._back(job) for job in self._home.client.through(map(self._job, entries))]
 
     async def _athrough(self, entries: list[Entry]) -> list[Entry]:
+        if not len(self._home.client_middleware):
+            return entries
         return [self._back(job) for job in await self._home.client.athrough(map(self._job, entries))]
 
     def _job(self, entry: Entry) -> dict[str, Any]:
@@ -210,69 +197,328 @@ class Pusher:
         return self._reader.again(job)
 
 
-class _Chunk:
-    """Rows on their way, read lazily: up to ``most`` of them, or 4 MB, at a time."""
+class _Bulk:
+    """A bulk push under way: the rows of the next chunk (up to ``most``, or 4 MB), and what became of earlier ones."""
 
     def __init__(self, reader: Reader, name: str, most: int) -> None:
         self._reader = reader
         self._name = name
         self._most = most
-        self._number = 0
         self._size = 0
-        self._entries: list[Entry] = []
+        self._problem: ArgumentError | None = None
+        self.entries: list[Entry] = []
+        self.count = self.created = self.stopped = 0
 
-    def filled(self, rows: Iterable[Any]) -> Iterator[list[Entry]]:
-        """The chunks. A row that cannot be sent raises ArgumentError with its number, after those before it."""
-        problem = None
-        for row in rows:
-            problem = self._add(row)
-            if problem is not None:
-                break
-            if self._is_full():
-                yield self._taken()
-        if self._entries:
-            yield self._taken()
-        if problem is not None:
-            raise problem
+    @property
+    def result(self) -> OrderedPushed:
+        return OrderedPushed(self.count, self.created, self.stopped)
 
-    async def afilled(self, rows: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[list[Entry]]:
-        """``filled``, of rows that may be awaited."""
-        problem = None
-        async for row in _each(rows):
-            problem = self._add(row)
-            if problem is not None:
-                break
-            if self._is_full():
-                yield self._taken()
-        if self._entries:
-            yield self._taken()
-        if problem is not None:
-            raise problem
-
-    def _add(self, row: Any) -> ArgumentError | None:
+    def add(self, row: Any) -> bool:
+        """Whether the chunk is to be pushed now: it is full, or ``row`` cannot be sent (``flushed`` raises then)."""
         try:
             entry = self._reader.row(row)
         except ArgumentError as error:
-            problem = ArgumentError(f"row {self._number} of {self._name}.push_many: {error}")
-            problem.__cause__ = error
-            return problem
-        self._number += 1
-        self._entries.append(entry)
+            number = self.count + len(self.entries)
+            self._problem = ArgumentError(f"row {number} of {self._name}.push_many: {error}")
+            self._problem.__cause__ = error
+            return True
+        self.entries.append(entry)
         self._size += len(entry.payload) + len(entry.id)
-        return None
+        return len(self.entries) >= self._most or self._size >= CHUNK_BYTES
 
-    def _is_full(self) -> bool:
-        return len(self._entries) >= self._most or self._size >= CHUNK_BYTES
+    def flushed(self, let_through: int) -> None:
+        """The chunk was pushed, ``let_through`` of its entries; ArgumentError when the row after it cannot be sent."""
+        self.count += len(self.entries)
+        self.stopped += len(self.entries) - let_through
+        self.entries, self._size = [], 0
+        if self._problem is not None:
+            raise self._problem
 
-    def _taken(self) -> list[Entry]:
-        taken, self._entries, self._size = self._entries, [], 0
-        return taken
 
-
-async def _each(rows: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
+async def _each(rows: Iterable[Any] | AsyncIterable[Any]) -> abc.AsyncIterator[Any]:
     if isinstance(rows, AsyncIterable):
         async for row in rows:
             yield row
     else:
         for row in rows:
             yield row
+
+
+# --- one push: an id, a payload, a score and a time, checked, from whatever form it is given in ----------------------
+
+ID_MOST: Final = 512  # characters
+_TOO_LONG: Final = 10**ID_MOST
+SCORE_MOST: Final = 2**53  # the server keeps scores as doubles: from here on whole numbers fall together
+_LATEST: Final = 1e10  # seconds, the year 2286; milliseconds are beyond it
+_FIELDS: Final = ("id", "payload", "score", "at", "delay")
+_DERIVED: Final = ("id", "score", "at", "delay")
+
+
+class Entry(NamedTuple):
+    """One payload on its way. ``at``: Unix time; ``delay``: seconds from the server's now; no ``score``: that now."""
+
+    id: str
+    payload: bytes
+    score: float | None
+    at: float | None
+    delay: float | None
+
+    def row(self) -> Push:
+        """As the script takes it."""
+        when = f"+{self.delay:.6f}" if self.delay else ""
+        if self.at is not None:
+            when = f"{self.at:.6f}"
+        return Push(self.id.encode(), when, "" if self.score is None else repr(self.score), self.payload)
+
+
+class Reader:
+    """Makes entries for one definition. ArgumentError says what is wrong with a value, and the way out."""
+
+    def __init__(self, name: str, payloads: Payloads, derive: Callable[[Any], Any] | None) -> None:
+        self._name = name
+        self._payloads = payloads
+        self._derive = derive
+
+    def entry(self, id: Any, payload: Any, score: Any = None, at: Any = None, delay: Any = None) -> Entry:
+        """One push as ``push(id, payload)`` gives it: ``at`` is a datetime."""
+        if at is not None and not isinstance(at, datetime):  # a number is too easily milliseconds
+            raise ArgumentError(f"at={at!r:.80}: give a datetime with a time zone (or delay= for seconds)")
+        return _entry(_id(id), self._payloads.encode(payload), score, at, delay)
+
+    def derived(self, payload: Any, arguments: Mapping[str, Any]) -> Entry:
+        """One push of a payload alone; what ``arguments`` say goes before what is derived."""
+        asked = self._asked(payload)
+        given = {name: value for name, value in arguments.items() if value is not None}
+        if "at" in given or "delay" in given:
+            asked = {name: value for name, value in asked.items() if name not in ("at", "delay")}
+        whole = {**asked, **given}
+        if "id" not in whole:
+            raise ArgumentError(f"{self._name}: derive gave no id for the payload {payload!r:.80}")
+        return self._of_mapping(whole, payload)
+
+    def row(self, row: Any) -> Entry:
+        """One row of a bulk push; with ``derive`` a row is a payload."""
+        if self._derive is not None:
+            return self.derived(row, {})
+        if isinstance(row, tuple):
+            if not 2 <= len(row) <= 3:
+                raise ArgumentError(f"a tuple of {len(row)}; give (id, payload) or (id, payload, score)")
+            return self.entry(*row)
+        if not isinstance(row, Mapping):
+            raise ArgumentError(
+                f"{type(row).__name__} {row!r:.80}; give a dict with id and payload, or a tuple (id, payload, score)"
+            )
+        _known(row, _FIELDS)
+        if "id" not in row:
+            raise ArgumentError(f"it has no id, only {', '.join(map(repr, row)) or 'nothing'}")
+        return self._of_mapping(row, row.get("payload", ""))
+
+    def again(self, job: Mapping[str, Any]) -> Entry:
+        """The entry as the client middleware left it, all in JSON's own types."""
+        args = job.get("args")
+        if not isinstance(args, list) or len(args) != 1:
+            raise ArgumentError(f"a client middleware set args of an ordered push to {args!r:.80}; it is [payload]")
+        id = _id(job.get("id"))
+        return _entry(id, _PLAIN.encode(args[0]), job.get("score"), job.get("at"), job.get("delay"))
+
+    def _of_mapping(self, row: Mapping[str, Any], payload: Any) -> Entry:
+        id = _id(row["id"])
+        return _entry(id, self._payloads.encode(payload), row.get("score"), row.get("at"), row.get("delay"))
+
+    def _asked(self, payload: Any) -> Mapping[str, Any]:
+        assert self._derive is not None  # noqa: S101 - only a definition that has it comes here
+        try:
+            answer = self._derive(payload)
+        except Exception as error:
+            raise ArgumentError(
+                f"{self._name}: derive raised {type(error).__name__}: {error} for the payload {payload!r:.80}"
+            ) from error
+        if isinstance(answer, Mapping):
+            _known(answer, _DERIVED)
+            return answer
+        return {"id": answer}
+
+
+def _entry(id: str, payload: bytes, score: Any, at: Any, delay: Any) -> Entry:
+    if at is not None and delay is not None:
+        raise ArgumentError("give at= or delay=, not both")
+    return Entry(id, payload, _score(score), _time(at), _delay(delay))
+
+
+def _known(given: Mapping[str, Any], fields: tuple[str, ...]) -> None:
+    for name in given:
+        if name not in fields:
+            near = did_you_mean(name, fields) if isinstance(name, str) else ""
+            raise ArgumentError(f"there is no field {name!r} of a push, only {', '.join(fields)}{near}")
+
+
+def _id(id: Any) -> str:
+    """An id as its text: ``42`` and ``"42"`` are one id."""
+    if isinstance(id, int) and not isinstance(id, bool):
+        if not -_TOO_LONG < id < _TOO_LONG:
+            raise ArgumentError(f"id is a number of more than {ID_MOST} digits")
+        return str(int(id))
+    if not isinstance(id, str):
+        raise ArgumentError(f"id={id!r:.80}: an id is a text or a whole number; give str(…) of anything else")
+    if not 1 <= len(id) <= ID_MOST:
+        raise ArgumentError(f"id={shorten(id, 80)!r}: an id has 1 to {ID_MOST} characters, this one has {len(id)}")
+    try:
+        id.encode()
+    except UnicodeEncodeError as error:
+        raise ArgumentError(f"id={id!r:.80} has a lone surrogate at character {error.start}: it is not text") from None
+    return str.__str__(id)
+
+
+def _score(score: Any) -> float | None:
+    if score is None:
+        return None
+    if isinstance(score, int) and not isinstance(score, bool):
+        if not -SCORE_MOST <= score <= SCORE_MOST:
+            raise ArgumentError(
+                f"score={shorten(str(score) if abs(score) < 10**80 else 'a huge number', 80)}: whole numbers are exact "
+                "up to 2**53 only; count from a later start, or give float(score) if neighbours may fall together"
+            )
+        return int(score)
+    if isinstance(score, float):
+        if not math.isfinite(score):
+            raise ArgumentError(f"score={score!r}: give a finite number")
+        return float(score)
+    way = "; give its .timestamp()" if isinstance(score, datetime) else ", or leave it out: then it is the time"
+    raise ArgumentError(f"score={score!r:.80}: a score is an int or a float{way}")
+
+
+def _time(at: Any) -> float | None:
+    """A moment as Unix seconds."""
+    if at is None:
+        return None
+    if isinstance(at, datetime):
+        if at.utcoffset() is None:
+            raise ArgumentError(f"at={at!r}: this datetime has no time zone; add one, as in datetime.now(UTC)")
+        return max(at.timestamp(), 0.0)  # before 1970 is as due as 1970
+    if isinstance(at, bool) or not isinstance(at, int | float):
+        raise ArgumentError(f"at={at!r:.80}: give a datetime with a time zone, or Unix seconds")
+    if not 0 <= at < _LATEST:
+        raise ArgumentError(f"at={at!r:.80}: Unix seconds are due, below 10,000,000,000; are these milliseconds?")
+    return float(at)
+
+
+def _delay(delay: Any) -> float | None:
+    if delay is None:
+        return None
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < _LATEST:
+        raise ArgumentError(f"delay={delay!r:.80}: give seconds or a timedelta, from zero to 10,000,000,000 seconds")
+    return float(seconds)
+
+
+# --- payloads, out and in: canonical JSON, so that equal payloads have equal bytes and merge (1 and 1.0 differ) -------
+
+_MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
+_LISTS = (list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable)
+_HOW = "annotate it as dict[str, list[Payload]], or not at all"
+
+
+class Payloads:
+    """How payloads travel, read off the handler's one parameter."""
+
+    def __init__(self, name: str, parameter: str, annotation: Any) -> None:
+        self.name = name
+        self.parameter = parameter
+        try:
+            codec = Compiler().codec(annotation)
+        except DefinitionError as error:
+            raise DefinitionError(f"{name}: parameter {parameter!r}: {error}") from None
+        self._encode = codec.encode
+        self._decode = codec.decode
+
+    @classmethod
+    def of(cls, function: Callable[..., Any], name: str) -> Payloads:
+        """Read the annotation of ``function``; DefinitionError when it does not take a claim."""
+        try:
+            parameters = list(inspect.signature(function).parameters.values())
+        except (TypeError, ValueError, NameError) as error:
+            raise DefinitionError(f"{name}: the parameters of {function!r} cannot be read: {error}") from None
+        if len(parameters) != 1 or parameters[0].kind > inspect.Parameter.VAR_POSITIONAL:
+            shown = ", ".join(str(one) for one in parameters)
+            raise DefinitionError(
+                f"{name} takes ({shown}); the handler of an ordered queue takes one parameter, the claim: "
+                "a dict of lists of payloads by id"
+            )
+        (claim,) = parameters
+        if claim.kind is inspect.Parameter.VAR_POSITIONAL:
+            return cls(name, claim.name, Any)
+        annotation = annotation_of(function, claim)
+        return cls(name, claim.name, _payload_of(f"{name}: parameter {claim.name!r}", annotation))
+
+    def encode(self, payload: Any) -> bytes:
+        """``payload`` as text; ArgumentError names the place of what cannot be sent."""
+        try:
+            text = jsontext.canonical(payload if self._encode is None else self._encode(payload))
+        except Misfit as misfit:
+            raise ArgumentError(misfit.text("payload")) from None
+        except RecursionError:
+            raise ArgumentError(f"payload is nested deeper than {jsontext.MAX_DEPTH} levels") from None
+        if len(text) > MAX_BYTES:
+            raise ArgumentError(
+                f"{self.name}: the payload takes {len(text):,} bytes, more than {MAX_BYTES:,}; "
+                "keep large data in a file or table and send its name"
+            )
+        return text
+
+    def decode(self, id: str, raw: list[bytes]) -> list[Any]:
+        """The payloads of one id, rebuilt as annotated; ArgumentError names the id and the place."""
+        decode, payloads = self._decode, []
+        for index, text in enumerate(raw):
+            try:
+                payload = read(text)
+                payloads.append(payload if decode is None else decode(payload))
+            except Misfit as misfit:
+                raise ArgumentError(misfit.text(f"{self.parameter}[{shorten(id, 100)!r}][{index}]")) from None
+            except RecursionError:
+                place = f"{self.parameter}[{shorten(id, 100)!r}][{index}]"
+                raise ArgumentError(f"{place} is nested too deep to be read") from None
+        return payloads
+
+
+def read(text: bytes) -> Any:
+    """What stands in a stored payload; Misfit when that is not JSON."""
+    try:
+        return jsontext.loads(text)
+    except msgspec.ValidationError:
+        try:
+            return jsontext.loads_slowly(text)
+        except ValueError as error:
+            raise Misfit(" holds a number that cannot be read", str(error)) from None
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise Misfit(" is not JSON", f"{error}; it begins {text[:40]!r}") from None
+
+
+def _payload_of(where: str, annotation: Any) -> Any:
+    """The annotation of one payload in that of a claim."""
+    if type(annotation).__name__ == "TypeAliasType":  # type X = …, from Python 3.12 on
+        return _payload_of(where, annotation.__value__)
+    if annotation is Any or annotation is object or isinstance(annotation, typing.TypeVar):
+        return Any
+    claim = _inner(annotation, _MAPPINGS)
+    if claim is None:
+        raise DefinitionError(f"{where} is annotated {annotation!r}, but a claim is a dict of lists by id; {_HOW}")
+    if not claim:
+        return Any
+    key, payloads = claim
+    if key not in (Any, str, object) and getattr(key, "__supertype__", None) is not str:
+        raise DefinitionError(f"{where} is annotated {annotation!r}, but ids are text, whatever was pushed; {_HOW}")
+    if payloads is Any or payloads is object:
+        return Any
+    items = _inner(payloads, _LISTS)
+    if items is None:
+        raise DefinitionError(f"{where} is annotated {annotation!r}, but each id comes with a list of payloads; {_HOW}")
+    return items[0] if items else Any
+
+
+def _inner(annotation: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The arguments of a generic of one of ``kinds``; None for anything else."""
+    origin = typing.get_origin(annotation) or annotation
+    return typing.get_args(annotation) if origin in kinds else None
+
+
+_PLAIN = Payloads("ordered", "claim", Any)

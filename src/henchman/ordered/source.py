@@ -1,46 +1,35 @@
 """An ordered queue as a worker sees it: claims come in, each id of them is settled on its own.
 
-Ids are held by the process, not by a lease of their own: whoever buries the process frees them (PROTOCOL, section 5).
+Ids are held by the process, not by a lease of their own: who entombs the process frees them (PROTOCOL, section 5).
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Protocol, TypeVar
 
-from henchman.client.ordered_options import OrderedOptions
-from henchman.client.registry import Definition
 from henchman.config import Config
-from henchman.errors import ArgumentError, PoisonPill, ServerAway
+from henchman.errors import ArgumentError, ConfigError, PoisonPill, ServerAway
 from henchman.kernel.clock import ServerClock
-from henchman.ordered.claim import DEATHS, Claim, shown
-from henchman.ordered.records import written
-from henchman.ordered.scheduler import Scheduler
-from henchman.ordered.verdict import Bench
-from henchman.store import ordered
-from henchman.store.call import Arg, Runner, command
+from henchman.ordered.claim import DEATHS, Claim, OrderedRetryPolicy, record_endings, shown
+from henchman.ordered.definition import OrderedJob
+from henchman.store import ordered, ordered_looks
+from henchman.store.call import Arg, Call, Runner, command
 from henchman.store.keys import Keys
-from henchman.store.ordered import Claimed, Verdict
+from henchman.store.ordered import Verdict
 from henchman.wire.times import day
-from henchman.work.outcome import Outcome
+from henchman.work.outcome import DONE, Outcome
 from henchman.work.source import Brought, Ended, Reading, Teller
 from henchman.work.unit import Flight, Unit
 
-__all__ = ["OrderedSource", "sources_of"]
+__all__ = ["OrderedSource", "Scheduler", "by_node", "placement", "sources_of"]
+
+T = TypeVar("T")
 
 FORGOTTEN = 3600.0  # seconds after which no answer can come any more
-MOST_CLAIMS = 200  # in one call of the script: while the server is at it, what is here already runs
-
-
-class OrderedDefinition(Definition, Protocol):
-    """A definition with what only ordered queues have."""
-
-    @property
-    def ordered(self) -> OrderedOptions: ...
-    def decode(self, name: str, raw: list[bytes]) -> list[Any]:
-        """The payloads of one id, as annotated; ArgumentError names the place."""
-        ...
+MOST_CLAIMS = 200  # in one call of the script: the server works on no more while claims wait here to be run
 
 
 class Desk(Protocol):
@@ -59,17 +48,17 @@ class Desk(Protocol):
 class OrderedSource:
     """One ordered queue of ``desk``, run by ``definition``. Fits ``work.source.Source``."""
 
-    def __init__(self, desk: Desk, queue: str, definition: OrderedDefinition, scheduler: Scheduler) -> None:
+    def __init__(self, desk: Desk, queue: str, definition: OrderedJob[Any], scheduler: Scheduler) -> None:
         self.queue = queue
-        self._scheduler = scheduler
+        self.order = scheduler.order
         self._desk = desk
         self._definition = definition
         self._options = definition.ordered
-        self._bench = Bench(definition.ordered)
+        self._retries = OrderedRetryPolicy(definition.ordered)
         self._name, self._log_level = definition.name, definition.options.log_level
         self._suffix = ordered.jid_suffix(queue)
         self._tracked = definition.options.track  # or because the server said so
-        self._given_up: dict[bytes, float] = {}  # tokens of claims that we had not heard of, and when we freed them
+        self._given_up: dict[bytes, float] = {}  # token of a claim that was unknown here → when we freed it
 
     def __repr__(self) -> str:
         return f"<ordered queue {self.queue!r}>"
@@ -78,8 +67,16 @@ class OrderedSource:
     def _lease_ms(self) -> int:
         return int(self._desk.config.lease * 1000)
 
+    def _run(self, make: Callable[[], Call[T]]) -> T:
+        """Run a call; where the server says that the queue is tracked, run it again as a tracked one."""
+        try:
+            return self._desk.connections.run(make())
+        except ordered.QueueTracked:
+            self._tracked = True
+            return self._desk.connections.run(make())
+
     def declare(self) -> None:
-        """Write the limits that the code names where claims look them up; a ceiling set by hand goes before them."""
+        """Write the limits of the definition where claims look them up; a ceiling set by hand goes before them."""
         options = self._options
         limit = 1 if options.partitions and options.max_parallel is None else options.max_parallel or 0
         call = ordered.declare(
@@ -97,12 +94,8 @@ class OrderedSource:
         return Flight(self.queue, keys.wake(self.queue), keys.held(identity, epoch, self.queue), identity, epoch)
 
     def wait(self, flight: Flight, seconds: float) -> tuple[Arg, ...]:
-        """Wait for the marker: it says that somebody should look, the claim alone says what there is."""
+        """Wait for the marker: it says that a process should look, the claim alone says what there is."""
         return ("BZPOPMIN", flight.queue_key, seconds)
-
-    def order(self, names: Sequence[str]) -> list[str]:
-        """As the process's scheduler says."""
-        return self._scheduler.order(names)
 
     def ring(self) -> None:
         """Set the marker."""
@@ -111,11 +104,21 @@ class OrderedSource:
     def fetch(self, flight: Flight, want: int, extra: int) -> Brought:
         """Claim for ``want`` slots. Raises LeaseLost, LeaseLapsed."""
         want = min(want, MOST_CLAIMS)
-        try:
-            claimed = self._claim(flight, want, min(extra, MOST_CLAIMS - want))
-        except ordered.QueueTracked:
-            self._tracked = True
-            claimed = self._claim(flight, want, min(extra, MOST_CLAIMS - want))
+        options = self._options
+        claimed = self._run(
+            lambda: ordered.claim(
+                self._desk.keys,
+                flight.identity,
+                flight.epoch,
+                self.queue,
+                want,
+                min(extra, MOST_CLAIMS - want),
+                options.claim_size,
+                options.payload_cap,
+                self._lease_ms,
+                tracked=self._tracked,
+            )
+        )
         now = time.monotonic()
         units = []
         for place, (token, ids) in enumerate(claimed.claims):
@@ -124,23 +127,6 @@ class OrderedSource:
             unit.suspect = claim.suspect
             units.append(unit)
         return Brought(units, claimed.look_in)
-
-    def _claim(self, flight: Flight, want: int, extra: int) -> Claimed:
-        options = self._options
-        return self._desk.connections.run(
-            ordered.claim(
-                self._desk.keys,
-                flight.identity,
-                flight.epoch,
-                self.queue,
-                want,
-                extra,
-                options.claim_size,
-                options.payload_cap,
-                self._lease_ms,
-                tracked=self._tracked,
-            )
-        )
 
     def read(self, unit: Unit, teller: Teller) -> Reading | Outcome:
         """The claim as the handler gets it; ids whose payloads do not fit, or that killed three processes, fail."""
@@ -185,12 +171,12 @@ class OrderedSource:
         """What became of each id; no answer is success for all, see ``Claim.errors``."""
         claim = unit.claim
         if problem is None and not claim.refused and result is None:
-            return _DONE
-        return self._bench.judge(claim, job, claim.errors(result, problem), teller)
+            return DONE
+        return self._retries.judge(claim, job, claim.errors(result, problem), teller)
 
     def abandon(self, unit: Unit) -> None:
-        """Count a death: its process is about to be ended, and frees it only by that. A zombie's is not counted: what
-        it holds is another's, or over.
+        """Count a death: the process is about to be ended, and frees the claim only by that. A zombie's is not counted:
+        its ids are held by another process, or over.
         """
         token = str(unit.claim.token).encode()
         noted = self._desk.connections.run(ordered.held(unit.flight.key))
@@ -204,106 +190,77 @@ class OrderedSource:
         by_epoch: dict[int, list[tuple[Unit, Verdict]]] = {}
         for unit, ending, stored, delay, _ in rows:
             statuses[unit] = 1
-            claim, epoch = unit.claim, unit.flight.epoch
-            ended = by_epoch.setdefault(epoch, [])
-            for one in claim.verdicts or _by_ending(claim, ending, delay, stored):
+            ended = by_epoch.setdefault(unit.flight.epoch, [])
+            for one in unit.claim.verdicts or unit.claim.by_ending(ending, delay, stored):
                 ended.append((unit, one))
         sent = False
         for epoch, ended in by_epoch.items():
-            for chunk in _chunks(ended):
-                left = chunk
+            for start in range(0, len(ended), ordered.MOST_IDS):
+                left = ended[start : start + ordered.MOST_IDS]
                 while left:
                     try:
-                        told = self._send(identity, epoch, left, rows)
+                        answers = self._settle(identity, epoch, left, rows)
                     except ServerAway as error:
                         if sent and error.executed is False:  # others of these claims were settled
                             raise ServerAway(str(error), executed=None) from error
                         raise
                     sent = True
-                    for (unit, _), status in zip(left, told, strict=True):
+                    for (unit, _), status in zip(left, answers, strict=True):
                         if status not in (1, ordered.PART) and isinstance(statuses[unit], int):
                             statuses[unit] = status
-                    left = [one for one, status in zip(left, told, strict=True) if status == ordered.PART]
+                    left = [one for one, status in zip(left, answers, strict=True) if status == ordered.PART]
         return list(statuses.values())
 
-    def _send(
+    def _settle(
         self, identity: str, epoch: int, ended: Sequence[tuple[Unit, Verdict]], rows: Sequence[Ended]
     ) -> list[int | bytes]:
-        verdicts = written(ended, {row[0]: row[1] for row in rows}) if self._tracked else [one for _, one in ended]
-        call = ordered.settle(
-            self._desk.keys,
-            identity,
-            epoch,
-            self.queue,
-            verdicts,
-            collapse=self._options.collapse,
-            lease_ms=self._lease_ms,
-            day=day(self._desk.clock.now()),
-            tracked=self._tracked,
-        )
-        try:
-            return self._desk.connections.run(call)
-        except ordered.QueueTracked:
-            self._tracked = True
-            return self._send(identity, epoch, ended, rows)
+        def call() -> Call[list[int | bytes]]:
+            tracked = self._tracked
+            return ordered.settle(
+                self._desk.keys,
+                identity,
+                epoch,
+                self.queue,
+                record_endings(ended, {row[0]: row[1] for row in rows}) if tracked else [one for _, one in ended],
+                collapse=self._options.collapse,
+                lease_ms=self._lease_ms,
+                day=day(self._desk.clock.now()),
+                tracked=tracked,
+            )
+
+        return self._run(call)
 
     def strays(self, flight: Flight, held: Collection[Unit]) -> set[bytes]:
-        """``token:id`` of what is noted as ours and unknown to us."""
-        return {token + b":" + name for name, token in self._unknown(flight, held).items()}
+        """``token:id`` of what the server notes as ours and this process does not know."""
+        ours = _tokens(flight, held)
+        if self._desk.connections.run(command("HLEN", flight.key)) <= len(ours):
+            return set()
+        noted = self._desk.connections.run(ordered.held(flight.key))
+        return {token + b":" + name for name, token in noted.items() if ours.get(name) != token}
 
     def free(self, flight: Flight, held: Collection[Unit]) -> int:
-        """Free what we never heard of; what runs here stays ours. ``held`` is what is held now, not a copy."""
-        now = time.monotonic()
+        """Free claims whose answer never came; what runs here stays ours. ``held`` is the live collection, no copy."""
+        desk, now = self._desk, time.monotonic()
         for token in [token for token, at in self._given_up.items() if now - at > FORGOTTEN]:
             del self._given_up[token]
-        noted = self._desk.connections.run(ordered.held(flight.key))
-        self._given_up |= dict.fromkeys(
-            noted.values(), now
-        )  # before the look at what is ours: if it comes now, it waits
+        noted = desk.connections.run(ordered.held(flight.key))
+        # Before we look at what is ours: a claim whose answer comes now is then given up by ``read``.
+        self._given_up |= dict.fromkeys(noted.values(), now)
         ours = _tokens(flight, held)
         unknown = {name: token for name, token in noted.items() if ours.get(name) != token}
         for token in set(noted.values()) - set(unknown.values()):
             del self._given_up[token]
         if not unknown:
             return 0
-        desk = self._desk
         return ordered.free_all(
             desk.connections, desk.keys, flight.identity, flight.key, self.queue, list(unknown.items())
         )
 
-    def _unknown(self, flight: Flight, held: Collection[Unit]) -> dict[bytes, bytes]:
-        ours = _tokens(flight, held)
-        if self._desk.connections.run(command("HLEN", flight.key)) <= len(ours):
-            return {}
-        noted = self._desk.connections.run(ordered.held(flight.key))
-        return {name: token for name, token in noted.items() if ours.get(name) != token}
-
 
 def _tokens(flight: Flight, held: Collection[Unit]) -> dict[bytes, bytes]:
-    """What is held here of ``flight``: id → token."""
+    """What this process holds of ``flight``: id → token."""
     units = [unit for unit in list(held) if unit.flight == flight]
     return {one.id: str(unit.claim.token).encode() for unit in units for one in unit.claim.ids}
-
-
-_DONE = Outcome("done")
-T = TypeVar("T")
-
-
-def _chunks(many: Sequence[T]) -> Iterator[Sequence[T]]:
-    for start in range(0, len(many), ordered.MOST_IDS):
-        yield many[start : start + ordered.MOST_IDS]
-
-
-def _by_ending(claim: Claim, ending: str, delay: float | str, defect: bytes) -> list[Verdict]:
-    """The verdicts on a claim that was not judged: it ended as a whole. ``defect``: why it could not be judged."""
-    if ending in ("done", "cancelled", "discarded"):
-        return claim.all("done")
-    if ending in ("released", "interrupted"):
-        return claim.all("release")
-    if ending in ("deferred", "snoozed"):
-        return claim.all("snooze", float(delay))
-    error = defect.decode("utf-8", "replace") or f"it could not be judged ({ending})"  # nothing is dropped for that
-    return [Verdict(claim.token, one.id, "retry", 60.0, one.retry_count + 1, error) for one in claim.ids]
 
 
 def sources_of(desk: Any) -> dict[str, OrderedSource]:
@@ -311,3 +268,54 @@ def sources_of(desk: Any) -> dict[str, OrderedSource]:
     scheduler = Scheduler(desk, desk.config.ordered_scheduler)
     known = desk.registry.ordered()
     return {queue: OrderedSource(desk, queue, definition, scheduler) for queue, definition in known.items()}
+
+
+# --- which queue is looked into first, and which ones a process serves: Lowkiq's schedulers and splitters -------------
+
+#: gets the names of every ordered queue that the process could serve; gives those that it does
+Splitter = Callable[[Sequence[str]], Sequence[str]]
+
+
+class Scheduler:
+    """One a process. ``kind``: "lag" (the queue whose head has waited longest goes first), "seq" (round robin),
+    "weighted" (as the capsule drew them)."""
+
+    def __init__(self, desk: Desk, kind: str) -> None:
+        self._desk = desk
+        self._kind = kind
+        self._turn = 0
+        self._lock = threading.Lock()
+
+    def order(self, names: Sequence[str]) -> list[str]:
+        """``names`` in the order to look into them."""
+        if self._kind == "weighted" or len(names) < 2:
+            return list(names)
+        if self._kind == "seq":
+            with self._lock:
+                self._turn += 1
+                first = self._turn % len(names)
+            in_turn = sorted(names)
+            return in_turn[first:] + in_turn[:first]
+        heads = self._desk.connections.run(ordered_looks.heads(self._desk.keys, names))
+        return sorted(names, key=lambda name: heads[name])
+
+
+def by_node(nodes: int, node: int) -> Splitter:
+    """Queue number i belongs to node i modulo ``nodes``, counted from 0; ConfigError when there is no such node."""
+    if not 0 <= node < nodes:
+        raise ConfigError(f"ordered_node = {node}: with ordered_nodes = {nodes} the nodes are 0 to {nodes - 1}")
+    return lambda queues: [name for number, name in enumerate(sorted(queues)) if number % nodes == node]
+
+
+def placement(desk: Any, queues: Sequence[str]) -> frozenset[str]:
+    """Which of the ordered ``queues`` this process serves: as ``app.ordered_splitter`` says, else by node, else all.
+
+    ConfigError when the splitter names others, or there is no such node.
+    """
+    config, splitter = desk.config, desk.ordered_splitter
+    if splitter is None and (config.ordered_nodes > 1 or config.ordered_node):
+        splitter = by_node(config.ordered_nodes, config.ordered_node)
+    chosen = frozenset(queues if splitter is None else splitter(queues))
+    if not chosen <= set(queues):
+        raise ConfigError(f"ordered_splitter answered {sorted(chosen - set(queues))}; it is to choose from {queues}")
+    return chosen

@@ -14,7 +14,6 @@ from henchman.errors import ArgumentError, PayloadError
 from henchman.iterable.job import IterableJob
 from henchman.kernel.text import shorten
 from henchman.ordered.definition import OrderedJob
-from henchman.ordered.worker_class import OrderedWorker
 from henchman.testing.clock import moment
 from henchman.wire import jsontext
 from henchman.wire.codec import Signature
@@ -22,7 +21,7 @@ from henchman.wire.payload import decode
 
 __all__ = ["AnyJob", "Collected", "Wanted", "Where", "collected", "job_name"]
 
-AnyJob: TypeAlias = Using[..., Any] | type[IterableJob[...]] | OrderedJob[Any] | type[OrderedWorker] | str
+AnyJob: TypeAlias = Using[..., Any] | type[IterableJob[...]] | OrderedJob[Any] | str
 _VALUE_MOST = 200
 
 

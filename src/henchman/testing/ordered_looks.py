@@ -12,13 +12,12 @@ from henchman.errors import ArgumentError
 from henchman.kernel.text import shorten
 from henchman.ordered.claim import shown
 from henchman.ordered.definition import OrderedJob
-from henchman.ordered.worker_class import OrderedWorker
 from henchman.testing.clock import Clock, moment
 from henchman.testing.ordered_shelf import Entity, OrderedShelf, Row
 
 __all__ = ["AnyOrdered", "CollectedPush", "OrderedLooks"]
 
-AnyOrdered: TypeAlias = OrderedJob[Any] | type[OrderedWorker] | str
+AnyOrdered: TypeAlias = OrderedJob[Any] | str
 _LISTED = 20
 _VALUE_MOST = 200
 
