@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from henchman import testing
 from support.worker import looker
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +48,7 @@ def run(block: str) -> dict[str, Any]:
     return space
 
 
-def test_a_worker_under_lowkiqs_names(env: str) -> None:
+def test_a_worker_as_a_function(env: str) -> None:
     space = run(BLOCKS[0])
     options = space["app"].registry.ordered()["ATestWorker"].ordered
     assert (options.claim_size, options.max_parallel, options.max_retries) == (10, 24, 5)
@@ -56,8 +57,19 @@ def test_a_worker_under_lowkiqs_names(env: str) -> None:
     space["app"].close()
 
 
-def test_what_waits_in_lowkiq_is_carried_over_with_scores_and_times(env: str) -> None:
+def test_what_methods_shared_an_object_holds(env: str, capsys: pytest.CaptureFixture[str]) -> None:
     space = run(BLOCKS[1])
+    options = space["sync_prices"].ordered
+    assert (options.claim_size, options.max_retries) == (10, 5)
+    space["sync_prices"].push_many([{"sku": "42", "version": 8}])
+    with testing.worker(space["app"], url=env) as worker:
+        worker.drain()
+    assert capsys.readouterr().out == "42 is at version 8\n", "both payloads came in one claim"
+    space["app"].close()
+
+
+def test_what_waits_in_lowkiq_is_carried_over_with_scores_and_times(env: str) -> None:
+    space = run(BLOCKS[2])
     far = 4_000_000_000.5
     jobs = [  # as GET /api/web/<worker>/range_by_id answers
         {"id": "1", "perform_in": 1_600_000_000.25, "retry_count": -1, "payloads": [[{"v": 1}, 1], [{"v": 2}, 2.5]]},

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import collections.abc as abc
 import inspect
+import typing
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
@@ -13,7 +15,7 @@ from henchman.client.registry import wire_name
 from henchman.errors import DefinitionError
 from henchman.kernel.text import did_you_mean
 from henchman.ordered.push import Home, OrderedPush, OrderedPushed, Payloads, Pusher, Reader
-from henchman.wire.codec import Signature
+from henchman.wire.codec import Signature, annotation_of
 from henchman.wire.names import QUEUE_NAME
 
 __all__ = ["KNOWN", "DerivingJob", "Options", "OrderedJob", "define_ordered", "ordered_options"]
@@ -39,7 +41,7 @@ class OrderedJob(Generic[T]):
         self.ordered: OrderedOptions = options.ordered
         queue, partitions = options.job.queue, options.ordered.partitions
         self.queues = (queue,) if partitions is None else tuple(f"{queue}.{number}" for number in range(partitions))
-        self.payloads = Payloads.of(function, name)
+        self.payloads = _payloads_of(function, name)
         self.signature = Signature.of(function, name=name)
         self._reader = Reader(name, self.payloads, options.derive)
         self._pusher = Pusher(
@@ -157,6 +159,60 @@ def define_ordered(function: Any, home: Home, name: str | None, options: Mapping
     home.registry.add(made)
     return made
 
+
+_MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
+_LISTS = (list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable)
+_HOW = "annotate it as dict[str, list[Payload]], or not at all"
+
+
+def _payloads_of(function: Callable[..., Any], name: str) -> Payloads:
+    """How payloads travel, read off the handler's one parameter; DefinitionError when it does not take a claim."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError, NameError) as error:
+        raise DefinitionError(f"{name}: the parameters of {function!r} cannot be read: {error}") from None
+    if len(parameters) != 1 or parameters[0].kind > inspect.Parameter.VAR_POSITIONAL:
+        shown = ", ".join(str(one) for one in parameters)
+        raise DefinitionError(
+            f"{name} takes ({shown}); the handler of an ordered queue takes one parameter, the claim: "
+            "a dict of lists of payloads by id"
+        )
+    (claim,) = parameters
+    if claim.kind is inspect.Parameter.VAR_POSITIONAL:
+        return Payloads(name, claim.name, Any)
+    annotation = annotation_of(function, claim)
+    return Payloads(name, claim.name, _payload_of(f"{name}: parameter {claim.name!r}", annotation))
+
+
+def _payload_of(where: str, annotation: Any) -> Any:
+    """The annotation of one payload in that of a claim."""
+    if type(annotation).__name__ == "TypeAliasType":  # type X = …, from Python 3.12 on
+        return _payload_of(where, annotation.__value__)
+    if annotation is Any or annotation is object or isinstance(annotation, typing.TypeVar):
+        return Any
+    claim = _inner(annotation, _MAPPINGS)
+    if claim is None:
+        raise DefinitionError(f"{where} is annotated {annotation!r}, but a claim is a dict of lists by id; {_HOW}")
+    if not claim:
+        return Any
+    key, payloads = claim
+    if key not in (Any, str, object) and getattr(key, "__supertype__", None) is not str:
+        raise DefinitionError(f"{where} is annotated {annotation!r}, but ids are text, whatever was pushed; {_HOW}")
+    if payloads is Any or payloads is object:
+        return Any
+    items = _inner(payloads, _LISTS)
+    if items is None:
+        raise DefinitionError(f"{where} is annotated {annotation!r}, but each id comes with a list of payloads; {_HOW}")
+    return items[0] if items else Any
+
+
+def _inner(annotation: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """The arguments of a generic of one of ``kinds``; None for anything else."""
+    origin = typing.get_origin(annotation) or annotation
+    return typing.get_args(annotation) if origin in kinds else None
+
+
+# --- options: checked where they are written -------------------------------------------------------------------------
 
 _COMMON = ("queue", "timeout", "log_level", "track")  # with plain jobs
 KNOWN: Final = (*_COMMON, *OrderedOptions.__struct_fields__, "derive")

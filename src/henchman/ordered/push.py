@@ -7,12 +7,9 @@ an equal payload that still waits merges.
 
 from __future__ import annotations
 
-import collections.abc as abc
-import inspect
 import math
 import os
-import typing
-from collections.abc import AsyncIterable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple, Protocol
 from zlib import crc32
@@ -32,7 +29,7 @@ from henchman.store.ordered import MOST_IDS, Push
 from henchman.store.ordered_born import Born
 from henchman.store.procedure import Procedure, arun, run
 from henchman.wire import jsontext
-from henchman.wire.codec import MAX_BYTES, annotation_of
+from henchman.wire.codec import MAX_BYTES
 from henchman.wire.codec_compile import Compiler
 from henchman.wire.misfit import Misfit
 
@@ -235,7 +232,7 @@ class _Bulk:
             raise self._problem
 
 
-async def _each(rows: Iterable[Any] | AsyncIterable[Any]) -> abc.AsyncIterator[Any]:
+async def _each(rows: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
     if isinstance(rows, AsyncIterable):
         async for row in rows:
             yield row
@@ -413,13 +410,9 @@ def _delay(delay: Any) -> float | None:
 
 # --- payloads, out and in: canonical JSON, so that equal payloads have equal bytes and merge (1 and 1.0 differ) -------
 
-_MAPPINGS = (dict, abc.Mapping, abc.MutableMapping)
-_LISTS = (list, abc.Sequence, abc.MutableSequence, abc.Collection, abc.Iterable)
-_HOW = "annotate it as dict[str, list[Payload]], or not at all"
-
 
 class Payloads:
-    """How payloads travel, read off the handler's one parameter."""
+    """How payloads travel. ``annotation``: the type of one payload, ``Any`` where it is plain JSON."""
 
     def __init__(self, name: str, parameter: str, annotation: Any) -> None:
         self.name = name
@@ -430,25 +423,6 @@ class Payloads:
             raise DefinitionError(f"{name}: parameter {parameter!r}: {error}") from None
         self._encode = codec.encode
         self._decode = codec.decode
-
-    @classmethod
-    def of(cls, function: Callable[..., Any], name: str) -> Payloads:
-        """Read the annotation of ``function``; DefinitionError when it does not take a claim."""
-        try:
-            parameters = list(inspect.signature(function).parameters.values())
-        except (TypeError, ValueError, NameError) as error:
-            raise DefinitionError(f"{name}: the parameters of {function!r} cannot be read: {error}") from None
-        if len(parameters) != 1 or parameters[0].kind > inspect.Parameter.VAR_POSITIONAL:
-            shown = ", ".join(str(one) for one in parameters)
-            raise DefinitionError(
-                f"{name} takes ({shown}); the handler of an ordered queue takes one parameter, the claim: "
-                "a dict of lists of payloads by id"
-            )
-        (claim,) = parameters
-        if claim.kind is inspect.Parameter.VAR_POSITIONAL:
-            return cls(name, claim.name, Any)
-        annotation = annotation_of(function, claim)
-        return cls(name, claim.name, _payload_of(f"{name}: parameter {claim.name!r}", annotation))
 
     def encode(self, payload: Any) -> bytes:
         """``payload`` as text; ArgumentError names the place of what cannot be sent."""
@@ -491,34 +465,6 @@ def read(text: bytes) -> Any:
             raise Misfit(" holds a number that cannot be read", str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Misfit(" is not JSON", f"{error}; it begins {text[:40]!r}") from None
-
-
-def _payload_of(where: str, annotation: Any) -> Any:
-    """The annotation of one payload in that of a claim."""
-    if type(annotation).__name__ == "TypeAliasType":  # type X = …, from Python 3.12 on
-        return _payload_of(where, annotation.__value__)
-    if annotation is Any or annotation is object or isinstance(annotation, typing.TypeVar):
-        return Any
-    claim = _inner(annotation, _MAPPINGS)
-    if claim is None:
-        raise DefinitionError(f"{where} is annotated {annotation!r}, but a claim is a dict of lists by id; {_HOW}")
-    if not claim:
-        return Any
-    key, payloads = claim
-    if key not in (Any, str, object) and getattr(key, "__supertype__", None) is not str:
-        raise DefinitionError(f"{where} is annotated {annotation!r}, but ids are text, whatever was pushed; {_HOW}")
-    if payloads is Any or payloads is object:
-        return Any
-    items = _inner(payloads, _LISTS)
-    if items is None:
-        raise DefinitionError(f"{where} is annotated {annotation!r}, but each id comes with a list of payloads; {_HOW}")
-    return items[0] if items else Any
-
-
-def _inner(annotation: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """The arguments of a generic of one of ``kinds``; None for anything else."""
-    origin = typing.get_origin(annotation) or annotation
-    return typing.get_args(annotation) if origin in kinds else None
 
 
 _PLAIN = Payloads("ordered", "claim", Any)
