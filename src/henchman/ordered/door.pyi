@@ -16,7 +16,7 @@ class DefinesOrdered:
     """What an app inherits."""
 
     @overload
-    def ordered(self: Home, handler: Callable[[dict[str, list[T]]], Any], /) -> OrderedJob[T]: ...
+    def ordered(self: Home, target: Callable[[dict[str, list[T]]], Any], /) -> OrderedJob[T]: ...
     @overload
     def ordered(
         self: Home, *, name: str | None = None, derive: Callable[[Any], Any], **options: Any
