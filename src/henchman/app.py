@@ -105,6 +105,7 @@ class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic, Batches):
         self._connections: Any = None
         self._aconnections: Any = None
         self._keys: Keys | None = None
+        self._history: Any = None
         self.stand_ins: tuple[Any, ...] = ()  # of henchman.testing: the last one answers in place of the server
         self.client = Client(
             keys=lambda: self.keys,
@@ -113,7 +114,7 @@ class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic, Batches):
             connect=lambda: self.connections,
             aconnect=lambda: self.aconnections,
             open_door=open_door,
-            desk=self,
+            runtime=self,
             registry=self.registry,
             clock=self.clock,
             most_buffered=lambda: self.config.buffer,
@@ -211,6 +212,20 @@ class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic, Batches):
         if here := self.stand_ins:
             return here[-1].arunner
         return self._aconnections or self._connect("aconnections")
+
+    def notice(self, text: str, *facts: object) -> None:
+        """Write one warning line of the logger ``henchman``."""
+        open_door("notice")(text, *facts)
+
+    def open_history(self) -> Any:
+        """The database of history, opened at first use; HistoryError says why there is none."""
+        if self._history is None:
+            self._history = open_door("history")(self.config)
+        return self._history
+
+    def batch_of(self, batch: str, jid: str, expires: float | None) -> Any:
+        """The batch of the running job ``jid``, as that job sees it."""
+        return open_door("found_batch")(self, batch, jid, expires)
 
     def close(self) -> None:
         """Close idle connections and leave the embedded server; the app connects again when it is used again.

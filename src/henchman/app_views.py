@@ -7,30 +7,13 @@ from collections.abc import Callable, Sequence
 from contextvars import ContextVar
 from typing import Any, Protocol
 
-from henchman.client.registry import Registry
-from henchman.config import Config
-from henchman.kernel.middleware import Chain
+from henchman.client.runtime import Runtime
 from henchman.store import control
-from henchman.store.keys import Keys
 
 __all__ = ["Views"]
 
 
-class _Desk(Protocol):
-    @property
-    def config(self) -> Config: ...
-    @property
-    def connections(self) -> Any: ...
-    @property
-    def aconnections(self) -> Any: ...
-    @property
-    def keys(self) -> Keys: ...
-    @property
-    def registry(self) -> Registry: ...
-    @property
-    def client_middleware(self) -> Chain: ...
-    @property
-    def server_middleware(self) -> Chain: ...
+class _Desk(Runtime, Protocol):
     def open_door(self, name: str) -> Any:
         """The object behind a door."""
         ...

@@ -15,8 +15,8 @@ class Room(NamedTuple):
 
 
 FEATURES = ("batch", "cron", "iterable", "ordered")
-BELOW_APP = ("client", *FEATURES, "log", "work")
-EVERYTHING = ("app", "henchman", "worker", "inspector", "history", "embedded", *BELOW_APP)
+BELOW_APP = ("client", "worker", "inspector", "history", "embedded", *FEATURES, "log", "work")
+EVERYTHING = ("app", "henchman", *BELOW_APP)
 
 ROOMS = {
     "errors": Room(0),
@@ -26,27 +26,37 @@ ROOMS = {
     "wire": Room(2, ("kernel",)),
     "embedded": Room(2, ("kernel",)),
     "store": Room(3, ("kernel",)),
-    "client": Room(4, ("config", "wire", "store")),
     "work": Room(4, ("wire", "store")),
+    "client": Room(5, ("work", "config", "wire", "store")),
     "worker": Room(
-        5, ("client.registry", "client.options", "client.ordered_options", "work", "config", "wire", "store")
+        6,
+        (
+            "client.registry",
+            "client.options",
+            "client.ordered_options",
+            "client.runtime",
+            "work",
+            "config",
+            "wire",
+            "store",
+        ),
     ),
-    "batch": Room(5, ("client", "work")),
-    "cron": Room(5, ("client", "work")),
-    "iterable": Room(5, ("client", "work")),
-    "ordered": Room(5, ("client", "work")),
-    "history": Room(5, ("config", "wire", "store")),
-    "log": Room(5, ("config", "wire", "store")),
-    "inspector": Room(5, ("work", "config", "wire", "store")),
-    "app": Room(6, BELOW_APP),
-    "henchman": Room(7, ("app", *BELOW_APP)),  # the front door, henchman/__init__.py
-    "supervisor": Room(8, EVERYTHING),
-    "demo": Room(9, (*EVERYTHING, "supervisor")),
-    "web": Room(8, ("inspector", "history", "app", "henchman")),
-    "cli": Room(10, (*EVERYTHING, "supervisor", "demo")),
-    "__main__": Room(11, ("cli",)),
-    "testing": Room(11, (*EVERYTHING, "supervisor", "cli", "web")),
-    "contrib": Room(11, (*EVERYTHING, "supervisor", "cli", "web")),
+    "batch": Room(6, ("client", "work")),
+    "cron": Room(6, ("client", "work")),
+    "iterable": Room(6, ("client", "work")),
+    "ordered": Room(6, ("client", "work")),
+    "history": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
+    "log": Room(6, ("client.runtime", "client.registry", "config", "wire", "store")),
+    "inspector": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
+    "app": Room(7, BELOW_APP),
+    "henchman": Room(8, ("app", *BELOW_APP)),  # the front door, henchman/__init__.py
+    "supervisor": Room(9, EVERYTHING),
+    "demo": Room(10, (*EVERYTHING, "supervisor")),
+    "web": Room(9, ("inspector", "history", "app", "henchman")),
+    "cli": Room(11, (*EVERYTHING, "supervisor", "demo")),
+    "__main__": Room(12, ("cli",)),
+    "testing": Room(12, (*EVERYTHING, "supervisor", "cli", "web")),
+    "contrib": Room(12, (*EVERYTHING, "supervisor", "cli", "web")),
 }
 NOBODY_IMPORTS = ("testing", "contrib", "__main__")
 

@@ -12,10 +12,11 @@ from henchman.batch import history as batch_history
 from henchman.batch import making as batch_making
 from henchman.batch import plans as batch_plans
 from henchman.batch.lease import leases
-from henchman.batch.making import Desk, Making
+from henchman.batch.making import Making
 from henchman.batch.status import BatchStatus, status_of
 from henchman.client.handle import Pushed
 from henchman.client.membership import Membership, within
+from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, BatchError
 from henchman.store import batches
 from henchman.store.call import Call
@@ -34,7 +35,7 @@ class Batch:
     when the server knows no batch of this id (any more).
     """
 
-    def __init__(self, desk: Desk, membership: Membership, making: Making | None = None) -> None:
+    def __init__(self, desk: Runtime, membership: Membership, making: Making | None = None) -> None:
         self.membership = membership
         self._desk = desk
         self._making = making
@@ -208,7 +209,7 @@ class Batch:
         return await arun(self._desk.aconnections, plan)
 
 
-def made(desk: Desk, description: str, **options: Any) -> Batch:
+def made(desk: Runtime, description: str, **options: Any) -> Batch:
     """A batch that is not open yet; DefinitionError says what is wrong with ``options``."""
     targets = {which: options.pop(f"on_{which}") for which in ("success", "complete", "death")}
     making = batch_making.making(description, options.pop("tags"), targets, **options)
@@ -217,13 +218,13 @@ def made(desk: Desk, description: str, **options: Any) -> Batch:
     return Batch(desk, membership, making)
 
 
-def found(desk: Desk, batch: str, member: str = "", expires: float | None = None) -> Batch:
+def found(desk: Runtime, batch: str, member: str = "", expires: float | None = None) -> Batch:
     """The batch of this id, wherever it was made; nothing is asked yet. ``member``: of a running job, its jid."""
     if not isinstance(batch, str) or not 0 < len(batch) <= 100 or not batch.isprintable():
         raise ArgumentError(f"get_batch({batch!r:.100}): give the id of a batch")
     return Batch(desk, Membership(batch, member=member, expires=expires, known=bool(member)))
 
 
-def read_status(desk: Desk, batch: str) -> BatchStatus:
+def read_status(desk: Runtime, batch: str) -> BatchStatus:
     """How the batch of this id stands; UnknownBatch when there is none."""
     return status_of(batch, desk.connections.run(batches.facts(desk.keys, batch)))

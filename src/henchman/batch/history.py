@@ -5,22 +5,19 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Any
 
-from henchman.batch.making import Desk
+from henchman.client.runtime import Runtime
 
 __all__ = ["aevents", "events"]
 
 PAGE = 1000
 
 
-def _reading(desk: Desk) -> Any:
+def _reading(desk: Runtime) -> Any:
     """The record, opened when it is first asked for; HistoryError says why there is none and how to turn it on."""
-    kept: Any = desk.__dict__
-    if "_history" not in kept:
-        kept["_history"] = desk.open_door("history")(desk.config)
-    return kept["_history"].reading
+    return desk.open_history().reading
 
 
-def events(desk: Desk, batch: str, status: str | Sequence[str] | None) -> Iterator[Any]:
+def events(desk: Runtime, batch: str, status: str | Sequence[str] | None) -> Iterator[Any]:
     """See ``App.batch_events``."""
     reading = _reading(desk)
     return _pages(reading, batch, status)
@@ -34,7 +31,7 @@ def _pages(reading: Any, batch: str, status: str | Sequence[str] | None) -> Iter
         after = page.after
 
 
-async def aevents(desk: Desk, batch: str, status: str | Sequence[str] | None) -> AsyncIterator[Any]:
+async def aevents(desk: Runtime, batch: str, status: str | Sequence[str] | None) -> AsyncIterator[Any]:
     """See ``App.abatch_events``."""
     reading, after = _reading(desk), 0
     while after is not None:

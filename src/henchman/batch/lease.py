@@ -9,7 +9,7 @@ import os
 import threading
 from typing import Any
 
-from henchman.batch.making import Desk
+from henchman.client.runtime import Runtime
 from henchman.errors import HenchmanError
 from henchman.store import batches
 
@@ -28,10 +28,10 @@ class Leases:
     def _start_empty(self) -> None:
         self._lock = threading.Lock()
         self._bell = threading.Event()
-        self._filled: dict[str, Desk] = {}
+        self._filled: dict[str, Runtime] = {}
         self._thread: threading.Thread | None = None
 
-    def hold(self, desk: Desk, batch: str) -> None:
+    def hold(self, desk: Runtime, batch: str) -> None:
         """Renew the lease of ``batch`` from now on."""
         with self._lock:
             self._filled[batch] = desk

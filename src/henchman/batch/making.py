@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -12,48 +12,22 @@ from henchman.client.draft import draft
 from henchman.client.job import Using
 from henchman.client.membership import OUTSIDE, within
 from henchman.client.options import named_options
-from henchman.client.push import Client
-from henchman.client.registry import Registry
+from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, DefinitionError
-from henchman.kernel.clock import ServerClock
 from henchman.kernel.ids import new_jid
 from henchman.store import history
 from henchman.store.call import Arg, Call
 from henchman.store.control import ask_time
-from henchman.store.keys import Keys
 from henchman.wire.codec import Signature
 from henchman.wire.payload import decode, encode
 
-__all__ = ["Desk", "Making", "announcing", "callback_fields", "callbacks", "fields", "making", "record"]
+__all__ = ["Making", "announcing", "callback_fields", "callbacks", "fields", "making", "record"]
 
 _MOST_TEXT = 10_000
 _CENTURY = 100 * 365 * 86400.0
 
 
-class Desk(Protocol):
-    """The app, as far as a batch is concerned."""
-
-    @property
-    def client(self) -> Client: ...
-    @property
-    def registry(self) -> Registry: ...
-    @property
-    def keys(self) -> Keys: ...
-    @property
-    def config(self) -> Any: ...
-    @property
-    def connections(self) -> Any: ...
-    @property
-    def aconnections(self) -> Any: ...
-    @property
-    def clock(self) -> ServerClock: ...
-    @property
-    def stamp(self) -> Callable[[float], bytes]: ...
-    @property
-    def open_door(self) -> Callable[[str], Any]: ...
-
-
-def announcing(desk: Desk, made: Making) -> Iterator[Call[Any]]:
+def announcing(desk: Runtime, made: Making) -> Iterator[Call[Any]]:
     """What comes before the making. Where history is on for this app: have it kept from the first job on, though no
     recorder has run yet. When it expires is counted by the server's clock."""
     if made.expires is not None:
@@ -139,12 +113,12 @@ def record(made: Making, expires: float | None) -> bytes:
     return msgspec.json.encode({name: value for name, value in told.items() if value is not None})
 
 
-def callbacks(desk: Desk, made: Making, batch: str) -> dict[str, dict[str, Any]]:
+def callbacks(desk: Runtime, made: Making, batch: str) -> dict[str, dict[str, Any]]:
     """The job of each callback as it would be pushed, called with the id of the batch; their ids are fixed here."""
     return {which: _callback(desk, target, batch) for which, target in made.callbacks.items()}
 
 
-def _callback(desk: Desk, target: Any, batch: str) -> dict[str, Any]:
+def _callback(desk: Runtime, target: Any, batch: str) -> dict[str, Any]:
     if isinstance(target, str):
         known: Any = desk.registry.find(target)
         name, (options, push) = target, named_options(target, {}, None if known is None else known.options)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from henchman.batch.making import Desk
+from henchman.client.runtime import Runtime
 from henchman.errors import BatchError, PayloadError, UnknownBatch
 from henchman.store import batches, control, jobs, sets
 from henchman.store.call import command
@@ -35,14 +35,14 @@ def release(keys: Keys, batch: str) -> Procedure[None]:
         pass
 
 
-def expire(desk: Desk, batch: str) -> Procedure[None]:
+def expire(desk: Runtime, batch: str) -> Procedure[None]:
     """Nothing of a batch starts any more, its time is over; what waits for its time or a retry is taken out here."""
     yield from close(desk.keys, batch, "expired")
     for key in (desk.keys.schedule, desk.keys.retry):
         yield from sweep(desk, key, batch, "expired", "its batch had expired")
 
 
-def cancel(desk: Desk, batch: str, why: str) -> Procedure[None]:
+def cancel(desk: Runtime, batch: str, why: str) -> Procedure[None]:
     """Cancel a batch and those that are part of it.
 
     First everybody is told, so that nothing starts any more; what waits in queues ends when it is fetched. What waits
@@ -74,7 +74,7 @@ def _children(keys: Keys, batch: str) -> Procedure[list[str]]:
     return found
 
 
-def sweep(desk: Desk, key: str, batch: str, ending: str, reason: str) -> Procedure[int]:
+def sweep(desk: Runtime, key: str, batch: str, ending: str, reason: str) -> Procedure[int]:
     """Take every job of ``batch`` out of a sorted set for good; how many those were."""
     keys, config = desk.keys, desk.config
     told = Told(detail={"reason": reason})
@@ -97,7 +97,7 @@ def sweep(desk: Desk, key: str, batch: str, ending: str, reason: str) -> Procedu
     return swept
 
 
-def retry(desk: Desk, batch: str) -> Procedure[int]:
+def retry(desk: Runtime, batch: str) -> Procedure[int]:
     """Push every job of a batch that gave up once more, as if for the first time; how many."""
     keys = desk.keys
     told: batches.Facts = yield batches.facts(keys, batch)
@@ -123,7 +123,7 @@ def retry(desk: Desk, batch: str) -> Procedure[int]:
     return pushed
 
 
-def _again(desk: Desk, payload: bytes) -> batches.Retried | None:
+def _again(desk: Runtime, payload: bytes) -> batches.Retried | None:
     try:
         job = decode(payload)
     except PayloadError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from henchman.batch.making import Desk
+from henchman.client.runtime import Runtime
 from henchman.errors import PayloadError
 from henchman.store import audit, batches, sets
 from henchman.wire.payload import decode
@@ -36,7 +36,7 @@ class Whereabouts:
                 self.dead[jid] = str(job.get("error_message") or "no reason was told")
 
 
-def members(desk: Desk, batch: str, cursor: int) -> tuple[int, dict[str, str]]:
+def members(desk: Runtime, batch: str, cursor: int) -> tuple[int, dict[str, str]]:
     """About ``MOST`` members that are not settled, and their status; the cursor of the next ones, 0 at the end."""
     found: dict[str, str] = {}
     while True:
@@ -46,7 +46,7 @@ def members(desk: Desk, batch: str, cursor: int) -> tuple[int, dict[str, str]]:
             return cursor, found
 
 
-def whereabouts(desk: Desk, batch: str, wanted: dict[str, str]) -> Whereabouts:
+def whereabouts(desk: Runtime, batch: str, wanted: dict[str, str]) -> Whereabouts:
     """Look for ``wanted``. In the order in which jobs wander, so that one that moves meanwhile is met further on."""
     seen = Whereabouts({name: status for name, status in wanted.items() if status != "child"})
     children = [name for name, status in wanted.items() if status == "child"]
@@ -66,24 +66,25 @@ def whereabouts(desk: Desk, batch: str, wanted: dict[str, str]) -> Whereabouts:
     return seen
 
 
-def _in_queues(desk: Desk, batch: str) -> Iterator[bytes]:
+def _in_queues(desk: Runtime, batch: str) -> Iterator[bytes]:
     for name in desk.connections.run(audit.queue_names(desk.keys)):
         yield from _in_list(desk, desk.keys.queue(name), batch)
 
 
-def _in_flight(desk: Desk, batch: str) -> Iterator[bytes]:
+def _in_flight(desk: Runtime, batch: str) -> Iterator[bytes]:
     keys, run = desk.keys, desk.connections.run
-    for key in run(audit.flights(keys, run(audit.holders(keys)))):
+    holders = run(audit.holders(keys))
+    for key in run(audit.flights(keys, holders)):
         if not keys.is_held(key):
             yield from _in_list(desk, key, batch)
 
 
-def _in_sets(desk: Desk, batch: str) -> Iterator[bytes]:
+def _in_sets(desk: Runtime, batch: str) -> Iterator[bytes]:
     for key in (desk.keys.schedule, desk.keys.retry):
         yield from _in_set(desk, key, batch)
 
 
-def _in_list(desk: Desk, key: str, batch: str) -> Iterator[bytes]:
+def _in_list(desk: Runtime, key: str, batch: str) -> Iterator[bytes]:
     first = 0
     while True:
         found: audit.Found = desk.connections.run(audit.find(key, batch, first, PAGE))
@@ -93,7 +94,7 @@ def _in_list(desk: Desk, key: str, batch: str) -> Iterator[bytes]:
             return
 
 
-def _in_set(desk: Desk, key: str, batch: str) -> Iterator[bytes]:
+def _in_set(desk: Runtime, key: str, batch: str) -> Iterator[bytes]:
     cursor = -1
     while cursor:
         found: Any = desk.connections.run(sets.scan(key, max(cursor, 0), batch))

@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, Literal, Protocol, TypeVar
+from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from henchman.client.runtime import Runtime
 from henchman.errors import ResultError
 
-__all__ = ["Admission", "Desk", "Handle", "Pushed"]
+__all__ = ["Admission", "Handle", "Pushed"]
 
 R = TypeVar("R", covariant=True)
 
 Admission = Literal["created", "duplicate", "blocked", "deferred", "buffered", "stopped"]
-
-
-class Desk(Protocol):
-    """Who answers for a handle: the app."""
-
-    def job_status(self, jid: str, *, queue: str | None = None) -> Any: ...
-    async def ajob_status(self, jid: str, *, queue: str | None = None) -> Any: ...
-    def cancel(self, jid: str) -> None: ...
-    async def acancel(self, jid: str) -> None: ...
-    def result(
-        self, jid: str, timeout: float | None = None, *, function: Any = None, queue: str | None = None
-    ) -> Any: ...
-    async def aresult(
-        self,
-        jid: str,
-        timeout: float | None = None,  # noqa: ASYNC109 - the same word as above
-        *,
-        function: Any = None,
-        queue: str | None = None,
-    ) -> Any: ...
 
 
 class Handle(Generic[R]):
@@ -41,16 +22,16 @@ class Handle(Generic[R]):
     process: that is not accepted, it dies with it.
     """
 
-    __slots__ = ("_desk", "_function", "_keeps", "admission", "duplicate_of", "jid", "queue")
+    __slots__ = ("_function", "_keeps", "_runtime", "admission", "duplicate_of", "jid", "queue")
 
     def __init__(
-        self, jid: str, queue: str, admission: Admission, desk: Desk, keeps: bool = False, function: Any = None
+        self, jid: str, queue: str, admission: Admission, runtime: Runtime, keeps: bool = False, function: Any = None
     ) -> None:
         self.jid = jid
         self.queue = queue
         self.admission: Admission = admission
         self.duplicate_of: str | None = None
-        self._desk = desk
+        self._runtime = runtime
         self._keeps = keeps
         self._function = function
 
@@ -59,19 +40,19 @@ class Handle(Generic[R]):
 
     def status(self) -> Any:
         """Where the job is now, as ``app.job_status`` tells; it looks through its queue and the sets, page by page."""
-        return self._desk.job_status(self.jid, queue=self.queue)
+        return self._runtime.job_status(self.jid, queue=self.queue)
 
     async def astatus(self) -> Any:
         """``status``, awaited."""
-        return await self._desk.ajob_status(self.jid, queue=self.queue)
+        return await self._runtime.ajob_status(self.jid, queue=self.queue)
 
     def cancel(self) -> None:
         """If it waits, it never starts; if it runs, it is told (an async job is cancelled)."""
-        self._desk.cancel(self.jid)
+        self._runtime.cancel(self.jid)
 
     async def acancel(self) -> None:
         """``cancel``, awaited."""
-        await self._desk.acancel(self.jid)
+        await self._runtime.acancel(self.jid)
 
     def result(self, timeout: float | None = None) -> R:
         """What the job returned, as its return annotation says; waits until it has ended, at most ``timeout`` seconds.
@@ -80,13 +61,13 @@ class Handle(Generic[R]):
         ResultError at once when the job keeps no result (``result_ttl=``).
         """
         self._check()
-        value: R = self._desk.result(self.jid, timeout, function=self._function, queue=self.queue)
+        value: R = self._runtime.result(self.jid, timeout, function=self._function, queue=self.queue)
         return value
 
     async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - the same word as above
         """``result``, awaited."""
         self._check()
-        value: R = await self._desk.aresult(self.jid, timeout, function=self._function, queue=self.queue)
+        value: R = await self._runtime.aresult(self.jid, timeout, function=self._function, queue=self.queue)
         return value
 
     def _check(self) -> None:

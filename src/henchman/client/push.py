@@ -17,11 +17,12 @@ from typing import Any, TypeVar
 from henchman.client.buffer import Buffer
 from henchman.client.bulk import slices
 from henchman.client.draft import Draft, draft
-from henchman.client.handle import Admission, Desk, Handle, Pushed
+from henchman.client.handle import Admission, Handle, Pushed
 from henchman.client.membership import OUTSIDE, Lanes, Membership, within
 from henchman.client.options import JobOptions, PushOptions
 from henchman.client.parcel import Parcel, keep
 from henchman.client.registry import Registry
+from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, BatchError, ServerAway, ServerError
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.ids import new_jid, new_jids
@@ -68,7 +69,7 @@ class Client:
         connect: Callable[[], Runner],
         aconnect: Callable[[], AsyncRunner],
         open_door: Callable[[str], Any],
-        desk: Desk,
+        runtime: Runtime,
         registry: Registry,
         clock: ServerClock,
         most_buffered: Callable[[], int] = lambda: 0,
@@ -81,7 +82,7 @@ class Client:
         self._connect = connect
         self._aconnect = aconnect
         self._open_door = open_door
-        self._desk = desk
+        self._runtime = runtime
         self._registry = registry
         self._clock = clock
         self._replicas = replicas
@@ -341,5 +342,5 @@ class Client:
         for queue, payloads in parcel.by_queue.items():
             if len(self._chain):
                 jid = decode(payloads[0])["jid"]
-            return Handle(jid, queue, admission, self._desk, plan.result_ttl is not None, plan.function)
-        return Handle(jid, plan.queue, "stopped", self._desk)
+            return Handle(jid, queue, admission, self._runtime, plan.result_ttl is not None, plan.function)
+        return Handle(jid, plan.queue, "stopped", self._runtime)

@@ -10,48 +10,35 @@ import threading
 import time
 import weakref
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 from henchman.client.result_hub import Hub
+from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, JobFailed, ResultError, ServerAway
 from henchman.kernel.clock import capped_backoff
 from henchman.kernel.middleware import in_thread
 from henchman.store.call import Call, command
-from henchman.store.keys import Keys
 from henchman.wire import jsontext, returns
 
 __all__ = ["aawait_result", "await_result"]
 
 
-class Desk(Protocol):
-    """The app, as far as results are concerned."""
-
-    @property
-    def keys(self) -> Keys: ...
-    @property
-    def connections(self) -> Any: ...
-    @property
-    def aconnections(self) -> Any: ...
-    def job_status(self, jid: str, *, queue: str | None = None) -> Any: ...
-    async def ajob_status(self, jid: str, *, queue: str | None = None) -> Any: ...
-
-
-_hubs: weakref.WeakKeyDictionary[Any, Hub] = weakref.WeakKeyDictionary()
+_hubs: weakref.WeakKeyDictionary[Runtime, Hub] = weakref.WeakKeyDictionary()
 _making = threading.Lock()
 
 
-def _line_of(desk: weakref.ref[Any]) -> Any:
-    app = desk()
+def _line_of(runtime: weakref.ref[Runtime]) -> Any:
+    app = runtime()
     if app is None:  # whoever waits keeps it alive
         raise ServerAway("the app is gone", executed=False)
     return app.connections.open()
 
 
-def _hub(desk: Desk) -> Hub:
+def _hub(runtime: Runtime) -> Hub:
     with _making:
-        hub = _hubs.get(desk)
+        hub = _hubs.get(runtime)
         if hub is None:
-            hub = _hubs[desk] = Hub(partial(_line_of, weakref.ref(desk)))
+            hub = _hubs[runtime] = Hub(partial(_line_of, weakref.ref(runtime)))
         return hub
 
 
@@ -78,34 +65,34 @@ class _Patience:
         return seconds
 
 
-def await_result(desk: Desk, jid: str, timeout: float | None, function: Any, queue: str | None) -> Any:
+def await_result(runtime: Runtime, jid: str, timeout: float | None, function: Any, queue: str | None) -> Any:
     """See ``App.result``."""
     patience = _Patience(jid, timeout)
-    look: Call[bytes | None] = command("GET", desk.keys.result(jid))
-    channel, bell = desk.keys.done(jid), threading.Event()
+    look: Call[bytes | None] = command("GET", runtime.keys.result(jid))
+    channel, bell = runtime.keys.done(jid), threading.Event()
     while True:
         try:
-            text = desk.connections.run(look)
+            text = runtime.connections.run(look)
             if text is None and patience.left() != 0:
-                _hub(desk).enter(channel, bell.set)
+                _hub(runtime).enter(channel, bell.set)
                 try:
                     while text is None and bell.wait(patience.left()):
                         bell.clear()
-                        text = desk.connections.run(look)
-                        if text is None and not _hub(desk).hears(channel, bell.set):
-                            _hub(desk).enter(channel, bell.set)
+                        text = runtime.connections.run(look)
+                        if text is None and not _hub(runtime).hears(channel, bell.set):
+                            _hub(runtime).enter(channel, bell.set)
                 finally:
-                    _hub(desk).leave(channel, bell.set)
+                    _hub(runtime).leave(channel, bell.set)
         except ServerAway:
             time.sleep(patience.pause())
             continue
         if text is None:
-            raise TimeoutError(_unheard(jid, timeout, desk.job_status(jid, queue=queue)))
+            raise TimeoutError(_unheard(jid, timeout, runtime.job_status(jid, queue=queue)))
         return _read(jid, text, function)
 
 
 async def aawait_result(
-    desk: Desk,
+    runtime: Runtime,
     jid: str,
     timeout: float | None,  # noqa: ASYNC109 - it bounds the wait, not the tries
     function: Any,
@@ -113,8 +100,8 @@ async def aawait_result(
 ) -> Any:
     """See ``App.aresult``."""
     patience = _Patience(jid, timeout)
-    look: Call[bytes | None] = command("GET", desk.keys.result(jid))
-    channel, bell, loop = desk.keys.done(jid), asyncio.Event(), asyncio.get_running_loop()
+    look: Call[bytes | None] = command("GET", runtime.keys.result(jid))
+    channel, bell, loop = runtime.keys.done(jid), asyncio.Event(), asyncio.get_running_loop()
 
     def ring() -> None:
         if not loop.is_closed():
@@ -122,21 +109,21 @@ async def aawait_result(
 
     while True:
         try:
-            text = await desk.aconnections.run(look)
+            text = await runtime.aconnections.run(look)
             if text is None and patience.left() != 0:
-                await in_thread(_hub(desk).enter, channel, ring)
+                await in_thread(_hub(runtime).enter, channel, ring)
                 try:
                     while text is None and await _rung(bell, patience.left()):
-                        text = await desk.aconnections.run(look)
-                        if text is None and not _hub(desk).hears(channel, ring):
-                            await in_thread(_hub(desk).enter, channel, ring)
+                        text = await runtime.aconnections.run(look)
+                        if text is None and not _hub(runtime).hears(channel, ring):
+                            await in_thread(_hub(runtime).enter, channel, ring)
                 finally:
-                    _hub(desk).leave(channel, ring)
+                    _hub(runtime).leave(channel, ring)
         except ServerAway:
             await asyncio.sleep(patience.pause())
             continue
         if text is None:
-            raise TimeoutError(_unheard(jid, timeout, await desk.ajob_status(jid, queue=queue)))
+            raise TimeoutError(_unheard(jid, timeout, await runtime.ajob_status(jid, queue=queue)))
         return _read(jid, text, function)
 
 

@@ -7,56 +7,30 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 
 from henchman.client.draft import draft
-from henchman.client.handle import Desk
 from henchman.client.job import Using
 from henchman.client.options import JobOptions, PushOptions, push_options
 from henchman.client.registry import Definition, Registry
+from henchman.client.runtime import Runtime
 from henchman.client.tracked import record_of
-from henchman.config import Config
 from henchman.cron.cron import timing_of
 from henchman.errors import ArgumentError, DefinitionError
-from henchman.kernel.clock import ServerClock
-from henchman.kernel.events import Events
 from henchman.kernel.ids import new_jid
-from henchman.kernel.middleware import Chain, compile_sync
+from henchman.kernel.middleware import compile_sync
 from henchman.kernel.text import did_you_mean
 from henchman.store.cron import Tick
-from henchman.store.keys import Keys
 from henchman.wire import payload
 from henchman.wire.codec import Signature
 
-__all__ = ["OVERLAP_FOR", "Cron", "Home", "check_name", "decoded", "define", "encoded", "ticket", "unknown"]
+__all__ = ["OVERLAP_FOR", "Cron", "check_name", "decoded", "define", "encoded", "ticket", "unknown"]
 
 _MISSED: Final = ("latest", "all", "skip")
 OVERLAP_FOR: Final = 86400.0  # seconds
 _LONGEST: Final = 366 * 86400.0
-
-
-class Home(Desk, Protocol):
-    """The app, as far as crons are concerned."""
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def keys(self) -> Keys: ...
-    @property
-    def clock(self) -> ServerClock: ...
-    @property
-    def connections(self) -> Any: ...
-    @property
-    def registry(self) -> Registry: ...
-    @property
-    def events(self) -> Events: ...
-    @property
-    def client_middleware(self) -> Chain: ...
-    @property
-    def crons(self) -> Any: ...
-    def stamp(self, seconds: float) -> bytes: ...
 
 
 class Cron(msgspec.Struct, frozen=True):
@@ -88,7 +62,7 @@ def check_name(name: object) -> str:
 
 
 def define(
-    home: Home,
+    home: Runtime,
     job: Using[Any, Any] | str,
     expression: str | None,
     *,
@@ -148,7 +122,7 @@ def _job(registry: Registry, job: Any) -> tuple[str, Signature, JobOptions, Push
     return job, Signature.of(_anything, name=job), JobOptions(), PushOptions()
 
 
-def ticket(home: Home, name: str, cron: Cron, planned: float, now: float) -> Tick:
+def ticket(home: Runtime, name: str, cron: Cron, planned: float, now: float) -> Tick:
     """The job of one tick, through the client middleware; without a payload when a link stopped it."""
     jid, moment = new_jid(), home.stamp(now)
     extra = payload.members({"hm": {**cron.hm, "cron": name, "planned": planned}})
@@ -171,7 +145,7 @@ def ticket(home: Home, name: str, cron: Cron, planned: float, now: float) -> Tic
     return Tick(name, planned, final["queue"], final["jid"], whole, limit, _record(home, whole, ours))
 
 
-def _record(home: Home, text: bytes, ours: Any) -> bytes:
+def _record(home: Runtime, text: bytes, ours: Any) -> bytes:
     tracked = isinstance(ours, Mapping) and ours.get("track") is True
     return record_of(home.registry, text)[1] if tracked else b""
 

@@ -13,8 +13,9 @@ import msgspec
 
 from henchman.client.handle import Handle
 from henchman.client.job import Job, Using
+from henchman.client.runtime import Runtime
 from henchman.cron.cron import Expression, Timing, read_timing, upcoming
-from henchman.cron.definition import Cron, Home, check_name, decoded, define, encoded, ticket, unknown
+from henchman.cron.definition import Cron, check_name, decoded, define, encoded, ticket, unknown
 from henchman.errors import DefinitionError, UnknownCron
 from henchman.kernel.middleware import in_thread
 from henchman.store import batches
@@ -119,7 +120,7 @@ def switch(runner: Runner, keys: Keys, name: str, verb: Literal["pause", "resume
 class Crons:
     """The crons of an app. Each method that talks to the server has an ``a…`` form that is awaited."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: Runtime) -> None:
         self._home = home
         self._declared: dict[str, tuple[Cron, Job[Any, Any]]] = {}
 

@@ -14,8 +14,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from henchman.client.runtime import Runtime
 from henchman.cron.cron import Plan, Timing, plan, read_timing
-from henchman.cron.definition import Cron, Home, decoded, encoded, ticket
+from henchman.cron.definition import Cron, decoded, encoded, ticket
 from henchman.cron.registry import Crons
 from henchman.errors import DefinitionError, ServerError
 from henchman.kernel.ids import new_identity
@@ -53,7 +54,7 @@ class CronTicker(Ticker):
 
     name = "cron"
 
-    def __init__(self, home: Home, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, home: Runtime, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__(home.events.failed)
         self._home = home
         self._identity = new_identity()

@@ -81,7 +81,7 @@ class Intake:
         return spec
 
     def _open_batch(self, batch: str, jid: str, expires: float | None) -> Any:
-        return self._host.open_door("found_batch")(self._host, batch, jid, expires)
+        return self._host.batch_of(batch, jid, expires)
 
 
 def _mark(job: dict[str, Any]) -> None:

@@ -1,0 +1,146 @@
+"""The app, as every part of Henchman below it sees it: one protocol, so that no part imports the app.
+
+``App`` fits it, and so does whatever a test puts in its place. Connections are made when they are first asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from henchman.client.registry import Registry
+from henchman.config import Config
+from henchman.kernel.middleware import Chain
+from henchman.kernel.clock import ServerClock
+from henchman.kernel.events import Events
+from henchman.store.call import AsyncRunner, Runner
+from henchman.store.keys import Keys
+from henchman.work.source import Source
+
+__all__ = ["Companion", "Connector", "DeathHandler", "ErrorHandler", "Runtime"]
+
+#: called with (exception, facts): facts are plain values such as job, queue, context
+ErrorHandler = Callable[[BaseException, dict[str, Any]], Any]
+#: called with (job, exception) when a job dies
+DeathHandler = Callable[[dict[str, Any], BaseException], Any]
+
+
+class Connector(Runner, Protocol):
+    """A runner that also opens connections for one user alone; see ``store.connection.Connections``."""
+
+    @property
+    def opened(self) -> int:
+        """A number that changes with each new connection: the next answer may come from another server."""
+        ...
+
+    def open(self, io_timeout: float | None = None) -> Any:
+        """A connection for the caller alone; see ``store.connection.Line``."""
+        ...
+
+    def apart(self) -> Connector:
+        """A connector to the same server with connections of its own."""
+        ...
+
+    def close(self) -> None:
+        """Close idle connections."""
+        ...
+
+
+class Companion(Protocol):
+    """A part that another room adds to a worker. It starts after the worker's own parts and stops before them."""
+
+    @property
+    def verbs(self) -> Mapping[str, Callable[[str], None]]:
+        """The commands that it obeys on the control channel: verb → handler(argument)."""
+        ...
+
+    def start(self) -> None: ...
+    def quiet(self) -> None: ...
+    def stop(self, timeout: float = 5.0) -> bool: ...
+
+
+class Runtime(Protocol):
+    """What a part needs of the app: settings, keys, connections, definitions, hooks."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def registry(self) -> Registry: ...
+    @property
+    def events(self) -> Events: ...
+    @property
+    def clock(self) -> ServerClock: ...
+    @property
+    def connections(self) -> Connector: ...
+    @property
+    def aconnections(self) -> AsyncRunner: ...
+    @property
+    def client_middleware(self) -> Chain: ...
+    @property
+    def server_middleware(self) -> Chain: ...
+    @property
+    def error_handlers(self) -> list[ErrorHandler]: ...
+    @property
+    def death_handlers(self) -> list[DeathHandler]: ...
+    @property
+    def ordered_splitter(self) -> Callable[[Sequence[str]], Sequence[str]] | None: ...
+    @property
+    def stand_ins(self) -> Sequence[Any]:
+        """The test doubles of ``henchman.testing``; the last one answers in place of the server."""
+        ...
+
+    @property
+    def client(self) -> Any:
+        """The ``client.push.Client`` of this app. Its type is Any because a client is itself made of a Runtime."""
+        ...
+
+    @property
+    def crons(self) -> Any:
+        """The periodic jobs; see ``cron.registry.Crons``."""
+        ...
+
+    def stamp(self, seconds: float) -> bytes:
+        """A Unix time as payloads of this app write it."""
+        ...
+
+    def notice(self, text: str, *facts: object) -> None:
+        """Write a log line for people, without loading the log before there is a line."""
+        ...
+
+    def open_history(self) -> Any:
+        """The database of history, loaded now; HistoryError says why there is none. See ``henchman.history``."""
+        ...
+
+    def companions(self, *, alone: bool = True) -> Sequence[Companion]:
+        """The parts that other rooms add to each worker of this app; ``alone``: there is no supervisor."""
+        ...
+
+    def sources(self) -> Mapping[str, Source]:
+        """By name, the queues that are not plain lists, and how their work is fetched."""
+        ...
+
+    def placement(self, queues: Sequence[str]) -> frozenset[str]:
+        """Which of these queues, all of sources, this process serves."""
+        ...
+
+    def batch_of(self, batch: str, jid: str, expires: float | None) -> Any:
+        """The batch of the running job ``jid``, as that job sees it; see ``batch.batch.Batch``."""
+        ...
+
+    def cancel(self, jid: str) -> None: ...
+    async def acancel(self, jid: str) -> None: ...
+    def job_status(self, jid: str, *, queue: str | None = None) -> Any: ...
+    async def ajob_status(self, jid: str, *, queue: str | None = None) -> Any: ...
+    def result(
+        self, jid: str, timeout: float | None = None, *, function: Any = None, queue: str | None = None
+    ) -> Any: ...
+    async def aresult(
+        self,
+        jid: str,
+        timeout: float | None = None,  # noqa: ASYNC109 - the same word as above
+        *,
+        function: Any = None,
+        queue: str | None = None,
+    ) -> Any: ...
