@@ -10,9 +10,9 @@ from typing import Any, Protocol
 
 from henchman.client.registry import Registry
 from henchman.config import Config
-from henchman.kernel.middleware import Chain
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
+from henchman.kernel.middleware import Chain
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
 from henchman.work.source import Source
