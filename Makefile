@@ -53,7 +53,7 @@ fmt: $(VENV)/.dev ## Format the code and mend what can be mended
 
 clean: ## Remove what was built; the data in .henchman stay
 	rm -rf $(VENV) $(OLDEST) .mypy_cache .ruff_cache .pytest_cache dist build docs/_build docs/_generated
-	find src tests bench examples -name __pycache__ -type d -prune -exec rm -rf {} +
+	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is fresh as long as pyproject.toml is older; what stands under src is used where it is (editable).
 

@@ -1,52 +1,30 @@
-"""The demo's product file: reading it, and turning a row into a product or a refusal.
+"""What the demo's jobs are about: products, made of rows or refused, and their prices.
 
-``clean`` mends what is only untidy (decimal commas, spaces, pounds for grams) and refuses the rest with one clear
-reason: the first that applies, so that a row is always refused for the same one. Nothing here knows about jobs
-beyond ``Failure``. The file is made by ``examples/products/generate.py``.
+``clean`` mends what is only untidy and refuses the rest with one reason: the first that applies, so that a row is
+always refused for the same one. Nothing here knows about jobs beyond ``Failure``.
 """
 
 from __future__ import annotations
 
-import csv
 import html
 import re
-from collections.abc import Iterator
+import time
+import zlib
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
-from pathlib import Path
+from random import Random
 
+from henchman.demo.rows import EURO, Row
 from henchman.errors import Failure
 
-__all__ = ["CURRENCIES", "FILE", "Product", "Row", "clean", "read"]
+__all__ = ["PRODUCERS", "VERSIONS", "PriceChange", "PriceError", "Product"]
+__all__ += ["ask", "clean", "meant", "misbehaviour", "planned", "produced", "retail"]
 
-FILE = Path(__file__).with_name("products.csv")
-CURRENCIES = frozenset({"EUR", "USD", "GBP", "CHF", "PLN", "CZK", "SEK", "JPY"})
-MOST = Decimal(250_000)  # dearer than this, in any of our currencies, is a slip of the keyboard
+DEAREST = Decimal(250_000)  # dearer than this, in any of our currencies, is a slip of the keyboard
 GRAMS = {"g": Decimal(1), "kg": Decimal(1000), "oz": Decimal("28.349523"), "lb": Decimal("453.59237")}
-TAG = re.compile(r"</?[a-zA-Z][^>]*>")
 WEIGHT = re.compile(r"(\d+(?:[.,]\d+)?)\s*([a-z]*)", re.IGNORECASE)
-DATE_FORMS = ("%Y-%m-%d", "%d.%m.%Y")
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One line of the file as it stands there; ``number`` counts from 1, ``first`` is the first row with this SKU."""
-
-    number: int
-    first: int
-    sku: str
-    ean: str
-    name: str
-    brand: str
-    category: str
-    size: str
-    weight: str
-    price: str
-    currency: str
-    stock: str
-    available_from: str
-    available_until: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,63 +34,44 @@ class Product:
     sku: str
     ean: str
     name: str
-    brand: str
-    category: str
-    size: str
     weight: int
     cost: int
     currency: str
-    stock: int
     available_from: str
     available_until: str | None
 
 
-def read(path: Path = FILE, most: int | None = None) -> Iterator[Row]:
-    """The rows of the file, read lazily, at most ``most``."""
-    first: dict[str, int] = {}
-    with path.open(encoding="utf-8", newline="") as file:
-        for number, line in enumerate(csv.DictReader(file), start=1):
-            if most is not None and number > most:
-                return
-            yield Row(number=number, first=first.setdefault(line["sku"].strip(), number), **line)
-
-
 def clean(row: Row) -> Product:
     """The product that ``row`` means; Failure with the reason when it cannot be imported."""
-    if row.first != row.number:
-        raise Failure("SKU repeats an earlier row")
-    name = _name(row.name)
+    _refuse_if(row.first != row.number, "SKU repeats an earlier row")
+    name = " ".join(html.unescape(row.name).split())
+    _refuse_if(not name, "name is missing")
+    _refuse_if(re.search(r"</?[a-zA-Z][^>]*>", name), "name contains HTML")
     cost = _cost(row.price)
     currency = row.currency.strip().upper()
-    if currency not in CURRENCIES:
-        raise Failure("currency is unknown")
+    _refuse_if(currency not in EURO, "currency is unknown")
     start = _date(row.available_from)
     end = _date(row.available_until) if row.available_until.strip() else None
-    if end is not None and end < start:
-        raise Failure("dates are in the wrong order")
-    return Product(
-        sku=row.sku.strip(),
-        ean=_ean(row.ean),
-        name=name,
-        brand=row.brand,
-        category=row.category,
-        size=row.size,
-        weight=_grams(row.weight),
-        cost=cost,
-        currency=currency,
-        stock=int(row.stock),
-        available_from=start.isoformat(),
-        available_until=end.isoformat() if end else None,
-    )
+    _refuse_if(end is not None and end < start, "dates are in the wrong order")
+    ean = re.sub(r"[\s-]", "", row.ean)
+    _refuse_if(not re.fullmatch(r"[0-9]{13}", ean), "EAN is malformed")
+    check = sum(int(digit) * (3 if place % 2 else 1) for place, digit in enumerate(ean))
+    _refuse_if(check % 10, "EAN is malformed")
+    until = end.isoformat() if end else None
+    return Product(row.sku.strip(), ean, name, _grams(row.weight), cost, currency, start.isoformat(), until)
 
 
-def _name(text: str) -> str:
-    name = " ".join(html.unescape(text).split())
-    if not name:
-        raise Failure("name is missing")
-    if TAG.search(name):
-        raise Failure("name contains HTML")
-    return name
+def meant(row: Row) -> Product | str:
+    """The product that the row means, or the reason for which it is refused."""
+    try:
+        return clean(row)
+    except Failure as failure:
+        return str(failure)
+
+
+def _refuse_if(wrong: object, reason: str) -> None:
+    if wrong:
+        raise Failure(reason)
 
 
 def _cost(text: str) -> int:
@@ -120,22 +79,10 @@ def _cost(text: str) -> int:
         price = Decimal(text.strip().replace(",", "."))
     except InvalidOperation:
         raise Failure("price is not a number") from None
-    if not price.is_finite():
-        raise Failure("price is not a number")
-    if price < 0:
-        raise Failure("price is negative")
-    if not 0 < price <= MOST:
-        raise Failure("price is absurd")
+    _refuse_if(not price.is_finite(), "price is not a number")
+    _refuse_if(price < 0, "price is negative")
+    _refuse_if(not 0 < price <= DEAREST, "price is absurd")
     return int((price * 100).to_integral_value())
-
-
-def _ean(text: str) -> str:
-    ean = re.sub(r"[\s-]", "", text)
-    if len(ean) != 13 or not (ean.isascii() and ean.isdigit()):
-        raise Failure("EAN is malformed")
-    if sum(int(digit) * (3 if place % 2 else 1) for place, digit in enumerate(ean)) % 10:
-        raise Failure("EAN is malformed")
-    return ean
 
 
 def _grams(text: str) -> int:
@@ -147,9 +94,80 @@ def _grams(text: str) -> int:
 
 
 def _date(text: str) -> date:
-    for form in DATE_FORMS:
+    for form in ("%Y-%m-%d", "%d.%m.%Y"):
         try:
             return datetime.strptime(text.strip(), form).date()  # noqa: DTZ007 - a date has no time zone
         except ValueError:
             continue
     raise Failure("date is not a date")
+
+
+# ---- the price service: it stands in for one across the net, and misbehaves as those do
+
+ANSWER = 0.004  # seconds that a good answer takes
+#: a draw below this, of 1000 → what the service does to the first attempts; later ones succeed, so retries heal all
+ACTS = ((30, ("503",)), (45, ("drop",)), (48, ("stall",)), (56, ("503", "503")), (60, ("drop", "503")))
+
+
+class PriceError(Exception):
+    """The price service did not answer, or answered with an error; worth another try."""
+
+
+def misbehaviour(sku: str) -> tuple[str, ...]:
+    """What the service does to the first attempts for ``sku``, by a hash of it: "503", "drop" or "stall" each."""
+    draw = zlib.crc32(f"7:{sku}".encode()) % 1000
+    return next((acts for limit, acts in ACTS if draw < limit), ())
+
+
+def ask(product: Product, attempt: int) -> int:
+    """Today's price of ``product`` in euro cents; PriceError when the service does not give one. When it stalls, only
+    the job's own ``timeout=`` helps."""
+    time.sleep(ANSWER)
+    act = dict(enumerate(misbehaviour(product.sku), start=1)).get(attempt)
+    while act == "stall":
+        time.sleep(ANSWER)
+    if act == "503":
+        raise PriceError("price service answered 503")
+    if act == "drop":
+        raise PriceError("price service broke off")
+    return retail(product)
+
+
+def retail(product: Product) -> int:
+    """What the shop asks, in euro cents: the cost in euro, and a margin of 20 to 60 %."""
+    margin = 120 + zlib.crc32(product.sku.encode()) % 41
+    return max(1, product.cost * margin // EURO[product.currency])
+
+
+# ---- price changes: what three producers send, each out of order and unaware of the others
+
+PRODUCERS = 3
+VERSIONS = 4  # price changes of a product
+EVERY = 10  # products change their price, one in so many
+
+
+@dataclass(frozen=True, slots=True)
+class PriceChange:
+    """From ``version`` on a product costs ``price`` euro cents."""
+
+    version: int
+    price: int
+
+
+def planned(rows: Iterable[Row]) -> dict[str, list[PriceChange]]:
+    """Every tenth product that can be imported, with its changes, oldest first."""
+    good = [product.sku for row in rows if isinstance(product := meant(row), Product)]
+    return {
+        sku: [
+            PriceChange(version, zlib.crc32(f"{sku} {version}".encode()) % 100_000)
+            for version in range(1, VERSIONS + 1)
+        ]
+        for sku in good[::EVERY]
+    }
+
+
+def produced(plan: dict[str, list[PriceChange]], producer: int) -> list[tuple[str, PriceChange, int]]:
+    """What one producer sends, in its order: (SKU, change, version); each change has one producer."""
+    everything = [(sku, one, one.version) for sku, changes in plan.items() for one in changes]
+    Random(11).shuffle(everything)  # noqa: S311 - a show, the same at each run
+    return everything[producer::PRODUCERS]

@@ -1,6 +1,6 @@
 """The demo's stage: everything that runs, set up in a folder of its own and cleared away whatever happens.
 
-An embedded server, the price service, the catalogue, a supervisor with its worker processes, and for a moment a
+An embedded server, the catalogue, a supervisor with its worker processes, and for a moment a
 process that pushes the jobs. The processes see nothing of the user's own settings: they get a clean environment and
 the demo's folder to work in.
 """
@@ -16,99 +16,99 @@ import sys
 import tempfile
 from contextlib import ExitStack
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any
 
+from henchman.app import open_door
+from henchman.batch.status import BatchStatus, status_of
+from henchman.config import Config
 from henchman.demo.catalogue import Catalogue
-from henchman.demo.prices import PriceService
-from henchman.demo.record import Record, address
 from henchman.embedded.server import EmbeddedServer
+from henchman.history import sheet
+from henchman.history.records import MOST, Event
 from henchman.kernel.text import shorten
-from henchman.store.call import commands
+from henchman.store import batches, history
+from henchman.store.call import command, commands
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 
-__all__ = ["DemoError", "Left", "Size", "Stage"]
+__all__ = ["DemoError", "Stage", "why_not"]
 
-QUEUE, CHANGES = "products", "price-changes"  # as in demo_jobs, which the worker and pushing processes alone load
 GRACE = 5  # seconds that running jobs get at a stop
 STOP_LIMIT = 30.0  # seconds after which a process that does not stop is killed
 LOG_LINES, LOG_WIDTH = 10, 300
-MODULE = "henchman.demo.jobs"
 
 
 class DemoError(Exception):
     """The demo cannot go on; the text says why, with the end of the log that tells."""
 
 
-class Size(NamedTuple):
-    """How much of everything: rows to import, worker processes, slots of each."""
-
-    rows: int
-    processes: int
-    concurrency: int
+def _history_url(folder: Path) -> str:
+    return f"sqlite:///{folder / 'history.sqlite'}"
 
 
-class Left(NamedTuple):
-    """What the server still holds: jobs, and products whose price changes wait or run."""
-
-    queued: int
-    retries: int
-    scheduled: int
-    changing: int
-    dead: int
+def why_not() -> str:
+    """Empty when the demo can keep its history; else what is missing."""
+    return Config().with_arguments(database_url=_history_url(Path("/"))).why_history_is_off()
 
 
 class Stage:
     """All parts of the demo; a context manager that clears them away, and the folder too unless ``keep``."""
 
-    def __init__(self, size: Size, *, keep: bool = False) -> None:
-        self.size = size
+    def __init__(self, *, keep: bool = False) -> None:
         self.keep = keep
         self.folder = Path()
         self.url = ""
         self.catalogue: Catalogue
-        self.record: Record
-        self.prices = PriceService()
+        self._keys = Keys()
+        self._batch = ""
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._stack = ExitStack()
-        self._server: Connections
 
     def __enter__(self) -> Stage:
         with ExitStack() as stack:
             self.folder = Path(tempfile.mkdtemp(prefix="henchman-demo-"))
             if not self.keep:
                 stack.callback(shutil.rmtree, self.folder, ignore_errors=True)
-            server = EmbeddedServer(self.folder / "server")
-            stack.callback(server.release)
-            self.url = server.acquire()
-            self._server = Connections(self.url)
-            stack.callback(self._server.close)
-            self.catalogue = Catalogue.create(self.folder / "catalogue.sqlite3")
-            stack.callback(self.catalogue.close)
-            self.record = Record(self._server, self.folder)
-            stack.callback(self.record.close)
-            stack.enter_context(self.prices)
+            embedded = EmbeddedServer(self.folder / "server")
+            stack.callback(embedded.release)
+            self.url = embedded.acquire()
+            self._server = stack.enter_context(contextlib.closing(Connections(self.url)))
+            self.catalogue = stack.enter_context(contextlib.closing(Catalogue(self.folder / "catalogue.sqlite3")))
+            config = Config().with_arguments(database_url=_history_url(self.folder))
+            self._history: Any = stack.enter_context(contextlib.closing(open_door("history")(config))).reading
             stack.callback(self.stop)
-            self._environment = self._clean_environment()
             self._stack = stack.pop_all()
         return self
 
     def __exit__(self, *error: object) -> None:
         self._stack.close()
 
-    def start_workers(self) -> None:
+    # ---- processes
+
+    def start(self, name: str, *arguments: object) -> None:
+        """Start ``python -m`` with these arguments; its output goes into ``name``.log."""
+        theirs = {name: value for name, value in os.environ.items() if not name.startswith("HENCHMAN_")}
+        ours = {
+            "REDIS_URL": self.url,
+            "HENCHMAN_DATABASE_URL": _history_url(self.folder),
+            "HENCHMAN_LOG_LEVEL": "warning",
+            "DEMO_CATALOGUE": str(self.folder / "catalogue.sqlite3"),
+        }
+        with (self.folder / f"{name}.log").open("wb") as log:
+            self._processes[name] = subprocess.Popen(  # noqa: S603 - our own modules
+                [sys.executable, "-m", *map(str, arguments)],
+                cwd=self.folder,
+                env=theirs | ours,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+
+    def start_workers(self, processes: int, concurrency: int) -> None:
         """Start the supervisor and its worker processes."""
-        size = ["-p", str(self.size.processes), "-c", str(self.size.concurrency), "-t", str(GRACE)]
-        self._start("workers", ["henchman", "work", f"{MODULE}:app", *size])
-
-    def start_pushing(self) -> None:
-        """Start the process that enqueues a job for each row."""
-        self._start("push", ["henchman.demo.push", str(self.size.rows)])
-
-    @property
-    def pushing(self) -> bool:
-        """Whether jobs are still being enqueued."""
-        return self._processes["push"].poll() is None
+        app = "henchman.demo.jobs:app"
+        self.start("workers", "henchman", "work", app, "-p", processes, "-c", concurrency, "-t", GRACE)
 
     def check(self) -> None:
         """DemoError when a process has ended that should not have."""
@@ -116,21 +116,6 @@ class Stage:
             status = process.poll()
             if status is not None and (status != 0 or name == "workers"):
                 raise DemoError(f"the process {name!r} ended with status {status}\n{self.log_end(name)}".rstrip())
-
-    def left(self) -> Left:
-        """What the server still holds; of jobs those that run are not counted."""
-        keys = Keys()
-        return Left(
-            *self._server.run(
-                commands(
-                    ("LLEN", keys.queue(QUEUE)),
-                    ("ZCARD", keys.retry),
-                    ("ZCARD", keys.schedule),
-                    ("ZCARD", keys.ordered(CHANGES) + "due"),
-                    ("ZCARD", keys.dead),
-                )
-            )
-        )
 
     def log_end(self, name: str = "workers") -> str:
         """The last lines that a process wrote."""
@@ -152,28 +137,39 @@ class Stage:
                 process.wait()
         self._processes.clear()
 
-    def _start(self, name: str, arguments: list[str]) -> None:
-        with (self.folder / f"{name}.log").open("wb") as log:
-            self._processes[name] = subprocess.Popen(  # noqa: S603 - our own modules
-                [sys.executable, "-m", *arguments],
-                cwd=self.folder,
-                env=self._environment,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+    # ---- what the server and history know
 
-    def _clean_environment(self) -> dict[str, str]:
-        theirs = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith("HENCHMAN_") and name != "REDIS_URL"
-        }
-        return theirs | {
-            "HENCHMAN_REDIS_URL": self.url,
-            "HENCHMAN_DATABASE_URL": address(self.folder),
-            "HENCHMAN_LOG_LEVEL": "warning",
-            "DEMO_CATALOGUE": str(self.folder / "catalogue.sqlite3"),
-            "DEMO_PRICES": self.prices.url,
-        }
+    def is_kept(self) -> bool:
+        """Whether a recorder has turned history on: jobs that were pushed before have no full record."""
+        return bool(self._server.run(command("EXISTS", self._keys.history_on)))
+
+    def status(self) -> BatchStatus | None:
+        """How the batch stands, as ``app.batch_status`` says it; None before it was made. It is the only one here."""
+        if not self._batch:
+            known: list[str] = self._server.run(batches.newest(self._keys, 0, 1))
+            self._batch = known[0] if known else ""
+        return status_of(self._batch, self._server.run(batches.facts(self._keys, self._batch))) if self._batch else None
+
+    def left(self) -> dict[str, int]:
+        """What still has to be done: jobs that wait, products whose price changes wait or run, entries of history."""
+        keys = self._keys
+        counts: list[int] = self._server.run(
+            commands(
+                ("LLEN", keys.queue("products")),
+                ("ZCARD", keys.retry),
+                ("ZCARD", keys.schedule),
+                ("ZCARD", keys.ordered("price-changes") + "due"),
+            )
+        )
+        unrecorded = self._server.run(history.backlog(keys)).entries
+        names = ("queued", "retries", "scheduled", "changing", "unrecorded", "callbacks")
+        return dict(zip(names, (*counts, unrecorded, int(not self.catalogue.called())), strict=True))
+
+    def events(self) -> list[Event]:
+        """Every job of the batch, as history has it."""
+        events: list[Event] = self._history.events(self._batch, limit=MOST).events
+        return events
+
+    def write_failures(self, path: Path) -> None:
+        """The failures of the batch as CSV."""
+        path.write_bytes(sheet.head() + sheet.lines(self._history.failures(self._batch)))
