@@ -54,7 +54,7 @@ DOORS: Final[dict[str, str]] = {
     "tracked_calls": "henchman.client.tracked:tracked_calls",
     "carrier": "henchman.work.context:Carrier",
     "context_pusher": "henchman.work.context:ContextPusher",
-    "embed": "henchman.worker.embed:Embedded",
+    "embed": "henchman.worker.launcher:Embedded",
     "inspection": "henchman.inspector.inspection:Inspection",
     "notice": "henchman.log.notice:notice",
     "in_thread": "henchman.kernel.middleware:in_thread",

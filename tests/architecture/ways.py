@@ -171,7 +171,7 @@ def _walk(trace: Trace, app: App, kinds: Sequence[str], watched: bool) -> None:
         for done, (kind, count) in enumerate(product(kinds, (False, True))):
             until(lambda: launcher.watcher.armed >= watched, "it waits for pushes")
             trace.push(pushes[kind], kind if count else "")
-            until(lambda done=done: launcher.started > done and not launcher.flights.held, "the job has ended")
+            until(lambda done=done: launcher.started > done and not launcher.session.held, "the job has ended")
             trace.rest()
     finally:
         launcher.stop(5.0)

@@ -39,7 +39,7 @@ GIVEN = {
     "henchman.ordered.definition": ("OrderedJob", "DerivingJob"),
     "henchman.ordered.push": ("OrderedPushed",),
     "henchman.testing.plugin": ("Bench",),
-    "henchman.worker.embed": ("Embedded",),
+    "henchman.worker.launcher": ("Embedded",),
     "henchman.batch.auditor": ("Audited",),
     "henchman.batch.batch": ("Batch",),
     "henchman.batch.status": ("BatchStatus", "Reason"),

@@ -82,8 +82,8 @@ def test_annotated_arguments_arrive_as_they_were(app: App) -> None:
     got = []
 
     @app.job(name="book")
-    def book(day: date, at: datetime, seats: set[int]) -> None:
-        got.append((day, at, seats))
+    def book(day: date, at: datetime, slots: set[int]) -> None:
+        got.append((day, at, slots))
 
     moment = datetime(2030, 5, 6, 7, 8, tzinfo=UTC)
     book.enqueue(date(2030, 1, 2), moment, {3, 4})

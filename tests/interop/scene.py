@@ -48,7 +48,7 @@ def scene(url: str, redis: Redis) -> Iterator[Scene]:
         app.enqueue("pkg.mod.ok", "done")
         until(lambda: redis.get("stat:processed") == b"4", "four jobs ended")
         until(lambda: [row for row in ours(redis) if row[0] == "long"], "one runs")
-        identity = launcher.flights.identity
+        identity = launcher.session.identity
         until(lambda: redis.hlen(f"{identity}:workers") == 1, "the beat tells of it")
         until(lambda: redis.hget(identity, "busy") == b"1", "and counts it alone")
         yield found

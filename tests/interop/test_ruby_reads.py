@@ -72,7 +72,7 @@ def test_ruby_reads_our_process_and_what_it_runs(ruby: Ruby, made: Scene, redis:
         labels: p.labels, queues: p.queues, busy: p["busy"], concurrency: p["concurrency"], quiet: p["quiet"],
         stopping: p.stopping?, started: p["started_at"], beat: p["beat"], rss: p["rss"] } }"""
     (found,) = ruby(code)
-    assert found["identity"] == made.launcher.flights.identity
+    assert found["identity"] == made.launcher.session.identity
     assert (found["host"], found["pid"], found["tag"]) == (socket.gethostname(), os.getpid(), "both")
     assert (found["labels"], found["queues"]) == (["reliable"], ["py"])
     assert (int(found["busy"]), found["concurrency"], found["stopping"]) == (1, 3, False)

@@ -60,7 +60,7 @@ def test_every_page_shows_what_we_made(web: RubyWeb, redis: Redis, made: Scene) 
     retry = pages[f"/retries/{key_of(redis, 'retry', made.retrying)}"]
     for text in ("pkg.mod.fails", "vip", "LookupError", "kein Glück &lt;b&gt;again", "both.py", made.retrying):
         assert text in retry
-    for text in (made.launcher.flights.identity, "reliable", made.running, "pkg.mod.long", ">py<"):
+    for text in (made.launcher.session.identity, "reliable", made.running, "pkg.mod.long", ">py<"):
         assert text in pages["/busy"]
     assert all(jid in pages["/queues/waiting"] or n in pages["/queues/waiting"] for n, jid in enumerate(made.waiting))
     figures = json.loads(pages["/stats"])["sidekiq"]

@@ -24,13 +24,13 @@ from henchman.store import batches, history
 from henchman.supervisor.child import ChildProcess
 from henchman.supervisor.supervisor import Supervisor
 from henchman.work.current import running
-from henchman.work.effects import Told, of_payload
+from henchman.work.effects import EndingFacts, of_payload
 from henchman.work.outcome import Outcome
 from henchman.worker import heart, lifeline
-from henchman.worker.flights import give_back_list
 from henchman.worker.lifeline import Lifeline
 from henchman.worker.processor import Processor
 from henchman.worker.run import Run
+from henchman.worker.session import give_back_list
 from support.dead import DEAD, corpse, job
 from support.processes import Work, push, state_of
 from support.server import running_server
@@ -76,7 +76,7 @@ def test_a_full_server_writes_down_what_becomes_of_tracked_jobs(app: App, store:
     store.fetch("default", identity=DEAD)
     flight = store.keys.flight(DEAD, 1, "default")
     (stored,) = store.ask("LRANGE", flight, 0, -1)
-    word = of_payload(app.keys, stored, "started", Told(DEAD, 1))
+    word = of_payload(app.keys, stored, "started", EndingFacts(DEAD, 1))
     store.ask("CONFIG", "SET", "maxmemory", 1)
     try:
         app.connections.run(batches.started(app.keys, [batches.Started(flight, stored, word)]))
@@ -99,7 +99,7 @@ def test_a_payload_in_hand_lies_in_a_list_of_its_process_and_queue(app: App, red
     handle = app.enqueue("hold")
     with working(app) as launcher:
         until(lambda: in_flight(redis), "it runs")
-        identity = launcher.flights.identity
+        identity = launcher.session.identity
         (list_key,) = redis.keys("hm:flight:*")  # type: ignore[misc]
         assert list_key.decode() == f"hm:flight:{identity}:1:mail"
         assert handle.jid.encode() in redis.lindex(list_key, 0)  # type: ignore[operator]
@@ -115,7 +115,7 @@ def test_the_heart_alone_keeps_the_lease(app: App, redis: Redis) -> None:
     app.enqueue("hold")
     with working(app) as launcher:
         until(lambda: in_flight(redis), "it runs")
-        key = f"hm:lease:{launcher.flights.identity}"
+        key = f"hm:lease:{launcher.session.identity}"
         for _ in range(3):
             redis.pexpire(key, 900)
             until(lambda: redis.pttl(key) > 4000, "the heart has renewed it")  # type: ignore[operator]
@@ -334,7 +334,7 @@ def test_after_its_lease_nothing_starts_that_was_prefetched(
 
     @app.job(name="note")
     def note(number: int) -> None:
-        flights = box[0].flights
+        flights = box[0].session
         valid.append(flights.valid_until - (clock.awake() - running.get().elapsed))  # type: ignore[attr-defined]
         if number % 40 == 20 and slept:
             sleep(3600)
@@ -396,15 +396,15 @@ def test_time_without_the_server_is_no_reason_to_steal(redis_url: str) -> None:
             apps[0].enqueue("hold", name)
         with working(apps[0]) as one, working(apps[1]) as two:
             until(lambda: sorted(ran) == ["a", "b"], "each runs one")
-            names = {one.flights.identity, two.flights.identity}
+            names = {one.session.identity, two.session.identity}
             server.kill()
             away = time.monotonic()
             until(lambda: time.monotonic() - away > 5.5, "the leases have run out")
             server.start()
-            until(lambda: min(one.flights.valid_for(), two.flights.valid_for()) > 3, "both are back")
+            until(lambda: min(one.session.valid_for(), two.session.valid_for()) > 3, "both are back")
             with looker(server.url) as redis:
                 assert len(in_flight(redis)) == 2
                 release.set()
                 settled(redis, 2)
         assert sorted(ran) == ["a", "b"]
-        assert {one.flights.identity, two.flights.identity} == names
+        assert {one.session.identity, two.session.identity} == names

@@ -15,7 +15,7 @@ from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.clock import awake
 from henchman.store import leases
 from henchman.store.jobs import Settlement
-from henchman.worker import flights, lifeline, watcher
+from henchman.worker import lifeline, session, watcher
 from henchman.worker.heart import Heart
 from henchman.worker.lifeline import Lifeline, bury_and_give_back
 from support.dead import DEAD, Spy, corpse, job
@@ -56,14 +56,14 @@ def test_a_wait_is_armed_only_beside_a_fresh_lease(redis_url: str, monkeypatch: 
         until(lambda: heard["beat"] and launcher.watcher.armed, "it waits")
         refused.set()
         until(lambda: told, "a fetch was refused: none is on its way any more that would renew")
-        launcher.flights.renewed = awake() - 30.2  # a third of the lease is 30
+        launcher.session.renewed = awake() - 30.2  # a third of the lease is 30
         until(lambda: not launcher.watcher.armed, "the wait ended")
         end = time.monotonic() + 0.5
         while time.monotonic() < end:
             launcher.watcher.arm()
             assert not launcher.watcher.armed
         refused.clear()
-        launcher.flights.renew()
+        launcher.session.renew()
         launcher.watcher.arm()
         until(lambda: launcher.watcher.armed, "it waits again")
 
@@ -324,7 +324,7 @@ def test_rescue_waits_for_no_beat(
         launcher.heart.stop = lambda timeout=5.0: True  # type: ignore[method-assign]  # it sleeps
         launcher.start()
         until(lambda: rescued["rescued"], "it was rescued", 20)
-        assert store.ask("PTTL", store.keys.lease(launcher.flights.identity)) > 100_000
+        assert store.ask("PTTL", store.keys.lease(launcher.session.identity)) > 100_000
 
 
 def test_one_look_and_one_beat_take_as_many_calls_for_a_hundred_queues_as_for_one(
@@ -339,9 +339,9 @@ def test_one_look_and_one_beat_take_as_many_calls_for_a_hundred_queues_as_for_on
     queues = [f"q{n}" for n in range(99)] + ["default"]
     app = App(redis_url=redis_url, queues=queues, lease=120)
     with working(app, start=False) as launcher:
-        launcher.flights.join()
-        launcher.flights.raise_epoch()
-        monkeypatch.setattr(flights, "SETTLED", 0.0)
+        launcher.session.join()
+        launcher.session.raise_epoch()
+        monkeypatch.setattr(session, "SETTLED", 0.0)
         with Spy(app) as spy:
             launcher.heart.beat()
         assert len(spy.calls) < 15, spy.names()

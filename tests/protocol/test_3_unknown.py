@@ -20,7 +20,7 @@ from henchman.store.call import Call
 from henchman.store.keys import Keys
 from henchman.store.scripts import load
 from henchman.work.unit import Unit
-from henchman.worker import acker, flights, heart, watcher
+from henchman.worker import acker, heart, session, watcher
 from support.dead import job
 from support.store import Store
 from support.worker import Heard, in_flight, settled, until, working
@@ -146,11 +146,11 @@ def test_an_unknown_fetch_raises_the_epoch_and_what_it_brought_comes_back(
 ) -> None:
     """3.2: a fresh connection, fresh lists; what the old ones hold goes to the right end, once."""
     monkeypatch.setattr(heart, "PULSE", 0.1)
-    monkeypatch.setattr(flights, "SETTLED", 0.5)
+    monkeypatch.setattr(session, "SETTLED", 0.5)
     ran: list[int] = []
     app.job(name="note")(lambda number: ran.append(number))  # type: ignore[misc]  # noqa: PLW0108 - jobs are functions
     heard = Heard(app, "swept", "server_away")
-    monkeypatch.setattr(flights.Flights, "strays", lambda self: set())  # known at once, not found by a beat
+    monkeypatch.setattr(session.LeaseSession, "strays", lambda self: set())  # known at once, not found by a beat
     for number in range(6):
         app.enqueue("note", number)
     failpoints.open_points("drop@fetch:after#2", tmp_path)
@@ -158,7 +158,7 @@ def test_an_unknown_fetch_raises_the_epoch_and_what_it_brought_comes_back(
         until(lambda: len(ran) == 6, "all ran")
         settled(redis, 6)
         until(lambda: heard["swept"], "the lost ones were found")
-        assert launcher.flights.epoch == 2
+        assert launcher.session.epoch == 2
     assert sorted(ran) == list(range(6))
     assert len(list(tmp_path.iterdir())) == 1
     assert "fetch" in str(heard["server_away"][0]["error"])
@@ -169,7 +169,7 @@ def test_a_payload_of_ours_that_we_never_heard_of_is_found_logged_and_run(
 ) -> None:
     """3.2: each beat compares; a lasting difference is reconciled."""
     monkeypatch.setattr(heart, "PULSE", 0.1)
-    monkeypatch.setattr(flights, "SETTLED", 0.5)
+    monkeypatch.setattr(session, "SETTLED", 0.5)
     app.configure(heartbeat=1.0)  # what is fetched just now is in hand before the second look
     ran: list[str] = []
     app.job(name="act")(lambda name: ran.append(name))  # type: ignore[misc]  # noqa: PLW0108 - jobs are functions
@@ -179,10 +179,10 @@ def test_a_payload_of_ours_that_we_never_heard_of_is_found_logged_and_run(
 
         def seen_to() -> None:
             unknown()
-            until(lambda: launcher.flights.epoch == 2, "its lists are fresh")  # else the next beat finds it again
+            until(lambda: launcher.session.epoch == 2, "its lists are fresh")  # else the next beat finds it again
 
         monkeypatch.setattr(fetcher, "unknown", seen_to)
-        redis.lpush(launcher.flights.current["default"].key, job("stray"))
+        redis.lpush(launcher.session.current["default"].key, job("stray"))
         until(lambda: ran == ["stray"], "it ran")
         until(lambda: not in_flight(redis), "settled")
     assert [facts["count"] for facts in heard["drift"]] == [1]
@@ -194,7 +194,7 @@ def test_what_a_wait_brings_too_late_from_an_earlier_epoch_is_left_to_the_sweep(
 ) -> None:
     """3.2: its list is swept by then: started here, it could be given to another at the same moment."""
     monkeypatch.setattr(heart, "PULSE", 0.1)
-    monkeypatch.setattr(flights, "SETTLED", 1.0)
+    monkeypatch.setattr(session, "SETTLED", 1.0)
     monkeypatch.setattr(watcher, "BLOCK", 60.0)  # it does not end beneath this test
     monkeypatch.setattr(watcher, "GRACE", 60.0)
     ran: list[int] = []
@@ -205,7 +205,7 @@ def test_what_a_wait_brings_too_late_from_an_earlier_epoch_is_left_to_the_sweep(
         post = launcher.watcher._posts[0]
         waiting = post.armed
         launcher.fetcher.unknown()
-        until(lambda: launcher.flights.epoch == 2, "the epoch is raised")
+        until(lambda: launcher.session.epoch == 2, "the epoch is raised")
         assert post.armed == waiting, "under the first"
         post.armed_at -= watcher.BLOCK  # as if the network had stood still
         app.enqueue("note", 1)
@@ -253,7 +253,7 @@ def test_a_settling_that_was_executed_and_not_heard_of_is_not_late(
         app.enqueue("note")
         until(lambda: len(list(tmp_path.iterdir())) == 1 + points.count(","), "the answer was lost")
         settled(redis, 1)
-        until(lambda: not launcher.flights.held, "nothing is held")
+        until(lambda: not launcher.session.held, "nothing is held")
     assert redis.get("stat:processed") == b"1"
     assert not heard["late"]
     assert [facts["part"] for facts in heard["server_back"] if facts["part"] == "acker"] == ["acker"] * points.count(
@@ -289,8 +289,8 @@ def test_a_giving_back_that_was_not_heard_of_takes_nothing_away_later(
 ) -> None:
     """3.1, 3.2: what this process fetched anew, and runs, is not given back by a second word of the first time."""
     monkeypatch.setattr(heart, "PULSE", 0.1)
-    monkeypatch.setattr(flights, "SETTLED", 0.5)
-    monkeypatch.setattr(flights.Flights, "strays", lambda self: set())  # known at once, not found by a beat
+    monkeypatch.setattr(session, "SETTLED", 0.5)
+    monkeypatch.setattr(session.LeaseSession, "strays", lambda self: set())  # known at once, not found by a beat
     app = App(redis_url=redis_url, lease=5, heartbeat=0.2, concurrency=1)
     heard = Heard(app, "late", "part_failed")
     ran: Counter[int] = Counter()
@@ -313,8 +313,8 @@ def test_a_giving_back_that_was_not_heard_of_takes_nothing_away_later(
         until(loses.lost.is_set, "the others go back")
         release.set()
         settled(redis, 60)
-        until(lambda: not launcher.flights.held, "nothing is held")
-        assert launcher.flights.epoch == epoch
+        until(lambda: not launcher.session.held, "nothing is held")
+        assert launcher.session.epoch == epoch
     assert set(ran.values()) == {1}, ran
     assert not redis.llen("queue:default")
     assert not [*heard["late"], *heard["part_failed"]]

@@ -252,7 +252,7 @@ def test_one_look_each_0_9_s_when_nothing_is_due(app: App, redis: Redis) -> None
             looks.append(time.monotonic())
 
     with Spy(app, noted), working(app) as launcher:
-        until(lambda: redis.get("hm:staging") == launcher.flights.identity.encode(), "it stages")
+        until(lambda: redis.get("hm:staging") == launcher.session.identity.encode(), "it stages")
         until(lambda: 0 < redis.pttl("hm:staging") <= STAGING_MS == 2000, "for 2 s at most")  # type: ignore[operator]
         until(lambda: len(looks) >= 4, "it looks again and again")
         assert all(later - earlier >= 0.85 for earlier, later in pairwise(looks[:4]))

@@ -16,8 +16,7 @@ from henchman.kernel.scoreboard import Scoreboard
 from henchman.store import poison
 from henchman.supervisor.supervisor import Supervisor
 from henchman.worker.poison import charge_held
-from henchman.worker.strike import strike
-from henchman.worker.watchdog import Watchdog
+from henchman.worker.watchdog import Watchdog, strike
 from support.dead import DEAD, corpse, job
 from support.processes import Work, push
 from support.runs import make_run, running_a_job
@@ -98,14 +97,14 @@ def test_they_pass_a_bare_retry_loop() -> None:
 
 def test_a_strike_is_meant_for_one_run_and_waits_for_the_lock() -> None:
     """8: raised only under the slot's lock, and only while it still runs what it is meant for."""
-    with running_a_job() as (seat, run, thread, raised):
-        assert strike(seat, make_run([2]), JobTimeout) == "over"
+    with running_a_job() as (slot, run, thread, raised):
+        assert strike(slot, make_run([2]), JobTimeout) == "over"
         assert run.struck is None
         done = threading.Event()
         striker = threading.Thread(
-            target=lambda: (until(lambda: strike(seat, run, JobTimeout) == "struck", ""), done.set())
+            target=lambda: (until(lambda: strike(slot, run, JobTimeout) == "struck", ""), done.set())
         )
-        with seat.lock:
+        with slot.lock:
             striker.start()
             assert not done.wait(0.1)
             assert run.struck is None

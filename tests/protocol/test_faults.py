@@ -24,7 +24,7 @@ from henchman.iterable import iteration
 from henchman.kernel import failpoints
 from henchman.store import control
 from henchman.store.scripts import load
-from henchman.worker import flights, heart, lifeline
+from henchman.worker import heart, lifeline, session
 from support.batch_calls import CALLS
 from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app, nursery
 from support.processes import Work, push
@@ -56,7 +56,7 @@ def _brisk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(lifeline, "WATCH", RESCUE_AFTER)
     monkeypatch.setattr(heart, "PULSE", PULSE)
     monkeypatch.setattr(iteration, "SAVE_EVERY", 0.0)
-    monkeypatch.setattr(flights, "SETTLED", 4.0)  # longer than a thread may take from what it read to holding it
+    monkeypatch.setattr(session, "SETTLED", 4.0)  # longer than a thread may take from what it read to holding it
     monkeypatch.setattr(cron, "GRACE", 120.0)  # so long nothing was missed, however late who goes on is ready
     yield
     failpoints.close()

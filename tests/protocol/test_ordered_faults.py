@@ -19,7 +19,7 @@ from henchman.errors import ServerAway
 from henchman.kernel import failpoints
 from henchman.store import leases, ordered
 from henchman.store.scripts import load
-from henchman.worker import flights, heart, lifeline
+from henchman.worker import heart, lifeline, session
 from support.history import stream
 from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app, nursery
 from support.worker import Heard, looker, until, working
@@ -52,7 +52,7 @@ def mortals() -> Iterator[Nursery]:
 def _brisk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(lifeline, "WATCH", RESCUE_AFTER)
     monkeypatch.setattr(heart, "PULSE", PULSE)
-    monkeypatch.setattr(flights, "SETTLED", 4.0)  # longer than a thread may take from what it read to holding it
+    monkeypatch.setattr(session, "SETTLED", 4.0)  # longer than a thread may take from what it read to holding it
     yield
     failpoints.close()
 

@@ -11,9 +11,8 @@ import pytest
 from henchman.errors import BatchClosed, HistoryFull, UnknownBatch
 from henchman.history.bundles import unbundled
 from henchman.store import batches, control, history, jobs
-from henchman.work.effects import Told, encoded
-from henchman.work.told import finished
-from henchman.work.unit import Flight, Unit
+from henchman.work.effects import EndingFacts, encoded, finished
+from henchman.work.unit import InFlightList, Unit
 from support.store import ME, Store
 
 B, PARENT = "b" * 32, "a" * 32
@@ -54,14 +53,14 @@ def push(store: Store, *jids: str, batch: str = B, when: str = "", lane: tuple[s
 
 def short(jid: str, batch: str = B) -> bytes:
     """How an acker tells of a run that went well."""
-    unit = Unit(payload(jid, batch), Flight("q", "queue:q", "flight", ME, 1), 0.0)
+    unit = Unit(payload(jid, batch), InFlightList("q", "queue:q", "flight", ME, 1), 0.0)
     unit.elapsed = 0.25
     return finished(unit, json.loads(payload(jid, batch)))
 
 
 def end(store: Store, jid: str, ending: str = "done", batch: str = B, reason: str = "") -> None:
     """As an acker does it, of a job that was fetched."""
-    told = Told(ME, 1, {"reason": reason} if reason else {})
+    told = EndingFacts(ME, 1, {"reason": reason} if reason else {})
     text = encoded(store.keys, json.loads(payload(jid, batch)), ending, told)
     if ending == "done" and not reason:
         text = short(jid, batch)
@@ -149,7 +148,7 @@ def test_many_that_end_in_one_call_are_counted_together(store: Store) -> None:
         ("3", B, "retry"),
         ("3 again", B, "failed"),
     ):
-        text = encoded(store.keys, json.loads(payload(jid, batch)), ending, Told(ME, 1, {}))
+        text = encoded(store.keys, json.loads(payload(jid, batch)), ending, EndingFacts(ME, 1, {}))
         units.append(jobs.Settlement(1, payload(jid, batch), ending, payload(jid, batch), 60.0, text))
     assert store.settle(*units, queues=("q",)) == [1] * 5
     told = facts(store)
@@ -358,9 +357,15 @@ def test_many_ends_in_one_call_count_each_job_once(store: Store) -> None:
     store.join("q")
     told = [(one, B, short(one)) for one in [*mine[:600], "7", "stranger"]]
     told += [(one, PARENT, short(one, PARENT)) for one in theirs]
-    told += [(mine[600], B, encoded(store.keys, json.loads(payload(mine[600])), "done", Told(ME, 1, {"result": "x"})))]
     told += [
-        (mine[601], B, encoded(store.keys, json.loads(payload(mine[601])), "failed", Told(ME, 1, {"reason": "no"})))
+        (mine[600], B, encoded(store.keys, json.loads(payload(mine[600])), "done", EndingFacts(ME, 1, {"result": "x"})))
+    ]
+    told += [
+        (
+            mine[601],
+            B,
+            encoded(store.keys, json.loads(payload(mine[601])), "failed", EndingFacts(ME, 1, {"reason": "no"})),
+        )
     ]
     told += [(mine[601], B, short(mine[601]))]
     for one, batch, _ in told:
@@ -442,7 +447,7 @@ def test_a_full_history_refuses_pushes_or_forgets_words(store: Store) -> None:
 def test_a_start_counts_only_of_what_is_in_flight(store: Store) -> None:
     make(store)
     push(store, "1")
-    start = encoded(store.keys, json.loads(payload("1")), "started", Told(ME, 1, {}))
+    start = encoded(store.keys, json.loads(payload("1")), "started", EndingFacts(ME, 1, {}))
     one = batches.Started(store.flight("q"), payload("1"), start)
     assert store.run(batches.started(store.keys, [one])) == 0
     assert facts(store)["n:enqueued"] == "1"

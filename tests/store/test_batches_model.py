@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from henchman.errors import BatchClosed
 from henchman.store import batches, jobs
-from henchman.work.effects import FINAL, STATUS, Told, encoded
+from henchman.work.effects import FINAL, STATUS, EndingFacts, encoded
 from support.store import ME, Store
 
 PARENT, CHILD = "a" * 32, "b" * 32
@@ -133,7 +133,7 @@ class Batches(RuleBasedStateMachine):
     def end(self, name: Batch, jid: str, ending: str) -> None:
         """By whoever ends jobs, of what may not be a member any more."""
         batch, model, one = self.ids[name], self.models[name], payload(self.ids[name], jid)
-        text = encoded(self.store.keys, json.loads(one), ending, Told(ME, 1, {}))
+        text = encoded(self.store.keys, json.loads(one), ending, EndingFacts(ME, 1, {}))
         if ending == "kept":
             if jid not in model.live:
                 return  # who is dead twice is kept once: the payload is the same

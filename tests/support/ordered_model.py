@@ -121,7 +121,7 @@ class Model:
         return sum(one.token is not None and self.group(name) == group for name, one in self.ids.items())
 
     def claimed(self, owner: str, asked: tuple[int, int, int, int], reply: Claimed, kept: Kept, window: Window) -> None:
-        """Judge a claim, and take over what it did. ``asked``: claims, extra, size, cap."""
+        """RetryPolicy a claim, and take over what it did. ``asked``: claims, extra, size, cap."""
         claims, extra, size, cap = asked
         before = {name: (one.due, one.token is not None, one.holder) for name, one in self.ids.items()}
         self._close_overdue_claims(kept, window)

@@ -12,9 +12,8 @@ from henchman.client.job import define
 from henchman.kernel.events import Events
 from henchman.kernel.middleware import Chain
 from henchman.wire import payload
-from henchman.work.unit import Flight, Unit
-from henchman.worker.run import Run, Seat
-from henchman.worker.spec import Spec
+from henchman.work.unit import InFlightList, Unit
+from henchman.worker.run import CompiledJob, Run, Slot
 
 __all__ = ["make_run", "running_a_job"]
 
@@ -35,8 +34,10 @@ def make_run(
     pusher: Any = None  # nothing is pushed
     definition = define(pay, pusher, "shop.pay", {"secret": secret} if secret else {})
     job = {"class": "shop.pay", "jid": jid, "args": args, **({"kwargs": kwargs} if kwargs else {}), **fields}
-    flight = Flight("default", "queue:default", "hm:flight:x:1:default", "x", 1)
-    return Run(Unit(payload.encode(job), flight, 0.0), job, Spec(definition, Chain(), Events()), args, kwargs or {})
+    flight = InFlightList("default", "queue:default", "hm:flight:x:1:default", "x", 1)
+    return Run(
+        Unit(payload.encode(job), flight, 0.0), job, CompiledJob(definition, Chain(), Events()), args, kwargs or {}
+    )
 
 
 _processor: dict[str, Any] = {"__name__": "henchman.worker.processor"}  # where a job begins, as far as frames tell
@@ -51,13 +52,13 @@ def _sleeps() -> None:
 @contextmanager
 def running_a_job(
     job: Callable[[], None] = _sleeps,
-) -> Iterator[tuple[Seat, Run, threading.Thread, list[BaseException]]]:
-    """A thread that runs ``job`` as a worker would: its seat, its run, itself, and what was raised in it."""
-    seat, run, raised = Seat("1", 0), make_run([1]), list[BaseException]()
+) -> Iterator[tuple[Slot, Run, threading.Thread, list[BaseException]]]:
+    """A thread that runs ``job`` as a worker would: its slot, its run, itself, and what was raised in it."""
+    slot, run, raised = Slot("1", 0), make_run([1]), list[BaseException]()
     began = threading.Event()
 
     def body() -> None:
-        seat.thread_id = threading.get_ident()
+        slot.thread_id = threading.get_ident()
         try:
             began.set()
             _processor["execute"](job)
@@ -65,7 +66,7 @@ def running_a_job(
             raised.append(error)
 
     thread = threading.Thread(target=body, daemon=True)
-    seat.run = run
+    slot.run = run
     thread.start()
     assert began.wait(30)
-    yield seat, run, thread, raised
+    yield slot, run, thread, raised

@@ -10,16 +10,15 @@ import pytest
 
 from henchman.store.effects import own_keys
 from henchman.store.keys import Keys
-from henchman.work.effects import Told, effects, encoded
+from henchman.work.effects import EndingFacts, effects, encoded, facts_of, finished
 from henchman.work.outcome import DONE
-from henchman.work.told import finished, told_of
-from henchman.work.unit import Flight, Unit
+from henchman.work.unit import InFlightList, Unit
 
 KEYS = Keys()
 
 
 def unit(identity: str = "host-1.local:17:0123456789ab", elapsed: float | None = 0.25) -> Unit:
-    made = Unit(b"{}", Flight("q", "queue:q", "flight", identity, 1), 0.0)
+    made = Unit(b"{}", InFlightList("q", "queue:q", "flight", identity, 1), 0.0)
     made.elapsed = elapsed
     return made
 
@@ -43,7 +42,7 @@ def parsed(text: bytes) -> list[Any]:
 def test_the_short_way_says_the_same(hm: dict[str, Any], more: dict[str, Any]) -> None:
     job = {"class": "c", "jid": "a" * 24, "args": [], "hm": hm, **more}
     one = unit()
-    short, long = finished(one, job), encoded(KEYS, job, "done", told_of(one, DONE, job))
+    short, long = finished(one, job), encoded(KEYS, job, "done", facts_of(one, DONE, job))
     assert parsed(spread(short)) == parsed(long)
 
 
@@ -69,7 +68,7 @@ def test_what_is_not_plain_goes_the_long_way(job: dict[str, Any], one: Unit) -> 
 
 def test_a_large_result_is_whole_where_it_is_kept_alone() -> None:
     job = {"jid": "a", "hm": {"track": True, "result_ttl": 5}}
-    kept, tracked = effects(KEYS, job, "done", Told("me", 1, {"result": "x" * 100_000}))
+    kept, tracked = effects(KEYS, job, "done", EndingFacts("me", 1, {"result": "x" * 100_000}))
     assert len(json.loads(kept[3])["result"]) == 100_000
     assert len(tracked[6]) < 200
     assert "100," in json.loads(tracked[6])["result"]
@@ -77,7 +76,7 @@ def test_a_large_result_is_whole_where_it_is_kept_alone() -> None:
 
 def test_only_failures_are_counted_by_their_reason() -> None:
     job = {"jid": "a", "hm": {"batch": "b"}}
-    told = Told("me", 1, {"message": "many\n  words " + "x" * 300})
+    told = EndingFacts("me", 1, {"message": "many\n  words " + "x" * 300})
     assert effects(KEYS, job, "cancelled", told)[-1][-1] == ""
     reason = effects(KEYS, job, "failed", told)[0][-1]
     assert reason.startswith("many words xxx")
@@ -86,9 +85,15 @@ def test_only_failures_are_counted_by_their_reason() -> None:
 
 def test_keys_of_single_jobs_are_found_whatever_a_job_says() -> None:
     job = {"jid": "a", "hm": {"batch": "b", "result_ttl": 5}}
-    text = encoded(KEYS, job, "failed", Told("me", 1, {"message": '["uniterate","x"]'}))
+    text = encoded(KEYS, job, "failed", EndingFacts("me", 1, {"message": '["uniterate","x"]'}))
     assert own_keys([text]) == [KEYS.result("a")]
     assert (
-        own_keys([encoded(KEYS, {"jid": "a", "hm": {"batch": "b"}}, "failed", Told("me", 1, {"message": '["result"'}))])
+        own_keys(
+            [
+                encoded(
+                    KEYS, {"jid": "a", "hm": {"batch": "b"}}, "failed", EndingFacts("me", 1, {"message": '["result"'})
+                )
+            ]
+        )
         == []
     )

@@ -10,7 +10,7 @@ import pytest
 from henchman.store.effects import own_keys
 from henchman.store.keys import Keys
 from henchman.wire.payload import encode
-from henchman.work.effects import FINAL, KINDS, STATUS, Told, effects, encoded, of_payload
+from henchman.work.effects import FINAL, KINDS, STATUS, EndingFacts, effects, encoded, of_payload
 from henchman.work.outcome import ENDINGS
 
 KEYS = Keys("ns")
@@ -60,7 +60,7 @@ def test_the_table_knows_every_ending_and_every_kind() -> None:
 
 @pytest.mark.parametrize("ending", sorted(TABLE))
 def test_a_tracked_job_changes_its_status_at_every_ending(ending: str) -> None:
-    told = Told("h:1:ab", 2, {"message": "it\n failed", "elapsed": 1.5})
+    told = EndingFacts("h:1:ab", 2, {"message": "it\n failed", "elapsed": 1.5})
     job = PLAIN | {"hm": {"batch": "b"}}
     *_, track = effects(KEYS, job, ending, told)
     kind, batch, jid, status, attempt, identity, detail, reason = track
@@ -73,7 +73,7 @@ def test_a_tracked_job_changes_its_status_at_every_ending(ending: str) -> None:
 
 @pytest.mark.parametrize("ending", sorted(TABLE))
 def test_a_result_is_kept_when_the_job_is_over_and_not_before(ending: str) -> None:
-    told = Told(detail={"result": [1], "started": 1.0})
+    told = EndingFacts(detail={"result": [1], "started": 1.0})
     found = effects(KEYS, PLAIN | {"hm": {"result_ttl": 1.5}}, ending, told)
     kept = [one for one in found if one[0] == "result"]
     if ending not in FINAL:
@@ -85,7 +85,7 @@ def test_a_result_is_kept_when_the_job_is_over_and_not_before(ending: str) -> No
 
 
 def test_what_is_no_json_is_told_as_it_is_shown() -> None:
-    told = Told(detail={"result": object, "message": "half \ud800 a pair"})
+    told = EndingFacts(detail={"result": object, "message": "half \ud800 a pair"})
     text = encoded(KEYS, PLAIN | {"hm": {"track": True}}, "done", told)
     detail = msgspec.json.decode(msgspec.json.decode(text)[-1][6])
     assert detail == {"ending": "done", "result": "<class 'object'>", "message": "'half \\ud800 a pair'"}

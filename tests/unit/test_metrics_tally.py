@@ -9,10 +9,10 @@ import pytest
 
 from henchman import App, ServerAway
 from henchman.store.metrics import Counted
-from henchman.work.unit import Flight, Unit
-from henchman.worker.tally import MOST_WRAPPED, Tally
+from henchman.work.unit import InFlightList, Unit
+from henchman.worker.reporter import MOST_WRAPPED, ExecutionMetrics
 
-FLIGHT = Flight("a", "queue:a", "list", "me", 1)
+FLIGHT = InFlightList("a", "queue:a", "list", "me", 1)
 NOBODY = "redis://127.0.0.1:1"  # nobody listens on port 1
 
 
@@ -24,7 +24,7 @@ def row(elapsed: float | None, ending: str = "done", **job: Any) -> tuple[Unit, 
 
 
 def counted(*rows: tuple[Unit, str, bytes, float, bytes]) -> Mapping[str, Counted]:
-    tally = Tally()
+    tally = ExecutionMetrics()
     tally.count(rows)
     return tally.take()
 
@@ -79,7 +79,7 @@ def test_two_classes_under_one_name() -> None:
 
 
 def test_taken_is_gone_and_put_back_is_there() -> None:
-    tally = Tally()
+    tally = ExecutionMetrics()
     tally.count([row(0.1), row(0.1, "retry")])
     taken = tally.take()
     assert tally.take() == {}
@@ -89,7 +89,7 @@ def test_taken_is_gone_and_put_back_is_there() -> None:
 
 
 def test_when_the_server_is_away_nothing_is_lost() -> None:
-    app, tally = App(redis_url=NOBODY, connect_timeout=0.5), Tally()
+    app, tally = App(redis_url=NOBODY, connect_timeout=0.5), ExecutionMetrics()
     tally.count([row(0.1)])
     with pytest.raises(ServerAway):
         tally.flush(app, 1_795_251_930.0)

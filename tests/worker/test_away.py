@@ -19,7 +19,7 @@ from redis import Redis
 
 from henchman import App
 from henchman.log.handler import subscribe
-from henchman.worker.spec import Spec
+from henchman.worker.run import CompiledJob
 from support.server import PrivateServer, running_server
 from support.worker import Heard, in_flight, jobs_in, looker, settled, until, working
 
@@ -65,7 +65,7 @@ def test_shorter_than_the_lease(server: PrivateServer, redis: Redis, caplog: pyt
         ran[name] += 1
 
     with working(app) as launcher:
-        identity = launcher.flights.identity
+        identity = launcher.session.identity
         for number in range(2):
             hold.enqueue(f"h{number}")
             ahold.enqueue(f"a{number}")
@@ -82,7 +82,7 @@ def test_shorter_than_the_lease(server: PrivateServer, redis: Redis, caplog: pyt
         settled(redis, 5)
         until(lambda: len(edges(caplog)) == 2, "it is told that it is back")
         most = time.monotonic() - killed
-        assert launcher.flights.identity == identity
+        assert launcher.session.identity == identity
         until(lambda: redis.pttl(f"hm:lease:{identity}") > 0, "the lease is kept")  # type: ignore[operator]
         until(lambda: redis.hget(identity, "beat"), "it shows itself again")
     assert set(ran.values()) == {1}
@@ -103,7 +103,7 @@ def test_longer_than_the_lease_nothing_prefetched_starts(
     asynchronous: bool,
 ) -> None:
     # However long a loaded machine takes for one of them, they count as short, and many are prefetched.
-    monkeypatch.setattr(Spec, "learn", lambda spec, seconds: setattr(spec, "cost", 0.0001))
+    monkeypatch.setattr(CompiledJob, "learn", lambda spec, seconds: setattr(spec, "cost", 0.0001))
     app = app_of(server, concurrency=1)
     subscribe(app.events, "info")
     heard = Heard(app, "part_failed", "lease_lost", "lease_lapsed", "server_away")
@@ -141,7 +141,7 @@ def test_longer_than_the_lease_nothing_prefetched_starts(
         assert launcher.pool.waiting > 3, "some are prefetched"
         until(lambda: heard["server_away"], "it is noticed")
         noticed = time.monotonic()
-        until(lambda: launcher.flights.valid_for() < -1.0, "the lease has run out, also where a fetch had prolonged it")
+        until(lambda: launcher.session.valid_for() < -1.0, "the lease has run out, also where a fetch had prolonged it")
         before = sum(ran.values())
         release.set()
         until(lambda: launcher.pool.waiting == 0 and launcher.pool.free == 1, "all of them were looked at")
@@ -179,7 +179,7 @@ def test_longer_than_the_lease_what_runs_is_settled_later(server: PrivateServer,
         hold.enqueue_many([("a",), ("b",), ("bad",)])
         until(lambda: len(in_flight(redis)) == 3, "three run")
         server.kill()
-        until(lambda: launcher.flights.valid_for() < 0, "the lease has run out")
+        until(lambda: launcher.session.valid_for() < 0, "the lease has run out")
         release.set()
         until(lambda: len(ran) == 3, "they finish without the server")
         server.start()

@@ -15,7 +15,7 @@ from henchman.store.call import Call
 from henchman.store.connection import Line
 from henchman.store.control import cancel, cancel_batch, uncancel
 from henchman.store.poison import charge
-from henchman.worker.cancels import Cancels
+from henchman.worker.control import Cancels
 from support.worker import in_flight, looker, push_raw, until, working
 
 
@@ -210,7 +210,7 @@ class TestNews:
         self, app: App, redis: Redis, cancels: Cancels, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         redis.delete("hm:cancelled")
-        monkeypatch.setattr("henchman.worker.cancels.ENDED", 0)
+        monkeypatch.setattr("henchman.worker.control.ENDED", 0)
         cancels.load()
         for jid in ("x", "y"):
             app.cancel(jid)

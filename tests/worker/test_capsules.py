@@ -41,7 +41,7 @@ def test_a_full_capsule_does_not_hold_up_the_others(redis_url: str) -> None:
         until(lambda: len(ran) == 20, "the other queue is worked on")
         assert most == [1]
         until(lambda: redis.llen("queue:single") == 4, "what the capsule has no slot for waits in its queue")
-        shown: Any = until(lambda: redis.hget(launcher.flights.identity, "info"), "it shows itself")
+        shown: Any = until(lambda: redis.hget(launcher.session.identity, "info"), "it shows itself")
         record = json.loads(shown)
         assert record["concurrency"] == 3
         assert record["capsules"]["single"] == {"concurrency": 1, "mode": "strict", "weights": {"single": 0}}

@@ -28,7 +28,7 @@ from henchman.wire.payload import decode
 from henchman.work.unit import Unit
 from henchman.worker.fetcher import Fetcher
 from henchman.worker.lifeline import bury_and_give_back
-from henchman.worker.spec import Spec
+from henchman.worker.run import CompiledJob
 from support.hostile import Hostile, corpus
 from support.store import ME
 from support.worker import Heard, in_flight, looker, until, working
@@ -106,7 +106,7 @@ class Scene:
         with working(app) as launcher:
             launcher.stager.quiet()
             until(lambda: len(self.honest) == HONEST, "the honest jobs run")
-            until(lambda: self.empty() and not launcher.flights.held and self.empty(), "everything is settled")
+            until(lambda: self.empty() and not launcher.session.held and self.empty(), "everything is settled")
             parts = (launcher.fetcher, launcher.watcher, launcher.acker, launcher.heart, launcher.watchdog)
             assert all(part.alive for part in parts)
         assert set(self.honest.values()) == {1}
@@ -154,15 +154,15 @@ def test_fetch_run_settle(scene: Scene) -> None:
 def test_a_busy_process_gives_back_what_it_cannot_start(scene: Scene) -> None:
     before = scene.payloads
     with working(scene.app, start=False) as launcher:
-        launcher.flights.join()
-        queue = launcher.flights.current["default"]
+        launcher.session.join()
+        queue = launcher.session.current["default"]
         fetcher: Fetcher = launcher.fetcher
         fetcher.quieted.set()
         scene.redis.rename("queue:default", queue.key)
         units = [_unit(one, queue) for one in before]
         fetcher.accept(units, "default")
         until(launcher.acker.flush, "settled")
-        launcher.flights.give_back_all()
+        launcher.session.give_back_all()
         assert not in_flight(scene.redis)
         for end in (launcher.watcher._bell, launcher.watcher._ring):  # it was never started
             end.close()
@@ -525,19 +525,19 @@ def test_what_fails_between_the_end_and_its_submission_is_settled(
     async def anote(number: int) -> None:
         ran.append(number)
 
-    learn = Spec.learn
+    learn = CompiledJob.learn
 
-    def fails(self: Spec, seconds: float) -> None:
+    def fails(self: CompiledJob, seconds: float) -> None:
         if len(ran) % 2:
             raise SystemExit("a defect of ours")
         learn(self, seconds)
 
-    monkeypatch.setattr(Spec, "learn", fails)
+    monkeypatch.setattr(CompiledJob, "learn", fails)
     with working(app) as launcher:
         for number in range(6):
             (note if number < 3 else anote).enqueue(number)
             until(lambda number=number: len(ran) == number + 1, "it runs")  # type: ignore[misc]
-            until(lambda: not in_flight(redis) and not launcher.flights.held, "it is settled")
+            until(lambda: not in_flight(redis) and not launcher.session.held, "it is settled")
     dead = [decode(one) for one in redis.zrange("dead", 0, -1)]  # type: ignore[union-attr]
     assert [one["args"] for one in dead] == [[0], [2], [4]]
     assert all("a defect of ours" in one["error_message"] for one in dead), dead

@@ -228,7 +228,7 @@ def test_cancelled_while_it_runs(redis_url: str, diary: Diary, is_async: bool) -
         push(redis, 9)
         reached(diary, 1)
         launcher.host.cancel(JID)  # type: ignore[attr-defined]  # the host is the app
-        until(lambda: all(run.cancelled for run in launcher.feeds.running()), "the run is told")
+        until(lambda: all(run.cancelled for run in launcher.manager.running()), "the run is told")
         diary.gate.set()
         until(lambda: "complete" in diary.lines, "it ended")
         until(lambda: not redis.exists(KEY, "hm:cancelled"), "nothing is left of it")

@@ -186,7 +186,7 @@ def test_stacks_show_where_a_task_waits(redis: Redis, redis_url: str) -> None:
         handle = outer.enqueue()
         assert inside.wait(30)
         until(lambda: _asleep(launcher), "it waits")
-        app.connections.run(_tell(app, launcher.flights.identity, "dump"))
+        app.connections.run(_tell(app, launcher.session.identity, "dump"))
         (facts,) = until(lambda: heard["dump"], "the dump")
         (frames,) = (stack for name, stack in facts["tasks"].items() if handle.jid in name)
         functions = [frame.rpartition(" ")[2] for frame in frames]

@@ -16,9 +16,9 @@ from redis import Redis
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
 from henchman.store import leases, ordered
 from henchman.store.control import pause, unpause
-from henchman.worker import gather, watcher
+from henchman.worker import fetcher, watcher
 from henchman.worker import launcher as launcher_module
-from henchman.worker.flights import give_back_list
+from henchman.worker.session import give_back_list
 from support.worker import Heard, looker, overdue, until, working
 
 REST = {b"hm:ordered:q/meta", b"hm:ordered:q/stat"}
@@ -279,7 +279,7 @@ def test_a_push_wakes_another_process_when_this_one_is_busy(
     redis_url: str, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watcher, "BLOCK", 600.0)  # by ring, not by the end of a wait
-    monkeypatch.setattr(gather, "SURE", 600.0)  # nor by a look for safety
+    monkeypatch.setattr(fetcher, "SURE", 600.0)  # nor by a look for safety
     ran: list[int] = []
     go_on = threading.Event()
 
@@ -318,7 +318,7 @@ def test_an_id_is_not_released_beside_a_handler_that_ignores_the_stop(app: App, 
     deaf.push("x", 1)
     with working(app, stop=0.05) as launcher:
         assert running.wait(30)
-        identity = launcher.flights.identity
+        identity = launcher.session.identity
     assert not over.is_set(), "it still runs"
     assert redis.hget("hm:ordered:q/busy", "x"), "and is still held"
     again = App(redis_url=app.config.redis_url, concurrency=1)
@@ -367,8 +367,8 @@ def test_a_zombie_is_refused_and_told(redis_url: str, redis: Redis) -> None:
     apps[1].ordered(queue="q", name="x", retry_in=0)(lambda claim: ran.append(2))
     with working(apps[0]) as launcher:
         until(lambda: ran == [1], "it runs")
-        identity = launcher.flights.identity
-        for key in launcher.flights.lists():
+        identity = launcher.session.identity
+        for key in launcher.session.lists():
             runner, keys = apps[1].connections, apps[1].keys
             runner.run(leases.bury(keys, identity, force=True))
             if keys.is_held(key):
@@ -546,7 +546,7 @@ def test_three_deaths_are_a_failure_and_a_suspect_runs_alone(app: App, redis: Re
 
     @app.ordered(queue="q", name="x", max_retries=0)
     def x(claim: dict[str, list[Any]]) -> None:
-        beside.append(launcher.feeds.busy())
+        beside.append(launcher.manager.busy())
         assert launcher.board.was_alone()
 
     @app.job(name="long")

@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.worker import gather
+from henchman.worker import fetcher
 from support.worker import looker, until, working
 
 
@@ -49,7 +49,7 @@ def test_a_push_into_an_ordered_queue_is_seen_while_every_slot_is_busy_for_long(
 def test_an_ordered_queue_that_cannot_be_waited_for_is_looked_at(
     redis_url: str, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(gather, "SURE", 600.0)  # not by a look for safety
+    monkeypatch.setattr(fetcher, "SURE", 600.0)  # not by a look for safety
     app = App(redis_url=redis_url, concurrency=2)
     seen: list[str] = []
     for number in range(8):

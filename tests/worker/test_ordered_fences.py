@@ -75,7 +75,7 @@ def test_what_was_fetched_under_a_lost_name_does_not_start_on_the_new_ones_lease
     late = Heard(app, "late")
     payload = b'{"class":"j","args":["zombie"],"jid":"j1","queue":"default","retry":true}'
     with working(app) as launcher:
-        old = launcher.flights.current["default"]._replace(
+        old = launcher.session.current["default"]._replace(
             identity="h:1:abcdefabcdef", key="hm:flight:h:1:gone:1:default"
         )
         launcher.fetcher.accept([Unit(payload, old, 0.0)], "default")

@@ -91,7 +91,7 @@ def test_a_running_id_is_seen_and_nothing_runs_beside_it(app: App, gate: Gate) -
         until(lambda: gate.tokens, "it runs")
         holder = queue.find("a").holder
         assert holder is not None
-        assert (holder.identity, holder.token, holder.alive) == (launcher.flights.identity, gate.tokens[0], True)
+        assert (holder.identity, holder.token, holder.alive) == (launcher.session.identity, gate.tokens[0], True)
         assert [one.id for one in queue.busy()] == ["a"]
         job.push("a", 2, score=2)
         assert queue.delete("a").stayed == 1

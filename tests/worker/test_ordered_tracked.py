@@ -64,7 +64,7 @@ def test_what_happened_to_the_push_of_price_17_for_product_42(app: App, redis: R
         job = recorded(history, redis, first.jid, "finished")
         merged = recorded(history, redis, same.jid, "cancelled")
         until(lambda: history.find(Search(queue="products", status="finished"), limit=9).events[2:], "all have ended")
-        identity = worker.flights.identity
+        identity = worker.session.identity
     assert words(job) == ["enqueued", "working", "finished"]
     assert [change.at for change in job.changes] == sorted(change.at for change in job.changes)
     event = job.event

@@ -38,7 +38,7 @@ def test_the_records_of_a_process(redis: Redis, redis_url: str, monkeypatch: pyt
         hold.function()
 
     with working(app) as launcher:
-        identity = launcher.flights.identity
+        identity = launcher.session.identity
         hold.enqueue()
         until(lambda: redis.hget(identity, "busy") == b"1", "it shows one job")
         (name,) = redis.smembers("processes")  # type: ignore[misc]
@@ -89,7 +89,7 @@ def test_a_process_that_left_nothing_but_its_name_is_pruned(redis: Redis, redis_
     redis.sadd("processes", "ghost:1:000000000000")
     app = App(redis_url=redis_url, heartbeat=0.2)
     with working(app) as launcher:
-        until(lambda: redis.smembers("processes") == {launcher.flights.identity.encode()}, "the ghost is off the list")
+        until(lambda: redis.smembers("processes") == {launcher.session.identity.encode()}, "the ghost is off the list")
 
 
 def test_nobody_here_can_be_confused_by_names_that_are_no_text(redis: Redis, redis_url: str) -> None:

@@ -21,9 +21,8 @@ from henchman import JobTimeout
 from henchman.errors import JobShutdown
 from henchman.log import handler as log
 from henchman.work.current import running
-from henchman.worker.run import Run, Seat
-from henchman.worker.strike import strike
-from henchman.worker.watchdog import Watchdog
+from henchman.worker.run import Run, Slot
+from henchman.worker.watchdog import Watchdog, strike
 from support.processes import PATHS
 from support.runs import running_a_job
 from support.worker import until
@@ -74,8 +73,8 @@ def _loop() -> None:
         time.sleep(0.001)  # until it is struck
 
 
-def _struck(seat: Seat, run: Run) -> None:
-    until(lambda: strike(seat, run, JobTimeout) == "struck", "it is struck")
+def _struck(slot: Slot, run: Run) -> None:
+    until(lambda: strike(slot, run, JobTimeout) == "struck", "it is struck")
 
 
 def test_not_while_it_logs() -> None:
@@ -85,11 +84,11 @@ def test_not_while_it_logs() -> None:
         logger.warning("a line")
         _loop()
 
-    with running_a_job(job) as (seat, run, thread, raised):
+    with running_a_job(job) as (slot, run, thread, raised):
         assert slow.inside.wait(30)
-        assert {strike(seat, run, JobTimeout) for _ in range(20)} == {"later"}
+        assert {strike(slot, run, JobTimeout) for _ in range(20)} == {"later"}
         slow.go.set()
-        _struck(seat, run)
+        _struck(slot, run)
         thread.join(30)
     assert [type(error) for error in raised] == [JobTimeout]
     assert slow.lock is not None
@@ -108,11 +107,11 @@ def test_not_in_the_middle_of_an_import(tmp_path: Path, monkeypatch: pytest.Monk
 
         _loop()
 
-    with running_a_job(job) as (seat, run, thread, _):
+    with running_a_job(job) as (slot, run, thread, _):
         assert inside.wait(30)
-        assert {strike(seat, run, JobTimeout) for _ in range(20)} == {"later"}
+        assert {strike(slot, run, JobTimeout) for _ in range(20)} == {"later"}
         go.set()
-        _struck(seat, run)
+        _struck(slot, run)
         thread.join(30)
     assert "slow_to_import" in sys.modules
 
@@ -134,11 +133,11 @@ def test_not_while_a_thread_starts_which_still_goes_by_the_same_id(monkeypatch: 
         made.start()
         _loop()
 
-    with running_a_job(job) as (seat, run, thread, raised):
+    with running_a_job(job) as (slot, run, thread, raised):
         assert inside.wait(30)
-        assert {strike(seat, run, JobTimeout) for _ in range(20)} == {"later"}
+        assert {strike(slot, run, JobTimeout) for _ in range(20)} == {"later"}
         go.set()
-        _struck(seat, run)
+        _struck(slot, run)
         thread.join(30)
     assert began.wait(30)
     assert [type(error) for error in raised] == [JobTimeout]
@@ -170,8 +169,8 @@ def _join_in_slices() -> None:
 
 @pytest.mark.parametrize("job", [_wait_in_slices, _get_in_slices, _join_in_slices])
 def test_a_job_that_waits_for_another_thread_is_struck(job: Callable[[], None]) -> None:
-    with running_a_job(job) as (seat, run, thread, raised):
-        _struck(seat, run)
+    with running_a_job(job) as (slot, run, thread, raised):
+        _struck(slot, run)
         thread.join(30)
     assert [type(error) for error in raised] == [JobTimeout]
 
@@ -187,14 +186,14 @@ def test_a_job_that_does_nothing_but_log_is_struck_at_a_line() -> None:
         logger.warning("the first")
         logger.warning("the second")
 
-    with running_a_job(job) as (seat, run, thread, raised), _told_of(run):
+    with running_a_job(job) as (slot, run, thread, raised), _told_of(run):
         known.set()
         assert slow.inside.wait(30)
-        assert strike(seat, run, JobTimeout) == "later"
+        assert strike(slot, run, JobTimeout) == "later"
         slow.go.set()
         thread.join(30)
     assert [type(error) for error in raised] == [JobTimeout]
-    assert strike(seat, run, JobTimeout) == "struck", "once"
+    assert strike(slot, run, JobTimeout) == "struck", "once"
     assert slow.lock is not None
     assert slow.lock.acquire(blocking=False), "nobody holds the handler's lock"
 
@@ -214,12 +213,12 @@ def test_what_cannot_be_struck_is_tried_until_it_can_and_given_up_in_the_end() -
     given_up: list[Run] = []
     watchdog = Watchdog(strike, given_up.append, lambda part, error: None, grace=0.3)
     watchdog.start()
-    with running_a_job(lambda: logger.warning("a line")) as (seat, run, thread, _):
+    with running_a_job(lambda: logger.warning("a line")) as (slot, run, thread, _):
         assert slow.inside.wait(30)
         run.deadline = time.monotonic()
-        watchdog.watch(run, seat)
+        watchdog.watch(run, slot)
         until(lambda: given_up == [run], "it is given up")
-        watchdog.strike(run, seat, JobShutdown)  # a stop tries on
+        watchdog.strike(run, slot, JobShutdown)  # a stop tries on
         until(lambda: run.late is not None, "it was tried")
         slow.go.set()
         thread.join(30)

@@ -120,12 +120,12 @@ def test_a_lease_deleted_by_hand_is_taken_again(redis: Redis, redis_url: str) ->
         ran.append(number)
 
     with working(app) as launcher:
-        identity = launcher.flights.identity
+        identity = launcher.session.identity
         redis.delete(f"hm:lease:{identity}")
         until(lambda: redis.exists(f"hm:lease:{identity}"), "the lease is back")
         note.enqueue(1)
         until(lambda: ran == [1], "it works on")
-        assert launcher.flights.identity == identity
+        assert launcher.session.identity == identity
 
 
 def test_after_a_flush_of_the_whole_server_work_is_rescuable_again(redis: Redis, redis_url: str) -> None:
@@ -138,7 +138,7 @@ def test_after_a_flush_of_the_whole_server_work_is_rescuable_again(redis: Redis,
         release.wait(30)
 
     with working(app) as launcher:
-        identity = launcher.flights.identity
+        identity = launcher.session.identity
         until(lambda: redis.sismember("processes", identity), "it shows itself")
         redis.flushall()
         until(lambda: redis.sismember("processes", identity), "it shows itself again")
@@ -146,7 +146,7 @@ def test_after_a_flush_of_the_whole_server_work_is_rescuable_again(redis: Redis,
         until(lambda: in_flight(redis), "it runs")
         until(lambda: redis.zscore("hm:identities", identity) is not None, "rescuers can find it")
         lists = redis.smembers(f"hm:flights:{identity}")
-        assert launcher.flights.current["default"].key.encode() in lists  # type: ignore[operator]
+        assert launcher.session.current["default"].key.encode() in lists  # type: ignore[operator]
         release.set()
         until(lambda: not in_flight(redis), "settled")
 
@@ -167,11 +167,11 @@ def test_a_buried_process_goes_on_under_a_new_name(redis: Redis, redis_url: str)
         ran.append(name)
 
     with working(app) as launcher:
-        old = launcher.flights.identity
+        old = launcher.session.identity
         hold.enqueue("a")
         until(lambda: len(in_flight(redis)) == 1, "it runs")
         app.connections.run(bury(app.keys, old, force=True))
-        until(lambda: launcher.flights.identity != old, "it took a new name")
+        until(lambda: launcher.session.identity != old, "it took a new name")
         note.enqueue("b")
         until(lambda: ran == ["b"], "it works under it")
         release.set()

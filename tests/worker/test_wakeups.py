@@ -223,10 +223,10 @@ def test_a_lease_that_is_valid_again(make: Any, redis: Redis) -> None:
         app.enqueue("note", -1)
         ran(gate, -1)
         app.enqueue("note", 1)
-        launcher.flights.renewed = -1e9
+        launcher.session.renewed = -1e9
         gate.open.set()
         until(lambda: launcher.pool.free, "its slot is free, and it may not fetch", LIMIT)
-        launcher.flights.renew()
+        launcher.session.renew()
         ran(gate, -1, 1)
 
 
@@ -236,11 +236,11 @@ def test_a_wait_that_ends_while_the_lease_is_not_fresh(make: Any, redis: Redis) 
     noting(app, gate)
     with working(app) as launcher:
         until(lambda: launcher.watcher.armed, "it waits", LIMIT)
-        launcher.flights.renewed = time.monotonic() - launcher.flights.lease_ms / 2000
+        launcher.session.renewed = time.monotonic() - launcher.session.lease_ms / 2000
         for client in redis.client_list():
             if client["cmd"] == "blmove":
                 redis.client_unblock(int(client["id"]))
-        until(lambda: launcher.flights.valid_for() > launcher.flights.lease_ms / 1500, "it is renewed", LIMIT)
+        until(lambda: launcher.session.valid_for() > launcher.session.lease_ms / 1500, "it is renewed", LIMIT)
         app.enqueue("note", 1)
         ran(gate, 1)
         until(lambda: launcher.watcher.armed, "it waits again", LIMIT)
@@ -253,11 +253,11 @@ def test_a_new_name_does_not_leave_another_capsules_queues_unwatched(make: Any, 
         until(lambda: launcher.watcher.armed == 2, "both are waited for", LIMIT)
         app.enqueue("note", -1, queue="a")
         ran(gate, -1)
-        lost = launcher.flights.identity
-        launcher.feeds[0].fetcher.buried(lost)
-        until(lambda: launcher.flights.identity != lost, "it has another name", LIMIT)
+        lost = launcher.session.identity
+        launcher.manager[0].fetcher.buried(lost)
+        until(lambda: launcher.session.identity != lost, "it has another name", LIMIT)
         names = lambda: {post.armed.identity for post in launcher.watcher._posts if post.armed}  # noqa: E731
-        until(lambda: names() == {launcher.flights.identity}, "it waits for the other queue under that name", LIMIT)
+        until(lambda: names() == {launcher.session.identity}, "it waits for the other queue under that name", LIMIT)
         app.enqueue("note", 1, queue="b")
         ran(gate, -1, 1)
         gate.open.set()
@@ -280,5 +280,5 @@ def test_a_paused_ordered_queue_that_has_something_does_not_keep_the_fetcher_awa
         time.sleep(1.0)  # not a limit: a spinning fetcher asks some thousand times a second
         assert looks(spy) < 50
         redis.srem("paused", "things")
-        launcher.feeds.set_paused(frozenset())
+        launcher.manager.set_paused(frozenset())
         until(lambda: done == ["1"], "it runs", LIMIT)

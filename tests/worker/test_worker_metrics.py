@@ -127,7 +127,7 @@ def test_the_server_goes_and_comes_back() -> None:
             act.enqueue("ok")
             settled(redis, 3)
             until(lambda: measured(app)["act"].processed >= 3, "all are written down")
-            until(lambda: not worker.acker.tally._cells, "nothing is left to be written down")
+            until(lambda: not worker.acker.metrics._cells, "nothing is left to be written down")
 
 
 def test_a_run_that_the_server_refused_to_settle_counts_once(app: App, redis: Redis) -> None:

@@ -18,7 +18,7 @@ from henchman.kernel.service import Ticker
 from henchman.store import audit, batches
 from henchman.store.audit import Glance
 from henchman.store.procedure import Procedure, run
-from henchman.work.effects import Told, encoded
+from henchman.work.effects import EndingFacts, encoded
 
 __all__ = ["Audited", "Auditor", "auditor_of"]
 
@@ -185,7 +185,7 @@ class Auditor(Ticker):
                 self._home.keys,
                 {"jid": jid, "hm": {"batch": name}},
                 "gone",
-                Told(self._identity, 0, {"reason": reason}),
+                EndingFacts(self._identity, 0, {"reason": reason}),
             )
             for jid, reason in reasons.items()
         ]

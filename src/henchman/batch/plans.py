@@ -13,7 +13,7 @@ from henchman.store.keys import Keys
 from henchman.store.procedure import Procedure
 from henchman.wire.numbers import LONGEST, seconds
 from henchman.wire.payload import decode, encode
-from henchman.work.effects import Told, batch_of, encoded
+from henchman.work.effects import EndingFacts, batch_of, encoded
 
 __all__ = ["cancel", "close", "expire", "release", "retry"]
 
@@ -77,7 +77,7 @@ def _children(keys: Keys, batch: str) -> Procedure[list[str]]:
 def sweep(desk: Runtime, key: str, batch: str, ending: str, reason: str) -> Procedure[int]:
     """Take every job of ``batch`` out of a sorted set for good; how many those were."""
     keys, config = desk.keys, desk.config
-    told = Told(detail={"reason": reason})
+    told = EndingFacts(detail={"reason": reason})
     swept, cursor = 0, -1
     while cursor:
         found: sets.Scanned = yield sets.scan(key, max(cursor, 0), batch)

@@ -124,7 +124,7 @@ class Announcer:
             return
         facts = of_run(run)
         if self._job_log.isEnabledFor(_DEBUG):
-            args, kwargs = run.spec.signature.mask(list(run.job.get("args") or []), run.job.get("kwargs"))
+            args, kwargs = run.compiled.signature.mask(list(run.job.get("args") or []), run.job.get("kwargs"))
             facts |= {"arguments": brief(args)} | ({"keywords": brief(kwargs)} if kwargs else {})
         if run.attempt > 1:
             facts["attempt"] = run.attempt

@@ -19,10 +19,9 @@ from henchman.kernel.middleware import takes
 from henchman.kernel.text import described, words_of
 from henchman.ordered.push import OrderedPush, OrderedPushed
 from henchman.store.ordered import ClaimedId, Verdict
-from henchman.work.effects import STATUS, text
+from henchman.work.effects import STATUS, facts_of, text
 from henchman.work.outcome import Outcome
 from henchman.work.source import Teller
-from henchman.work.told import told_of
 from henchman.work.unit import Unit
 
 __all__ = ["DEATHS", "Claim", "OrderedRetryPolicy", "encoded", "record_endings", "retry_delay", "shown"]
@@ -276,7 +275,9 @@ def _facts(unit: Unit, word: str, error: BaseException | None, verdict: Verdict)
     for status, ending in [(STATUS[word], word), ("enqueued", _LEFT)][: 2 if verdict.verdict == "bury" else 1]:
         reason = _cut(words_of(error) or type(error).__name__) if error is not None else verdict.error
         count = unit.claim.retry_count
-        facts = told_of(unit, Outcome(ending, reason=reason, error=error), {"retry_count": count} if count >= 0 else {})
+        facts = facts_of(
+            unit, Outcome(ending, reason=reason, error=error), {"retry_count": count} if count >= 0 else {}
+        )
         parts += [status, text({"ending": ending, **facts.detail}), str(facts.attempt)]
     return msgspec.json.encode(parts).decode()
 

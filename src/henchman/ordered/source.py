@@ -22,7 +22,7 @@ from henchman.store.ordered import Verdict
 from henchman.wire.times import day
 from henchman.work.outcome import DONE, Outcome
 from henchman.work.source import Brought, Ended, Reading, Teller
-from henchman.work.unit import Flight, Unit
+from henchman.work.unit import InFlightList, Unit
 
 __all__ = ["OrderedSource", "Scheduler", "by_node", "placement", "sources_of"]
 
@@ -88,12 +88,12 @@ class OrderedSource:
         )
         self._desk.connections.run(call)
 
-    def flight(self, identity: str, epoch: int) -> Flight:
+    def flight(self, identity: str, epoch: int) -> InFlightList:
         """The hash of what is held; its ``queue_key`` is the marker that wakes."""
         keys = self._desk.keys
-        return Flight(self.queue, keys.wake(self.queue), keys.held(identity, epoch, self.queue), identity, epoch)
+        return InFlightList(self.queue, keys.wake(self.queue), keys.held(identity, epoch, self.queue), identity, epoch)
 
-    def wait(self, flight: Flight, seconds: float) -> tuple[Arg, ...]:
+    def wait(self, flight: InFlightList, seconds: float) -> tuple[Arg, ...]:
         """Wait for the marker: it says that a process should look, the claim alone says what there is."""
         return ("BZPOPMIN", flight.queue_key, seconds)
 
@@ -101,7 +101,7 @@ class OrderedSource:
         """Set the marker."""
         self._desk.connections.run(ordered.ring(self._desk.keys, self.queue))
 
-    def fetch(self, flight: Flight, want: int, extra: int) -> Brought:
+    def fetch(self, flight: InFlightList, want: int, extra: int) -> Brought:
         """Claim for ``want`` slots. Raises LeaseLost, LeaseLapsed."""
         want = min(want, MOST_CLAIMS)
         options = self._options
@@ -230,7 +230,7 @@ class OrderedSource:
 
         return self._run(call)
 
-    def strays(self, flight: Flight, held: Collection[Unit]) -> set[bytes]:
+    def strays(self, flight: InFlightList, held: Collection[Unit]) -> set[bytes]:
         """``token:id`` of what the server notes as ours and this process does not know."""
         ours = _tokens(flight, held)
         if self._desk.connections.run(command("HLEN", flight.key)) <= len(ours):
@@ -238,7 +238,7 @@ class OrderedSource:
         noted = self._desk.connections.run(ordered.held(flight.key))
         return {token + b":" + name for name, token in noted.items() if ours.get(name) != token}
 
-    def free(self, flight: Flight, held: Collection[Unit]) -> int:
+    def free(self, flight: InFlightList, held: Collection[Unit]) -> int:
         """Free claims whose answer never came; what runs here stays ours. ``held`` is the live collection, no copy."""
         desk, now = self._desk, time.monotonic()
         for token in [token for token, at in self._given_up.items() if now - at > FORGOTTEN]:
@@ -257,7 +257,7 @@ class OrderedSource:
         )
 
 
-def _tokens(flight: Flight, held: Collection[Unit]) -> dict[bytes, bytes]:
+def _tokens(flight: InFlightList, held: Collection[Unit]) -> dict[bytes, bytes]:
     """What this process holds of ``flight``: id → token."""
     units = [unit for unit in list(held) if unit.flight == flight]
     return {one.id: str(unit.claim.token).encode() for unit in units for one in unit.claim.ids}

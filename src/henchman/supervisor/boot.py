@@ -20,9 +20,9 @@ from henchman.log import handler as log
 from henchman.supervisor.load import load_app, why_not
 from henchman.supervisor.orders import EXIT_CONFIG, EXIT_CUT_OFF, Orders
 from henchman.work.current import running
-from henchman.worker.forked import in_child
 from henchman.worker.heart import resident_kb
 from henchman.worker.launcher import Launcher, default_capsules
+from henchman.worker.loop import in_child
 
 __all__ = ["main"]
 

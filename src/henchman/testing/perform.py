@@ -21,9 +21,9 @@ from henchman.testing.switch import View
 from henchman.wire.secret import NO_SECRETS, Secrets
 from henchman.work.current import running
 from henchman.work.outcome import DONE, Outcome
-from henchman.work.unit import Flight, Unit
-from henchman.worker.intake import Intake
-from henchman.worker.retry import Judge
+from henchman.work.unit import InFlightList, Unit
+from henchman.worker.processor import Intake
+from henchman.worker.retry import RetryPolicy
 from henchman.worker.run import Run
 
 __all__ = ["Candid", "ClockJudge", "Drained", "GivenClock", "Performer", "Ran"]
@@ -75,14 +75,14 @@ class GivenClock(ServerClock):
         """Nothing is learned."""
 
 
-class ClockJudge(Judge):
+class ClockJudge(RetryPolicy):
     """Judges by a clock of its own."""
 
     def __init__(self, host: Any, now: Callable[[], float]) -> None:
         super().__init__(View(host, clock=GivenClock(now)))
 
 
-class Candid(Judge):
+class Candid(RetryPolicy):
     """Raises errors instead of judging them; how a job itself asks to end is honoured."""
 
     def failed(
@@ -111,10 +111,10 @@ class Performer:
     """Runs payloads of ``app``. ``cancelled``: jids that may not start. Jobs and middleware are looked up each time."""
 
     def __init__(
-        self, app: Any, judge: Judge, now: Callable[[], float], cancelled: Collection[str] = frozenset()
+        self, app: Any, judge: RetryPolicy, now: Callable[[], float], cancelled: Collection[str] = frozenset()
     ) -> None:
         self._app = app
-        self._judge = judge
+        self._policy = judge
         self._now = now
         self._cancelled = cancelled
 
@@ -129,7 +129,7 @@ class Performer:
             return _ran(unit, None, outcome), outcome
         token = running.set(run)
         try:
-            result = _finish(_limited(run)) if run.spec.is_async else run.spec.call(run)
+            result = _finish(_limited(run)) if run.compiled.is_async else run.compiled.call(run)
         except BaseException as error:
             outcome = self._raised(run, error)
         else:
@@ -149,7 +149,7 @@ class Performer:
             return _ran(unit, None, outcome), outcome
         token = running.set(run)
         try:
-            result = await _limited(run) if run.spec.is_async else run.spec.call(run)
+            result = await _limited(run) if run.compiled.is_async else run.compiled.call(run)
         except BaseException as error:
             task = asyncio.current_task()
             if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
@@ -162,15 +162,15 @@ class Performer:
         return self._told(run, outcome), outcome
 
     def _unit(self, queue: str, payload: bytes) -> Unit:
-        return Unit(payload, Flight(queue, self._app.keys.queue(queue), "", "testing", 1), time.monotonic())
+        return Unit(payload, InFlightList(queue, self._app.keys.queue(queue), "", "testing", 1), time.monotonic())
 
     def _admit(self, unit: Unit) -> tuple[Run | None, Outcome]:
         """The run, started; or None and how it ends without one."""
-        run = Intake(self._app, self._judge).read(unit)
+        run = Intake(self._app, self._policy).read(unit)
         if isinstance(run, Outcome):
             return None, run
         if run.jid in self._cancelled:
-            if not run.spec.hears_cancel:
+            if not run.compiled.hears_cancel:
                 return None, Outcome("cancelled", reason="cancelled before it started")
             run.cancelled = True
         if run.expires is not None and self._now() > run.expires:
@@ -187,7 +187,7 @@ class Performer:
         if isinstance(error, asyncio.CancelledError):
             meant = "the job cancelled itself (asyncio.CancelledError)"
             error = JobCancelled() if run.cancelled else RuntimeError(meant).with_traceback(error.__traceback__)
-        return self._judge.ended(run, error)
+        return self._policy.ended(run, error)
 
     def _told(self, run: Run, outcome: Outcome) -> Ran:
         self._app.events.emit("job_end" if outcome.ending == "done" else "job_failed", run=run, outcome=outcome)
@@ -195,7 +195,7 @@ class Performer:
 
     def _returned(self, run: Run, result: Any) -> Outcome:
         if run.unit.source is not None:
-            return self._judge.returned(run, result)
+            return self._policy.returned(run, result)
         return DONE if result is None else Outcome("done", result=result)
 
 
@@ -213,7 +213,7 @@ async def _limited(run: Run) -> Any:
     """The job's result, awaited within its time-out."""
     try:
         async with asyncio.timeout(run.timeout) as limit:
-            return await run.spec.call(run)
+            return await run.compiled.call(run)
     except TimeoutError as error:
         if not limit.expired():
             raise

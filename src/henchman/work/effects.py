@@ -7,6 +7,8 @@ between. Ends that no script of ours sees (a Ruby worker, ``UNLINK``) have no ef
 
 from __future__ import annotations
 
+import re
+import time
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
@@ -15,9 +17,26 @@ import msgspec
 from henchman.kernel.text import as_shown, described
 from henchman.store.keys import Keys
 from henchman.wire import numbers
+from henchman.wire.backtrace import lines_of
 from henchman.wire.payload import decode
+from henchman.work.outcome import Outcome
+from henchman.work.unit import Unit
 
-__all__ = ["FINAL", "KINDS", "NOTHING", "STATUS", "Told", "batch_of", "effects", "encoded", "of_payload"]
+__all__ = [
+    "FINAL",
+    "KINDS",
+    "NOTHING",
+    "STATUS",
+    "EndingFacts",
+    "attempt_of",
+    "batch_of",
+    "effects",
+    "encoded",
+    "facts_of",
+    "finished",
+    "of_payload",
+    "tracked",
+]
 
 #: ``uncancel``: the cancellation of this jid has been carried out, the note of it can go. ``cron_done``: the job of
 #: this cron's tick has ended, the next may come. ``uniterate``: nobody will ask any more where this iterable job
@@ -46,7 +65,7 @@ STATUS: Final = {
 Effect = tuple[str, ...]
 
 
-class Told(NamedTuple):
+class EndingFacts(NamedTuple):
     """What else is known of an ending: who ran it, which attempt it was, and facts for the history (plain JSON).
 
     ``cancelled``: somebody cancelled it, however it ended then; the mark of that ends with it.
@@ -58,7 +77,7 @@ class Told(NamedTuple):
     cancelled: bool = False
 
 
-NOTHING = Told()
+NOTHING = EndingFacts()
 
 
 def batch_of(job: Mapping[str, Any]) -> str:
@@ -71,7 +90,7 @@ def batch_of(job: Mapping[str, Any]) -> str:
     return batch if isinstance(batch, str) and ":" not in batch else ""
 
 
-def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: Told = NOTHING) -> tuple[Effect, ...]:
+def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts = NOTHING) -> tuple[Effect, ...]:
     """The effects of ``job`` ending as ``ending``, in order. What ``hm`` says in a way that nobody can read counts as
     not said: the job runs, and ends, without it.
     """
@@ -96,7 +115,7 @@ def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: Told = NOTHIN
     return tuple(found)
 
 
-def _track(jid: str, batch: str, ending: str, told: Told) -> Effect:
+def _track(jid: str, batch: str, ending: str, told: EndingFacts) -> Effect:
     detail = {"ending": ending, **told.detail}
     reason = _reason(detail) if STATUS[ending] in ("failed", "error") else ""  # others are not counted by it
     shown = text(detail)
@@ -112,7 +131,7 @@ def _reason(detail: Mapping[str, Any]) -> str:
     return words.encode("utf-8", "replace").decode()
 
 
-def _result(keys: Keys, jid: str, ttl: float, ending: str, told: Told) -> Effect:
+def _result(keys: Keys, jid: str, ttl: float, ending: str, told: EndingFacts) -> Effect:
     known = {name: told.detail[name] for name in _OF_RESULT if name in told.detail}
     kept = text({"status": STATUS[ending], **known})
     return ("result", keys.result(jid), str(max(int(ttl * 1000), 1)), kept, keys.done(jid))
@@ -138,7 +157,7 @@ def _shown(value: Any) -> Any:
     return value
 
 
-def encoded(keys: Keys, job: Mapping[str, Any], ending: str, told: Told = NOTHING) -> bytes:
+def encoded(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts = NOTHING) -> bytes:
     """The same as the scripts read it: JSON, or nothing at all when there are none. Never raises: one unit that
     cannot be written down must not stop its neighbours."""
     if "hm" not in job and ending != "cancelled" and not told.cancelled:
@@ -150,7 +169,7 @@ def encoded(keys: Keys, job: Mapping[str, Any], ending: str, told: Told = NOTHIN
         return _least(job, ending, told, error)
 
 
-def _least(job: Mapping[str, Any], ending: str, told: Told, error: Exception) -> bytes:
+def _least(job: Mapping[str, Any], ending: str, told: EndingFacts, error: Exception) -> bytes:
     """That the job has ended, at least, so that its batch counts it, and why nothing else is known of it."""
     reason = f"its end could not be written down: {described(error)}".encode("utf-8", "replace").decode()
     detail = {"reason": reason}
@@ -158,12 +177,12 @@ def _least(job: Mapping[str, Any], ending: str, told: Told, error: Exception) ->
         jid, batch = job.get("jid"), batch_of(job)
         if not isinstance(jid, str) or not batch:
             return b""
-        return msgspec.json.encode((_track(jid, batch, ending, Told(told.identity, told.attempt, detail)),))
+        return msgspec.json.encode((_track(jid, batch, ending, EndingFacts(told.identity, told.attempt, detail)),))
     except Exception:  # half a surrogate pair in an id: nothing of ours is called by that
         return b""
 
 
-def of_payload(keys: Keys, payload: bytes, ending: str, told: Told = NOTHING) -> bytes:
+def of_payload(keys: Keys, payload: bytes, ending: str, told: EndingFacts = NOTHING) -> bytes:
     """``encoded`` for a payload as it is stored; nothing for one that cannot be read. Not for ``cancelled``."""
     if b'"hm"' not in payload:
         return b""
@@ -172,3 +191,57 @@ def of_payload(keys: Keys, payload: bytes, ending: str, told: Told = NOTHING) ->
     except Exception:  # whatever is wrong with it, it has no effects
         return b""
     return encoded(keys, job, ending, told)
+
+
+_LINES = 60  # of a traceback
+_TEXT = 10_000
+_WORD = re.compile(r'[^\s"\\]+')
+
+
+def tracked(job: Mapping[str, Any]) -> bool:
+    """Whether anything of this job is written down: it is in a batch, tracked, or keeps its result."""
+    ours = job.get("hm")
+    return isinstance(ours, dict) and ("batch" in ours or ours.get("track") is True or "result_ttl" in ours)
+
+
+def attempt_of(job: Mapping[str, Any]) -> int:
+    """1 in the first run, 2 in the first retry."""
+    count = numbers.count(job.get("retry_count"))
+    return 1 if count is None else count + 2
+
+
+_MEMBER = frozenset({"batch", "batch_expires", "track", "secret"})
+
+
+def finished(unit: Unit, job: Mapping[str, Any]) -> bytes:
+    """The effect of a plain run that returned nothing, as ``lib/batch.lua`` reads it; empty: ask ``effects.encoded``.
+
+    Nearly every tracked job ends so, and this takes an eighth of the time.
+    """
+    hm, jid, elapsed = job["hm"], job.get("jid"), unit.elapsed
+    batch = hm.get("batch", "")
+    if elapsed is None or not _MEMBER.issuperset(hm) or not isinstance(jid, str) or not isinstance(batch, str):
+        return b""
+    who = unit.flight.identity
+    if not (jid and (jid + batch).isalnum() and (jid + batch + who).isascii()) or not _WORD.fullmatch(who):
+        return b""
+    return (
+        f'+{batch} {attempt_of(job)} {who} {jid} {{"ending":"done","started":{time.time() - elapsed:.6f},'
+        f'"elapsed":{elapsed:.6f}}}'
+    ).encode()
+
+
+def facts_of(unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> EndingFacts:
+    """The facts of ``outcome``; a run that did not start has no times."""
+    detail: dict[str, Any] = {}
+    if outcome.reason:
+        detail["reason"] = outcome.reason[:_TEXT]
+    if outcome.error is not None:
+        detail |= {"error_class": type(outcome.error).__name__, "message": outcome.reason[:_TEXT]}
+        if outcome.ending not in ("failed", "discarded", "cancelled", "expired", "snoozed", "released"):
+            detail["traceback"] = lines_of(outcome.error, _LINES)
+    if outcome.result is not None:
+        detail["result"] = outcome.result
+    if unit.elapsed is not None:
+        detail |= {"started": round(time.time() - unit.elapsed, 6), "elapsed": round(unit.elapsed, 6)}
+    return EndingFacts(unit.flight.identity, attempt_of(job), detail, unit.cancelled)

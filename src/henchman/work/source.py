@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 
 from henchman.store.call import Arg
 from henchman.work.outcome import Outcome
-from henchman.work.unit import Flight, Unit
+from henchman.work.unit import InFlightList, Unit
 
 __all__ = ["Brought", "Ended", "Reading", "Source", "Teller"]
 
@@ -48,11 +48,11 @@ class Source(Protocol):
     def declare(self) -> None:
         """Make the queue and its limits known, once at the start of a worker."""
 
-    def flight(self, identity: str, epoch: int) -> Flight:
+    def flight(self, identity: str, epoch: int) -> InFlightList:
         """Where the server notes what a process of that name holds of this queue."""
         ...
 
-    def wait(self, flight: Flight, seconds: float) -> tuple[Arg, ...]:
+    def wait(self, flight: InFlightList, seconds: float) -> tuple[Arg, ...]:
         """The command that blocks until somebody should look, and moves nothing that matters."""
         ...
 
@@ -63,7 +63,7 @@ class Source(Protocol):
     def ring(self) -> None:
         """Wake another process: there is work that this one has no room for."""
 
-    def fetch(self, flight: Flight, want: int, extra: int) -> Brought:
+    def fetch(self, flight: InFlightList, want: int, extra: int) -> Brought:
         """Take up to ``want`` units, and up to ``extra`` more if they are cheap. Raises LeaseLost, LeaseLapsed."""
         ...
 
@@ -84,10 +84,10 @@ class Source(Protocol):
         """End units: 1 settled, 0 some of it was not ours any more, bytes the server's refusal. Raises LeaseLost."""
         ...
 
-    def strays(self, flight: Flight, held: Collection[Unit]) -> set[bytes]:
+    def strays(self, flight: InFlightList, held: Collection[Unit]) -> set[bytes]:
         """Marks of what the server says is held under ``flight`` and is not among ``held``."""
         ...
 
-    def free(self, flight: Flight, held: Collection[Unit]) -> int:
+    def free(self, flight: InFlightList, held: Collection[Unit]) -> int:
         """Give back what the server says is held under ``flight`` and is not among ``held``; how much that was."""
         ...

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-__all__ = ["Flight", "Unit"]
+__all__ = ["InFlightList", "Unit"]
 
 
-class Flight(NamedTuple):
+class InFlightList(NamedTuple):
     """One in-flight list: the queue it was filled from (its name and its key) and the list's own key."""
 
     queue: str
@@ -24,7 +24,7 @@ class Unit:
     __slots__ = ("cancelled", "claim", "elapsed", "fetched_at", "flight", "job", "payload", "source", "suspect")
 
     def __init__(
-        self, payload: bytes, flight: Flight, fetched_at: float, source: Any = None, claim: Any = None
+        self, payload: bytes, flight: InFlightList, fetched_at: float, source: Any = None, claim: Any = None
     ) -> None:
         self.payload = payload
         self.flight = flight

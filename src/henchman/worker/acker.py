@@ -23,14 +23,12 @@ from henchman.kernel.service import Service
 from henchman.kernel.text import described
 from henchman.store.jobs import CALLED_OFF, EARLIER, MOST_BYTES
 from henchman.wire.payload import decode
-from henchman.work.effects import NOTHING, Told, batch_of, encoded
+from henchman.work.effects import NOTHING, EndingFacts, batch_of, encoded, facts_of, finished, tracked
 from henchman.work.outcome import DONE, Outcome
-from henchman.work.told import finished, told_of, tracked
 from henchman.work.unit import Unit
-from henchman.worker.flights import Flights, settle_units
 from henchman.worker.host import Host
-from henchman.worker.notes import Notes
-from henchman.worker.tally import Tally
+from henchman.worker.reporter import ExecutionMetrics, JobReporter
+from henchman.worker.session import LeaseSession, settle_units
 
 __all__ = ["Acker"]
 
@@ -52,13 +50,13 @@ class Acker(Service):
 
     name = "acker"
 
-    def __init__(self, host: Host, flights: Flights, board: Scoreboard) -> None:
+    def __init__(self, host: Host, flights: LeaseSession, board: Scoreboard) -> None:
         super().__init__()
         self._board = board
         self._host = host
-        self._flights = flights
-        self.tally = Tally()
-        self.notes = Notes(host)
+        self._session = flights
+        self.metrics = ExecutionMetrics()
+        self.notes = JobReporter(host)
         self.notes.ring = self._ring
         self._rows: deque[Row] = deque()
         self._first = threading.Event()
@@ -90,14 +88,14 @@ class Acker(Service):
     def _written(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Row:
         ending = outcome.ending
         if "hm" not in job or not tracked(job):
-            effects = encoded(self._host.keys, job, ending, Told(cancelled=True) if unit.cancelled else NOTHING)
+            effects = encoded(self._host.keys, job, ending, EndingFacts(cancelled=True) if unit.cancelled else NOTHING)
             return unit, ending, outcome.stored, outcome.delay, effects
         if outcome is DONE and not unit.cancelled and (effects := finished(unit, job)):
             return unit, ending, b"", 0.0, effects
         batch = batch_of(job) if ending in ("dead", "cancelled") else ""
         if batch and ending == "dead":
             ending = "kept"  # with its batch, in place of the dead set, which is trimmed
-        effects = encoded(self._host.keys, job, ending, told_of(unit, outcome, job))
+        effects = encoded(self._host.keys, job, ending, facts_of(unit, outcome, job))
         return unit, ending, outcome.stored, batch or outcome.delay, effects
 
     def _ring(self) -> None:
@@ -123,7 +121,7 @@ class Acker(Service):
                 await (asyncio.sleep(STEP) if committed.done() else asyncio.wait([committed], timeout=STEP))
 
     def _settled(self, unit: Unit) -> bool:
-        return unit not in self._flights.held or self.stopping.is_set()
+        return unit not in self._session.held or self.stopping.is_set()
 
     def _commit_alone(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         row = self._row(unit, outcome, job)
@@ -232,11 +230,11 @@ class Acker(Service):
         running; a second word would take it away. They are held no longer, the epoch is raised, and what their list
         still has is swept back.
         """
-        rows[:] = [row for row in rows if row[0] in self._flights.held]
+        rows[:] = [row for row in rows if row[0] in self._session.held]
         if error.executed is False:
             return True
         units = {row[0] for row in rows}
-        self._flights.held.difference_update(units)
+        self._session.held.difference_update(units)
         self._doubted.difference_update(units)
         self.on_unknown()
         return False
@@ -263,7 +261,7 @@ class Acker(Service):
             if status == CALLED_OFF:
                 self._go_on(row[0])
             elif status in (0, 1, EARLIER):
-                self._flights.held.discard(row[0])
+                self._session.held.discard(row[0])
                 if status == 0 and row[0] not in self._doubted:
                     self._host.events.emit("late", unit=row[0], ending=row[1])
                 self._doubted.discard(row[0])
@@ -278,7 +276,7 @@ class Acker(Service):
 
     def _count(self, rows: Sequence[Row]) -> None:
         try:
-            self.tally.count(rows)
+            self.metrics.count(rows)
         except Exception as error:  # figures: the units are settled
             self._host.events.emit("part_failed", part="metrics", error=error)
 
@@ -294,7 +292,7 @@ class Acker(Service):
             timer.daemon = True
             timer.start()
         else:
-            told = Told(unit.flight.identity, detail={"reason": f"its end could not be stored: {reason}"})
+            told = EndingFacts(unit.flight.identity, detail={"reason": f"its end could not be stored: {reason}"})
             effects = encoded(self._host.keys, unit.job, "dead", told)
             stored = unit.payload if ending == "cancelled" else stored or unit.payload
             self._rows.append((unit, "dead", stored, 0.0, effects))

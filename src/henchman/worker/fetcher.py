@@ -15,22 +15,25 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from henchman.errors import LeaseLost, ServerAway, ServerError
-from henchman.kernel.clock import capped_backoff
+from henchman.kernel.clock import awake, capped_backoff
 from henchman.kernel.service import Service
-from henchman.store.jobs import LeaseLapsed
+from henchman.store.jobs import LeaseLapsed, fetch
 from henchman.work.outcome import Outcome
-from henchman.work.unit import Unit
-from henchman.worker.capsule import Capsule
-from henchman.worker.gather import Gather
+from henchman.work.source import Source
+from henchman.work.unit import InFlightList, Unit
+from henchman.worker.control import Cancels
+from henchman.worker.host import Host
+from henchman.worker.manager import Capsule
 from henchman.worker.pool import Pool
 from henchman.worker.run import Run
+from henchman.worker.session import LeaseSession
 from henchman.worker.shared import Shared
 from henchman.worker.watcher import Watcher
 
-__all__ = ["Fetcher"]
+__all__ = ["Fetcher", "Gather"]
 
 _marks = itertools.count(1)  # places on the board, two a fetcher: its own thread's, the watcher's
 
@@ -45,16 +48,16 @@ FRESH = 10.0  # seconds for which one answered fetch proves that work is taken
 
 
 class Fetcher(Service):
-    """Feeds one pool from one capsule's queues."""
+    """Manager one pool from one capsule's queues."""
 
     name = "fetcher"
 
     def __init__(self, shared: Shared, capsule: Capsule, pool: Pool) -> None:
         super().__init__()
-        self._host, self._flights, self._acker, self._intake, self._cancels, self._isolation, *_ = shared
+        self._host, self._session, self._acker, self._intake, self._cancels, self._isolation, *_ = shared
         sources, self._board = shared.sources, shared.board
         self._mark, self._watcher_mark = next(_marks), next(_marks)
-        self._gather = Gather(self._host, self._flights, self._cancels, sources, capsule)
+        self._gather = Gather(self._host, self._session, self._cancels, sources, capsule)
         self._capsule = capsule
         self._pool = self.pool = pool
         self._wake = threading.Event()
@@ -156,7 +159,7 @@ class Fetcher(Service):
     def _lost(self, error: LeaseLost) -> float:
         """Renew what merely lapsed; when we were buried, drop what has not started and go on under a new name."""
         if isinstance(error, LeaseLapsed):
-            self._flights.renew()
+            self._session.renew()
         else:
             self._buried = self._gather.asked_as
         self._look = True
@@ -167,13 +170,13 @@ class Fetcher(Service):
         ours = []
         for run in self._pool.take_back():
             if run.unit.flight.identity == lost:
-                self._flights.held.discard(run.unit)
+                self._session.held.discard(run.unit)
             else:
                 ours.append(run)
         self._pool.put(ours)
-        if self._flights.identity == lost:
+        if self._session.identity == lost:
             self._host.events.emit("lease_lost", identity=lost)
-        self._flights.join(lost)
+        self._session.join(lost)
         if self.watcher is not None:
             self.watcher.renew_identity()
 
@@ -183,7 +186,7 @@ class Fetcher(Service):
             self._rejoin(self._buried)
             self._buried, self._look = None, True
         if self._unknown:
-            self._flights.raise_epoch()
+            self._session.raise_epoch()
             self._unknown, self._look = False, True
         if self.quieted.is_set():
             self._gather.pass_on()
@@ -208,7 +211,7 @@ class Fetcher(Service):
     def _wanted(self) -> int:
         """How many jobs to ask for now."""
         waiting = self._pool.waiting
-        if self._acker.full or self._flights.valid_for() <= 0:
+        if self._acker.full or self._session.valid_for() <= 0:
             return 0
         free = self._pool.free - waiting
         if free > 0:
@@ -235,10 +238,10 @@ class Fetcher(Service):
     def accept(self, units: Sequence[Unit], queue: str, *, beyond: bool = False, place: int | None = None) -> None:
         """Read units and put them to work; what cannot run is settled at once. ``beyond``: there is no slot for them,
         so they go back if they are not short. ``place``: where this thread marks what it reads."""
-        self._flights.held.update(units)
+        self._session.held.update(units)
         runs = self._runs(units, self._mark if place is None else place)
         if runs:
-            cost = sum([AHEAD if run.spec.cost is None else run.spec.cost for run in runs])
+            cost = sum([AHEAD if run.compiled.cost is None else run.compiled.cost for run in runs])
             self._ahead[queue] = min(AHEAD_MOST, int(AHEAD * len(runs) / cost)) if cost else AHEAD_MOST
             if self._ahead[queue] < 2:
                 self._ahead.pop(queue, None)
@@ -335,3 +338,139 @@ class Fetcher(Service):
     def _watched(self) -> bool:
         """Whether a push rings: if not (too many queues, no connection yet) the queues are looked at now and then."""
         return self.watcher is not None and self.watcher.watches(self._capsule.queues)
+
+
+SURE = 30.0  # seconds after which a source is asked though nothing rang: a marker may be lost with the one who took it
+NOW_AND_THEN = 0.05  # seconds between two looks into a source for which nobody waits
+
+
+class Gather:
+    """One capsule's way to the server. ``asked_as``: the name under which it asked last."""
+
+    def __init__(
+        self, host: Host, flights: LeaseSession, cancels: Cancels, sources: Mapping[str, Source], capsule: Capsule
+    ) -> None:
+        self._host = host
+        self._session = flights
+        self._cancels = cancels
+        self._capsule = capsule
+        self._sources = {name: sources[name] for name in capsule.queues if name in sources}
+        self._look_at = dict.fromkeys(self._sources, 0.0)  # time.monotonic() from which a source may have something
+        self._asked = dict.fromkeys(self._sources, 0.0)
+        self._passed_on: set[str] = set()
+        self.asked_as = ""
+        self.waits_for: Callable[[str], bool] = lambda queue: False  # whether a push into the queue would ring
+
+    def rang(self, queue: str) -> None:
+        """Somebody put something into the queue of a source."""
+        self._look_at[queue] = 0.0
+        self._passed_on.discard(queue)
+
+    def look_all(self) -> None:
+        """Any queue may have something."""
+        for queue in self._look_at:
+            self.rang(queue)
+
+    def due_in(self, paused: Collection[str]) -> float:
+        """Seconds until a source that is not ``paused`` should be asked again; 0 when one should be now."""
+        soonest = min([at for name, at in self._look_at.items() if name not in paused], default=None)
+        return SURE if soonest is None else max(soonest - time.monotonic(), 0.0)
+
+    def pass_on(self) -> None:
+        """There is no room here for what the sources may have: let another process look, once each."""
+        now = time.monotonic()
+        for queue, at in self._look_at.items():
+            if at <= now and queue not in self._passed_on:
+                self._passed_on.add(queue)
+                try:
+                    self._sources[queue].ring()
+                except ServerError as error:  # a courtesy: it looks again itself when there is room
+                    self._host.events.failed("fetcher", error)
+
+    def fetch(self, want: int, extra: Callable[[str], int], paused: frozenset[str]) -> Iterator[tuple[str, list[Unit]]]:
+        """(queue, units) for at most ``want`` units, and up to ``extra(queue)`` more from the queue that fills it."""
+        current = self._session.current  # as one value: another capsule may change the epoch meanwhile
+        self.asked_as = current[self._capsule.queues[0]].identity
+        order = self._order(paused)
+        for names in _stretches(order, self._sources):
+            if want <= 0:
+                return
+            brought = (
+                self._claim(names[0], want, extra, current)
+                if names[0] in self._sources
+                else (self._fetch(names, want, extra, current))
+            )
+            for name, units in brought:
+                want -= len(units)
+                yield name, units
+
+    def _order(self, paused: frozenset[str]) -> list[str]:
+        """The queues as the capsule drew them; places of sources that may have something, as their scheduler says."""
+        order = [name for name in self._capsule.order() if name not in paused]
+        if len(self._sources) < 2 or self._capsule.mode == "strict":
+            return order
+        places = [place for place, name in enumerate(order) if name in self._sources and self._may_have(name)]
+        if len(places) > 1:
+            names = [order[place] for place in places]
+            for place, name in zip(places, self._sources[names[0]].order(names), strict=True):
+                order[place] = name
+        return order
+
+    def _may_have(self, name: str) -> bool:
+        """Whether the source should be asked now."""
+        now = time.monotonic()
+        return self._look_at[name] <= now or (now >= self._asked[name] + NOW_AND_THEN and not self.waits_for(name))
+
+    def _fetch(
+        self, names: Sequence[str], want: int, extra: Callable[[str], int], current: Mapping[str, InFlightList]
+    ) -> list[tuple[str, list[Unit]]]:
+        """What the plain queues ``names`` have, by one script."""
+        flights, lists = self._session, current[names[0]]
+        started = awake()
+        asked = [(name, extra(name)) for name in names]
+        call = fetch(self._host.keys, lists.identity, lists.epoch, asked, want, flights.lease_ms)
+        fetched = self._host.connections.run(call)
+        flights.renewed = max(flights.renewed, started)
+        self._cancels.catch_up(fetched.cancels)
+        now = time.monotonic()
+        # a hair apart, so that what goes back keeps its order
+        return [
+            (name, [Unit(one, current[name], now + place * 1e-7) for place, one in enumerate(payloads)])
+            for name, payloads in zip(names, fetched.payloads, strict=True)
+            if payloads
+        ]
+
+    def _claim(
+        self, name: str, want: int, extra: Callable[[str], int], current: Mapping[str, InFlightList]
+    ) -> list[tuple[str, list[Unit]]]:
+        """What the source ``name`` has, if it may have anything."""
+        if not self._may_have(name):
+            return []
+        self._asked[name] = time.monotonic()
+        self._look_at[name] = time.monotonic() + SURE  # before asking: what rings from here on counts
+        self._passed_on.discard(name)
+        started = awake()
+        try:
+            units, look_in = self._sources[name].fetch(current[name], want, extra(name))
+        except BaseException:
+            self._look_at[name] = 0.0
+            raise
+        self._session.renewed = max(self._session.renewed, started)
+        if look_in is not None:
+            self._look_at[name] = min(self._look_at[name], time.monotonic() + look_in)
+        return [(name, units)] if units else []
+
+
+def _stretches(order: Sequence[str], sources: Mapping[str, Source]) -> Iterator[list[str]]:
+    """Plain queues that stand beside each other together, each of the others alone; the order stays."""
+    plain: list[str] = []
+    for name in order:
+        if name not in sources:
+            plain.append(name)
+            continue
+        if plain:
+            yield plain
+            plain = []
+        yield [name]
+    if plain:
+        yield plain

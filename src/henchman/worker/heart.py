@@ -19,13 +19,12 @@ from henchman.store import processes
 from henchman.store.control import paused
 from henchman.wire import payload
 from henchman.wire.mend import mend
-from henchman.worker.cancels import Cancels
-from henchman.worker.control import Control
-from henchman.worker.feed import Feeds
-from henchman.worker.flights import Flights
+from henchman.worker.control import Cancels, Control
 from henchman.worker.host import Host
+from henchman.worker.manager import Manager
+from henchman.worker.reporter import ExecutionMetrics
 from henchman.worker.run import Run
-from henchman.worker.tally import Tally
+from henchman.worker.session import LeaseSession
 
 __all__ = ["Heart", "resident_kb"]
 
@@ -40,18 +39,18 @@ class Heart(Ticker):
     def __init__(
         self,
         host: Host,
-        feeds: Feeds,
-        flights: Flights,
+        feeds: Manager,
+        flights: LeaseSession,
         cancels: Cancels,
         control: Control,
-        tally: Tally,
+        tally: ExecutionMetrics,
         round_trip: Callable[[], float],
         embedded: bool,
     ) -> None:
         super().__init__(host.events.failed)
         self._host = host
-        self._feeds = feeds
-        self._flights = flights
+        self._manager = feeds
+        self._session = flights
         self._cancels = cancels
         self._control = control
         self._tally = tally
@@ -82,22 +81,22 @@ class Heart(Ticker):
                 raise
             except ServerError as error:
                 self._host.events.emit("part_failed", part=self.name, error=error)
-        self._host.events.emit("beat", identity=self._flights.identity)
+        self._host.events.emit("beat", identity=self._session.identity)
 
     def _hear_paused(self) -> None:
-        self._feeds.set_paused(self._host.connections.run(paused(self._host.keys)))
+        self._manager.set_paused(self._host.connections.run(paused(self._host.keys)))
 
     def _record(self) -> None:
         mixed = self._host.config.sidekiq in ("mixed", "6")
         answer = self._host.connections.run(
             processes.beat(
-                *(self._host.keys, self._flights.identity, self._facts(), dict(self._work())),
+                *(self._host.keys, self._session.identity, self._facts(), dict(self._work())),
                 old_work=mixed,
                 every=self._host.config.heartbeat,
             )
         )
         if answer.first:
-            self._host.events.emit("heartbeat", identity=self._flights.identity)
+            self._host.events.emit("heartbeat", identity=self._session.identity)
         for name in answer.signals:
             self._control.signal(name)
         self._prune()
@@ -122,17 +121,17 @@ class Heart(Ticker):
     def _facts(self) -> dict[str, bytes | str | int | float]:
         return {
             "info": self._info(),
-            "concurrency": sum(feed.pool.size for feed in self._feeds),
-            "busy": self._feeds.busy(),
+            "concurrency": sum(feed.pool.size for feed in self._manager),
+            "busy": self._manager.busy(),
             "beat": repr(self._host.clock.now()),
-            "quiet": "true" if self._feeds[0].fetcher.quieted.is_set() else "false",
+            "quiet": "true" if self._manager[0].fetcher.quieted.is_set() else "false",
             "rss": resident_kb(),
             "rtt_us": int(self._round_trip() * 1_000_000),
         }
 
     def _info(self) -> bytes:
         config = self._host.config
-        capsules = [feed.capsule for feed in self._feeds]
+        capsules = [feed.capsule for feed in self._manager]
         return msgspec.json.encode(
             {
                 "hostname": os.environ.get("DYNO") or socket.gethostname(),
@@ -143,7 +142,7 @@ class Heart(Ticker):
                 "queues": [queue for one in capsules for queue in one.queues],
                 "weights": [one.weights for one in capsules],
                 "labels": list(config.labels),
-                "identity": self._flights.identity,
+                "identity": self._session.identity,
                 "version": "henchman",
                 "embedded": self._embedded,
                 "capsules": {
@@ -154,17 +153,17 @@ class Heart(Ticker):
         )
 
     def _work(self) -> list[tuple[str, bytes]]:
-        return [(slot, _row(run)) for feed in self._feeds for slot, run in feed.pool.running()]
+        return [(slot, _row(run)) for feed in self._manager for slot, run in feed.pool.running()]
 
     def _reconcile(self) -> None:
         """A payload that our lists hold and we do not, at two beats in a row, is one that we never heard of."""
-        strays = self._flights.strays()
+        strays = self._session.strays()
         lasting = strays & self._strays
         if lasting:
             self._host.events.emit("drift", count=len(lasting))
-            self._feeds[0].fetcher.unknown()
+            self._manager[0].fetcher.unknown()
         self._strays = strays
-        sent = self._flights.sweep()
+        sent = self._session.sweep()
         if sent:
             self._host.events.emit("swept", count=sent)
 

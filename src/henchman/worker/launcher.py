@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 import time
 from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import Any, Self
 
-from henchman.errors import HenchmanError, JobCancelled, JobShutdown, ServerError
+from henchman.errors import ConfigError, HenchmanError, JobCancelled, JobShutdown, ServerError
 from henchman.kernel.scoreboard import Scoreboard
 from henchman.store import poison, processes
 from henchman.store.control import ask_time, paused
 from henchman.store.jobs import due
 from henchman.worker.acker import Acker
-from henchman.worker.cancels import Cancels
-from henchman.worker.capsule import Capsule, capsules_of, served
-from henchman.worker.control import Control
-from henchman.worker.dump import dump
-from henchman.worker.feed import Feed, Feeds
+from henchman.worker.control import Cancels, Control, Isolation
 from henchman.worker.fetcher import AHEAD_BYTES, Fetcher
-from henchman.worker.flights import Flights
 from henchman.worker.heart import Heart
 from henchman.worker.host import Companion, Host
-from henchman.worker.intake import Intake
-from henchman.worker.isolation import Isolation
 from henchman.worker.lifeline import Lifeline
 from henchman.worker.loop import Loop
+from henchman.worker.manager import Capsule, Feed, Manager, capsules_of, served
 from henchman.worker.pool import Pool
-from henchman.worker.processor import Processor
+from henchman.worker.processor import Intake, Processor
 from henchman.worker.renewal import Renewal
-from henchman.worker.retry import Judge
+from henchman.worker.retry import RetryPolicy
 from henchman.worker.run import Run
+from henchman.worker.session import LeaseSession
 from henchman.worker.shared import Shared
-from henchman.worker.stacks import frames_of
 from henchman.worker.stager import Stager
-from henchman.worker.standstill import AFTER_STRIKE, Standstill
-from henchman.worker.strike import strike
-from henchman.worker.watchdog import Watchdog
+from henchman.worker.watchdog import AFTER_STRIKE, Standstill, Watchdog, dump, frames_of, strike
 from henchman.worker.watcher import Watcher
 
-__all__ = ["Launcher", "default_capsules"]
+__all__ = ["Embedded", "Launcher", "default_capsules"]
 
 LOOP_BLOCKED = 1.0  # seconds without a turn after which the event loop gets no more jobs
 CLEAN_UP = 3.0  # seconds for what jobs do after they were told that the worker stops
@@ -70,25 +66,25 @@ class Launcher:
         self._stopped = False
         self.control = Control(host)
         capsules, queues = self._placed(capsules)
-        self.flights = Flights(host, queues, announce, self.sources)
+        self.session = LeaseSession(host, queues, announce, self.sources)
         self.cancels = Cancels(host, self._tell_cancelled)
         self.board = board or Scoreboard()
-        self.acker = Acker(host, self.flights, self.board)
+        self.acker = Acker(host, self.session, self.board)
         self.acker.on_called_off = lambda: self._try("cancels", self.cancels.load)
-        self.feeds = Feeds()
+        self.manager = Manager()
         self._build_running()
-        self.feeds += [self._feed(capsule) for capsule in capsules]
+        self.manager += [self._feed(capsule) for capsule in capsules]
         self._build_watcher(queues)
-        self.stager = Stager(host, lambda: self.flights.identity)
-        self.lifeline = Lifeline(host, lambda: self.flights.identity)
-        self.renewal = Renewal(host, self.feeds, self.flights, self._pulse)
+        self.stager = Stager(host, lambda: self.session.identity)
+        self.lifeline = Lifeline(host, lambda: self.session.identity)
+        self.renewal = Renewal(host, self.manager, self.session, self._pulse)
         self.heart = Heart(
             host,
-            self.feeds,
-            self.flights,
+            self.manager,
+            self.session,
             self.cancels,
             self.control,
-            self.acker.tally,
+            self.acker.metrics,
             round_trip=lambda: self.renewal.round_trip,
             embedded=embedded,
         )
@@ -116,18 +112,18 @@ class Launcher:
 
     def _build_running(self) -> None:
         """What runs jobs: threads, the event loop, the watchdog."""
-        self.judge = Judge(self.host)
+        self.policy = RetryPolicy(self.host)
         self.watchdog = Watchdog(strike, self._abandon, self._failed)
-        fence = self.flights, self.cancels
-        self.processor = Processor(self.host, self.acker, self.judge, self.watchdog, *fence, self.board)
+        fence = self.session, self.cancels
+        self.processor = Processor(self.host, self.acker, self.policy, self.watchdog, *fence, self.board)
         self.standstill = Standstill()
         self.loop = Loop(self.processor.aexecute)
         self.loop.on_done = lambda run: run.pool.task_done(run)
         self.loop.on_ended = lambda error: self.host.events.emit("loop_ended", error=error)
         self.loop.on_lost = self._give_back_lost
-        isolation = Isolation(self.board, self.acker, self.feeds.busy, self.feeds.look, self.flights.held)
-        intake = Intake(self.host, self.judge, self.acker.notes)
-        parts = self.host, self.flights, self.acker, intake, self.cancels, isolation, self.sources, self.board
+        isolation = Isolation(self.board, self.acker, self.manager.busy, self.manager.look, self.session.held)
+        intake = Intake(self.host, self.policy, self.acker.notes)
+        parts = self.host, self.session, self.acker, intake, self.cancels, isolation, self.sources, self.board
         self._shared = Shared(*parts)
 
     def _feed(self, capsule: Capsule) -> Feed:
@@ -139,10 +135,10 @@ class Launcher:
 
     def _build_watcher(self, queues: Sequence[str]) -> None:
         """Who is woken by a push, for every capsule on one thread."""
-        by_queue = {queue: feed.fetcher for feed in self.feeds for queue in feed.capsule.queues}
+        by_queue = {queue: feed.fetcher for feed in self.manager for queue in feed.capsule.queues}
         self.watcher = Watcher(
             self.host,
-            self.flights,
+            self.session,
             queues,
             self.sources,
             on_ring=lambda queue: by_queue[queue].rang(queue),
@@ -153,35 +149,35 @@ class Launcher:
             on_unknown=self.fetcher.unknown,
             may_arm=lambda queue: by_queue[queue].may_arm(queue),
         )
-        for feed in self.feeds:
+        for feed in self.manager:
             feed.fetcher.watcher = self.watcher
-            feed.fetcher.ahead_bytes = AHEAD_BYTES // len(self.feeds)
-        self.acker.on_room = self.flights.on_valid = self.feeds.ring
+            feed.fetcher.ahead_bytes = AHEAD_BYTES // len(self.manager)
+        self.acker.on_room = self.session.on_valid = self.manager.ring
 
     @property
     def pool(self) -> Pool:
         """The slots of the first capsule."""
-        return self.feeds[0].pool
+        return self.manager[0].pool
 
     @property
     def fetcher(self) -> Fetcher:
         """Who fills the slots of the first capsule."""
-        return self.feeds[0].fetcher
+        return self.manager[0].fetcher
 
     @property
     def started(self) -> int:
         """Jobs started in the life of this process."""
-        return self.feeds.started()
+        return self.manager.started()
 
     def fetching(self) -> bool:
         """Whether this process takes work: it holds its lease, is not quiet, and waits for pushes or is full."""
-        return self.flights.valid_for() > 0 and all(feed.fetcher.takes_work() for feed in self.feeds)
+        return self.session.valid_for() > 0 and all(feed.fetcher.takes_work() for feed in self.manager)
 
     def _obey(self) -> None:
         """What the control channel and Sidekiq's Web UI may tell us."""
         self.control.on("cancel", self.cancels.add)
         self.control.on("pause", self._pause)
-        self.control.on("unpause", self.feeds.unpause)
+        self.control.on("unpause", self.manager.unpause)
         self.control.on("quiet", lambda _: self.quiet())
         self.control.on("dump", lambda _: self.dump())
         for verb, handler in (pair for companion in self.companions for pair in companion.verbs.items()):
@@ -191,16 +187,16 @@ class Launcher:
         """Start every part; ServerError when the server cannot be reached."""
         self.host.connections.run(ask_time(self.host.clock))  # before anything is judged by it
         self.cancels.load()
-        self.feeds.set_paused(self.host.connections.run(paused(self.host.keys)))  # before anything waits for a push
+        self.manager.set_paused(self.host.connections.run(paused(self.host.keys)))  # before anything waits for a push
         for source in self.sources.values():
             source.declare()
-        self.flights.join()
-        queues = [name for feed in self.feeds for name in feed.capsule.queues]
+        self.session.join()
+        queues = [name for feed in self.manager for name in feed.capsule.queues]
         ordered = {"ordered": sorted(self.sources)} if self.sources else {}
         self.host.events.emit(
-            "startup", queues=queues, slots=sum(feed.capsule.concurrency for feed in self.feeds), **ordered
+            "startup", queues=queues, slots=sum(feed.capsule.concurrency for feed in self.manager), **ordered
         )
-        fetchers = [feed.fetcher for feed in self.feeds]
+        fetchers = [feed.fetcher for feed in self.manager]
         for part in (
             self.acker,
             self.watchdog,
@@ -220,12 +216,12 @@ class Launcher:
         if not self.fetcher.quieted.is_set():
             self.host.events.emit("quiet")
         self.processor.stopping = True  # for what starts from now on
-        for run in self.feeds.running():
+        for run in self.manager.running():
             run.stopping = True
         self.stager.quiet()
         for companion in self.companions:
             companion.quiet()
-        for feed in self.feeds:
+        for feed in self.manager:
             feed.fetcher.quiet()
 
     def stop(self, timeout: float) -> bool:
@@ -235,15 +231,15 @@ class Launcher:
         self._stopped = True
         self.quiet()
         self._tell_stopping()
-        finished = self.feeds.wait_idle(timeout, lambda: self.standstill.found and not self.pool.tasks)
+        finished = self.manager.wait_idle(timeout, lambda: self.standstill.found and not self.pool.tasks)
         if not finished:
-            self._interrupt(self.feeds.running())
-            self.feeds.wait_idle(CLEAN_UP)
+            self._interrupt(self.manager.running())
+            self.manager.wait_idle(CLEAN_UP)
         self.host.events.emit("shutdown")
         self._stop_staging()
         disarmed = self._disarm()
         self.watcher.stop(2.0)
-        for feed in self.feeds:
+        for feed in self.manager:
             feed.fetcher.stop(2.0)
             feed.pool.stop()
         self._flush()
@@ -257,20 +253,20 @@ class Launcher:
 
     def _tell_stopping(self) -> None:
         """If we are killed from here on, that is a deploy's haste, and no job's fault."""
-        self._try("launcher", lambda: self.host.connections.run(poison.stopping(self.host.keys, self.flights.identity)))
+        self._try("launcher", lambda: self.host.connections.run(poison.stopping(self.host.keys, self.session.identity)))
 
     def _interrupt(self, unfinished: Iterable[Run]) -> None:
         """The deadline has passed: give back first, then raise in the jobs; ordered ids go back after that."""
         for run in unfinished:
             if not run.abandoned and not run.ended and run.unit.source is None:
                 run.released = True
-                self.flights.held.discard(run.unit)
+                self.session.held.discard(run.unit)
         self.acker.flush()
-        self._try("launcher", self.flights.give_back_all)  # the server alone knows in which order they came
-        for feed in self.feeds:
-            for seat in feed.pool.seats:
-                if (struck := seat.run) is not None:
-                    self.watchdog.strike(struck, seat, JobShutdown)
+        self._try("launcher", self.session.give_back_all)  # the server alone knows in which order they came
+        for feed in self.manager:
+            for slot in feed.pool.slots:
+                if (struck := slot.run) is not None:
+                    self.watchdog.strike(struck, slot, JobShutdown)
             for run in list(feed.pool.tasks):
                 self.loop.strike(run, JobShutdown)
 
@@ -279,7 +275,7 @@ class Launcher:
         for companion in self.companions:
             companion.stop()
         self.stager.stop()
-        self._try("stager", lambda: self.host.connections.run(due(self.host.keys, self.flights.identity, 1, 1)))
+        self._try("stager", lambda: self.host.connections.run(due(self.host.keys, self.session.identity, 1, 1)))
 
     def _disarm(self) -> bool:
         """Whether no wait is open any more, so that nothing can arrive under our name. Where the server does not let us
@@ -300,10 +296,10 @@ class Launcher:
         """Off the books; where something may still arrive, the lifeline sweeps after us."""
         try:
             if disarmed:
-                self.flights.leave()
+                self.session.leave()
             else:
-                self.flights.entomb()
-            self.host.connections.run(processes.remove(self.host.keys, self.flights.identity))
+                self.session.entomb()
+            self.host.connections.run(processes.remove(self.host.keys, self.session.identity))
             self.lifeline.let_go()
             for source in self.sources.values():
                 source.ring()  # whoever rang us last may not have been heard
@@ -317,13 +313,13 @@ class Launcher:
         self.loop.look()
         blocked = self.loop.blocked_for() > LOOP_BLOCKED
         if blocked != self.pool.hold_tasks:
-            self.feeds.hold_tasks(blocked)
+            self.manager.hold_tasks(blocked)
             stack = frames_of(self.loop.thread_id) if blocked else []
             self.host.events.emit("loop_blocked" if blocked else "loop_back", stack=stack)
 
     def _give_back_lost(self) -> None:
         """The event loop was closed: the jobs on it start again, on the next."""
-        for run in self.feeds.running():
+        for run in self.manager.running():
             if self.loop.is_lost(run):
                 self.processor.give_back(run, "its event loop was closed")
                 self.loop.drop(run)
@@ -332,7 +328,7 @@ class Launcher:
         """Ask for another process when every job of ours waits for a lock. Ask first: a log line may need that lock."""
         known = self.standstill.found
         limit = AFTER_STRIKE if self.watchdog.struck else self.host.config.hang_after
-        found = self.standstill.look(self.feeds.seats(), limit)
+        found = self.standstill.look(self.manager.slots(), limit)
         if found and not known:
             self._replace(f"every job in it waits for a lock that nobody gives back: {found[0]}")
             self.host.events.emit("standstill", waiting=found)
@@ -340,21 +336,82 @@ class Launcher:
     def _abandon(self, run: Run) -> None:
         """A job ignores its time-out: settle it, and ask for another process, because the thread is lost."""
         self._try("watchdog", lambda: self.processor.abandon(run))
-        self._replace(f"{run.spec.name} {run.jid} ignores its time-out")
+        self._replace(f"{run.compiled.name} {run.jid} ignores its time-out")
 
     def _tell_cancelled(self) -> None:
         """Tell running jobs that were cancelled, however we heard of it; each once."""
-        for run in self.feeds.running():
+        for run in self.manager.running():
             if not run.cancelled and self.cancels.has(run):
                 run.cancelled = True
-                if run.spec.is_async and not run.spec.hears_cancel:
+                if run.compiled.is_async and not run.compiled.hears_cancel:
                     self.loop.strike(run, JobCancelled)
 
     def _pause(self, queue: str) -> None:
         """What was brought goes back, and the wait for its next push ends."""
-        self.feeds.pause(queue)
+        self.manager.pause(queue)
         self._try("control", lambda: self.watcher.disarm(queue))
 
     def dump(self) -> None:
         """Announce where every thread and task stands, and write it into this process's file."""
-        dump(self.host, self.flights.identity, self.feeds, self.loop)
+        dump(self.host, self.session.identity, self.manager, self.loop)
+
+
+AT_EXIT = 5.0
+
+
+class Embedded:
+    """A worker for ``host`` with some settings of its own; use it with ``with``, or call ``start`` and ``stop``."""
+
+    def __init__(self, host: Host, settings: dict[str, Any]) -> None:
+        config = host.config.with_arguments(**settings)
+        if config.processes != 1:
+            raise ConfigError(
+                f"processes = {config.processes}: an embedded worker is part of this process; leave it out"
+            )
+        self._grace = config.shutdown_timeout
+        self._launcher = Launcher(host, capsules_of(config, host.registry.queues()), embedded=True)
+        self._started = False
+        self._pid = os.getpid()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<embedded worker {self.identity or 'that was not started'}>"
+
+    @property
+    def identity(self) -> str:
+        """The name of this worker in process lists; empty before the start."""
+        return self._launcher.session.identity
+
+    def start(self) -> None:
+        """Start it; nothing happens when it runs. ServerAway when the server cannot be reached."""
+        if not self._started:
+            try:
+                self._launcher.start()
+            except BaseException:
+                self._launcher.stop(0.0)
+                raise
+            self._started = True
+            atexit.register(self.stop, AT_EXIT)
+
+    def quiet(self) -> None:
+        """Take no new work; what runs goes on. Cannot be undone."""
+        self._launcher.quiet()
+
+    def fetching(self) -> bool:
+        """Whether it takes work now: it holds its lease and waits for pushes, or every slot is busy."""
+        return self._started and self._launcher.fetching()
+
+    def stop(self, timeout: float | None = None) -> bool:
+        """Stop it: running jobs may finish within ``timeout`` seconds, the rest goes back. True when all finished."""
+        atexit.unregister(self.stop)
+        if not self._started or os.getpid() != self._pid:
+            return True
+        return self._launcher.stop(self._grace if timeout is None else timeout)

@@ -16,10 +16,10 @@ from henchman.kernel.clock import awake
 from henchman.kernel.service import Ticker
 from henchman.store import leases, processes
 from henchman.store.call import Runner, command
-from henchman.worker.flights import give_back_list
 from henchman.worker.host import Host
 from henchman.worker.poison import charge_held
 from henchman.worker.rescue import each, give_back, there
+from henchman.worker.session import give_back_list
 
 __all__ = ["Lifeline", "bury_and_give_back"]
 

@@ -5,18 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
+import os
+import sys
 import threading
 import time
+import traceback
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 from henchman.errors import JobCancelled, JobShutdown
-from henchman.worker.forked import end_child, in_child
 from henchman.worker.run import Run
 
-__all__ = ["Loop", "task_name"]
+__all__ = ["Loop", "end_child", "in_child", "task_name"]
 
 MOST_AWAITS = 20  # while a job cleans up whose loop was closed
 LEAVE = 1.0  # seconds that tasks may take to end when the loop stops
@@ -196,7 +199,7 @@ class Loop:
 
 def task_name(run: Run) -> str:
     """How the task of a run is called."""
-    return f"{run.spec.name} {run.jid}"
+    return f"{run.compiled.name} {run.jid}"
 
 
 def _leave(loop: asyncio.AbstractEventLoop) -> None:
@@ -218,3 +221,36 @@ def _frames(task: asyncio.Task[Any]) -> Iterator[FrameType]:
         if frame is not None:
             yield frame
         waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)
+
+
+_told: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def in_child(who: Any) -> None:
+    """Call ``who.forked()`` in every child that this process forks, as long as ``who`` lives."""
+    _told.add(who)
+
+
+def _tell() -> None:
+    for who in list(_told):
+        who.forked()
+
+
+os.register_at_fork(after_in_child=_tell)
+
+
+def end_child(problem: BaseException | None, leave: Callable[[int], NoReturn] = os._exit) -> NoReturn:
+    """End a forked child as Python would have: status 0 when the job returned, that of ``sys.exit()``, or 1."""
+    status = 0
+    if isinstance(problem, SystemExit):
+        status = problem.code if isinstance(problem.code, int) else int(problem.code is not None)
+    try:
+        if problem is not None and not isinstance(problem, SystemExit):
+            status = 1
+            traceback.print_exception(problem)
+        elif status and not isinstance(getattr(problem, "code", 0), int):
+            sys.stderr.write(f"{problem}\n")
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        leave(status & 0xFF)

@@ -14,7 +14,7 @@ from henchman.kernel.text import described, visible
 from henchman.store import ordered, poison
 from henchman.store.call import command
 from henchman.wire import payload, times
-from henchman.work.effects import Told, batch_of, encoded
+from henchman.work.effects import EndingFacts, batch_of, encoded
 from henchman.worker.host import Settler
 
 __all__ = ["charge_held"]
@@ -78,8 +78,8 @@ def _charge_one(
     return []
 
 
-def _why(dead: dict[str, object]) -> Told:
-    return Told(detail={"error_class": dead["error_class"], "message": dead["error_message"]})
+def _why(dead: dict[str, object]) -> EndingFacts:
+    return EndingFacts(detail={"error_class": dead["error_class"], "message": dead["error_message"]})
 
 
 class _Claimed(NamedTuple):

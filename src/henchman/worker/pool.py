@@ -14,8 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
-from henchman.worker.run import Run, Seat
-from henchman.worker.spec import TINY
+from henchman.worker.run import TINY, Run, Slot
 
 __all__ = ["Pool"]
 
@@ -24,9 +23,9 @@ _BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Pool:
-    """``size`` slots. ``execute(seat, run)`` runs a sync job in this thread; ``launch(run)`` starts an async one."""
+    """``size`` slots. ``execute(slot, run)`` runs a sync job in this thread; ``launch(run)`` starts an async one."""
 
-    def __init__(self, size: int, execute: Callable[[Seat, Run], None], launch: Callable[[Run], None]) -> None:
+    def __init__(self, size: int, execute: Callable[[Slot, Run], None], launch: Callable[[Run], None]) -> None:
         self.size = size
         self.free = size
         self.low_water = 0
@@ -38,8 +37,8 @@ class Pool:
         self._threads: deque[Run] = deque()
         self._tasks: deque[Run] = deque()
         self._lock = threading.Lock()
-        self._idle: list[Seat] = []
-        self.seats: list[Seat] = []
+        self._idle: list[Slot] = []
+        self.slots: list[Slot] = []
         self.tasks: set[Run] = set()
         self._starts = 0
         self._seen_starts = 0
@@ -66,10 +65,10 @@ class Pool:
 
     def running(self) -> Iterator[tuple[str, Run]]:
         """(slot name, run) of every job that runs now."""
-        for seat in list(self.seats):
-            run = seat.run
+        for slot in list(self.slots):
+            run = slot.run
             if run is not None:
-                yield seat.name, run
+                yield slot.name, run
         for run in list(self.tasks):
             yield f"t{id(run):x}"[-10:], run
 
@@ -77,7 +76,7 @@ class Pool:
         """Take runs, oldest first, and start as many as is sensible."""
         for run in runs:
             run.pool = self
-            (self._tasks if run.spec.is_async else self._threads).append(run)
+            (self._tasks if run.compiled.is_async else self._threads).append(run)
         with self._lock:
             self._dispatch()
 
@@ -105,20 +104,20 @@ class Pool:
         if self._idle:
             self._idle.pop().wake.release()
             return
-        seat = Seat(_base36(len(self.seats) + 1), next(_places))
-        self.seats.append(seat)
-        threading.Thread(target=self._work, args=[seat], name=f"henchman-job-{seat.name}", daemon=True).start()
+        slot = Slot(_base36(len(self.slots) + 1), next(_places))
+        self.slots.append(slot)
+        threading.Thread(target=self._work, args=[slot], name=f"henchman-job-{slot.name}", daemon=True).start()
 
-    def _work(self, seat: Seat) -> None:
+    def _work(self, slot: Slot) -> None:
         """The life of a thread: run what there is, then wait to be woken with a slot."""
-        seat.thread_id = threading.get_ident()
+        slot.thread_id = threading.get_ident()
         while True:
             try:
                 run = self._threads.popleft() if not self._tasks else self._older_head()
             except IndexError:
                 run = None
             if run is None:
-                if not self._park(seat):
+                if not self._park(slot):
                     return
                 continue
             self._starts += 1
@@ -130,7 +129,7 @@ class Pool:
                     if self.free and self._threads:
                         self._wake_thread()
             try:
-                self._execute(seat, run)
+                self._execute(slot, run)
             except BaseException as error:  # a thread that ends would take its slot with it
                 self.on_defect(error)
 
@@ -147,12 +146,12 @@ class Pool:
                 return None
             return self._threads.popleft()
 
-    def _park(self, seat: Seat) -> bool:
+    def _park(self, slot: Slot) -> bool:
         """Return the slot and wait for another one; False when the pool stops."""
         with self._lock:
             full = self.free == 0
             self.free += 1
-            self._idle.append(seat)
+            self._idle.append(slot)
             if not self._stopping:
                 self._dispatch()
             room = full and self.free > 0
@@ -160,7 +159,7 @@ class Pool:
                 return False
         if room:
             self.on_room()
-        seat.wake.acquire()
+        slot.wake.acquire()
         return not self._stopping
 
     def task_done(self, run: Run) -> None:
@@ -215,8 +214,8 @@ class Pool:
         """Let idle threads end."""
         with self._lock:
             self._stopping = True
-            for seat in self._idle:
-                seat.wake.release()
+            for slot in self._idle:
+                slot.wake.release()
             self._idle.clear()
 
 
@@ -228,7 +227,7 @@ def _drained(buffer: deque[Run]) -> Iterator[Run]:
 
 
 def _cheap(run: Run) -> bool:
-    cost = run.spec.cost
+    cost = run.compiled.cost
     return cost is not None and cost < TINY
 
 

@@ -9,22 +9,25 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-from henchman.errors import JobCancelled, JobShutdown, JobTimeout
+from henchman.errors import ArgumentError, HenchmanError, JobCancelled, JobShutdown, JobTimeout, PayloadError
 from henchman.kernel.clock import awake
 from henchman.kernel.scoreboard import STARTS, Scoreboard
+from henchman.wire.payload import decode, invalid
+from henchman.wire.secret import NO_SECRETS, Secrets
 from henchman.work.current import running
 from henchman.work.outcome import DONE, Outcome, called_off
+from henchman.work.unit import Unit
 from henchman.worker.acker import Acker
-from henchman.worker.cancels import Cancels
-from henchman.worker.flights import Flights
-from henchman.worker.forked import end_child, in_child
+from henchman.worker.control import Cancels
 from henchman.worker.host import Host
-from henchman.worker.retry import Judge
-from henchman.worker.run import Run, Seat
-from henchman.worker.strike import calm
-from henchman.worker.watchdog import Watchdog
+from henchman.worker.loop import end_child, in_child
+from henchman.worker.reporter import JobReporter
+from henchman.worker.retry import RetryPolicy
+from henchman.worker.run import CompiledJob, Run, Slot, secrets_of
+from henchman.worker.session import LeaseSession
+from henchman.worker.watchdog import Watchdog, calm
 
-__all__ = ["Processor"]
+__all__ = ["Intake", "Processor"]
 
 _monotonic = time.monotonic
 TASK_PLACES = 512  # places on the board below this belong to threads, the others to tasks
@@ -37,15 +40,15 @@ class Processor:
         self,
         host: Host,
         acker: Acker,
-        judge: Judge,
+        judge: RetryPolicy,
         watchdog: Watchdog,
-        flights: Flights,
+        flights: LeaseSession,
         cancels: Cancels,
         board: Scoreboard,
     ) -> None:
-        self._flights = flights
+        self._session = flights
         self._acker = acker
-        self._judge = judge
+        self._policy = judge
         self._watchdog = watchdog
         self._cancels = cancels
         self._clock = host.clock
@@ -63,7 +66,7 @@ class Processor:
         """In a child that a job forked: it ends with the job that it is in."""
         self.is_fork = True
 
-    def execute(self, seat: Seat, run: Run) -> None:
+    def execute(self, slot: Slot, run: Run) -> None:
         """Run a sync job in this thread, to its outcome. Whatever fails on the way there, its unit is settled."""
         problem: BaseException | None = None
         result: Any = None
@@ -74,15 +77,15 @@ class Processor:
                 token = running.set(run)
                 try:
                     try:
-                        self._begin(run, seat, now)
-                        result = run.spec.call(run)
+                        self._begin(run, slot, now)
+                        result = run.compiled.call(run)
                     except BaseException as error:
                         problem = error
                     if self.is_fork:
                         end_child(problem)
-                    self._leave(seat, run)
+                    self._leave(slot, run)
                 except (JobTimeout, JobShutdown) as late:  # struck between the job's end and leaving it
-                    self._leave(seat, run)
+                    self._leave(slot, run)
                     problem = late if problem is None else problem
                 if problem is None and _is_overdue(run):
                     problem = _timed_out(run)
@@ -122,7 +125,7 @@ class Processor:
         """The outcome of an async job that has begun."""
         try:
             async with asyncio.timeout(self._timeout(run)) as limit:
-                result = await run.spec.call(run)
+                result = await run.compiled.call(run)
             problem: BaseException | None = None
             if _is_overdue(run) and not limit.expired():
                 problem = _timed_out(run)
@@ -150,20 +153,20 @@ class Processor:
                 return DONE
             if not run.keeps:
                 return Outcome("done", result=result)
-            kept = run.spec.kept(result)
+            kept = run.compiled.kept(result)
             return kept._replace(reason=run.secrets.hide(kept.reason)) if kept.reason else kept
         try:
             if problem is None:
-                return self._judge.returned(run, result)
-            return self._judge.ended(run, meaning(run, problem))
+                return self._policy.returned(run, result)
+            return self._policy.ended(run, meaning(run, problem))
         except BaseException as error:  # its own __class__, __str__, __eq__…: anything of it may raise
             self._events.emit("part_failed", part="retry", error=error)
-            return self._judge.defect(run.unit, error, "its failure could not be judged", run.secrets)
+            return self._policy.defect(run.unit, error, "its failure could not be judged", run.secrets)
 
     def _settle_defect(self, run: Run, defect: BaseException) -> tuple[bool, Outcome]:
         """Settle a run that something of ours failed for, after it ended or before it began: never left in flight.
         Whether that counts: it does not when the run was given back."""
-        outcome = self._judge.defect(run.unit, defect, "its end could not be settled", run.secrets)
+        outcome = self._policy.defect(run.unit, defect, "its end could not be settled", run.secrets)
         if run.released:
             return False, outcome
         self._acker.submit(run.unit, outcome, run.job)
@@ -196,31 +199,31 @@ class Processor:
     def _refusal(self, run: Run) -> Outcome | None:
         """Why a run may not start now, as its outcome."""
         if self._cancels.jids and self._cancels.has(run):
-            if not run.spec.hears_cancel:
+            if not run.compiled.hears_cancel:
                 return Outcome("cancelled", called_off(run.jid), reason="cancelled before it started")
             run.cancelled = True
         if run.expires is not None and self._clock.now() > run.expires:
             return Outcome("expired", reason="it expired before it could start")
-        if awake() > self._flights.valid_until:  # somebody else may be running it already
+        if awake() > self._session.valid_until:  # somebody else may be running it already
             return Outcome("released", reason="the lease of this process ran out before it could start")
-        if run.unit.flight.identity != self._flights.identity:  # after the lease: that may be the new name's already
+        if run.unit.flight.identity != self._session.identity:  # after the lease: that may be the new name's already
             return Outcome("released", reason="this process was declared dead before it could start")
         return None
 
-    def _begin(self, run: Run, seat: Seat | None, now: float) -> None:
+    def _begin(self, run: Run, slot: Slot | None, now: float) -> None:
         """Note that ``run`` started at ``now``, when its lease was valid: a process that is frozen from here on has let
         it start before that, whenever the job's first line comes."""
         run.started_at = time.time()
         run.started = now
-        if seat is not None:
-            seat.run = run
-            self._board.start(seat.place, run.jid)
+        if slot is not None:
+            slot.run = run
+            self._board.start(slot.place, run.jid)
         if self.stopping:
             run.stopping = True
         timeout = run.timeout
         if timeout is not None:
             run.deadline = run.started + timeout
-            self._watchdog.watch(run, seat)
+            self._watchdog.watch(run, slot)
         if run.tracked:
             self._acker.notes.begin(run)
         if self._tell_start:
@@ -229,12 +232,12 @@ class Processor:
     def _timeout(self, run: Run) -> float | None:
         return None if run.deadline is None else run.deadline - run.started
 
-    def _leave(self, seat: Seat, run: Run) -> None:
+    def _leave(self, slot: Slot, run: Run) -> None:
         """The run is over: from here on nothing is raised in this thread on its behalf."""
-        with seat.lock:
-            seat.run = None
+        with slot.lock:
+            slot.run = None
             if run.struck is not None:
-                calm(seat)
+                calm(slot)
         run.late = None
         if run.deadline is not None:
             self._watchdog.forget(run)
@@ -243,12 +246,12 @@ class Processor:
         """Hand the outcome over; whether it still counts."""
         if not self._ended(run):
             return False
-        settle = self._acker.settle if run.spec.ack_each and run.started else self._acker.submit
+        settle = self._acker.settle if run.compiled.ack_each and run.started else self._acker.submit
         settle(run.unit, outcome, run.job)
         return True
 
     async def _afinish(self, run: Run, outcome: Outcome) -> bool:
-        if not run.spec.ack_each or not run.started:
+        if not run.compiled.ack_each or not run.started:
             return self._finish(run, outcome)
         if not self._ended(run):
             return False
@@ -259,7 +262,7 @@ class Processor:
         """Note how long ``run`` took; whether what it says still counts."""
         if run.started:
             elapsed = run.unit.elapsed = _monotonic() - run.started
-            run.spec.learn(elapsed)
+            run.compiled.learn(elapsed)
             if run.tracked:
                 self._acker.notes.end(run)
         run.unit.cancelled = run.cancelled
@@ -308,3 +311,76 @@ def _meant_async(run: Run, error: BaseException, timed_out: bool) -> BaseExcepti
             return JobCancelled()
         return RuntimeError("the job cancelled itself (asyncio.CancelledError)").with_traceback(error.__traceback__)
     return error
+
+
+_NO_KWARGS: dict[str, Any] = {}
+
+
+class Intake:
+    """Reads units. One a process; only the fetching side calls it."""
+
+    def __init__(self, host: Host, judge: RetryPolicy, notes: JobReporter | None = None) -> None:
+        self._host = host
+        self._policy = judge
+        self._notes = notes
+        self._specs: dict[str, CompiledJob] = {}
+
+    def read(self, unit: Unit) -> Run | Outcome:
+        """The run of ``unit``, or how it ends without running: an invalid payload, an unknown name, wrong arguments."""
+        if unit.source is not None:
+            return self._read_source(unit)
+        try:
+            job = decode(unit.payload)
+        except PayloadError as error:
+            self._policy.report(error, {"context": "invalid payload", "queue": unit.flight.queue})
+            stored = invalid(unit.payload, str(error), unit.flight.queue, self._host.clock.now())
+            return Outcome("invalid", stored, reason=str(error), error=error)
+        unit.job = job
+        try:
+            spec = self._specs.get(job["class"]) or self._spec(job["class"])
+        except HenchmanError as error:
+            return self._policy.failed(unit, job, error, None)
+        try:
+            args, kwargs = spec.signature.decode(job.get("args") or [], job.get("kwargs"))
+        except ArgumentError as error:
+            return self._policy.failed(unit, job, error, spec.definition.options, self.secrets(unit))
+        if spec.iterable:
+            _mark(job)
+        return Run(unit, job, spec, args, kwargs)
+
+    def unreadable(self, unit: Unit, error: BaseException) -> Outcome:
+        """How ``unit`` ends, for which ``read`` raised ``error``: dead, with that text."""
+        return self._policy.defect(unit, error, "it could not be read", self.secrets(unit))
+
+    def secrets(self, unit: Unit) -> Secrets:
+        """What must not be shown of a unit that could not be read: its payload, or the job that it names, says so."""
+        job = unit.job
+        try:
+            spec = self._specs.get(job.get("class", ""))
+            call = job.get("args") or [], job.get("kwargs") or {}
+            return NO_SECRETS if spec is None else secrets_of(spec.signature, job, call)
+        except Exception:  # of arguments that are anybody's
+            return Secrets(all=True)
+
+    def _read_source(self, unit: Unit) -> Run | Outcome:
+        read = unit.source.read(unit, self._policy)
+        if isinstance(read, Outcome):
+            return read
+        spec = self._specs.get(read.name) or self._spec(read.name)
+        return Run(unit, read.job, spec, read.args, _NO_KWARGS)
+
+    def _spec(self, name: str) -> CompiledJob:
+        spec = CompiledJob(self._host.registry.get(name), self._host.server_middleware, self._host.events)
+        spec.notes = self._notes
+        spec.open_batch = self._open_batch
+        self._specs[name] = spec
+        return spec
+
+    def _open_batch(self, batch: str, jid: str, expires: float | None) -> Any:
+        return self._host.batch_of(batch, jid, expires)
+
+
+def _mark(job: dict[str, Any]) -> None:
+    """What our clients write into the payload of an iterable job (``work/effects.py``), where another did not."""
+    ours = job.get("hm")
+    job["hm"] = {**(ours if isinstance(ours, dict) else {}), "iterable": True}

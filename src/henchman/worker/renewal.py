@@ -10,9 +10,9 @@ from collections.abc import Callable
 from henchman.errors import LeaseLost, ServerAway
 from henchman.kernel.clock import awake
 from henchman.kernel.service import Ticker
-from henchman.worker.feed import Feeds
-from henchman.worker.flights import Flights
 from henchman.worker.host import Host
+from henchman.worker.manager import Manager
+from henchman.worker.session import LeaseSession
 
 __all__ = ["Renewal"]
 
@@ -25,11 +25,11 @@ class Renewal(Ticker):
 
     name = "heart"
 
-    def __init__(self, host: Host, feeds: Feeds, flights: Flights, pulse: Callable[[], None]) -> None:
+    def __init__(self, host: Host, feeds: Manager, flights: LeaseSession, pulse: Callable[[], None]) -> None:
         super().__init__(host.events.failed)
         self._host = host
-        self._feeds = feeds
-        self._flights = flights
+        self._manager = feeds
+        self._session = flights
         self._pulse = pulse
         self._every = min(host.config.heartbeat, host.config.lease / 6)
         self._next = 0.0
@@ -51,8 +51,8 @@ class Renewal(Ticker):
             try:
                 self._renew(now)
             except LeaseLost:
-                for feed in self._feeds:
-                    feed.fetcher.buried(self._flights.identity)
+                for feed in self._manager:
+                    feed.fetcher.buried(self._session.identity)
             except ServerAway as error:
                 self._away(error, now)
             else:
@@ -60,7 +60,7 @@ class Renewal(Ticker):
         return min(PULSE, max(0.0, self._next - awake()))
 
     def _renew(self, now: float) -> None:
-        self._flights.renew()
+        self._session.renew()
         self.round_trip = awake() - now
 
     def _away(self, error: ServerAway, now: float) -> None:

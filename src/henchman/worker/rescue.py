@@ -11,8 +11,8 @@ from typing import Any
 
 from henchman.store import ordered
 from henchman.store.call import Arg, commands
-from henchman.worker.flights import give_back_list, held_ids
 from henchman.worker.host import Settler
+from henchman.worker.session import give_back_list, held_ids
 
 __all__ = ["each", "give_back", "there"]
 

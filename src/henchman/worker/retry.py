@@ -24,7 +24,7 @@ from henchman.work.unit import Unit
 from henchman.worker.host import Host
 from henchman.worker.run import Run
 
-__all__ = ["Judge", "retry_delay"]
+__all__ = ["RetryPolicy", "retry_delay"]
 
 _DEFAULTS = JobOptions()
 _MESSAGE_MOST = 10_000
@@ -41,7 +41,7 @@ def retry_delay(count: int) -> float:
     return count**4 + 15 + random.randrange(10 * (count + 1))  # noqa: S311 - spreads load, hides nothing
 
 
-class Judge:
+class RetryPolicy:
     """Decides what becomes of a run that did not simply return. Thread-safe: it keeps nothing."""
 
     def __init__(self, host: Host) -> None:
@@ -64,7 +64,7 @@ class Judge:
         if isinstance(error, JobCancelled):
             told = called_off(run.jid) if run.cancelled else b""  # else by its own wish
             return Outcome("cancelled", told, reason="cancelled while it ran")
-        return self.failed(run.unit, run.job, error, run.spec.definition.options, run.secrets)
+        return self.failed(run.unit, run.job, error, run.compiled.definition.options, run.secrets)
 
     def returned(self, run: Run, result: Any, error: BaseException | None = None) -> Outcome:
         """The outcome of a run whose source judges it."""

@@ -8,16 +8,19 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from henchman.client.registry import Definition
 from henchman.errors import ArgumentError, HenchmanError
+from henchman.kernel.events import Events
+from henchman.kernel.middleware import Chain, compile_async, compile_sync
 from henchman.wire import numbers, payload, times
 from henchman.wire.codec import Signature
+from henchman.wire.returns import to_json
 from henchman.wire.secret import NO_SECRETS, Secrets, marked, places_of
-from henchman.work.effects import batch_of
-from henchman.work.told import attempt_of
+from henchman.work.effects import attempt_of, batch_of
+from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
-from henchman.worker.spec import Spec
 
-__all__ = ["Run", "Seat", "secrets_of"]
+__all__ = ["TINY", "CompiledJob", "Run", "Slot", "secrets_of"]
 
 
 class Run:
@@ -30,6 +33,7 @@ class Run:
         "batch_expires",
         "batch_id",
         "cancelled",
+        "compiled",
         "deadline",
         "ended",
         "expires",
@@ -40,7 +44,6 @@ class Run:
         "late",
         "pool",
         "released",
-        "spec",
         "started",
         "started_at",
         "stopping",
@@ -52,11 +55,11 @@ class Run:
     )
 
     def __init__(
-        self, unit: Unit, job: dict[str, Any], spec: Spec, args: Sequence[Any], kwargs: dict[str, Any]
+        self, unit: Unit, job: dict[str, Any], compiled: CompiledJob, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
         self.unit = unit
         self.job = job
-        self.spec = spec
+        self.compiled = compiled
         self.args = args
         self.kwargs = kwargs
         self._secrets: Secrets | None = None
@@ -73,15 +76,15 @@ class Run:
         self.late: Callable[[], None] | None = None  # raises what could not be raised yet, where that is safe
         self.task: Any = None
         self.pool: Any = None
-        self.timeout = spec.timeout
+        self.timeout = compiled.timeout
         self.expires: float | None = None
         self.batch_id = ""
         self.tracked = self.keeps = False  # its life is written down; what it returns is
-        if spec.expires is not None or "hm" in job:
+        if compiled.expires is not None or "hm" in job:
             self._apply_limits(job)
 
     def __repr__(self) -> str:
-        return f"<run of {self.spec.name} {self.jid}>"
+        return f"<run of {self.compiled.name} {self.jid}>"
 
     def _apply_limits(self, job: dict[str, Any]) -> None:
         """Time-out and expiry: what the push said goes before what the definition says."""
@@ -90,7 +93,7 @@ class Run:
         timeout = numbers.seconds(limits.get("timeout"))
         if timeout is not None and timeout > 0:
             self.timeout = timeout
-        expires = numbers.seconds(limits.get("expires", self.spec.expires))
+        expires = numbers.seconds(limits.get("expires", self.compiled.expires))
         due = times.read(job.get("enqueued_at")) or times.read(job.get("created_at"))
         if expires is not None and due is not None:
             self.expires = due + expires
@@ -128,7 +131,7 @@ class Run:
     @property
     def name(self) -> str:
         """The job's name on the wire."""
-        return self.spec.name
+        return self.compiled.name
 
     @property
     def elapsed(self) -> float:
@@ -138,13 +141,13 @@ class Run:
     @property
     def batch(self) -> Any:
         """The batch that it is a member of, to add to; None outside of one."""
-        return self.spec.open_batch(self.batch_id, self.jid, self.batch_expires) if self.batch_id else None
+        return self.compiled.open_batch(self.batch_id, self.jid, self.batch_expires) if self.batch_id else None
 
     @property
     def secrets(self) -> Secrets:
         """What must not be shown of its secret arguments: of those that its job calls so, or its payload."""
         if self._secrets is None:
-            signature = self.spec.signature
+            signature = self.compiled.signature
             if not signature.secret and not places_of(self.job):
                 self._secrets = NO_SECRETS
                 return NO_SECRETS
@@ -167,17 +170,17 @@ class Run:
     def log(self, message: str) -> None:
         """Write ``message`` to the log with the job's id and class; of a tracked job also into history."""
         message = self.secrets.hide(str(message)) if self.secrets else message
-        self.spec.events.emit("job_log", run=self, message=message)
-        if self.spec.notes is not None:
-            self.spec.notes.log(self, message)
+        self.compiled.events.emit("job_log", run=self, message=message)
+        if self.compiled.notes is not None:
+            self.compiled.notes.log(self, message)
 
     def progress(self, done: float, total: float | None = None) -> None:
         """Of a tracked job: how far it is, for history and those who watch."""
         for value in (done, total):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
                 raise ArgumentError(f"progress({done!r}, {total!r}): give numbers")
-        if self.spec.notes is not None:
-            self.spec.notes.progress(self, done, total)
+        if self.compiled.notes is not None:
+            self.compiled.notes.progress(self, done, total)
 
 
 def secrets_of(signature: Signature, job: Mapping[str, Any], *calls: tuple[Sequence[Any], dict[str, Any]]) -> Secrets:
@@ -187,7 +190,7 @@ def secrets_of(signature: Signature, job: Mapping[str, Any], *calls: tuple[Seque
     return found | Secrets.of([one for call in calls for one in marked(places, *call)]) if places else found
 
 
-class Seat:
+class Slot:
     """Where a thread runs its jobs. ``lock`` guards the moment at which a run is left.
 
     Whoever wants to raise something in the thread does it under ``lock`` and only while ``run`` is the run it means.
@@ -203,3 +206,77 @@ class Seat:
         self.wake.acquire()
         self.run: Run | None = None
         self.thread_id = 0
+
+
+TINY = 0.0002  # seconds; jobs cheaper than this are not worth a second thread
+
+
+def _no_batch(*facts: Any) -> None:
+    """Where there is no server, a job is in no batch."""
+
+
+class CompiledJob:
+    """What a process knows of one job. ``cost``: the usual seconds of a run (a running median), None before the first.
+
+    ``hears_cancel``: a cancelled run starts all the same and ends by itself, and its task is not cancelled.
+    ``iterable``: where it stands is kept apart, and removed with the job.
+    ``ack_each``: a run is settled in a call of its own, before its slot is free.
+    ``notes``: who carries what its tracked runs say. ``open_batch(id, jid, expires)``: the batch of a run.
+    ``call(run)`` runs the job within the middleware; for an async job it is awaited.
+    """
+
+    __slots__ = (
+        "ack_each",
+        "call",
+        "cost",
+        "definition",
+        "events",
+        "expires",
+        "hears_cancel",
+        "is_async",
+        "iterable",
+        "name",
+        "notes",
+        "open_batch",
+        "signature",
+        "timeout",
+    )
+
+    def __init__(self, definition: Definition, middleware: Chain, events: Events) -> None:
+        self.definition = definition
+        self.name = definition.name
+        self.is_async = definition.is_async
+        self.hears_cancel = definition.hears_cancel
+        self.signature = definition.signature
+        self.timeout = definition.options.timeout
+        self.expires = definition.options.expires
+        self.iterable = definition.options.iterable
+        self.ack_each = definition.options.ack == "each"
+        self.events = events
+        self.cost: float | None = None
+        self.notes: Any = None
+        self.open_batch: Callable[..., Any] = _no_batch
+        self.call: Callable[[Any], Any] = self._compiled(middleware)
+
+    def _compiled(self, middleware: Chain) -> Callable[[Any], Any]:
+        function = self.definition.function
+        if self.is_async:
+            return compile_async(middleware, lambda run: function(*run.args, **run.kwargs))
+        return compile_sync(middleware, lambda run: function(*run.args, **run.kwargs))
+
+    def kept(self, result: Any) -> Outcome:
+        """The outcome of a run that returned ``result``, which is kept: as its annotation says, in plain JSON."""
+        try:
+            return Outcome("done", result=to_json(self.definition.function, result))
+        except ValueError as error:
+            return Outcome("done", reason=f"its result cannot be kept: {error}")
+
+    def learn(self, seconds: float) -> None:
+        """Take a run's duration into account: up a tenth when it took longer than usual, else down."""
+        cost = self.cost
+        if cost is None:
+            self.cost = max(seconds, 1e-6)
+        elif seconds > cost:
+            self.cost = cost * 1.1
+        else:
+            self.cost = max(cost * 0.909, 1e-6)

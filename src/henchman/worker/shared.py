@@ -8,11 +8,10 @@ from typing import NamedTuple
 from henchman.kernel.scoreboard import Scoreboard
 from henchman.work.source import Source
 from henchman.worker.acker import Acker
-from henchman.worker.cancels import Cancels
-from henchman.worker.flights import Flights
+from henchman.worker.control import Cancels, Isolation
 from henchman.worker.host import Host
-from henchman.worker.intake import Intake
-from henchman.worker.isolation import Isolation
+from henchman.worker.processor import Intake
+from henchman.worker.session import LeaseSession
 
 __all__ = ["Shared"]
 
@@ -21,7 +20,7 @@ class Shared(NamedTuple):
     """One app, one name on the server, one way in and one way out; the slots alone are each capsule's own."""
 
     host: Host
-    flights: Flights
+    flights: LeaseSession
     acker: Acker
     intake: Intake
     cancels: Cancels

@@ -23,7 +23,7 @@ from henchman.store.call import command
 from henchman.store.jobs import Due, Move, due, move, rebase
 from henchman.wire import payload
 from henchman.wire.mend import mend
-from henchman.work.effects import Told, batch_of, encoded
+from henchman.work.effects import EndingFacts, batch_of, encoded
 from henchman.worker.host import Host
 
 __all__ = ["Stager"]
@@ -155,7 +155,7 @@ class Stager(Ticker):
     def _stopped(self, entry: bytes, queue: str, stamp: bytes) -> Move:
         dead, kind = _mended(entry), "PushStopped"
         reason = "a client middleware stopped this job when it became due"
-        effects = encoded(self._host.keys, dead, "dead", Told(detail={"error_class": kind, "message": reason}))
+        effects = encoded(self._host.keys, dead, "dead", EndingFacts(detail={"error_class": kind, "message": reason}))
         stored = payload.encode(_told(dead, queue, kind, reason, stamp))
         return Move(entry, stored, effects=effects, batch=batch_of(dead))
 

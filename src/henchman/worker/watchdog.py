@@ -7,34 +7,62 @@ Sleeps while no job with a time-out runs.
 
 from __future__ import annotations
 
+import ctypes
+import dis
 import heapq
+import inspect
 import itertools
 import math
+import operator
+import os
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Callable
-from typing import NamedTuple
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from functools import partial
+from itertools import chain, compress, dropwhile, starmap
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Literal, NamedTuple
 
 from henchman.errors import JobTimeout
 from henchman.kernel.service import Ticker
-from henchman.worker.run import Run, Seat
+from henchman.kernel.text import visible
+from henchman.worker.host import Host
+from henchman.worker.loop import Loop, task_name
+from henchman.worker.manager import Manager
+from henchman.worker.run import Run, Slot
 
-__all__ = ["Watchdog"]
+__all__ = [
+    "AFTER_STRIKE",
+    "Standstill",
+    "Watchdog",
+    "calm",
+    "dump",
+    "file_name",
+    "frames_of",
+    "steps_calling",
+    "strike",
+    "thread_stacks",
+]
 
-Strike = Callable[[Seat, Run, type[BaseException]], str]
+Strike = Callable[[Slot, Run, type[BaseException]], str]
 
 AGAIN = 0.01  # seconds until a job is tried again that stood where nothing may be raised
 LONGEST = 0.003  # seconds; after that others may have the processor for AGAIN
 
 
 class _Entry(NamedTuple):
-    """At ``when`` raise ``error`` in ``seat``, or give the run up: without a seat, and at ``until``."""
+    """At ``when`` raise ``error`` in ``slot``, or give the run up: without a slot, and at ``until``."""
 
     when: float
     number: int
     run: Run
-    seat: Seat | None
+    slot: Slot | None
     error: type[BaseException]
     until: float
 
@@ -62,22 +90,22 @@ class Watchdog(Ticker):
         self._rested = 0.0
         self._lock = threading.Lock()
 
-    def watch(self, run: Run, seat: Seat | None) -> None:
+    def watch(self, run: Run, slot: Slot | None) -> None:
         """Watch ``run``, which has a deadline. Async runs strike themselves: they are only watched for the end."""
         if run.deadline is None:
             return
-        first = run.deadline if seat is not None else run.deadline + self.grace
-        self._add(first, run, seat, JobTimeout, first + self.grace)
+        first = run.deadline if slot is not None else run.deadline + self.grace
+        self._add(first, run, slot, JobTimeout, first + self.grace)
 
-    def strike(self, run: Run, seat: Seat, error: type[BaseException]) -> None:
+    def strike(self, run: Run, slot: Slot, error: type[BaseException]) -> None:
         """Raise ``error`` in the job as soon as that is safe, for as long as it takes."""
-        self._add(time.monotonic(), run, seat, error, math.inf)
+        self._add(time.monotonic(), run, slot, error, math.inf)
 
-    def _add(self, when: float, run: Run, seat: Seat | None, error: type[BaseException], until: float) -> None:
+    def _add(self, when: float, run: Run, slot: Slot | None, error: type[BaseException], until: float) -> None:
         with self._lock:
             self._runs.add(run)
             soonest = not self._heap or when < self._heap[0].when
-            heapq.heappush(self._heap, _Entry(when, next(self._number), run, seat, error, until))
+            heapq.heappush(self._heap, _Entry(when, next(self._number), run, slot, error, until))
             if len(self._heap) > 1000 + 2 * len(self._runs):  # mostly runs that are over: keep what still runs
                 self._heap = [entry for entry in self._heap if entry.run in self._runs]
                 heapq.heapify(self._heap)
@@ -104,7 +132,7 @@ class Watchdog(Ticker):
                 with self._lock:
                     heapq.heappush(self._heap, then)
 
-    def _insist(self, seat: Seat, run: Run, error: type[BaseException], now: float) -> str:
+    def _insist(self, slot: Slot, run: Run, error: type[BaseException], now: float) -> str:
         """Look again and again for ``LONGEST`` seconds, and let the job go on for a few steps only between two looks.
 
         A thread gives the interpreter lock away where it waits, and what waits is in ``logging`` for instance, each
@@ -115,7 +143,7 @@ class Watchdog(Ticker):
         before = sys.getswitchinterval()
         sys.setswitchinterval(1e-6)
         try:
-            while (said := self._strike(seat, run, error)) == "later" and time.monotonic() < now + LONGEST:
+            while (said := self._strike(slot, run, error)) == "later" and time.monotonic() < now + LONGEST:
                 time.sleep(0)  # the interpreter lock, given and asked for again
             return said
         finally:
@@ -124,20 +152,317 @@ class Watchdog(Ticker):
 
     def _due(self, entry: _Entry, now: float) -> _Entry | None:
         """Strike, or give up; what is to be done about this run after that, and when."""
-        run, seat = entry.run, entry.seat
-        if seat is None or now >= entry.until:
+        run, slot = entry.run, entry.slot
+        if slot is None or now >= entry.until:
             self.forget(run)
             self._on_abandon(run)
             return None
         if entry.error is JobTimeout and run.struck is not None:  # a stop was first
-            return entry._replace(when=entry.until, seat=None)
-        said = self._strike(seat, run, entry.error)
+            return entry._replace(when=entry.until, slot=None)
+        said = self._strike(slot, run, entry.error)
         if said == "later":
-            said = self._insist(seat, run, entry.error, now)
+            said = self._insist(slot, run, entry.error, now)
         if said == "later":
             return entry._replace(when=now + AGAIN)
         if said == "over":
             self.forget(run)
             return None
         self.struck += 1
-        return entry._replace(when=now + self.grace, seat=None) if entry.error is JobTimeout else None
+        return entry._replace(when=now + self.grace, slot=None) if entry.error is JobTimeout else None
+
+
+Struck = Literal["struck", "later", "over"]
+
+#: Nothing is raised while one of these modules is anywhere in what the job has called: it may hold a lock, or what is
+#: raised is swallowed (weakref), or what it does cannot be done by halves (import).
+_WHOLE = (
+    *("logging", "warnings", "weakref", "_weakrefset", "henchman.log", "henchman.client.buffer"),
+    *("importlib", "_frozen_importlib", "_frozen_importlib_external"),
+)
+#: Nothing is raised while one of these is where the thread stands: their locks have a ``__enter__`` in Python, between
+#: whose last step and the ``with`` an exception finds nobody to let go. What they wait for may be cut off. Of a lock of
+#: C, taken by ``with``, nothing needs to be known: there is no step between.
+_STEP = (
+    *("threading", "_threading_local", "queue", "contextlib", "concurrent.futures"),
+    *(f"multiprocessing.{name}" for name in ("synchronize", "queues", "pool", "heap", "util", "resource_tracker")),
+)
+_SAYS = ("logging", "henchman.log", __name__)  # on the way from a log call to ``_here``
+#: As long as a new thread has not run its first step, it goes by the id of the one that starts it, and is struck first.
+_NEVER = (threading.Thread.start.__code__,)
+_BASE = ("henchman.worker.processor", "henchman.worker.pool")  # below the job
+_RESUMABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
+
+# Functions of our own: what others set on those of ``ctypes.pythonapi`` is no matter of ours. They keep the lock.
+_raise_in = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object)(
+    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
+)
+_clear_in = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(
+    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
+)
+
+
+def strike(slot: Slot, run: Run, error: type[BaseException]) -> Struck:
+    """Raise ``error`` in the thread of ``slot``: "struck"; "over" when it does not run ``run`` any more; "later" when
+    this is no place for it: try again in a moment. The next log line of the job may be first."""
+    with slot.lock:
+        if slot.run is not run:
+            return "over"
+        if run.struck is error:
+            return "struck"
+        seen = _frames(sys._current_frames().get(slot.thread_id))
+        if not _may_be_struck(seen) or not _raise_where_seen(slot.thread_id, seen, error):
+            run.late = partial(_here, slot, run, error)
+            return "later"
+        run.struck, run.late = error, None
+        return "struck"
+
+
+def _here(slot: Slot, run: Run, error: type[BaseException]) -> None:
+    """Raise ``error`` from a log call of the job, which is about to take its locks: a job that only ever writes log
+    lines is hardly ever seen outside of them."""
+    frames = dropwhile(lambda one: _within(str(one[0].f_globals.get("__name__")), _SAYS), _frames(sys._getframe()))
+    if threading.get_ident() != slot.thread_id or not _may_be_struck(list(frames)):
+        return
+    with slot.lock:
+        if slot.run is not run or run.struck is error:
+            return
+        run.struck, run.late = error, None
+    raise error
+
+
+def calm(slot: Slot) -> None:
+    """Take back what was raised in the thread of ``slot`` and has not arrived; under its lock."""
+    _clear_in(slot.thread_id, None)
+
+
+Seen = list[tuple[FrameType, int]]
+
+
+def _frames(frame: FrameType | None) -> Seen:
+    """A frame and those that called it, with the step at which each stands: innermost first."""
+    seen = []
+    while frame is not None:
+        seen.append((frame, frame.f_lasti))
+        frame = frame.f_back
+    return seen
+
+
+def _may_be_struck(seen: Seen) -> bool:
+    """Whether these frames are in the middle of a job, and of nothing that must not be broken off."""
+    for depth, (frame, step) in enumerate(seen):
+        module = frame.f_globals.get("__name__")
+        if not isinstance(module, str):
+            continue
+        if module in _BASE:
+            return depth > 0
+        if frame.f_code in _NEVER or frame.f_code.co_name == "__del__" or _within(module, _WHOLE):
+            return False
+        if depth == 0 and _within(module, _STEP) and step not in _WAITS.get(frame.f_code, ()):
+            return False
+    return False  # not in a job: in a generator that nobody runs, or gone
+
+
+def _within(module: str, names: tuple[str, ...]) -> bool:
+    return module.startswith(names) and any(module == name or module.startswith(f"{name}.") for name in names)
+
+
+def steps_calling(code: CodeType, method: str) -> dict[int, int]:
+    """The steps of ``code`` at which it calls ``<something>.method(…)``, as ``f_lasti`` gives them: the number of
+    arguments of each."""
+    found, wanted = {}, False
+    for one in dis.get_instructions(code):
+        if one.opname in ("LOAD_METHOD", "LOAD_ATTR", "LOAD_SPECIAL"):
+            wanted = one.argval == method or one.argrepr == method
+        elif wanted and one.opname in ("CALL", "CALL_KW"):
+            found[one.offset] = one.arg or 0
+            wanted = False
+    return found
+
+
+def _waiting_steps() -> dict[CodeType, frozenset[int]]:
+    """Where ``threading`` waits, for long perhaps, within a ``try`` that cleans up: there a job may be struck."""
+    wait = threading.Condition.wait.__code__
+    acquires = sorted(steps_calling(wait, "acquire"))
+    found = {wait: frozenset(acquires[1:])}  # the first is of a lock that nobody knows yet
+    for name, method in (("_wait_for_tstate_lock", "acquire"), ("join", "join")):
+        function = getattr(threading.Thread, name, None)
+        if function is not None:
+            found[function.__code__] = frozenset(steps_calling(function.__code__, method))
+    return found
+
+
+_WAITS = _waiting_steps()
+
+
+def _raise_where_seen(thread_id: int, seen: Seen, error: type[BaseException]) -> bool:
+    """Raise ``error`` in a thread if it still stands where ``seen`` says; whether it was raised.
+
+    One call of C functions alone. Outer frames stand still as long as the innermost does, but for generators: another
+    frame may have gone on with them.
+    """
+    innermost, step = seen[0]
+    resumable = [frame for frame, _ in seen if frame.f_code.co_flags & _RESUMABLE]
+    below = dict(zip((frame for frame, _ in seen), (frame for frame, _ in seen[1:]), strict=False))
+    now = chain(
+        map(operator.itemgetter(thread_id), starmap(sys._current_frames, ((),))),
+        map(operator.attrgetter("f_lasti"), (innermost,)),
+        map(operator.attrgetter("f_back"), resumable),
+    )
+    then = (innermost, step, *map(below.get, resumable))
+    same = map(operator.eq, now, then)
+    try:
+        return bool(sum(starmap(_raise_in, compress(((thread_id, error),), map(all, (same,))))))
+    except KeyError:
+        return False  # the thread is gone
+
+
+AFTER_STRIKE = 5.0  # seconds of standing still, in a process where a job was struck; in any other ``hang_after``
+_OURS = {"logging": ("acquire", "_acquireLock"), "importlib._bootstrap": ("acquire",), "threading": ("__enter__",)}
+
+
+class _Place(NamedTuple):
+    """Where a job stood at the last look: its frame by ``id``, the step, and since when (``time.monotonic``)."""
+
+    run: Run
+    frame: int
+    step: int
+    since: float
+    line: str  # where it waits for a lock; empty when it does something else
+
+
+class Standstill:
+    """``look`` is called each second; ``found`` says whether all that runs stands still."""
+
+    def __init__(self) -> None:
+        self._places: dict[Slot, _Place] = {}
+        self.found: list[str] = []
+
+    def look(self, slots: Iterable[Slot], limit: float) -> list[str]:
+        """Where each running job waits for a lock, when all have done so for ``limit`` seconds; else nothing."""
+        now, frames = time.monotonic(), sys._current_frames()
+        places = {}
+        for slot in slots:
+            run, frame = slot.run, frames.get(slot.thread_id)
+            if run is not None and frame is not None:
+                places[slot] = self._place(self._places.get(slot), run, frame, now)
+        self._places = places
+        still = bool(places) and all(one.line and now - one.since >= limit for one in places.values())
+        self.found = [f"{one.run.name} {one.run.jid} at {one.line}" for one in places.values()] if still else []
+        return self.found
+
+    @staticmethod
+    def _place(before: _Place | None, run: Run, frame: FrameType, now: float) -> _Place:
+        if before is not None and (before.run, before.frame, before.step) == (run, id(frame), frame.f_lasti):
+            return before
+        return _Place(run, id(frame), frame.f_lasti, now, _lock_waited_for(frame))
+
+
+def _lock_waited_for(frame: FrameType) -> str:
+    """Where in the job ``frame`` waits for a lock without a limit, as ``file:line``; empty when it does not."""
+    code, module = frame.f_code, str(frame.f_globals.get("__name__"))
+    if code is threading.Condition.wait.__code__:  # for a word of somebody, or for a semaphore
+        caller = frame.f_back
+        waits = caller is not None and caller.f_code is threading.Semaphore.acquire.__code__
+        waits = waits and caller is not None and caller.f_locals.get("timeout") is None
+    else:
+        waits = code.co_name in _OURS.get(module, ()) or frame.f_lasti in _locking(frame)
+    if not waits:
+        return ""
+    theirs = next((one for one in _outwards(frame) if str(one.f_globals.get("__name__")) not in _OURS), frame)
+    return f"{theirs.f_code.co_filename}:{theirs.f_lineno}"
+
+
+def _locking(frame: FrameType) -> set[int]:
+    """The steps of a function at which it may wait for a lock of C: in ``with``, or in ``acquire()``."""
+    code = frame.f_code
+    calls = steps_calling(code, "acquire") | steps_calling(code, "__enter__")
+    withs = {one.offset for one in dis.get_instructions(code) if one.opname == "BEFORE_WITH"}
+    return withs | {step for step, arguments in calls.items() if not arguments}
+
+
+def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
+    while frame is not None:
+        yield frame
+        frame = frame.f_back
+
+
+def frames_of(thread_id: int | None) -> list[str]:
+    """Where a thread stands now: ``path:line:in function``, newest frame first; empty when it is gone."""
+    top = sys._current_frames().get(thread_id or 0)
+    return (
+        [f"{one.filename}:{one.lineno}:in {one.name}" for one in reversed(traceback.extract_stack(top))] if top else []
+    )
+
+
+def thread_stacks() -> dict[int, tuple[str, list[str]]]:
+    """Name and ``frames_of`` every thread, by its id; of two of one name the second tells its id too."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    found: dict[int, tuple[str, list[str]]] = {}
+    taken = set[str]()
+    for ident in list(sys._current_frames()):
+        name = names.get(ident, str(ident))
+        if name in taken:
+            name = f"{name} ({ident})"
+        taken.add(name)
+        found[ident] = (name, frames_of(ident))
+    return found
+
+
+_MOST_IDS = 500  # no claim has more
+
+
+def file_name(pid: int) -> str:
+    """How the file of a process is called; each dump takes the place of the one before."""
+    return f"henchman-{pid}-stacks.txt"
+
+
+def dump(host: Host, identity: str, feeds: Manager, loop: Loop) -> None:
+    """Announce where every thread and task stands, and write it down with what they run."""
+    slots = [slot for feed in feeds for slot in feed.pool.slots]
+    running = {slot.thread_id: run for slot in slots if (run := slot.run) is not None}
+    threads, tasks = thread_stacks(), loop.stacks()
+    awaited = {task_name(run): run for feed in feeds for run in list(feed.pool.tasks)}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    lines = [f"henchman {identity} at {now}: {len(threads)} threads, {len(tasks)} tasks"]
+    for ident, (name, frames) in threads.items():
+        lines += _stack("thread", name, frames, running.get(ident))
+    for name, frames in tasks.items():
+        lines += _stack("task", name, frames, awaited.get(name))
+    file = Path(host.config.dump_folder or tempfile.gettempdir()) / file_name(os.getpid())
+    try:
+        _replace(file, "\n".join(lines) + "\n")
+    except OSError as error:
+        host.events.failed("dump", error)
+        written = None
+    else:
+        written = str(file)
+    host.events.emit("dump", threads=dict(threads.values()), tasks=tasks, file=written)
+
+
+def _stack(kind: str, name: str, frames: Sequence[str], run: Run | None) -> Iterator[str]:
+    yield f"\n== {kind} {visible(name)} =="
+    if run is not None:
+        yield from _job(run)
+    yield from (visible(one) for one in frames or ["<no stack>"])
+
+
+def _job(run: Run) -> Iterator[str]:
+    """What runs, without its arguments: these may be secret."""
+    yield visible(f"runs {run.name} {run.jid} from {run.queue}, attempt {run.attempt}, for {run.elapsed:.1f} s")
+    if run.token is not None:
+        ids = list(run.args[0])
+        shown = ", ".join(visible(str(one)) for one in ids[:_MOST_IDS])
+        yield f"token {run.token}, {len(ids)} {'id' if len(ids) == 1 else 'ids'}: {shown}"
+
+
+def _replace(file: Path, text: str) -> None:
+    """Never through a link that somebody else put there, and readable by us alone: a temporary file, then its name."""
+    handle, made = tempfile.mkstemp(prefix=f".{file.name}.", dir=file.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as out:
+            out.write(text)
+        os.replace(made, file)
+    except OSError:
+        with suppress(OSError):
+            os.unlink(made)
+        raise

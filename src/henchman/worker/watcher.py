@@ -19,9 +19,9 @@ from henchman.kernel.clock import capped_backoff
 from henchman.kernel.service import Service
 from henchman.store.call import command
 from henchman.work.source import Source
-from henchman.work.unit import Flight, Unit
-from henchman.worker.flights import Flights
+from henchman.work.unit import InFlightList, Unit
 from henchman.worker.host import Host
+from henchman.worker.session import LeaseSession
 
 __all__ = ["MOST_WATCHED", "Watcher"]
 
@@ -39,7 +39,7 @@ class _Post:
         self.queue = queue
         self.conn: Any = None
         self.client_id = 0
-        self.armed: Flight | None = None
+        self.armed: InFlightList | None = None
         self.armed_at = 0.0
 
 
@@ -54,7 +54,7 @@ class Watcher(Service):
     def __init__(
         self,
         host: Host,
-        flights: Flights,
+        flights: LeaseSession,
         queues: Sequence[str],
         sources: Mapping[str, Source],
         *,
@@ -68,7 +68,7 @@ class Watcher(Service):
     ) -> None:
         super().__init__()
         self._host = host
-        self._flights = flights
+        self._session = flights
         self._posts = [_Post(name) for name in queues[:MOST_WATCHED]]
         self._unwatched = queues[MOST_WATCHED:]
         self._sources = sources
@@ -171,7 +171,7 @@ class Watcher(Service):
             self._control, self._renamed = None, False
         if self._control is None:
             self._subscribe()
-        fresh = self._flights.valid_for() > self._flights.lease_ms / 1500
+        fresh = self._session.valid_for() > self._session.lease_ms / 1500
         for post in [post for post in self._posts if post.armed is None and self._may_arm(post.queue)]:
             if self._wanted and fresh:
                 self._arm(post)
@@ -187,7 +187,7 @@ class Watcher(Service):
             post.conn.send("CLIENT", "ID")
             post.client_id = post.conn.read()
             self._selector.register(post.conn, selectors.EVENT_READ, post)
-        flight = self._flights.current[post.queue]
+        flight = self._session.current[post.queue]
         post.armed, post.armed_at = flight, time.monotonic()
         source = self._sources.get(post.queue)
         if source is not None:
@@ -203,17 +203,17 @@ class Watcher(Service):
         if post.queue in self._sources:
             self._on_ring(post.queue)
             return
-        if flight.identity != self._flights.identity:
+        if flight.identity != self._session.identity:
             return  # brought under a name that was buried: it is swept back, nothing that we say of it would count
         waited = time.monotonic() - post.armed_at
-        if waited > BLOCK and flight.epoch != self._flights.epoch:
+        if waited > BLOCK and flight.epoch != self._session.epoch:
             return  # an answer that stood still on its way, from a list that is swept by now, perhaps at this moment
         self._on_units([Unit(payload, flight, time.monotonic())], waited < BACKLOG)
 
     def _subscribe(self) -> None:
         keys = self._host.keys
         self._control = self._host.connections.open(5.0)
-        self._control.send("SUBSCRIBE", keys.control_all, keys.control(self._flights.identity))
+        self._control.send("SUBSCRIBE", keys.control_all, keys.control(self._session.identity))
         for _ in range(2):
             self._control.read()
         self._selector.register(self._control, selectors.EVENT_READ, "control")

@@ -6,10 +6,11 @@ faster than it can be sent is dropped and counted, the oldest first; of progress
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -17,12 +18,13 @@ import msgspec
 from henchman.errors import ServerAway
 from henchman.store import batches
 from henchman.store.call import command
-from henchman.work.effects import Told, encoded
-from henchman.work.told import attempt_of
-from henchman.worker.host import Host
+from henchman.store.metrics import LIMITS, Counted, bucket_of, flush, forms, metric_name
+from henchman.work.effects import EndingFacts, attempt_of, encoded
+from henchman.work.unit import Unit
+from henchman.worker.host import Host, Settler
 from henchman.worker.run import Run
 
-__all__ = ["Notes"]
+__all__ = ["ExecutionMetrics", "JobReporter"]
 
 LASTED = 0.05  # seconds after which a run is written down as started
 SAID = 0.1  # seconds that words wait for company
@@ -32,7 +34,7 @@ CHUNK = 500  # notes in one call
 _TEXT = 10_000  # characters of one message
 
 
-class Notes:
+class JobReporter:
     """One a process; many threads speak. ``ring()`` wakes whoever sends."""
 
     def __init__(self, host: Host) -> None:
@@ -165,5 +167,121 @@ def _word(kind: str, jid: str, run: Run, detail: dict[str, Any]) -> tuple[str, .
 
 
 def _start(keys: Any, run: Run) -> bytes:
-    told = Told(run.unit.flight.identity, attempt_of(run.job), {"started": round(run.started_at, 6)})
+    told = EndingFacts(run.unit.flight.identity, attempt_of(run.job), {"started": round(run.started_at, 6)})
     return encoded(keys, run.job, "started", told)
+
+
+RAISED = frozenset({"retry", "dead", "kept", "gone"})
+MOST_WRAPPED = 1000  # names that pushers chose; beyond, what is wrapped counts under the class that wraps it
+
+_FIRST = LIMITS[0] / 1000  # seconds: quicker runs need no look into the limits
+
+
+class _Cell:
+    """The figures of one class since the last flush; ``seconds`` of runs that did not raise."""
+
+    __slots__ = ("failed", "histogram", "processed", "seconds")
+
+    def __init__(self) -> None:
+        self.processed = 0
+        self.failed = 0
+        self.seconds = 0.0
+        self.histogram = [0] * (len(LIMITS) + 1)
+
+
+class ExecutionMetrics:
+    """The figures of one process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # once for each batch of settled units, never in a job's thread
+        self._cells: dict[str, _Cell] = {}
+
+    def count(self, rows: Iterable[tuple[Unit, str, bytes, float | str, bytes]]) -> None:
+        """Add units that were settled, with their endings. Short runs of one class in a row are added up on the way."""
+        with self._lock:
+            last: Any = None
+            short, seconds = 0, 0.0
+            for unit, ending, _, _, _ in rows:
+                elapsed = unit.elapsed
+                if elapsed is None:
+                    continue
+                job = unit.job
+                name = job.get("wrapped") or job["class"]
+                if elapsed < _FIRST and ending == "done":
+                    if name != last:
+                        self._add_short(last, short, seconds)
+                        last, short, seconds = self._known(name, job), 0, 0.0
+                    short += 1
+                    seconds += elapsed
+                elif ending != "released":
+                    self._add(self._cells[self._known(name, job)], ending, elapsed)
+            self._add_short(last, short, seconds)
+
+    def _add_short(self, name: Any, count: int, seconds: float) -> None:
+        if count:
+            cell = self._cells[name]
+            cell.processed += count
+            cell.seconds += seconds
+            cell.histogram[0] += count
+
+    @staticmethod
+    def _add(cell: _Cell, ending: str, elapsed: float) -> None:
+        cell.processed += 1
+        if ending in RAISED:
+            cell.failed += 1
+        else:
+            cell.seconds += elapsed
+            cell.histogram[bucket_of(elapsed * 1000)] += 1
+
+    def _known(self, name: Any, job: Mapping[str, Any]) -> str:
+        """The name under which a run counts; there is a cell of that name afterwards."""
+        if not isinstance(name, str) or (name not in self._cells and len(self._cells) >= MOST_WRAPPED):
+            name = job["class"]
+        if name not in self._cells:
+            self._cells[name] = _Cell()
+        return str(name)
+
+    def take(self) -> dict[str, Counted]:
+        """What was counted since the last time, by class as it stands in metrics."""
+        with self._lock:
+            cells, self._cells = self._cells, {}
+        taken: dict[str, Counted] = {}
+        for name, cell in cells.items():
+            if cell.processed:
+                counted = Counted(cell.processed, cell.failed, round(cell.seconds * 1000), cell.histogram)
+                _join(taken, metric_name(name), counted)
+        return taken
+
+    def flush(self, host: Settler, now: float) -> None:
+        """Write down what was counted as of the Unix time ``now``.
+
+        ServerAway: it is kept and goes with the next. ServerError: the server refused it, it is lost.
+        """
+        counts = self.take()
+        if not counts:
+            return
+        at = dt.datetime.fromtimestamp(now, dt.UTC)
+        try:
+            host.connections.run(flush(host.keys, at, counts, forms(host.config.sidekiq)))
+        except ServerAway:
+            self.put_back(counts)
+            raise
+
+    def put_back(self, counts: Mapping[str, Counted]) -> None:
+        """Take back what could not be flushed; it goes with the next."""
+        with self._lock:
+            for name, one in counts.items():
+                cell = self._cells.setdefault(name, _Cell())
+                cell.processed += one.processed
+                cell.failed += one.failed
+                cell.seconds += one.ms / 1000
+                cell.histogram = [old + new for old, new in zip(cell.histogram, one.histogram, strict=True)]
+
+
+def _join(taken: dict[str, Counted], name: str, more: Counted) -> None:
+    """Two classes may have one name in metrics."""
+    old = taken.get(name)
+    if old is not None:
+        histogram = [a + b for a, b in zip(old.histogram, more.histogram, strict=True)]
+        more = Counted(old.processed + more.processed, old.failed + more.failed, old.ms + more.ms, histogram)
+    taken[name] = more

@@ -19,12 +19,12 @@ from henchman.store.call import command, commands
 from henchman.store.jobs import Settlement, give_back, settle
 from henchman.wire.numbers import seconds
 from henchman.wire.times import day
-from henchman.work.effects import Told, of_payload
+from henchman.work.effects import EndingFacts, of_payload
 from henchman.work.source import Source
-from henchman.work.unit import Flight, Unit
+from henchman.work.unit import InFlightList, Unit
 from henchman.worker.host import Host, Settler
 
-__all__ = ["Flights", "give_back_list", "held_ids", "settle_units"]
+__all__ = ["LeaseSession", "give_back_list", "held_ids", "settle_units"]
 
 
 def settle_units(
@@ -64,7 +64,7 @@ SETTLED = 6.0  # seconds until no wait of an earlier epoch can be open: they end
 FORGOTTEN = 3600.0
 
 
-class Flights:
+class LeaseSession:
     """What one process holds. ``announce(identity)`` tells the supervisor the name before anything is held under it.
 
     ``sources``: by name, those of its queues that are no plain lists.
@@ -87,9 +87,9 @@ class Flights:
         self.epoch = 0
         self.renewed = 0.0
         self.on_valid: Callable[[], None] = lambda: None  # the lease had run out, and is valid again
-        self.current: dict[str, Flight] = {}
+        self.current: dict[str, InFlightList] = {}
         self.held: set[Unit] = set()
-        self._old: dict[Flight, float] = {}  # lists of earlier epochs, and when each was last in use
+        self._old: dict[InFlightList, float] = {}  # lists of earlier epochs, and when each was last in use
         self._change = threading.Lock()
 
     def join(self, lost: str = "") -> None:
@@ -115,7 +115,7 @@ class Flights:
         flights = {
             name: sources[name].flight(identity, epoch)
             if name in sources
-            else Flight(name, keys.queue(name), keys.flight(identity, epoch, name), identity, epoch)
+            else InFlightList(name, keys.queue(name), keys.flight(identity, epoch, name), identity, epoch)
             for name in self._queues
         }
         started = awake()
@@ -180,7 +180,7 @@ class Flights:
                 found -= {unit.payload for unit in list(self.held)}
         return found
 
-    def _sizes(self, flights: Sequence[Flight]) -> dict[Flight, int]:
+    def _sizes(self, flights: Sequence[InFlightList]) -> dict[InFlightList, int]:
         """How much each holds, asked for in one command however many there are."""
         if not flights:
             return {}
@@ -202,7 +202,7 @@ class Flights:
                 self._forget(flight)
         return sent
 
-    def _sweep_one(self, flight: Flight) -> int:
+    def _sweep_one(self, flight: InFlightList) -> int:
         runner, sent = self._host.connections, 0
         if flight.queue in self._sources:
             sent = self._sources[flight.queue].free(flight, self.held)
@@ -212,7 +212,9 @@ class Flights:
             stray = list((Counter(listed) - ours).elements())
             if stray:
                 now = time.monotonic()
-                told = Told(flight.identity, detail={"reason": "it was not known whether it had been given back"})
+                told = EndingFacts(
+                    flight.identity, detail={"reason": "it was not known whether it had been given back"}
+                )
                 keys = self._host.keys
                 rows = [
                     (Unit(one, flight, now), "released", b"", 0.0, of_payload(keys, one, "released", told))
@@ -222,7 +224,7 @@ class Flights:
         self._old[flight] = time.monotonic() - SETTLED
         return sent
 
-    def _forget(self, flight: Flight) -> None:
+    def _forget(self, flight: InFlightList) -> None:
         self._host.connections.run(leases.unregister(self._host.keys, flight.identity, flight.key))
         self._old.pop(flight, None)
 
@@ -277,7 +279,7 @@ def _tell_given_back(host: Settler, flight: str, ending: str, reason: str) -> No
     """Tracked jobs of a list that is given back wait again, as far as their batch and the history are concerned."""
     runner, keys = host.connections, host.keys
     payloads: list[bytes] = runner.run(command("LRANGE", flight, 0, -1))
-    told = Told(keys.identity_of_flight(flight), detail={"reason": reason})
+    told = EndingFacts(keys.identity_of_flight(flight), detail={"reason": reason})
     effects = [text for one in payloads if (text := of_payload(keys, one, ending, told))]
     for start in range(0, len(effects), NOTED):
         runner.run(batches.note(keys, effects[start : start + NOTED]))
