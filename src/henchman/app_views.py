@@ -48,7 +48,7 @@ class Views:
         """A worker in this very process: ``with app.embed(concurrency=4): …``, or ``start()`` and ``stop()`` it.
 
         ``settings`` are those of ``Config`` and go before the app's own; no signals are touched. What it
-        gives, and what it cannot do, is told in ``henchman.worker.launcher``.
+        gives, and what it cannot do, is told in ``henchman.worker.launcher.Embedded``.
         """
         return self.open_door("embed")(self, settings)
 

@@ -266,7 +266,7 @@ class Loses:
 
     def __init__(self, how: str, ran: Callable[[], bool]) -> None:
         self._how, self._ran = how, ran
-        self._settle = flights.settle_units
+        self._settle = session.settle_units
         self._given: set[Unit] = set()
         self.lost = threading.Event()
 

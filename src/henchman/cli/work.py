@@ -14,7 +14,7 @@ from henchman.cli.session import server_options, settings_of
 from henchman.config import Config
 from henchman.errors import ConfigError
 from henchman.supervisor.supervisor import Supervisor, say
-from henchman.worker.manager import parse_queues
+from henchman.worker.capsule import parse_queues
 
 __all__ = ["work"]
 

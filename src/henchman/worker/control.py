@@ -1,13 +1,15 @@
-"""Which jobs were cancelled, and which are suspects, as far as this process must know.
+"""What other processes tell this one: cancellations, suspects, and verbs of the control channel.
 
 A counter on the server rises with each cancellation; every fetch answers it, every cancellation is also announced on
-the control channel. When the counter is not the one we know, the log of its last steps is read before anything else
-starts; the whole list, when the log does not reach back so far. So it is when a connection was made since the list was
-read: a counter proves nothing on another server (a replica that took over, or one that lost its last second, may stand
-at the same figure with other names behind it).
+the control channel. When the counter is not the one we know, ``Cancels`` reads the log of its last steps before
+anything else starts; the whole list, when the log does not reach back so far. So it does after a new connection: a
+counter proves nothing on another server (a replica that took over, or one that lost its last second, may stand at the
+same figure with other names behind it).
 
-What is read here may be older than a mark's end (somebody retried a cancelled job by hand, and a watcher brought it
-before any fetch): a run ends as cancelled only if the mark still stands when it is settled (``settle.lua``).
+What it reads may be older than a mark's end (somebody retried a cancelled job by hand, and a watcher brought it before
+any fetch): a run ends as cancelled only if the mark still stands when it is settled (``settle.lua``).
+
+Suspects run with nothing beside them (``Isolation``): when such a process dies again, it is known whose fault it was.
 """
 
 from __future__ import annotations

@@ -24,9 +24,9 @@ from henchman.store.jobs import LeaseLapsed, fetch
 from henchman.work.outcome import Outcome
 from henchman.work.source import Source
 from henchman.work.unit import InFlightList, Unit
+from henchman.worker.capsule import Capsule
 from henchman.worker.control import Cancels
 from henchman.worker.host import Host
-from henchman.worker.manager import Capsule
 from henchman.worker.pool import Pool
 from henchman.worker.run import Run
 from henchman.worker.session import LeaseSession

@@ -15,13 +15,14 @@ from henchman.store import poison, processes
 from henchman.store.control import ask_time, paused
 from henchman.store.jobs import due
 from henchman.worker.acker import Acker
+from henchman.worker.capsule import Capsule, capsules_of, served
 from henchman.worker.control import Cancels, Control, Isolation
 from henchman.worker.fetcher import AHEAD_BYTES, Fetcher
 from henchman.worker.heart import Heart
 from henchman.worker.host import Companion, Host
 from henchman.worker.lifeline import Lifeline
 from henchman.worker.loop import Loop
-from henchman.worker.manager import Capsule, Feed, Manager, capsules_of, served
+from henchman.worker.manager import Feed, Manager
 from henchman.worker.pool import Pool
 from henchman.worker.processor import Intake, Processor
 from henchman.worker.renewal import Renewal
@@ -353,14 +354,19 @@ class Launcher:
 
     def dump(self) -> None:
         """Announce where every thread and task stands, and write it into this process's file."""
-        dump(self.host, self.session.identity, self.manager, self.loop)
+        dump(self.host, self.session.identity, self.manager.slots(), self.manager.tasks(), self.loop.stacks())
 
 
 AT_EXIT = 5.0
 
 
 class Embedded:
-    """A worker for ``host`` with some settings of its own; use it with ``with``, or call ``start`` and ``stop``."""
+    """A worker inside one's own process: a web server, a notebook, a test. Touches no signals.
+
+    Use it with ``with``, or call ``start`` and ``stop``. There is no supervisor: the heart alone keeps the lease, so
+    code that holds the interpreter lock for longer than the lease loses its jobs to others; a job that ignores its
+    time-out keeps its thread; and after a fork only the parent has the worker.
+    """
 
     def __init__(self, host: Host, settings: dict[str, Any]) -> None:
         config = host.config.with_arguments(**settings)

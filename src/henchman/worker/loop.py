@@ -1,4 +1,9 @@
-"""The event loop of a worker process: async jobs run here as tasks, in a thread of its own."""
+"""The event loop of a worker process: async jobs run here as tasks, in a thread of its own; and forked children.
+
+A child of a process that a job forked (``os.fork``, ``multiprocessing``) is no worker. It has a copy of everything and
+none of the threads: no slot, lease, connection or pipe of its parent is its own. It may do what it likes in the job,
+and ends where the job's frame does.
+"""
 
 from __future__ import annotations
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-import random
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Literal, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
-from henchman.config import Config
-from henchman.errors import ConfigError
+from henchman.worker.capsule import Capsule
 from henchman.worker.fetcher import Fetcher
 from henchman.worker.pool import Pool
 from henchman.worker.run import Run, Slot
 
-__all__ = ["Capsule", "Feed", "Manager", "capsules_of", "parse_queues", "served"]
+__all__ = ["Feed", "Manager"]
 
 
 class Feed(NamedTuple):
@@ -79,86 +76,12 @@ class Manager(list[Feed]):
         """Every thread's."""
         return [slot for feed in self for slot in feed.pool.slots]
 
+    def tasks(self) -> list[Run]:
+        """Every run on the event loop."""
+        return [run for feed in self for run in list(feed.pool.tasks)]
+
     def wait_idle(self, timeout: float, hopeless: Callable[[], object] = lambda: False) -> bool:
         """Wait until nothing runs, at most ``timeout`` seconds and no longer than it is not ``hopeless``; True when
         so."""
         deadline = time.monotonic() + timeout
         return all(feed.pool.wait_idle(max(deadline - time.monotonic(), 0.0), hopeless) for feed in self)
-
-
-@dataclasses.dataclass(frozen=True)
-class Capsule:
-    """``queues`` in the order given, ``weights`` by name: 0 strict, else how often a queue is in the hat."""
-
-    name: str
-    concurrency: int
-    queues: tuple[str, ...]
-    weights: dict[str, int]
-
-    @property
-    def mode(self) -> Literal["strict", "random", "weighted"]:
-        """strict without weights, random when all weigh 1, else weighted."""
-        values = set(self.weights.values())
-        if values <= {0}:
-            return "strict"
-        return "random" if values == {1} else "weighted"
-
-    def order(self) -> list[str]:
-        """The queues as one fetch looks at them; a new draw each time where there are weights."""
-        mode = self.mode
-        if mode == "strict" or len(self.queues) == 1:
-            return list(self.queues)
-        hat = [name for name in self.queues for _ in range(max(self.weights[name], 1))]
-        random.shuffle(hat)
-        return list(dict.fromkeys(hat))
-
-
-def capsules_of(config: Config, queues: Sequence[str]) -> list[Capsule]:
-    """The capsules that ``config`` names, the default one first. ``queues``: what it serves when nothing is said.
-
-    ConfigError when two capsules serve one queue, because its jobs would not know whose slots they take.
-    """
-    named = [
-        Capsule(name, table["concurrency"], tuple(weights), weights)
-        for name, table in config.capsules.items()
-        for weights in [parse_queues(table["queues"])]
-    ]
-    taken = {queue for capsule in named for queue in capsule.queues}
-    weights = parse_queues(config.queues) or dict.fromkeys([one for one in queues if one not in taken], 1)
-    everything = [Capsule("default", config.concurrency, tuple(weights), weights), *named] if weights else named
-    seen: dict[str, str] = {}
-    for capsule in everything:
-        for queue in capsule.queues:
-            if seen.setdefault(queue, capsule.name) != capsule.name:
-                raise ConfigError(f"queue {queue!r} is served by two capsules, {seen[queue]} and {capsule.name}")
-    return everything
-
-
-def served(capsules: Sequence[Capsule], others: Collection[str]) -> list[Capsule]:
-    """``capsules`` without the queues that are left to ``others``; ConfigError when nothing is left."""
-    kept = [
-        dataclasses.replace(one, queues=queues, weights={name: one.weights[name] for name in queues})
-        for one in capsules
-        if (queues := tuple(name for name in one.queues if name not in others))
-    ]
-    if not kept:
-        raise ConfigError(f"nothing to serve: {', '.join(sorted(others))} are placed on other processes")
-    return kept
-
-
-def parse_queues(texts: Iterable[str]) -> dict[str, int]:
-    """``critical:3`` or ``default`` → weights by name (0 when none was given); ConfigError names what is wrong."""
-    weights: dict[str, int] = {}
-    for text in texts:
-        name, colon, number = text.rpartition(":") if _weighted(text) else (text, "", "")
-        if not name or not all(char.isascii() and (char.isalnum() or char in "_:.-") for char in name):
-            raise ConfigError(f"queue {text!r}: names hold letters, digits and _ : . - only; a weight follows a colon")
-        weight = int(number) if colon else 0
-        if weight > 1000:
-            raise ConfigError(f"queue {text!r}: a weight is at most 1000")
-        weights.setdefault(name, weight)
-    return weights
-
-
-def _weighted(text: str) -> bool:
-    return text.rpartition(":")[2].isdecimal() and ":" in text

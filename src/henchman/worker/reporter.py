@@ -1,7 +1,12 @@
-"""What tracked jobs say while they run, and that they run: carried to the server by the acker, ahead of their ends.
+"""What a process reports beside outcomes: figures of each class, and what tracked jobs say while they run.
 
-A run is written down as started when it has lasted a while; of a shorter one its end tells when it began. What is said
-faster than it can be sent is dropped and counted, the oldest first; of progress only the latest is sent.
+``ExecutionMetrics`` counts what ran between two heartbeats: the acker's thread adds, the heart writes. Its limits: a
+kill loses counts that were not written, and a write whose answer was lost may count twice. Only units that ran count; a
+business failure ran well, an error did not. A run that a stop interrupted does not count: it will run again.
+
+``JobReporter`` carries messages, progress and starts of tracked jobs to the server, ahead of their ends. It reports a
+start when the run has lasted a while; the end of a shorter run tells when it began. It drops and counts the oldest
+messages when they come faster than it can send them; of progress it sends only the latest.
 """
 
 from __future__ import annotations

@@ -1,8 +1,21 @@
-"""Time-outs of running jobs: strikes at the deadline, gives up on a job that ignores it for ``grace`` seconds.
+"""Watches running jobs: time-outs, what stands still, and stacks for people.
 
-A job that stands where nothing may be raised is tried again every 10 ms.
+The watchdog raises ``JobTimeout`` at the deadline and gives up on a job that ignores it for ``grace`` seconds. It sleeps
+while no job with a time-out runs.
 
-Sleeps while no job with a time-out runs.
+``strike`` raises an exception in the thread of a job, at a place where that does no harm.
+``PyThreadState_SetAsyncExc`` raises between any two steps of Python: also after ``lock.acquire()`` and before the
+``try`` that would release it. ``logging``, ``import``, ``queue`` and ``threading`` have such places, and a lock of
+theirs that stays locked stops every thread of the process. So ``strike`` looks at the thread's frames first, and the
+watchdog tries again every 10 ms while they say no.
+
+The look and the raising are one step. A thread that does not hold the interpreter lock stands either between two steps
+of Python, where the exception comes at once, or in a call of C code, after which it comes. So what the frames say holds
+as long as no other thread runs in between. Steps of Python may give the interpreter lock away; a call that stays in C
+does not. ``_raise_where_seen`` looks again, compares and raises in one such call.
+
+``Standstill`` finds that every job that runs in a thread waits for a lock that nobody gives back: a job that was struck
+may leave a lock of its own, or of a driver, locked. The process looks alive, for its heart beats.
 """
 
 from __future__ import annotations
@@ -33,8 +46,7 @@ from henchman.errors import JobTimeout
 from henchman.kernel.service import Ticker
 from henchman.kernel.text import visible
 from henchman.worker.host import Host
-from henchman.worker.loop import Loop, task_name
-from henchman.worker.manager import Manager
+from henchman.worker.loop import task_name
 from henchman.worker.run import Run, Slot
 
 __all__ = [
@@ -416,18 +428,20 @@ def file_name(pid: int) -> str:
     return f"henchman-{pid}-stacks.txt"
 
 
-def dump(host: Host, identity: str, feeds: Manager, loop: Loop) -> None:
-    """Announce where every thread and task stands, and write it down with what they run."""
-    slots = [slot for feed in feeds for slot in feed.pool.slots]
+def dump(host: Host, identity: str, slots: Iterable[Slot], awaited: Iterable[Run], tasks: dict[str, list[str]]) -> None:
+    """Announce where every thread and task stands, and write it with what runs there into the dump file.
+
+    ``awaited`` are the runs on the event loop, ``tasks`` the stacks of its tasks by name.
+    """
+    threads = thread_stacks()
     running = {slot.thread_id: run for slot in slots if (run := slot.run) is not None}
-    threads, tasks = thread_stacks(), loop.stacks()
-    awaited = {task_name(run): run for feed in feeds for run in list(feed.pool.tasks)}
+    by_task = {task_name(run): run for run in awaited}
     now = datetime.now(UTC).isoformat(timespec="seconds")
     lines = [f"henchman {identity} at {now}: {len(threads)} threads, {len(tasks)} tasks"]
     for ident, (name, frames) in threads.items():
         lines += _stack("thread", name, frames, running.get(ident))
     for name, frames in tasks.items():
-        lines += _stack("task", name, frames, awaited.get(name))
+        lines += _stack("task", name, frames, by_task.get(name))
     file = Path(host.config.dump_folder or tempfile.gettempdir()) / file_name(os.getpid())
     try:
         _replace(file, "\n".join(lines) + "\n")
