@@ -1,7 +1,7 @@
 """Watches running jobs: time-outs, what stands still, and stacks for people.
 
-The watchdog raises ``JobTimeout`` at the deadline and gives up on a job that ignores it for ``grace`` seconds. It sleeps
-while no job with a time-out runs.
+The watchdog raises ``JobTimeout`` at the deadline and gives up on a job that ignores it for ``grace`` seconds. It
+sleeps while no job with a time-out runs.
 
 ``strike`` raises an exception in the thread of a job, at a place where that does no harm.
 ``PyThreadState_SetAsyncExc`` raises between any two steps of Python: also after ``lock.acquire()`` and before the
