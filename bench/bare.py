@@ -15,8 +15,8 @@ from jobs import noop
 from server import Figures, Raw, arguments, median, pack, server
 
 from henchman.store import jobs, leases
+from henchman.store.call import load
 from henchman.store.keys import Keys
-from henchman.store.scripts import load
 
 BATCH = 100
 LEASE_MS = 30_000

@@ -32,7 +32,7 @@ from jobs import QUEUES, tell
 from server import LIMIT, Figures, Raw, Server, arguments, pack, percentile, server, wait_for, worker
 
 import henchman
-from henchman.store.scripts import load
+from henchman.store.call import load
 
 MS = 1e-6  # of nanoseconds
 PONG_LIST, PONG_SEEN = "bench:pong", "bench:pong:seen"

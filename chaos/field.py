@@ -20,9 +20,9 @@ from server import Server
 
 from henchman.batch import plans as batch_plans
 from henchman.store.connection import Connections
-from henchman.store.control import pause, unpause
 from henchman.store.keys import Keys
 from henchman.store.procedure import run
+from henchman.store.queues import pause, unpause
 
 __all__ = ["STRUCK", "Field", "until"]
 

@@ -8,7 +8,7 @@ from contextvars import ContextVar
 from typing import Any, Protocol
 
 from henchman.client.runtime import Runtime
-from henchman.store import control
+from henchman.store import jobs
 
 __all__ = ["Views"]
 
@@ -30,11 +30,11 @@ class Views:
 
         An iterable job ends after its current item, also one that waits or runs in Ruby.
         """
-        self.connections.run(control.cancel(self.keys, jid))
+        self.connections.run(jobs.cancel(self.keys, jid))
 
     async def acancel(self: _Desk, jid: str) -> None:
         """``cancel``, awaited."""
-        await self.aconnections.run(control.cancel(self.keys, jid))
+        await self.aconnections.run(jobs.cancel(self.keys, jid))
 
     def carry(self: _Desk, *variables: ContextVar[Any]) -> None:
         """Let these context variables travel with every job: set where it is pushed, set again while it runs.

@@ -9,24 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from henchman.store import (
-    audit,
-    batches,
-    control,
-    cron,
-    history,
-    iteration,
-    jobs,
-    leases,
-    ordered,
-    ordered_acts,
-    ordered_born,
-    ordered_looks,
-    poison,
-    processes,
-    queues,
-    sets,
-)
+from henchman.store import batches, cron, history, jobs, leases, ordered, ordered_people, queues
 from henchman.store.call import Call
 from henchman.store.keys import Keys
 
@@ -67,7 +50,7 @@ def _deliver(keys: Keys) -> Call[Any]:
 def _charge(keys: Keys) -> Call[Any]:
     effects = _uniterate(keys, "a", "b")
     flight = keys.flight(ME, 1, "a")
-    return poison.charge(
+    return jobs.charge(
         keys,
         flight,
         "j",
@@ -86,7 +69,7 @@ def _push(keys: Keys) -> Call[Any]:
 
 def _push_tracked(keys: Keys) -> Call[Any]:
     rows = [ordered.Push(b"1", "", "", b"{}"), ordered.Push(b"2", "+5", "1.5", b"{}")]
-    return ordered_born.push(keys, "a", "min", ordered_born.Born("job", "0123456789abcdef01", "strict 1000000"), rows)
+    return ordered.push_tracked(keys, "a", "min", ordered.Born("job", "0123456789abcdef01", "strict 1000000"), rows)
 
 
 def _settle_ids(keys: Keys, *, tracked: bool = False) -> Call[Any]:
@@ -115,7 +98,7 @@ def _batch_retry(keys: Keys) -> Call[Any]:
 
 
 SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
-    "audit.find": [lambda keys: audit.find(keys.queue("q"), "b", 0, 1000)],
+    "batches.find": [lambda keys: batches.find(keys.queue("q"), "b", 0, 1000)],
     "batches.make": [lambda keys: batches.make(keys, "b", {"description": "d", "tags": "[]"}, b"{}")],
     "batches.push": [_batch_push],
     "batches.close": [lambda keys: batches.close(keys, "b", "aborted")],
@@ -125,18 +108,18 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "batches.note": [lambda keys: batches.note(keys, [_uniterate(keys, "a", "b"), b"[]"])],
     "history.lead": [lambda keys: history.lead(keys, ME), lambda keys: history.lead(keys, ME, "strict 1000")],
     "history.trim": [lambda keys: history.trim(keys, "1-0", 10)],
-    "control._cancel": [
-        lambda keys: control.cancel(keys, "0123456789abcdef01234567"),
-        lambda keys: control.cancel_batch(keys, "b"),
+    "jobs._cancel": [
+        lambda keys: jobs.cancel(keys, "0123456789abcdef01234567"),
+        lambda keys: jobs.cancel_batch(keys, "b"),
     ],
-    "control.uncancel": [lambda keys: control.uncancel(keys, ["a", "batch:b"])],
-    "iteration.save": [lambda keys: iteration.save(keys, "0123456789abcdef01234567", 2, b"17", 4.5)],
+    "jobs.uncancel": [lambda keys: jobs.uncancel(keys, ["a", "batch:b"])],
+    "jobs.save_state": [lambda keys: jobs.save_state(keys, "0123456789abcdef01234567", 2, b"17", 4.5)],
     "cron.put": [lambda keys: cron.put(keys, "code", [("a", b"{}"), ("b", b"{}")])],
     "cron.remove": [lambda keys: cron.remove(keys, "a")],
     "cron.switch": [lambda keys: cron.switch(keys, "a", "pause")],
     "cron.look": [lambda keys: cron.look(keys, ME, 60_000, 1.5, ["a", "b"])],
     "cron.tick": [lambda keys: cron.tick(keys, b"1", [cron.Tick("a", 1.0, "q", "j", b"{}", 5.0), cron.Tick("b", 2.0)])],
-    "poison.charge": [_charge],
+    "jobs.charge": [_charge],
     "queues.remove": [lambda keys: queues.remove(keys, "a", b"{}", _uniterate(keys, "a", "b"))],
     "queues.clear": [lambda keys: queues.clear(keys, "a", 9, {b"1": b"", b"2": _uniterate(keys, "a", "b")})],
     "jobs.deliver": [_deliver],
@@ -147,11 +130,11 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "jobs.rebase": [lambda keys: jobs.rebase(keys.retry, "(1", 5.0, 100)],
     "jobs.due": [lambda keys: jobs.due(keys, ME, 60_000, 100)],
     "jobs.move": [_move],
-    "ordered_acts.act": [lambda keys: ordered_acts.act(keys, "a", "kill", [b"1", b"2"], only_failed=True)],
-    "ordered_looks.figures": [lambda keys: ordered_looks.figures(keys, "a")],
-    "ordered_looks.look": [lambda keys: ordered_looks.look(keys, "a", [b"1", b"2"], 10)],
+    "ordered_people.act": [lambda keys: ordered_people.act(keys, "a", "kill", [b"1", b"2"], only_failed=True)],
+    "ordered_people.figures": [lambda keys: ordered_people.figures(keys, "a")],
+    "ordered_people.look": [lambda keys: ordered_people.look(keys, "a", [b"1", b"2"], 10)],
     "ordered.push": [_push],
-    "ordered_born.push": [_push_tracked],
+    "ordered.push_tracked": [_push_tracked],
     "ordered.claim": [
         lambda keys: ordered.claim(keys, ME, 1, "a", 10, 5, 1, 1000, 30_000),
         lambda keys: ordered.claim(keys, ME, 1, "a", 10, 5, 1, 1000, 30_000, tracked=True),
@@ -159,16 +142,16 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "ordered.settle": [_settle_ids, lambda keys: _settle_ids(keys, tracked=True)],
     "ordered.free": [_free_ids],
     "ordered.move": [lambda keys: ordered.move(keys, "b", "a", "min", ids=[b"1", b"2"])],
-    "sets.stretch": [lambda keys: sets.stretch(keys.dead, 0, 100)],
+    "queues.set_stretch": [lambda keys: queues.set_stretch(keys.dead, 0, 100)],
     "leases.join": [lambda keys: leases.join(keys, ME, [keys.flight(ME, 1, "a"), keys.flight(ME, 1, "b")], 30_000)],
     "leases.renew": [lambda keys: leases.renew(keys, ME, 30_000)],
     "leases.renew_known": [lambda keys: leases.renew_known(keys, ME, 30_000)],
     "leases.watch": [lambda keys: leases.watch(keys, ME, ["host:1:former000000", "host:1:former000001"], 3_000)],
-    "leases.bury": [lambda keys: leases.bury(keys, ME, force=False)],
+    "leases.entomb": [lambda keys: leases.entomb(keys, ME, force=False)],
     "leases.lead": [lambda keys: leases.lead(keys.auditor, ME, 1000)],
     "leases.sizes": [lambda keys: leases.sizes({keys.flight(ME, 1, "a"): "list", keys.held(ME, 1, "b"): "hash"})],
-    "processes.beat": [
-        lambda keys: processes.beat(keys, ME, {"info": "{}", "busy": 1}, {"a": b"{}"}, old_work=True),
+    "leases.beat": [
+        lambda keys: leases.beat(keys, ME, {"info": "{}", "busy": 1}, {"a": b"{}"}, old_work=True),
     ],
     "leases.leave": [lambda keys: leases.leave(keys, ME, [keys.flight(ME, 1, "a"), keys.flight(ME, 1, "b")])],
 }

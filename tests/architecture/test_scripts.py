@@ -11,9 +11,8 @@ from architecture.lua_headers import Names, indexes, key_problems, read_header, 
 from architecture.samples import SAMPLES
 from architecture.source import LUA, called, functions, modules
 from architecture.test_keys import KEY
-from henchman.store.call import Call
+from henchman.store.call import Call, load
 from henchman.store.keys import Keys
-from henchman.store.scripts import load
 
 SCRIPTS = sorted(path.stem for path in LUA.glob("*.lua"))
 NAMESPACE = "sample"

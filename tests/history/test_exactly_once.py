@@ -25,7 +25,7 @@ from henchman.history.reading import History
 from henchman.history.recorder import Recorder
 from henchman.history.rows import ChangeRow, Rows
 from henchman.history.schema import changes, events, messages, position, runs
-from henchman.store.scripts import load
+from henchman.store.call import load
 from support.databases import DatabaseServer
 from support.history import Home, Teller, recording
 from support.worker import until

@@ -86,7 +86,7 @@ def test_what_the_buried_say_is_answered_lost(store: Store) -> None:
     store.join("a")
     store.push("a", b"1", b"2")
     store.fetch("a", count=1)
-    store.run(leases.bury(store.keys, ME, force=True))
+    store.run(leases.entomb(store.keys, ME, force=True))
     for word in (
         lambda: store.fetch("a"),
         lambda: store.settle(Settlement(1, b"1", "done")),
@@ -102,7 +102,7 @@ def test_what_the_buried_say_is_answered_lost(store: Store) -> None:
 def test_lists_of_the_dead_are_swept_until_they_were_empty_for_an_hour(app: App, store: Store) -> None:
     """2.3: at every tick; none is forgotten at its first empty look, and what comes late starts the hour anew."""
     corpse(store)
-    store.run(leases.bury(store.keys, DEAD, force=False))
+    store.run(leases.entomb(store.keys, DEAD, force=False))
     line, flight, tomb = Lifeline(app), store.keys.flight(DEAD, 1, "default"), store.keys.tomb(DEAD)
 
     def an_hour_passes() -> None:
@@ -134,7 +134,7 @@ def test_the_many_dead_of_an_hour_take_no_look_each(app: App, store: Store, monk
     for number in range(300):
         name = f"host:{number}:abcdefabcdef"
         store.ask("ZADD", store.keys.identities, 1.0, name)
-        store.run(leases.bury(store.keys, name, force=True))
+        store.run(leases.entomb(store.keys, name, force=True))
         store.ask("SADD", store.keys.flights(name), *(store.keys.flight(name, epoch, "q") for epoch in range(30)))
     store.ask("LPUSH", store.keys.flight("host:7:abcdefabcdef", 29, "q"), job("late"))
     corpse(store, job("a"))
@@ -149,7 +149,7 @@ def test_the_many_dead_of_an_hour_take_no_look_each(app: App, store: Store, monk
 def test_a_tomb_stands_for_as_long_as_its_lists_are_swept(store: Store) -> None:
     """2.3: else a frozen process could take its old name again while its lists are still emptied under its hands."""
     corpse(store)
-    store.run(leases.bury(store.keys, DEAD, force=False))
+    store.run(leases.entomb(store.keys, DEAD, force=False))
     assert store.ask("PTTL", store.keys.tomb(DEAD)) > leases.TOMB_MS + 30_000
 
 

@@ -15,10 +15,9 @@ from architecture.samples import SAMPLES
 from henchman import App
 from henchman.errors import ServerAway
 from henchman.kernel import failpoints
-from henchman.store import batches, jobs, ordered, ordered_acts
-from henchman.store.call import Call
+from henchman.store import batches, jobs, ordered, ordered_people
+from henchman.store.call import Call, load
 from henchman.store.keys import Keys
-from henchman.store.scripts import load
 from henchman.work.unit import Unit
 from henchman.worker import acker, heart, session, watcher
 from support.dead import job
@@ -78,15 +77,15 @@ def test_a_settling_that_gives_something_back_is_never_sent_again() -> None:
 
 
 @pytest.mark.parametrize("what", ["revive", "run", "bury", "kill", "delete"])
-def test_what_removes_ids_is_never_sent_again(what: ordered_acts.Act) -> None:
+def test_what_removes_ids_is_never_sent_again(what: ordered_people.Act) -> None:
     """3.1: a payload that came in between the two would be removed unseen."""
-    assert ordered_acts.act(KEYS, "a", what, [b"1"]).again is (what in ("revive", "run"))
+    assert ordered_people.act(KEYS, "a", what, [b"1"]).again is (what in ("revive", "run"))
 
 
 TWICE: dict[str, Callable[[Keys], Call[Any]]] = {
     **{name: samples[0] for name, samples in SAMPLES.items() if name not in NEVER},
-    "ordered_acts.act revive": lambda keys: ordered_acts.act(keys, "a", "revive", [b"1", b"2"]),
-    "ordered_acts.act run": lambda keys: ordered_acts.act(keys, "a", "run", [b"1", b"2"]),
+    "ordered_acts.act revive": lambda keys: ordered_people.act(keys, "a", "revive", [b"1", b"2"]),
+    "ordered_acts.act run": lambda keys: ordered_people.act(keys, "a", "run", [b"1", b"2"]),
     "batches.push lane": lambda keys: batches.push(
         keys, "b", "q", [batches.TrackedPush("t", "", b"{}", b"{}")], lane=("me", 1)
     ),
@@ -97,7 +96,7 @@ def something_is_there(store: Store) -> None:
     """An id that failed and one in the morgue, a batch with a dead job: what the samples act on."""
     rows = [ordered.Push(name, "", "1", b"{}") for name in (b"1", b"2")]
     store.run(ordered.push(store.keys, "a", "min", rows))
-    store.run(ordered_acts.act(store.keys, "a", "kill", [b"2"]))
+    store.run(ordered_people.act(store.keys, "a", "kill", [b"2"]))
     store.run(batches.make(store.keys, "b", {"keep": "60"}, b"{}"))
     store.run(batches.push(store.keys, "b", "q", [batches.TrackedPush("a", "", b"1", b"{}")]))
     store.ask("ZADD", store.keys.batch("b") + ":dead", 1, b"1")

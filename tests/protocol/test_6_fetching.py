@@ -14,7 +14,7 @@ from redis import Redis
 
 from henchman import App, current_job
 from henchman.kernel import failpoints
-from henchman.store.scripts import load
+from henchman.store.call import load
 from henchman.worker import heart, stager
 from henchman.worker.stager import STAGING_MS
 from support.dead import Spy

@@ -13,7 +13,7 @@ from redis import Redis
 from henchman import App
 from henchman.errors import JobShutdown, JobTimeout
 from henchman.kernel.scoreboard import Scoreboard
-from henchman.store import poison
+from henchman.store import jobs
 from henchman.supervisor.supervisor import Supervisor
 from henchman.worker.poison import charge_held
 from henchman.worker.watchdog import Watchdog, strike
@@ -75,7 +75,7 @@ def test_a_death_is_charged_once_however_often_it_is_told(redis_url: str) -> Non
 
     def charge(line: str) -> int:
         return store.run(
-            poison.charge(
+            jobs.charge(
                 *(store.keys, flight, "a", line.encode(), job("a"), b"dead"), alone=True, dead_max=9, dead_timeout=99.0
             )
         )

@@ -14,7 +14,7 @@ import pytest
 
 from henchman.errors import ServerAway
 from henchman.kernel import failpoints
-from henchman.store.scripts import load
+from henchman.store.call import load
 from support.batch_calls import CALLS, everything, there_is_a_batch
 from support.mortal import Nursery, nursery
 from support.store import Store

@@ -22,8 +22,8 @@ from henchman.cron import cron
 from henchman.errors import ServerAway
 from henchman.iterable import iteration
 from henchman.kernel import failpoints
-from henchman.store import control
-from henchman.store.scripts import load
+from henchman.store import jobs
+from henchman.store.call import load
 from henchman.worker import heart, lifeline, session
 from support.batch_calls import CALLS
 from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app, nursery
@@ -165,7 +165,7 @@ WORKER = {
     "due": Part(due),
     "move": Part(due),
     "watch": Part(orphaned),
-    "bury": Part(orphaned),
+    "entomb": Part(orphaned),
     "charge": Part(orphaned, 2),
     "give_back": Part(orphaned),
     "iterate": Part(walking, 3),
@@ -272,7 +272,7 @@ def test_a_client_is_killed_while_it_takes_cancellations_back(scene: Scene, mort
     scene.push("a", "b", "c")
     store = Store(scene.url)
     for jid in scene.jids:
-        store.run(control.cancel(store.keys, jid))
+        store.run(jobs.cancel(store.keys, jid))
     store.connections.close()
     order = {"part": "client", "do": "uncancel", "jids": scene.jids, "url": scene.url, "trace": scene.trace}
 
@@ -385,7 +385,7 @@ def alive(work: Work) -> list[str]:
 
 
 @pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("script", ["bury", "charge", "give_back"])
+@pytest.mark.parametrize("script", ["entomb", "charge", "give_back"])
 def test_a_supervisor_is_killed(scene: Scene, script: str, where: str) -> None:
     """While it gives back the work of a child that died."""
     fault = f"kill@{script}:{where}#1"

@@ -18,7 +18,7 @@ from henchman import App
 from henchman.errors import ServerAway
 from henchman.kernel import failpoints
 from henchman.store import leases, ordered
-from henchman.store.scripts import load
+from henchman.store.call import load
 from henchman.worker import heart, lifeline, session
 from support.history import stream
 from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app, nursery

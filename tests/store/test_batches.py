@@ -10,7 +10,7 @@ import pytest
 
 from henchman.errors import BatchClosed, HistoryFull, UnknownBatch
 from henchman.history.bundles import unbundled
-from henchman.store import batches, control, history, jobs
+from henchman.store import batches, history, jobs
 from henchman.work.effects import EndingFacts, encoded, finished
 from henchman.work.unit import InFlightList, Unit
 from support.store import ME, Store
@@ -460,12 +460,12 @@ def test_a_start_counts_only_of_what_is_in_flight(store: Store) -> None:
 def test_a_cancelled_batch_is_named_until_it_is_complete(store: Store) -> None:
     make(store)
     push(store, "1")
-    store.run(control.cancel_batch(store.keys, B))
+    store.run(jobs.cancel_batch(store.keys, B))
     store.run(batches.close(store.keys, B, "cancelled"))
     assert store.members(store.keys.cancelled) == [f"batch:{B}".encode()]
     end(store, "1", "cancelled")
     assert store.members(store.keys.cancelled) == []
-    store.run(control.cancel_batch(store.keys, B))
+    store.run(jobs.cancel_batch(store.keys, B))
     assert store.run(batches.close(store.keys, B, "cancelled")) == "complete"
     assert store.members(store.keys.cancelled) == []
 

@@ -8,7 +8,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.store import audit, batches, jobs, ordered, sets
+from henchman.store import batches, jobs, ordered, queues
 from henchman.store.jobs import MOST_BYTES, Move
 from support.store import ME, Store
 
@@ -93,21 +93,21 @@ def test_a_page_of_a_set_stops_at_4_mb_and_gets_on(store: Store) -> None:
     payloads = [large(number, 3 * MB) for number in range(5)]
     for number, one in enumerate(payloads):
         store.ask("ZADD", "dead", number, one)
-    page = store.run(sets.stretch("dead", 0, 100))
+    page = store.run(queues.set_stretch("dead", 0, 100))
     assert [one.payload for one in page.members] == payloads[:2]
     assert page.more
-    page = store.run(sets.stretch("dead", 1, 100, newest_first=True))
+    page = store.run(queues.set_stretch("dead", 1, 100, newest_first=True))
     assert [one.payload for one in page.members] == payloads[-2:-4:-1]
-    assert not store.run(sets.stretch("dead", 3, 100)).more
-    assert not store.run(sets.stretch("dead", 0, 5)).more or len(page.members) < 5
-    assert store.run(sets.stretch("dead", 5, 10)) == ([], False)
+    assert not store.run(queues.set_stretch("dead", 3, 100)).more
+    assert not store.run(queues.set_stretch("dead", 0, 5)).more or len(page.members) < 5
+    assert store.run(queues.set_stretch("dead", 5, 10)) == ([], False)
 
 
 def test_batches_are_released_searched_and_retried_in_pieces(store: Store) -> None:
     for number in range(12):
         store.ask("RPUSH", "queue:q", large(number).replace(b'"queue"', b'"batch":"b1","queue"'))
     looked, first = [], 0
-    while (found := store.run(audit.find(store.keys.queue("q"), "b1", first, 1000))).looked:
+    while (found := store.run(batches.find(store.keys.queue("q"), "b1", first, 1000))).looked:
         looked.append(found.looked)
         assert len(found.payloads) == found.looked
         first += found.looked

@@ -13,8 +13,7 @@ import pytest
 from henchman import App, ConfigError, ServerAway, Unconfirmed
 from henchman.config import Config
 from henchman.store import jobs
-from henchman.store.call import Call
-from henchman.store.confirm import confirmed
+from henchman.store.call import Call, replicated
 from henchman.store.keys import Keys
 from support.fake_server import HANG, FakeServer
 from support.replicas import Node, nodes
@@ -29,11 +28,11 @@ LOADING = b"-LOADING dataset\r\n"
 
 def push(replicas: int = 1, timeout_ms: int = 300, *payloads: bytes) -> Call[Any]:
     call = jobs.push_many(KEYS, "a", payloads or (b"x",))
-    return confirmed(call, replicas, timeout_ms, lambda: ["jid"] * (len(payloads) or 1))
+    return replicated(call, replicas, timeout_ms, lambda: ["jid"] * (len(payloads) or 1))
 
 
 def schedule() -> Call[Any]:
-    return confirmed(jobs.schedule(KEYS, [(None, 60.0, b"x")]), 1, 4500, lambda: ["jid"])
+    return replicated(jobs.schedule(KEYS, [(None, 60.0, b"x")]), 1, 4500, lambda: ["jid"])
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,7 @@ import pytest
 
 from henchman.errors import ConfigError, ServerAway, ServerError
 from henchman.kernel.text import mask_url
-from henchman.store import jobs, leases, processes
+from henchman.store import jobs, leases
 from henchman.store.call import command, commands
 from henchman.store.keys import Keys
 from support.fake_server import CLOSE, HANG, FakeServer
@@ -52,7 +52,7 @@ def test_an_error_inside_of_a_transaction_is_an_error(runner: Maker, redis_url: 
     one = runner(redis_url)
     one.run(command("SET", KEYS.signals(ME), "text"))
     with pytest.raises(ServerError, match="WRONGTYPE"):
-        one.run(processes.beat(KEYS, ME, {"info": "{}"}, {}, old_work=True))
+        one.run(leases.beat(KEYS, ME, {"info": "{}"}, {}, old_work=True))
 
 
 def test_a_transaction_that_is_refused_says_why(runner: Maker, redis_url: str) -> None:

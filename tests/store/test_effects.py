@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from henchman import App
-from henchman.store import poison, queues
+from henchman.store import jobs, queues
 from henchman.store.jobs import Move, Settlement
-from henchman.store.leases import flights
+from henchman.store.leases import in_flight_lists
 from henchman.work.effects import KINDS, encoded
 from henchman.worker.poison import charge_held
 from henchman.worker.stager import Stager
@@ -83,7 +83,7 @@ def charged(store: Store, effects: bytes) -> Any:
     line = f"2026 {ME} died".encode()
 
     def charge() -> list[int]:
-        call = poison.charge(
+        call = jobs.charge(
             store.keys,
             store.flight("a"),
             JID,
@@ -220,7 +220,7 @@ class TestWhoEndsAJob:
             else:
                 earlier = store.keys.flight(f"host:{number - 1}:0123456789ab", 1, "a")
                 store.ask("RENAME", earlier, store.keys.flight(identity, 1, "a"))
-            charge_held(app, identity, store.run(flights(store.keys, identity)), started=None, cause="died")
+            charge_held(app, identity, store.run(in_flight_lists(store.keys, identity)), started=None, cause="died")
         assert store.ask("ZCARD", "dead") == 0
         assert store.ask("ZCARD", "hm:batch:b:dead") == 1, "with its batch"
         assert left(store) == {"uncancel", "uniterate"}

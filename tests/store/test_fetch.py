@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from henchman.errors import LeaseLost
-from henchman.store import control, jobs, leases
+from henchman.store import jobs, leases, queues
 from support.store import ME, Store
 
 
@@ -73,20 +73,20 @@ def test_nothing_comes_from_a_paused_queue(store: Store) -> None:
     store.push("a", b"1")
     store.push("b", b"2")
     store.join("a", "b")
-    store.run(control.pause(store.keys, "a"))
+    store.run(queues.pause(store.keys, "a"))
 
     assert store.fetch("a", "b") == [[], [b"2"]]
     assert store.queue("a") == [b"1"]
 
-    store.run(control.unpause(store.keys, "a"))
+    store.run(queues.unpause(store.keys, "a"))
     assert store.fetch("a") == [[b"1"]]
 
 
 def test_the_paused_queues_are_told(store: Store) -> None:
-    store.run(control.pause(store.keys, "b"))
-    store.run(control.pause(store.keys, "a"))
-    store.run(control.pause(store.keys, "a"))
-    assert store.run(control.paused(store.keys)) == {"a", "b"}
+    store.run(queues.pause(store.keys, "b"))
+    store.run(queues.pause(store.keys, "a"))
+    store.run(queues.pause(store.keys, "a"))
+    assert store.run(queues.paused(store.keys)) == {"a", "b"}
 
 
 def test_a_fetch_renews_the_lease(store: Store) -> None:
@@ -105,7 +105,7 @@ def test_without_a_lease_nothing_is_taken(store: Store) -> None:
 def test_the_buried_get_nothing(store: Store) -> None:
     store.push("a", b"1")
     store.join("a")
-    store.run(leases.bury(store.keys, ME, force=True))
+    store.run(leases.entomb(store.keys, ME, force=True))
 
     with pytest.raises(LeaseLost) as caught:
         store.fetch("a")
@@ -118,8 +118,8 @@ def test_the_number_of_cancellations_comes_along(store: Store) -> None:
     store.join("a")
     call = jobs.fetch(store.keys, ME, 1, [("a", 0)], 1, 30_000)
     assert store.run(call).cancels == 0
-    store.run(control.cancel(store.keys, "j1"))
-    store.run(control.cancel(store.keys, "j2"))
+    store.run(jobs.cancel(store.keys, "j1"))
+    store.run(jobs.cancel(store.keys, "j2"))
     assert store.run(call).cancels == 2
 
 

@@ -9,7 +9,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.store.control import cancel
+from henchman.store.jobs import cancel
 from support.worker import looker
 
 OVER = -1.0  # seconds: whatever a call takes, it takes longer than it may

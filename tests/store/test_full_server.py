@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from henchman.errors import ServerAway, ServerError
-from henchman.store import control, jobs, leases, processes
+from henchman.store import jobs, leases
 from henchman.store.jobs import Move, Settlement
 from support.store import ME, Store
 
@@ -81,12 +81,12 @@ def test_what_is_due_is_staged(full: Store) -> None:
 
 
 def test_the_dead_are_buried(full: Store) -> None:
-    assert full.run(leases.bury(full.keys, ME, force=True)) == 1
+    assert full.run(leases.entomb(full.keys, ME, force=True)) == 1
     assert full.ask("EXISTS", full.keys.tomb(ME)) == 1
 
 
 def test_cancelling_works(full: Store) -> None:
-    full.run(control.cancel(full.keys, "j1"))
+    full.run(jobs.cancel(full.keys, "j1"))
     assert full.members("hm:cancelled") == [b"j1"]
 
 
@@ -96,7 +96,7 @@ def test_a_script_that_the_server_forgot_is_sent_again(full: Store) -> None:
 
 
 def test_a_beat_is_refused_as_a_whole(full: Store) -> None:
-    call = processes.beat(full.keys, ME, {"info": "{}"}, {}, old_work=True)
+    call = leases.beat(full.keys, ME, {"info": "{}"}, {}, old_work=True)
     with pytest.raises(ServerError, match="maxmemory"):
         full.run(call)
     assert full.ask("EXISTS", full.keys.processes, full.keys.process(ME)) == 0

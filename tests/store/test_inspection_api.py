@@ -18,7 +18,7 @@ from henchman.inspector.queue import Queue
 from henchman.inspector.queues import Queues
 from henchman.inspector.running import Running
 from henchman.inspector.sets import PAGE, JobSet
-from henchman.store import control, processes
+from henchman.store import leases, queues
 from henchman.store.procedure import BothWays
 from support.faces import Face
 from support.garbage import GARBAGE, READABLE, fill, payload
@@ -430,9 +430,9 @@ class TestProcesses:
 def test_a_bad_member_does_not_stop_the_heart(store: Store) -> None:
     """What each worker asks at its heartbeat: which queues are paused, and who is on the list."""
     fill(store, store.now())
-    assert store.run(control.paused(store.keys)) == {"mail", "ghost", "\udcff"}
-    known = store.run(processes.members(store.keys))
+    assert store.run(queues.paused(store.keys)) == {"mail", "ghost", "\udcff"}
+    known = store.run(leases.identities(store.keys))
     assert "\udcff:1:z" in known
-    assert store.run(processes.record(store.keys, "\udcff:1:z"))[0]["info"] == "\ufffd"
-    store.run(processes.forget(store.keys, known))
+    assert store.run(leases.record(store.keys, "\udcff:1:z"))[0]["info"] == "\ufffd"
+    store.run(leases.strike_off_dead(store.keys, known))
     assert store.ask("EXISTS", store.keys.processes) == 0

@@ -12,8 +12,7 @@ import pytest
 from henchman.inspector.jobs import JobStatus, afind_job, find_job
 from henchman.store.aconnection import AsyncConnections
 from henchman.store.call import Call
-from henchman.store.control import cancel
-from henchman.store.jobs import Move
+from henchman.store.jobs import Move, cancel
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
 from support.store import ME, Store
 

@@ -8,7 +8,7 @@ import pytest
 
 from henchman.inspector.processes import Processes, process_state
 from henchman.inspector.stats import overview, rates, stats
-from henchman.store.stats import Record
+from henchman.store.leases import Record
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
 from support.store import ME, Store
 

@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from henchman.errors import LeaseLost
-from henchman.store import control, jobs, leases, stats
+from henchman.store import jobs, leases
 from support.store import ME, Store
 
 
@@ -19,8 +19,8 @@ def test_joining_takes_a_lease_and_registers_the_lists(store: Store) -> None:
     store.join("a", "b", lease_ms=200_000)
 
     assert 150_000 < store.ask("PTTL", store.keys.lease(ME)) <= 200_000
-    assert store.run(stats.joined(store.keys)) == [ME]
-    assert store.run(leases.flights(store.keys, ME)) == [store.flight("a"), store.flight("b")]
+    assert store.run(leases.joined(store.keys)) == [ME]
+    assert store.run(leases.in_flight_lists(store.keys, ME)) == [store.flight("a"), store.flight("b")]
     assert store.run(leases.lease_alive(store.keys, ME))
 
 
@@ -28,14 +28,14 @@ def test_a_raised_epoch_adds_its_lists(store: Store) -> None:
     store.join("a")
     later = store.keys.flight(ME, 2, "a")
     store.run(leases.join(store.keys, ME, [later], 30_000))
-    assert store.run(leases.flights(store.keys, ME)) == [store.flight("a"), later]
+    assert store.run(leases.in_flight_lists(store.keys, ME)) == [store.flight("a"), later]
 
 
 def test_a_lease_ends_by_itself(store: Store) -> None:
     store.join("a", lease_ms=1)
     while store.run(leases.lease_alive(store.keys, ME)):
         pass
-    assert store.run(stats.joined(store.keys)) == [ME]  # it stays on the books: it may hold something
+    assert store.run(leases.joined(store.keys)) == [ME]  # it stays on the books: it may hold something
 
 
 def test_renewing(store: Store) -> None:
@@ -53,7 +53,7 @@ def test_a_lapsed_lease_can_be_taken_again(store: Store) -> None:
 
 def test_the_living_are_not_buried(store: Store) -> None:
     store.join("a")
-    assert store.run(leases.bury(store.keys, ME, force=False)) == 0
+    assert store.run(leases.entomb(store.keys, ME, force=False)) == 0
     assert store.run(leases.renew(store.keys, ME, 30_000)) == 1
     assert store.ask("EXISTS", store.keys.tomb(ME), store.keys.tombs) == 0
 
@@ -64,7 +64,7 @@ def test_the_buried_are_lost_for_an_hour(store: Store, force: bool) -> None:
     if not force:
         lapse(store)
 
-    assert store.run(leases.bury(store.keys, ME, force=force)) == 1
+    assert store.run(leases.entomb(store.keys, ME, force=force)) == 1
 
     assert not store.run(leases.lease_alive(store.keys, ME))
     for call in (leases.renew(store.keys, ME, 1000), leases.join(store.keys, ME, [], 1000)):
@@ -77,8 +77,8 @@ def test_the_buried_are_lost_for_an_hour(store: Store, force: bool) -> None:
 
 def test_burying_twice_is_harmless(store: Store) -> None:
     store.join("a")
-    assert store.run(leases.bury(store.keys, ME, force=True)) == 1
-    assert store.run(leases.bury(store.keys, ME, force=False)) == 1
+    assert store.run(leases.entomb(store.keys, ME, force=True)) == 1
+    assert store.run(leases.entomb(store.keys, ME, force=False)) == 1
     assert store.members(store.keys.tombs) == [ME.encode()]
 
 
@@ -175,7 +175,7 @@ def test_a_cancellation_is_written_down_and_told(store: Store) -> None:
     line.read()
     before = store.now()
 
-    assert store.run(control.cancel(store.keys, "j1")) == 1
+    assert store.run(jobs.cancel(store.keys, "j1")) == 1
 
     assert line.read() == [b"message", b"hm:control", b"cancel j1"]
     assert store.ask("GET", "hm:cancels") == b"1"
@@ -185,6 +185,6 @@ def test_a_cancellation_is_written_down_and_told(store: Store) -> None:
 
 def test_old_cancellations_are_forgotten(store: Store) -> None:
     now = store.now()
-    store.ask("ZADD", "hm:cancelled", now - control.KEEP_CANCELS - 1, "old", now - control.KEEP_CANCELS + 100, "young")
-    store.run(control.cancel(store.keys, "j1"))
+    store.ask("ZADD", "hm:cancelled", now - jobs.KEEP_CANCELS - 1, "old", now - jobs.KEEP_CANCELS + 100, "young")
+    store.run(jobs.cancel(store.keys, "j1"))
     assert store.members("hm:cancelled") == [b"young", b"j1"]

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from henchman.store import ordered_acts
+from henchman.store import ordered_people
 from henchman.store.ordered import Verdict
-from henchman.store.ordered_acts import CHUNK, Act
+from henchman.store.ordered_people import CHUNK, Act
 from support.ordered import FAR, OrderedQueue
 from support.store import ME, Store
 
@@ -21,7 +21,7 @@ def queue(store: Store) -> OrderedQueue:
 def act(
     queue: OrderedQueue, what: Act, *ids: bytes, only_failed: bool = False, floor: float = 0.0
 ) -> list[int | bytes]:
-    call = ordered_acts.act(queue.store.keys, queue.name, what, ids, only_failed=only_failed, floor=floor)
+    call = ordered_people.act(queue.store.keys, queue.name, what, ids, only_failed=only_failed, floor=floor)
     return queue.store.run(call).statuses
 
 
@@ -246,9 +246,9 @@ class TestRun:
     def test_calls_in_a_row_keep_one_order(self, queue: OrderedQueue) -> None:
         for place, name in enumerate([b"a", b"b", b"c"]):
             queue.put(name, when=FAR + place)
-        first = queue.store.run(ordered_acts.act(queue.store.keys, "q", "run", [b"a", b"b"]))
+        first = queue.store.run(ordered_people.act(queue.store.keys, "q", "run", [b"a", b"b"]))
         ahead = queue.store.now() + 100
-        second = queue.store.run(ordered_acts.act(queue.store.keys, "q", "run", [b"c"], floor=ahead))
+        second = queue.store.run(ordered_people.act(queue.store.keys, "q", "run", [b"c"], floor=ahead))
         assert first.last < ahead < second.last
         assert queue.scores("due")[b"c"] == pytest.approx(ahead, abs=0.001)
 
@@ -295,10 +295,10 @@ def test_the_ceiling_and_the_pause_wake_somebody(queue: OrderedQueue) -> None:
     keys = queue.store.keys
     queue.declare(limit=4)
     queue.silence()
-    queue.store.run(ordered_acts.set_limit(keys, "q", 9))
+    queue.store.run(ordered_people.set_limit(keys, "q", 9))
     assert (queue.table("meta")[b"limit"], queue.silence()) == (b"9", True)
-    queue.store.run(ordered_acts.set_limit(keys, "q", None))
+    queue.store.run(ordered_people.set_limit(keys, "q", None))
     assert (b"limit" in queue.table("meta"), queue.silence()) == (False, True)
     queue.store.ask("SADD", keys.paused, "q")
-    queue.store.run(ordered_acts.go_on(keys, "q"))
+    queue.store.run(ordered_people.go_on(keys, "q"))
     assert (queue.store.ask("EXISTS", keys.paused), queue.silence()) == (0, True)

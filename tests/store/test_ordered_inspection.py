@@ -213,7 +213,7 @@ class TestFind:
         holder = face.do(seen, "find", "a").holder
         assert (holder.lease_left, holder.alive, holder.delivered) == (None, False, 1)
         store.run(leases.join(store.keys, ME, [], 30_000))
-        store.run(leases.bury(store.keys, ME, force=True))
+        store.run(leases.entomb(store.keys, ME, force=True))
         assert not face.do(seen, "find", "a").holder.alive
 
     def test_the_others(self, queue: OrderedQueue, seen: Face_of_queue, face: Face, store: Store) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from henchman.inspector.ordered_acts import OrderedActs
-from henchman.store import ordered, ordered_acts, ordered_looks
+from henchman.store import ordered, ordered_people
 from henchman.store.ordered import Verdict
 from henchman.store.procedure import Procedure
 from support.ordered import OrderedQueue
@@ -223,10 +223,10 @@ def test_what_a_settling_costs_with_very_many_that_wait(store: Store, arrived: i
         lambda: queue.take(ME, claims=1),
         lambda: queue.put("a", b"2", 5),
         lambda: queue.free(ME),
-        lambda: store.run(ordered_looks.look(store.keys, "q", [b"a"], 100)),
-        lambda: store.run(ordered_acts.act(store.keys, "q", "kill", [b"a"])),
-        lambda: store.run(ordered_acts.act(store.keys, "q", "revive", [b"a"])),
-        lambda: store.run(ordered_acts.act(store.keys, "q", "delete", [b"a"])),
+        lambda: store.run(ordered_people.look(store.keys, "q", [b"a"], 100)),
+        lambda: store.run(ordered_people.act(store.keys, "q", "kill", [b"a"])),
+        lambda: store.run(ordered_people.act(store.keys, "q", "revive", [b"a"])),
+        lambda: store.run(ordered_people.act(store.keys, "q", "delete", [b"a"])),
     ):
         before = server_ms(store)
         act()

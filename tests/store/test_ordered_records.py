@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from henchman.errors import HistoryFull, ServerError
-from henchman.store import history, ordered, ordered_acts, ordered_born
+from henchman.store import history, ordered, ordered_people
 from henchman.store.ordered import Push, QueueTracked, Verdict
-from henchman.store.ordered_acts import Act
+from henchman.store.ordered_people import Act
 from support.ordered import FAR, OrderedQueue
 from support.ordered_records import Records
 from support.store import ME, Store
@@ -43,7 +43,7 @@ def end(queue: OrderedQueue, verdict: str, name: bytes = b"a", delay: float = 0)
 
 
 def act(queue: OrderedQueue, what: Act, *ids: bytes) -> list[int | bytes]:
-    return queue.store.run(ordered_acts.act(queue.store.keys, queue.name, what, ids)).statuses
+    return queue.store.run(ordered_people.act(queue.store.keys, queue.name, what, ids)).statuses
 
 
 class TestALife:
@@ -406,8 +406,8 @@ class TestTheHistory:
 
     def test_where_it_is_off_nothing_is_told_and_all_runs(self, store: Store) -> None:
         queue = made(store)
-        born = ordered_born.Born("job", "0" * 18, "")
-        store.run(ordered_born.push(store.keys, "q", "min", born, [Push(b"a", "", "1", b"1")]))
+        born = ordered.Born("job", "0" * 18, "")
+        store.run(ordered.push_tracked(store.keys, "q", "min", born, [Push(b"a", "", "1", b"1")]))
         queue.take(ME)
         end(queue, "done")
         assert not store.ask("EXISTS", store.keys.history, store.keys.history_on, store.keys.broken)

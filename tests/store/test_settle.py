@@ -156,7 +156,7 @@ def test_equal_payloads_are_settled_one_by_one(store: Store) -> None:
 
 def test_the_buried_settle_nothing(store: Store) -> None:
     flying(store, b"1")
-    store.run(leases.bury(store.keys, ME, force=True))
+    store.run(leases.entomb(store.keys, ME, force=True))
 
     with pytest.raises(LeaseLost):
         store.settle(Settlement(1, b"1", "done", effects=UNCANCEL))

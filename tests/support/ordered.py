@@ -7,7 +7,7 @@ import struct
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from henchman.store import leases, ordered, ordered_born
+from henchman.store import leases, ordered
 from henchman.store.ordered import Claimed, ClaimedId, Push, Verdict
 from support.store import DAY, Store
 
@@ -59,8 +59,8 @@ class OrderedQueue:
     def push(self, *rows: Push) -> int:
         if self.tracked:
             self.seeds += 1
-            born = ordered_born.Born("job", f"{self.name.encode().hex():0>8}{self.seeds:010x}", "strict 100000000")
-            return self.store.run(ordered_born.push(self.store.keys, self.name, self.collapse, born, rows))
+            born = ordered.Born("job", f"{self.name.encode().hex():0>8}{self.seeds:010x}", "strict 100000000")
+            return self.store.run(ordered.push_tracked(self.store.keys, self.name, self.collapse, born, rows))
         try:
             return self.store.run(ordered.push(self.store.keys, self.name, self.collapse, rows))
         except ordered.QueueTracked:
@@ -114,7 +114,7 @@ class OrderedQueue:
         return self.store.run(ordered.held(self.store.keys.held(owner, 1, self.name)))
 
     def bury(self, owner: str) -> None:
-        self.store.run(leases.bury(self.store.keys, owner, force=True))
+        self.store.run(leases.entomb(self.store.keys, owner, force=True))
 
     def free(self, owner: str, *, charge: bool = False, alone: bool = False) -> int:
         """Free all that ``held`` names."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from henchman.store.scripts import load
+from henchman.store.call import load
 from support.processes import Work
 from support.worker import looker, until
 

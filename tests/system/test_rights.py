@@ -15,9 +15,8 @@ import pytest
 import henchman
 from henchman import App
 from henchman.inspector.doctor import rights
-from henchman.store.keys import Keys
-from henchman.store.rights import ROLES, UNTRIED, line
-from henchman.store.scripts import load
+from henchman.store.call import load
+from henchman.store.keys import ROLES, UNTRIED, Keys, acl_line
 from henchman.worker import lifeline
 from support.dead import corpse, job
 from support.processes import PATHS, Work, push
@@ -37,7 +36,7 @@ def server() -> Iterator[PrivateServer]:
 
 def user(server: PrivateServer, role: str, namespace: str = "") -> str:
     """The URL of a user who has just the rights of a role."""
-    words = line(role, role, Keys(namespace)).replace("PASSWORD", "secret").split()
+    words = acl_line(role, role, Keys(namespace)).replace("PASSWORD", "secret").split()
     assert server.ask(*words) == "+OK"
     return server.url.replace("unix://", f"unix://{role}:secret@")
 
@@ -177,7 +176,7 @@ def test_the_command_line_reads_and_acts_with_the_rights_of_a_console(server: Pr
 def test_each_line_of_the_page_is_the_one_that_is_tested() -> None:
     page = PAGE.read_text(encoding="utf-8")
     found = dict(re.findall(r"^ACL SETUSER (\w+) (.*)$", page, re.M))
-    assert found == {role: line(role, role, Keys()).split(" ", 3)[3] for role in ROLES}
+    assert found == {role: acl_line(role, role, Keys()).split(" ", 3)[3] for role in ROLES}
 
 
 @pytest.mark.parametrize("role", ROLES)

@@ -14,9 +14,8 @@ from henchman.errors import ConfigError, HenchmanError
 from henchman.history.database import Database
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.text import mask_url, mask_urls
-from henchman.store.address import check_url
-from henchman.store.connection import Connections
-from henchman.store.control import ask_time
+from henchman.store.connection import Connections, check_url
+from henchman.store.leases import ask_time
 
 PARTS = ("s3kret", "pa55word")  # what may not be seen; where a character divides the password, neither of its halves
 

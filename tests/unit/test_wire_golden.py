@@ -10,7 +10,7 @@ import pytest
 
 from henchman.inspector.entry import Entry
 from henchman.inspector.processes import ProcessState, process_state
-from henchman.store.stats import Record
+from henchman.store.leases import Record
 from henchman.wire import backtrace, payload, times
 from henchman.wire.mend import mend
 

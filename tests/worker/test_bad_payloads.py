@@ -10,7 +10,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.store.control import cancel
+from henchman.store.jobs import cancel
 from support.worker import Heard, in_flight, jobs_in, looker, push_raw, until, working
 
 

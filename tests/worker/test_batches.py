@@ -24,7 +24,7 @@ from henchman.errors import BatchClosed, BatchError, HistoryAway, UnknownBatch
 from henchman.kernel import failpoints
 from henchman.kernel.clock import ServerClock
 from henchman.store import history
-from henchman.store.scripts import load
+from henchman.store.call import load
 from henchman.worker import reporter
 from support.history import stream
 from support.worker import in_flight, looker, until, working

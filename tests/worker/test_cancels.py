@@ -13,8 +13,7 @@ from redis import Redis
 from henchman import App, current_job
 from henchman.store.call import Call
 from henchman.store.connection import Line
-from henchman.store.control import cancel, cancel_batch, uncancel
-from henchman.store.poison import charge
+from henchman.store.jobs import cancel, cancel_batch, charge, uncancel
 from henchman.worker.control import Cancels
 from support.worker import in_flight, looker, push_raw, until, working
 

@@ -16,7 +16,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.store.control import pause, unpause
+from henchman.store.queues import pause, unpause
 from henchman.worker import fetcher, watcher
 from support.worker import in_flight, looker, settled, until, working
 

@@ -22,7 +22,7 @@ from henchman.batch.auditor import APART, STILL, Auditor
 from henchman.batch.batch import Batch
 from henchman.cli.main import henchman
 from henchman.config import Config
-from henchman.store.leases import flights, join
+from henchman.store.leases import in_flight_lists, join
 from henchman.supervisor.keeper import Blame, Keeper
 from henchman.wire.payload import decode
 from henchman.work.unit import Unit
@@ -202,7 +202,7 @@ def test_another_host_rescues(scene: Scene) -> None:
     scene.redis.delete(f"hm:lease:{ME}")
     assert bury_and_give_back(scene.app, ME) == len(before)
     assert scene.payloads == before
-    assert scene.app.connections.run(flights(scene.app.keys, ME))
+    assert scene.app.connections.run(in_flight_lists(scene.app.keys, ME))
     scene.nothing_broken()
     scene.redis.delete("hm:suspects", "hm:deaths")
     scene.ended()

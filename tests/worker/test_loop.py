@@ -13,7 +13,7 @@ import pytest
 from redis import Redis
 
 from henchman import App, current_job
-from henchman.store.control import tell
+from henchman.store.leases import tell
 from henchman.worker import launcher as launcher_module
 from henchman.worker.launcher import Launcher
 from henchman.worker.loop import Loop

@@ -15,7 +15,7 @@ from redis import Redis
 
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
 from henchman.store import leases, ordered
-from henchman.store.control import pause, unpause
+from henchman.store.queues import pause, unpause
 from henchman.worker import fetcher, watcher
 from henchman.worker import launcher as launcher_module
 from henchman.worker.session import give_back_list
@@ -370,7 +370,7 @@ def test_a_zombie_is_refused_and_told(redis_url: str, redis: Redis) -> None:
         identity = launcher.session.identity
         for key in launcher.session.lists():
             runner, keys = apps[1].connections, apps[1].keys
-            runner.run(leases.bury(keys, identity, force=True))
+            runner.run(leases.entomb(keys, identity, force=True))
             if keys.is_held(key):
                 give_back_list(apps[1], key, "q")
         with working(apps[1]):

@@ -13,7 +13,7 @@ from redis import Redis
 
 from henchman import App, Snooze, current_job
 from henchman.store import history
-from henchman.store.control import pause, unpause
+from henchman.store.queues import pause, unpause
 from support.history import stream
 from support.worker import in_flight, jobs_in, looker, until, working
 

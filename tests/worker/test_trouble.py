@@ -12,7 +12,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.store.leases import bury
+from henchman.store.leases import entomb
 from support.server import running_server
 from support.worker import Heard, in_flight, jobs_in, looker, settled, until, working
 
@@ -170,7 +170,7 @@ def test_a_buried_process_goes_on_under_a_new_name(redis: Redis, redis_url: str)
         old = launcher.session.identity
         hold.enqueue("a")
         until(lambda: len(in_flight(redis)) == 1, "it runs")
-        app.connections.run(bury(app.keys, old, force=True))
+        app.connections.run(entomb(app.keys, old, force=True))
         until(lambda: launcher.session.identity != old, "it took a new name")
         note.enqueue("b")
         until(lambda: ran == ["b"], "it works under it")

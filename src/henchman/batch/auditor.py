@@ -15,8 +15,8 @@ from henchman.batch.search import members, whereabouts
 from henchman.errors import ServerError, UnknownBatch
 from henchman.kernel.ids import new_identity
 from henchman.kernel.service import Ticker
-from henchman.store import audit, batches
-from henchman.store.audit import Glance
+from henchman.store import batches
+from henchman.store.batches import Glance
 from henchman.store.procedure import Procedure, run
 from henchman.work.effects import EndingFacts, encoded
 
@@ -85,7 +85,7 @@ class Auditor(Ticker):
         if self._leads:
             self._leads = False
             try:
-                self._run(audit.let_go(self._home.keys))
+                self._run(batches.let_go_audit(self._home.keys))
             except ServerError as error:
                 self._home.events.failed(self.name, error)
         return ended
@@ -95,7 +95,7 @@ class Auditor(Ticker):
         if not self._began:
             self._began = True  # a worker that has just started has more urgent things to do
         elif not self._quiet:
-            self._leads = self._run(audit.lead(self._home.keys, self._identity))
+            self._leads = self._run(batches.lead_audit(self._home.keys, self._identity))
             if self._leads:
                 self.audit()
         return EVERY
@@ -106,12 +106,12 @@ class Auditor(Ticker):
         if self._rounds % ANEW == 0:
             self._complete.clear()
         done, first, seen = Audited(), 0, set[str]()
-        while names := self._run(audit.page(self._home.keys, first, PAGE)):
+        while names := self._run(batches.oldest(self._home.keys, first, PAGE)):
             seen.update(names)
             asked = [name for name in names if name not in self._complete]
             gone: list[str] = []
             if asked:
-                now, glances = self._run(audit.glance(self._home.keys, asked))
+                now, glances = self._run(batches.glance(self._home.keys, asked))
                 for name, glance in zip(asked, glances, strict=True):
                     if glance is None:
                         gone.append(name)
@@ -121,7 +121,7 @@ class Auditor(Ticker):
                     else:
                         done = _plus(done, self._attend(name, glance, now))
             if gone:
-                self._run(audit.forget(self._home.keys, gone))
+                self._run(batches.forget(self._home.keys, gone))
                 done = _plus(done, Audited(forgotten=len(gone)))
             first += len(names) - len(gone)
             if self.stopping.is_set():
@@ -176,7 +176,7 @@ class Auditor(Ticker):
 
     def _unmoved(self, name: str, one: _Watched) -> bool:
         """Whether nothing of the batch has moved since we began to look."""
-        _, [glance] = self._run(audit.glance(self._home.keys, [name]))
+        _, [glance] = self._run(batches.glance(self._home.keys, [name]))
         return glance is not None and glance.mark == one.mark
 
     def _settle(self, name: str, reasons: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.ids import new_jid
 from henchman.store import history
 from henchman.store.call import Arg, Call
-from henchman.store.control import ask_time
+from henchman.store.leases import ask_time
 from henchman.wire.codec import Signature
 from henchman.wire.payload import decode, encode
 

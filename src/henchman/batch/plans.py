@@ -6,10 +6,11 @@ import msgspec
 
 from henchman.client.runtime import Runtime
 from henchman.errors import BatchError, PayloadError, UnknownBatch
-from henchman.store import batches, control, jobs, sets
+from henchman.store import batches, jobs, queues
 from henchman.store.call import command
-from henchman.store.control import ask_time, cancel_batch
+from henchman.store.jobs import cancel_batch
 from henchman.store.keys import Keys
+from henchman.store.leases import ask_time
 from henchman.store.procedure import Procedure
 from henchman.wire.numbers import LONGEST, seconds
 from henchman.wire.payload import decode, encode
@@ -80,7 +81,7 @@ def sweep(desk: Runtime, key: str, batch: str, ending: str, reason: str) -> Proc
     told = EndingFacts(detail={"reason": reason})
     swept, cursor = 0, -1
     while cursor:
-        found: sets.Scanned = yield sets.scan(key, max(cursor, 0), batch)
+        found: queues.Scanned = yield queues.set_scan(key, max(cursor, 0), batch)
         cursor = found.cursor
         moves = []
         for member in found.members:
@@ -107,7 +108,7 @@ def retry(desk: Runtime, batch: str) -> Procedure[int]:
     why = told.facts.get("why", "")
     if why in ("cancelled", "invalidated", "expired") and told.facts["state"] != "complete":
         raise BatchError(f"batch {batch} was {why}, and some of its jobs have not ended yet: retry it when they have")
-    yield control.uncancel(keys, [f"batch:{batch}"])  # also one that was cancelled when it was complete
+    yield jobs.uncancel(keys, [f"batch:{batch}"])  # also one that was cancelled when it was complete
     left: int = yield command("ZCARD", keys.batch(batch) + ":dead", decode=int)
     pushed = kept = 0
     while left > 0:
@@ -118,7 +119,7 @@ def retry(desk: Runtime, batch: str) -> Procedure[int]:
         again = [one for one in (_again(desk, member.payload) for member in page) if one is not None]
         kept += len(page) - len(again)
         if again:
-            yield control.uncancel(keys, [one.jid for one in again])
+            yield jobs.uncancel(keys, [one.jid for one in again])
             pushed += yield batches.retry(keys, batch, again)
     return pushed
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from henchman.client.runtime import Runtime
 from henchman.errors import PayloadError
-from henchman.store import audit, batches, sets
+from henchman.store import batches, queues
 from henchman.wire.payload import decode
 
 __all__ = ["MOST", "Whereabouts", "members", "whereabouts"]
@@ -52,7 +52,7 @@ def whereabouts(desk: Runtime, batch: str, wanted: dict[str, str]) -> Whereabout
     children = [name for name, status in wanted.items() if status == "child"]
     if children:
         names = [name.removeprefix("batch:") for name in children]
-        _, glances = desk.connections.run(audit.glance(desk.keys, names))
+        _, glances = desk.connections.run(batches.glance(desk.keys, names))
         gone = [name for name, glance in zip(children, glances, strict=True) if glance is None]
         seen.missing |= dict.fromkeys(gone, "child")
     for place in (_in_queues, _in_sets, _in_flight, _in_sets, _in_queues):
@@ -67,14 +67,14 @@ def whereabouts(desk: Runtime, batch: str, wanted: dict[str, str]) -> Whereabout
 
 
 def _in_queues(desk: Runtime, batch: str) -> Iterator[bytes]:
-    for name in desk.connections.run(audit.queue_names(desk.keys)):
+    for name in desk.connections.run(queues.names(desk.keys)):
         yield from _in_list(desk, desk.keys.queue(name), batch)
 
 
 def _in_flight(desk: Runtime, batch: str) -> Iterator[bytes]:
     keys, run = desk.keys, desk.connections.run
-    holders = run(audit.holders(keys))
-    for key in run(audit.flights(keys, holders)):
+    holders = run(batches.holders(keys))
+    for key in run(batches.in_flight_lists(keys, holders)):
         if not keys.is_held(key):
             yield from _in_list(desk, key, batch)
 
@@ -87,7 +87,7 @@ def _in_sets(desk: Runtime, batch: str) -> Iterator[bytes]:
 def _in_list(desk: Runtime, key: str, batch: str) -> Iterator[bytes]:
     first = 0
     while True:
-        found: audit.Found = desk.connections.run(audit.find(key, batch, first, PAGE))
+        found: batches.Found = desk.connections.run(batches.find(key, batch, first, PAGE))
         yield from found.payloads
         first += found.looked
         if not found.looked:
@@ -97,6 +97,6 @@ def _in_list(desk: Runtime, key: str, batch: str) -> Iterator[bytes]:
 def _in_set(desk: Runtime, key: str, batch: str) -> Iterator[bytes]:
     cursor = -1
     while cursor:
-        found: Any = desk.connections.run(sets.scan(key, max(cursor, 0), batch))
+        found: Any = desk.connections.run(queues.set_scan(key, max(cursor, 0), batch))
         cursor = found.cursor
         yield from (member.payload for member in found.members)

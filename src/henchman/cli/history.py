@@ -18,7 +18,7 @@ from henchman.history.query import parse
 from henchman.history.records import MOST, Event, EventPage
 from henchman.kernel.clock import ServerClock
 from henchman.store import history as store
-from henchman.store.control import ask_time
+from henchman.store.leases import ask_time
 
 __all__ = ["COLOURS", "history", "show_page"]
 

@@ -17,7 +17,7 @@ from henchman.cli.text import console, emit, moment, say
 from henchman.inspector.entry import argument_text
 from henchman.inspector.jobs import MOST, JobStatus, find_job
 from henchman.kernel.text import did_you_mean, shorten, visible
-from henchman.store import control
+from henchman.store import jobs
 
 __all__ = ["cancel", "enqueue", "job"]
 
@@ -144,7 +144,7 @@ def _arguments(text: str) -> list[Any]:
 def cancel(context: click.Context, jid: str) -> None:
     """Cancel the job JID: if it waits it never starts; if it runs it is told."""
     session = Session(context)
-    session.runner.run(control.cancel(session.keys, jid))
+    session.runner.run(jobs.cancel(session.keys, jid))
     status = find_job(session.runner, session.keys, jid, mask=session.mask)
     if status.state == "dead":
         say(f"{jid} is {status.text}; henchman dead delete {jid}")

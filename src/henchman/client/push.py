@@ -28,10 +28,9 @@ from henchman.kernel.clock import ServerClock
 from henchman.kernel.ids import new_jid, new_jids
 from henchman.kernel.middleware import Chain
 from henchman.store import jobs
-from henchman.store.call import AsyncRunner, Call, Runner
-from henchman.store.confirm import confirmed
-from henchman.store.control import ask_time
+from henchman.store.call import AsyncRunner, Call, Runner, replicated
 from henchman.store.keys import Keys
+from henchman.store.leases import ask_time
 from henchman.wire.codec import Signature
 from henchman.wire.payload import decode, encode
 
@@ -297,7 +296,7 @@ class Client:
     def confirmed(self, call: Call[T], names: Callable[[], list[str]]) -> Call[T]:
         """``call``, confirmed by as many replicas as are asked for; ``names`` are what Unconfirmed tells of."""
         replicas, timeout = self._replicas()
-        return confirmed(call, replicas, math.ceil(timeout * 1000), names) if replicas else call
+        return replicated(call, replicas, math.ceil(timeout * 1000), names) if replicas else call
 
     def through(self, jobs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         """The jobs as the last link of the client middleware left them, without those that a link stopped."""

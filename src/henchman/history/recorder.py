@@ -25,8 +25,8 @@ from henchman.kernel.ids import new_identity
 from henchman.kernel.service import Ticker
 from henchman.store import history as store
 from henchman.store.call import Runner
-from henchman.store.control import ask_time
 from henchman.store.keys import Keys
+from henchman.store.leases import ask_time
 
 __all__ = ["Recorder", "companion"]
 

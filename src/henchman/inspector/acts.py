@@ -11,7 +11,7 @@ from henchman.inspector.entry import Entry, text_of
 from henchman.inspector.set_walk import PAGE, Show
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.text import described
-from henchman.store import control, jobs, sets
+from henchman.store import jobs, leases, queues
 from henchman.store.keys import Keys
 from henchman.store.procedure import Procedure
 from henchman.wire import payload, times
@@ -64,10 +64,10 @@ class Acts:
 
     def on_all(self, change: Change, show: Show) -> Procedure[Acted]:
         """Act on the first page again and again, lowest score first; what stays is stepped over."""
-        left: int = yield sets.count(self._key)
+        left: int = yield queues.set_size(self._key)
         total = Acted()
         while left > 0 and not total.stopped:
-            found: sets.Stretch = yield sets.stretch(self._key, total.stayed, min(PAGE, left))
+            found: queues.Stretch = yield queues.set_stretch(self._key, total.stayed, min(PAGE, left))
             if not found.members:
                 break
             left -= len(found.members)
@@ -76,7 +76,7 @@ class Acts:
 
     def on(self, entries: Iterable[Entry], change: Change) -> Procedure[Acted]:
         """Act on these, a page at a time."""
-        yield control.ask_time(self._clock)  # what is enqueued now expires by the server's clock
+        yield leases.ask_time(self._clock)  # what is enqueued now expires by the server's clock
         total, moves, size = Acted(), list[tuple[Entry, jobs.Move]](), 0
         for entry in entries:
             try:
@@ -94,7 +94,7 @@ class Acts:
     def _carry_out(self, changes: list[tuple[Entry, jobs.Move]]) -> Procedure[Acted]:
         jids = [entry.jid for entry, move in changes if move.queue is not None and entry.jid]
         dead = self._key == self._keys.dead  # it has ended, and so has what was said of that life
-        look = control.uncancel if dead else control.cancelled
+        look = jobs.uncancel if dead else jobs.cancelled
         marked: frozenset[str] = (yield look(self._keys, jids)) if jids else frozenset()
         statuses: list[int | bytes] = yield jobs.move(
             self._keys,

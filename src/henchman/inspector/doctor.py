@@ -13,11 +13,10 @@ from typing import Any, Literal, NamedTuple
 from henchman.errors import ServerAway, ServerError
 from henchman.inspector.processes import ProcessState, look_at_processes
 from henchman.kernel.text import shorten, visible
-from henchman.store import ordered_looks, queues, stats
+from henchman.store import leases, ordered_people, queues
 from henchman.store.call import Runner, command, commands
-from henchman.store.keys import Keys
+from henchman.store.keys import ROLES, UNTRIED, WELCOME, Keys, acl_trial
 from henchman.store.procedure import run
-from henchman.store.rights import ROLES, UNTRIED, WELCOME, trial
 
 __all__ = ["Check", "examine", "rights", "unserved"]
 
@@ -70,7 +69,7 @@ def examine(runner: Runner, keys: Keys) -> list[Check]:
 def unserved(runner: Runner, keys: Keys, defined: Container[str]) -> Check:
     """Ordered queues on the server in which ids wait, and which an app that defines ``defined`` does not serve."""
     name = "ordered queues"
-    others = [one for one in runner.run(ordered_looks.names(keys)) if one not in defined]
+    others = [one for one in runner.run(ordered_people.names(keys)) if one not in defined]
     if not others:
         return Check(name, "ok", "all of them are defined in this app")
     counts: list[int] = runner.run(commands(*(("ZCARD", keys.ordered(one) + "due") for one in others)))
@@ -287,13 +286,13 @@ def _lost(runner: Runner, keys: Keys) -> Check:
     name = "lost processes"
     lost = [
         one
-        for one in runner.run(stats.joined(keys))
+        for one in runner.run(leases.joined(keys))
         if not runner.run(command("EXISTS", keys.lease(one), keys.tomb(one)))  # the buried are cared for
     ]
     if not lost:
         return Check(name, "ok", "none")
-    lists = runner.run(stats.flight_lists(keys, lost))
-    held = sum(len(one) for one in runner.run(stats.in_flight(lists, 1000))) if lists else 0
+    lists = runner.run(leases.lists_of(keys, lost))
+    held = sum(len(one) for one in runner.run(leases.in_flight(lists, 1000))) if lists else 0
     text = f"{len(lost):,} died without a word, holding {held:,} jobs"
     if not held:
         return Check(name, "warn", text, "nothing is in danger; a running worker tidies up")
@@ -326,7 +325,7 @@ def _may(runner: Runner, keys: Keys, name: str) -> bool:
     if name in UNTRIED:
         return True
     try:
-        runner.run(trial(keys, name))
+        runner.run(acl_trial(keys, name))
     except ServerAway:
         raise
     except ServerError as error:

@@ -15,7 +15,7 @@ from typing import Any, Literal, NamedTuple
 from henchman.errors import ServerAway, ServerError
 from henchman.inspector.entry import Entry, Mask
 from henchman.inspector.processes import look_at_work
-from henchman.store import queues, sets, stats
+from henchman.store import leases, queues
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
 from henchman.store.procedure import Procedure, arun, run
@@ -109,9 +109,9 @@ class _Search:
         as its last heartbeat, and counts where there are no such lists (Ruby's) or they are too long to be read."""
         work = yield from look_at_work(self.keys, self.mask)
         written = [one for one in work if one.entry.jid == self.jid]
-        identities: list[str] = yield stats.joined(self.keys)
-        lists: list[str] = (yield stats.flight_lists(self.keys, identities)) if identities else []
-        held: list[list[bytes]] = (yield stats.in_flight(lists, _IN_FLIGHT)) if lists else []
+        identities: list[str] = yield leases.joined(self.keys)
+        lists: list[str] = (yield leases.lists_of(self.keys, identities)) if identities else []
+        held: list[list[bytes]] = (yield leases.in_flight(lists, _IN_FLIGHT)) if lists else []
         for name, payloads in zip(lists, held, strict=True):
             entry = self._pick(payloads)
             if entry is not None:
@@ -131,7 +131,7 @@ class _Search:
             if self.left <= 0:
                 self.complete = False
                 return None
-            page: list[bytes] = yield queues.page(self.keys, name, -(start + _PAGE), -(start + 1))
+            page: list[bytes] = yield queues.payloads(self.keys, name, -(start + _PAGE), -(start + 1))
             self.left -= len(page)
             self.scanned += len(page)
             entry = self._pick(page)
@@ -143,20 +143,20 @@ class _Search:
 
     def just_pushed(self, name: str) -> Procedure[_Found | None]:
         """Among the newest of a queue, where staged and retried jobs arrive."""
-        page: list[bytes] = yield queues.page(self.keys, name, 0, _PAGE - 1)
+        page: list[bytes] = yield queues.payloads(self.keys, name, 0, _PAGE - 1)
         entry = self._pick(page)
         return None if entry is None else _Found("enqueued", entry, name)
 
     def in_set(self, key: str, state: JobState) -> Procedure[_Found | None]:
         """In one of the three sets; the server compares the texts."""
-        size: int = yield sets.count(key)
+        size: int = yield queues.set_size(key)
         cursor: int | None = None
         left = 10 * self.most
         while cursor != 0 and size:
             if left <= 0:
                 self.complete = False
                 return None
-            cursor, members = yield sets.scan(key, cursor or 0, self.jid, _STEP)
+            cursor, members = yield queues.set_scan(key, cursor or 0, self.jid, _STEP)
             looked = min(_STEP, size)
             left -= looked
             self.scanned += looked
@@ -219,7 +219,7 @@ def look_for_job(
     """The status of a job; ``queue`` is where it is likely to wait."""
     search = _Search(keys, jid, most, mask)
     found: _Found | None = (yield from search.everywhere(queue)) if jid else None
-    cancelled = (yield sets.score(keys.cancelled, queues.raw(jid))) is not None if jid else False
+    cancelled = (yield queues.set_score(keys.cancelled, queues.raw(jid))) is not None if jid else False
     if found is None:
         return _unknown(search, cancelled=cancelled)
     entry = found.entry

@@ -15,7 +15,7 @@ from henchman.inspector.ordered_actions import OrderedActions, raw_id
 from henchman.inspector.ordered_id import Holder, OrderedId, OrderedPayload, OrderedStats, stats_of
 from henchman.inspector.ordered_walks import OrderedWalks, died, held, waits
 from henchman.inspector.sets import seconds
-from henchman.store import ordered_looks, queues
+from henchman.store import ordered_people, queues
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
 from henchman.store.procedure import Items, Procedure, ask
@@ -31,7 +31,7 @@ Time = float | dt.datetime
 
 def look_at_ordered(keys: Keys, name: str) -> Procedure[OrderedStats]:
     """The figures of a queue."""
-    found: ordered_looks.Figures = yield ordered_looks.figures(keys, name)
+    found: ordered_people.Figures = yield ordered_people.figures(keys, name)
     return stats_of(name, found)
 
 

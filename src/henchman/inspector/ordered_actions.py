@@ -5,7 +5,7 @@ from __future__ import annotations
 from henchman.errors import ArgumentError
 from henchman.inspector.acts import Acted
 from henchman.inspector.ordered_acts import OrderedActs
-from henchman.store import control, ordered_acts
+from henchman.store import ordered_people, queues
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
 from henchman.store.procedure import BothWays, Procedure, ask
@@ -111,19 +111,19 @@ class OrderedActions(BothWays):
 
     def pause(self) -> None:
         """Nothing starts from it any more, on any worker; what runs goes on."""
-        self._run(ask(control.pause(self._keys, self.name)))
+        self._run(ask(queues.pause(self._keys, self.name)))
 
     async def apause(self) -> None:
         """``pause``, awaited."""
-        await self._arun(ask(control.pause(self._keys, self.name)))
+        await self._arun(ask(queues.pause(self._keys, self.name)))
 
     def unpause(self) -> None:
         """Work on it goes on."""
-        self._run(ask(ordered_acts.go_on(self._keys, self.name)))
+        self._run(ask(ordered_people.go_on(self._keys, self.name)))
 
     async def aunpause(self) -> None:
         """``unpause``, awaited."""
-        await self._arun(ask(ordered_acts.go_on(self._keys, self.name)))
+        await self._arun(ask(ordered_people.go_on(self._keys, self.name)))
 
     def set_max_parallel(self, most: int | None) -> None:
         """At most so many claims at a time over all processes, from the next claim on; 0: no limit, None: as the code
@@ -146,7 +146,7 @@ class OrderedActions(BothWays):
     def _limit(self, most: int | None) -> Procedure[None]:
         if most is not None and (isinstance(most, bool) or not isinstance(most, int) or not 0 <= most < 10**9):
             raise ArgumentError(f"{most!r} is no limit: give a whole number, 0 for none, None for what the code says")
-        yield ordered_acts.set_limit(self._keys, self.name, most)
+        yield ordered_people.set_limit(self._keys, self.name, most)
 
 
 def raw_id(one: object) -> bytes:

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from henchman.errors import ArgumentError
 from henchman.inspector.acts import Acted
 from henchman.inspector.entry import text_of
-from henchman.store import ordered_acts, ordered_looks
+from henchman.store import ordered_people
 from henchman.store.keys import Keys
 from henchman.store.ordered import MoveBegun, Moved, move
-from henchman.store.ordered_acts import CHUNK, IN_FLIGHT, PART, Act, ActResult
+from henchman.store.ordered_people import CHUNK, IN_FLIGHT, PART, Act, ActResult
 from henchman.store.procedure import Procedure
 
 __all__ = ["OrderedActs"]
@@ -45,13 +45,13 @@ class OrderedActs:
     def _act(self, what: Act, ids: Sequence[bytes], *, only_failed: bool = False, floor: float) -> Procedure[ActResult]:
         """One call, and more for the ids under which so much waits that one does a part of it. An id that is claimed
         in between ends as in flight, or with nothing left; a part of it was done."""
-        answer: ActResult = yield ordered_acts.act(
+        answer: ActResult = yield ordered_people.act(
             self._keys, self._name, what, ids, only_failed=only_failed, floor=floor
         )
         statuses = answer.statuses
         while part := [place for place, status in enumerate(statuses) if status == PART]:
             rest = [ids[place] for place in part]
-            again: ActResult = yield ordered_acts.act(self._keys, self._name, what, rest, floor=answer.last)
+            again: ActResult = yield ordered_people.act(self._keys, self._name, what, rest, floor=answer.last)
             for place, status in zip(part, again.statuses, strict=True):
                 statuses[place] = 1 if status == 0 else status
         return answer
@@ -73,7 +73,7 @@ class OrderedActs:
         """Move these to another queue, or all that wait."""
         if target == self._name:
             raise ArgumentError(f"{target!r} cannot be moved to itself")
-        collapse: str = yield ordered_looks.collapse_of(self._keys, target, self._name)
+        collapse: str = yield ordered_people.collapse_of(self._keys, target, self._name)
         if ids:
             return (yield from self._move_these(target, collapse, ids))
         total = Acted()
@@ -111,11 +111,11 @@ class OrderedActs:
 
     def _pass(self, what: Act, part: str, only_failed: bool) -> Procedure[Acted]:
         """The first page again and again, lowest score first; what stays is stepped over."""
-        low: float = (yield ordered_looks.now()) if what == "run" else -math.inf
-        left: int = yield ordered_looks.count(self._keys, self._name, part, low)
+        low: float = (yield ordered_people.now()) if what == "run" else -math.inf
+        left: int = yield ordered_people.count(self._keys, self._name, part, low)
         total = Acted()
         while left > 0 and not total.stopped:
-            call = ordered_looks.span(self._keys, self._name, part, low, total.stayed, min(CHUNK, left))
+            call = ordered_people.span(self._keys, self._name, part, low, total.stayed, min(CHUNK, left))
             ids: list[bytes] = yield call
             if not ids:
                 break
@@ -130,7 +130,7 @@ class OrderedActs:
         known = dict[bytes, float]()
         for first in range(0, len(ids), CHUNK):
             some = ids[first : first + CHUNK]
-            dues: list[float | None] = yield ordered_looks.dues(self._keys, self._name, some)
+            dues: list[float | None] = yield ordered_people.dues(self._keys, self._name, some)
             known |= {one: due or 0.0 for one, due in zip(some, dues, strict=True)}
         return sorted(known, key=lambda one: (known[one], one))
 

@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from henchman.inspector.entry import text_of
-from henchman.store.ordered_looks import Figures, Held, IdLook, Pile
+from henchman.store.ordered_people import Figures, Held, IdLook, Pile
 from henchman.wire import jsontext, times
 
 __all__ = ["Holder", "OrderedId", "OrderedPayload", "OrderedStats", "State", "id_of", "stats_of"]

@@ -8,7 +8,7 @@ from typing import Any
 from henchman.errors import ArgumentError
 from henchman.inspector.lowkiq import dashboard, lowkiq_stats
 from henchman.inspector.ordered import OrderedQueue, OrderedStats, look_at_ordered
-from henchman.store import ordered_looks
+from henchman.store import ordered_people
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
 from henchman.store.procedure import BothWays, Page, Pages, Procedure, ask
@@ -19,7 +19,7 @@ __all__ = ["OrderedQueues", "look_at_all_ordered"]
 def look_at_all_ordered(keys: Keys) -> Procedure[list[OrderedStats]]:
     """The figures of every ordered queue that was pushed to or served, by name."""
     states = []
-    for name in (yield ordered_looks.names(keys)):
+    for name in (yield ordered_people.names(keys)):
         states.append((yield from look_at_ordered(keys, name)))
     return states
 
@@ -63,11 +63,11 @@ class OrderedQueues(BothWays):
 
     def names(self) -> list[str]:
         """The names of the ordered queues that were pushed to or served, sorted."""
-        return self._run(ask(ordered_looks.names(self._keys)))
+        return self._run(ask(ordered_people.names(self._keys)))
 
     async def anames(self) -> list[str]:
         """``names``, awaited."""
-        return await self._arun(ask(ordered_looks.names(self._keys)))
+        return await self._arun(ask(ordered_people.names(self._keys)))
 
     def stats(self) -> list[OrderedStats]:
         """The figures of each, by name."""
@@ -94,5 +94,5 @@ class OrderedQueues(BothWays):
         return dashboard(await self.astats())
 
     def _walk(self) -> Pages[OrderedQueue]:
-        names = yield ordered_looks.names(self._keys)
+        names = yield ordered_people.names(self._keys)
         yield Page(self[name] for name in names if name)

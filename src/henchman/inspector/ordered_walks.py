@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from henchman.inspector.ordered_id import OrderedId, id_of
 from henchman.inspector.set_walk import PAGE, walk
-from henchman.store import ordered_looks, sets
+from henchman.store import ordered_people, queues
 from henchman.store.keys import Keys
 from henchman.store.procedure import Page, Pages, Procedure, mapped
 
@@ -51,7 +51,7 @@ class OrderedWalks:
 
     def look(self, ids: Sequence[bytes], most: int = FIRST) -> Procedure[list[OrderedId]]:
         """Each of up to a hundred ids, with at most ``most`` payloads in each place."""
-        at, found = yield ordered_looks.look(self._keys, self._name, ids, most)
+        at, found = yield ordered_people.look(self._keys, self._name, ids, most)
         return [id_of(at, one) for one in found]
 
     def page(self, part: str, first: int, most: int, keep: Keep, *, reverse: bool) -> Procedure[list[OrderedId]]:
@@ -59,7 +59,7 @@ class OrderedWalks:
         key, seen = self._keys.ordered(self._name) + part, list[OrderedId]()
         for place in range(first, first + most, PAGE):
             last = min(place + PAGE, first + most) - 1
-            found: list[sets.Member] = yield sets.page(key, place, last, newest_first=reverse)
+            found: list[queues.Member] = yield queues.set_page(key, place, last, newest_first=reverse)
             if not found:
                 break
             seen += [one for one in (yield from self.look([one.payload for one in found])) if keep(one)]
@@ -88,7 +88,7 @@ class OrderedWalks:
         """Each once, of the first 50,000 found."""
         cursor, met = -1, set[bytes]()
         while cursor:
-            cursor, found = yield ordered_looks.scan(self._keys, self._name, part, max(cursor, 0), prefix)
+            cursor, found = yield ordered_people.scan(self._keys, self._name, part, max(cursor, 0), prefix)
             fresh = [one for one in dict.fromkeys(found) if one not in met]
             met.update(fresh[: _MEMORY - len(met)])
             for first in range(0, len(fresh), PAGE):

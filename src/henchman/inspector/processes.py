@@ -10,7 +10,7 @@ import msgspec
 from henchman.errors import ArgumentError, ServerAway, ServerError
 from henchman.inspector.entry import Entry, Mask
 from henchman.kernel.clock import ServerClock
-from henchman.store import control, stats
+from henchman.store import leases
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
 from henchman.store.procedure import BothWays, Page, Pages, Procedure
@@ -91,7 +91,7 @@ def _json(text: bytes) -> dict[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def process_state(record: stats.Record) -> ProcessState | None:
+def process_state(record: leases.Record) -> ProcessState | None:
     """What a record says; None when there is none behind the identity. Reads every version's, and broken ones."""
     facts = record.facts
     if not facts:
@@ -136,18 +136,18 @@ def _work(identity: str, slot: str, value: bytes, mask: Mask | None) -> Work:
     return Work(identity, slot, _text(queue) or entry.queue or "", times.read(record.get("run_at")), entry)
 
 
-def _records(keys: Keys) -> Procedure[list[stats.Record]]:
-    every = yield stats.identities(keys)
-    found: list[stats.Record] = []
+def _records(keys: Keys) -> Procedure[list[leases.Record]]:
+    every = yield leases.identities(keys)
+    found: list[leases.Record] = []
     for first in range(0, len(every), _AT_ONCE):
         found += yield from _some(keys, every[first : first + _AT_ONCE])
     return found
 
 
-def _some(keys: Keys, some: list[str]) -> Procedure[list[stats.Record]]:
+def _some(keys: Keys, some: list[str]) -> Procedure[list[leases.Record]]:
     """Their records; when one of the keys is no hash, one by one, without that one."""
     try:
-        found: list[stats.Record] = yield stats.records(keys, some)
+        found: list[leases.Record] = yield leases.records(keys, some)
     except ServerAway:
         raise
     except ServerError:
@@ -158,7 +158,7 @@ def _some(keys: Keys, some: list[str]) -> Procedure[list[stats.Record]]:
 
 
 def _walk(keys: Keys) -> Pages[ProcessState]:
-    every = yield stats.identities(keys)
+    every = yield leases.identities(keys)
     for first in range(0, len(every), _AT_ONCE):
         records = yield from _some(keys, every[first : first + _AT_ONCE])
         yield Page(state for state in map(process_state, records) if state is not None)
@@ -166,7 +166,7 @@ def _walk(keys: Keys) -> Pages[ProcessState]:
 
 def _find(keys: Keys, identity: str) -> Procedure[ProcessState | None]:
     """Only what stands on the list is a process: another key may look like one."""
-    records = (yield from _some(keys, [identity])) if identity in (yield stats.identities(keys)) else []
+    records = (yield from _some(keys, [identity])) if identity in (yield leases.identities(keys)) else []
     return process_state(records[0]) if records else None
 
 
@@ -181,9 +181,9 @@ def _tell(keys: Keys, which: ProcessState | str, verb: str) -> Procedure[bool]:
         raise ArgumentError(
             f"{process.identity} runs embedded in a Ruby program, which a signal would end: {verb} it from there"
         )
-    if process.ours and (yield control.tell(keys, process.identity, verb)):
+    if process.ours and (yield leases.tell(keys, process.identity, verb)):
         return True
-    yield stats.signal(keys, process.identity, SIGNALS[verb])
+    yield leases.signal(keys, process.identity, SIGNALS[verb])
     return False
 
 
@@ -286,5 +286,5 @@ class Processes(BothWays):
 
 
 def _server_now() -> Procedure[float]:
-    now: float = yield control.ask_time(ServerClock())
+    now: float = yield leases.ask_time(ServerClock())
     return now

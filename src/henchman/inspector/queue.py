@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from henchman.errors import ArgumentError, ServerAway, ServerError
 from henchman.inspector.entry import Entry, Mask
 from henchman.inspector.given import checked_page, checked_text
-from henchman.store import control, queues
+from henchman.store import queues
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
 from henchman.store.procedure import BothWays, Page, Pages, Procedure, ask, first
@@ -64,7 +64,7 @@ def walk(keys: Keys, name: str, mask: Mask | None, needle: bytes = b"") -> Pages
     given: dict[int, None] = {}
     overlap = 0
     while place > 0:
-        size, found = yield queues.stretch(keys, name, place + overlap, max(place - PAGE, 0))
+        size, found = yield queues.next_payloads(keys, name, place + overlap, max(place - PAGE, 0))
         if place > size:  # so much was fetched that we stand before the first
             place = size
             continue
@@ -172,11 +172,11 @@ class Queue(BothWays):
 
     def unpause(self) -> None:
         """Work on it goes on."""
-        self._run(ask(control.unpause(self._keys, self.name)))
+        self._run(ask(queues.unpause(self._keys, self.name)))
 
     async def aunpause(self) -> None:
         """``unpause``, awaited."""
-        await self._arun(ask(control.unpause(self._keys, self.name)))
+        await self._arun(ask(queues.unpause(self._keys, self.name)))
 
     def _look(self) -> Procedure[queues.Look]:
         found: list[queues.Look] = yield queues.look(self._keys, [self.name])
@@ -184,7 +184,7 @@ class Queue(BothWays):
 
     def _page(self, first: int, most: int) -> Procedure[list[Entry]]:
         first, most = checked_page(first, most)
-        found = yield queues.page(self._keys, self.name, first, first + most - 1)
+        found = yield queues.payloads(self._keys, self.name, first, first + most - 1)
         return [Entry(one, mask=self._mask) for one in found]
 
     def _walk(self) -> Pages[Entry]:
@@ -221,4 +221,4 @@ class Queue(BothWays):
             raise ArgumentError(
                 f"{self.name!a} is no name of a queue: no worker can serve it, so it need not be paused"
             )
-        yield control.pause(self._keys, self.name)
+        yield queues.pause(self._keys, self.name)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from henchman.errors import ArgumentError
 from henchman.inspector.entry import Mask
 from henchman.inspector.queue import PAGE, Queue, latency_of, looks
-from henchman.store import ordered_looks, queues
+from henchman.store import ordered_people, queues
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
 from henchman.store.procedure import BothWays, Page, Pages, Procedure, ask
@@ -36,7 +36,7 @@ def _known(keys: Keys, match: str) -> Procedure[tuple[list[str], frozenset[str]]
     """Every plain queue that was pushed to or is paused and has ``match`` in its name, by name; the paused queues."""
     names = yield queues.names(keys)
     paused = yield queues.paused(keys)
-    ordered = (yield ordered_looks.names(keys)) if paused else ()  # they have figures of another kind
+    ordered = (yield ordered_people.names(keys)) if paused else ()  # they have figures of another kind
     return sorted(name for name in {*names, *(paused - {*ordered})} if match in name), paused
 
 

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from henchman.inspector.entry import Entry
-from henchman.store import sets
+from henchman.store import queues
 from henchman.store.procedure import Page, Pages, Procedure
-from henchman.store.sets import Member
+from henchman.store.queues import Member
 
 __all__ = ["PAGE", "search", "walk"]
 
@@ -32,16 +32,16 @@ def walk(
     Each page begins with an entry that was passed already: when it does not, entries before it have gone, and the
     place is looked for again.
     """
-    end: list[Member] = yield sets.page(key, -1, -1, newest_first=newest_first)
+    end: list[Member] = yield queues.set_page(key, -1, -1, newest_first=newest_first)
     if not end:
         return
     low, high, start = (max(low, end[0].score), high, high) if newest_first else (low, min(high, end[0].score), low)
     place, last, passed = 0, None, list[Member]()
     if not math.isinf(start):
         last = Member(b"", math.nextafter(start, math.inf if newest_first else -math.inf))
-        place = max((yield sets.below(key, start, newest_first=newest_first)) - 1, 0)
+        place = max((yield queues.set_below(key, start, newest_first=newest_first)) - 1, 0)
     while True:
-        found, more = yield sets.stretch(key, place, PAGE + 1, newest_first=newest_first)
+        found, more = yield queues.set_stretch(key, place, PAGE + 1, newest_first=newest_first)
         if place and last is not None and (not found or _after(found[0], last, newest_first)):
             place = yield from _again(key, last, passed, place, newest_first)
             continue
@@ -66,11 +66,11 @@ def _again(key: str, last: Member, passed: Sequence[Member], place: int, newest_
     have gone, the one before the first with the score of the last."""
     if passed:
         some = [passed[-1].payload, passed[len(passed) // 2].payload, passed[0].payload]
-        ranks: list[int | None] = yield sets.ranks(key, some, newest_first=newest_first)
+        ranks: list[int | None] = yield queues.set_ranks(key, some, newest_first=newest_first)
         known = [one for one in ranks if one is not None and one < place]
         if known:
             return max(known)
-    before: int = yield sets.below(key, last.score, newest_first=newest_first)
+    before: int = yield queues.set_below(key, last.score, newest_first=newest_first)
     return max(min(before, place) - 1, 0)
 
 
@@ -79,7 +79,7 @@ def search(key: str, show: Show, text: str) -> Pages[Entry]:
     seen: set[int] = set()
     cursor = None
     while cursor != 0:
-        cursor, found = yield sets.scan(key, cursor or 0, text)
+        cursor, found = yield queues.set_scan(key, cursor or 0, text)
         fresh = []
         for one in found:
             mark = hash(one.payload)

@@ -17,7 +17,7 @@ from henchman.inspector.acts import Acted, Acts, Change
 from henchman.inspector.entry import Entry, Mask
 from henchman.inspector.given import checked_entries, checked_entry, checked_page, checked_text
 from henchman.inspector.set_walk import PAGE, search, walk
-from henchman.store import sets
+from henchman.store import queues
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
 from henchman.store.procedure import BothWays, Items, Pages, Procedure, ask, first
@@ -56,11 +56,11 @@ class JobSet(BothWays):
 
     def size(self) -> int:
         """How many entries it holds."""
-        return self._run(ask(sets.count(self.key)))
+        return self._run(ask(queues.set_size(self.key)))
 
     async def asize(self) -> int:
         """``size``, awaited."""
-        return await self._arun(ask(sets.count(self.key)))
+        return await self._arun(ask(queues.set_size(self.key)))
 
     def page(self, first: int = 0, most: int = 50) -> list[Entry]:
         """At most ``most`` entries from place ``first`` on, in the order of the set."""
@@ -160,7 +160,7 @@ class JobSet(BothWays):
 
     def _page(self, first: int, most: int) -> Procedure[list[Entry]]:
         first, most = checked_page(first, most)
-        found = yield sets.page(self.key, first, first + most - 1, newest_first=self.newest_first)
+        found = yield queues.set_page(self.key, first, first + most - 1, newest_first=self.newest_first)
         return [self._entry(one) for one in found]
 
     def _find(self, jid: str) -> Procedure[Entry | None]:
@@ -170,7 +170,7 @@ class JobSet(BothWays):
     def _reschedule(self, entry: Entry, at: float | dt.datetime) -> Procedure[bool]:
         if self.which == "dead":
             raise ArgumentError("a dead job is due at no time: retry it, and reschedule it where it is then")
-        moved: bool = yield sets.reschedule(self.key, checked_entry(entry).payload, seconds(at))
+        moved: bool = yield queues.reschedule(self.key, checked_entry(entry).payload, seconds(at))
         return moved
 
     def _to_dead(self) -> Change:
@@ -193,7 +193,7 @@ class JobSet(BothWays):
                     return total
         return total.plus(await self._arun(self._acts.on(some, change)))
 
-    def _entry(self, member: sets.Member) -> Entry:
+    def _entry(self, member: queues.Member) -> Entry:
         return Entry(member.payload, member.score, self._mask)
 
 

@@ -11,7 +11,7 @@ from henchman.inspector.ordered_id import OrderedStats
 from henchman.inspector.ordered_queues import look_at_all_ordered
 from henchman.inspector.processes import ProcessState, Work, look_at_processes, look_at_work
 from henchman.inspector.queues import QueueState, look_at_queues
-from henchman.store import stats as calls
+from henchman.store import metrics
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
 from henchman.store.procedure import Procedure, arun, run
@@ -60,7 +60,7 @@ class Overview(NamedTuple):
 
 def look_at_everything(keys: Keys, now: float, mask: Mask | None = None) -> Procedure[Overview]:
     """The overview as of ``now`` (Unix seconds)."""
-    figures: calls.Figures = yield calls.figures(keys, times.day(now), now - LATE)
+    figures: metrics.Figures = yield metrics.figures(keys, times.day(now), now - LATE)
     queues = yield from look_at_queues(keys, now)
     processes = [one for one in (yield from look_at_processes(keys)) if (one.beat_age(now) or 0.0) <= ALIVE]
     work = yield from look_at_work(keys, mask)

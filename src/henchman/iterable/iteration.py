@@ -25,9 +25,9 @@ from henchman.errors import (
     ServerError,
 )
 from henchman.kernel.events import Events
-from henchman.store import iteration
+from henchman.store import jobs
 from henchman.store.call import Call
-from henchman.store.iteration import State
+from henchman.store.jobs import IterationState
 from henchman.store.keys import Keys
 from henchman.store.procedure import adrive, drive
 from henchman.wire import jsontext
@@ -162,8 +162,8 @@ class Execution:
             if why or now - saved >= SAVE_EVERY or self._told_to_cancel():
                 answer = yield from self._save(at_end=bool(why))
                 saved = now
-                self._stopped = bool(why) or answer == iteration.LATE
-                if answer == iteration.LATE:
+                self._stopped = bool(why) or answer == jobs.LATE
+                if answer == jobs.LATE:
                     raise JobInterrupted("another execution of this job goes on")
                 self.cancelled = answer == 1 or self._told_to_cancel()
                 if self.cancelled:
@@ -214,7 +214,7 @@ class Execution:
     def _load(self) -> Steps:
         if self.run is not None:
             try:
-                state: State = yield partial(self._send, iteration.load(self._keys, self.jid))
+                state: IterationState = yield partial(self._send, jobs.load_state(self._keys, self.jid))
             except ServerAway as error:
                 raise JobInterrupted(f"where it stands could not be read: {error}") from error
             self.executions, self._run_time = state.executions, state.run_time
@@ -242,7 +242,7 @@ class Execution:
         if self.run is None:
             return 0
         run_time = self.run_time if at_end else self._run_time
-        call = iteration.save(self._keys, self.jid, self.executions, self._text(), run_time)
+        call = jobs.save_state(self._keys, self.jid, self.executions, self._text(), run_time)
         try:
             answer: int = yield partial(self._send, call)
         except ServerError as error:

@@ -1,6 +1,6 @@
 """``@app.iterable``: long jobs as many small items, with a cursor that survives stops, errors and kills.
 
-The state is Sidekiq's (``store/iteration.py``), so a job of one class name may be begun in Ruby and ended here, as
+The state is Sidekiq's (``store/jobs.py``), so a job of one class name may be begun in Ruby and ended here, as
 far as both sides mean the same by a cursor.
 """
 
@@ -21,9 +21,9 @@ from henchman.errors import DefinitionError
 from henchman.iterable.iteration import Abort, Execution, take
 from henchman.iterable.shape import arguments, blank_of, checked_class, checked_limit, inner, is_async
 from henchman.kernel.events import Events
-from henchman.store import iteration
+from henchman.store import jobs
 from henchman.store.call import Call
-from henchman.store.iteration import State
+from henchman.store.jobs import IterationState
 from henchman.store.keys import Keys
 from henchman.wire.codec import Signature
 from henchman.work.current import running
@@ -109,9 +109,9 @@ class IterableJob(Generic[P]):
         return cls._defined()(*args, **kwargs)
 
     @classmethod
-    def state(cls, jid: str) -> State:
+    def state(cls, jid: str) -> IterationState:
         """Where job ``jid`` stands; see ``Iterable.state``."""
-        found: State = cls._defined().state(jid)
+        found: IterationState = cls._defined().state(jid)
         return found
 
     @classmethod
@@ -220,14 +220,14 @@ class Iterable(Job[P, None], Generic[P]):
         )
         return execution
 
-    def state(self, jid: str) -> State:
+    def state(self, jid: str) -> IterationState:
         """Where job ``jid`` stands, as it was saved last; an empty ``State`` before that and when it is over."""
-        found: State = self._home.connections.run(iteration.load(self._home.keys, jid))
+        found: IterationState = self._home.connections.run(jobs.load_state(self._home.keys, jid))
         return found
 
-    async def astate(self, jid: str) -> State:
+    async def astate(self, jid: str) -> IterationState:
         """``state``, awaited."""
-        found: State = await self._asend(iteration.load(self._home.keys, jid))
+        found: IterationState = await self._asend(jobs.load_state(self._home.keys, jid))
         return found
 
     def _asend(self, call: Call[Any]) -> Any:

@@ -22,11 +22,10 @@ from henchman.config import Config
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.middleware import Chain
 from henchman.kernel.text import did_you_mean, shorten
-from henchman.store import ordered, ordered_born
+from henchman.store import ordered
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
-from henchman.store.ordered import MOST_IDS, Push
-from henchman.store.ordered_born import Born
+from henchman.store.ordered import MOST_IDS, Born, Push
 from henchman.store.procedure import Procedure, arun, run
 from henchman.wire import jsontext
 from henchman.wire.codec import MAX_BYTES
@@ -158,7 +157,7 @@ class Pusher:
         if self._keep is None:
             self._keep = self._home.config.history_kept()
         born = Born(self._name, os.urandom(9).hex(), self._keep)
-        tracked = ordered_born.push(keys, queue, self._collapse, born, rows)
+        tracked = ordered.push_tracked(keys, queue, self._collapse, born, rows)
         return (yield self._home.client.confirmed(tracked, ids)), born
 
     def _through(self, entries: list[Entry]) -> list[Entry]:

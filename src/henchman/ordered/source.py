@@ -15,7 +15,7 @@ from henchman.errors import ArgumentError, ConfigError, PoisonPill, ServerAway
 from henchman.kernel.clock import ServerClock
 from henchman.ordered.claim import DEATHS, Claim, OrderedRetryPolicy, record_endings, shown
 from henchman.ordered.definition import OrderedJob
-from henchman.store import ordered, ordered_looks
+from henchman.store import ordered, ordered_people
 from henchman.store.call import Arg, Call, Runner, command
 from henchman.store.keys import Keys
 from henchman.store.ordered import Verdict
@@ -296,7 +296,7 @@ class Scheduler:
                 first = self._turn % len(names)
             in_turn = sorted(names)
             return in_turn[first:] + in_turn[:first]
-        heads = self._desk.connections.run(ordered_looks.heads(self._desk.keys, names))
+        heads = self._desk.connections.run(ordered_people.heads(self._desk.keys, names))
         return sorted(names, key=lambda name: heads[name])
 
 

@@ -1,4 +1,6 @@
-"""Batches and tracked jobs as calls: make, push, close, release, retry, look. What each promises stands in ``lua/``."""
+"""Batches and tracked jobs as calls: make, push, close, release, retry, look, audit. What each promises stands in
+``lua/``.
+"""
 
 from __future__ import annotations
 
@@ -7,33 +9,11 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from henchman.errors import BatchClosed, HistoryFull, UnknownBatch
-from henchman.store import sets
-from henchman.store.call import Arg, Call, command, commands, script
+from henchman.store.call import Arg, Call, command, commands, load, script
 from henchman.store.effects import own_keys, shared_keys
 from henchman.store.keys import Keys
-from henchman.store.scripts import load
-
-__all__ = [
-    "FULL",
-    "PRODUCER_MS",
-    "Facts",
-    "Retried",
-    "Started",
-    "TrackedPush",
-    "close",
-    "dead",
-    "facts",
-    "live",
-    "make",
-    "newest",
-    "note",
-    "push",
-    "release",
-    "renew_producer",
-    "retry",
-    "started",
-    "states",
-]
+from henchman.store.leases import lead as lead_duty
+from henchman.store.queues import Stretch, set_stretch
 
 _MAKE = load("batch_make")
 _PUSH = load("batch_push")
@@ -45,6 +25,13 @@ _STARTED = load("started")
 
 FULL = "the history stream is full: its recorder does not keep up, or the database is away"
 PRODUCER_MS = 30_000  # the lease of who fills a batch; renewed each third of it
+_FIND = load("batch_find")
+AUDIT_MS = 120_000
+_FACTS = ("state", "why", "created", "open_for", "expires", "total", "children", "generation")
+_COUNTS = (
+    *("n:blocked", "n:scheduled", "n:enqueued", "n:working", "n:retrying"),
+    *("n:finished", "n:failed", "n:error", "n:cancelled", "n:expired"),
+)
 
 
 def make(keys: Keys, batch: str, fields: Mapping[str, Arg], record: bytes) -> Call[bool]:
@@ -227,9 +214,9 @@ def live(keys: Keys, batch: str, cursor: int, step: int = 500) -> Call[tuple[int
     )
 
 
-def dead(keys: Keys, batch: str, first: int, most: int) -> Call[sets.Stretch]:
+def dead(keys: Keys, batch: str, first: int, most: int) -> Call[Stretch]:
     """Payloads of jobs of the batch that gave up, oldest first, from rank ``first`` on, as far as 4 MB go."""
-    return sets.stretch(keys.batch(batch) + ":dead", first, most)
+    return set_stretch(keys.batch(batch) + ":dead", first, most)
 
 
 def newest(keys: Keys, first: int, most: int) -> Call[list[str]]:
@@ -251,3 +238,108 @@ def states(keys: Keys, batches: Sequence[str]) -> Call[list[str]]:
 def renew_producer(keys: Keys, batches: Iterable[str]) -> Call[Any]:
     """Whoever fills these batches lives."""
     return commands(*(("SET", keys.producer(one), "1", "XX", "PX", PRODUCER_MS) for one in batches))
+
+
+# What the auditor of batches asks.
+
+
+def lead_audit(keys: Keys, identity: str) -> Call[bool]:
+    """Take or renew the lease of the auditor; False when another process has it."""
+    return lead_duty(keys.auditor, identity, AUDIT_MS)
+
+
+def let_go_audit(keys: Keys) -> Call[Any]:
+    """End our lease."""
+    return command("DEL", keys.auditor)
+
+
+def oldest(keys: Keys, first: int, most: int) -> Call[list[str]]:
+    """Batches by age, from rank ``first`` on."""
+    return command(
+        "ZRANGE", keys.batches, first, first + most - 1, decode=lambda reply: [one.decode() for one in reply]
+    )
+
+
+def forget(keys: Keys, batches: Sequence[str]) -> Call[Any]:
+    """Strike batches off the list of all."""
+    return command("ZREM", keys.batches, *batches)
+
+
+class Glance(NamedTuple):
+    """A batch as the auditor sees it; ``mark`` changes whenever something of it moves. Times are Unix seconds."""
+
+    state: str
+    why: str
+    ends_open: float
+    expires: float
+    live: int
+    children: int
+    filled: bool
+    parked: int
+    mark: tuple[Any, ...]
+
+
+def glance(keys: Keys, batches: Sequence[str]) -> Call[tuple[float, list[Glance | None]]]:
+    """The server's time, and each of these batches; None: it is gone."""
+    parts: list[tuple[Any, ...]] = [("TIME",)]
+    for one in batches:
+        key = keys.batch(one)
+        parts.append(("HMGET", key, *_FACTS, *_COUNTS))
+        parts += [("EXISTS", keys.producer(one)), ("LLEN", key + ":parked"), ("HLEN", key + ":jobs")]
+
+    def read(replies: Any) -> tuple[float, list[Glance | None]]:
+        seconds, micro = replies[0]
+        found = [_glance(*replies[at : at + 4]) for at in range(1, len(replies), 4)]
+        return int(seconds) + int(micro) / 1e6, found
+
+    return commands(*parts, decode=read)
+
+
+def _glance(told: Any, filled: int, parked: int, live: int) -> Glance | None:
+    if told[0] is None:
+        return None
+    state, why, created, open_for, expires, _, children, _ = (one.decode() if one else "" for one in told[:8])
+    return Glance(
+        state=state,
+        why=why,
+        ends_open=float(created) + float(open_for or 0),
+        expires=float(expires) if expires else float("inf"),
+        live=int(live),
+        children=int(children or 0),
+        filled=bool(filled),
+        parked=int(parked),
+        mark=(*told, live),
+    )
+
+
+class Found(NamedTuple):
+    """One stretch of a list: entries looked at, and those of the batch."""
+
+    looked: int
+    payloads: list[bytes]
+
+
+def find(source: str, batch: str, first: int, most: int) -> Call[Found]:
+    """Payloads of ``batch`` in a list (a key), among ``most`` entries from index ``first`` on."""
+    return script(_FIND, [source], [batch, first, most], lambda reply: Found(reply[0], reply[1:]), again=True)
+
+
+def holders(keys: Keys) -> Call[list[str]]:
+    """Every process that may hold something: the living, the dead, those whose work is being given back."""
+    return commands(
+        ("ZRANGE", keys.identities, 0, -1),
+        ("ZRANGE", keys.tombs, 0, -1),
+        ("SMEMBERS", keys.rescues),
+        decode=lambda replies: sorted({one.decode("utf-8", "replace") for reply in replies for one in reply}),
+    )
+
+
+def in_flight_lists(keys: Keys, identities: Sequence[str]) -> Call[list[str]]:
+    """The in-flight lists of these processes."""
+
+    def read(replies: Any) -> list[str]:
+        return [one.decode("utf-8", "replace") for reply in replies for one in reply]
+
+    return commands(
+        *(("SMEMBERS", keys.flights(one)) for one in identities), ("SMEMBERS", keys.flights("")), decode=read
+    )

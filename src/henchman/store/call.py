@@ -7,15 +7,51 @@ execute them, so that both worlds share one definition.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from henchman.store.scripts import Script
+from henchman.errors import Unconfirmed
 
-__all__ = ["Arg", "AsyncRunner", "Call", "Runner", "command", "commands", "script"]
+try:  # the bare algorithm: a fifth of the time that hashlib takes to load, and this is loaded with every program
+    from _sha1 import sha1  # type: ignore[import-not-found, unused-ignore]  # private, and with every CPython
+except ImportError:
+    from hashlib import sha1
 
 Arg = bytes | str | int | float
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
+
+
+class Script(NamedTuple):
+    """One atomic move: its name, its text and the hash under which the server knows it."""
+
+    name: str
+    text: str
+    sha: str
+
+
+def load(name: str) -> Script:
+    """The script ``lua/<name>.lua``, with each line ``-- include <file>`` replaced by ``lua/lib/<file>.lua``.
+
+    Each file opens with a contract that a test checks against every caller::
+
+        -- name: what it does
+        -- KEYS name name (name name)*        a group in brackets repeats
+        -- ARGV name name (name)*
+        -- returns what
+    """
+    folder = Path(__file__).with_name("lua")
+    text = _whole(folder / "lib", (folder / f"{name}.lua").read_text(encoding="utf-8"))
+    return Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+def _whole(library: Path, text: str) -> str:
+    lines = []
+    for line in text.splitlines():
+        if line.startswith("-- include "):
+            piece = line.removeprefix("-- include ").strip()
+            line = _whole(library, (library / f"{piece}.lua").read_text(encoding="utf-8"))  # noqa: PLW2901
+        lines.append(line)
+    return "\n".join(lines)
 
 
 class Call(Generic[T]):
@@ -94,3 +130,21 @@ class AsyncRunner(Protocol):
     def run(self, call: Call[T]) -> Awaitable[T]:
         """As ``Runner.run``."""
         ...
+
+
+def replicated(call: Call[T], replicas: int, timeout_ms: int, jids: Callable[[], Sequence[str]]) -> Call[T]:
+    """``call`` with a WAIT behind it, answered when ``replicas`` replicas have its write; Unconfirmed when fewer had it
+    after ``timeout_ms``. ``jids`` names the jobs of the call, and is only called for that error.
+
+    WAIT counts replicas that have *received* the write, not that have it on disk, and a failover may still promote
+    another one. It rules out that an accepted job was on one machine only.
+    """
+
+    def decode(replies: Any) -> T:
+        *inner, count = replies
+        if count < replicas:
+            raise Unconfirmed(jids(), wanted=replicas, confirmed=count, timeout=timeout_ms / 1000)
+        return call.decode(inner if len(call.parts) > 1 else inner[0])
+
+    parts = (*call.parts, ("WAIT", replicas, timeout_ms))
+    return Call(call.name, parts, decode, again=call.again, script=call.script)

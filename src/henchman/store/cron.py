@@ -9,28 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from henchman.store.call import Arg, Call, commands, script
+from henchman.store.call import Arg, Call, commands, load, script
 from henchman.store.keys import Keys
-from henchman.store.scripts import load
-
-__all__ = [
-    "FRESH",
-    "Look",
-    "Running",
-    "Skipped",
-    "Stored",
-    "Tick",
-    "Ticked",
-    "look",
-    "overlaps",
-    "past",
-    "put",
-    "read",
-    "remove",
-    "run",
-    "switch",
-    "tick",
-]
 
 T = TypeVar("T")
 

@@ -9,8 +9,6 @@ import msgspec
 
 from henchman.store.keys import Keys
 
-__all__ = ["own_keys", "shared_keys"]
-
 #: kinds that touch a key of one job alone → where in the effect it stands
 _OWN: Final = {"uniterate": 1, "result": 1}
 

@@ -5,26 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from henchman.store.call import Arg, Call, command, commands, script
+from henchman.store.call import Arg, Call, command, commands, load, script
 from henchman.store.keys import Keys
-from henchman.store.scripts import load
-
-__all__ = [
-    "Backlog",
-    "Trimmed",
-    "backlog",
-    "correct",
-    "exists",
-    "lead",
-    "let_go",
-    "offer",
-    "read",
-    "renew",
-    "size_of",
-    "trim",
-    "turn_off",
-    "turn_on",
-]
 
 _LEAD = load("history_lead")
 _TRIM = load("history_trim")

@@ -1,6 +1,6 @@
-"""The moves of a job as calls: push, fetch, settle, give back, stage. Bytes only; nothing here does I/O.
+"""The moves of a job as calls: push, fetch, settle, give back, stage, charge, cancel.
 
-What each script guarantees stands in the header of its file in ``lua/``.
+Bytes only; nothing here does I/O. What each script guarantees stands in the header of its file in ``lua/``.
 """
 
 from __future__ import annotations
@@ -10,32 +10,10 @@ from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
-from henchman.errors import LeaseLost
-from henchman.store.call import Arg, Call, commands, script
+from henchman.errors import ArgumentError, LeaseLost, PayloadError
+from henchman.store.call import Arg, Call, command, commands, load, script
 from henchman.store.effects import own_keys, shared_keys
 from henchman.store.keys import Keys
-from henchman.store.scripts import load
-
-__all__ = [
-    "CALLED_OFF",
-    "EARLIER",
-    "MOST_BYTES",
-    "Delivery",
-    "Due",
-    "Fetched",
-    "Move",
-    "Settlement",
-    "deliver",
-    "due",
-    "fetch",
-    "give_back",
-    "move",
-    "push",
-    "push_many",
-    "rebase",
-    "schedule",
-    "settle",
-]
 
 _FETCH = load("fetch")
 _SETTLE = load("settle")
@@ -45,11 +23,20 @@ _MOVE = load("move")
 _REBASE = load("rebase")
 _SCHEDULE = load("schedule")
 _DELIVER = load("deliver")
+_CHARGE = load("charge")
+_CANCEL = load("cancel")
+_UNCANCEL = load("uncancel")
+_ITERATE = load("iterate")
 _ENDING, _EFFECTS = itemgetter(2), itemgetter(5)  # of a Settlement
 _MARK_MS = 24 * 3600 * 1000
+_PAGE = 2000  # marks that one look into the list of cancellations reads
+_DEATH_LIFE = 72 * 3600  # seconds for which a death counts, as Sidekiq Pro's poison pills
+_STATE_LIFE = 30 * 86400  # seconds after the last save
 
 CALLED_OFF = -1  # a status: the cancellation that it was to end by stands no more; it is in flight as before
 MOST_BYTES = 4 << 20  # of payloads in one call, as in ``lua/lib/bytes.lua``
+KEEP_CANCELS = 30 * 86400  # seconds: a job that waits longer than this can be cancelled again
+LATE = -1  # what ``save_state`` answers when a later execution of the job has saved already
 EARLIER = 2  # a status: settled by an earlier sending of the same call, whose answer nobody read
 
 
@@ -276,3 +263,180 @@ def move(
     names = [source, keys.dead, *shared_keys(keys), *(keys.queue(name) for name in queues)]
     names += own_keys(one.effects for one in moves)
     return script(_MOVE, names, args, _statuses, again=True)
+
+
+# Deaths charged to jobs (PROTOCOL, section 7).
+
+
+def charge(
+    keys: Keys,
+    flight: str,
+    jid: str,
+    record: bytes,
+    payload: bytes,
+    stored: bytes,
+    *,
+    alone: bool,
+    dead_max: int,
+    dead_timeout: float,
+    effects: bytes = b"",
+    batch: str = "",
+) -> Call[int]:
+    """Charge job ``jid``, which lies as ``payload`` in the list ``flight``, with one death: ``record`` is one line,
+    ``<time> <identity> <cause>``; a second one for the same identity is none.
+
+    The deaths it has now, 0 when it does not lie there any more; -1 when it was the third, alone: it
+    went to the dead set as ``stored``, and its ``effects`` were carried out.
+    """
+    names = [keys.deaths, keys.charged, keys.suspects, keys.cancels, flight, keys.dead, keys.cancel_log]
+    names += [*shared_keys(keys), *own_keys([effects])]
+    args: list[Arg] = [jid, record, payload, stored, int(alone), dead_max, dead_timeout, _DEATH_LIFE, effects, batch]
+    return script(_CHARGE, names, args, int, again=True)
+
+
+def deaths(keys: Keys, jid: str) -> Call[list[str]]:
+    """The lines that were written down for ``jid`` so far, oldest first."""
+
+    def read(reply: Any) -> list[str]:
+        return reply.decode("utf-8", "replace").split("\n") if reply else []
+
+    return command("HGET", keys.deaths, jid, decode=read)
+
+
+# Cancelled jobs.
+
+
+def cancel(keys: Keys, jid: str) -> Call[int]:
+    """Write a jid down as cancelled and tell every process, iterable jobs in Ruby too; how many heard it."""
+    if not isinstance(jid, str):
+        raise ArgumentError(f"cancel({jid!r:.100}): give the id of a job, such as handle.jid")
+    return _cancel(keys, jid, is_job=True)
+
+
+def cancel_batch(keys: Keys, batch: str) -> Call[int]:
+    """Tell every process that no job of the batch is to start, and that those that run are to hear it."""
+    return _cancel(keys, f"batch:{batch}", is_job=False)
+
+
+def _cancel(keys: Keys, mark: str, *, is_job: bool) -> Call[int]:
+    args: list[Arg] = [mark, keys.control_all, f"cancel {mark}", KEEP_CANCELS, int(is_job)]
+    return script(_CANCEL, [*_marks(keys), keys.iteration(mark)], args, int, again=True)
+
+
+def _marks(keys: Keys) -> list[str]:
+    return [keys.cancelled, keys.cancels, keys.cancel_log]
+
+
+def uncancel(keys: Keys, members: Sequence[str]) -> Call[frozenset[str]]:
+    """Let jobs start that are put into their queues again, whatever was cancelled before; which of them had been.
+
+    ``members``: jids, or ``batch:<id>``.
+    """
+
+    def read(reply: Any) -> frozenset[str]:
+        return frozenset(one.decode() for one in reply)
+
+    plain = [one for one in members if _is_text(one)]
+    return script(_UNCANCEL, [*_marks(keys), *map(keys.iteration, plain)], list(plain), read, again=True)
+
+
+def cancelled(keys: Keys, jids: Sequence[str]) -> Call[frozenset[str]]:
+    """Which of these jobs are marked as cancelled."""
+    plain = [one for one in jids if _is_text(one)]
+
+    def read(scores: Any) -> frozenset[str]:
+        return frozenset(jid for jid, score in zip(plain, scores, strict=False) if score is not None)
+
+    return command("ZMSCORE", keys.cancelled, *plain or ("",), decode=read)
+
+
+class CancelNews(NamedTuple):
+    """Steps of the counter up to ``last``, oldest first: ``+`` and the member that was cancelled, ``-`` and one that is
+    not any more. ``suspects``: all of them, if they changed."""
+
+    last: int
+    steps: list[tuple[str, str]]
+    suspects: frozenset[str] | None
+
+
+def cancel_head(keys: Keys) -> Call[tuple[int, frozenset[str]]]:
+    """The counter of cancellations, and the suspects."""
+
+    def read(replies: Any) -> tuple[int, frozenset[str]]:
+        return int(replies[0] or 0), _texts(replies[1])
+
+    return commands(("GET", keys.cancels), ("SMEMBERS", keys.suspects), decode=read)
+
+
+def cancel_page(keys: Keys, cursor: int) -> Call[tuple[int, frozenset[str]]]:
+    """Some of what is cancelled: the cursor of the next page, 0 after the last, and the members."""
+
+    def read(reply: Any) -> tuple[int, frozenset[str]]:
+        return int(reply[0]), _texts(reply[1][::2])
+
+    return command("ZSCAN", keys.cancelled, cursor, "COUNT", _PAGE, decode=read)
+
+
+def cancel_news(keys: Keys, seen: int, most: int) -> Call[CancelNews | None]:
+    """What the counter has counted after ``seen``, from its log, of which ``most`` steps are read; None when a step is
+    missing there."""
+
+    def read(replies: Any) -> CancelNews | None:
+        steps: dict[int, str] = {}
+        for entry in replies[0]:
+            number, _, what = entry.decode("utf-8", "replace").partition(" ")
+            steps[int(number)] = what
+        last = max(steps, default=seen)
+        wanted = [steps.get(number) for number in range(seen + 1, last + 1)]
+        if not wanted or None in wanted:
+            return None
+        signed = [(what[:1], what[1:]) for what in wanted if what]
+        changed = any(sign == "!" for sign, _ in signed)
+        return CancelNews(last, [one for one in signed if one[0] != "!"], _texts(replies[1]) if changed else None)
+
+    return commands(("LRANGE", keys.cancel_log, 0, most - 1), ("SMEMBERS", keys.suspects), decode=read)
+
+
+def _texts(reply: Any) -> frozenset[str]:
+    return frozenset(one.decode("utf-8", "replace") for one in reply)
+
+
+def _is_text(jid: str) -> bool:
+    """Whether a job can have been cancelled by this id; by half a surrogate pair none was."""
+    try:
+        return bool(jid.encode())
+    except UnicodeEncodeError:
+        return False
+
+
+# Where an iterable job stands: Sidekiq's hash of each such job (wire format, section 16). An effect of the job's end
+# (``uniterate``) removes it, so that no kill can come between the two.
+
+
+class IterationState(NamedTuple):
+    """``executions`` begun so far, ``cursor`` as JSON text (None: from the start), ``run_time`` of those that ended."""
+
+    executions: int = 0
+    cursor: bytes | None = None
+    run_time: float = 0.0
+    cancelled: bool = False
+
+
+def load_state(keys: Keys, jid: str) -> Call[IterationState]:
+    """Where the job stands; an empty ``IterationState`` when nothing was saved. PayloadError when somebody broke it."""
+
+    def read(flat: list[bytes]) -> IterationState:
+        found = {flat[i]: flat[i + 1] for i in range(0, len(flat), 2)}
+        try:
+            executions, run_time = int(found.get(b"ex") or 0), float(found.get(b"rt") or 0)
+        except ValueError:
+            raise PayloadError(f"{keys.iteration(jid)} cannot be read: {found!r}; delete it to start anew") from None
+        return IterationState(executions, found.get(b"c"), run_time, b"cancelled" in found)
+
+    return command("HGETALL", keys.iteration(jid), decode=read)
+
+
+def save_state(keys: Keys, jid: str, executions: int, cursor: bytes, run_time: float) -> Call[int]:
+    """Write down where it stands; 1 when the job was cancelled, 0 when not, ``LATE``."""
+    args: list[Any] = [executions, cursor, f"{run_time:.6f}".rstrip("0").rstrip("."), _STATE_LIFE]
+    return script(_ITERATE, [keys.iteration(jid)], args, int, again=True)

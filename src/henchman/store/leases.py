@@ -1,4 +1,8 @@
-"""Leases as calls: join, renew, bury, leave. Who holds what, and for how long (PROTOCOL, sections 1 and 2)."""
+"""Processes as calls: their leases (join, renew, entomb, leave), their records, and what they are told.
+
+A lease says who holds what, and for how long (PROTOCOL, sections 1 and 2); the records are Sidekiq's heartbeat (wire
+format, section 11).
+"""
 
 from __future__ import annotations
 
@@ -6,39 +10,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from henchman.errors import LeaseLost
-from henchman.store.call import Arg, Call, command, script
+from henchman.kernel.clock import ServerClock
+from henchman.store.call import Arg, Call, command, commands, load, script
 from henchman.store.keys import Keys
-from henchman.store.scripts import load
-
-__all__ = [
-    "AT_ONCE",
-    "TOMB_MS",
-    "Watch",
-    "bury",
-    "flights",
-    "join",
-    "lead",
-    "lease_alive",
-    "leave",
-    "renew",
-    "renew_all",
-    "renew_known",
-    "sizes",
-    "unregister",
-    "watch",
-]
+from henchman.store.queues import raw
 
 _JOIN = load("join")
 _RENEW = load("renew")
-_BURY = load("bury")
+_ENTOMB = load("entomb")
 _LEAVE = load("leave")
 _SIZES = load("sizes")
 _WATCH = load("watch")
 _LEAD = load("lead")
+_BEAT = load("beat")
 
 AT_ONCE = 1000  # leases in one look
 TOMB_MS = 3_600_000  # an hour: no frozen process holds bytes back for longer (PROTOCOL, section 2.3)
 STANDS_MS = TOMB_MS + 120_000  # its lists are swept a little later: nobody may take the name again before that
+_RECORD_LIFE = 60  # seconds at least: a record that nobody renews is gone
+_SIGNAL_LIFE = 60  # seconds: a signal that nobody fetched is gone
 
 
 def _number(reply: Any) -> int:
@@ -121,10 +111,10 @@ def watch(keys: Keys, identity: str, former: Iterable[str], turn_ms: int, first:
     return script(_WATCH, names, [identity, turn_ms, first, AT_ONCE, *former], read, again=True)
 
 
-def bury(keys: Keys, identity: str, *, force: bool) -> Call[int]:
+def entomb(keys: Keys, identity: str, *, force: bool) -> Call[int]:
     """1 the identity is dead from now on; 0 its lease is alive and ``force`` is False."""
     names = [keys.lease(identity), keys.tomb(identity), keys.tombs]
-    return script(_BURY, names, [identity, STANDS_MS, int(force)], int, again=True)
+    return script(_ENTOMB, names, [identity, STANDS_MS, int(force)], int, again=True)
 
 
 def leave(keys: Keys, identity: str, flight_lists: Sequence[str]) -> Call[int]:
@@ -143,7 +133,7 @@ def lease_alive(keys: Keys, identity: str) -> Call[bool]:
     return command("EXISTS", keys.lease(identity), decode=bool)
 
 
-def flights(keys: Keys, identity: str) -> Call[list[str]]:
+def in_flight_lists(keys: Keys, identity: str) -> Call[list[str]]:
     """The registered in-flight lists of an identity."""
     return command("SMEMBERS", keys.flights(identity), decode=_texts)
 
@@ -156,3 +146,151 @@ def sizes(kinds: Mapping[str, str]) -> Call[list[int]]:
 def unregister(keys: Keys, identity: str, flight: str) -> Call[int]:
     """Forget one in-flight list that nothing can reach any more."""
     return command("SREM", keys.flights(identity), flight, decode=int)
+
+
+# Records of processes.
+
+
+class Beat(NamedTuple):
+    """What a beat brought back: signals that were waiting for us, oldest first."""
+
+    first: bool
+    signals: list[bytes]
+
+
+def beat(
+    keys: Keys,
+    identity: str,
+    facts: Mapping[str, Arg],
+    work: Mapping[str, bytes],
+    *,
+    old_work: bool,
+    every: float = 0.0,
+) -> Call[Beat]:
+    """Write the record and the running jobs of a process, which beats each ``every`` seconds; ``old_work``: also for
+    readers up to 6.4.1."""
+    work_keys = (keys.work(identity), keys.workers(identity)) if old_work else (keys.work(identity),)
+    names = [keys.processes, keys.process(identity), keys.signals(identity), *work_keys]
+    args: list[Arg] = [identity, max(_RECORD_LIFE, int(3 * every))]
+    for which, table in (("record", facts), ("work", work)):
+        for name, value in table.items():
+            args += (which, name, value)
+    return script(_BEAT, names, args, lambda reply: Beat(not reply[0], list(reversed(reply[1:]))), again=True)
+
+
+def strike_off(keys: Keys, identity: str) -> Call[Any]:
+    """Take a stopped process off the list."""
+    return commands(
+        ("SREM", keys.processes, identity),
+        ("ZREM", keys.stopping, identity),
+        ("UNLINK", keys.work(identity), keys.workers(identity), keys.process(identity)),
+    )
+
+
+def record(keys: Keys, identity: str) -> Call[tuple[dict[str, str], dict[str, bytes]]]:
+    """The record of a process and its running jobs by slot; both empty when it is gone."""
+
+    def read(replies: list[Any]) -> tuple[dict[str, str], dict[str, bytes]]:
+        facts, work = (_pairs(reply) for reply in replies)
+        return {name: value.decode("utf-8", "replace") for name, value in facts.items()}, work
+
+    return commands(("HGETALL", raw(keys.process(identity))), ("HGETALL", raw(keys.work(identity))), decode=read)
+
+
+def prune_lock(keys: Keys) -> Call[bool]:
+    """Whether it is our turn to prune dead members, at most once a minute for all."""
+    return command("SET", keys.process_cleanup, "1", "NX", "EX", 60, decode=bool, again=False)
+
+
+def missing(keys: Keys, identities: Sequence[str]) -> Call[list[str]]:
+    """Those of ``identities`` (at least one) whose record is gone, asked for in one write."""
+
+    def read(answers: list[int]) -> list[str]:
+        return [one for one, there in zip(identities, answers, strict=True) if not there]
+
+    return commands(*(("EXISTS", raw(keys.process(one))) for one in identities), decode=read)
+
+
+def strike_off_dead(keys: Keys, identities: Iterable[str]) -> Call[Any]:
+    """Take dead members off the list."""
+    return command("SREM", keys.processes, *map(raw, identities))
+
+
+def _names(reply: Iterable[bytes]) -> list[str]:
+    return sorted(one.decode("utf-8", "surrogateescape") for one in reply)
+
+
+def identities(keys: Keys) -> Call[list[str]]:
+    """The identities on Sidekiq's list of processes, whatever stands there; some may have died since."""
+    return command("SMEMBERS", keys.processes, decode=_names)
+
+
+class Record(NamedTuple):
+    """What one process wrote down: its facts, and its running jobs by slot."""
+
+    identity: str
+    facts: Mapping[str, bytes]
+    work: Mapping[str, bytes]
+
+
+def joined(keys: Keys) -> Call[list[str]]:
+    """The identities that joined and neither left nor were swept: those that may hold work in flight."""
+    return command("ZRANGE", keys.identities, 0, -1, decode=_names)
+
+
+def _pairs(flat: Any) -> dict[str, bytes]:
+    return {flat[i].decode("utf-8", "surrogateescape"): flat[i + 1] for i in range(0, len(flat), 2)}
+
+
+def records(keys: Keys, which: Sequence[str]) -> Call[list[Record]]:
+    """The records of the processes ``which`` (at least one), in one write; empty facts: that one is gone."""
+    parts = [
+        ("HGETALL", raw(key))
+        for identity in which
+        for key in (keys.process(identity), keys.work(identity), keys.workers(identity))
+    ]
+
+    def read(replies: list[Any]) -> list[Record]:
+        rows = [[_pairs(one) for one in replies[i : i + 3]] for i in range(0, len(replies), 3)]
+        return [Record(name, facts, work or old) for name, (facts, work, old) in zip(which, rows, strict=True)]
+
+    return commands(*parts, decode=read)
+
+
+def lists_of(keys: Keys, which: Sequence[str]) -> Call[list[str]]:
+    """The keys of the in-flight lists of the processes ``which`` (at least one)."""
+    parts = [("SMEMBERS", raw(keys.flights(identity))) for identity in which]
+    return commands(*parts, decode=lambda replies: [name for one in replies for name in _names(one)])
+
+
+def in_flight(lists: Sequence[str], most: int) -> Call[list[list[bytes]]]:
+    """At most ``most`` payloads of each in-flight list (at least one), the last fetched first."""
+    return commands(*(("LRANGE", raw(key), 0, most - 1) for key in lists))
+
+
+def signal(keys: Keys, identity: str, name: str) -> Call[Any]:
+    """Leave a signal (TSTP, TERM, TTIN) for a process that fetches such at its next heartbeat, as Sidekiq's do."""
+    key = raw(keys.signals(identity))
+    parts: list[tuple[Arg, ...]] = [("MULTI",), ("LPUSH", key, name), ("EXPIRE", key, _SIGNAL_LIFE), ("EXEC",)]
+    return commands(*parts, again=False)
+
+
+def tell(keys: Keys, identity: str, verb: str) -> Call[Any]:
+    """Tell one process to ``quiet``, ``stop`` or ``dump``; how many heard it."""
+    return command("PUBLISH", keys.control(identity), verb)
+
+
+def stopping(keys: Keys, identity: str) -> Call[Any]:
+    """This process was told to stop: if it is killed now, that is a deploy's haste, and no job's fault."""
+    return command("ZADD", keys.stopping, "NX", 0, identity)
+
+
+def ask_time(clock: ServerClock) -> Call[float]:
+    """The server's Unix time, which ``clock`` knows from then on. Build the call when you send it."""
+    sent = clock.sent()
+
+    def read(reply: Any) -> float:
+        clock.heard(int(reply[0]) + int(reply[1]) / 1e6, sent)
+        return clock.now()
+
+    return command("TIME", decode=read)

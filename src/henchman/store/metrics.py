@@ -15,24 +15,6 @@ from henchman.store.call import Arg, Call, command, commands
 from henchman.store.keys import Keys
 from henchman.store.queues import raw
 
-__all__ = [
-    "HOURS_KEPT",
-    "LIMITS",
-    "MINUTES_KEPT",
-    "Counted",
-    "Form",
-    "bucket_of",
-    "flush",
-    "forms",
-    "histograms",
-    "mark",
-    "mark_lock",
-    "marks",
-    "metric_name",
-    "read",
-    "stamp",
-]
-
 T = TypeVar("T")
 Form = Literal["8", "7"]
 
@@ -172,3 +154,44 @@ def _marks(flat: Any) -> list[tuple[float, str]]:
         moment = at if at.tzinfo is not None else at.replace(tzinfo=dt.UTC)
         found.append((moment.timestamp(), flat[i + 1].decode("utf-8", "surrogateescape")))
     return found
+
+
+class Figures(NamedTuple):
+    """Counters (for ever, and today in UTC) and the sizes of the three sets."""
+
+    processed: int
+    failed: int
+    processed_today: int
+    failed_today: int
+    scheduled: int
+    retries: int
+    dead: int
+    overdue: int
+
+
+def _count(reply: Any) -> int:
+    try:
+        return int(reply or 0)
+    except ValueError:  # somebody wrote something else there
+        return 0
+
+
+def figures(keys: Keys, day: str, late: float) -> Call[Figures]:
+    """Counters and sizes in one write; ``day`` is today as YYYY-MM-DD in UTC.
+
+    ``overdue`` counts scheduled jobs and retries that were due before the Unix time ``late``.
+    """
+    counters = [
+        keys.stat_processed,
+        keys.stat_failed,
+        keys.stat_day("processed", day),
+        keys.stat_day("failed", day),
+    ]
+    sizes = [("ZCARD", key) for key in (keys.schedule, keys.retry, keys.dead)]
+    overdue = [("ZCOUNT", key, "-inf", repr(late)) for key in (keys.schedule, keys.retry)]
+
+    def read(replies: list[Any]) -> Figures:
+        sums = [_count(one) for one in (*replies[0], *replies[1:4])]
+        return Figures(*[*sums, sum(replies[4:])])
+
+    return commands(("MGET", *counters), *sizes, *overdue, decode=read)

@@ -8,39 +8,17 @@ from itertools import chain
 from typing import Any, NamedTuple
 from zlib import crc32
 
-from henchman.errors import LeaseLost
-from henchman.store.call import Arg, Call, Runner, command, commands, script
+import msgspec
+
+from henchman.errors import HistoryFull, LeaseLost
+from henchman.store.batches import FULL
+from henchman.store.call import Arg, Call, Runner, command, commands, load, script
 from henchman.store.effects import shared_keys
 from henchman.store.jobs import EARLIER, LeaseLapsed
 from henchman.store.keys import Keys
-from henchman.store.scripts import load
-
-__all__ = [
-    "MOST_IDS",
-    "PART",
-    "Claimed",
-    "ClaimedId",
-    "MoveBegun",
-    "Moved",
-    "Push",
-    "QueueTracked",
-    "Verdict",
-    "charge",
-    "claim",
-    "claim_jid",
-    "declare",
-    "free",
-    "free_all",
-    "held",
-    "jid_suffix",
-    "move",
-    "push",
-    "ring",
-    "settle",
-    "unpacked",
-]
 
 _PUSH = load("ordered_push")
+_PUSH_TRACKED = load("ordered_push_tracked")
 _CLAIM = load("ordered_claim")
 _CLAIM_TRACKED = load("ordered_claim_tracked")
 _SETTLE = load("ordered_settle")
@@ -84,6 +62,35 @@ def push(keys: Keys, queue: str, collapse: str, rows: Sequence[Push]) -> Call[in
 def _pushed(reply: Any) -> int:
     _refused(reply)
     return int(reply)
+
+
+class Born(NamedTuple):
+    """What the records of one push begin with: the name of the handler, how their jids begin (18 hex digits), and how
+    the history is kept if nobody said so before ("": not at all).
+    """
+
+    name: str
+    seed: str
+    keep: str
+
+    def jid(self, row: int) -> str:
+        """That of a row, counted from 1."""
+        return f"{self.seed}{row:06x}"
+
+
+def push_tracked(keys: Keys, queue: str, collapse: str, born: Born, rows: Sequence[Push]) -> Call[int]:
+    """``push``, with a record for each payload. Raises HistoryFull; then nothing was pushed."""
+
+    def read(reply: Any) -> int:
+        if reply == b"FULL":
+            raise HistoryFull(FULL)
+        return int(reply)
+
+    names = [keys.ordered(queue), keys.ordered_queues, *shared_keys(keys)]
+    args: list[Arg] = [queue, collapse, msgspec.json.encode(born.name), born.seed, born.keep]
+    for one in rows:
+        args += one
+    return script(_PUSH_TRACKED, names, args, read, again=False)
 
 
 class ClaimedId(NamedTuple):

@@ -1,6 +1,6 @@
-"""The queues as calls for people: names, sizes, pages. Nothing loads a whole list.
+"""The queues, and the three sorted sets (schedule, retry, dead), as calls for people: names, sizes, pages, searches.
 
-A name that is not UTF-8 is read with surrogate escapes and sent back byte for byte.
+Nothing loads a whole list or set. A name that is not UTF-8 is read with surrogate escapes and sent back byte for byte.
 """
 
 from __future__ import annotations
@@ -8,18 +8,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from henchman.store.call import Arg, Call, command, commands, script
+from henchman.store.call import Arg, Call, command, commands, load, script
 from henchman.store.effects import own_keys, shared_keys
 from henchman.store.keys import Keys
-from henchman.store.scripts import load
-
-__all__ = ["CHUNK", "Cleared", "Look", "clear", "drop", "look", "names", "page", "paused", "raw", "remove", "stretch"]
-
 
 _REMOVE = load("remove")
 _CLEAR = load("clear")
-
+_PAGE = load("zset_page")
 CHUNK = 1000  # payloads that one call of ``clear`` takes, at most
+_GLOB = str.maketrans({char: "\\" + char for char in "*?[]\\"})
 
 
 class Look(NamedTuple):
@@ -60,12 +57,12 @@ def look(keys: Keys, which: Sequence[str]) -> Call[list[Look]]:
     return commands(*parts, decode=read)
 
 
-def page(keys: Keys, name: str, first: int, last: int) -> Call[list[bytes]]:
+def payloads(keys: Keys, name: str, first: int, last: int) -> Call[list[bytes]]:
     """The payloads from ``first`` to ``last``, both included; 0 is the newest, -1 the next to run."""
     return command("LRANGE", raw(keys.queue(name)), first, last, decode=list)
 
 
-def stretch(keys: Keys, name: str, first: int, last: int) -> Call[tuple[int, list[bytes]]]:
+def next_payloads(keys: Keys, name: str, first: int, last: int) -> Call[tuple[int, list[bytes]]]:
     """The size, and what stands from ``first`` down to ``last`` + 1 places before the right end (1: next to run)."""
     key = raw(keys.queue(name))
     return commands(("LLEN", key), ("LRANGE", key, -first, -last - 1), decode=lambda replies: (replies[0], replies[1]))
@@ -100,3 +97,99 @@ def drop(keys: Keys, name: str) -> Call[Any]:
     """Remove what stands under the key of a queue and is none, in one transaction."""
     key = raw(keys.queue(name))
     return commands(("MULTI",), ("UNLINK", key), ("SREM", keys.queues, raw(name)), ("EXEC",))
+
+
+def pause(keys: Keys, queue: str) -> Call[Any]:
+    """Nothing starts from ``queue`` any more, on any worker."""
+    return commands(("SADD", keys.paused, queue), ("PUBLISH", keys.control_all, f"pause {queue}"))
+
+
+def unpause(keys: Keys, queue: str) -> Call[Any]:
+    """Work on ``queue`` goes on."""
+    return commands(("SREM", keys.paused, queue), ("PUBLISH", keys.control_all, f"unpause {queue}"))
+
+
+# The sorted sets.
+
+
+class Member(NamedTuple):
+    """One entry: its bytes, and its score in Unix seconds."""
+
+    payload: bytes
+    score: float
+
+
+class Stretch(NamedTuple):
+    """Entries in a row. ``more``: others follow."""
+
+    members: list[Member]
+    more: bool
+
+
+class Scanned(NamedTuple):
+    """One step of a scan. ``cursor`` 0: the scan is at its end."""
+
+    cursor: int
+    members: list[Member]
+
+
+def _members(flat: list[bytes]) -> list[Member]:
+    return [Member(flat[i], float(flat[i + 1])) for i in range(0, len(flat), 2)]
+
+
+def _number(reply: Any) -> int | None:
+    return None if reply is None else int(reply)
+
+
+def set_size(key: str) -> Call[int]:
+    """How many entries the set holds."""
+    return command("ZCARD", key, decode=int)
+
+
+def set_page(key: str, first: int, last: int, *, newest_first: bool = False) -> Call[list[Member]]:
+    """The entries from rank ``first`` to ``last``, both included, counted from 0 at the lowest (or highest) score."""
+    return command("ZREVRANGE" if newest_first else "ZRANGE", key, first, last, "WITHSCORES", decode=_members)
+
+
+def set_stretch(key: str, first: int, most: int, *, newest_first: bool = False) -> Call[Stretch]:
+    """Up to ``most`` entries from rank ``first`` on, as ``set_page`` counts it: fewer when they have more than 4 MB."""
+
+    def read(reply: Any) -> Stretch:
+        return Stretch(_members(reply[1:]), reply[0] == 1)
+
+    return script(_PAGE, [key], [first, most, int(newest_first)], read, again=True)
+
+
+def set_scan(key: str, cursor: int, text: str | None, step: int = 1000) -> Call[Scanned]:
+    """Look at about ``step`` entries from ``cursor`` on; those whose text holds ``text``, taken literally."""
+
+    def read(reply: Any) -> Scanned:
+        return Scanned(int(reply[0]), _members(reply[1]))
+
+    match: tuple[Arg, ...] = ()
+    if text is not None:
+        match = ("MATCH", f"*{text.translate(_GLOB)}*".encode("utf-8", "surrogateescape"))
+    return command("ZSCAN", key, cursor, *match, "COUNT", step, decode=read)
+
+
+def set_ranks(key: str, payloads: Sequence[bytes], *, newest_first: bool = False) -> Call[list[int | None]]:
+    """The ranks of entries (at least two), from 0 at the lowest (or highest) score; None where one is not there."""
+    verb = "ZREVRANK" if newest_first else "ZRANK"
+    return commands(*((verb, key, one) for one in payloads), decode=lambda replies: [_number(one) for one in replies])
+
+
+def set_below(key: str, limit: float, *, newest_first: bool = False) -> Call[int]:
+    """How many entries stand before those with the score ``limit``, in the order asked for."""
+    edge = f"({float(limit)!r}"
+    return command("ZCOUNT", key, *((edge, "+inf") if newest_first else ("-inf", edge)), decode=int)
+
+
+def set_score(key: str, payload: bytes | str) -> Call[float | None]:
+    """The score of an entry; None when it is not there."""
+    return command("ZSCORE", key, payload, decode=lambda reply: None if reply is None else float(reply))
+
+
+def reschedule(key: str, payload: bytes, at: float) -> Call[bool]:
+    """Give an entry, found by its bytes, another time; False when it is not there (any more): then nothing is added."""
+    move, look = ("ZADD", key, "XX", repr(float(at)), payload), ("ZSCORE", key, payload)
+    return commands(("MULTI",), move, look, ("EXEC",), decode=lambda replies: replies[-1][1] is not None)

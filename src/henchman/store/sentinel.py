@@ -27,9 +27,7 @@ from redis.retry import Retry
 
 from henchman.errors import ConfigError
 from henchman.kernel.text import mask_url
-from henchman.store.refusals import is_answer
-
-__all__ = ["PAUSE", "SCHEME", "SYNC", "Sentinels", "World", "for_good", "is_current", "too_late"]
+from henchman.store.replies import is_answer
 
 SCHEME = "sentinel://"
 PORT = 26379

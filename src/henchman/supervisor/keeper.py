@@ -14,7 +14,7 @@ from henchman.embedded.server import EmbeddedServer
 from henchman.errors import HenchmanError, ServerAway
 from henchman.kernel.clock import ServerClock, awake, capped_backoff
 from henchman.kernel.service import Ticker
-from henchman.store import leases, processes
+from henchman.store import leases
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 from henchman.supervisor.child import ChildProcess
@@ -141,7 +141,7 @@ class Keeper(Ticker):
 
     def _give_back(self, desk: _Desk, identity: str, blame: Blame | None) -> None:
         runner, keys = desk.connections, desk.keys
-        lists = runner.run(leases.flights(keys, identity))
+        lists = runner.run(leases.in_flight_lists(keys, identity))
         if not lists:
             return  # it left in good order
 
@@ -151,9 +151,9 @@ class Keeper(Ticker):
                 for line in charge_held(desk, identity, filled, **facts):
                     self._say(line)
 
-        runner.run(leases.bury(keys, identity, force=True))
+        runner.run(leases.entomb(keys, identity, force=True))
         count = give_back(desk, identity, lists, charge)
-        runner.run(processes.remove(keys, identity))
+        runner.run(leases.strike_off(keys, identity))
         if count:
             self._say(f"gave back {count} unfinished job{'s' if count != 1 else ''} of {identity}")
 

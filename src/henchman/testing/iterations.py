@@ -6,7 +6,7 @@ from typing import Any
 
 from henchman.errors import PayloadError
 from henchman.store.call import Call
-from henchman.store.iteration import LATE
+from henchman.store.jobs import LATE
 from henchman.store.keys import Keys
 from henchman.testing.pushes import arguments
 from henchman.wire.payload import decode

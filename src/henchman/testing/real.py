@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from henchman.app import App, open_door
-from henchman.store import ordered_looks, queues, stats
+from henchman.store import leases, ordered_people, queues
 from henchman.store.call import Arg, Call, commands
 from henchman.testing.server import private_server
 from henchman.testing.switch import StandIn, View, standing_in
@@ -92,9 +92,9 @@ class Worker:
     def _left(self) -> str:
         """What is left to do, in words; nothing when all is done. One look at everything, in one transaction."""
         keys, run = self.app.keys, self._runner.run
-        names, ordered = run(queues.names(keys)), run(ordered_looks.names(keys))
-        identities = run(stats.joined(keys))
-        flights = run(stats.flight_lists(keys, identities)) if identities else []
+        names, ordered = run(queues.names(keys)), run(ordered_people.names(keys))
+        identities = run(leases.joined(keys))
+        flights = run(leases.lists_of(keys, identities)) if identities else []
         now = repr(time.time())
         looks: list[tuple[str, tuple[Arg, ...]]] = [
             *((f"in queue {name!r}", ("LLEN", queues.raw(keys.queue(name)))) for name in names),

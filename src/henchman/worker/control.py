@@ -22,7 +22,7 @@ from typing import Protocol
 
 from henchman.kernel.scoreboard import Scoreboard
 from henchman.store.call import command
-from henchman.store.control import cancel_head, cancel_news, cancel_page
+from henchman.store.jobs import cancel_head, cancel_news, cancel_page
 from henchman.wire.payload import NAMED, name_of
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit

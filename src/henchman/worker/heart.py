@@ -15,8 +15,8 @@ from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.clock import awake
 from henchman.kernel.service import Ticker
 from henchman.kernel.text import described
-from henchman.store import processes
-from henchman.store.control import paused
+from henchman.store import leases
+from henchman.store.queues import paused
 from henchman.wire import payload
 from henchman.wire.mend import mend
 from henchman.worker.control import Cancels, Control
@@ -89,7 +89,7 @@ class Heart(Ticker):
     def _record(self) -> None:
         mixed = self._host.config.sidekiq in ("mixed", "6")
         answer = self._host.connections.run(
-            processes.beat(
+            leases.beat(
                 *(self._host.keys, self._session.identity, self._facts(), dict(self._work())),
                 old_work=mixed,
                 every=self._host.config.heartbeat,
@@ -169,11 +169,11 @@ class Heart(Ticker):
 
     def _prune(self) -> None:
         runner, keys = self._host.connections, self._host.keys
-        if runner.run(processes.prune_lock(keys)):
-            known = runner.run(processes.members(keys))
-            gone = runner.run(processes.gone(keys, known)) if known else []
+        if runner.run(leases.prune_lock(keys)):
+            known = runner.run(leases.identities(keys))
+            gone = runner.run(leases.missing(keys, known)) if known else []
             if gone:
-                runner.run(processes.forget(keys, gone))
+                runner.run(leases.strike_off_dead(keys, gone))
 
 
 def _shown(run: Run) -> bytes:

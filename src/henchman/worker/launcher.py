@@ -11,9 +11,10 @@ from typing import Any, Self
 
 from henchman.errors import ConfigError, HenchmanError, JobCancelled, JobShutdown, ServerError
 from henchman.kernel.scoreboard import Scoreboard
-from henchman.store import poison, processes
-from henchman.store.control import ask_time, paused
+from henchman.store import leases
 from henchman.store.jobs import due
+from henchman.store.leases import ask_time
+from henchman.store.queues import paused
 from henchman.worker.acker import Acker
 from henchman.worker.capsule import Capsule, capsules_of, served
 from henchman.worker.control import Cancels, Control, Isolation
@@ -254,7 +255,7 @@ class Launcher:
 
     def _tell_stopping(self) -> None:
         """If we are killed from here on, that is a deploy's haste, and no job's fault."""
-        self._try("launcher", lambda: self.host.connections.run(poison.stopping(self.host.keys, self.session.identity)))
+        self._try("launcher", lambda: self.host.connections.run(leases.stopping(self.host.keys, self.session.identity)))
 
     def _interrupt(self, unfinished: Iterable[Run]) -> None:
         """The deadline has passed: give back first, then raise in the jobs; ordered ids go back after that."""
@@ -300,7 +301,7 @@ class Launcher:
                 self.session.leave()
             else:
                 self.session.entomb()
-            self.host.connections.run(processes.remove(self.host.keys, self.session.identity))
+            self.host.connections.run(leases.strike_off(self.host.keys, self.session.identity))
             self.lifeline.let_go()
             for source in self.sources.values():
                 source.ring()  # whoever rang us last may not have been heard

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from henchman.errors import ServerAway, ServerError
 from henchman.kernel.clock import awake
 from henchman.kernel.service import Ticker
-from henchman.store import leases, processes
+from henchman.store import leases
 from henchman.store.call import Runner, command
 from henchman.worker.host import Host
 from henchman.worker.poison import charge_held
@@ -45,7 +45,7 @@ def _bury(host: Host, identity: str) -> bool:
         raise
     except ServerError as error:  # a full server: a rescue that is not broken off needs no note
         host.events.emit("part_failed", part="lifeline", error=error)
-    if not runner.run(leases.bury(keys, identity, force=False)):
+    if not runner.run(leases.entomb(keys, identity, force=False)):
         runner.run(command("SREM", keys.rescues, identity))
         return False
     return True
@@ -54,7 +54,7 @@ def _bury(host: Host, identity: str) -> bool:
 def _rescue(host: Host, identity: str) -> int:
     """Charge and give back what the buried ``identity`` held; each step may be repeated after any other."""
     runner, keys = host.connections, host.keys
-    lists = runner.run(leases.flights(keys, identity))
+    lists = runner.run(leases.in_flight_lists(keys, identity))
     stopping = runner.run(command("ZSCORE", keys.stopping, identity)) is not None
 
     def charge(filled: list[str]) -> None:
@@ -64,7 +64,7 @@ def _rescue(host: Host, identity: str) -> int:
 
     moved = give_back(host, identity, lists, charge)
     runner.run(command("SREM", keys.rescues, identity))
-    runner.run(processes.remove(keys, identity))
+    runner.run(leases.strike_off(keys, identity))
     return moved
 
 
@@ -255,7 +255,7 @@ class Lifeline(Ticker):
         runner, keys = self._host.connections, self._host.keys
         late = sum(give_back_list(self._host, one, keys.queue_of_flight(one)) for one in filled)
         if late:
-            runner.run(leases.bury(keys, name, force=True))  # the hour begins anew
+            runner.run(leases.entomb(keys, name, force=True))  # the hour begins anew
             self._host.events.emit("rescued", identity=name, count=late)
         elif self._host.clock.now() - buried > leases.TOMB_MS / 1000:
             runner.run(leases.leave(keys, name, lists))

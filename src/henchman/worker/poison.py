@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from henchman.errors import PayloadError, ServerError
 from henchman.kernel.text import described, visible
-from henchman.store import ordered, poison
+from henchman.store import jobs, ordered
 from henchman.store.call import command
 from henchman.wire import payload, times
 from henchman.work.effects import EndingFacts, batch_of, encoded
@@ -113,7 +113,7 @@ def _charge_ids(host: Settler, identity: str, claim: _Claimed, alone: bool) -> l
 
 def _charge(host: Settler, flight: str, stored: bytes, job: dict[str, object], line: str, alone: bool) -> list[str]:
     config, jid = host.config, str(job["jid"])
-    lines = [*host.connections.run(poison.deaths(host.keys, jid)), line]
+    lines = [*host.connections.run(jobs.deaths(host.keys, jid)), line]
     now = float(times.write(host.clock.now(), "seconds"))
     dead = job | {
         "queue": job.get("queue") or host.keys.queue_of_flight(flight),
@@ -125,7 +125,7 @@ def _charge(host: Settler, flight: str, stored: bytes, job: dict[str, object], l
     if dead["retry_count"]:
         dead.setdefault("retried_at", now)
     count = host.connections.run(
-        poison.charge(
+        jobs.charge(
             host.keys,
             flight,
             jid,

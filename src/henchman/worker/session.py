@@ -242,7 +242,7 @@ class LeaseSession:
     def entomb(self) -> None:
         """Leave though something may still arrive: our name is buried, so that whatever does is swept at once."""
         if self.identity:
-            self._host.connections.run(leases.bury(self._host.keys, self.identity, force=True))
+            self._host.connections.run(leases.entomb(self._host.keys, self.identity, force=True))
             self.give_back_all()
 
     def give_back_all(self) -> int:

@@ -16,17 +16,6 @@ from henchman.errors import ServerAway, ServerError
 from henchman.kernel.text import mask_url
 from henchman.store.call import Arg, Call
 
-__all__ = [
-    "Progress",
-    "Refused",
-    "error_code",
-    "is_answer",
-    "not_let_in",
-    "proves_not_executed",
-    "refused_for_good",
-    "together",
-]
-
 _NO_ROOM = "max number of clients reached"
 # The server says with these that it did nothing: the same command may be sent once more.
 _NOT_EXECUTED = {

@@ -1,4 +1,4 @@
--- bury: declare an identity dead, so that nothing it says counts any more and its work can be given back
+-- entomb: declare an identity dead, so that nothing it says counts any more and its work can be given back
 -- KEYS lease tomb tombs
 -- ARGV identity tomb_ms force
 -- returns 1 buried (or it was already), 0 its lease is alive and force is not "1"

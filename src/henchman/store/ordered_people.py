@@ -1,38 +1,68 @@
-"""Ordered queues as calls for people: names, figures, pages of ids, everything about an id. Nothing loads a queue."""
+"""Ordered queues as calls for people: what they do to ids, and names, figures, pages of ids, everything about an id.
+
+Every id is acted on on its own, see ``lua/ordered_act.lua``: an id that is in flight stays held, whatever is done.
+Nothing loads a queue.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from henchman.store.call import Call, command, commands, script
+from henchman.store.call import Arg, Call, command, commands, load, script
+from henchman.store.effects import shared_keys
 from henchman.store.keys import Keys
 from henchman.store.ordered import pairs, unpacked
-from henchman.store.scripts import load
+from henchman.store.queues import unpause
 
-__all__ = [
-    "Figures",
-    "Held",
-    "IdLook",
-    "Pile",
-    "collapse_of",
-    "count",
-    "dues",
-    "figures",
-    "heads",
-    "look",
-    "names",
-    "now",
-    "scan",
-    "span",
-]
+_ACT = load("ordered_act")
 
+CHUNK = 100  # ids that one call acts on, at most: others wait as long as it takes
+PART = 3  # the status of an id under which so much waits that a part was done; the rest is for another call
+IN_FLIGHT = 2  # the status of an id that stays as it is because somebody holds it
 _STATS = load("ordered_stats")
 _LOOK = load("ordered_look")
 _GLOB = str.maketrans({char: "\\" + char for char in "*?[]\\"})
 
 _STEP = 1000  # entries that one step of a scan looks at
+
+#: revive: from the morgue back into the queue · bury: out of the morgue, for good · kill: into the morgue · delete:
+#: out of the queue, for good · run: due now
+Act = Literal["revive", "bury", "kill", "delete", "run"]
+
+
+class ActResult(NamedTuple):
+    """One status an id (1 done, 0 nothing there, ``IN_FLIGHT``, ``PART``, bytes: the server refused), and the last time
+    given."""
+
+    statuses: list[int | bytes]
+    last: float
+
+
+def act(
+    keys: Keys, queue: str, what: Act, ids: Sequence[bytes], *, only_failed: bool = False, floor: float = 0.0
+) -> Call[ActResult]:
+    """Act on up to ``CHUNK`` ids. ``only_failed``: pass over those that did not fail; ``floor``: what is made due is
+    due after this Unix time, so that several calls keep one order. What removes is never sent again: what came in
+    meanwhile would be removed too.
+    """
+    args: list[Arg] = [what, int(only_failed), f"{floor:.6f}", *ids]
+    again = what in ("revive", "run")
+    names = [keys.ordered(queue), *shared_keys(keys)]
+    return script(_ACT, names, args, lambda reply: ActResult(reply[0], float(reply[1])), again=again)
+
+
+def set_limit(keys: Keys, queue: str, limit: int | None) -> Call[Any]:
+    """The ceiling of claims at a time, 0: none; None: as the code has it. Who slept because of it looks again."""
+    meta = keys.ordered(queue) + "meta"
+    change: tuple[Arg, ...] = ("HDEL", meta, "limit") if limit is None else ("HSET", meta, "limit", limit)
+    return commands(change, ("ZADD", keys.wake(queue), 0, "0"))
+
+
+def go_on(keys: Keys, queue: str) -> Call[Any]:
+    """End a pause, and wake somebody: who looked while it lasted was told that there is nothing."""
+    return commands(*unpause(keys, queue).parts, ("ZADD", keys.wake(queue), 0, "0"))
 
 
 class Figures(NamedTuple):
