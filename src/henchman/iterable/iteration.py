@@ -27,7 +27,7 @@ from henchman.errors import (
 from henchman.kernel.events import Events
 from henchman.store import jobs
 from henchman.store.call import Call
-from henchman.store.jobs import IterationState
+from henchman.store.jobs import State
 from henchman.store.keys import Keys
 from henchman.store.procedure import adrive, drive
 from henchman.wire import jsontext
@@ -214,7 +214,7 @@ class Execution:
     def _load(self) -> Steps:
         if self.run is not None:
             try:
-                state: IterationState = yield partial(self._send, jobs.load_state(self._keys, self.jid))
+                state: State = yield partial(self._send, jobs.load_state(self._keys, self.jid))
             except ServerAway as error:
                 raise JobInterrupted(f"where it stands could not be read: {error}") from error
             self.executions, self._run_time = state.executions, state.run_time

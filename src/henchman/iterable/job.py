@@ -23,7 +23,7 @@ from henchman.iterable.shape import arguments, blank_of, checked_class, checked_
 from henchman.kernel.events import Events
 from henchman.store import jobs
 from henchman.store.call import Call
-from henchman.store.jobs import IterationState
+from henchman.store.jobs import State
 from henchman.store.keys import Keys
 from henchman.wire.codec import Signature
 from henchman.work.current import running
@@ -109,9 +109,9 @@ class IterableJob(Generic[P]):
         return cls._defined()(*args, **kwargs)
 
     @classmethod
-    def state(cls, jid: str) -> IterationState:
+    def state(cls, jid: str) -> State:
         """Where job ``jid`` stands; see ``Iterable.state``."""
-        found: IterationState = cls._defined().state(jid)
+        found: State = cls._defined().state(jid)
         return found
 
     @classmethod
@@ -220,14 +220,14 @@ class Iterable(Job[P, None], Generic[P]):
         )
         return execution
 
-    def state(self, jid: str) -> IterationState:
+    def state(self, jid: str) -> State:
         """Where job ``jid`` stands, as it was saved last; an empty ``State`` before that and when it is over."""
-        found: IterationState = self._home.connections.run(jobs.load_state(self._home.keys, jid))
+        found: State = self._home.connections.run(jobs.load_state(self._home.keys, jid))
         return found
 
-    async def astate(self, jid: str) -> IterationState:
+    async def astate(self, jid: str) -> State:
         """``state``, awaited."""
-        found: IterationState = await self._asend(jobs.load_state(self._home.keys, jid))
+        found: State = await self._asend(jobs.load_state(self._home.keys, jid))
         return found
 
     def _asend(self, call: Call[Any]) -> Any:

@@ -413,7 +413,7 @@ def _is_text(jid: str) -> bool:
 # (``uniterate``) removes it, so that no kill can come between the two.
 
 
-class IterationState(NamedTuple):
+class State(NamedTuple):
     """``executions`` begun so far, ``cursor`` as JSON text (None: from the start), ``run_time`` of those that ended."""
 
     executions: int = 0
@@ -422,16 +422,16 @@ class IterationState(NamedTuple):
     cancelled: bool = False
 
 
-def load_state(keys: Keys, jid: str) -> Call[IterationState]:
-    """Where the job stands; an empty ``IterationState`` when nothing was saved. PayloadError when somebody broke it."""
+def load_state(keys: Keys, jid: str) -> Call[State]:
+    """Where the job stands; an empty ``State`` when nothing was saved. PayloadError when somebody broke it."""
 
-    def read(flat: list[bytes]) -> IterationState:
+    def read(flat: list[bytes]) -> State:
         found = {flat[i]: flat[i + 1] for i in range(0, len(flat), 2)}
         try:
             executions, run_time = int(found.get(b"ex") or 0), float(found.get(b"rt") or 0)
         except ValueError:
             raise PayloadError(f"{keys.iteration(jid)} cannot be read: {found!r}; delete it to start anew") from None
-        return IterationState(executions, found.get(b"c"), run_time, b"cancelled" in found)
+        return State(executions, found.get(b"c"), run_time, b"cancelled" in found)
 
     return command("HGETALL", keys.iteration(jid), decode=read)
 
