@@ -22,12 +22,13 @@ from typing import Any
 from server import LIMIT, Figures, arguments, median, percentile, server, wait_for
 
 from henchman.config import Config
-from henchman.history import migrate, schema
+from henchman.history import schema
+from henchman.history.checkpoint import write
 from henchman.history.database import Database
 from henchman.history.reading import FAILURES, History
 from henchman.history.recorder import Recorder
-from henchman.history.rows import EventRow, Rows
-from henchman.history.writer import write
+from henchman.history.schema import EventRow
+from henchman.history.stream import Rows
 from henchman.kernel.events import Events
 from henchman.store import history as store
 from henchman.store.connection import Connections
@@ -221,7 +222,7 @@ def main() -> int:
 def measure(figures: Figures, url: str, address: str, chosen: Any) -> None:
     """Every figure, on one database."""
     database = Database(address)
-    migrate.upgrade(database)
+    database.upgrade()
     home = Home(url)
     recorder = Recorder(home, database)
     figures.note("database", database.kind)

@@ -39,7 +39,7 @@ DOORS: Final[dict[str, str]] = {
     "crons": "henchman.cron.registry:Crons",
     "cron_ticker": "henchman.cron.ticker:CronTicker",
     "recorder": "henchman.history.recorder:companion",
-    "history": "henchman.history.desk:Desk",
+    "history": "henchman.history.admin:Admin",
     "compile_sync": "henchman.kernel.middleware:compile_sync",
     "compile_async": "henchman.kernel.middleware:compile_async",
     "define_ordered": "henchman.ordered.definition:define_ordered",

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from henchman.history import migrate
 from henchman.history.database import Database
 from henchman.history.reading import History
 from henchman.history.recorder import Recorder
@@ -68,7 +67,7 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path, _database_serve
         emptied(url)
     database = Database(url)
     try:
-        migrate.upgrade(database)
+        database.upgrade()
     finally:
         database.close()
     return url
@@ -81,7 +80,7 @@ def database_server(request: pytest.FixtureRequest, _database_servers: dict[str,
     emptied(server.url)
     database = Database(server.url)
     try:
-        migrate.upgrade(database)
+        database.upgrade()
     finally:
         database.close()
     return server

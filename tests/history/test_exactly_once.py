@@ -19,12 +19,13 @@ from sqlalchemy import func, select, text
 import henchman
 from henchman.errors import HistoryAway, HistoryError
 from henchman.history import recorder as recorder_module
+from henchman.history.checkpoint import Checkpoint, Overtaken, Position
 from henchman.history.database import Database
-from henchman.history.ledger import Ledger, Overtaken, Position
 from henchman.history.reading import History
 from henchman.history.recorder import Recorder
-from henchman.history.rows import ChangeRow, Rows
 from henchman.history.schema import changes, events, messages, position, runs
+from henchman.history.stream import Rows
+from henchman.kernel.events import Events
 from henchman.store.call import load
 from support.databases import DatabaseServer
 from support.history import Home, Teller, recording
@@ -89,7 +90,7 @@ def test_the_stream_is_trimmed_only_after_the_commit(
         raise HistoryAway("the commit was not answered")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "record", refused)
+        patch.setattr(Checkpoint, "commit", refused)
         assert recorder.tick() > 0
         assert teller.redis.xlen(teller.keys.history) == entries(50)
     assert [name for name, _ in home.heard] == ["away"]
@@ -102,14 +103,14 @@ def test_what_was_committed_and_not_trimmed_is_not_written_twice(
     home: Home, recorder: Recorder, teller: Teller, monkeypatch: pytest.MonkeyPatch, database_url: str
 ) -> None:
     tell(teller, 0, 50)
-    record = Ledger.record
+    commit = Checkpoint.commit
 
-    def lost(self: Ledger, rows: Rows, old: Position, new: Position) -> None:
-        record(self, rows, old, new)
+    def lost(self: Checkpoint, rows: Rows, old: Position, new: Position) -> None:
+        commit(self, rows, old, new)
         raise HistoryAway("committed, and the answer was lost")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "record", lost)
+        patch.setattr(Checkpoint, "commit", lost)
         recorder.tick()
     assert teller.redis.xlen(teller.keys.history) == entries(50)
     tell(teller, 50, 10)
@@ -121,18 +122,18 @@ def test_what_was_committed_and_not_trimmed_is_not_written_twice(
 def test_a_position_that_moved_meanwhile_writes_nothing(database_url: str, redis_url: str) -> None:
     database = Database(database_url)
     try:
-        ledger = Ledger(database, "hm:history")
-        old = ledger.position()
-        rows = Rows({}, {}, [ChangeRow("j", 7, None, "enqueued", None, None, 1.0, "")], [])
-        ledger.record(rows, old, Position("5-0", 7))
+        checkpoint = Checkpoint(database, "hm:history", Events())
+        old = checkpoint.load()
+        brought = ("j", 7, None, "enqueued", None, None, 1.0, "", None, None, None)
+        checkpoint.commit(Rows({}, {}, [brought], []), old, Position("5-0", 7))
         with pytest.raises(Overtaken):
-            ledger.record(Rows({}, {}, [ChangeRow("j", 8)], []), old, Position("6-0", 8))
-        assert ledger.position() == Position("5-0", 7)
+            checkpoint.commit(Rows({}, {}, [("j", 8, *brought[2:])], []), old, Position("6-0", 8))
+        assert checkpoint.load() == Position("5-0", 7)
         with database.reading() as connection:
             assert connection.execute(select(changes.c.sid)).scalars().all() == [7]
             assert connection.execute(select(func.count()).select_from(position)).scalar() == 1
         with pytest.raises(HistoryError, match="other:hm:history"):
-            Ledger(database, "other:hm:history").position()
+            Checkpoint(database, "other:hm:history", Events()).load()
     finally:
         database.close()
 
@@ -328,22 +329,22 @@ def test_a_server_that_went_back_is_noticed_and_loses_nothing(
 def test_a_position_may_stand_within_an_entry(
     home: Home, recorder: Recorder, teller: Teller, monkeypatch: pytest.MonkeyPatch, history: History, database_url: str
 ) -> None:
-    record, calls = Ledger.record, list[str]()
+    commit, calls = Checkpoint.commit, list[str]()
 
-    def choosy(self: Ledger, rows: Rows, old: Position, new: Position) -> None:
+    def choosy(self: Checkpoint, rows: Rows, old: Position, new: Position) -> None:
         calls.append(new.at)
         if len(rows.changes) > 4:
             raise HistoryError("too many at once")
         if len(calls) == 6:
             raise HistoryAway("in the middle of an entry")
-        record(self, rows, old, new)
+        commit(self, rows, old, new)
 
     tell(teller, 10, 10)
     with monkeypatch.context() as patch:
-        patch.setattr(Ledger, "record", choosy)
+        patch.setattr(Checkpoint, "commit", choosy)
         recorder.tick()
     assert [name for name, _ in home.heard] == ["away"]
-    stands = recorder._ledger.position().at
+    stands = recorder._checkpoint.load().at
     assert "." in stands, "some jobs of the first entry are recorded, and the others are not"
     assert 0 < len(history.events(BATCH).events) < 10
     assert teller.redis.xlen(teller.keys.history) == 22
@@ -357,15 +358,15 @@ def test_what_was_read_ahead_is_read_again_when_the_chunk_before_it_was_not_writ
     home: Home, recorder: Recorder, teller: Teller, monkeypatch: pytest.MonkeyPatch, database_url: str
 ) -> None:
     monkeypatch.setattr(recorder_module, "MOST", 60)
-    record, calls, ahead = Ledger.record, list[str](), list[bool]()
+    commit, calls, ahead = Checkpoint.commit, list[str](), list[bool]()
 
-    def away_twice(self: Ledger, rows: Rows, old: Position, new: Position) -> None:
+    def away_twice(self: Checkpoint, rows: Rows, old: Position, new: Position) -> None:
         calls.append(new.at)
         if len(calls) in (2, 5):
             raise HistoryAway("for a moment")
-        record(self, rows, old, new)
+        commit(self, rows, old, new)
 
-    monkeypatch.setattr(Ledger, "record", away_twice)
+    monkeypatch.setattr(Checkpoint, "commit", away_twice)
     tell(teller, 0, 200)
     while teller.redis.xlen(teller.keys.history):
         recorder.tick()
@@ -378,14 +379,14 @@ def test_what_was_read_ahead_is_read_again_when_the_chunk_before_it_was_not_writ
 def test_one_entry_that_the_database_refuses_does_not_stop_the_rest(
     home: Home, recorder: Recorder, teller: Teller, monkeypatch: pytest.MonkeyPatch, history: History
 ) -> None:
-    record = Ledger.record
+    commit = Checkpoint.commit
 
-    def choosy(self: Ledger, rows: Rows, old: Position, new: Position) -> None:
+    def choosy(self: Checkpoint, rows: Rows, old: Position, new: Position) -> None:
         if any(event.class_ == "bad" for event in rows.events.values()):
             raise HistoryError("no such value")
-        record(self, rows, old, new)
+        commit(self, rows, old, new)
 
-    monkeypatch.setattr(Ledger, "record", choosy)
+    monkeypatch.setattr(Checkpoint, "commit", choosy)
     for number in range(9):
         teller.enqueued(f"job-{number}", BATCH, **{"class": "bad" if number == 4 else "good"})
     teller.flush()

@@ -13,7 +13,6 @@ from click.testing import CliRunner, Result
 from redis import Redis
 
 from henchman.cli.main import henchman
-from henchman.history import migrate
 from henchman.history.database import Database
 from henchman.history.recorder import Recorder, companion
 from support.databases import emptied
@@ -86,7 +85,7 @@ def test_a_server_database_without_tables_waits_for_a_person(home: Home, teller:
             assert name == "away"
             assert "henchman db upgrade" in str(facts["error"])
             assert teller.redis.xlen(teller.keys.history) == 1
-            migrate.upgrade(recorder.database)
+            recorder.database.upgrade()
             assert recorder.drain(30)
 
 
@@ -158,8 +157,8 @@ def test_an_installed_wheel_has_its_migrations(tmp_path: Path) -> None:
         assert "henchman/history/versions/v0001_first.py" in held.namelist()
         held.extractall(tmp_path / "installed")
     code = (
-        "from henchman.history import migrate; from henchman.history.database import Database; import henchman;"
-        "print(henchman.__file__); d = Database('sqlite:///made.sqlite'); print(migrate.upgrade(d)); d.close()"
+        "from henchman.history.database import Database; import henchman;"
+        "print(henchman.__file__); d = Database('sqlite:///made.sqlite'); print(d.upgrade()); d.close()"
     )
     out = subprocess.run(
         [sys.executable, "-c", code],

@@ -11,10 +11,9 @@ import pytest
 from henchman.config import Config
 from henchman.errors import ArgumentError, HistoryAway, HistoryError
 from henchman.history.database import Database
-from henchman.history.query import parse
 from henchman.history.reading import History
 from henchman.history.recorder import Recorder
-from henchman.history.records import Search
+from henchman.history.records import Search, parse_search
 from support.history import Teller
 
 BATCH = "d" * 32
@@ -95,7 +94,7 @@ def test_a_search_finds_what_fits_the_latest_first(recorder: Recorder, teller: T
     record(recorder, teller)
 
     def found(*words: str) -> list[str]:
-        return [one.jid for one in history.find(parse(words)).events]
+        return [one.jid for one in history.find(parse_search(words)).events]
 
     assert found() == ["other", "mail", "old"]
     assert found("class:shop.mail") == ["mail"]
@@ -112,7 +111,9 @@ def test_a_search_finds_what_fits_the_latest_first(recorder: Recorder, teller: T
 
 
 def test_what_is_typed_wrongly_is_named() -> None:
-    assert parse(["since:2h", "until:2026-11-21T09:30"], now=10_000.0) == Search(since=2800.0, until=1795253400.0)
+    assert parse_search(["since:2h", "until:2026-11-21T09:30"], now=10_000.0) == Search(
+        since=2800.0, until=1795253400.0
+    )
     for words, said in (
         (["klass:x"], "no field 'klass'; did you mean 'class'"),
         (["status:fail"], "no status 'fail'; did you mean 'failed'"),
@@ -121,7 +122,7 @@ def test_what_is_typed_wrongly_is_named() -> None:
         (["since:yesterday"], "since:yesterday: it must be a time ago"),
     ):
         with pytest.raises(ArgumentError) as caught:
-            parse(words)
+            parse_search(words)
         assert said in str(caught.value)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from henchman.history.ledger import Ledger
 from henchman.history.reading import STATUSES, History
 from henchman.history.recorder import Recorder
 from support.history import ME, Home, Teller, recording
@@ -224,9 +223,9 @@ def test_the_recorder_turns_the_stream_on(redis: Redis, redis_url: str, tmp_path
 
 
 def test_a_row_too_large_for_a_packet_is_kept_without_its_largest_text(
-    recorder: Recorder, teller: Teller, history: History, monkeypatch: pytest.MonkeyPatch, home: Home
+    recorder: Recorder, teller: Teller, history: History, home: Home
 ) -> None:
-    monkeypatch.setattr(Ledger, "_most", lambda self, connection: 200_000)
+    recorder._checkpoint._packet = 200_000
     teller.enqueued("j1", BATCH, args=["x" * 150_000], kwargs={"quotes": '"' * 40_000}, tags=["kept"])
     teller.enqueued("j2", BATCH)
     drained(recorder, teller)

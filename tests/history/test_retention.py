@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import event
 
 from henchman.config import Config
-from henchman.history import retention
+from henchman.history import admin
+from henchman.history.admin import SLICE, Admin, Pruning
 from henchman.history.database import Database
 from henchman.history.reading import History
 from henchman.history.recorder import Recorder
-from henchman.history.retention import SLICE, Pruning, keep_of, prune
 from support.history import Home, Teller
 
 DAY = 86400.0
@@ -23,6 +23,14 @@ def past(teller: Teller, days: float, sequence: int, jid: str, batch: str, statu
     ms = int((time.time() - days * DAY) * 1000)
     told = {"k": "job", "j": jid, "b": batch, "s": status, "a": 1, "w": "", "d": "{}"} | fields
     teller.write(f"{ms}-{sequence}", **told)
+
+
+def prune(config: Config) -> Pruning:
+    made = Admin(config)
+    try:
+        return made.prune(time.time())
+    finally:
+        made.close()
 
 
 def test_age_and_status_decide_and_everything_of_a_job_goes(
@@ -39,15 +47,14 @@ def test_age_and_status_decide_and_everything_of_a_job_goes(
     teller.flush()
     assert recorder.drain(60)
     config = Config(database_url=database_url, history_keep_status={"finished": 30 * DAY, "expired": 1000 * DAY})
-    assert keep_of(config)["failed"] == 180 * DAY
-    done = prune(recorder.database, config, now=time.time(), sleep=lambda _: None)
+    done = prune(config)
     assert done.removed == 5  # four that are kept 180 days of the oldest but expired, and finished twice
     left = {one.jid for batch in (BATCH, RECENT) for one in history.events(batch).events}
     gone = {"finished-400", "finished-100", "failed-400", "error-400", "cancelled-400"}
     assert left == {f"{status}-{days}" for days in (400, 100, 5) for status in statuses} - gone
     assert history.job("finished-400") is None
     assert history.sizes()["changes"] == 2 * len(left)
-    assert prune(recorder.database, config, now=time.time()).removed == 0
+    assert prune(config).removed == 0
 
 
 def test_slices_are_small_also_of_one_that_said_very_much(
@@ -73,8 +80,10 @@ def test_slices_are_small_also_of_one_that_said_very_much(
             removed.append(cursor.rowcount)  # type: ignore[attr-defined]
 
     event.listen(recorder.database.engine, "after_cursor_execute", executed)
-    done = prune(recorder.database, Config(), now=time.time(), sleep=lambda _: None)
-    assert (done.removed, done.batches) == (452, 1)
+    pruning = Pruning(recorder.database, Config(), now=time.time())
+    while pruning.slice():
+        pass
+    assert (pruning.removed, pruning.batches) == (452, 1)
     assert max(removed) <= SLICE
     assert history.sizes() == {"batches": 1, "events": 0, "runs": 0, "changes": 1, "messages": 0}
 
@@ -111,6 +120,6 @@ def test_a_round_counts_what_it_removed(database_url: str) -> None:
         pruning = Pruning(database, Config(), now=time.time())
         assert not pruning.slice()
         assert (pruning.removed, pruning.batches) == (0, 0)
-        assert retention.PAUSE > 0
+        assert admin.PAUSE > 0
     finally:
         database.close()

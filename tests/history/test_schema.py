@@ -14,11 +14,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import MetaData, Table, insert, select
 
-from henchman.history import migrate
+from henchman.history import database as database_module
 from henchman.history.database import Database
 from henchman.history.reading import History
-from henchman.history.rows import BatchRow, ChangeRow, EventRow, MessageRow
-from henchman.history.schema import METADATA, VERSION_TABLE, batches, changes, events, messages
+from henchman.history.schema import METADATA, VERSION_TABLE, changes, events
 from support.databases import emptied
 
 
@@ -29,7 +28,7 @@ def ours(thing: Any, name: str | None, kind: str, *_: object) -> bool:
 def test_migrations_make_what_the_code_expects(database_url: str) -> None:
     database = Database(database_url)
     try:
-        assert migrate.current(database).fits
+        assert database.version().fits
         with database.reading() as connection:
             options = {"version_table": VERSION_TABLE, "compare_type": True, "include_object": ours}
             assert compare_metadata(MigrationContext.configure(connection, opts=options), METADATA) == []
@@ -43,7 +42,7 @@ def test_a_file_in_a_private_folder_is_private_whatever_the_umask(tmp_path: Path
     database = Database(f"sqlite:///{tmp_path}/history.sqlite")
     before = os.umask(umask)
     try:
-        migrate.upgrade(database)
+        database.upgrade()
         with database.reading():
             modes = {path.name: path.stat().st_mode & 0o777 for path in tmp_path.iterdir()}
     finally:
@@ -53,17 +52,10 @@ def test_a_file_in_a_private_folder_is_private_whatever_the_umask(tmp_path: Path
     assert set(modes.values()) == {0o600}
 
 
-def test_rows_have_the_columns_of_their_tables() -> None:
-    for row, table in ((BatchRow, batches), (EventRow, events)):
-        assert list(row.__struct_encode_fields__) == [column.name for column in table.columns]
-    assert ChangeRow._fields == tuple(column.name for column in changes.columns)
-    assert MessageRow._fields == tuple(column.name for column in messages.columns)
-
-
 def test_two_upgrades_at_once_are_one(database_url: str) -> None:
     code = (
-        "import sys; from henchman.history import migrate; from henchman.history.database import Database;"
-        "d = Database(sys.argv[1]); print(migrate.upgrade(d).fits); d.close()"
+        "import sys; from henchman.history.database import Database;"
+        "d = Database(sys.argv[1]); print(d.upgrade().fits); d.close()"
     )
     emptied(database_url)
     children = [
@@ -95,11 +87,11 @@ def to_first(monkeypatch: pytest.MonkeyPatch) -> Callable[[Database, str], None]
     def lead(database: Database, way: str) -> None:
         with monkeypatch.context() as patch:
             patch.setattr(
-                migrate,
+                database_module,
                 "_steps",
                 lambda scripts: lambda revision, _: getattr(scripts, f"_{way}grade_revs")("0001", revision),
             )
-            migrate.upgrade(database)
+            database.upgrade()
 
     return lead
 
@@ -123,7 +115,7 @@ def upgraded(database_url: str, to_first: Callable[[Database, str], None]) -> It
     try:
         to_first(database, "up")
         fill_first(database)
-        migrate.upgrade(database)
+        database.upgrade()
         yield database
     finally:
         database.close()
@@ -145,7 +137,7 @@ def test_runs_of_the_first_schema_are_told_by_its_changes(upgraded: Database) ->
 def test_the_way_back_keeps_the_runs(upgraded: Database, to_first: Callable[[Database, str], None]) -> None:
     """All but their hosts, which the later schema has in the names of the processes alone."""
     to_first(upgraded, "down")
-    assert migrate.current(upgraded).found == "0001"
+    assert upgraded.version().found == "0001"
     with upgraded.reading() as connection:
         old = Table("henchman_runs", MetaData(), autoload_with=connection)
         found = connection.execute(select(old).order_by(old.c.run)).all()
@@ -153,5 +145,5 @@ def test_the_way_back_keeps_the_runs(upgraded: Database, to_first: Callable[[Dat
     assert [(row.jid, row.attempt, row.process, row.started, row.ended, row.ending) for row in found] == [
         (jid, attempt, process, *rest) for jid, _, attempt, process, _, *rest in OLD_RUNS
     ]
-    migrate.upgrade(upgraded)
-    assert migrate.current(upgraded).fits
+    upgraded.upgrade()
+    assert upgraded.version().fits

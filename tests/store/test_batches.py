@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from henchman.errors import BatchClosed, HistoryFull, UnknownBatch
-from henchman.history.bundles import unbundled
+from henchman.history.stream import unbundled
 from henchman.store import batches, history, jobs
 from henchman.work.effects import EndingFacts, encoded, finished
 from henchman.work.unit import InFlightList, Unit

@@ -11,9 +11,9 @@ from typing import Any
 from redis import Redis
 
 from henchman.config import Config
-from henchman.history.bundles import unbundled
 from henchman.history.database import Database
 from henchman.history.recorder import Recorder
+from henchman.history.stream import unbundled
 from henchman.kernel.events import Events
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys

@@ -6,7 +6,7 @@ import hashlib
 import json
 from typing import Any, NamedTuple
 
-from henchman.history.bundles import unbundled
+from henchman.history.stream import unbundled
 from support.ordered import OrderedQueue
 from support.store import Store
 

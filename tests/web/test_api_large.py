@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import insert
 
 from henchman import App
-from henchman.history import database, migrate
+from henchman.history import database
 from henchman.history.database import Database
 from henchman.history.schema import events
 from henchman.web.api import Api, api
@@ -28,7 +28,7 @@ MB = 1024 * 1024
 def database_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     url = f"sqlite:///{tmp_path_factory.mktemp('large')}/history.sqlite"
     made = Database(url)
-    migrate.upgrade(made)
+    made.upgrade()
     with made.writing() as connection:
         for first in range(1, MANY + 1, 10_000):
             connection.execute(insert(events), [row(number) for number in range(first, first + 10_000)])

@@ -22,9 +22,8 @@ from henchman.cli.history import show_page
 from henchman.cli.session import Session, as_json, confirmed, server_options
 from henchman.cli.text import console, count, emit, say
 from henchman.errors import HistoryError, ServerAway, UnknownBatch
-from henchman.history import sheet
-from henchman.history.records import FAILURES, STATUSES
-from henchman.history.standing import standing
+from henchman.history import as_csv
+from henchman.history.records import FAILURES, STATUSES, batch_status
 from henchman.kernel.text import visible
 from henchman.store import batches as store
 
@@ -110,11 +109,11 @@ def failures(context: click.Context, id: str) -> None:
     with desk_of(Session(context).config) as desk:
         if desk.reading.batch(id) is None:
             raise UnknownBatch(f"nothing is recorded of a batch {id!r}")
-        _write(sheet.head())
+        _write(as_csv.head())
         after: int | None = 0
         while after is not None:
             page = desk.reading.events(id, FAILURES, after=after, limit=_SHEET)
-            _write(sheet.lines(page.events))
+            _write(as_csv.lines(page.events))
             after = page.after
 
 
@@ -206,7 +205,7 @@ def _look(session: Session, id: str) -> BatchStatus:
         with suppress(HistoryError), desk_of(session.config) as desk:
             found = desk.reading.batch(id)
             if found is not None:
-                return msgspec.convert(standing(found) | {"created": found.created or 0.0}, BatchStatus)
+                return msgspec.convert(batch_status(found) | {"created": found.created or 0.0}, BatchStatus)
         raise
 
 
@@ -258,7 +257,7 @@ def _next(session: Session, id: str, every: float, live: Live | None) -> BatchSt
 def _write(part: bytes) -> None:
     """Into a file or a pipe as it is; onto a terminal so that it does nothing there."""
     if _at_terminal():
-        for line in part.removeprefix(sheet.MARK).decode().splitlines():
+        for line in part.removeprefix(as_csv.MARK).decode().splitlines():
             say(line)
     else:
         sys.stdout.buffer.write(part)

@@ -54,7 +54,7 @@ def current(context: click.Context, as_json: bool) -> None:
 
 @contextmanager
 def desk_of(config: Config) -> Iterator[Any]:
-    """``history.desk:Desk`` of these settings; HistoryError says why there is none."""
+    """``history.admin:Admin`` of these settings; HistoryError says why there is none."""
     off = config.why_history_is_off()
     if off:
         raise HistoryError(off)

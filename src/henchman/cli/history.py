@@ -14,8 +14,7 @@ from henchman.cli.session import NothingRuns, Session, as_json, server_options
 from henchman.cli.table import Row, Table, cell
 from henchman.cli.text import ago, console, count, duration, emit, say
 from henchman.errors import ArgumentError, ServerError
-from henchman.history.query import parse
-from henchman.history.records import MOST, Event, EventPage
+from henchman.history.records import MOST, Event, EventPage, parse_search
 from henchman.kernel.clock import ServerClock
 from henchman.store import history as store
 from henchman.store.leases import ask_time
@@ -43,7 +42,7 @@ def find(context: click.Context, words: tuple[str, ...], limit: int, after: int 
     Whatever has no such field before it is looked for in messages, errors and arguments.
     """
     try:
-        search = parse(words)
+        search = parse_search(words)
     except ArgumentError as error:
         raise click.UsageError(str(error)) from error
     with desk_of(Session(context).config) as desk:

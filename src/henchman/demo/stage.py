@@ -23,7 +23,7 @@ from henchman.batch.status import BatchStatus, status_of
 from henchman.config import Config
 from henchman.demo.catalogue import Catalogue
 from henchman.embedded.server import EmbeddedServer
-from henchman.history import sheet
+from henchman.history import as_csv
 from henchman.history.records import MOST, Event
 from henchman.kernel.text import shorten
 from henchman.store import batches, history
@@ -172,4 +172,4 @@ class Stage:
 
     def write_failures(self, path: Path) -> None:
         """The failures of the batch as CSV."""
-        path.write_bytes(sheet.head() + sheet.lines(self._history.failures(self._batch)))
+        path.write_bytes(as_csv.head() + as_csv.lines(self._history.failures(self._batch)))

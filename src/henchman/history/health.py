@@ -1,4 +1,4 @@
-"""How the record is, for ``doctor`` and ``history status``: the database, its schema, how far behind it is."""
+"""Health of the history, for ``doctor``: the database, its schema, and how far the recorder is behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BEHIND, _FAR_BEHIND = 10.0, 300.0  # seconds
 
 
 class Finding(NamedTuple):
-    """What was looked at, how it is, what to do when it is not ok."""
+    """What was checked, its verdict, and what to do when it is not ok."""
 
     name: str
     verdict: Literal["ok", "warn", "bad"]
@@ -26,34 +26,33 @@ class Finding(NamedTuple):
 
 
 def database(config: Config, open_door: Callable[[str], Any]) -> Finding:
-    """Whether the database can be reached, and fits this release. ``open_door``: of the app."""
+    """Whether the database can be reached and fits this release. ``open_door``: the app's."""
     name = "history"
     off = config.why_history_is_off()
     if off:
         wanted = config.history != "off" and config.database_url is not None
         return Finding(name, "warn" if wanted else "ok", off, "jobs run all the same")
     try:
-        desk = open_door("history")(config)
+        admin = open_door("history")(config)
     except ConfigError as error:
         return Finding(name, "bad", str(error), "install the driver where workers run")
     try:
-        version = desk.current()
+        version = admin.current()
     except HistoryError as error:
-        return Finding(
-            name, "bad", str(error), "is the address right, and does the database run? Jobs run on meanwhile"
-        )
+        advice = "is the address right, and does the database run? Jobs run on meanwhile"
+        return Finding(name, "bad", str(error), advice)
     finally:
-        desk.close()
+        admin.close()
     if version.fits:
-        return Finding(name, "ok", f"{desk.shown}, schema {version.found}")
+        return Finding(name, "ok", f"{admin.shown}, schema {version.found}")
     has = f"schema {version.found}, {version.needed} is needed" if version.found else "no tables of Henchman yet"
-    if desk.makes_itself:
-        return Finding(name, "ok", f"{desk.shown}: {has}; a worker that records sees to it")
-    return Finding(name, "bad", f"{desk.shown}: {has}", "henchman db upgrade")
+    if admin.makes_itself:
+        return Finding(name, "ok", f"{admin.shown}: {has}; a worker that records sees to it")
+    return Finding(name, "bad", f"{admin.shown}: {has}", "henchman db upgrade")
 
 
 def stream(config: Config, runner: Runner, keys: Keys) -> Finding:
-    """How far the record is behind. ServerError when there is no server."""
+    """How far the recorder is behind. ServerError when there is no server."""
     name = "history lag"
     found = runner.run(store.backlog(keys))
     if not found.entries:

@@ -1,26 +1,42 @@
 """Reading history: a batch, its events page by page, what changed since, one job with its whole life, a search.
 
-Pages go by position, not by number: they stay right while jobs go on. Nothing here is read whole that can be large.
-Every method exists in an ``a…`` form that is awaited; it works in a thread. HistoryAway when the database is not
-there, HistoryError when history is off or the tables are not those of this release.
+Pages go by position, not by number: they stay right while jobs go on. Nothing that can be large is read at once.
+Every method exists in an ``a…`` form that is awaited; it works in a thread. HistoryAway when the database is away,
+HistoryError when history is off or the tables are not those of this release.
 """
 
 from __future__ import annotations
 
+import json
+from asyncio import to_thread
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import suppress
 from typing import Any
 
+import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
 
 from henchman.config import Config
 from henchman.errors import ArgumentError, HistoryAway, HistoryError
-from henchman.history import migrate
 from henchman.history.database import Database
-from henchman.history.entries import number_of
-from henchman.history.loading import batch_of, change_of, counts_of, event_of, message_of, run_of
-from henchman.history.records import FAILURES, MOST, STATUSES, Batch, Changes, Event, EventPage, Job, Search
+from henchman.history.records import (
+    FAILURES,
+    MOST,
+    OF_BATCH,
+    STATUSES,
+    Batch,
+    Change,
+    Changes,
+    Event,
+    EventPage,
+    Job,
+    Message,
+    Run,
+    Search,
+)
 from henchman.history.schema import batches, changes, events, messages, runs
-from henchman.kernel.middleware import in_thread
+from henchman.history.stream import host_of, position_at
+from henchman.wire import jsontext
 
 __all__ = ["History"]
 
@@ -52,10 +68,10 @@ class History:
         count = select(events.c.status, func.count()).where(events.c.batch == batch).group_by(events.c.status)
         with self._connection() as connection:
             row = connection.execute(select(batches).where(batches.c.id == batch)).first()
-            counts = counts_of(row)
+            counts = _counts(row)
             if not counts:
                 counts = {status or "": many for status, many in connection.execute(count)}
-        return None if row is None and not counts else batch_of(batch, row, counts)
+        return None if row is None and not counts else _batch(batch, row, counts)
 
     def events(
         self, batch: str, status: str | Sequence[str] | None = None, *, after: int | None = None, limit: int = 100
@@ -68,7 +84,7 @@ class History:
             query = query.where(events.c.born > after)
         with self._connection() as connection:
             found = _walk(connection, query, batch, wanted)
-        return _page(sorted(found, key=_born), limit)
+        return _page(sorted(found, key=lambda row: row.born), limit)
 
     def failures(self, batch: str) -> Iterator[Event]:
         """Every event of a batch that failed or ended with an error, read bit by bit."""
@@ -88,7 +104,7 @@ class History:
             .limit(limit + 1)
         )
         with self._connection() as connection:
-            found = [event_of(row) for row in connection.execute(query)]
+            found = [_event(row) for row in connection.execute(query)]
         shown = found[:limit]
         return Changes(events=shown, position=shown[-1].changed if shown else position, more=len(found) > limit)
 
@@ -105,14 +121,15 @@ class History:
             event = connection.execute(select(events).where(events.c.jid == jid)).first()
             if event is None:
                 return None
-            lists = []
-            for table, key in ((changes, changes.c.sid), (runs, runs.c.run), (messages, messages.c.sid)):
-                lists.append(connection.execute(_of_job(table, key, jid, most)).all())
+            found = [
+                connection.execute(select(table).where(table.c.jid == jid).order_by(key).limit(most)).all()
+                for table, key in ((changes, changes.c.sid), (runs, runs.c.run), (messages, messages.c.sid))
+            ]
         return Job(
-            event=event_of(event),
-            changes=[change_of(row) for row in lists[0]],
-            runs=[run_of(row) for row in lists[1]],
-            messages=[message_of(row) for row in lists[2]],
+            event=_event(event),
+            changes=[_change(row) for row in found[0]],
+            runs=[_run(row) for row in found[1]],
+            messages=[Message(position=row.sid, jid=row.jid, at=row.at, text=row.text or "") for row in found[2]],
         )
 
     def find(self, search: Search, *, after: int | None = None, limit: int = 100) -> EventPage:
@@ -126,7 +143,7 @@ class History:
                 return _page(connection.execute(query).all(), limit)
             wanted = None if search.status is None else _statuses(search.status)
             found = _walk(connection, query, search.batch, wanted)
-        return _page(sorted(found, key=_born, reverse=True), limit)
+        return _page(sorted(found, key=lambda row: row.born, reverse=True), limit)
 
     def sizes(self) -> dict[str, int]:
         """Rows of each table; on a large database this takes its time."""
@@ -139,7 +156,7 @@ class History:
 
     def _connection(self) -> Any:
         if not self._fits:
-            version = migrate.current(self.database)
+            version = self.database.version()
             if version.found and not version.fits:
                 raise HistoryError(
                     f"{self.database.shown} has schema {version.found}, this release reads {version.needed}: "
@@ -156,15 +173,13 @@ class History:
 
     async def abatch(self, batch: str) -> Batch | None:
         """``batch``, awaited."""
-        found: Batch | None = await in_thread(self.batch, batch)
-        return found
+        return await to_thread(self.batch, batch)
 
     async def aevents(
         self, batch: str, status: str | Sequence[str] | None = None, *, after: int | None = None, limit: int = 100
     ) -> EventPage:
         """``events``, awaited."""
-        page: EventPage = await in_thread(self.events, batch, status, after=after, limit=limit)
-        return page
+        return await to_thread(self.events, batch, status, after=after, limit=limit)
 
     async def afailures(self, batch: str) -> AsyncIterator[Event]:
         """``failures``, awaited."""
@@ -177,23 +192,15 @@ class History:
 
     async def achanged_since(self, batch: str, position: int, *, limit: int = 1000) -> Changes:
         """``changed_since``, awaited."""
-        found: Changes = await in_thread(self.changed_since, batch, position, limit=limit)
-        return found
+        return await to_thread(self.changed_since, batch, position, limit=limit)
 
     async def ajob(self, jid: str, *, most: int = MOST) -> Job | None:
         """``job``, awaited."""
-        found: Job | None = await in_thread(self.job, jid, most=most)
-        return found
+        return await to_thread(self.job, jid, most=most)
 
     async def afind(self, search: Search, *, after: int | None = None, limit: int = 100) -> EventPage:
         """``find``, awaited."""
-        page: EventPage = await in_thread(self.find, search, after=after, limit=limit)
-        return page
-
-
-def _born(row: Any) -> int:
-    born: int = row.born
-    return born
+        return await to_thread(self.find, search, after=after, limit=limit)
 
 
 def _walk(connection: Connection, query: Select[Any], batch: str, statuses: Sequence[str] | None) -> list[Any]:
@@ -213,12 +220,8 @@ def _present(connection: Connection, batch: str) -> Iterator[str]:
         found = connection.execute(query.where(events.c.status > found)).scalar()
 
 
-def _of_job(table: Any, key: Any, jid: str, most: int) -> Select[Any]:
-    return select(table).where(table.c.jid == jid).order_by(key).limit(most)
-
-
 def _page(rows: Sequence[Any], limit: int) -> EventPage:
-    shown = [event_of(row) for row in rows[:limit]]
+    shown = [_event(row) for row in rows[:limit]]
     return EventPage(events=shown, after=shown[-1].seq if len(rows) > limit else None)
 
 
@@ -244,14 +247,94 @@ def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:
     if search.status is not None:
         yield c.status.in_(_statuses(search.status))
     if search.since is not None:
-        yield c.born >= _position(search.since)
+        yield c.born >= position_at(search.since)
     if search.until is not None:
-        yield c.born < _position(search.until)
+        yield c.born < position_at(search.until)
     if search.text:
         wanted = search.text.lower()
         columns = (c.message, c.error_class, c.args, c.kwargs)
         yield or_(*(func.lower(one).contains(wanted, autoescape=True) for one in columns))
 
 
-def _position(at: float) -> int:
-    return number_of(b"%d" % max(int(at * 1000), 0))[0]
+# --- rows as records: JSON decoded, values that were taken away shown as nothing --------------------------------------
+
+
+def _json(text: str | None, kind: type) -> Any:
+    """The value of JSON text; None when it is absent, unreadable or of another kind."""
+    value = None
+    try:
+        value = jsontext.loads(text) if text else None  # type: ignore[arg-type]
+    except (msgspec.MsgspecError, ValueError):
+        with suppress(ValueError, RecursionError):
+            value = json.loads(text or "")  # numbers that are too large for a quick reader
+    return value if isinstance(value, kind) else None
+
+
+def _event(row: Any) -> Event:
+    values = dict(row._mapping)
+    values["class_"], values["seq"] = values.pop("class") or "", values.pop("born")
+    return Event(
+        **values
+        | {
+            "queue": row.queue or "",
+            "args": _json(row.args, list),
+            "kwargs": _json(row.kwargs, dict),
+            "tags": _json(row.tags, list) or [],
+            "status": row.status or "",
+            "attempts": row.attempts or 0,
+            "ended_at": row.ended_at or None,
+            "result": _json(row.result, object),
+            "error_class": row.error_class or None,
+            "message": row.message or None,
+            "traceback": [str(line) for line in _json(row.traceback, list) or ()],
+        }
+    )
+
+
+def _change(row: Any) -> Change:
+    facts = {"ending": row.ending, "started": row.started, "elapsed": row.elapsed}
+    return Change(
+        position=row.sid,
+        jid=None if row.jid.startswith(OF_BATCH) else row.jid,
+        batch=row.batch,
+        status=row.status or "",
+        attempt=row.attempt,
+        process=row.process,
+        at=row.at,
+        detail={name: value for name, value in facts.items() if value is not None} | (_json(row.detail, dict) or {}),
+    )
+
+
+def _run(row: Any) -> Run:
+    values = dict(row._mapping)
+    del values["run"]
+    return Run(host=None if row.process is None else host_of(row.process), **values)
+
+
+def _counts(row: Any) -> dict[str, int]:
+    """Jobs by status when the batch was complete; empty when it is not, or nothing of this was recorded."""
+    if row is None or row.state != "complete":
+        return {}
+    counts = _json(row.counts, dict) or {}
+    return {status: many for status, many in counts.items() if isinstance(many, int) and many > 0}
+
+
+def _batch(batch: str, row: Any, counts: dict[str, int]) -> Batch:
+    """A batch out of its row, or out of its events when it has none."""
+    values = dict.fromkeys(batches.columns.keys()) if row is None else dict(row._mapping)
+    position = values.pop("changed") or 0
+    return Batch(
+        **values
+        | {
+            "id": batch,
+            "description": values["description"] or "",
+            "tags": _json(values["tags"], list) or [],
+            "state": values["state"] or "",
+            "why": values["why"] or "",
+            "completed": values["completed"] or None,
+            "generation": values["generation"] or 1,
+            "total": max(values["total"] or 0, sum(counts.values())),
+            "counts": counts,
+            "position": position,
+        }
+    )

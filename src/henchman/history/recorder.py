@@ -1,8 +1,9 @@
-"""The recorder: takes what the scripts wrote into the stream and puts it into SQL, in bulk, exactly once.
+"""The recorder: moves the entries that scripts wrote into the stream into SQL, in bulk, exactly once.
 
-Its limits first: it never holds up a job. While the database is away the stream grows, up to ``history_bytes``; the
-lag is shown. One process records at a time, by a lease of 10 s; that is thrift, not safety: what keeps two apart is
-the position in SQL (``ledger.py``). Entries leave the stream only after the transaction that holds them.
+Three stages: read and reduce (``stream.py``), write, move the checkpoint (``checkpoint.py``, one transaction). Entries
+leave the stream only after that transaction. The recorder never delays a job: while the database is away the stream
+grows, up to ``history_bytes``, and the lag is shown. One process records at a time, by a lease of 10 s; the lease saves
+work, and the position in SQL is what keeps two recorders apart.
 """
 
 from __future__ import annotations
@@ -14,11 +15,9 @@ from typing import Any, NamedTuple, Protocol
 
 from henchman.config import Config
 from henchman.errors import HistoryAway, HistoryError, ServerError
-from henchman.history import migrate
+from henchman.history.admin import Pruning
+from henchman.history.checkpoint import BEGINNING, Checkpoint, Chunk, Overtaken
 from henchman.history.database import Database
-from henchman.history.intake import Chunk, Intake
-from henchman.history.ledger import BEGINNING, Ledger, Overtaken
-from henchman.history.retention import Pruning
 from henchman.kernel.clock import ServerClock, capped_backoff
 from henchman.kernel.events import Events
 from henchman.kernel.ids import new_identity
@@ -32,8 +31,8 @@ __all__ = ["Recorder", "companion"]
 
 CONTEND = 4.0  # between two tries to lead, and two renewals
 BLOCK_MS = 1000
-LINGER = 0.1  # after a chunk that was not full: more comes together in one transaction
-MOST, LEAST = 5000, 20  # entries of a chunk; one may tell of 500 jobs
+LINGER = 0.1  # after a chunk that was not full, so that one transaction takes more
+MOST, LEAST = 5000, 20  # entries of a chunk; one may hold 500 jobs
 CHUNK_BYTES = 2 * 1024 * 1024  # of one transaction: some 10,000 to 20,000 jobs
 GIVE_UP_AFTER = 3  # tries in a row without the database, then another process may lead
 PRUNE_EVERY, PRUNE_PAUSE = 86400.0, 0.5
@@ -44,7 +43,7 @@ class _Opens(Runner, Protocol):
 
 
 class Home(Protocol):
-    """What the recorder needs of the app."""
+    """The parts of the app that the recorder uses."""
 
     @property
     def config(self) -> Config: ...
@@ -58,8 +57,8 @@ class Home(Protocol):
 
 def companion(host: Home) -> Recorder | None:
     """The recorder of a worker of this app; None when history is off. ConfigError when the driver is not installed."""
-    address = host.config.history_url()
-    return None if address is None else Recorder(host, Database(address))
+    url = host.config.history_url()
+    return None if url is None else Recorder(host, Database(url))
 
 
 class _Taken(NamedTuple):
@@ -72,14 +71,13 @@ class _Taken(NamedTuple):
 
 
 def _aside(work: Callable[[], None]) -> Callable[[], None]:
-    """Begin it in a thread, which keeps no process alive; what is given back waits for its end, and raises what it
-    raised."""
+    """Start ``work`` in a thread that keeps no process alive; the result waits for its end and raises its error."""
     raised: list[BaseException] = []
 
     def body() -> None:
         try:
             work()
-        except BaseException as error:  # raised again, where it is waited for
+        except BaseException as error:  # raised again by the waiting thread
             raised.append(error)
 
     def ended() -> None:
@@ -93,9 +91,8 @@ def _aside(work: Callable[[], None]) -> Callable[[], None]:
 
 
 class Recorder(Ticker):
-    """A companion of a worker process. It tells ``history_away`` and ``history_back`` at the edges of an outage,
-    ``history_refused`` of an entry that the database does not take, ``history_rewound`` and ``history_lost`` when the
-    server went back, or was emptied."""
+    """A companion of a worker process. It announces ``history_away`` and ``history_back`` at the edges of an outage,
+    and ``history_lost`` when the server was emptied; its checkpoint announces the rest."""
 
     name = "recorder"
 
@@ -105,15 +102,14 @@ class Recorder(Ticker):
         self.database = database
         self.identity = new_identity()
         self._monotonic = monotonic
-        self._ledger = Ledger(database, home.keys.history)
-        self._intake = Intake(self._ledger, home.events)
+        self._checkpoint = Checkpoint(database, home.keys.history, home.events)
         self._line: Any = None
         self._leads = self._ready = self._announced = False
         self._renew_at = 0.0
         self._after = BEGINNING
         self._ahead: _Taken | None = None  # read and not yet written
         self._most = 50
-        self._owed = 0  # bytes that are recorded and still counted on the server
+        self._owed = 0  # bytes that are written and still counted on the server
         self._failures = 0
         self._away = False
         self._hold_until = 0.0
@@ -122,7 +118,7 @@ class Recorder(Ticker):
 
     @property
     def verbs(self) -> Mapping[str, Callable[[str], None]]:
-        """Nothing on the control channel is for us."""
+        """No message of the control channel is for the recorder."""
         return {}
 
     @property
@@ -131,7 +127,7 @@ class Recorder(Ticker):
         return self._leads
 
     def backlog(self) -> store.Backlog:
-        """What is not recorded yet, by the server."""
+        """The entries that are not recorded yet."""
         return self._home.connections.run(store.backlog(self._home.keys))
 
     def lag(self) -> float:
@@ -147,7 +143,7 @@ class Recorder(Ticker):
         return ended
 
     def tick(self) -> float:
-        """One chunk, when it is ours to record; seconds until the next."""
+        """Record one chunk when this process leads; seconds until the next."""
         now = self._monotonic()
         if now < self._hold_until:
             return self._hold_until - now
@@ -185,7 +181,7 @@ class Recorder(Ticker):
         if self._leads:
             self._leads = run(store.renew(keys, self.identity))
         if not self._leads:
-            self._ready = False  # what we know may be old
+            self._ready = False  # another process may have moved the position
             kept = "" if self._announced else self._home.config.history_kept()
             self._leads = run(store.lead(keys, self.identity, kept))
             self._announced = True
@@ -193,9 +189,9 @@ class Recorder(Ticker):
         return self._leads
 
     def _prepare(self) -> None:
-        migrate.insist(self.database)
-        position = self._intake.load()
-        self._after = BEGINNING  # also what is recorded and was not taken out
+        self.database.require_schema()
+        position = self._checkpoint.load()
+        self._after = BEGINNING  # also entries that are written and were not trimmed
         self._owed = 0
         self._ahead = None
         self._ready = True
@@ -211,7 +207,7 @@ class Recorder(Ticker):
         self._owed += taken.size
         trimmed = self._home.connections.run(store.trim(self._home.keys, taken.last, self._owed))
         self._owed = 0
-        if not trimmed.entries and trimmed.bytes:  # somebody died between two steps, once
+        if not trimmed.entries and trimmed.bytes:  # a recorder died between writing and trimming
             self._home.connections.run(store.correct(self._home.keys, trimmed.bytes))
         return 0.0 if taken.full else max(LINGER, self._prune())
 
@@ -222,14 +218,14 @@ class Recorder(Ticker):
         size = sum(store.size_of(fields) for _, fields in entries)
         full = len(entries) >= self._most
         self._most = max(LEAST, min(MOST, CHUNK_BYTES * len(entries) // size))
-        return _Taken(self._intake.prepare(entries, behind), entries[-1][0].decode(), size, full)
+        return _Taken(self._checkpoint.prepare(entries, behind), entries[-1][0].decode(), size, full)
 
     def _write(self, taken: _Taken) -> None:
-        """Write it; meanwhile, where it is a server that has the work, take the next ones."""
+        """Write it; where a database server has the work, read the next chunk meanwhile."""
         if self.database.kind == "sqlite" or not taken.full:
-            self._intake.record(taken.chunk)
+            self._checkpoint.write(taken.chunk)
             return
-        ended = _aside(lambda: self._intake.record(taken.chunk))
+        ended = _aside(lambda: self._checkpoint.write(taken.chunk))
         try:
             self._ahead = self._take(taken.last, 1, taken.chunk)
         finally:
@@ -243,13 +239,12 @@ class Recorder(Ticker):
         return [(one, fields or []) for one, fields in reply[0][1]] if reply else []
 
     def _prune(self) -> float:
-        """A slice of what is too old, when it is time; seconds until the next one, 0.0 when there is none."""
+        """Remove a slice of old jobs, when it is time; seconds until the next one, 0.0 when there is none."""
         now = self._monotonic()
         if self._pruning is None:
             if now < self._prune_at:
                 return 0.0
-            clock = ServerClock()
-            server_now = self._home.connections.run(ask_time(clock))
+            server_now = self._home.connections.run(ask_time(ServerClock()))
             self._pruning = Pruning(self.database, self._home.config, now=server_now)
             self._prune_at = now + PRUNE_EVERY
         if self._pruning.slice():
@@ -266,7 +261,7 @@ class Recorder(Ticker):
         pause = capped_backoff(self._failures, first=0.1, most=10.0)
         self._hold_until = self._monotonic() + pause
         if self._failures >= GIVE_UP_AFTER:
-            self._let_go()  # it may be our way to the database alone
+            self._let_go()  # another process may reach the database
         return pause
 
     def _is_back(self) -> None:

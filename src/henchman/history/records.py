@@ -1,14 +1,23 @@
-"""What is read from history: frozen structs, each with ``to_json`` (plain values; times are Unix seconds).
+"""The records of history: frozen structs, each with ``to_json`` (plain values; times are Unix seconds), and the search
+that people type.
 
-``seq`` and ``changed`` are positions: whole numbers that only rise, in the order in which things were recorded. They
-are what pages and ``changed_since`` go by, and they mean nothing else.
+``seq`` and ``changed`` are positions: whole numbers that only rise, in the order of recording. Pages and
+``changed_since`` go by them; they mean nothing else.
 """
 
 from __future__ import annotations
 
+import re
+import time
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import msgspec
+
+from henchman.config_history import ENDED
+from henchman.errors import ArgumentError
+from henchman.kernel.text import did_you_mean
+from henchman.wire import times
 
 __all__ = [
     "FAILURES",
@@ -24,6 +33,8 @@ __all__ = [
     "Message",
     "Run",
     "Search",
+    "batch_status",
+    "parse_search",
 ]
 
 STATUSES = (
@@ -31,12 +42,15 @@ STATUSES = (
     *("finished", "failed", "error", "cancelled", "expired"),
 )
 FAILURES = ("failed", "error")
-OF_BATCH = "batch:"  # and its id: whose change it is, where it is no job's
+OF_BATCH = "batch:"  # and its id: the owner of a change that is no job's
 MOST = 10_000  # records of one page
+_FIELDS = ("class", "status", "batch", "queue", "since", "until", "text")
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_WHEN = "a time ago such as 90s, 30m, 2h, 5d, 1w, or a moment such as 2026-11-21 or 2026-11-21T09:30 (UTC)"
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """The root of what is read."""
+    """The base of every record."""
 
     def to_json(self) -> dict[str, Any]:
         """The fields as plain values for JSON."""
@@ -91,7 +105,7 @@ class Changes(Record, frozen=True, kw_only=True):
 
 
 class Change(Record, frozen=True, kw_only=True):
-    """One step in the life of a job (or of a batch, then ``jid`` is None). ``detail``: what was told with it."""
+    """One step in the life of a job (or of a batch, then ``jid`` is None). ``detail``: the facts recorded with it."""
 
     position: int
     jid: str | None
@@ -116,7 +130,7 @@ class Run(Record, frozen=True, kw_only=True):
 
 
 class Message(Record, frozen=True, kw_only=True):
-    """What a job said with ``current_job().log``."""
+    """A message that a job wrote with ``current_job().log``."""
 
     position: int
     jid: str
@@ -134,8 +148,8 @@ class Job(Record, frozen=True, kw_only=True):
 
 
 class Batch(Record, frozen=True, kw_only=True):
-    """What is recorded of a batch. ``counts``: jobs by status, as the server counted them when it was complete,
-    else events as history has them now."""
+    """The record of a batch. ``counts``: jobs by status, as the server counted them when it was complete, else events
+    as history has them now."""
 
     id: str
     description: str
@@ -154,10 +168,10 @@ class Batch(Record, frozen=True, kw_only=True):
 
 
 class Search(NamedTuple):
-    """What to look for; everything that is given must fit. Times are Unix seconds of when a job was enqueued.
+    """A search; every field that is set must fit. Times are Unix seconds of when a job was enqueued.
 
-    ``text`` is looked for in messages, error classes and arguments, in any case: give something else with it, or a
-    time, because every event that fits the rest is read.
+    ``text`` is searched for in messages, error classes and arguments, in any case: set another field with it, because
+    every event that fits the rest is read.
     """
 
     class_: str | None = None
@@ -167,3 +181,68 @@ class Search(NamedTuple):
     since: float | None = None
     until: float | None = None
     text: str | None = None
+
+
+def parse_search(words: Iterable[str], *, now: float | None = None) -> Search:
+    """A search out of ``field:value`` words (``class:shop.create since:2h``); other words are text to look for.
+    ArgumentError names what is wrong."""
+    found: dict[str, Any] = {}
+    texts = []
+    for word in words:
+        field, colon, value = word.partition(":")
+        if not colon or not re.fullmatch(r"[a-z_]+", field):
+            texts.append(word)
+            continue
+        if field not in _FIELDS:
+            near = did_you_mean(field, _FIELDS)
+            raise ArgumentError(
+                f"there is no field {field!r}{near}; there are {', '.join(_FIELDS)} (text:{word} is text)"
+            )
+        if not value:
+            raise ArgumentError(f"{field}: needs a value right behind the colon")
+        if field == "text":
+            texts.append(value)
+        elif field in found:
+            raise ArgumentError(f"{field}: stands there twice")
+        else:
+            found[field] = value
+    if "status" in found and found["status"] not in STATUSES:
+        status = found["status"]
+        near = did_you_mean(status, STATUSES)
+        raise ArgumentError(f"there is no status {status!r}{near}; there are {', '.join(STATUSES)}")
+    now = time.time() if now is None else now
+    since, until = (_moment(name, found.pop(name, None), now) for name in ("since", "until"))
+    class_ = found.pop("class", None)
+    return Search(class_=class_, since=since, until=until, text=" ".join(texts) or None, **found)
+
+
+def _moment(field: str, text: str | None, now: float) -> float | None:
+    if text is None:
+        return None
+    ago = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])", text)
+    if ago:
+        return now - float(ago[1]) * _UNITS[ago[2]]
+    moment = times.read(text) if re.match(r"\d{4}-", text) else None
+    if moment is None:
+        raise ArgumentError(f"{field}:{text}: it must be {_WHEN}")
+    return moment
+
+
+def batch_status(found: Batch) -> dict[str, Any]:
+    """The status of a batch that only history knows, as plain values in the form of the server's (``batch.status``).
+    Reasons and callbacks are not recorded: they are empty."""
+    counts = {status: found.counts.get(status, 0) for status in STATUSES}
+    done = sum(counts[status] for status in ENDED)
+    plain = found.to_json()
+    del plain["position"]
+    return plain | {
+        "counts": counts,
+        "done": done,
+        "percent": 100.0 * done / found.total if found.total else (100.0 if found.state == "complete" else 0.0),
+        "rate": 0.0,
+        "eta": None,
+        "children": 0,
+        "bad_children": 0,
+        "reasons": [],
+        "called": {},
+    }

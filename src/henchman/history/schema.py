@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from sqlalchemy import BigInteger, Column, Double, Index, Integer, MetaData, String, Table, Text
 from sqlalchemy.dialects import mysql
 
@@ -17,6 +18,8 @@ __all__ = [
     "METADATA",
     "NAME",
     "VERSION_TABLE",
+    "BatchRow",
+    "EventRow",
     "batches",
     "changes",
     "events",
@@ -146,3 +149,15 @@ position = Table(
     Column("updated", Double, nullable=False),
     **OPTIONS,
 )
+
+
+def _row(table: Table) -> Any:
+    """A struct with the columns of ``table`` in their order, the key first; None leaves what the table holds."""
+    key, *columns = (str(column.name) for column in table.columns)
+    fields = [
+        (f"{name}_" if name == "class" else name, Any, 0 if name in ("born", "changed") else None) for name in columns
+    ]
+    return msgspec.defstruct(f"{table.name}_row", [(key, str), *fields], gc=False)
+
+
+BatchRow, EventRow = _row(batches), _row(events)

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any, Final, NamedTuple
 
 from henchman.errors import HistoryError
-from henchman.history import sheet
+from henchman.history import as_csv
 from henchman.history.records import FAILURES, Changes, Event, EventPage
 from henchman.web.answers import as_json
 from henchman.web.record import Record
@@ -94,11 +94,11 @@ async def changed(record: Record, batch: str, position: int, limit: int) -> Even
 
 async def csv_of(record: Record, batch: str, first: EventPage) -> AsyncIterator[bytes]:
     """The failures of a batch as CSV, from their ``first`` page on, bit by bit."""
-    yield sheet.head()
+    yield as_csv.head()
     found = first
     while True:
         if found.events:
-            yield sheet.lines(found.events)
+            yield as_csv.lines(found.events)
         if found.after is None:
             return
         try:

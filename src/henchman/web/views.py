@@ -12,8 +12,7 @@ from starlette.responses import Response, StreamingResponse
 from henchman.app import App
 from henchman.batch.status import status_of
 from henchman.errors import UnknownBatch
-from henchman.history.records import EventPage
-from henchman.history.standing import standing
+from henchman.history.records import EventPage, batch_status
 from henchman.kernel.middleware import in_thread
 from henchman.store import batches
 from henchman.web import paging
@@ -108,7 +107,7 @@ class Views:
             found = await self.record.ask("batch", batch) if self.record.is_on else None
             if found is None:
                 raise _not_there() from None
-            return standing(found) | {"source": "history"}
+            return batch_status(found) | {"source": "history"}
         return plain | {"source": "server"}
 
     async def _changes(self, batch: str, since: int | None, limit: int) -> tuple[str, bool, bytes]:

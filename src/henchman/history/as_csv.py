@@ -22,7 +22,7 @@ __all__ = ["MARK", "head", "lines", "safe"]
 MARK: Final = "\ufeff".encode()
 _LONGEST = 32_000
 _SIGNS: Final = frozenset("=+-@\u2212")  # what a formula begins with; full-width and small forms fold into these
-# Nothing is seen of them, and spreadsheets skip some: blanks, controls, format characters, fillers, variation marks.
+# Invisible, and spreadsheets skip some: blanks, controls, format characters, fillers, variation marks.
 _UNSEEN: Final = ("Z", "C", "M")
 _FILLERS: Final = frozenset("\u115f\u1160\u2800\u3164\uffa0")
 _BREAKS: Final = frozenset("\t\r\n\v\f\u0085\u2028\u2029")  # at the start, these can make a formula of what follows
@@ -43,7 +43,7 @@ def lines(events: Iterable[Event]) -> bytes:
 
 
 def safe(text: str) -> str:
-    """``text`` as a cell that is text, and not endless."""
+    """``text`` as a cell of limited length that no spreadsheet takes for a formula."""
     text = text.replace("\0", "\ufffd")
     if len(text) > _LONGEST:
         text = f"{text[:_LONGEST]}… ({len(text):,} characters)"
@@ -51,7 +51,7 @@ def safe(text: str) -> str:
 
 
 def _may_be_formula(text: str) -> bool:
-    """Whether a spreadsheet may take ``text`` for a formula: a sign at its start, or behind what nobody sees."""
+    """Whether a spreadsheet may take ``text`` for a formula: a sign at its start, or behind invisible characters."""
     for char in text:
         if char in _BREAKS or unicodedata.normalize("NFKC", char)[:1] in _SIGNS:
             return True
@@ -61,11 +61,11 @@ def _may_be_formula(text: str) -> bool:
 
 
 def _cells(one: Event) -> tuple[str | int, ...]:
-    told = (_json(one.args), _json(one.kwargs), _json(one.tags or None))
+    texts = (_json(one.args), _json(one.kwargs), _json(one.tags or None))
     return (
         *map(safe, (one.jid, one.class_, one.queue, one.status)),
         one.attempts,
-        *map(safe, (one.message or "", one.error_class or "", *told)),
+        *map(safe, (one.message or "", one.error_class or "", *texts)),
         *map(_moment, (one.enqueued_at, one.started_at, one.ended_at)),
         *map(safe, (one.process or "", one.host or "")),
     )
