@@ -18,7 +18,7 @@ from proxy import Proxy, Route
 from redis import RedisError
 from server import Server
 
-from henchman.batch import plans as batch_plans
+from henchman.batch import procedures
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 from henchman.store.procedure import run
@@ -147,7 +147,7 @@ class Field:
         names = [name.decode() for name in redis.zrange("hm:batches", 0, -1)]
         left = [name for name in names if redis.hget(f"hm:batch:{name}", "state") == b"open"]
         for name in left:
-            run(self._connections, batch_plans.close(Keys(""), name, ""))
+            run(self._connections, procedures.close(Keys(""), name, ""))
         return len(left)
 
     def hush(self, silent: bool) -> None:

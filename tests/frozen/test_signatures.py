@@ -41,8 +41,7 @@ GIVEN = {
     "henchman.testing.plugin": ("Bench",),
     "henchman.worker.launcher": ("Embedded",),
     "henchman.batch.auditor": ("Audited",),
-    "henchman.batch.batch": ("Batch",),
-    "henchman.batch.status": ("BatchStatus", "Reason"),
+    "henchman.batch.batch": ("Batch", "BatchStatus", "Reason"),
     "henchman.cron.registry": ("Crons", "CronState", "Past"),
 }
 #: what is to go, and what is said of it beside its name

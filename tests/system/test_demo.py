@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from henchman.batch.status import FINAL, LIVE
+from henchman.batch.batch import FINAL, LIVE
 from henchman.demo import main as command
 from henchman.demo import view as demo_view
 from henchman.demo.catalogue import Catalogue

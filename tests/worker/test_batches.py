@@ -17,9 +17,7 @@ import pytest
 from redis import Redis
 
 from henchman import App, ArgumentError, DefinitionError, Discard, Failure, Kill, ServerAway, Snooze, current_job
-from henchman.batch.batch import Batch
-from henchman.batch.lease import leases
-from henchman.batch.status import BatchStatus
+from henchman.batch.batch import Batch, BatchStatus, leases
 from henchman.errors import BatchClosed, BatchError, HistoryAway, UnknownBatch
 from henchman.kernel import failpoints
 from henchman.kernel.clock import ServerClock

@@ -1,29 +1,32 @@
-"""A batch: jobs under one id, counted by the server itself as they end."""
+"""A batch: jobs under one id, counted by the server itself as they end; and how it stands."""
 
 from __future__ import annotations
 
+import os
 import secrets
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+import threading
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextvars import Token
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
-from henchman.batch import history as batch_history
-from henchman.batch import making as batch_making
-from henchman.batch import plans as batch_plans
-from henchman.batch.lease import leases
-from henchman.batch.making import Making
-from henchman.batch.status import BatchStatus, status_of
+import msgspec
+
+from henchman.batch import options as batch_options
+from henchman.batch import procedures
+from henchman.batch.options import BatchOptions
 from henchman.client.handle import Pushed
 from henchman.client.membership import Membership, within
 from henchman.client.runtime import Runtime
-from henchman.errors import ArgumentError, BatchError
+from henchman.errors import ArgumentError, BatchError, HenchmanError, UnknownBatch
 from henchman.store import batches
-from henchman.store.call import Call
 from henchman.store.procedure import Procedure, arun, run
-from henchman.wire import times
 
-__all__ = ["Batch", "found", "made", "read_status"]
+__all__ = ["FINAL", "LIVE", "Batch", "BatchStatus", "ProducerLeases", "Reason", "find_batch", "new_batch", "status_of"]
+
+T = TypeVar("T")
+
+PAGE = 1000  # events of history
 
 
 class Batch:
@@ -35,10 +38,10 @@ class Batch:
     when the server knows no batch of this id (any more).
     """
 
-    def __init__(self, desk: Runtime, membership: Membership, making: Making | None = None) -> None:
+    def __init__(self, runtime: Runtime, membership: Membership, options: BatchOptions | None = None) -> None:
         self.membership = membership
-        self._desk = desk
-        self._making = making
+        self._runtime = runtime
+        self._options = options  # None: the server knows this batch
         self._tokens: list[Token[Membership | None]] = []
 
     def __repr__(self) -> str:
@@ -51,24 +54,17 @@ class Batch:
 
     def open(self) -> Batch:
         """Make it known to the server. Nothing happens when it is; BatchClosed when its parent takes nothing more."""
-        if self._making is not None:
-            job = self._callbacks(self._making)
-            reached = {which: self._desk.client.through([one]) for which, one in job.items()}
-            for call in batch_making.announcing(self._desk, self._making):
-                self._desk.connections.run(call)
-            self._desk.connections.run(self._opening(reached))
-            self._opened()
+        if self._options is not None:
+            jobs = batch_options.callbacks(self._runtime, self._options, self.id)
+            self._run(self._open({which: self._runtime.client.through([job]) for which, job in jobs.items()}))
         return self
 
     async def aopen(self) -> Batch:
         """``open``, awaited."""
-        if self._making is not None:
-            job = self._callbacks(self._making)
-            reached = {which: await self._desk.client.athrough([one]) for which, one in job.items()}
-            for call in batch_making.announcing(self._desk, self._making):
-                await self._desk.aconnections.run(call)
-            await self._desk.aconnections.run(self._opening(reached))
-            self._opened()
+        if self._options is not None:
+            jobs = batch_options.callbacks(self._runtime, self._options, self.id)
+            client = self._runtime.client
+            await self._arun(self._open({which: await client.athrough([job]) for which, job in jobs.items()}))
         return self
 
     def add(self, job: Any, rows: Iterable[Any]) -> Pushed:
@@ -83,57 +79,69 @@ class Batch:
 
     def close(self) -> None:
         """No more jobs: it is complete when all that it has are settled. Parked jobs go into their queues."""
-        self._close("")
+        self._run(self._close(""))
 
     async def aclose(self) -> None:
         """``close``, awaited."""
-        await self._aclose("")
+        await self._arun(self._close(""))
 
     def cancel(self) -> None:
         """Waiting jobs never start, running ones are told; ``on_complete`` is called when all are settled.
 
         Batches that are part of it are cancelled too.
         """
-        self._run(batch_plans.cancel(self._desk, self.id, "cancelled"))
+        self._run(procedures.cancel(self._runtime, self.id, "cancelled"))
 
     async def acancel(self) -> None:
         """``cancel``, awaited."""
-        await self._arun(batch_plans.cancel(self._desk, self.id, "cancelled"))
+        await self._arun(procedures.cancel(self._runtime, self.id, "cancelled"))
 
     def invalidate(self) -> None:
         """As ``cancel``, and shown as invalidated: what it did is not wanted any more. ``on_success`` is not called."""
-        self._run(batch_plans.cancel(self._desk, self.id, "invalidated"))
+        self._run(procedures.cancel(self._runtime, self.id, "invalidated"))
 
     async def ainvalidate(self) -> None:
         """``invalidate``, awaited."""
-        await self._arun(batch_plans.cancel(self._desk, self.id, "invalidated"))
+        await self._arun(procedures.cancel(self._runtime, self.id, "invalidated"))
 
     def retry(self, status: str = "error") -> int:
         """Push the jobs that gave up once more, as if for the first time; how many. A complete batch opens its next
         generation, in which every callback may be called again."""
-        pushed: int = self._run(self._retry(status))
-        return pushed
+        return self._run(self._retry(status))
 
     async def aretry(self, status: str = "error") -> int:
         """``retry``, awaited."""
-        pushed: int = await self._arun(self._retry(status))
-        return pushed
+        return await self._arun(self._retry(status))
 
     def status(self) -> BatchStatus:
         """How it stands now: counts, progress, the most frequent reasons of failures. One look, whatever its size."""
-        return read_status(self._desk, self.id)
+        return self._run(self._status())
 
     async def astatus(self) -> BatchStatus:
         """``status``, awaited."""
-        return status_of(self.id, await self._desk.aconnections.run(batches.facts(self._desk.keys, self.id)))
+        return await self._arun(self._status())
 
     def events(self, status: str | Sequence[str] | None = None) -> Iterator[Any]:
         """What became of each of its jobs, from history; see ``App.batch_events``."""
-        return batch_history.events(self._desk, self.id, status)
+        reading = self._runtime.open_history().reading  # HistoryError now, not at the first event
 
-    def aevents(self, status: str | Sequence[str] | None = None) -> AsyncIterator[Any]:
+        def pages() -> Iterator[Any]:
+            after: int | None = 0
+            while after is not None:
+                page = reading.events(self.id, status, after=after, limit=PAGE)
+                yield from page.events
+                after = page.after
+
+        return pages()
+
+    async def aevents(self, status: str | Sequence[str] | None = None) -> AsyncIterator[Any]:
         """``events``, for ``async for``."""
-        return batch_history.aevents(self._desk, self.id, status)
+        reading, after = self._runtime.open_history().reading, 0
+        while after is not None:
+            page = await reading.aevents(self.id, status, after=after, limit=PAGE)
+            for one in page.events:
+                yield one
+            after = page.after
 
     def __enter__(self) -> Batch:
         self.open()
@@ -143,13 +151,7 @@ class Batch:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        within.reset(self._tokens.pop())
-        try:
-            self._close("aborted" if error is not None else "")
-        except Exception as problem:
-            if error is None:
-                raise
-            error.add_note(f"batch {self.id} could not be closed as aborted: {problem!r}")
+        self._run(self._leave(error))
 
     async def __aenter__(self) -> Batch:
         await self.aopen()
@@ -159,72 +161,230 @@ class Batch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self._arun(self._leave(error))
+
+    def _open(self, callbacks: Mapping[str, list[dict[str, Any]]]) -> Procedure[None]:
+        """``callbacks``: the jobs as the client middleware let them through; no job where a link stopped it."""
+        options, runtime = self._options, self._runtime
+        if options is None:
+            raise BatchError(f"batch {self.id} is opened twice at once")
+        self.membership.expires = yield from procedures.make(runtime, self.id, options, callbacks)
+        self._options = None
+        leases.hold(runtime, self.id)
+
+    def _leave(self, error: BaseException | None) -> Procedure[None]:
+        """Close it at the end of its block; an error of the block goes before one of the closing."""
         within.reset(self._tokens.pop())
         try:
-            await self._aclose("aborted" if error is not None else "")
+            yield from self._close("aborted" if error is not None else "")
         except Exception as problem:
             if error is None:
                 raise
             error.add_note(f"batch {self.id} could not be closed as aborted: {problem!r}")
 
-    def _callbacks(self, making: Making) -> dict[str, dict[str, Any]]:
-        """The jobs of its callbacks."""
-        return batch_making.callbacks(self._desk, making, self.id)
-
-    def _opening(self, reached: dict[str, list[dict[str, Any]]]) -> Call[bool]:
-        making = self._making
-        if making is None:
-            raise BatchError(f"batch {self.id} is opened twice at once")
-        expires = None if making.expires is None else times.rounded(self._desk.clock.now() + making.expires)
-        fields = batch_making.fields(making, expires)
-        for which, jobs in reached.items():
-            for job in jobs:  # none when a client middleware stopped it
-                fields |= batch_making.callback_fields(which, job)
-        self.membership.expires = expires
-        return batches.make(self._desk.keys, self.id, fields, batch_making.record(making, expires))
-
-    def _opened(self) -> None:
-        self._making = None
-        leases.hold(self._desk, self.id)
-
-    def _close(self, why: str) -> None:
+    def _close(self, why: str) -> Procedure[None]:
         leases.let_go(self.id)
-        self._run(batch_plans.close(self._desk.keys, self.id, why))
-
-    async def _aclose(self, why: str) -> None:
-        leases.let_go(self.id)
-        await self._arun(batch_plans.close(self._desk.keys, self.id, why))
+        yield from procedures.close(self._runtime.keys, self.id, why)
 
     def _retry(self, status: str) -> Procedure[int]:
         if status != "error":
             raise ArgumentError(
                 f"retry(status={status!r}): only jobs that gave up ('error') are kept to be tried again"
             )
-        return batch_plans.retry(self._desk, self.id)
+        return procedures.retry(self._runtime, self.id)
 
-    def _run(self, plan: Procedure[Any]) -> Any:
-        return run(self._desk.connections, plan)
+    def _status(self) -> Procedure[BatchStatus]:
+        return status_of(self.id, (yield batches.facts(self._runtime.keys, self.id)))
 
-    async def _arun(self, plan: Procedure[Any]) -> Any:
-        return await arun(self._desk.aconnections, plan)
+    def _run(self, procedure: Procedure[T]) -> T:
+        return run(self._runtime.connections, procedure)
+
+    async def _arun(self, procedure: Procedure[T]) -> T:
+        return await arun(self._runtime.aconnections, procedure)
 
 
-def made(desk: Runtime, description: str, **options: Any) -> Batch:
+def new_batch(runtime: Runtime, description: str, **options: Any) -> Batch:
     """A batch that is not open yet; DefinitionError says what is wrong with ``options``."""
-    targets = {which: options.pop(f"on_{which}") for which in ("success", "complete", "death")}
-    making = batch_making.making(description, options.pop("tags"), targets, **options)
-    membership = Membership(secrets.token_hex(16), atomic=making.atomic)
-    batch_making.callbacks(desk, making, membership.id)  # refused here, not when the first row has been read
-    return Batch(desk, membership, making)
+    checked = batch_options.checked(description, **options)
+    membership = Membership(secrets.token_hex(16), atomic=checked.atomic)
+    batch_options.callbacks(runtime, checked, membership.id)  # refused here, not when the first row has been read
+    return Batch(runtime, membership, checked)
 
 
-def found(desk: Runtime, batch: str, member: str = "", expires: float | None = None) -> Batch:
-    """The batch of this id, wherever it was made; nothing is asked yet. ``member``: of a running job, its jid."""
+def find_batch(runtime: Runtime, batch: str, member: str = "", expires: float | None = None) -> Batch:
+    """The batch of this id, wherever it was made; nothing is asked yet. ``member``: the jid of a running job of it."""
     if not isinstance(batch, str) or not 0 < len(batch) <= 100 or not batch.isprintable():
         raise ArgumentError(f"get_batch({batch!r:.100}): give the id of a batch")
-    return Batch(desk, Membership(batch, member=member, expires=expires, known=bool(member)))
+    return Batch(runtime, Membership(batch, member=member, expires=expires, known=bool(member)))
 
 
-def read_status(desk: Runtime, batch: str) -> BatchStatus:
-    """How the batch of this id stands; UnknownBatch when there is none."""
-    return status_of(batch, desk.connections.run(batches.facts(desk.keys, batch)))
+class ProducerLeases:
+    """The batches of all apps that this process fills. One thread renews their leases; when the process dies, they show
+    as abandoned half a minute later. A forked child fills none of its parent's."""
+
+    RENEW = batches.PRODUCER_MS / 3000  # seconds
+
+    def __init__(self) -> None:
+        self._start_empty()
+        os.register_at_fork(after_in_child=self._start_empty)
+
+    def _start_empty(self) -> None:
+        self._lock = threading.Lock()
+        self._bell = threading.Event()
+        self._filled: dict[str, Runtime] = {}
+        self._thread: threading.Thread | None = None
+
+    def hold(self, runtime: Runtime, batch: str) -> None:
+        """Renew the lease of ``batch`` from now on."""
+        with self._lock:
+            self._filled[batch] = runtime
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._body, name="henchman-batches", daemon=True)
+                self._thread.start()
+
+    def let_go(self, batch: str) -> None:
+        """Renew it no more."""
+        with self._lock:
+            self._filled.pop(batch, None)
+            if not self._filled:
+                self._bell.set()  # the thread has nothing to do any more, and ends
+
+    def renew(self) -> None:
+        """Renew every lease now; where the server is away, the next renewal does."""
+        with self._lock:
+            by_app: dict[int, tuple[Runtime, list[str]]] = {}
+            for batch, runtime in self._filled.items():
+                by_app.setdefault(id(runtime), (runtime, []))[1].append(batch)
+        for runtime, names in by_app.values():
+            try:
+                runtime.connections.run(batches.renew_producer(runtime.keys, names))
+            except HenchmanError:
+                continue
+
+    def _body(self) -> None:
+        while True:
+            self._bell.wait(self.RENEW)
+            with self._lock:
+                self._bell.clear()
+                if not self._filled:
+                    self._thread = None
+                    return
+            self.renew()
+
+
+leases = ProducerLeases()
+
+
+# --- how a batch stands -----------------------------------------------------------------------------------------------
+
+LIVE = ("blocked", "scheduled", "enqueued", "working", "retrying")
+FINAL = ("finished", "failed", "error", "cancelled", "expired")
+
+
+class Reason(msgspec.Struct, frozen=True):
+    """Why jobs failed: ``status`` is failed or error, ``count`` how many said the same."""
+
+    status: str
+    reason: str
+    count: int
+
+
+class BatchStatus(msgspec.Struct, frozen=True):
+    """A batch as it stands now. Times are Unix seconds, durations seconds; None: not yet, or not known.
+
+    ``state``: "open" (jobs may come), "abandoned" (open, but whoever filled it is gone), "closed", "complete".
+    ``why``: "" or aborted, cancelled, expired, invalidated. ``counts``: jobs by status; ``done``: those that ended.
+    ``rate``: jobs that ended a second, since the first did. ``eta``: seconds until all have, at that rate, of a batch
+    that gets no more. ``children``: batches that are part of it, ``bad_children``: those of them that are complete and
+    did not end well. ``reasons``: the most frequent first. ``called``: callbacks that were enqueued, by the generation
+    in which.
+    """
+
+    id: str
+    description: str
+    tags: list[str]
+    state: str
+    why: str
+    total: int
+    counts: dict[str, int]
+    done: int
+    percent: float
+    rate: float
+    eta: float | None
+    generation: int
+    children: int
+    bad_children: int
+    parent: str | None
+    created: float
+    closed: float | None
+    completed: float | None
+    expires: float | None
+    reasons: list[Reason]
+    called: dict[str, list[int]]
+
+    @property
+    def well(self) -> bool:
+        """Whether it is complete, and every job and every batch in it ended well: ``on_success`` is called then."""
+        fine = not self.why and not self.bad_children and self.counts["finished"] == self.total
+        return fine and self.state == "complete"
+
+    @property
+    def failures(self) -> list[Reason]:
+        """``reasons``, as they are called in the design."""
+        return self.reasons
+
+    @property
+    def failed(self) -> int:
+        """How many ended badly: failed, error."""
+        return self.counts["failed"] + self.counts["error"]
+
+
+def _time(text: str | None) -> float | None:
+    return float(text) if text else None
+
+
+def status_of(batch: str, found: batches.Facts) -> BatchStatus:
+    """The status in what the server keeps of a batch; UnknownBatch when it keeps nothing."""
+    facts = found.facts
+    if not facts:
+        raise UnknownBatch(f"there is no batch {batch!r} on this server (any more)")
+    counts = {status: int(facts.get(f"n:{status}", 0)) for status in (*LIVE, *FINAL)}
+    done = sum(counts[status] for status in FINAL)
+    total = int(facts.get("total", 0))
+    state, completed = facts["state"], _time(facts.get("completed"))
+    first = _time(facts.get("first"))
+    spent = (completed or found.now) - first if first is not None else 0.0
+    rate = done / max(spent, 0.001) if done else 0.0
+    reasons = [Reason(*name.partition(" ")[::2], count) for name, count in found.reasons.items()]
+    return BatchStatus(
+        id=batch,
+        description=facts.get("description", ""),
+        tags=msgspec.json.decode(facts.get("tags") or "[]", type=list[str]),
+        state="abandoned" if state == "open" and not found.filled else state,
+        why=facts.get("why", ""),
+        total=total,
+        counts=counts,
+        done=done,
+        percent=100.0 * done / total if total else (100.0 if state == "complete" else 0.0),
+        rate=rate,
+        eta=(total - done) / rate if state == "closed" and rate else None,
+        generation=int(facts.get("generation", 1)),
+        children=int(facts.get("children", 0)),
+        bad_children=int(facts.get("bad_children", 0)),
+        parent=facts.get("parent") or None,
+        created=float(facts["created"]),
+        closed=_time(facts.get("closed")),
+        completed=completed,
+        expires=_time(facts.get("expires")),
+        reasons=sorted(reasons, key=lambda one: (-one.count, one.status, one.reason)),
+        called=_called(facts),
+    )
+
+
+def _called(facts: Mapping[str, str]) -> dict[str, list[int]]:
+    called: dict[str, list[int]] = {}
+    for name in facts:
+        if name.startswith("called:"):
+            which, _, generation = name.removeprefix("called:").rpartition(":")
+            called.setdefault(which, []).append(int(generation))
+    return {which: sorted(generations) for which, generations in sorted(called.items())}

@@ -7,8 +7,7 @@ from datetime import timedelta
 from typing import Any, TypeVar, overload
 
 from henchman.batch.auditor import Audited
-from henchman.batch.batch import Batch
-from henchman.batch.status import BatchStatus
+from henchman.batch.batch import Batch, BatchStatus
 from henchman.client.job import Using
 
 __all__ = ["Batches"]

@@ -14,7 +14,7 @@ import msgspec
 from rich.live import Live
 from rich.text import Text
 
-from henchman.batch.status import BatchStatus, status_of
+from henchman.batch.batch import BatchStatus, status_of
 from henchman.cli.batch_view import batch_line, batch_table, batch_view
 from henchman.cli.db import desk_of
 from henchman.cli.group import ShowGroup

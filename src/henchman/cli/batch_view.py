@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text
 
-from henchman.batch.status import BatchStatus
+from henchman.batch.batch import BatchStatus
 from henchman.cli.history import COLOURS
 from henchman.cli.table import Row, Table, cell
 from henchman.cli.text import ago, count, duration, moment

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from henchman.batch.status import BatchStatus
+from henchman.batch.batch import BatchStatus
 from henchman.demo.catalogue import Catalogue, Change
 from henchman.demo.products import PriceChange, Product, meant, retail
 from henchman.demo.rows import Row

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from henchman.app import open_door
-from henchman.batch.status import BatchStatus, status_of
+from henchman.batch.batch import BatchStatus, status_of
 from henchman.config import Config
 from henchman.demo.catalogue import Catalogue
 from henchman.embedded.server import EmbeddedServer

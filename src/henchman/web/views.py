@@ -10,7 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from henchman.app import App
-from henchman.batch.status import status_of
+from henchman.batch.batch import status_of
 from henchman.errors import UnknownBatch
 from henchman.history.records import EventPage, batch_status
 from henchman.kernel.middleware import in_thread

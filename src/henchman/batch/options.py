@@ -1,8 +1,8 @@
-"""What is said of a batch when it is made, checked, and as the server keeps it."""
+"""Batch options: validation and wire form; the jobs that a batch calls back."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
@@ -15,30 +15,18 @@ from henchman.client.options import named_options
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.ids import new_jid
-from henchman.store import history
-from henchman.store.call import Arg, Call
-from henchman.store.leases import ask_time
+from henchman.store.call import Arg
 from henchman.wire.codec import Signature
 from henchman.wire.payload import decode, encode
 
-__all__ = ["Making", "announcing", "callback_fields", "callbacks", "fields", "making", "record"]
+__all__ = ["BatchOptions", "callback_fields", "callbacks", "checked"]
 
 _MOST_TEXT = 10_000
 _CENTURY = 100 * 365 * 86400.0
 
 
-def announcing(desk: Runtime, made: Making) -> Iterator[Call[Any]]:
-    """What comes before the making. Where history is on for this app: have it kept from the first job on, though no
-    recorder has run yet. When it expires is counted by the server's clock."""
-    if made.expires is not None:
-        yield ask_time(desk.clock)
-    kept = desk.config.history_kept()
-    if kept:
-        yield history.offer(desk.keys, kept)
-
-
-class Making(NamedTuple):
-    """A batch to be made. ``expires``, ``open_for`` and ``keep`` are seconds; ``callbacks``: which → job or name."""
+class BatchOptions(NamedTuple):
+    """The options of a batch. ``expires``, ``open_for`` and ``keep`` are seconds; ``callbacks``: job or name each."""
 
     description: str
     tags: tuple[str, ...]
@@ -49,23 +37,43 @@ class Making(NamedTuple):
     keep: float
     parent: str | None
 
+    def fields(self, expires: float | None) -> dict[str, Arg]:
+        """What the server keeps of them, without the callbacks; ``expires`` is a Unix time."""
+        return {
+            "description": self.description,
+            "tags": msgspec.json.encode(self.tags),
+            "open_for": repr(self.open_for),
+            "expires": "" if expires is None else repr(expires),
+            "atomic": "1" if self.atomic else "",
+            "keep": str(max(int(self.keep), 1)),
+            "parent": self.parent or "",
+        }
 
-def making(
+    def record(self, expires: float | None) -> bytes:
+        """What the history keeps of them."""
+        facts = {"description": self.description, "tags": self.tags, "parent": self.parent, "expires": expires}
+        return msgspec.json.encode({name: value for name, value in facts.items() if value is not None})
+
+
+def checked(
     description: str,
-    tags: Iterable[str],
-    targets: Mapping[str, Any],
     *,
+    on_success: Any,
+    on_complete: Any,
+    on_death: Any,
+    tags: Iterable[str],
     expires: Any,
     open_for: Any,
     atomic: bool,
     keep: Any,
     parent: Any,
-) -> Making:
-    """The same, checked; DefinitionError says what is wrong."""
+) -> BatchOptions:
+    """The options of ``app.batch``, checked; DefinitionError says what is wrong."""
     if not isinstance(description, str) or len(description) > _MOST_TEXT:
         raise DefinitionError(f"batch({description!r:.100}): describe it in a text of up to {_MOST_TEXT:,} characters")
     if isinstance(tags, str) or not all(isinstance(one, str) for one in tags):
         raise DefinitionError(f"tags={tags!r}: give a list of texts, as in tags=['import']")
+    targets = {"success": on_success, "complete": on_complete, "death": on_death}
     for which, target in targets.items():
         if target is not None and not isinstance(target, Using | str):
             raise DefinitionError(f"on_{which}={target!r}: give a job, job.using(…), or the name of one")
@@ -75,7 +83,7 @@ def making(
         above = enclosing.id if enclosing is not None else None
     elif not isinstance(above, str):
         raise DefinitionError(f"parent={parent!r}: give a batch or its id")
-    return Making(
+    return BatchOptions(
         description,
         tuple(tags),
         {which: target for which, target in targets.items() if target is not None},
@@ -94,46 +102,27 @@ def _seconds(name: str, value: Any) -> float:
     return float(seconds)
 
 
-def fields(made: Making, expires: float | None) -> dict[str, Arg]:
-    """What the server keeps of it, without its callbacks; ``expires`` is a Unix time."""
-    return {
-        "description": made.description,
-        "tags": msgspec.json.encode(made.tags),
-        "open_for": repr(made.open_for),
-        "expires": "" if expires is None else repr(expires),
-        "atomic": "1" if made.atomic else "",
-        "keep": str(max(int(made.keep), 1)),
-        "parent": made.parent or "",
-    }
-
-
-def record(made: Making, expires: float | None) -> bytes:
-    """What the history gets when it is made."""
-    told = {"description": made.description, "tags": made.tags, "parent": made.parent, "expires": expires}
-    return msgspec.json.encode({name: value for name, value in told.items() if value is not None})
-
-
-def callbacks(desk: Runtime, made: Making, batch: str) -> dict[str, dict[str, Any]]:
+def callbacks(runtime: Runtime, options: BatchOptions, batch: str) -> dict[str, dict[str, Any]]:
     """The job of each callback as it would be pushed, called with the id of the batch; their ids are fixed here."""
-    return {which: _callback(desk, target, batch) for which, target in made.callbacks.items()}
+    return {which: _callback(runtime, target, batch) for which, target in options.callbacks.items()}
 
 
-def _callback(desk: Runtime, target: Any, batch: str) -> dict[str, Any]:
+def _callback(runtime: Runtime, target: Any, batch: str) -> dict[str, Any]:
     if isinstance(target, str):
-        known: Any = desk.registry.find(target)
+        known: Any = runtime.registry.find(target)
         name, (options, push) = target, named_options(target, {}, None if known is None else known.options)
     else:
         known, name, options, push = target.job, target.job.name, target.job.options, target.push_as
     if push.delay or push.at is not None or push.batch not in (None, OUTSIDE):
         raise DefinitionError(f"{name}: a callback is enqueued when its batch comes so far; leave out delay, at, batch")
     plan = draft(name, options, push)
-    desk.client.check_queue(name, plan.queue)
+    runtime.client.check_queue(name, plan.queue)
     signature = _ID_ALONE if known is None else known.signature
     try:
         args, kwargs = signature.encode((batch,), {})
     except ArgumentError as error:
         raise DefinitionError(f"{name} cannot be called back with the id of a batch: {error}") from None
-    return decode(plan.template.render(args, kwargs, new_jid(), desk.stamp(desk.clock.now()), None))
+    return decode(plan.template.render(args, kwargs, new_jid(), runtime.stamp(runtime.clock.now()), None))
 
 
 def _one(batch: Any) -> None:

@@ -1,0 +1,157 @@
+"""Procedures of a batch: make, close, release, expire, cancel, retry."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import msgspec
+
+from henchman.batch.options import BatchOptions, callback_fields
+from henchman.client.runtime import Runtime
+from henchman.errors import BatchError, PayloadError, UnknownBatch
+from henchman.store import batches, history, jobs, queues
+from henchman.store.call import command
+from henchman.store.jobs import cancel_batch
+from henchman.store.keys import Keys
+from henchman.store.leases import ask_time
+from henchman.store.procedure import Procedure
+from henchman.wire import times
+from henchman.wire.numbers import LONGEST, seconds
+from henchman.wire.payload import decode, encode
+from henchman.work.effects import EndingFacts, batch_of, encoded
+
+__all__ = ["cancel", "close", "expire", "make", "release", "retry"]
+
+PAGE = 500
+#: fields that a job loses when it is retried by hand: it begins anew
+_SPENT = ("retry_count", "failed_at", "retried_at", "error_message", "error_class", "error_backtrace")
+
+
+def make(
+    runtime: Runtime, batch: str, options: BatchOptions, callbacks: Mapping[str, list[dict[str, Any]]]
+) -> Procedure[float | None]:
+    """Write down an open batch; the Unix time at which it expires.
+
+    ``callbacks``: the jobs as the client middleware let them through. Where history is on for this app, the server
+    keeps it from the first job on, though no recorder has run yet.
+    """
+    keys, expires = runtime.keys, None
+    if options.expires is not None:
+        yield ask_time(runtime.clock)
+        expires = times.rounded(runtime.clock.now() + options.expires)
+    if kept := runtime.config.history_kept():
+        yield history.offer(keys, kept)
+    fields = options.fields(expires)
+    for which, reached in callbacks.items():
+        for job in reached:
+            fields |= callback_fields(which, job)
+    yield batches.make(keys, batch, fields, options.record(expires))
+    return expires
+
+
+def close(keys: Keys, batch: str, why: str) -> Procedure[str]:
+    """Close a batch; parked jobs are let go, into their queues if it ended well."""
+    state: str = yield batches.close(keys, batch, why)
+    yield from release(keys, batch)
+    return state
+
+
+def release(keys: Keys, batch: str) -> Procedure[None]:
+    """Let parked jobs go, as the end of their batch says."""
+    while (yield batches.release(keys, batch, PAGE)):
+        pass
+
+
+def expire(runtime: Runtime, batch: str) -> Procedure[None]:
+    """Nothing of a batch starts any more: its time is over. Jobs that wait for their time or a retry go at once."""
+    yield from close(runtime.keys, batch, "expired")
+    for key in (runtime.keys.schedule, runtime.keys.retry):
+        yield from _sweep(runtime, key, batch, "expired", "its batch had expired")
+
+
+def cancel(runtime: Runtime, batch: str, why: str) -> Procedure[None]:
+    """Cancel a batch and those that are part of it.
+
+    First every process hears of it, so that nothing starts any more. Jobs in queues end when they are fetched; those
+    that wait for their time or a retry go at once.
+    """
+    keys = runtime.keys
+    yield cancel_batch(keys, batch)
+    state: str = yield batches.close(keys, batch, why)
+    if state == "complete":
+        return
+    yield from release(keys, batch)
+    found: batches.Facts = yield batches.facts(keys, batch)
+    cursor = -1 if found.facts.get("children", "0") != "0" else 0
+    while cursor:
+        cursor, members = yield batches.live(keys, batch, max(cursor, 0))
+        for name, status in members.items():
+            if status == "child":
+                with suppress(UnknownBatch):  # it is gone: the auditor settles what its parent still counts
+                    yield from cancel(runtime, name.removeprefix("batch:"), why)
+    for key in (keys.schedule, keys.retry):
+        yield from _sweep(runtime, key, batch, "cancelled", f"its batch was {why}")
+
+
+def _sweep(runtime: Runtime, key: str, batch: str, ending: str, reason: str) -> Procedure[None]:
+    """Take every job of ``batch`` out of a sorted set for good."""
+    keys, config = runtime.keys, runtime.config
+    facts, cursor = EndingFacts(detail={"reason": reason}), -1
+    while cursor:
+        found: queues.Scanned = yield queues.set_scan(key, max(cursor, 0), batch)
+        cursor = found.cursor
+        moves = []
+        for member in found.members:
+            try:
+                job = decode(member.payload)
+            except PayloadError:
+                continue
+            if batch_of(job) == batch:
+                effects = encoded(keys, job, ending, facts)
+                moves.append(jobs.Move(member.payload, delete=True, effects=effects))
+        if moves:
+            yield jobs.move(keys, key, moves, dead_max=config.dead_max, dead_timeout=config.dead_timeout)
+
+
+def retry(runtime: Runtime, batch: str) -> Procedure[int]:
+    """Push every job of a batch that gave up once more, as if for the first time; how many."""
+    keys = runtime.keys
+    found: batches.Facts = yield batches.facts(keys, batch)
+    if not found.facts:
+        raise UnknownBatch(f"there is no batch {batch!r} on this server (any more)")
+    yield ask_time(runtime.clock)
+    why = found.facts.get("why", "")
+    if why in ("cancelled", "invalidated", "expired") and found.facts["state"] != "complete":
+        raise BatchError(f"batch {batch} was {why}, and some of its jobs have not ended yet: retry it when they have")
+    yield jobs.uncancel(keys, [f"batch:{batch}"])  # also one that was cancelled when it was complete
+    left: int = yield command("ZCARD", keys.batch(batch) + ":dead", decode=int)
+    pushed = kept = 0
+    while left > 0:
+        page = (yield batches.dead(keys, batch, kept, min(PAGE, left))).members
+        if not page:
+            break
+        left -= len(page)
+        again = [one for one in (_again(runtime, member.payload) for member in page) if one is not None]
+        kept += len(page) - len(again)
+        if again:
+            yield jobs.uncancel(keys, [one.jid for one in again])
+            pushed += yield batches.retry(keys, batch, again)
+    return pushed
+
+
+def _again(runtime: Runtime, payload: bytes) -> batches.Retried | None:
+    try:
+        job = decode(payload)
+    except PayloadError:
+        return None  # no worker can run it: it stays with the dead
+    for name in _SPENT:
+        job.pop(name, None)
+    hm = job.get("hm")
+    if isinstance(hm, dict) and (seconds(hm.get("batch_expires")) or LONGEST) < runtime.clock.now():
+        hm.pop("batch_expires")  # a retry by hand now wants it to run
+    job["enqueued_at"] = msgspec.json.decode(runtime.stamp(runtime.clock.now()))
+    queue = job.get("queue")
+    queue = queue if isinstance(queue, str) and queue else "default"
+    return batches.Retried(str(job.get("jid", "")), queue, payload, encode(job))
