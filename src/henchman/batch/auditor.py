@@ -214,7 +214,7 @@ def auditor_of(runtime: Any) -> Auditor:
 # --- where the jobs of one batch really are, looked for in everything that may hold them ---------------------------
 
 
-class _Search:
+class _Whereabouts:
     """What one search found of ``wanted`` jobs. ``dead``: jid → why it died; ``missing``: found nowhere."""
 
     def __init__(self, wanted: dict[str, str]) -> None:
@@ -244,9 +244,9 @@ def _members(runtime: Runtime, batch: str, cursor: int) -> tuple[int, dict[str, 
             return cursor, found
 
 
-def _search(runtime: Runtime, batch: str, wanted: dict[str, str]) -> _Search:
+def _search(runtime: Runtime, batch: str, wanted: dict[str, str]) -> _Whereabouts:
     """Look for ``wanted``. In the order in which jobs wander, so that one that moves meanwhile is met further on."""
-    seen = _Search({name: status for name, status in wanted.items() if status != "child"})
+    seen = _Whereabouts({name: status for name, status in wanted.items() if status != "child"})
     children = [name for name, status in wanted.items() if status == "child"]
     if children:
         names = [name.removeprefix("batch:") for name in children]
