@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -29,3 +31,21 @@ def redis_url(_server: PrivateServer) -> str:
     assert _server.ask("FLUSHALL") == "+OK"
     assert _server.ask("SCRIPT", "FLUSH") == "+OK"
     return _server.url
+
+
+SERVICES = ("acker", "auditor", "cron", "fetcher", "heart", "lifeline", "renewal", "stager", "watchdog", "watcher")
+
+
+def _services() -> set[threading.Thread]:
+    return {one for one in threading.enumerate() if one.name.removeprefix("henchman-") in SERVICES}
+
+
+@pytest.fixture(autouse=True)
+def _no_worker_is_left() -> Iterator[None]:
+    """A worker that outlives its test goes on writing, into the server of the next one: that test would fail."""
+    before = _services()
+    yield
+    limit = time.monotonic() + 20
+    while (left := _services() - before) and time.monotonic() < limit:
+        time.sleep(0.02)
+    assert not left, f"this test leaves parts of a worker running: {sorted(one.name for one in left)}"

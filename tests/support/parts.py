@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -21,12 +22,14 @@ FIRST = ("system", "history", "interop", "protocol", "worker")  # the folders th
 
 
 def pytest_configure() -> None:
-    """What the environment says for other ends; the tests' own processes inherit it.
+    """What the environment says for other ends, and an ignored Ctrl-C; the tests' own processes inherit it.
 
     Half of what it costs to start one is compiling our modules: the hundreds that are started here do it once.
     """
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # `make test &` of a script: children would inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.pop("COLUMNS", None)  # pytest-xdist tells it the width of its terminal; nothing under test has one
 
 

@@ -208,7 +208,14 @@ class Work:
 
 
 def _gone(pids: list[int]) -> None:
-    until(lambda: all(state_of(pid) in ("", "Z") for pid in pids), "the killed processes are gone")
+    until(lambda: not any(map(_holds_on, pids)), "the killed processes are gone")
+
+
+def _holds_on(pid: int) -> bool:
+    """Whether a thread of it lives: the first may be a zombie while others still hold its connections open, and a
+    wait of theirs takes the next push."""
+    fields = _stat(pid)
+    return bool(fields) and not (fields[0] == "Z" and fields[17] == "1")
 
 
 def _environ(pid: int) -> bytes:

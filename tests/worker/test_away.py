@@ -80,17 +80,19 @@ def test_shorter_than_the_lease(server: PrivateServer, redis: Redis, caplog: pyt
         hold.enqueue("after")
         until(lambda: ran["after"], "fetching has resumed by itself")
         settled(redis, 5)
-        until(lambda: len(edges(caplog)) == 2, "it is told that it is back")
+        until(lambda: edges(caplog)[-1].getMessage() == "the server is back", "it is told that it is back")
         most = time.monotonic() - killed
         assert launcher.session.identity == identity
         until(lambda: redis.pttl(f"hm:lease:{identity}") > 0, "the lease is kept")  # type: ignore[operator]
         until(lambda: redis.hget(identity, "beat"), "it shows itself again")
     assert set(ran.values()) == {1}
     assert len(ran) == 5
-    away, back = edges(caplog)
-    assert away.getMessage().startswith("the server is away: ServerAway:")
-    assert back.getMessage() == "the server is back"
-    assert 0.0 < back.__dict__["downtime"] < most + 0.001  # it is rounded
+    lines = edges(caplog)
+    assert len(lines) in (2, 4)  # an answer that was on its way when the server died may be read after the first line
+    for away, back in zip(lines[::2], lines[1::2], strict=True):
+        assert away.getMessage().startswith("the server is away: ServerAway:")
+        assert back.getMessage() == "the server is back"
+        assert 0.0 <= back.__dict__["downtime"] < most + 0.001  # it is rounded
     assert not [*heard["part_failed"], *heard["lease_lost"]]
 
 
@@ -151,7 +153,7 @@ def test_longer_than_the_lease_nothing_prefetched_starts(
         until(lambda: len(ran) == 120, "all run in the end")
         settled(redis, 120)
         until(lambda: heard["lease_lapsed"], "the lease was taken again")
-        until(lambda: len(edges(caplog)) == 2, "it is told that it is back")
+        until(lambda: edges(caplog)[-1].getMessage() == "the server is back", "it is told that it is back")
         most = time.monotonic() - killed[0]
     assert set(ran.values()) == {1}
     assert not [*heard["part_failed"], *heard["lease_lost"]]
