@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.wire.backtrace import expand
+from henchman.wire.sidekiq import expand_backtrace
 from support.processes import Work, push
 from support.worker import in_flight, jobs_in, looker, settled, until, working
 
@@ -72,7 +72,7 @@ def test_messages_and_backtraces_are_cut_in_the_log_and_in_redis(redis: Redis, r
         lines = work.log.splitlines()
     (job,) = jobs_in(redis, "dead")
     assert len(job["error_message"]) == 10_000
-    assert 800 < len(expand(job["error_backtrace"]) or ()) <= 1_000
+    assert 800 < len(expand_backtrace(job["error_backtrace"]) or ()) <= 1_000
     (payload,) = redis.zrange("dead", 0, -1)
     assert len(payload) < 100_000
     assert any("job raised" in line for line in lines)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from henchman.errors import ArgumentError
-from henchman.wire.codec import Signature
+from henchman.wire.arguments import Signature
 
 
 def send(user_id: int, subject: str = "hi", copies: int = 1, *, lang: str = "en") -> None: ...

@@ -11,8 +11,8 @@ import pytest
 from henchman.inspector.entry import Entry
 from henchman.inspector.processes import ProcessState, process_state
 from henchman.store.leases import Record
-from henchman.wire import backtrace, payload, times
-from henchman.wire.mend import mend
+from henchman.wire import payload, sidekiq, times
+from henchman.wire.sidekiq import sanitise
 
 CREATED = 1795237848.964
 #: error_backtrace of one test vector: strict Base64 as written from 7.2.1 on, broken into lines before
@@ -68,7 +68,7 @@ def test_written_back_byte_for_byte(name: str) -> None:
 
 @pytest.mark.parametrize("name", GOLDEN)
 def test_nothing_of_a_sound_payload_is_mended(name: str) -> None:
-    assert not mend(payload.decode(GOLDEN[name].encode()))
+    assert not sanitise(payload.decode(GOLDEN[name].encode()))
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -89,8 +89,8 @@ def test_read_with_the_same_meaning(name: str) -> None:
 
 
 def test_the_backtrace_of_the_test_vector() -> None:
-    assert backtrace.compress(LINES) == STRICT
-    assert backtrace.expand(STRICT) == backtrace.expand(json.loads(f'"{MIME}"')) == LINES
+    assert sidekiq.compress_backtrace(LINES) == STRICT
+    assert sidekiq.expand_backtrace(STRICT) == sidekiq.expand_backtrace(json.loads(f'"{MIME}"')) == LINES
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.ids import new_jid
 from henchman.store.call import Arg
-from henchman.wire.codec import Signature
+from henchman.wire.arguments import Signature
 from henchman.wire.payload import decode, encode
 
 __all__ = ["BatchOptions", "callback_fields", "callbacks", "checked"]

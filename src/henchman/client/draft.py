@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from henchman.client.handle import Admission
 from henchman.client.membership import Membership
 from henchman.client.options import JobOptions, PushOptions
-from henchman.wire.codec import Signature
+from henchman.wire.arguments import Signature
 from henchman.wire.payload import Template
 
 __all__ = ["Draft", "draft"]

@@ -10,7 +10,7 @@ from henchman.client.handle import Handle, Pushed
 from henchman.client.options import JobOptions, PushOptions, definition_options, push_options
 from henchman.client.registry import wire_name
 from henchman.errors import DefinitionError
-from henchman.wire.codec import Signature
+from henchman.wire.arguments import Signature
 
 __all__ = ["AsyncJob", "BoundCall", "Job", "Pusher", "Using", "define"]
 

@@ -31,7 +31,7 @@ from henchman.store import jobs
 from henchman.store.call import AsyncRunner, Call, Runner, replicated
 from henchman.store.keys import Keys
 from henchman.store.leases import ask_time
-from henchman.wire.codec import Signature
+from henchman.wire.arguments import Signature
 from henchman.wire.payload import decode, encode
 
 __all__ = ["Client"]

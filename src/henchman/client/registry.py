@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from henchman.client.options import JobOptions
 from henchman.errors import DefinitionError, UnknownJob
 from henchman.kernel.text import did_you_mean, shorten, visible
-from henchman.wire.codec import Signature
+from henchman.wire.arguments import Signature
 
 __all__ = ["Definition", "Registry", "load_modules", "wire_name"]
 

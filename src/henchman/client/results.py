@@ -18,7 +18,7 @@ from henchman.errors import ArgumentError, JobFailed, ResultError, ServerAway
 from henchman.kernel.clock import capped_backoff
 from henchman.kernel.middleware import in_thread
 from henchman.store.call import Call, command
-from henchman.wire import jsontext, returns
+from henchman.wire import arguments, jsontext
 
 __all__ = ["aawait_result", "await_result"]
 
@@ -152,6 +152,6 @@ def _read(jid: str, text: bytes, function: Any) -> Any:
     if "result" not in told and told.get("reason"):
         raise ResultError(f"job {jid} has finished, but {told['reason']}")
     try:
-        return returns.from_json(function, told.get("result"))
+        return arguments.from_json(function, told.get("result"))
     except ValueError as error:
         raise ResultError(f"job {jid} has finished, but its result is of another kind: {error}") from None

@@ -24,7 +24,7 @@ from henchman.kernel.middleware import compile_sync
 from henchman.kernel.text import did_you_mean
 from henchman.store.cron import Tick
 from henchman.wire import payload
-from henchman.wire.codec import Signature
+from henchman.wire.arguments import Signature
 
 __all__ = ["OVERLAP_FOR", "Cron", "check_name", "decoded", "define", "encoded", "ticket", "unknown"]
 

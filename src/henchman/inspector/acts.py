@@ -15,7 +15,7 @@ from henchman.store import jobs, leases, queues
 from henchman.store.keys import Keys
 from henchman.store.procedure import Procedure
 from henchman.wire import payload, times
-from henchman.wire.mend import mend
+from henchman.wire.sidekiq import sanitise
 from henchman.work.effects import batch_of, of_payload
 
 __all__ = ["Acted", "Acts"]
@@ -121,7 +121,7 @@ class Acts:
         if entry.problem:
             raise PayloadError(f"{entry.problem}; no worker can run it")
         job = dict(entry.job)
-        mend(job)
+        sanitise(job)
         now = self._clock.now()
         job["enqueued_at"] = (
             round(now * 1000) if self._config.timestamps == "ms" else float(times.write(now, "seconds"))
@@ -133,7 +133,7 @@ class Acts:
         """Into the dead set; wrapped, when it cannot be read."""
         if not entry.problem:
             job = dict(entry.job)
-            stored = payload.encode(job) if mend(job) else entry.payload
+            stored = payload.encode(job) if sanitise(job) else entry.payload
         else:
             stored = payload.invalid(entry.payload, entry.problem, entry.queue or _DEFAULT_QUEUE, self._clock.now())
         effects = of_payload(self._keys, entry.payload, "dead")

@@ -10,8 +10,7 @@ import msgspec
 
 from henchman.errors import PayloadError
 from henchman.kernel.text import shorten
-from henchman.wire import jsontext, names, numbers, times
-from henchman.wire.backtrace import expand
+from henchman.wire import jsontext, numbers, sidekiq, times
 from henchman.wire.payload import INVALID_CLASS, decode
 from henchman.wire.secret import masked, places_of
 
@@ -62,7 +61,7 @@ class Entry:
         """The class as people know it; the beginning of the text itself when it is no JSON object."""
         if not self.job:
             return text_of(self.payload[:80])
-        return names.display_class(self.job)
+        return sidekiq.display_class(self.job)
 
     @property
     def queue(self) -> str | None:
@@ -107,7 +106,7 @@ class Entry:
     @property
     def backtrace(self) -> list[str]:
         """Where the last error came from, innermost first; empty when it was not kept."""
-        return expand(self.job.get("error_backtrace")) or []
+        return sidekiq.expand_backtrace(self.job.get("error_backtrace")) or []
 
     @property
     def tags(self) -> list[str]:

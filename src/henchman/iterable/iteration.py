@@ -31,7 +31,7 @@ from henchman.store.jobs import State
 from henchman.store.keys import Keys
 from henchman.store.procedure import adrive, drive
 from henchman.wire import jsontext
-from henchman.wire.misfit import Misfit
+from henchman.wire.jsontext import EncodeError
 
 __all__ = ["SAVE_EVERY", "Abort", "Execution", "Running", "take"]
 
@@ -234,7 +234,7 @@ class Execution:
     def _text(self) -> bytes:
         try:
             return jsontext.dumps(self.cursor)
-        except Misfit as misfit:
+        except EncodeError as misfit:
             raise ArgumentError(misfit.text(f"the cursor of {type(self.job).__qualname__}")) from None
 
     def _save(self, at_end: bool) -> Generator[Step, Any, int]:

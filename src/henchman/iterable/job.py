@@ -25,7 +25,7 @@ from henchman.store import jobs
 from henchman.store.call import Call
 from henchman.store.jobs import State
 from henchman.store.keys import Keys
-from henchman.wire.codec import Signature
+from henchman.wire.arguments import Signature
 from henchman.work.current import running
 
 __all__ = ["ClassDecorator", "FunctionDecorator", "Home", "Iterable", "IterableJob"]

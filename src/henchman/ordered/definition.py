@@ -15,8 +15,9 @@ from henchman.client.registry import wire_name
 from henchman.errors import DefinitionError
 from henchman.kernel.text import did_you_mean
 from henchman.ordered.push import Home, OrderedPush, OrderedPushed, Payloads, Pusher, Reader
-from henchman.wire.codec import Signature, annotation_of
-from henchman.wire.names import QUEUE_NAME
+from henchman.wire.annotations import annotation_of
+from henchman.wire.arguments import Signature
+from henchman.wire.sidekiq import QUEUE_NAME
 
 __all__ = ["KNOWN", "DerivingJob", "Options", "OrderedJob", "define_ordered", "ordered_options"]
 

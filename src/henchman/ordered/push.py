@@ -28,9 +28,9 @@ from henchman.store.keys import Keys
 from henchman.store.ordered import MOST_IDS, Born, Push
 from henchman.store.procedure import Procedure, arun, run
 from henchman.wire import jsontext
-from henchman.wire.codec import MAX_BYTES
-from henchman.wire.codec_compile import Compiler
-from henchman.wire.misfit import Misfit
+from henchman.wire.annotations import Compiler
+from henchman.wire.arguments import MAX_BYTES
+from henchman.wire.jsontext import EncodeError
 
 __all__ = ["Entry", "Home", "OrderedPush", "OrderedPushed", "Payloads", "Pusher", "Reader", "partition"]
 
@@ -427,7 +427,7 @@ class Payloads:
         """``payload`` as text; ArgumentError names the place of what cannot be sent."""
         try:
             text = jsontext.canonical(payload if self._encode is None else self._encode(payload))
-        except Misfit as misfit:
+        except EncodeError as misfit:
             raise ArgumentError(misfit.text("payload")) from None
         except RecursionError:
             raise ArgumentError(f"payload is nested deeper than {jsontext.MAX_DEPTH} levels") from None
@@ -445,7 +445,7 @@ class Payloads:
             try:
                 payload = read(text)
                 payloads.append(payload if decode is None else decode(payload))
-            except Misfit as misfit:
+            except EncodeError as misfit:
                 raise ArgumentError(misfit.text(f"{self.parameter}[{shorten(id, 100)!r}][{index}]")) from None
             except RecursionError:
                 place = f"{self.parameter}[{shorten(id, 100)!r}][{index}]"
@@ -454,16 +454,16 @@ class Payloads:
 
 
 def read(text: bytes) -> Any:
-    """What stands in a stored payload; Misfit when that is not JSON."""
+    """What stands in a stored payload; EncodeError when that is not JSON."""
     try:
         return jsontext.loads(text)
     except msgspec.ValidationError:
         try:
             return jsontext.loads_slowly(text)
         except ValueError as error:
-            raise Misfit(" holds a number that cannot be read", str(error)) from None
+            raise EncodeError(" holds a number that cannot be read", str(error)) from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        raise Misfit(" is not JSON", f"{error}; it begins {text[:40]!r}") from None
+        raise EncodeError(" is not JSON", f"{error}; it begins {text[:40]!r}") from None
 
 
 _PLAIN = Payloads("ordered", "claim", Any)

@@ -16,7 +16,7 @@ from henchman.kernel.text import shorten
 from henchman.ordered.definition import OrderedJob
 from henchman.testing.clock import moment
 from henchman.wire import jsontext
-from henchman.wire.codec import Signature
+from henchman.wire.arguments import Signature
 from henchman.wire.payload import decode
 
 __all__ = ["AnyJob", "Collected", "Wanted", "Where", "collected", "job_name"]

@@ -1,9 +1,9 @@
-"""JSON text, byte for byte as Ruby writes it, and only of what JSON can hold.
+"""JSON text, byte for byte as Ruby writes it, and only of values that JSON can hold.
 
-msgspec writes and reads it, and is too kind: NaN becomes null, ``{1: 2}`` becomes ``{"1":2}``, a date becomes text.
-So a value is walked first. The quick walk only says "all plain" (exact types, ordinary floats); whatever it is not
-sure of goes through the careful walk, which copies, names the place of what does not fit, and writes floats beyond
-the ordinary as Ruby does (``1e+15``, ``0.00001``), because Sidekiq finds some entries by their regenerated text (wire
+msgspec writes and reads JSON, and is too kind: NaN becomes null, ``{1: 2}`` becomes ``{"1":2}``, a date becomes text.
+So a value is walked first. The quick walk only answers "all plain" (exact types, ordinary floats). Every other value
+goes through the careful walk, which copies, names the place of what JSON cannot hold, and writes floats beyond the
+ordinary as Ruby does (``1e+15``, ``0.00001``), because Sidekiq finds some entries by their regenerated text (wire
 format, section 3.2). Integers are exact to 4,300 digits both ways.
 """
 
@@ -19,13 +19,26 @@ from typing import Any
 import msgspec
 
 from henchman.wire.floats import as_ruby
-from henchman.wire.misfit import Misfit, kind_of
 
-__all__ = ["MAX_DEPTH", "canonical", "careful", "dumps", "encode", "is_plain", "loads", "loads_slowly", "scalars"]
+__all__ = [
+    "MAX_DEPTH",
+    "EncodeError",
+    "canonical",
+    "careful",
+    "dumps",
+    "encode",
+    "is_plain",
+    "kind_of",
+    "loads",
+    "loads_slowly",
+    "scalars",
+    "wrong",
+]
 
 MAX_DEPTH = 90
 """Levels of lists and objects inside one argument list; Ruby stops at 100 for the whole payload."""
 
+_STEPS = 12  # of a place that is shown
 _TOO_BIG = 10**4300
 _SCALARS = frozenset({int, str, bool, type(None)})
 _KEYS = frozenset({str})
@@ -35,8 +48,54 @@ _encode_in_order: Callable[[Any], bytes] = msgspec.json.Encoder(order="determini
 loads: Callable[[bytes], Any] = msgspec.json.Decoder().decode
 
 
+class EncodeError(Exception):
+    """A value that does not fit into JSON, or JSON that does not fit its annotation: raised deep inside a value, and
+    given its place on the way out.
+
+    ``what`` reads after the place (``" is NaN"``); ``shown`` may quote the value and is left out for secrets.
+    ``discreet`` replaces a ``what`` that quotes, for secrets.
+    """
+
+    def __init__(self, what: str, shown: str = "", discreet: str = "") -> None:
+        super().__init__(what)
+        self.what = what
+        self.discreet = discreet or what
+        self.shown = " ".join(shown.split())  # one line, whatever another library says
+        self._steps: list[str] = []
+
+    def at(self, step: str | int) -> EncodeError:
+        """The same, one level further out: ``step`` is the index or key that leads inward."""
+        if isinstance(step, int):
+            self._steps.append(f"[{step}]")
+        elif step.isidentifier() and len(step) <= 100:
+            self._steps.append(f".{step}")
+        else:
+            self._steps.append(f"[{step[:100]!r}]")
+        return self
+
+    def text(self, name: str, *, secret: bool = False) -> str:
+        """The whole sentence about parameter ``name``; of a secret one, neither keys nor values are shown."""
+        if secret:
+            return f"{name}{self.discreet} (its value is secret)"
+        steps = self._steps if len(self._steps) <= _STEPS else ["…", *self._steps[-_STEPS:]]
+        place = name + "".join(reversed(steps))
+        return f"{place}{self.what}{f' ({self.shown[:200]})' if self.shown else ''}"
+
+
+def kind_of(value: object) -> str:
+    """The type of ``value`` for a message: ``"a datetime"``, ``"an int"``."""
+    name = "None" if value is None else type(value).__name__
+    return name if value is None else f"{'an' if name[:1].lower() in 'aeio' else 'a'} {name}"
+
+
+def wrong(value: object, due: str) -> EncodeError:
+    """The error for a value of another type than the one that is ``due``."""
+    return EncodeError(f" is {kind_of(value)} where {due} is due")
+
+
 def loads_slowly(text: bytes) -> Any:
-    """As ``loads``, for what it gave up with "out of range": a minus before 4,300 digits. ValueError if rightly."""
+    """As ``loads``, for numbers that it refuses as "out of range" (a minus before 4,300 digits); ValueError if they
+    are."""
     value = json.loads(text.decode(), parse_float=_finite, parse_constant=_finite)
     encode(value)  # refuses half a surrogate pair, which the slow reader lets pass: nothing could be stored again
     return value
@@ -50,11 +109,11 @@ def _finite(text: str) -> float:
 
 
 scalars = _SCALARS.issuperset
-"""Whether an iterable of types holds only such as need no look at the value."""
+"""Whether an iterable of types holds only types whose values are always plain."""
 
 
 def is_plain(value: Any, level: int = 0) -> bool:
-    """Whether ``value`` can be given to the encoder as it is; False also means "look closer"."""
+    """Whether the encoder may take ``value`` as it is; False also means "look closer"."""
     kind = type(value)
     if kind in _SCALARS:
         return True
@@ -77,7 +136,7 @@ def is_plain(value: Any, level: int = 0) -> bool:
 
 
 def careful(value: Any, level: int = 0) -> Any:
-    """``value`` in a form that the encoder writes right; Misfit where JSON cannot hold it.
+    """``value`` in a form that the encoder writes right; EncodeError where JSON cannot hold it.
 
     Subclasses of str, int, float, list and dict travel as their base (an ``IntEnum`` as its number): where the base
     is annotated, a type checker lets them pass too.
@@ -91,14 +150,14 @@ def careful(value: Any, level: int = 0) -> Any:
     if isinstance(value, float):
         return _float(value)
     if not isinstance(value, list | dict):
-        raise Misfit(_why_not(value))
+        raise EncodeError(_why_not(value))
     if level >= MAX_DEPTH:
-        raise Misfit(f" is nested deeper than {MAX_DEPTH} levels")
+        raise EncodeError(f" is nested deeper than {MAX_DEPTH} levels")
     return _list(value, level + 1) if isinstance(value, list) else _dict(value, level + 1)
 
 
 def dumps(value: Any, level: int = 0, write: Callable[[Any], bytes] = encode) -> bytes:
-    """``value`` as text; Misfit where JSON cannot hold it."""
+    """``value`` as text; EncodeError where JSON cannot hold it."""
     if is_plain(value, level):
         try:
             return write(value)
@@ -117,8 +176,8 @@ def _list(value: list[Any], level: int) -> list[Any]:
     for index, one in enumerate(value):
         try:
             copy.append(careful(one, level))
-        except Misfit as misfit:
-            raise misfit.at(index) from None
+        except EncodeError as error:
+            raise error.at(index) from None
     return copy
 
 
@@ -126,11 +185,11 @@ def _dict(value: dict[Any, Any], level: int) -> dict[str, Any]:
     copy = {}
     for key, one in value.items():
         if not isinstance(key, str):
-            raise Misfit(f": a key is {kind_of(key)}, not a string", f"key {key!r}")
+            raise EncodeError(f": a key is {kind_of(key)}, not a string", f"key {key!r}")
         try:
             copy[_text(key)] = careful(one, level)
-        except Misfit as misfit:
-            raise misfit.at(key) from None
+        except EncodeError as error:
+            raise error.at(key) from None
     return copy
 
 
@@ -139,23 +198,23 @@ def _text(value: str) -> str:
     try:
         plain.encode()
     except UnicodeEncodeError as error:
-        raise Misfit(f" has a lone surrogate at character {error.start}: it is not text") from None
+        raise EncodeError(f" has a lone surrogate at character {error.start}: it is not text") from None
     return plain
 
 
 def _integer(value: int) -> int:
     plain = int.__index__(value)
     if not -_TOO_BIG < plain < _TOO_BIG:
-        raise Misfit(" is an integer of more than 4,300 digits")
+        raise EncodeError(" is an integer of more than 4,300 digits")
     return plain
 
 
 def _float(value: float) -> Any:
     plain = float.__float__(value)
     if plain != plain:
-        raise Misfit(" is NaN")
+        raise EncodeError(" is NaN")
     if plain in (float("inf"), float("-inf")):
-        raise Misfit(" is Infinity" if plain > 0 else " is -Infinity")
+        raise EncodeError(" is Infinity" if plain > 0 else " is -Infinity")
     if is_plain(plain):
         return plain
     return msgspec.Raw(as_ruby(plain))

@@ -1,4 +1,4 @@
-"""A job's payload: read from what anybody pushed, written as Ruby would write it."""
+"""A job's payload: read from any client, written as Ruby writes it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import msgspec
 from henchman.errors import ArgumentError, PayloadError
 from henchman.kernel.ids import new_jid
 from henchman.wire import jsontext, times
-from henchman.wire.misfit import Misfit, kind_of
+from henchman.wire.jsontext import EncodeError, kind_of
 
 __all__ = ["INVALID_CLASS", "NAMED", "Template", "decode", "encode", "invalid", "members", "name_of", "with_field"]
 
@@ -24,7 +24,7 @@ _MAX_DEPTH = 100  # where Ruby stops
 _KEPT_BYTES = 1024 * 1024
 _ENVELOPE = jsontext.MAX_DEPTH - _MAX_DEPTH  # a whole payload may be deeper than its arguments
 _SPACE = re.compile(r"[ \t\n\r]*")
-_read_value = json.JSONDecoder(parse_float=len, parse_int=len).raw_decode  # only where a value ends is asked for
+_read_value = json.JSONDecoder(parse_float=len, parse_int=len).raw_decode  # only the end of a value is used
 
 
 def decode(payload: bytes) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def decode(payload: bytes) -> dict[str, Any]:
         job["args"] = []
     jid = job.get("jid")
     if type(jid) is not str and "jid" in job:
-        _mend_jid(job)
+        _sanitise_jid(job)
     if "kwargs" in job and type(job["kwargs"]) is not dict and job["kwargs"] is not None:
         raise PayloadError(f"kwargs is {kind_of(job['kwargs'])}, not an object")
     if (
@@ -70,8 +70,8 @@ def encode(job: Mapping[str, Any]) -> bytes:
     """``job`` as text, byte for byte as Ruby writes it; ArgumentError names what JSON cannot hold."""
     try:
         return jsontext.dumps(dict(job), _ENVELOPE)
-    except Misfit as misfit:
-        raise ArgumentError(misfit.text("payload")) from None
+    except EncodeError as error:
+        raise ArgumentError(error.text("payload")) from None
 
 
 def members(fields: Mapping[str, Any]) -> bytes:
@@ -201,8 +201,8 @@ def _quoted(text: str) -> bytes:
     """``text`` as a JSON string; ArgumentError for a lone surrogate."""
     try:
         return jsontext.dumps(text)
-    except Misfit as misfit:
-        raise ArgumentError(misfit.text(repr(text))) from None
+    except EncodeError as error:
+        raise ArgumentError(error.text(repr(text))) from None
 
 
 def _unreadable(payload: bytes, error: Exception) -> str:
@@ -222,7 +222,7 @@ def _reread(payload: bytes, error: Exception) -> Any:
         raise PayloadError(f"payload holds a number that cannot be read: {error}") from None
 
 
-def _mend_jid(job: dict[str, Any]) -> None:
+def _sanitise_jid(job: dict[str, Any]) -> None:
     jid = job["jid"]
     if jid is None:
         del job["jid"]

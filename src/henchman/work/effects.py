@@ -17,8 +17,8 @@ import msgspec
 from henchman.kernel.text import as_shown, described
 from henchman.store.keys import Keys
 from henchman.wire import numbers
-from henchman.wire.backtrace import lines_of
 from henchman.wire.payload import decode
+from henchman.wire.sidekiq import backtrace_of
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
 
@@ -239,7 +239,7 @@ def facts_of(unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> EndingFact
     if outcome.error is not None:
         detail |= {"error_class": type(outcome.error).__name__, "message": outcome.reason[:_TEXT]}
         if outcome.ending not in ("failed", "discarded", "cancelled", "expired", "snoozed", "released"):
-            detail["traceback"] = lines_of(outcome.error, _LINES)
+            detail["traceback"] = backtrace_of(outcome.error, _LINES)
     if outcome.result is not None:
         detail["result"] = outcome.result
     if unit.elapsed is not None:

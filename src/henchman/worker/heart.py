@@ -18,7 +18,7 @@ from henchman.kernel.text import described
 from henchman.store import leases
 from henchman.store.queues import paused
 from henchman.wire import payload
-from henchman.wire.mend import mend
+from henchman.wire.sidekiq import sanitise
 from henchman.worker.control import Cancels, Control
 from henchman.worker.host import Host
 from henchman.worker.manager import Manager
@@ -182,7 +182,7 @@ def _shown(run: Run) -> bytes:
         return payload.encode(run.job)
     stored = run.unit.payload
     job = payload.decode(stored)
-    return payload.encode(job) if mend(job) else stored
+    return payload.encode(job) if sanitise(job) else stored
 
 
 def _row(run: Run) -> bytes:

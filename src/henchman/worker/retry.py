@@ -16,9 +16,9 @@ from henchman.client.options import JobOptions
 from henchman.errors import Discard, Failure, JobCancelled, JobInterrupted, JobShutdown, JobTimeout, Kill, Snooze
 from henchman.kernel.middleware import run_coroutine, takes
 from henchman.kernel.text import described
-from henchman.wire import backtrace, numbers, payload, times
-from henchman.wire.mend import mend
+from henchman.wire import numbers, payload, sidekiq, times
 from henchman.wire.secret import NO_SECRETS, Secrets
+from henchman.wire.sidekiq import sanitise
 from henchman.work.outcome import Outcome, called_off
 from henchman.work.unit import Unit
 from henchman.worker.host import Host
@@ -147,7 +147,7 @@ class RetryPolicy:
     def _note(self, job: dict[str, Any], unit: Unit, error: BaseException, reason: str, options: JobOptions) -> int:
         """Write the failure into ``job``; returns the new retry_count: 0 at the first failure."""
         now = msgspec.json.decode(self._host.stamp(self._host.clock.now()))
-        mend(job)
+        sanitise(job)
         for field in ("created_at", "enqueued_at", "failed_at"):
             if isinstance(job.get(field), float):
                 job[field] = times.rounded(job[field])  # who wrote it may have written microseconds
@@ -166,7 +166,7 @@ class RetryPolicy:
         lines = job.get("backtrace", options.backtrace)
         if lines is not None and lines is not False:
             limit = None if lines is True or not isinstance(lines, int) else lines
-            job["error_backtrace"] = backtrace.compress(backtrace.lines_of(error, limit))
+            job["error_backtrace"] = sidekiq.compress_backtrace(sidekiq.backtrace_of(error, limit))
         return count
 
     def _exhausted(

@@ -13,8 +13,7 @@ from henchman.errors import ArgumentError, HenchmanError
 from henchman.kernel.events import Events
 from henchman.kernel.middleware import Chain, compile_async, compile_sync
 from henchman.wire import numbers, payload, times
-from henchman.wire.codec import Signature
-from henchman.wire.returns import to_json
+from henchman.wire.arguments import Signature, to_json
 from henchman.wire.secret import NO_SECRETS, Secrets, marked, places_of
 from henchman.work.effects import attempt_of, batch_of
 from henchman.work.outcome import Outcome

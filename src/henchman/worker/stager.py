@@ -22,7 +22,7 @@ from henchman.kernel.service import Ticker
 from henchman.store.call import command
 from henchman.store.jobs import Due, Move, due, move, rebase
 from henchman.wire import payload
-from henchman.wire.mend import mend
+from henchman.wire.sidekiq import sanitise
 from henchman.work.effects import EndingFacts, batch_of, encoded
 from henchman.worker.host import Host
 
@@ -121,7 +121,7 @@ class Stager(Ticker):
             queue = job.get("queue")
             if not isinstance(queue, str) or not queue:
                 queue = "default"
-            mended = mend(job)
+            mended = sanitise(job)
             if len(self._host.client_middleware):
                 yield self._through_middleware(entry, job, queue, stamp)
                 if self._middleware.gave_up:
@@ -218,7 +218,7 @@ class _Middleware:
 
 def _mended(entry: bytes) -> dict[str, Any]:
     job = payload.decode(entry)
-    mend(job)
+    sanitise(job)
     return job
 
 

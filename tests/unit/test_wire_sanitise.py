@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from henchman.wire import backtrace
-from henchman.wire.mend import mend
+from henchman.wire import sidekiq
+from henchman.wire.sidekiq import sanitise
 
 WRAPPER = "ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper"
-PACKED = backtrace.compress(["a.py:1:in b"])
+PACKED = sidekiq.compress_backtrace(["a.py:1:in b"])
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ PACKED = backtrace.compress(["a.py:1:in b"])
 )
 def test_what_breaks_a_page_is_put_right(field: str, value: Any, becomes: Any) -> None:
     job = {"class": "A", "args": [], "jid": "j", "other": [1.0]} | {field: value}
-    assert mend(job)
+    assert sanitise(job)
     if becomes == "made":
         assert len(job.pop("jid")) == 24
     elif becomes is ...:
@@ -48,7 +48,7 @@ def test_what_breaks_a_page_is_put_right(field: str, value: Any, becomes: Any) -
 @pytest.mark.parametrize("args", [[], ["text"], [{}], [{"arguments": None}]])
 def test_a_wrapper_without_arguments_keeps_the_name_of_its_job(args: list[Any]) -> None:
     job = {"class": WRAPPER, "wrapped": "MailJob", "args": args, "jid": "j"}
-    assert mend(job)
+    assert sanitise(job)
     assert job == {"class": WRAPPER, "display_class": "MailJob", "args": args, "jid": "j"}
 
 
@@ -70,5 +70,5 @@ def test_a_wrapper_without_arguments_keeps_the_name_of_its_job(args: list[Any]) 
 def test_what_breaks_nothing_stays_as_it_came(fields: dict[str, Any]) -> None:
     job = {"class": "A", "args": [], "jid": "j"} | fields
     before = dict(job)
-    assert not mend(job)
+    assert not sanitise(job)
     assert job == before

@@ -19,7 +19,7 @@ import pytest
 
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.wire import payload
-from henchman.wire.codec import Signature
+from henchman.wire.arguments import Signature
 
 MOMENT = datetime(2026, 11, 21, 9, 30, 48, 964924, tzinfo=timezone(timedelta(hours=2)))
 UserId = NewType("UserId", int)
