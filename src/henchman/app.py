@@ -36,7 +36,7 @@ DOORS: Final[dict[str, str]] = {
     "connections": "henchman.store.connection:Connections",
     "aconnections": "henchman.store.aconnection:AsyncConnections",
     "embedded": "henchman.embedded.server:EmbeddedServer",
-    "crons": "henchman.cron.registry:Crons",
+    "crons": "henchman.cron.registry:CronRegistry",
     "cron_ticker": "henchman.cron.ticker:CronTicker",
     "recorder": "henchman.history.recorder:companion",
     "history": "henchman.history.admin:Admin",

@@ -42,7 +42,7 @@ GIVEN = {
     "henchman.worker.launcher": ("Embedded",),
     "henchman.batch.auditor": ("Audited",),
     "henchman.batch.batch": ("Batch", "BatchStatus", "Reason"),
-    "henchman.cron.registry": ("Crons", "CronState", "Past"),
+    "henchman.cron.registry": ("CronRegistry", "CronState", "Past"),
 }
 #: what is to go, and what is said of it beside its name
 GOES = dict.fromkeys(

@@ -18,7 +18,7 @@ import pytest
 from redis import Redis
 
 import henchman
-from henchman.cron import cron
+from henchman.cron import timing
 from henchman.errors import ServerAway
 from henchman.iterable import iteration
 from henchman.kernel import failpoints
@@ -57,7 +57,7 @@ def _brisk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(heart, "PULSE", PULSE)
     monkeypatch.setattr(iteration, "SAVE_EVERY", 0.0)
     monkeypatch.setattr(session, "SETTLED", 4.0)  # longer than a thread may take from what it read to holding it
-    monkeypatch.setattr(cron, "GRACE", 120.0)  # so long nothing was missed, however late who goes on is ready
+    monkeypatch.setattr(timing, "GRACE", 120.0)  # so long nothing was missed, however late who goes on is ready
     yield
     failpoints.close()
 

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from henchman.cron.cron import GRACE, MOST, Interval, Plan, newest, plan, read_timing, timing_of, upcoming
+from henchman.cron.timing import GRACE, MOST, Interval, Plan, newest, plan, read_timing, timing_of, upcoming
 from henchman.errors import DefinitionError
 
 PARIS, NEW_YORK = "Europe/Paris", "America/New_York"

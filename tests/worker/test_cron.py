@@ -12,8 +12,8 @@ import pytest
 from redis import Redis
 
 from henchman import App, ArgumentError, DefinitionError, Discard, Failure, Kill, current_job
-from henchman.cron import cron
 from henchman.cron import ticker as cron_ticker
+from henchman.cron import timing
 from henchman.cron.ticker import CronTicker
 from henchman.errors import UnknownCron
 from support.history import stream
@@ -259,7 +259,7 @@ class TestTicking:
     def test_a_queue_that_refuses_stops_no_other_and_is_made_up_for(
         self, app: App, redis: Redis, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(cron, "GRACE", 600.0)  # however long this takes: a tick that could not be sent is late
+        monkeypatch.setattr(timing, "GRACE", 600.0)  # however long this takes: a tick that could not be sent is late
         heard = trouble(app)
         redis.set("queue:default", "no list")
         app.cron(every=0.2)(job(app))

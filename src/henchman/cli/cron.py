@@ -13,10 +13,11 @@ from rich.text import Text
 from henchman.cli.session import Session, as_json, server_options
 from henchman.cli.table import cell
 from henchman.cli.text import ago, console, emit, say
-from henchman.cron.cron import zone
-from henchman.cron.registry import CronState, states, switch
+from henchman.cron.registry import CronState, set_paused, states
+from henchman.cron.timing import zone
 from henchman.errors import UnknownCron
 from henchman.kernel.text import did_you_mean, visible
+from henchman.store import procedure
 from henchman.wire import times
 
 __all__ = ["cron"]
@@ -42,7 +43,7 @@ def cron(context: click.Context, as_json: bool) -> None:
 def listing(context: click.Context, name: tuple[str, ...], as_json: bool) -> None:
     """Every periodic job, or those that are NAMEd, with the next and the last five times."""
     session = Session(context)
-    found = states(session.runner, session.keys)
+    found = procedure.run(session.runner, states(session.keys))
     shown = [one for one in found if not name or one.name in name]
     for missing in sorted(set(name) - {one.name for one in found}):
         raise UnknownCron(f"there is no cron {missing!r}{did_you_mean(missing, [one.name for one in found])}")
@@ -81,7 +82,7 @@ def run(context: click.Context, name: str, as_json: bool) -> None:
 def pause(context: click.Context, name: str) -> None:
     """Enqueue nothing for NAME any more."""
     session = Session(context)
-    done = switch(session.runner, session.keys, name, "pause")
+    done = procedure.run(session.runner, set_paused(session.keys, name, "pause"))
     say(f"{name} is paused. Undo: henchman cron resume {name}" if done else f"{name} was paused already")
 
 
@@ -92,7 +93,7 @@ def pause(context: click.Context, name: str) -> None:
 def resume(context: click.Context, name: str) -> None:
     """Let NAME go on from now; what was planned meanwhile is left out."""
     session = Session(context)
-    done = switch(session.runner, session.keys, name, "resume")
+    done = procedure.run(session.runner, set_paused(session.keys, name, "resume"))
     say(f"{name} goes on" if done else f"{name} was not paused")
 
 

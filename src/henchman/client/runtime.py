@@ -98,7 +98,7 @@ class Runtime(Protocol):
 
     @property
     def crons(self) -> Any:
-        """The periodic jobs; see ``cron.registry.Crons``."""
+        """The periodic jobs; see ``cron.registry.CronRegistry``."""
         ...
 
     def stamp(self, seconds: float) -> bytes:

@@ -17,16 +17,15 @@ from henchman.client.options import JobOptions, PushOptions, push_options
 from henchman.client.registry import Definition, Registry
 from henchman.client.runtime import Runtime
 from henchman.client.tracked import record_of
-from henchman.cron.cron import timing_of
+from henchman.cron.timing import timing_of
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.ids import new_jid
 from henchman.kernel.middleware import compile_sync
-from henchman.kernel.text import did_you_mean
 from henchman.store.cron import Tick
 from henchman.wire import payload
 from henchman.wire.arguments import Signature
 
-__all__ = ["OVERLAP_FOR", "Cron", "check_name", "decoded", "define", "encoded", "ticket", "unknown"]
+__all__ = ["Cron", "build_tick", "check_name", "decoded", "define", "encoded"]
 
 _MISSED: Final = ("latest", "all", "skip")
 OVERLAP_FOR: Final = 86400.0  # seconds
@@ -62,25 +61,24 @@ def check_name(name: object) -> str:
 
 
 def define(
-    home: Runtime,
+    runtime: Runtime,
     job: Using[Any, Any] | str,
-    expression: str | None,
-    *,
-    every: float | timedelta | None,
-    tz: str | None,
+    when: tuple[str | None, float | timedelta | None, str | None],
     missed: str,
-    overlap: str,
-    overlap_for: float | timedelta | None,
+    overlap: tuple[str, float | timedelta | None],
     args: Sequence[Any],
     kwargs: Mapping[str, Any] | None,
     queue: str | None = None,
 ) -> Cron:
-    """A cron of ``job``, with everything checked; DefinitionError or ArgumentError says what is wrong."""
-    timing = timing_of(expression, every, tz)
+    """A cron of ``job``, with everything checked; DefinitionError or ArgumentError says what is wrong.
+
+    ``when``: expression, every, tz; ``overlap``: overlap, overlap_for; as ``App.cron`` takes them.
+    """
+    timing = timing_of(*when)
     if missed not in _MISSED:
         raise DefinitionError(f"missed={missed!r}: give 'latest', 'all' or 'skip'")
-    limit = _overlap_limit(overlap, overlap_for)
-    name, signature, options, push = _job(home.registry, job)
+    limit = _overlap_limit(*overlap)
+    name, signature, options, push = _job(runtime.registry, job)
     if queue is not None:
         push = push_options(name, {"queue": queue}, push)
     if push.at is not None or push.delay is not None:
@@ -88,7 +86,7 @@ def define(
     if isinstance(args, str | bytes) or not isinstance(args, Sequence):
         raise ArgumentError(f"args={args!r}: give a list or tuple of arguments")
     plan = draft(name, options, push, signature=signature)
-    home.registry.refuse_ordered(name, plan.queue)
+    runtime.registry.refuse_ordered(name, plan.queue)
     texts = signature.encode(tuple(args), dict(kwargs or {}))
     fields = payload.decode(plan.template.render(*texts, new_jid(), b"0.0", None))
     for varying in ("jid", "created_at"):
@@ -122,16 +120,16 @@ def _job(registry: Registry, job: Any) -> tuple[str, Signature, JobOptions, Push
     return job, Signature.of(_anything, name=job), JobOptions(), PushOptions()
 
 
-def ticket(home: Runtime, name: str, cron: Cron, planned: float, now: float) -> Tick:
+def build_tick(runtime: Runtime, name: str, cron: Cron, planned: float, now: float) -> Tick:
     """The job of one tick, through the client middleware; without a payload when a link stopped it."""
-    jid, moment = new_jid(), home.stamp(now)
+    jid, moment = new_jid(), runtime.stamp(now)
     extra = payload.members({"hm": {**cron.hm, "cron": name, "planned": planned}})
     tail = b',"jid":"%b","created_at":%b,"enqueued_at":%b}' % (jid.encode(), moment, moment)
     text = cron.job.encode()[:-1] + extra + tail
-    if not len(home.client_middleware):
-        return Tick(name, planned, cron.queue, jid, text, cron.overlap_for, _record(home, text, cron.hm))
+    if not len(runtime.client_middleware):
+        return Tick(name, planned, cron.queue, jid, text, cron.overlap_for, _record(runtime, text, cron.hm))
     reached: list[dict[str, Any]] = []
-    compile_sync(home.client_middleware, reached.append)(payload.decode(text))
+    compile_sync(runtime.client_middleware, reached.append)(payload.decode(text))
     if not reached:
         return Tick(name, planned)
     final = reached[-1]
@@ -139,20 +137,12 @@ def ticket(home: Runtime, name: str, cron: Cron, planned: float, now: float) -> 
         if not isinstance(final.get(field), str) or not final[field]:
             raise ArgumentError(f"a client middleware set {field} of the job of cron {name!r} to {final.get(field)!r}")
     ours = final.get("hm")
-    told = isinstance(ours, dict) and ours.get("cron") == name  # else nobody would see that this job has ended
-    limit = cron.overlap_for if told else 0.0
+    counted = isinstance(ours, dict) and ours.get("cron") == name  # else the end of this job would not be noticed
+    limit = cron.overlap_for if counted else 0.0
     whole = payload.encode(final)
-    return Tick(name, planned, final["queue"], final["jid"], whole, limit, _record(home, whole, ours))
+    return Tick(name, planned, final["queue"], final["jid"], whole, limit, _record(runtime, whole, ours))
 
 
-def _record(home: Runtime, text: bytes, ours: Any) -> bytes:
+def _record(runtime: Runtime, text: bytes, ours: Any) -> bytes:
     tracked = isinstance(ours, Mapping) and ours.get("track") is True
-    return record_of(home.registry, text)[1] if tracked else b""
-
-
-def unknown(name: str, known: Sequence[str]) -> str:
-    """What to say when there is no cron of this name."""
-    return (
-        f"there is no cron {name!r}{did_you_mean(name, known)} (one from code is there once a worker that declares it "
-        "has started)"
-    )
+    return record_of(runtime.registry, text)[1] if tracked else b""

@@ -56,5 +56,5 @@ class Periodic:
 
     @property
     def crons(self) -> Any:
-        """The periodic jobs, to be seen and changed while workers run; see ``henchman.cron.registry.Crons``."""
+        """The periodic jobs, to be seen and changed while workers run; see ``henchman.cron.registry.CronRegistry``."""
         return self._crons or self.__dict__.setdefault("_crons", self.open_door("crons")(self))

@@ -1,6 +1,6 @@
 """``app.crons``: the periodic jobs of an app, declared in code or added while workers run; and how they stand.
 
-What it does not do: tick. A worker process does that (``cron_ticker``); without one nothing is enqueued.
+The registry does not tick. A worker process does (``cron/ticker.py``); without one nothing is enqueued.
 """
 
 from __future__ import annotations
@@ -14,18 +14,19 @@ import msgspec
 from henchman.client.handle import Handle
 from henchman.client.job import Job, Using
 from henchman.client.runtime import Runtime
-from henchman.cron.cron import Expression, Timing, read_timing, upcoming
-from henchman.cron.definition import Cron, check_name, decoded, define, encoded, ticket, unknown
+from henchman.cron.definition import Cron, build_tick, check_name, decoded, define, encoded
+from henchman.cron.timing import Expression, read_timing, upcoming
 from henchman.errors import DefinitionError, UnknownCron
 from henchman.kernel.middleware import in_thread
+from henchman.kernel.text import did_you_mean
 from henchman.store import batches
 from henchman.store import cron as store
 from henchman.store.batches import TrackedPush
-from henchman.store.call import Runner
 from henchman.store.cron import Running, Skipped
 from henchman.store.keys import Keys
+from henchman.store.procedure import Procedure, arun, run
 
-__all__ = ["CronState", "Crons", "Past", "states", "switch"]
+__all__ = ["CronRegistry", "CronState", "Past", "set_paused", "states"]
 
 J = TypeVar("J", bound=Using[Any, Any])
 
@@ -64,12 +65,12 @@ class CronState(NamedTuple):
     skipped: Skipped | None = None
 
 
-def states(runner: Runner, keys: Keys) -> list[CronState]:
+def states(keys: Keys) -> Procedure[list[CronState]]:
     """Every cron on the server, by name."""
-    stored = runner.run(store.read(keys))
+    stored: store.Stored = yield store.read(keys)
     names = sorted(stored.definitions)
-    pasts = runner.run(store.past(keys, names)) if names else []
-    running, skipped = runner.run(store.overlaps(keys))
+    pasts = (yield store.past(keys, names)) if names else []
+    running, skipped = yield store.overlaps(keys)
     return [
         _state(stored, name, [Past(*one) for one in past], running.get(name), skipped.get(name))
         for name, past in zip(names, pasts, strict=True)
@@ -91,12 +92,8 @@ def _state(
         state = "paused"
     elif declared is not None and declared <= stored.now - store.FRESH:
         state = "retired"
-    ahead = _ahead(timing, stored.last.get(name, stored.now), stored.now) if state == "active" else []
-    fields, every, tz = None, None, None
-    if isinstance(timing, Expression):
-        fields, tz = timing.fields, timing.tz
-    else:
-        every = timing.seconds
+    ahead = upcoming(timing, max(stored.last.get(name, stored.now), stored.now), _SHOWN) if state == "active" else []
+    fields, every, tz = (timing.fields, None, timing.tz) if isinstance(timing, Expression) else (None, timing[0], None)
     shown = CronState(name, cron.name, cron.queue, fields, every, tz, cron.missed, state, origin, ahead, last)
     if not cron.overlap_for:
         return shown
@@ -105,23 +102,26 @@ def _state(
     return shown._replace(overlap="skip", overlap_for=cron.overlap_for, running=running, skipped=skipped)
 
 
-def _ahead(timing: Timing, last: float, now: float) -> list[float]:
-    return upcoming(timing, max(last, now), _SHOWN)
-
-
-def switch(runner: Runner, keys: Keys, name: str, verb: Literal["pause", "resume"]) -> bool:
+def set_paused(keys: Keys, name: str, verb: Literal["pause", "resume"]) -> Procedure[bool]:
     """Pause a cron or let it go on; False: it was so already. UnknownCron when there is none of this name."""
-    done = runner.run(store.switch(keys, name, verb))
+    done: int = yield store.switch(keys, name, verb)
     if done < 0:
-        raise UnknownCron(unknown(name, list(runner.run(store.read(keys)).definitions)))
+        raise _unknown(name, (yield store.read(keys)))
     return done == 1
 
 
-class Crons:
-    """The crons of an app. Each method that talks to the server has an ``a…`` form that is awaited."""
+def _unknown(name: str, stored: store.Stored) -> UnknownCron:
+    return UnknownCron(
+        f"there is no cron {name!r}{did_you_mean(name, list(stored.definitions))} (one from code is there once a worker "
+        "that declares it has started)"
+    )
 
-    def __init__(self, home: Runtime) -> None:
-        self._home = home
+
+class CronRegistry:
+    """The crons of an app. Each method that talks to the server also exists awaited, with an ``a`` before its name."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._declared: dict[str, tuple[Cron, Job[Any, Any]]] = {}
 
     @property
@@ -148,28 +148,17 @@ class Crons:
             if not isinstance(job, Job):
                 shown = getattr(job, "__qualname__", repr(job))
                 raise DefinitionError(f"@app.cron is for a job: put it above @app.job, not below ({shown})")
-            cron = define(
-                self._home,
-                job,
-                expression,
-                every=every,
-                tz=tz,
-                missed=missed,
-                overlap=overlap,
-                overlap_for=overlap_for,
-                args=args,
-                kwargs=kwargs,
-            )
-            self._note(check_name(job.name if name is None else name), cron, job)
+            when = (expression, every, tz)
+            cron = define(self._runtime, job, when, missed, (overlap, overlap_for), args, kwargs)
+            own = check_name(job.name if name is None else name)
+            present = self._declared.get(own)
+            if present is not None and (present[1] is job or present[1].name != job.name):  # else a reloaded module
+                other = present[1].name
+                raise DefinitionError(f"two crons are called {own!r}, of {other} and {job.name}: give one name=")
+            self._declared[own] = (cron, job)
             return job
 
         return decorate
-
-    def _note(self, name: str, cron: Cron, job: Job[Any, Any]) -> None:
-        present = self._declared.get(name)
-        if present is not None and (present[1] is job or present[1].name != job.name):  # else its module was reloaded
-            raise DefinitionError(f"two crons are called {name!r}, of {present[1].name} and {job.name}: give one name=")
-        self._declared[name] = (cron, job)
 
     def add(
         self,
@@ -191,82 +180,71 @@ class Crons:
         ``job`` is one of this app's, also with options (``job.using(queue="low")``), or a name. The rest is as in
         ``@app.cron``. DefinitionError when a worker declares a cron of this name in code.
         """
-        cron = define(
-            self._home,
-            job,
-            expression,
-            every=every,
-            tz=tz,
-            missed=missed,
-            overlap=overlap,
-            overlap_for=overlap_for,
-            args=args,
-            kwargs=kwargs,
-            queue=queue,
-        )
-        [status] = self._run(store.put(self._home.keys, "live", [(check_name(name), encoded(cron))]))
+        when = (expression, every, tz)
+        cron = define(self._runtime, job, when, missed, (overlap, overlap_for), args, kwargs, queue)
+        call = store.put(self._runtime.keys, "live", [(check_name(name), encoded(cron))])
+        [status] = self._runtime.connections.run(call)
         if status < 0:
             raise DefinitionError(f"the cron {name!r} is declared in code; change it there, or take another name")
 
+    async def aadd(self, name: str, job: Using[Any, Any] | str, expression: str | None = None, **options: Any) -> None:
+        """``add``, awaited."""
+        await in_thread(self.add, name, job, expression, **options)
+
     def remove(self, name: str) -> bool:
         """Forget a cron; False: there was none. DefinitionError when a worker declares it in code: it would return."""
-        status = self._run(store.remove(self._home.keys, name))
+        return run(self._runtime.connections, self._remove(name))
+
+    async def aremove(self, name: str) -> bool:
+        """``remove``, awaited."""
+        return await arun(self._runtime.aconnections, self._remove(name))
+
+    def _remove(self, name: str) -> Procedure[bool]:
+        status = yield store.remove(self._runtime.keys, name)
         if status < 0:
             raise DefinitionError(f"the cron {name!r} is declared in code; remove it there, or pause it")
         return bool(status)
 
     def pause(self, name: str) -> bool:
         """Enqueue nothing for this cron until ``resume``; False: it was paused. UnknownCron: there is none."""
-        return switch(self._home.connections, self._home.keys, name, "pause")
-
-    def resume(self, name: str) -> bool:
-        """Let a cron go on from now; what was planned meanwhile is left out. False: it was not paused."""
-        return switch(self._home.connections, self._home.keys, name, "resume")
-
-    def run(self, name: str) -> Handle[Any]:
-        """Enqueue the job of a cron now, beside its planned times, also while it is paused."""
-        home = self._home
-        stored = self._run(store.read(home.keys))
-        text = stored.definitions.get(name)
-        if text is None:
-            raise UnknownCron(unknown(name, list(stored.definitions)))
-        one = ticket(home, name, decoded(text), stored.now, stored.now)
-        if one.detail:
-            row, keep = TrackedPush(one.jid, "", one.payload, one.detail), home.config.history_kept()
-            self._run(batches.push(home.keys, "", one.queue, [row], keep=keep))
-        if one.payload:
-            self._run(store.run(home.keys, one))
-        return Handle(one.jid, one.queue, "created" if one.payload else "stopped", home)
-
-    def list(self) -> list[CronState]:
-        """Every cron on the server with its next and last five times, by name."""
-        return states(self._home.connections, self._home.keys)
-
-    def _run(self, call: Any) -> Any:
-        return self._home.connections.run(call)
-
-    async def aadd(self, name: str, job: Using[Any, Any] | str, expression: str | None = None, **options: Any) -> None:
-        """``add``, awaited."""
-        await in_thread(self.add, name, job, expression, **options)
-
-    async def aremove(self, name: str) -> bool:
-        """``remove``, awaited."""
-        return bool(await in_thread(self.remove, name))
+        return run(self._runtime.connections, set_paused(self._runtime.keys, name, "pause"))
 
     async def apause(self, name: str) -> bool:
         """``pause``, awaited."""
-        return bool(await in_thread(self.pause, name))
+        return await arun(self._runtime.aconnections, set_paused(self._runtime.keys, name, "pause"))
+
+    def resume(self, name: str) -> bool:
+        """Let a cron go on from now; what was planned meanwhile is left out. False: it was not paused."""
+        return run(self._runtime.connections, set_paused(self._runtime.keys, name, "resume"))
 
     async def aresume(self, name: str) -> bool:
         """``resume``, awaited."""
-        return bool(await in_thread(self.resume, name))
+        return await arun(self._runtime.aconnections, set_paused(self._runtime.keys, name, "resume"))
+
+    def run(self, name: str) -> Handle[Any]:
+        """Enqueue the job of a cron now, beside its planned times, also while it is paused."""
+        runtime, send = self._runtime, self._runtime.connections.run
+        stored = send(store.read(runtime.keys))
+        text = stored.definitions.get(name)
+        if text is None:
+            raise _unknown(name, stored)
+        tick = build_tick(runtime, name, decoded(text), stored.now, stored.now)
+        if tick.detail:
+            row, keep = TrackedPush(tick.jid, "", tick.payload, tick.detail), runtime.config.history_kept()
+            send(batches.push(runtime.keys, "", tick.queue, [row], keep=keep))
+        if tick.payload:
+            send(store.run(runtime.keys, tick))
+        return Handle(tick.jid, tick.queue, "created" if tick.payload else "stopped", runtime)
 
     async def arun(self, name: str) -> Handle[Any]:
-        """``run``, awaited."""
+        """``run``, awaited; in a thread, for client middleware that blocks."""
         handle: Handle[Any] = await in_thread(self.run, name)
         return handle
 
+    def list(self) -> list[CronState]:
+        """Every cron on the server with its next and last five times, by name."""
+        return run(self._runtime.connections, states(self._runtime.keys))
+
     async def alist(self) -> Sequence[CronState]:
         """``list``, awaited."""
-        found: Sequence[CronState] = await in_thread(self.list)
-        return found
+        return await arun(self._runtime.aconnections, states(self._runtime.keys))

@@ -10,27 +10,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
 from henchman.client.runtime import Runtime
-from henchman.cron.cron import Plan, Timing, plan, read_timing
-from henchman.cron.definition import Cron, decoded, encoded, ticket
-from henchman.cron.registry import Crons
+from henchman.cron.definition import Cron, build_tick, decoded, encoded
+from henchman.cron.timing import Plan, Timing, plan, read_timing
 from henchman.errors import DefinitionError, ServerError
 from henchman.kernel.ids import new_identity
 from henchman.kernel.service import Ticker
 from henchman.store import cron as store
 from henchman.store import history
+from henchman.store.call import Call
 
 __all__ = ["CronTicker"]
 
+T = TypeVar("T")
+
 LOOK = 1.0
-LOOK_EMPTY = 5.0, 60.0  # with no cron anywhere: at first, and at last; who adds one says so over the control channel
+LOOK_EMPTY = 5.0, 60.0  # with no cron anywhere: at first, and at last; the control channel announces new ones
 LEASE_MS = 2000
 DECLARE = 15.0  # well below store.cron.FRESH
-FORGET = 7 * 86400.0  # what no worker has declared for so long is removed
+FORGET = 7 * 86400.0  # a cron that no worker has declared for so long is removed
 CHUNK = 200
 HELD_UP = 5.0  # seconds until a cron that could not be enqueued is tried again
 
@@ -50,23 +52,24 @@ def held(cron: Cron, timing: Timing, last: float) -> Held:
 
 
 class CronTicker(Ticker):
-    """A companion of a worker process. ``home.crons`` holds what the code of this app declares."""
+    """A companion of a worker process. ``runtime.crons`` holds what the code of this app declares."""
 
     name = "cron"
 
-    def __init__(self, home: Runtime, *, monotonic: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(home.events.failed)
-        self._home = home
+    def __init__(self, runtime: Runtime, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        super().__init__(runtime.events.failed)
+        self._runtime = runtime
+        self._emit = runtime.events.emit
         self._identity = new_identity()
         self._monotonic = monotonic
         self._declared: Mapping[str, Cron] = {}
         self._registered = False
         self._declare_at = 0.0
         self._look_at = 0.0
-        self._told = False
+        self._changed = False
         self._empty = LOOK_EMPTY[0]
         self._seen: store.Look | None = None
-        self._stepped = home.clock.stepped
+        self._stepped = runtime.clock.stepped
         self._hold_until = 0.0  # the server's clock went forward: nobody is forgotten before all have declared again
         self._read_at = 0.0  # on our clock, when the answer to the look came
         self._revision: bytes | None = None
@@ -89,7 +92,7 @@ class CronTicker(Ticker):
 
     def look_now(self) -> None:
         """A cron was changed."""
-        self._told = True
+        self._changed = True
         self.wake()
 
     def quiet(self) -> None:
@@ -110,7 +113,7 @@ class CronTicker(Ticker):
             return 60.0
         if not self._registered:
             self._register()
-        if self._told or self._monotonic() >= self._look_at:
+        if self._changed or self._monotonic() >= self._look_at:
             self._look()
         if self.leads:
             self._fire()
@@ -119,13 +122,15 @@ class CronTicker(Ticker):
             wait = min(wait, min(one.next for one in self._held.values()) - self._now())
         return wait
 
+    def _run(self, call: Call[T]) -> T:
+        return self._runtime.connections.run(call)
+
     def _register(self) -> None:
         """Tell the server what the code declares."""
-        crons: Crons = self._home.crons
-        self._declared = crons.declared
+        self._declared = self._runtime.crons.declared
         if self._declared:
             definitions = [(name, encoded(cron)) for name, cron in self._declared.items()]
-            self._home.connections.run(store.put(self._home.keys, "code", definitions))
+            self._run(store.put(self._runtime.keys, "code", definitions))
         self._registered = True
         self._look_at = 0.0
 
@@ -135,21 +140,21 @@ class CronTicker(Ticker):
 
     def _look(self) -> None:
         started = self._monotonic()
-        self._told = False  # before we ask: what changes from here on is told again
+        self._changed = False  # before we ask: a change from here on is announced again
         self._look_at = started + LOOK  # also when it fails
         names = tuple(self._declared) if started >= self._declare_at else ()
         led, handled = self.leads, self._handled
-        call = store.look(self._home.keys, self._identity, LEASE_MS, handled if led else None, names)
-        clock = self._home.clock
+        call = store.look(self._runtime.keys, self._identity, LEASE_MS, handled if led else None, names)
+        clock = self._runtime.clock
         sent = clock.sent()
-        seen = self._home.connections.run(call)
+        seen = self._run(call)
         clock.heard(seen.now, sent)
         self._seen, self._read_at = seen, self._monotonic()
         if not (led and seen.mine):  # what we know may be old
             self._handled, self._revision, self._held = None, None, {}
         if names:
             self._declare_at = started + DECLARE
-        if seen.lost:  # the server was emptied, or somebody removed what nobody had declared
+        if seen.lost:  # the server was emptied, or a process removed what no worker had declared
             self._registered = False
         if not seen.crons:
             self._look_at = started + self._empty
@@ -162,7 +167,7 @@ class CronTicker(Ticker):
 
     def _load(self, seen: store.Look) -> None:
         """Read every cron that is to tick."""
-        stored = self._home.connections.run(store.read(self._home.keys))
+        stored = self._run(store.read(self._runtime.keys))
         self._revision, self._retired = stored.revision, seen.retired
         self._held = {}
         for name, text in stored.definitions.items():
@@ -172,16 +177,16 @@ class CronTicker(Ticker):
                 cron = decoded(text)
                 self._held[name] = held(cron, read_timing(cron.timing), stored.last.get(name, stored.now))
             except (msgspec.MsgspecError, DefinitionError) as error:
-                self._home.events.emit("cron_unreadable", cron=name, error=error)
+                self._emit("cron_unreadable", cron=name, error=error)
         if self._monotonic() < self._hold_until:
             self._retired = None  # it is loaded again at the next look
             return
         for name in seen.retired:
             if stored.declared.get(name, stored.now) < stored.now - FORGET:
-                self._home.connections.run(store.remove(self._home.keys, name))
+                self._run(store.remove(self._runtime.keys, name))
 
     def _fire(self) -> None:
-        """Enqueue what is due; what cannot be enqueued is tried again later and stops nobody else."""
+        """Enqueue what is due; a cron that cannot be enqueued is tried again later and stops no other."""
         now = self._now()
         due = iter(list(self._due(now)))
         while chunk := list(islice(due, CHUNK)):
@@ -198,34 +203,34 @@ class CronTicker(Ticker):
                 continue
             planned = plan(one.timing, one.cron.missed, one.last, now, seen)
             if planned.passed_over:
-                self._home.events.emit("cron_missed", cron=name, since=one.last, enqueued=len(planned.ticks))
+                self._emit("cron_missed", cron=name, since=one.last, enqueued=len(planned.ticks))
             yield from self._tickets(name, one, planned, now)
 
     def _tickets(self, name: str, one: Held, planned: Plan, now: float) -> Iterator[store.Tick]:
         if planned.floor is not None:
             yield store.Tick(name, planned.floor)
         try:
-            made = [ticket(self._home, name, one.cron, moment, now) for moment in planned.ticks]
-        except Exception as error:  # a client middleware is somebody else's code: it must not stop other crons
+            made = [build_tick(self._runtime, name, one.cron, moment, now) for moment in planned.ticks]
+        except Exception as error:  # client middleware is user code: it must not stop other crons
             if name not in self._failing:
                 self._failing.add(name)
-                self._home.events.emit("part_failed", part=f"cron {name}", error=error)
+                self._emit("part_failed", part=f"cron {name}", error=error)
             self._held[name] = one._replace(next=now + HELD_UP)
             return
         if name in self._failing:
             self._failing.discard(name)
-            self._home.events.emit("cron_back", cron=name)
+            self._emit("cron_back", cron=name)
         if not all(tick.payload for tick in made):
-            self._home.events.emit("cron_stopped", cron=name)
+            self._emit("cron_stopped", cron=name)
         yield from made
 
     def _send(self, ticks: Sequence[store.Tick]) -> bool:
         """Whether all of ``ticks`` are dealt with; what is not comes up again."""
         if not self._offered and any(one.detail for one in ticks):
             self._offered = True
-            if keep := self._home.config.history_kept():  # no recorder may have led yet
-                self._home.connections.run(history.offer(self._home.keys, keep))
-        answer = self._home.connections.run(store.tick(self._home.keys, self._revision or b"0", ticks))
+            if keep := self._runtime.config.history_kept():  # no recorder may have led yet
+                self._run(history.offer(self._runtime.keys, keep))
+        answer = self._run(store.tick(self._runtime.keys, self._revision or b"0", ticks))
         if answer.statuses is None:
             self.look_now()
             return False
@@ -237,16 +242,16 @@ class CronTicker(Ticker):
             if isinstance(status, bytes):
                 fine = False
                 error = ServerError(status.decode("utf-8", "replace"))
-                self._home.events.emit("part_failed", part=f"cron {one.name}", error=error)
+                self._emit("part_failed", part=f"cron {one.name}", error=error)
                 self._held[one.name] = known._replace(next=answer.now + HELD_UP)
             elif status < 0:
                 fine = False
             elif one.planned > known.last:
                 self._held[one.name] = held(known.cron, known.timing, one.planned)
                 if status == 2:
-                    self._home.events.emit("cron_overlap", cron=one.name, planned=one.planned)
+                    self._emit("cron_overlap", cron=one.name, planned=one.planned)
                 elif status and one.payload:
-                    self._home.events.emit("cron_enqueued", cron=one.name, jid=one.jid, planned=one.planned)
+                    self._emit("cron_enqueued", cron=one.name, jid=one.jid, planned=one.planned)
         return fine
 
     def _let_go(self) -> None:
@@ -255,6 +260,6 @@ class CronTicker(Ticker):
             return
         handled, self._seen = self._handled, None
         try:
-            self._home.connections.run(store.look(self._home.keys, self._identity, 0, handled))
+            self._run(store.look(self._runtime.keys, self._identity, 0, handled))
         except ServerError as error:
-            self._home.events.emit("part_failed", part=self.name, error=error)
+            self._emit("part_failed", part=self.name, error=error)

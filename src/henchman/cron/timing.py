@@ -1,7 +1,7 @@
 """When a periodic job is due: cron expressions and fixed intervals, as pure functions of the time that is passed in.
 
-Its limits first: a fixed interval is counted in seconds since 1970 and knows no time zone; nothing here is more exact
-than the server's clock. Expressions are read by ``cronsim``, with Debian cron's rules where the clocks change.
+Intervals count seconds since 1970 and know no time zone; nothing here is more exact than the server's clock.
+``cronsim`` reads expressions, with Debian cron's rules where the clocks change.
 """
 
 from __future__ import annotations
@@ -17,28 +17,12 @@ from cronsim import CronSim, CronSimError
 
 from henchman.errors import DefinitionError
 
-__all__ = [
-    "GRACE",
-    "MOST",
-    "Expression",
-    "Interval",
-    "Plan",
-    "Timing",
-    "newest",
-    "plan",
-    "read_timing",
-    "timing_of",
-    "upcoming",
-    "zone",
-]
+__all__ = ["Expression", "Interval", "Plan", "Timing", "newest", "plan", "read_timing", "timing_of", "upcoming", "zone"]
 
 GRACE = 10.0  # seconds: a tick is late, not missed, as long as workers were there and it is no older than this
 MOST = 1000  # missed ticks of one cron that are made up for, at most
 SHORTEST = 0.1  # seconds
 _LONGEST = 366 * 86400.0
-_WINDOW = 60.0
-
-Policy = str  # "latest" | "all" | "skip"
 
 
 class Interval(NamedTuple):
@@ -73,7 +57,7 @@ class Expression(NamedTuple):
     def after(self, moment: float) -> Iterator[float]:
         """The planned times after ``moment``, ascending."""
         last = moment
-        # An hour that comes twice counts once: what cronsim gives again from within it is left out.
+        # An hour that comes twice counts once: skip the times that cronsim gives again.
         for planned in CronSim(self.fields, datetime.fromtimestamp(moment, zone(self.tz))):
             seconds = planned.timestamp()
             if seconds > last:
@@ -149,7 +133,7 @@ def upcoming(timing: Timing, after: float, count: int) -> list[float]:
 
 def newest(timing: Timing, after: float, until: float, most: int) -> list[float]:
     """The newest planned times in (after, until], at most ``most``, ascending; the cost does not grow with the span."""
-    window = _WINDOW
+    window = 60.0
     while True:
         start = max(after, until - window)
         found: deque[float] = deque(maxlen=most)
@@ -163,21 +147,19 @@ def newest(timing: Timing, after: float, until: float, most: int) -> list[float]
 
 
 class Plan(NamedTuple):
-    """What to enqueue now, ascending; ``floor``: the time to write down as dealt with when there is nothing.
-
-    ``passed_over``: there were missed ticks that are not among them.
-    """
+    """The times to enqueue now, ascending; ``floor``: without any, the time to write down as dealt with;
+    ``passed_over``: some missed ticks are not among them."""
 
     ticks: tuple[float, ...] = ()
     floor: float | None = None
     passed_over: bool = False
 
 
-def plan(timing: Timing, missed: Policy, last: float, now: float, seen: float | None) -> Plan:
-    """What is due in (last, now] and what becomes of it.
+def plan(timing: Timing, missed: str, last: float, now: float, seen: float | None) -> Plan:
+    """The plan for the times in (last, now].
 
-    A tick that is at most GRACE seconds old is late and is enqueued, each one, if a worker had dealt with everything
-    until GRACE ago (``seen``). What else is due was missed: ``missed`` says what is made up for.
+    Each tick that is at most GRACE seconds old is late, and enqueued, if a worker had dealt with everything until GRACE
+    ago (``seen``). Older ticks were missed; ``missed`` ("latest", "all" or "skip") says which of them to make up for.
     """
     edge = now - GRACE
     first = next(timing.after(last), None)
