@@ -111,9 +111,9 @@ def set_paused(keys: Keys, name: str, verb: Literal["pause", "resume"]) -> Proce
 
 
 def _unknown(name: str, stored: store.Stored) -> UnknownCron:
+    near = did_you_mean(name, list(stored.definitions))
     return UnknownCron(
-        f"there is no cron {name!r}{did_you_mean(name, list(stored.definitions))} (one from code is there once a worker "
-        "that declares it has started)"
+        f"there is no cron {name!r}{near} (one from code is there once a worker that declares it has started)"
     )
 
 

@@ -59,7 +59,6 @@ class CronTicker(Ticker):
     def __init__(self, runtime: Runtime, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__(runtime.events.failed)
         self._runtime = runtime
-        self._emit = runtime.events.emit
         self._identity = new_identity()
         self._monotonic = monotonic
         self._declared: Mapping[str, Cron] = {}
@@ -177,7 +176,7 @@ class CronTicker(Ticker):
                 cron = decoded(text)
                 self._held[name] = held(cron, read_timing(cron.timing), stored.last.get(name, stored.now))
             except (msgspec.MsgspecError, DefinitionError) as error:
-                self._emit("cron_unreadable", cron=name, error=error)
+                self._runtime.events.emit("cron_unreadable", cron=name, error=error)
         if self._monotonic() < self._hold_until:
             self._retired = None  # it is loaded again at the next look
             return
@@ -203,7 +202,7 @@ class CronTicker(Ticker):
                 continue
             planned = plan(one.timing, one.cron.missed, one.last, now, seen)
             if planned.passed_over:
-                self._emit("cron_missed", cron=name, since=one.last, enqueued=len(planned.ticks))
+                self._runtime.events.emit("cron_missed", cron=name, since=one.last, enqueued=len(planned.ticks))
             yield from self._tickets(name, one, planned, now)
 
     def _tickets(self, name: str, one: Held, planned: Plan, now: float) -> Iterator[store.Tick]:
@@ -214,14 +213,14 @@ class CronTicker(Ticker):
         except Exception as error:  # client middleware is user code: it must not stop other crons
             if name not in self._failing:
                 self._failing.add(name)
-                self._emit("part_failed", part=f"cron {name}", error=error)
+                self._runtime.events.emit("part_failed", part=f"cron {name}", error=error)
             self._held[name] = one._replace(next=now + HELD_UP)
             return
         if name in self._failing:
             self._failing.discard(name)
-            self._emit("cron_back", cron=name)
+            self._runtime.events.emit("cron_back", cron=name)
         if not all(tick.payload for tick in made):
-            self._emit("cron_stopped", cron=name)
+            self._runtime.events.emit("cron_stopped", cron=name)
         yield from made
 
     def _send(self, ticks: Sequence[store.Tick]) -> bool:
@@ -242,16 +241,16 @@ class CronTicker(Ticker):
             if isinstance(status, bytes):
                 fine = False
                 error = ServerError(status.decode("utf-8", "replace"))
-                self._emit("part_failed", part=f"cron {one.name}", error=error)
+                self._runtime.events.emit("part_failed", part=f"cron {one.name}", error=error)
                 self._held[one.name] = known._replace(next=answer.now + HELD_UP)
             elif status < 0:
                 fine = False
             elif one.planned > known.last:
                 self._held[one.name] = held(known.cron, known.timing, one.planned)
                 if status == 2:
-                    self._emit("cron_overlap", cron=one.name, planned=one.planned)
+                    self._runtime.events.emit("cron_overlap", cron=one.name, planned=one.planned)
                 elif status and one.payload:
-                    self._emit("cron_enqueued", cron=one.name, jid=one.jid, planned=one.planned)
+                    self._runtime.events.emit("cron_enqueued", cron=one.name, jid=one.jid, planned=one.planned)
         return fine
 
     def _let_go(self) -> None:
@@ -262,4 +261,4 @@ class CronTicker(Ticker):
         try:
             self._run(store.look(self._runtime.keys, self._identity, 0, handled))
         except ServerError as error:
-            self._emit("part_failed", part=self.name, error=error)
+            self._runtime.events.emit("part_failed", part=self.name, error=error)
