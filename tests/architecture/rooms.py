@@ -71,6 +71,7 @@ IMPORTS_BY_NAME = {
     "app.py": "the doors",
     "client/registry.py": "the modules that define a user's jobs",
     "supervisor/load.py": "the user's app",
+    "cli/main.py": "the commands",
 }
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
-from henchman.cli.server import server
+from henchman.cli.main import henchman
 from henchman.embedded import process as embedded_process
 from henchman.embedded.server import EmbeddedServer
 from support.embedded_user import UserProcess
@@ -31,7 +31,7 @@ def folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def run(*words: str) -> Result:
-    return CliRunner().invoke(server, words)
+    return CliRunner().invoke(henchman, ["server", *words])
 
 
 def test_start_url_status_stop(folder: Path) -> None:

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
 from henchman.cli.main import henchman
-from henchman.cli.status import _line
+from henchman.cli.status import _line, _Look
 from henchman.inspector.stats import overview
 from henchman.store.ordered import Push, Verdict
 from support.ordered import FAR, OrderedQueue
@@ -302,7 +302,7 @@ def test_doctor_names_ordered_queues_that_the_app_does_not_define(queue: Ordered
 def test_a_watched_status_tells_of_ordered_queues_only_where_there_are_any(redis_url: str) -> None:
     store = Store(redis_url)
     queue = OrderedQueue(store, "products")
-    assert "ordered" not in _line(overview(store.connections, store.keys, None), {})
+    assert "ordered" not in _line(_Look(overview(store.connections, store.keys, None), {}))
     queue.put("x", b"{}", 1)
-    assert ", ordered: 1, 0 in morgues, 0 processes" in _line(overview(store.connections, store.keys, None), {})
+    assert ", ordered: 1, 0 in morgues, 0 processes" in _line(_Look(overview(store.connections, store.keys, None), {}))
     store.connections.close()

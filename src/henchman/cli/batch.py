@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sys
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any
 
 import click
 import msgspec
-from rich.live import Live
+from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text
 
 from henchman.batch.batch import BatchStatus, status_of
-from henchman.cli.batch_view import batch_line, batch_table, batch_view
-from henchman.cli.db import desk_of
-from henchman.cli.group import ShowGroup
-from henchman.cli.history import show_page
-from henchman.cli.session import Session, as_json, confirmed, server_options
-from henchman.cli.text import console, count, emit, say
-from henchman.errors import HistoryError, ServerAway, UnknownBatch
+from henchman.cli.history import COLOURS, after_option, history_of, limit_option, show_page
+from henchman.cli.session import Session, ShowGroup, as_json, command, confirmed, server_options, yes
+from henchman.cli.show import Table, ago, answer, cell, count, duration, facts, moment, say, table, watch
+from henchman.errors import HistoryError, UnknownBatch
 from henchman.history import as_csv
 from henchman.history.records import FAILURES, STATUSES, batch_status
 from henchman.kernel.text import visible
@@ -31,7 +26,10 @@ __all__ = ["batch", "batches"]
 
 NOT_ALL, NOT_YET = 4, 5
 _SLICE = 500  # batches that are looked at in one round trip
-_SHEET = 500  # rows that are written at once
+_ROWS = 500  # rows of CSV that are written at once
+_STATES = {"open": "cyan", "closed": "cyan", "complete": "green", "abandoned": "bold yellow"}
+_REASONS = 20
+_BAR = 80  # characters, at most
 
 
 def _batch_id(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -58,113 +56,106 @@ def batch() -> None:
     """
 
 
-@batch.command("show")
-@server_options
+@command(batch)
 @_id
-@click.option("--watch", is_flag=True, help="Again and again until it is complete (or Ctrl-C).")
+@click.option("--watch", "again", is_flag=True, help="Again and again until it is complete (or Ctrl-C).")
 @click.option("--every", type=click.FloatRange(0.2, 3600), default=1.0, show_default=True, metavar="SECONDS")
 @as_json
-@click.pass_context
-def show(context: click.Context, id: str, watch: bool, every: float, as_json: bool) -> None:
+def show(session: Session, id: str, again: bool, every: float, as_json: bool) -> None:
     """How the batch ID stands: progress, counts, the reasons of failures.
 
     Exit status 0: complete, and every job finished, also of the batches that are part of it; 4: complete, but not all
     did; 5: not complete yet; 1: there is no such batch, or an error; 3: there is no server.
     """
-    session = Session(context)
-    if watch:
-        found = _watch(session, id, every, as_json=as_json)
+    found = _look(session, id)
+    if again:
+        document = _document if as_json else None
+        last = watch(
+            lambda: _look(session, id), every, _view, _line, document, until=lambda one: one.state == "complete"
+        )
+        found = last or found
     else:
-        found = _look(session, id)
-        if as_json:
-            emit(_document(found))
-        else:
-            console().print(batch_view(found))
-    sys.exit(_verdict(found))
+        answer(_document(found), _view(found), as_json=as_json)
+    sys.exit(NOT_YET if found.state != "complete" else 0 if found.well else NOT_ALL)
 
 
-@batch.command()
-@server_options
+@command(batch)
 @_id
 @click.option("--status", multiple=True, type=click.Choice(STATUSES), help="Only with this status; repeatable.")
-@click.option("--limit", default=50, show_default=True, type=click.IntRange(1, 10_000), help="At most so many.")
-@click.option("--after", type=int, metavar="SEQ", help="Go on behind a page: the number that it ended with.")
+@limit_option
+@after_option
 @as_json
-@click.pass_context
-def events(
-    context: click.Context, id: str, status: tuple[str, ...], limit: int, after: int | None, as_json: bool
-) -> None:
+def events(session: Session, id: str, status: tuple[str, ...], limit: int, after: int | None, as_json: bool) -> None:
     """The jobs of the batch ID as history has them, in the order in which they were enqueued."""
-    with desk_of(Session(context).config) as desk:
-        page = desk.reading.events(id, status or None, after=after, limit=limit)
+    with history_of(session) as admin:
+        page = admin.reading.events(id, status or None, after=after, limit=limit)
     show_page(page, as_json=as_json)
 
 
-@batch.command()
-@server_options
+@command(batch)
 @_id
-@click.pass_context
-def failures(context: click.Context, id: str) -> None:
+def failures(session: Session, id: str) -> None:
     """The failures of the batch ID as CSV for a spreadsheet: henchman batch failures ID > failures.csv."""
-    with desk_of(Session(context).config) as desk:
-        if desk.reading.batch(id) is None:
+    with history_of(session) as admin:
+        if admin.reading.batch(id) is None:
             raise UnknownBatch(f"nothing is recorded of a batch {id!r}")
         _write(as_csv.head())
         after: int | None = 0
         while after is not None:
-            page = desk.reading.events(id, FAILURES, after=after, limit=_SHEET)
+            page = admin.reading.events(id, FAILURES, after=after, limit=_ROWS)
             _write(as_csv.lines(page.events))
             after = page.after
 
 
-@batch.command()
-@server_options
+def _write(part: bytes) -> None:
+    """Into a file or a pipe as it is; onto a terminal so that it does nothing there."""
+    if _at_terminal():
+        for line in part.removeprefix(as_csv.MARK).decode().splitlines():
+            say(line)
+    else:
+        sys.stdout.buffer.write(part)
+
+
+def _at_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+@command(batch)
 @_id
-@click.pass_context
-def close(context: click.Context, id: str) -> None:
+def close(session: Session, id: str) -> None:
     """Let the batch ID take no more jobs: it is complete when all that it has are settled."""
-    session = Session(context)
-    session.any_app().get_batch(id).close()
-    say(batch_line(_counted(session, id)))
+    session.any_app.get_batch(id).close()
+    say(_line(_counted(session, id)))
 
 
-@batch.command()
-@server_options
+@command(batch)
 @_id
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.pass_context
-def cancel(context: click.Context, id: str, yes: bool) -> None:
+@yes
+def cancel(session: Session, id: str, yes: bool) -> None:
     """Let no job of the batch ID start any more; those that run are told."""
-    session = Session(context)
     now = _counted(session, id)
     if now.state == "complete":
         say(f"{id} is complete: there is nothing left to cancel")
         return
     confirmed(f"Cancel {count(now.total - now.done, 'job')} of {visible(now.description) or id}?", yes=yes)
-    session.any_app().get_batch(id).cancel()
-    say(batch_line(_counted(session, id)))
+    session.any_app.get_batch(id).cancel()
+    say(_line(_counted(session, id)))
 
 
-@batch.command()
-@server_options
+@command(batch)
 @_id
-@click.pass_context
-def retry(context: click.Context, id: str) -> None:
+def retry(session: Session, id: str) -> None:
     """Push the jobs of the batch ID that gave up with an error once more; business failures are answers, and stay."""
-    session = Session(context)
-    many = session.any_app().get_batch(id).retry()
+    many = session.any_app.get_batch(id).retry()
     say(f"{count(many, 'job')} pushed again" if many else "No job of it has given up: nothing to push again")
 
 
-@click.command()
-@server_options
+@command()
 @click.option("--all", "everything", is_flag=True, help="Complete ones too, as long as the server keeps them.")
 @click.option("-n", "--most", type=click.IntRange(1, 10_000), default=50, show_default=True, help="How many.")
 @as_json
-@click.pass_context
-def batches(context: click.Context, everything: bool, most: int, as_json: bool) -> None:
+def batches(session: Session, everything: bool, most: int, as_json: bool) -> None:
     """Batches that are not complete yet, the newest first."""
-    session = Session(context)
     found: list[BatchStatus] = []
     more = False
     for one in _ids(session, everything=everything):
@@ -173,14 +164,9 @@ def batches(context: click.Context, everything: bool, most: int, as_json: bool) 
             break
         with suppress(UnknownBatch):  # forgotten since
             found.append(_counted(session, one))
-    if as_json:
-        emit({"batches": [_document(one) for one in found], "more": more})
-    elif found:
-        console().print(batch_table(found))
-        if more:
-            say("There are more: --most")
-    else:
-        say("No batches." if everything else "No batch is under way; complete ones: --all")
+    none = "No batches." if everything else "No batch is under way; complete ones: --all"
+    lines = [_table(found) if found else none, *(["There are more: --most"] if more else [])]
+    answer({"batches": [_document(one) for one in found], "more": more}, *lines, as_json=as_json)
 
 
 def _ids(session: Session, *, everything: bool) -> Iterator[str]:
@@ -202,17 +188,14 @@ def _look(session: Session, id: str) -> BatchStatus:
     except UnknownBatch:
         if session.config.why_history_is_off():
             raise
-        with suppress(HistoryError), desk_of(session.config) as desk:
-            found = desk.reading.batch(id)
+        with suppress(HistoryError), history_of(session) as admin:
+            found = admin.reading.batch(id)
             if found is not None:
                 return msgspec.convert(batch_status(found) | {"created": found.created or 0.0}, BatchStatus)
         raise
 
 
-def _verdict(found: BatchStatus) -> int:
-    if found.state != "complete":
-        return NOT_YET
-    return 0 if found.well else NOT_ALL
+# ---- views
 
 
 def _document(found: BatchStatus) -> dict[str, Any]:
@@ -220,48 +203,87 @@ def _document(found: BatchStatus) -> dict[str, Any]:
     return plain
 
 
-def _watch(session: Session, id: str, every: float, *, as_json: bool) -> BatchStatus:
-    """Look until it is complete: on a terminal one picture that changes, elsewhere a line (or a document) a look."""
-    found = _look(session, id)
-    out = console()
-    drawn = out.is_terminal and not as_json
-    with Live(console=out, auto_refresh=False) as live, suppress(KeyboardInterrupt):
-        while True:
-            if drawn:
-                live.update(batch_view(found), refresh=True)
-            elif as_json:
-                click.echo(json.dumps(_document(found)))
-            else:
-                say(batch_line(found))
-            sys.stdout.flush()
-            if found.state == "complete":
-                break
-            found = _next(session, id, every, live if drawn else None)
-    return found
+def _view(one: BatchStatus) -> Group:
+    """The whole picture."""
+    style = "bold yellow" if one.why else _STATES.get(one.state, "")
+    title = cell(one.description or "batch", "bold"), "  ", cell(one.id, "dim"), "  ", cell(_state(one), style)
+    parts: list[RenderableType] = [Text.assemble(*title)]
+    if one.total:
+        parts.append(_Bar(one))
+    parts += [Text(_progress(one)), _counts(one), *facts(_facts(one))]
+    if one.state == "abandoned":
+        parts.append(Text("Whoever filled it is gone: henchman batch close ID closes it", "yellow"))
+    if one.reasons:
+        columns = {
+            "jobs>": lambda two: f"{two.count:,}",
+            "status!": lambda two: cell(two.status, COLOURS.get(two.status, "")),
+            "reason": lambda two: two.reason or "–",
+        }
+        parts += [Text(), table(one.reasons[:_REASONS], columns, wide="reason")]
+    if len(one.reasons) > _REASONS:
+        parts.append(Text(f"… and {count(len(one.reasons) - _REASONS, 'more reason')}", "dim"))
+    return Group(*parts)
 
 
-def _next(session: Session, id: str, every: float, live: Live | None) -> BatchStatus:
-    """How it stands after a while, and after the server is back."""
-    while True:
-        time.sleep(every)
-        try:
-            return _look(session, id)
-        except ServerAway as error:
-            text = visible(str(error))
-            if live is None:
-                click.echo(text, err=True)
-            else:
-                live.update(Text(f"The server is away, looking again: {text}", "red"), refresh=True)
+class _Bar:
+    """How much is done, as a line of its own (rich's bar leaves the line open); full only when everything is."""
+
+    def __init__(self, one: BatchStatus) -> None:
+        self._one = one
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
+        width, one = min(options.max_width, _BAR), self._one
+        bad = width * one.failed // one.total
+        good = max(width * one.done // one.total - bad, 0)
+        full, empty = ("#", "-") if options.ascii_only else ("━", "─")
+        yield Text.assemble((full * good, "green"), (full * bad, "red"), (empty * (width - good - bad), "dim"))
 
 
-def _write(part: bytes) -> None:
-    """Into a file or a pipe as it is; onto a terminal so that it does nothing there."""
-    if _at_terminal():
-        for line in part.removeprefix(as_csv.MARK).decode().splitlines():
-            say(line)
-    else:
-        sys.stdout.buffer.write(part)
+def _line(one: BatchStatus) -> str:
+    """The same in one line, for logs and pipes."""
+    counts = _counts(one).plain.replace(" · ", ", ")
+    return f"{one.id} {_state(one)}: {_progress(one)}" + (f" · {counts}" if counts else "")
 
 
-def _at_terminal() -> bool:
-    return sys.stdout.isatty()
+def _table(found: Sequence[BatchStatus]) -> Table:
+    columns = {
+        "batch!": lambda one: one.id,
+        "description": lambda one: one.description or "–",
+        "state": lambda one: cell(_state(one), _STATES.get(one.state, "")),
+        "done>": lambda one: f"{one.done:,} of {one.total:,}",
+        "failed>": lambda one: cell(f"{one.failed:,}", "red" if one.failed else ""),
+        "made": lambda one: ago(one.created),
+    }
+    return table(found, columns, wide="description")
+
+
+def _state(one: BatchStatus) -> str:
+    return f"{one.state}, {one.why}" if one.why else one.state
+
+
+def _progress(one: BatchStatus) -> str:
+    percent = f"{int(one.percent * 10) / 10:g} %"  # never 100 while one is missing
+    rate = [f"{one.rate:,.1f} jobs/s"] if one.rate else []
+    left = [f"{duration(one.eta)} left"] if one.eta is not None and one.done < one.total else []
+    return " · ".join([percent, f"{one.done:,} of {one.total:,}", *rate, *left])
+
+
+def _counts(one: BatchStatus) -> Text:
+    line = Text()
+    for status, many in one.counts.items():
+        if many:
+            line.append(" · " if line else "").append(f"{many:,} {status}", COLOURS.get(status, ""))
+    return line
+
+
+def _facts(one: BatchStatus) -> list[tuple[str, object]]:
+    bad = f", {one.bad_children:,} of them did not end well" if one.bad_children else ""
+    return [
+        *((name, moment(at)) for name, at in (("made", one.created), ("completed", one.completed)) if at),
+        ("expires", moment(one.expires) if one.expires else ""),
+        ("tags", ", ".join(one.tags)),
+        ("parent", one.parent),
+        ("children", f"{one.children:,}{bad}" if one.children else ""),
+        ("generation", f"{one.generation:,}" if one.generation > 1 else ""),
+        ("called", ", ".join(f"on_{which}" for which in one.called)),
+    ]

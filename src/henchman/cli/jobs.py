@@ -1,25 +1,36 @@
-"""``henchman job``, ``enqueue``, ``cancel``: one job at a time."""
+"""``henchman job``, ``enqueue``, ``cancel``: one job at a time; and ``henchman cron``: those that come periodically."""
 
 from __future__ import annotations
 
 import json
 import sys
-import time
+from collections.abc import Iterable, Iterator
+from datetime import datetime
 from typing import Any
 
 import click
 from rich.text import Text
 
-from henchman.cli.job_history import recorded_job, show_recorded
-from henchman.cli.session import Session, as_json, server_options
-from henchman.cli.table import cell
-from henchman.cli.text import console, emit, moment, say
+from henchman.cli.history import COLOURS, history_of
+from henchman.cli.session import Session, as_json, command, group
+from henchman.cli.show import ago, answer, cell, complain, count, duration, facts, moment, say
+from henchman.cron.timing import zone
+from henchman.cron.registry import CronState, set_paused, states
+from henchman.errors import HistoryError, UnknownCron
+from henchman.history.records import Event, Job
 from henchman.inspector.entry import argument_text
 from henchman.inspector.jobs import MOST, JobStatus, find_job
 from henchman.kernel.text import did_you_mean, shorten, visible
-from henchman.store import jobs
+from henchman.store import jobs as store
+from henchman.store import procedure
+from henchman.wire import times
 
-__all__ = ["cancel", "enqueue", "job"]
+__all__ = ["cancel", "cron", "enqueue", "job"]
+
+_LIFE = 1000  # changes, runs and messages of a job, each
+_LONG = 1000  # characters of one line
+_STATES = {"dead": "red", "retrying": "yellow", "working": "green", "unknown": "bold"}
+_CRON_STATES = {"active": "green", "paused": "yellow", "retired": "dim", "unreadable": "red"}
 
 
 def _job_id(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -34,41 +45,36 @@ def _job_id(context: click.Context, parameter: click.Parameter, value: str) -> s
     return text
 
 
-@click.command()
-@server_options
+# ---- one job
+
+
+@command()
 @click.argument("jid", callback=_job_id)
 @click.option("--queue", metavar="NAME", help="Where to look first.")
 @click.option("--most", type=click.IntRange(1), default=MOST, show_default=True, help="Entries to look at, at most.")
 @as_json
-@click.pass_context
-def job(context: click.Context, jid: str, queue: str | None, most: int, as_json: bool) -> None:
+def job(session: Session, jid: str, queue: str | None, most: int, as_json: bool) -> None:
     """Where the job JID is, and what is known of it, also in history. Exit status 1: nobody knows it."""
-    session = Session(context)
     status = find_job(session.runner, session.keys, jid, queue, most, session.mask)
-    recorded = recorded_job(session, jid)
-    if as_json:
-        emit(status.to_json() | {"history": None if recorded is None else recorded.to_json()})
-    else:
-        if recorded is None or status.state != "unknown":
-            _show(status)
-        if recorded is not None:
-            show_recorded(recorded)
-        elif not status.complete:
-            say("To look further: --queue NAME, or a greater --most")
+    recorded = _recorded(session, jid)
+    lines: list[Text | str] = []
+    if recorded is None or status.state != "unknown":
+        lines += _status_lines(status)
+    if recorded is not None:
+        lines += _recorded_lines(recorded)
+    elif not status.complete:
+        lines.append("To look further: --queue NAME, or a greater --most")
+    history = None if recorded is None else recorded.to_json()
+    answer(status.to_json() | {"history": history}, *lines, as_json=as_json)
     if status.state == "unknown" and recorded is None:
         sys.exit(1)
 
 
-def _show(status: JobStatus) -> None:
-    now = time.time()
-    out = console()
-    colours = {"dead": "red", "retrying": "yellow", "working": "green", "unknown": "bold"}
-    out.print(
-        Text.assemble(cell(status.state, colours.get(status.state, "bold")), "  ", cell(status.text)), soft_wrap=True
-    )
-    if status.entry is None:
-        return
+def _status_lines(status: JobStatus) -> Iterator[Text]:
+    yield Text.assemble(cell(status.state, _STATES.get(status.state, "bold")), "  ", cell(status.text))
     entry = status.entry
+    if entry is None:
+        return
     moments = {
         "due": status.at if status.state in ("scheduled", "retrying") else None,
         "died": status.at if status.state == "dead" else None,
@@ -77,54 +83,105 @@ def _show(status: JobStatus) -> None:
         "started": status.started_at,
         "failed": status.failed_at,
     }
-    facts = [
+    known = [
         ("job id", status.jid),
         ("class", status.name),
         ("queue", status.queue),
-        ("arguments", argument_text(list(status.args), status.kwargs, 1000) or "none"),
+        ("arguments", argument_text(list(status.args), status.kwargs, _LONG) or "none"),
         ("tags", ", ".join(entry.tags)),
         ("process", status.process),
         ("failures", status.attempts or None),
-        *((name, moment(at, now)) for name, at in moments.items() if at is not None),
-        ("error", f"{status.error[0]}: {status.error[1]}" if status.error else None),
+        *((name, moment(at)) for name, at in moments.items() if at is not None),
+        ("error", ": ".join(status.error) if status.error else None),
         ("unusable", entry.problem),
     ]
-    for name, value in facts:
-        if value not in (None, ""):
-            out.print(Text.assemble((f"{name:<11}", "dim"), visible(shorten(str(value), 1000))), soft_wrap=True)
-    for line in entry.backtrace:
-        out.print(Text(f"  {visible(line)}", "dim"), soft_wrap=True)
+    yield from facts(known)
+    yield from (Text(f"  {visible(line)}", "dim") for line in entry.backtrace)
 
 
-@click.command()
-@server_options
+def _recorded(session: Session, jid: str) -> Job | None:
+    """The job as history has it; None when it has nothing, or there is none. What is wrong goes to standard error."""
+    if session.config.why_history_is_off():
+        return None
+    try:
+        with history_of(session) as admin:
+            found: Job | None = admin.reading.job(jid, most=_LIFE)
+    except HistoryError as error:
+        complain(f"Note: {error}")
+        return None
+    return found
+
+
+def _recorded_lines(found: Job) -> Iterator[Text]:
+    """How the job stands in history, then its life."""
+    one = found.event
+    yield Text.assemble(cell(one.status or "known", COLOURS.get(one.status, "bold")), "  in history")
+    yield from facts(_event_facts(one))
+    yield from (Text(f"  {visible(line)}", "dim") for line in one.traceback)
+    for _, at, words in sorted(_life(found)):
+        yield Text.assemble((f"  {times.iso(at) or '–':<26}", "dim"), visible(shorten(words, _LONG)))
+    if max(len(found.changes), len(found.messages)) == _LIFE:
+        yield Text(f"  … only the first {_LIFE:,} of each kind are shown", "dim")
+
+
+def _event_facts(one: Event) -> list[tuple[str, object]]:
+    arguments = [] if one.args is None else [one.args, *([one.kwargs] if one.kwargs else [])]
+    return [
+        ("job id", one.jid),
+        ("class", one.class_),
+        ("queue", one.queue),
+        ("batch", one.batch),
+        ("arguments", ", ".join(map(_json, arguments))),
+        ("tags", ", ".join(map(str, one.tags))),
+        ("runs", count(one.attempts, "run") if one.attempts else ""),
+        ("enqueued", moment(one.enqueued_at) if one.enqueued_at else ""),
+        ("started", moment(one.started_at) if one.started_at else ""),
+        ("ended", moment(one.ended_at) if one.ended_at else ""),
+        ("ran for", duration(one.ended_at - one.started_at) if one.ended_at and one.started_at else ""),
+        ("process", one.process),
+        ("progress", "" if one.progress_done is None else f"{one.progress_done:g} of {one.progress_total or 0:g}"),
+        ("result", "" if one.result is None else _json(one.result)),
+        ("error", ": ".join(part for part in (one.error_class, one.message) if part)),
+    ]
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _life(found: Job) -> Iterator[tuple[int, float, str]]:
+    """(position, time, words) of every change and message."""
+    for change in found.changes:
+        run = f", run {change.attempt}" if change.attempt else ""
+        where = f" on {change.process}" if change.process else ""
+        ending = change.detail.get("ending")
+        how = f" ({ending})" if isinstance(ending, str) and ending != change.status else ""
+        yield change.position, change.at, f"{change.status}{how}{run}{where}"
+    for message in found.messages:
+        yield message.position, message.at, f"said: {message.text}"
+
+
+@command()
 @click.argument("name")
 @click.argument("arguments", metavar="[JSON-ARGS]", default="[]")
 @click.option("-q", "--queue", metavar="NAME", help="Another queue than its own (or default).")
 @click.option("--delay", type=click.FloatRange(0), metavar="SECONDS", help="Start it so much later.")
 @as_json
-@click.pass_context
-def enqueue(
-    context: click.Context, name: str, arguments: str, queue: str | None, delay: float | None, as_json: bool
-) -> None:
+def enqueue(session: Session, name: str, arguments: str, queue: str | None, delay: float | None, as_json: bool) -> None:
     """Push the job NAME with the arguments JSON-ARGS, a JSON list: henchman enqueue mail.send '[42, "de"]'."""
-    args = _arguments(arguments)
-    session = Session(context)
-    app = session.any_app()
-    known = app.registry.find(name)
+    args, registry = _arguments(arguments), session.any_app.registry
+    known = registry.find(name)
     if known is not None:
         known.signature.decode(args, {})  # says what does not fit, here and not in the worker
     elif session.app is not None:
-        names = [one.name for one in app.registry]
+        names = [one.name for one in registry]
         same = [one for one in names if one.endswith(f".{name}")]
         near = f"; did you mean {same[0]!r}?" if same else did_you_mean(name, names)
-        click.echo(visible(f"Note: {name} is not one of this app's jobs, and pushed all the same{near}"), err=True)
+        complain(f"Note: {name} is not one of this app's jobs, and pushed all the same{near}")
     options = {key: value for key, value in (("queue", queue), ("delay", delay)) if value is not None}
-    handle = app.enqueue(name, *args, **options)
-    if as_json:
-        emit({"jid": handle.jid, "queue": handle.queue, "admission": handle.admission})
-    else:
-        say(handle.jid if handle.admission == "created" else f"{handle.jid} ({handle.admission})")
+    handle = session.any_app.enqueue(name, *args, **options)
+    shown = handle.jid if handle.admission == "created" else f"{handle.jid} ({handle.admission})"
+    answer(_pushed(handle), shown, as_json=as_json)
 
 
 def _arguments(text: str) -> list[Any]:
@@ -137,14 +194,15 @@ def _arguments(text: str) -> list[Any]:
     return args
 
 
-@click.command()
-@server_options
+def _pushed(handle: Any) -> dict[str, Any]:
+    return {"jid": handle.jid, "queue": handle.queue, "admission": handle.admission}
+
+
+@command()
 @click.argument("jid", callback=_job_id)
-@click.pass_context
-def cancel(context: click.Context, jid: str) -> None:
+def cancel(session: Session, jid: str) -> None:
     """Cancel the job JID: if it waits it never starts; if it runs it is told."""
-    session = Session(context)
-    session.runner.run(jobs.cancel(session.keys, jid))
+    session.runner.run(store.cancel(session.keys, jid))
     status = find_job(session.runner, session.keys, jid, mask=session.mask)
     if status.state == "dead":
         say(f"{jid} is {status.text}; henchman dead delete {jid}")
@@ -152,3 +210,107 @@ def cancel(context: click.Context, jid: str) -> None:
         say(f"{jid} is cancelled, but nothing holds it now: it has finished, was deleted, or never existed")
     else:
         say(f"{jid}: {status.text}")
+
+
+# ---- periodic jobs
+
+
+@group()
+@as_json
+def cron(session: Session, as_json: bool) -> None:
+    """Periodic jobs: when they come next, when they came last; run one now, pause, resume."""
+    _list_crons(session, (), as_json=as_json)
+
+
+@command(cron, "list")
+@click.argument("name", nargs=-1)
+@as_json
+def listing(session: Session, name: tuple[str, ...], as_json: bool) -> None:
+    """Every periodic job, or those that are NAMEd, with the next and the last five times."""
+    _list_crons(session, name, as_json=as_json)
+
+
+def _list_crons(session: Session, names: tuple[str, ...], *, as_json: bool) -> None:
+    found = procedure.run(session.runner, states(session.keys))
+    shown = [one for one in found if not names or one.name in names]
+    for missing in sorted(set(names) - {one.name for one in found}):
+        raise UnknownCron(f"there is no cron {missing!r}{did_you_mean(missing, [one.name for one in found])}")
+    lines: list[Text | str] = [line for one in shown for line in _cron_lines(one)]
+    none = "No periodic jobs. One from code (@app.cron) is there once a worker that declares it has started."
+    answer({"crons": [_cron_document(one) for one in shown]}, *(lines or [none]), as_json=as_json)
+
+
+@command(cron)
+@click.argument("name")
+@as_json
+def run(session: Session, name: str, as_json: bool) -> None:
+    """Enqueue the job of NAME now, beside its planned times."""
+    handle = session.any_app.crons.run(name)
+    shown = handle.jid if handle.admission == "created" else "stopped by a client middleware"
+    answer(_pushed(handle), shown, as_json=as_json)
+
+
+@command(cron)
+@click.argument("name")
+def pause(session: Session, name: str) -> None:
+    """Enqueue nothing for NAME any more."""
+    done = procedure.run(session.runner, set_paused(session.keys, name, "pause"))
+    say(f"{name} is paused. Undo: henchman cron resume {name}" if done else f"{name} was paused already")
+
+
+@command(cron)
+@click.argument("name")
+def resume(session: Session, name: str) -> None:
+    """Let NAME go on from now; what was planned meanwhile is left out."""
+    done = procedure.run(session.runner, set_paused(session.keys, name, "resume"))
+    say(f"{name} goes on" if done else f"{name} was not paused")
+
+
+def _cron_document(one: CronState) -> dict[str, Any]:
+    """A cron as JSON: times as ISO 8601 in UTC."""
+    last = [
+        {"planned": times.iso(past.planned), "enqueued": times.iso(past.enqueued), "jid": past.jid} for past in one.last
+    ]
+    running, skipped = one.running, one.skipped
+    return one._asdict() | {
+        "next": [times.iso(at) for at in one.next],
+        "last": last,
+        "problem": one.problem or None,
+        "running": running and {"since": times.iso(running.since), "jid": running.jid},
+        "skipped": skipped and skipped._asdict() | {"planned": times.iso(skipped.planned), "at": times.iso(skipped.at)},
+    }
+
+
+def _cron_lines(one: CronState) -> Iterator[Text]:
+    when = one.expression if one.every is None else f"every {one.every:g} s"
+    overlap = f", overlap: skip (at most {one.overlap_for:g} s)" if one.overlap == "skip" else ""
+    words = f"{one.job} on {one.queue}, missed: {one.missed}{overlap}"
+    yield Text.assemble(
+        cell(one.name, "bold"),
+        *("  ", cell(when or ""), "  ", cell(one.tz or "UTC"), "  ", cell(one.state, _CRON_STATES[one.state])),
+        *("  ", cell(one.problem or words, "dim")),
+    )
+    for title, text in _cron_facts(one):
+        yield Text.assemble((f"  {title}  ", "dim"), visible(text))
+
+
+def _cron_facts(one: CronState) -> Iterator[tuple[str, str]]:
+    yield "next", _dated(one.next, one.tz) + (f" ({ago(one.next[0])})" if one.next else "–")
+    past = [tick.planned for tick in one.last]
+    yield "last", _dated(past, one.tz) + (f" ({ago(past[0])})" if past else "–")
+    if one.running is not None:
+        yield "not ended", f"{one.running.jid}, enqueued {ago(one.running.since)}: ticks are passed over"
+    if (tick := one.skipped) is not None:
+        latest = f"{_dated([tick.planned], one.tz)} ({ago(tick.planned)})"
+        yield "skipped", f"{count(tick.ticks, 'tick')}, the last {latest}: {tick.jid} had not ended"
+
+
+def _dated(moments: Iterable[float], tz: str | None) -> str:
+    """Times of day in the cron's zone; the date where it is another than before."""
+    parts, day = [], ""
+    for at in moments:
+        when = datetime.fromtimestamp(at, zone(tz or "UTC"))
+        date, clock = f"{when:%a %Y-%m-%d}", f"{when:%H:%M:%S}" + (f".{when:%f}"[:3] if at % 1 else "")
+        parts.append(clock if date == day else f"{date} {clock}")
+        day = date
+    return " · ".join(parts)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import sys
@@ -14,51 +15,35 @@ from typing import Any
 import click
 
 from henchman import __version__
-from henchman.cli.batch import batch, batches
-from henchman.cli.cron import cron
-from henchman.cli.db import db
-from henchman.cli.doctor import doctor
-from henchman.cli.history import history
-from henchman.cli.jobs import cancel, enqueue, job
-from henchman.cli.metrics import metrics_command
-from henchman.cli.ordered import ordered
-from henchman.cli.processes import processes
-from henchman.cli.queues import queues
-from henchman.cli.server import server
 from henchman.cli.session import server_options, settings_of
-from henchman.cli.sets import dead, retries, scheduled
-from henchman.cli.status import status
-from henchman.cli.work import work
-from henchman.demo.main import demo
 from henchman.errors import HenchmanError
 from henchman.kernel.text import visible
 
 __all__ = ["henchman", "main"]
 
-COMMANDS = (
-    work,
-    demo,
-    status,
-    queues,
-    ordered,
-    processes,
-    metrics_command,
-    retries,
-    scheduled,
-    dead,
-    job,
-    enqueue,
-    cancel,
-    batches,
-    batch,
-    cron,
-    history,
-    db,
-    server,
-    doctor,
-)
-
-
+#: command → the module that has it, in the order in which people meet the commands. It is imported when it is called.
+COMMANDS = {
+    "work": "cli.work",
+    "demo": "demo.main",
+    "status": "cli.status",
+    "queues": "cli.queues",
+    "ordered": "cli.ordered",
+    "processes": "cli.status",
+    "metrics": "cli.metrics",
+    "retries": "cli.queues",
+    "scheduled": "cli.queues",
+    "dead": "cli.queues",
+    "job": "cli.jobs",
+    "enqueue": "cli.jobs",
+    "cancel": "cli.jobs",
+    "batches": "cli.batch",
+    "batch": "cli.batch",
+    "cron": "cli.jobs",
+    "history": "cli.history",
+    "db": "cli.history",
+    "server": "cli.server",
+    "doctor": "cli.server",
+}
 _LONG = 100  # characters of a help in the list of commands
 
 
@@ -66,12 +51,19 @@ class Commands(click.Group):
     """The commands in the order in which people meet them; every error as one line."""
 
     def list_commands(self, context: click.Context) -> list[str]:
-        return [str(one.name) for one in COMMANDS]
+        return list(COMMANDS)
+
+    def get_command(self, context: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        found: click.Command = getattr(importlib.import_module(f"henchman.{COMMANDS[name]}"), name)
+        return found
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
         """Each with the first clause of its help, whole: click would cut the sentence where the line ends."""
         with formatter.section("Commands"):
-            formatter.write_dl([(str(one.name), _clause(one.help or "")) for one in COMMANDS])
+            commands = ((name, self.get_command(context, name)) for name in COMMANDS)
+            formatter.write_dl([(name, _clause(one.help or "")) for name, one in commands if one is not None])
 
     def invoke(self, context: click.Context) -> Any:
         try:
@@ -110,10 +102,6 @@ def henchman(context: click.Context) -> None:
     options, which may also stand behind the command.
     """
     settings_of(context)
-
-
-for _one in COMMANDS:
-    henchman.add_command(_one)
 
 
 def main() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,17 +10,17 @@ import click
 from rich.console import Console, Group
 from rich.text import Text
 
-from henchman.cli.session import Session, as_json, server_options
-from henchman.cli.table import Row, Table, cell
-from henchman.cli.text import ago, console, count, emit, figure, listed, say
+from henchman.cli.session import Session, as_json, command
+from henchman.cli.show import Row, Table, ago, answer, cell, console, count, figure, listed
 from henchman.errors import HenchmanError
 from henchman.inspector.deploys import mark_deploy
-from henchman.inspector.metrics import ClassMetrics, Metrics, metrics
+from henchman.inspector.metrics import ClassMetrics, Metrics
+from henchman.inspector.metrics import metrics as measured
 from henchman.kernel.text import did_you_mean
 from henchman.store.metrics import HOURS_KEPT, LIMITS, MINUTES_KEPT, metric_name
 from henchman.wire import times
 
-__all__ = ["metrics_command"]
+__all__ = ["metrics"]
 
 _FIGURES = 70  # columns of a terminal that the figures need; a sparkline has the rest
 _SPARK = (10, 30)
@@ -32,16 +31,12 @@ _BAR = 40
 _SIGNS = {True: ("·▁▂▃▄▅▆▇█", "▲", "█"), False: (".12345678", "^", "#")}
 
 
-@click.command("metrics")
-@server_options
+@command(name="metrics")
 @click.argument("words", nargs=-1, metavar="[CLASS | mark [LABEL]]")
 @click.option("--minutes", type=click.IntRange(1, MINUTES_KEPT), metavar="N", help=f"The last N, up to {MINUTES_KEPT}.")
 @click.option("--hours", type=click.IntRange(1, HOURS_KEPT), metavar="N", help=f"The last N, up to {HOURS_KEPT}.")
 @as_json
-@click.pass_context
-def metrics_command(
-    context: click.Context, words: tuple[str, ...], minutes: int | None, hours: int | None, as_json: bool
-) -> None:
+def metrics(session: Session, words: tuple[str, ...], minutes: int | None, hours: int | None, as_json: bool) -> None:
     """What ran in the last hour (or --minutes, --hours), by class; of one CLASS also how its times are spread.
 
     Mean and total are of the runs that did not fail; p50 and p95 say below what half and 95 % of those stayed. Counts
@@ -52,33 +47,28 @@ def metrics_command(
     if words[:1] == ("mark",):
         if minutes is not None or hours is not None:
             raise click.UsageError("a deploy is marked now: --minutes and --hours say what to show")
-        _mark(Session(context), " ".join(words[1:]) or None, as_json=as_json)
+        _mark(session, " ".join(words[1:]) or None, as_json=as_json)
         return
     if len(words) > 1:
         raise click.UsageError(f"one CLASS, or mark: got {' '.join(words)!r}")
     if minutes is not None and hours is not None:
         raise click.UsageError("--minutes or --hours, not both")
-    session = Session(context)
     span = count(minutes or 60, "minute") if hours is None else count(hours, "hour")
-    found = metrics(session.runner, session.keys, minutes, hours=hours)
+    found = measured(session.runner, session.keys, minutes, hours=hours)
     if words:
         found = _only(found, words[0], span)
-    if as_json:
-        emit(_document(found))
-    elif found.classes:
-        console().print(_view(found, span, console(), one=bool(words)))
-    else:
-        say(f"Nothing ran in the last {span}, or it has not been written down yet.")
+    nothing = f"Nothing ran in the last {span}, or it has not been written down yet."
+    view = _view(found, span, console(), one=bool(words)) if found.classes else nothing
+    answer(_document(found), view, as_json=as_json)
 
 
 def _mark(session: Session, label: str | None, *, as_json: bool) -> None:
     deploy = mark_deploy(session.runner, session.keys, label)
-    if as_json:
-        emit({"at": times.iso(deploy.at), "label": deploy.label, "marked": deploy.marked})
-    elif deploy.marked:
-        say(f"marked {deploy.label} at {times.iso(deploy.at)}")
-    else:
-        say(f"{deploy.label} is not marked: it was a moment ago, or the minute {times.iso(deploy.at)} has another mark")
+    at = times.iso(deploy.at)
+    words = f"marked {deploy.label} at {at}"
+    if not deploy.marked:
+        words = f"{deploy.label} is not marked: it was a moment ago, or the minute {at} has another mark"
+    answer({"at": at, "label": deploy.label, "marked": deploy.marked}, words, as_json=as_json)
 
 
 def _only(found: Metrics, name: str, span: str) -> Metrics:
@@ -133,9 +123,8 @@ def _view(found: Metrics, span: str, out: Console, *, one: bool) -> Group:
     parts: list[Any] = [Table(titles, rows, wide="class")]
     if len(found.classes) > len(shown):
         parts.append(Text(listed(len(shown), len(found.classes), "classes, those with the most time"), "dim"))
-    now = time.time()
     for each in found.deploys[-_DEPLOYS:]:
-        said = cell(f"deploy {ago(each.at, now)}: {each.label}", "cyan")
+        said = cell(f"deploy {ago(each.at)}: {each.label}", "cyan")
         said.truncate(out.width, overflow="ellipsis")
         parts.append(said)
     if one:

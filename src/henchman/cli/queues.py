@@ -1,71 +1,68 @@
-"""``henchman queues``: how long, how late; pause, unpause, clear."""
+"""``henchman queues`` and ``henchman retries|scheduled|dead``: what waits and what died; pause, retry, kill, delete."""
 
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+import sys
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any
 
 import click
+from rich.console import RenderableType
 
-from henchman.cli.ordered_view import ordered_rows, ordered_table
-from henchman.cli.session import Session, as_json, confirmed, server_options
-from henchman.cli.table import Row, Table, cell
-from henchman.cli.text import console, count, duration, emit, figure, say
+from henchman.cli.ordered import ordered_table, tell
+from henchman.cli.session import Session, as_json, command, confirmed, group, yes
+from henchman.cli.show import Table, ago, answer, cell, complain, count, duration, figure, listed, say, table
 from henchman.errors import HenchmanError
+from henchman.inspector.entry import Entry
 from henchman.inspector.ordered import OrderedQueue
 from henchman.inspector.ordered_queues import OrderedQueues
 from henchman.inspector.queues import Queue, Queues, QueueState
+from henchman.inspector.sets import JobSet, SetName
+from henchman.inspector.verbs import KINDS, Verb
 from henchman.kernel.text import did_you_mean, shorten, visible
 
-__all__ = ["queue_rows", "queue_table", "queues"]
+__all__ = ["dead", "queue_rows", "queue_table", "queues", "retries", "scheduled"]
 
-SHOWN = 100
+SHOWN, JOBS_SHOWN = 100, 50
 
 
-@click.group(invoke_without_command=True)
-@server_options
+# ---- queues
+
+
+@group(help=KINDS["queues"].help)
 @click.option("-n", "--most", type=click.IntRange(1), help=f"How many.  [default: {SHOWN}, all as JSON]")
 @click.option("--first", type=click.IntRange(0), default=0, help="How many to leave out before, by name.")
 @click.option("--match", metavar="TEXT", default="", help="Only those whose name holds TEXT.")
 @as_json
-@click.pass_context
-def queues(context: click.Context, most: int | None, first: int, match: str, as_json: bool) -> None:
-    """Every queue: its size, how long its next job has waited, whether it is paused; then the ordered ones."""
-    if context.invoked_subcommand is not None:
-        return
-    session = Session(context)
+def queues(session: Session, most: int | None, first: int, match: str, as_json: bool) -> None:
     plain = Queues(session.runner, session.keys)
     states = plain.states(match=match, first=first, most=most or (None if as_json else SHOWN))
     ordered = [one for one in OrderedQueues(session.runner, session.keys).stats() if match in one.name]
-    if as_json:
-        emit({"queues": queue_rows(states), "ordered": ordered_rows(ordered)})
-        return
-    if states:
-        console().print(queue_table(states))
+    document = {"queues": queue_rows(states), "ordered": [one.to_json() for one in ordered]}
+    answer(document, *([] if as_json else _lines(plain, states, ordered, first, match)), as_json=as_json)
+
+
+def _lines(plain: Queues, states: list[QueueState], ordered: list[Any], first: int, match: str) -> list[RenderableType]:
+    lines: list[RenderableType] = [queue_table(states)] if states else []
     found, shown = len(plain.known(match)), first + len(states)
     if found > shown:
         also = f" --match {shlex.quote(match)}" if match else ""
-        say(f"… and {found - shown:,} more: henchman queues --first {shown}{also}")
-    if states and ordered:
-        console().print()
+        lines.append(f"… and {found - shown:,} more: henchman queues --first {shown}{also}")
     if ordered:
-        console().print(ordered_table(ordered))
-    if not states and found:
-        say(f"No more: {count(found, 'queue')} in all.")
-    elif not states and not ordered and match:
-        say(f"No queue has {visible(match)!r} in its name.")
-    elif not states and not ordered:
-        say("No queues. A queue appears with the first job that is pushed to it.")
+        lines += [*([""] if states else []), ordered_table(ordered)]
+    if found and not states:
+        lines.append(f"No more: {count(found, 'queue')} in all.")
+    elif not lines:
+        lines.append(f"No queue has {visible(match)!r} in its name." if match else KINDS["queues"].empty)
+    return lines
 
 
-@queues.command()
-@server_options
+@command(queues, help=KINDS["queues"].verbs["pause"].help)
 @click.argument("name")
-@click.pass_context
-def pause(context: click.Context, name: str) -> None:
-    """Start nothing from the queue NAME any more, on any worker."""
-    queue, plain = _known(context, name)
+def pause(session: Session, name: str) -> None:
+    queue, plain = _known(session, name)
     queue.pause()
     names = plain.names()
     known = name in names or isinstance(queue, OrderedQueue)
@@ -73,13 +70,10 @@ def pause(context: click.Context, name: str) -> None:
     say(f"{name} is paused{unknown}; what runs goes on. Undo: henchman queues unpause {name}")
 
 
-@queues.command()
-@server_options
+@command(queues, help=KINDS["queues"].verbs["unpause"].help)
 @click.argument("name")
-@click.pass_context
-def unpause(context: click.Context, name: str) -> None:
-    """Let work on the queue NAME go on."""
-    queue, plain = _known(context, name)
+def unpause(session: Session, name: str) -> None:
+    queue, plain = _known(session, name)
     if not queue.paused():
         say(f"{name} was not paused{did_you_mean(name, plain.paused())}")
         return
@@ -87,14 +81,11 @@ def unpause(context: click.Context, name: str) -> None:
     say(f"{name} goes on")
 
 
-@queues.command()
-@server_options
+@command(queues, help=KINDS["queues"].verbs["clear"].help)
 @click.argument("name")
-@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
-@click.pass_context
-def clear(context: click.Context, name: str, yes: bool) -> None:
-    """Delete the queue NAME and every job in it."""
-    queue, plain = _known(context, name)
+@yes
+def clear(session: Session, name: str, yes: bool) -> None:
+    queue, plain = _known(session, name)
     if isinstance(queue, OrderedQueue):
         raise HenchmanError(f"{name!r} is an ordered queue; what can be done about it: henchman ordered --help")
     state = next((one for one in plain.states(match=name) if one.name == name), None)
@@ -105,9 +96,8 @@ def clear(context: click.Context, name: str, yes: bool) -> None:
     say(f"{name} is gone, with {count(deleted, 'job')}")
 
 
-def _known(context: click.Context, name: str) -> tuple[Queue | OrderedQueue, Queues]:
+def _known(session: Session, name: str) -> tuple[Queue | OrderedQueue, Queues]:
     """The queue, of whichever kind, and all plain ones."""
-    session = Session(context)
     plain = Queues(session.runner, session.keys)
     ordered = None if name in plain.known(name) else OrderedQueues(session.runner, session.keys).get(name)
     return ordered or plain.queue(name), plain
@@ -120,15 +110,121 @@ def queue_rows(states: Sequence[QueueState]) -> list[dict[str, Any]]:
 
 def queue_table(states: Sequence[QueueState]) -> Table:
     """Queues as a table."""
+    columns = {
+        "queue": lambda one: one.name,
+        "size>": lambda one: figure(one.size),
+        "latency>": lambda one: duration(one.latency) if one.size else "–",
+        "state": lambda one: (
+            cell(shorten(one.problem, 24), "red") if one.problem else cell("paused" if one.paused else "", "yellow")
+        ),
+    }
+    return table(states, columns, wide="queue")
 
-    def row(one: QueueState) -> Row:
-        note = (
-            cell(shorten(one.problem, 24), "red")
-            if one.problem
-            else cell("paused", "yellow")
-            if one.paused
-            else cell("")
-        )
-        return Row([one.name, figure(one.size), duration(one.latency) if one.size else "–", note])
 
-    return Table(["queue", "size>", "latency>", "state"], map(row, states), wide="queue")
+# ---- retries, scheduled, dead
+
+
+def _set_group(which: SetName) -> click.Group:
+    kind = KINDS[which]
+
+    @group(which, kind.help)
+    @as_json
+    def made(session: Session, as_json: bool) -> None:
+        _list(_set(session, which), JOBS_SHOWN, None, as_json=as_json)
+
+    @command(made, "list", kind.help)
+    @click.option("-n", "--most", type=click.IntRange(1), default=JOBS_SHOWN, show_default=True, help="How many.")
+    @click.option("--match", metavar="TEXT", help="Only those whose stored text holds TEXT.")
+    @as_json
+    def listing(session: Session, most: int, match: str | None, as_json: bool) -> None:
+        _list(_set(session, which), most, match, as_json=as_json)
+
+    for name, verb in kind.verbs.items():
+        if verb.some is not None:
+            _set_verb(made, which, name, verb, verb.some)
+
+    @command(made, "clear", f"Remove all {kind.many} for good.")
+    @yes
+    def clear(session: Session, yes: bool) -> None:
+        _every(_set(session, which), kind.verbs["delete"], yes=yes)
+
+    return made
+
+
+def _set(session: Session, which: SetName) -> JobSet:
+    return JobSet(session.runner, session.keys, session.config, which, session.mask)
+
+
+def _set_verb(parent: click.Group, which: SetName, name: str, verb: Verb, some: Callable[..., Any]) -> None:
+    @command(parent, name, f"{verb.help} Name them by id, or say --all or --match.")
+    @click.argument("jid", nargs=-1)
+    @click.option("--all", "everything", is_flag=True, help=verb.all)
+    @click.option("--match", metavar="TEXT", help="Those whose stored text holds TEXT.")
+    @click.option("-y", "--yes", is_flag=True, help="Do not ask before many are deleted.")
+    def act(session: Session, jid: tuple[str, ...], everything: bool, match: str | None, yes: bool) -> None:
+        if (bool(jid), everything, match is not None).count(True) != 1:
+            raise click.UsageError("Say which: one or several job ids, --all, or --match TEXT.")
+        held = _set(session, which)
+        if everything:
+            _every(held, verb, yes=yes)
+        elif match is None:
+            _named(held, verb, some, jid)
+        else:
+            if verb.lost:
+                confirmed(f"Delete the {KINDS[which].many} that hold {visible(match)!r}, for good?", yes=yes)
+            tell(KINDS[which], verb.done, some(held, held.matching(match)))
+
+
+def _every(held: JobSet, verb: Verb, *, yes: bool) -> None:
+    kind = KINDS[held.which]
+    if verb.lost:
+        size = verb.lost(held)
+        if not size:
+            say(f"No {kind.many}: nothing to delete.")
+            return
+        confirmed(f"Delete {count(size, kind.one, kind.many)}, for good?", yes=yes)
+    tell(kind, verb.done, verb.every(held))
+
+
+def _named(held: JobSet, verb: Verb, some: Callable[..., Any], jids: tuple[str, ...]) -> None:
+    kind, found = KINDS[held.which], {jid: held.find(jid) for jid in jids}
+    missing = [jid for jid, entry in found.items() if entry is None]
+    acted = some(held, [entry for entry in found.values() if entry is not None])
+    if acted.done or not missing:
+        tell(kind, verb.done, acted, leave=not missing)
+    for jid in missing:
+        complain(f"Error: no {kind.one} has the id {jid}; see: henchman job {jid}")
+    if missing:
+        sys.exit(1)
+
+
+def _list(held: JobSet, most: int, match: str | None, *, as_json: bool) -> None:
+    kind, total = KINDS[held.which], held.size()
+    found = list(islice(held if match is None else held.matching(match), most))
+    document = {"set": held.which, "total": total, "jobs": [one.to_json() for one in found]}
+    lines: list[RenderableType] = [_jobs(held, found)]
+    if not found:
+        lines = [f"No {kind.many}. {kind.empty}"]
+        if total and match:
+            lines = [f"No {kind.many} hold that text; there are {total:,}."]
+    elif match is not None:
+        lines.append(f"{len(found):,} shown; there are {total:,} {kind.many}")
+    elif len(found) < total:
+        lines.append(f"{listed(len(found), total, kind.many)}; more with --most")
+    answer(document, *lines, as_json=as_json)
+
+
+def _jobs(held: JobSet, found: Sequence[Entry]) -> Table:
+    columns = {
+        "job id!": lambda one: one.jid or "–",
+        KINDS[held.which].time: lambda one: ago(one.score),
+        "runs>": lambda one: str(one.attempts),
+        "queue": lambda one: one.queue or "–",
+        "job": lambda one: one.call_text(),
+    }
+    if held.which == "scheduled":
+        del columns["runs>"]
+    return table(found, columns, "job", lambda one: ": ".join(one.error) if one.error else one.problem)
+
+
+retries, scheduled, dead = _set_group("retries"), _set_group("scheduled"), _set_group("dead")

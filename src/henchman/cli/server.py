@@ -1,21 +1,34 @@
-"""``henchman server start|stop|status|url``: the embedded server by hand."""
+"""``henchman server``: the embedded server by hand; and ``henchman doctor``: every setting, and what is wrong."""
 
 from __future__ import annotations
 
-import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
+from rich.console import RenderableType
+from rich.text import Text
 
+from henchman.app import open_door
+from henchman.cli.session import NOTHING_RUNS, NothingRuns, Session, as_json, command
+from henchman.cli.show import answer, cell, complain, facts, say, table
 from henchman.config import Config
-from henchman.embedded.server import EmbeddedServer, ServerStatus
-from henchman.errors import EmbeddedServerError
+from henchman.embedded.server import EmbeddedServer
+from henchman.errors import ServerError
+from henchman.history import health
+from henchman.inspector.doctor import Check, examine, unserved
 from henchman.kernel.text import visible
 
-__all__ = ["server"]
+__all__ = ["doctor", "server"]
 
-NOT_RUNNING = 3  # the exit status that service managers use for it
+_STATES = {
+    "running": "running",
+    "loading": "running, loading its data",
+    "silent": "its process lives, but does not answer",
+    "stopped": "not running",
+}
+_MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "bad": ("BAD", "bold red")}
 
 
 @click.group()
@@ -28,20 +41,14 @@ NOT_RUNNING = 3  # the exit status that service managers use for it
 @click.pass_context
 def server(context: click.Context, folder: Path | None) -> None:
     """The embedded server: what serves a project that has no Redis of its own."""
-    context.obj = EmbeddedServer(
-        folder or Config.load().server_folder(), report=lambda line: click.echo(line, err=True)
-    )
+    context.obj = EmbeddedServer(folder or Config.load().server_folder(), report=complain)
 
 
 @server.command()
 @click.pass_obj
 def start(embedded: EmbeddedServer) -> None:
     """Start it, to stay up until `henchman server stop`."""
-    try:
-        url = embedded.start()
-    except EmbeddedServerError as error:
-        raise click.ClickException(str(error)) from error
-    click.echo(f"running at {visible(url)}")
+    say(f"running at {embedded.start()}")
 
 
 @server.command()
@@ -49,11 +56,7 @@ def start(embedded: EmbeddedServer) -> None:
 @click.pass_obj
 def stop(embedded: EmbeddedServer, force: bool) -> None:
     """Stop it; its data stay. Refused while processes use it."""
-    try:
-        stopped = embedded.stop(force=force)
-    except EmbeddedServerError as error:
-        raise click.ClickException(str(error)) from error
-    click.echo("stopped; its data stay" if stopped else "it was not running")
+    say("stopped; its data stay" if embedded.stop(force=force) else "it was not running")
 
 
 @server.command()
@@ -61,41 +64,9 @@ def stop(embedded: EmbeddedServer, force: bool) -> None:
 @click.pass_obj
 def status(embedded: EmbeddedServer, as_json: bool) -> None:
     """Say how it is. Exit status 0: running; 3: not running."""
-    try:
-        now = embedded.status()
-    except EmbeddedServerError as error:
-        raise click.ClickException(str(error)) from error
-    if as_json:
-        click.echo(json.dumps({**now._asdict(), "running": now.running}))
-    else:
-        click.echo("\n".join(_lines(now)))
-    if not now.running:
-        sys.exit(NOT_RUNNING)
-
-
-@server.command()
-@click.pass_obj
-def url(embedded: EmbeddedServer) -> None:
-    """Print its URL and nothing else. Exit status 3: not running."""
-    try:
-        found = embedded.find()
-    except EmbeddedServerError as error:
-        raise click.ClickException(str(error)) from error
-    if found is None:
-        click.echo(f"no server is running in {visible(str(embedded.folder))}; henchman server start", err=True)
-        sys.exit(NOT_RUNNING)
-    click.echo(found)
-
-
-def _lines(now: ServerStatus) -> list[str]:
-    words = {
-        "running": "running",
-        "loading": "running, loading its data",
-        "silent": "its process lives, but does not answer",
-        "stopped": "not running",
-    }
-    facts = [
-        ("state", words[now.state] + (" (stays up without users)" if now.kept and now.running else "")),
+    now = embedded.status()
+    known = [
+        ("state", _STATES[now.state] + (" (stays up without users)" if now.kept and now.running else "")),
         ("folder", now.folder),
         ("url", now.url),
         ("pid", now.pid),
@@ -105,4 +76,72 @@ def _lines(now: ServerStatus) -> list[str]:
         ("data", f"{now.data_bytes:,} bytes"),
         ("log", now.log if now.state != "stopped" else None),
     ]
-    return [f"{name:<8}{visible(str(value))}" for name, value in facts if value is not None]
+    answer({**now._asdict(), "running": now.running}, *facts(known, 8), as_json=as_json)
+    if not now.running:
+        sys.exit(NOTHING_RUNS)
+
+
+@server.command()
+@click.pass_obj
+def url(embedded: EmbeddedServer) -> None:
+    """Print its URL and nothing else. Exit status 3: not running."""
+    found = embedded.find()
+    if found is None:
+        complain(f"no server is running in {embedded.folder}; henchman server start")
+        sys.exit(NOTHING_RUNS)
+    click.echo(found)
+
+
+# ---- doctor
+
+
+@command()
+@as_json
+def doctor(session: Session, as_json: bool) -> None:
+    """Show each setting and where it came from, check the server, and say what to do.
+
+    Exit status 0: nothing is bad; 1: something is; 3: there is no server.
+    """
+    nothing, settings = False, session.config.describe()
+    try:
+        checks = [Check("server", "ok", session.shown_url), *examine(session.runner, session.keys)]
+        if session.app is not None:
+            checks.append(unserved(session.runner, session.keys, session.app.registry.ordered()))
+    except NothingRuns as error:
+        checks, nothing = [Check("server", "warn", error.message, "henchman server start, or configure one")], True
+    except ServerError as error:
+        checks = [_unreachable(session, error)]
+    reachable = len(checks) > 1
+    checks.append(Check(*health.database(session.config, open_door)))
+    if reachable:
+        checks.append(Check(*health.stream(session.config, session.runner, session.keys)))
+    columns = {
+        "setting": lambda one: one.name,
+        "value": lambda one: cell(one.value_text, "bold" if one.origin != "default" else ""),
+        "from": lambda one: cell(one.origin, "dim" if one.origin == "default" else ""),
+    }
+    shown: list[RenderableType] = [table(settings, columns, wide="value"), "", *_lines(checks)]
+    document = {
+        "settings": [{"name": one.name, "value": one.value_text, "origin": one.origin} for one in settings],
+        "checks": [one.to_json() for one in checks],
+    }
+    answer(document, *shown, as_json=as_json)
+    if nothing:
+        sys.exit(NOTHING_RUNS)
+    if any(one.verdict == "bad" for one in checks):
+        sys.exit(1)
+
+
+def _unreachable(session: Session, error: ServerError) -> Check:
+    text = str(error) if session.shown_url in str(error) else f"{session.shown_url}: {error}"
+    if "uthentication required" in text or "refused the login" in text:
+        return Check("server", "bad", text, "put user and password into the address: redis://USER:PASSWORD@HOST:PORT/0")
+    return Check("server", "bad", text, "is the address right, and does the server run?")
+
+
+def _lines(checks: list[Check]) -> Iterator[Text]:
+    for check in checks:
+        word, style = _MARKS[check.verdict]
+        yield Text.assemble((f"{word:<6}", style), (f"{check.name:<17}", "bold"), visible(check.text))
+        if check.advice and check.verdict != "ok":
+            yield Text(f"{'':<23}→ {visible(check.advice)}")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
+from functools import cached_property, wraps
 from typing import Any, TypeVar
 
 import click
@@ -19,17 +21,29 @@ from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 from henchman.supervisor.load import load_app, why_not
 
-__all__ = ["NothingRuns", "Session", "as_json", "confirmed", "server_options", "settings_of"]
+__all__ = ["NOTHING_RUNS", "NothingRuns", "Session", "ShowGroup", "as_json", "command", "confirmed", "group"]
+__all__ += ["server_options", "settings_of", "yes"]
 
 F = TypeVar("F", bound=Callable[..., Any])
+Function = Callable[..., None]
 
 NOTHING_RUNS = 3  # the exit status that service managers use for it
+#: names of an option → its value, its help: which app and which server
+_SERVER = {
+    "-A --app": ("PKG.MOD:APP", "The app; it masks secret arguments, too."),
+    "--redis redis_url": ("URL", "The server: redis://, rediss://, unix:// or sentinel://."),
+    "--namespace": ("PREFIX", "The prefix before every key."),
+    "--folder": ("DIR", "The embedded server's folder."),
+}
 
 
 class NothingRuns(click.ClickException):
     """There is no server, or no worker, to speak of."""
 
     exit_code = NOTHING_RUNS
+
+
+# ---- commands and their options
 
 
 def settings_of(context: click.Context) -> dict[str, Any]:
@@ -43,61 +57,135 @@ def _remember(context: click.Context, parameter: click.Parameter, value: Any) ->
         settings_of(context)[parameter.name] = value
 
 
-def server_options(command: F) -> F:
-    """The options that say which app and which server: for the group itself and for each command."""
-    texts = {
-        "-A --app": ("PKG.MOD:APP", "The app; it masks secret arguments, too."),
-        "--redis redis_url": ("URL", "The server: redis://, rediss://, unix:// or sentinel://."),
-        "--namespace": ("PREFIX", "The prefix before every key."),
-        "--folder": ("DIR", "The embedded server's folder."),
-    }
-    for names, (value, help) in reversed(texts.items()):
+def server_options(function: F) -> F:
+    """The options of the group ``henchman`` itself, which may stand behind each command, too."""
+    for names, (value, help) in reversed(_SERVER.items()):
         option = click.option(*names.split(), metavar=value, help=help, expose_value=False, callback=_remember)
-        command = option(command)
-    return command
+        function = option(function)
+    return function
 
 
 as_json = click.option("--json", "as_json", is_flag=True, help="As one JSON document.")
+yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+
+
+def command(
+    parent: click.Group | None = None, name: str | None = None, help: str | None = None
+) -> Callable[[Function], click.Command]:
+    """A command whose function gets a ``Session`` first; ``parent`` is the group that it belongs to."""
+
+    def make(function: Function) -> click.Command:
+        made = click.command(name, help=help)(server_options(_with_session(function)))
+        if parent is not None:
+            parent.add_command(made)
+        return made
+
+    return make
+
+
+def group(name: str | None = None, help: str | None = None) -> Callable[[Function], click.Group]:
+    """A group whose function gets a ``Session``, and runs when no command of it is named."""
+
+    def make(function: Function) -> click.Group:
+        called = server_options(_with_session(function))
+        return click.group(name, help=help, invoke_without_command=True)(called)
+
+    return make
+
+
+def _with_session(function: Function) -> Function:
+    @wraps(function)
+    def called(*args: Any, **given: Any) -> None:
+        context = click.get_current_context()
+        if context.invoked_subcommand is None:
+            function(Session(context), *args, **given)
+
+    return called
+
+
+class ShowGroup(click.Group):
+    """A group whose first word may also name a thing: ``henchman ordered NAME`` is ``henchman ordered show NAME``,
+    whatever options stand before the name."""
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        words = iter(args)
+        for word in words:
+            if word in ("-A", "--app", "--redis", "--namespace", "--folder"):
+                next(words, None)
+            elif word in self.commands or word in context.help_option_names:
+                break
+            elif not word.startswith("-"):
+                args = ["show", *args]
+                break
+        else:
+            args = ["show", *args]
+        return super().parse_args(context, args)
+
+
+def at_terminal() -> bool:
+    """Whether somebody can be asked."""
+    return sys.stdin.isatty()
+
+
+def confirmed(question: str, *, yes: bool) -> None:
+    """Ask before something is lost for good; without a terminal the answer must stand in the command."""
+    if yes:
+        return
+    if not at_terminal():
+        raise click.UsageError(f"{question} There is nobody to ask here: say --yes.")
+    click.confirm(question, abort=True)
+
+
+# ---- server and app
 
 
 class Session:
-    """One command's view: ``config``, ``runner``, ``keys``, and the ``app`` when one was named."""
+    """One command's view: ``config``, ``runner``, ``keys``, and the ``app`` when one was named; each on first use."""
 
     def __init__(self, context: click.Context) -> None:
         self._given = settings_of(context)
-        target = self._given.get("app")
-        overrides = {name: self._given.get(name) for name in ("redis_url", "namespace", "folder")}
-        overrides = {name: value for name, value in overrides.items() if value is not None}
-        self.config = Config.load(arguments=overrides)
-        self.app: App | None = _load(target or self.config.app)
-        if self.app is not None:
-            self.config = self.app.config.with_arguments(**overrides)
-            if overrides and self.config != self.app.config:
-                self.app.configure(**overrides)
-        self.keys = Keys(self.config.namespace)
-        self._runner: Connections | None = None
-        self._plain: App | None = None
-        context.call_on_close(self.close)
-
-    def close(self) -> None:
-        """Close the connections; made again when they are used again."""
-        if self._runner is not None:
-            self._runner.close()
-            self._runner = None
-        for app in (self.app, self._plain):
-            if app is not None:
-                app.close()
+        self._closing = ExitStack()
+        context.call_on_close(self._closing.close)
 
     @property
+    def _overrides(self) -> dict[str, Any]:
+        return {name: self._given[name] for name in ("redis_url", "namespace", "folder") if name in self._given}
+
+    @cached_property
+    def _plain(self) -> Config:
+        return Config.load(arguments=self._overrides)
+
+    @cached_property
+    def app(self) -> App | None:
+        """The app that was named; None without one."""
+        target = self._given.get("app") or self._plain.app
+        if target is None:
+            return None
+        app = _load(target)
+        self._closing.callback(app.close)
+        if app.config.with_arguments(**self._overrides) != app.config:
+            app.configure(**self._overrides)
+        return app
+
+    @cached_property
+    def config(self) -> Config:
+        """The settings of the app, else those of this folder and environment."""
+        return self._plain if self.app is None else self.app.config
+
+    @cached_property
+    def keys(self) -> Keys:
+        """The keys of the server, with the namespace."""
+        return Keys(self.config.namespace)
+
+    @cached_property
     def runner(self) -> Connections:
         """The connections; NothingRuns when no server was configured and the embedded one is not up."""
-        if self._runner is None:
-            self._runner = Connections(
-                self.url, connect_timeout=self.config.connect_timeout, io_timeout=self.config.io_timeout
-            )
-        return self._runner
+        config = self.config
+        made = Connections(self.url, connect_timeout=config.connect_timeout, io_timeout=config.io_timeout)
+        self._closing.callback(made.close)
+        return made
 
-    @property
+    @cached_property
     def url(self) -> str:
         """Where the server is; NothingRuns as above."""
         if self.config.redis_url is not None:
@@ -120,11 +208,13 @@ class Session:
             f"one in {visible(str(folder))} (henchman server start)"
         )
 
+    @cached_property
     def any_app(self) -> App:
         """The app that was named, else one that knows the server and no jobs. It never starts a server."""
         if self.app is None:
-            self._plain = self._plain or App(redis_url=self.url, namespace=self.config.namespace)
-            return self._plain
+            plain = App(redis_url=self.url, namespace=self.config.namespace)
+            self._closing.callback(plain.close)
+            return plain
         if self.app.config.redis_url is None:
             self.app.configure(redis_url=self.url)  # the embedded server that is up
         return self.app
@@ -140,26 +230,10 @@ class Session:
         return None if self.app is None else self.app.registry.mask
 
 
-def _load(target: str | None) -> App | None:
-    if target is None:
-        return None
+def _load(target: str) -> App:
     try:
         return load_app(target)
     except HenchmanError:
         raise
     except Exception as error:  # the module is the user's: whatever it raises when it is imported
         raise click.ClickException(visible(f"{target} cannot be imported: {why_not(error)[1]}")) from error
-
-
-def at_terminal() -> bool:
-    """Whether somebody can be asked."""
-    return sys.stdin.isatty()
-
-
-def confirmed(question: str, *, yes: bool) -> None:
-    """Ask before something is lost for good; without a terminal the answer must stand in the command."""
-    if yes:
-        return
-    if not at_terminal():
-        raise click.UsageError(f"{question} There is nobody to ask here: say --yes.")
-    click.confirm(question, abort=True)

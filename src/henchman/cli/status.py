@@ -1,94 +1,103 @@
-"""``henchman status``: everything at a glance, once or again and again."""
+"""``henchman status`` and ``henchman processes``: everything at a glance; who works, on what; quiet, stop, dump."""
 
 from __future__ import annotations
 
-import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Sequence
 from heapq import nlargest
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
-from rich.console import Group
-from rich.live import Live
+from rich.console import Group, RenderableType
 from rich.text import Text
 
-from henchman.cli.ordered_view import ordered_rows, ordered_table
-from henchman.cli.processes import process_rows, process_table, work_rows, work_table
+from henchman.cli.ordered import ordered_table
 from henchman.cli.queues import queue_rows, queue_table
-from henchman.cli.session import NOTHING_RUNS, Session, as_json, server_options
-from henchman.cli.table import cell
-from henchman.cli.text import console, count, duration, emit, say
-from henchman.errors import ServerAway
+from henchman.cli.session import NOTHING_RUNS, Session, as_json, command, group
+from henchman.cli.show import Table, ago, answer, cell, count, duration, say, table, watch
+from henchman.errors import HenchmanError, ServerAway
+from henchman.inspector.processes import Processes, ProcessState, Work
 from henchman.inspector.queues import QueueState
 from henchman.inspector.stats import Overview, overview, rates
-from henchman.kernel.text import visible
+from henchman.kernel.text import did_you_mean
 from henchman.wire import times
 
-__all__ = ["status"]
+__all__ = ["processes", "status"]
 
 OVERDUE = 4
+LATE = 30.0  # seconds without a heartbeat
 _WORK_SHOWN = 10
 _QUEUES_SHOWN = 50
+_NO_WORKERS = "No worker processes. Start one: henchman work pkg.mod:app"
 
 
-@click.command()
-@server_options
-@click.option("--watch", is_flag=True, help="Again and again, with jobs a second, until Ctrl-C.")
+class _Look(NamedTuple):
+    """What one look found, and jobs a second since the look before; no ``rate`` after an outage."""
+
+    now: Overview
+    rate: dict[str, float]
+
+
+@command()
+@click.option("--watch", "again", is_flag=True, help="Again and again, with jobs a second, until Ctrl-C.")
 @click.option("--every", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True, metavar="SECONDS")
 @as_json
-@click.pass_context
-def status(context: click.Context, watch: bool, every: float, as_json: bool) -> None:
+def status(session: Session, again: bool, every: float, as_json: bool) -> None:
     """Queues, processes, running jobs and counts.
 
     As a probe: exit status 0 when a worker process lives and nothing is overdue; 3 when there is no worker process (or
     no server at all); 4 when scheduled jobs or retries are more than a minute overdue.
     """
-    session = Session(context)
-    if watch:
-        _watch(session, every, as_json=as_json)
+    url, before = session.shown_url, list[Overview]()
+
+    def look() -> _Look:
+        try:
+            now = overview(session.runner, session.keys, session.mask)
+        except ServerAway:
+            before.clear()
+            raise
+        rate = rates(before[0], now) if before else {}
+        before[:] = [now]
+        return _Look(now, dict(rate))
+
+    if again:
+        watch(look, every, lambda one: _view(url, one), _line, _document if as_json else None, screen=True)
         return
-    now = overview(session.runner, session.keys, session.mask)
-    if as_json:
-        emit(_document(now, {}))
-    else:
-        console().print(_view(session, now, {}))
-    if not now.stats.processes:
+    found = look()
+    answer(_document(found), _view(url, found), as_json=as_json)
+    if not found.now.stats.processes:
         sys.exit(NOTHING_RUNS)
-    if now.stats.overdue:
+    if found.now.stats.overdue:
         sys.exit(OVERDUE)
 
 
-def _document(now: Overview, rate: Mapping[str, float]) -> dict[str, Any]:
+def _document(look: _Look) -> dict[str, Any]:
+    now = look.now
     return {
         "at": times.iso(now.at),
         "stats": now.stats._asdict(),
-        "rates": dict(rate),
+        "rates": look.rate,
         "queues": queue_rows(now.queues),
-        "ordered": ordered_rows(now.ordered),
-        "processes": process_rows(now.processes),
-        "work": work_rows(now.work),
+        "ordered": [one.to_json() for one in now.ordered],
+        **_crew(now.processes, now.work),
     }
 
 
-def _view(session: Session, now: Overview, rate: Mapping[str, float]) -> Group:
-    parts: list[Any] = [_headline(session, now, rate), Text()]
+def _view(url: str, look: _Look) -> Group:
+    now = look.now
+    parts: list[RenderableType] = [_headline(url, look), Text()]
     if now.queues:
         parts += [queue_table(_longest(now.queues)), Text()]
     if len(now.queues) > _QUEUES_SHOWN:
-        rest = len(now.queues) - _QUEUES_SHOWN
-        parts[-1] = Text(f"… and {rest:,} shorter ones: henchman queues\n", "dim")
+        parts[-1] = Text(f"… and {len(now.queues) - _QUEUES_SHOWN:,} shorter ones: henchman queues\n", "dim")
     if now.ordered:
         parts += [ordered_table(now.ordered), Text()]
     if not now.queues and not now.ordered:
         parts += [Text("No queues: nothing was pushed yet.", "dim"), Text()]
-    if now.processes:
-        parts.append(process_table(now.processes, now.at))
-    else:
-        parts.append(Text("No worker processes. Start one: henchman work pkg.mod:app", "yellow"))
+    parts.append(_process_table(now.processes, now.at) if now.processes else Text(_NO_WORKERS, "yellow"))
     if now.work:
-        parts += [Text(), work_table(now.work[:_WORK_SHOWN], now.at)]
+        parts += [Text(), _work_table(now.work[:_WORK_SHOWN], now.at)]
     if len(now.work) > _WORK_SHOWN:
         parts.append(Text(f"… and {len(now.work) - _WORK_SHOWN:,} more", "dim"))
     return Group(*parts)
@@ -102,8 +111,8 @@ def _longest(queues: list[QueueState]) -> list[QueueState]:
     return sorted(chosen, key=lambda one: one.name)
 
 
-def _headline(session: Session, now: Overview, rate: Mapping[str, float]) -> Text:
-    counts = now.stats
+def _headline(url: str, look: _Look) -> Text:
+    counts = look.now.stats
     waiting = [
         f"{counts.enqueued:,} enqueued",
         f"{counts.scheduled:,} scheduled",
@@ -116,19 +125,19 @@ def _headline(session: Session, now: Overview, rate: Mapping[str, float]) -> Tex
         f"{counts.failed:,} failed",
         f"today {counts.processed_today:,} and {counts.failed_today:,}",
     ]
-    if now.ordered:
+    if look.now.ordered:
         waiting.append(f"ordered: {counts.ordered:,}, {counts.morgue:,} in morgues")
-    text = Text.assemble(cell(session.shown_url, "dim"), "\n", " · ".join(waiting), "\n", " · ".join(done))
-    if rate:
-        text.append(f"\n{rate['processed']:,.1f} jobs/s, {rate['failed']:,.1f} failed/s", "green")
+    text = Text.assemble(cell(url, "dim"), "\n", " · ".join(waiting), "\n", " · ".join(done))
+    if look.rate:
+        text.append(f"\n{look.rate['processed']:,.1f} jobs/s, {look.rate['failed']:,.1f} failed/s", "green")
     if counts.overdue:
         text.append(f"\n{count(counts.overdue, 'job')} overdue: no worker puts them into their queues", "red")
     return text
 
 
-def _line(now: Overview, rate: Mapping[str, float]) -> str:
-    counts = now.stats
-    speed = f"{rate['processed']:,.1f} jobs/s, " if rate else ""
+def _line(look: _Look) -> str:
+    now, counts = look.now, look.now.stats
+    speed = f"{look.rate['processed']:,.1f} jobs/s, " if look.rate else ""
     ordered = f"ordered: {counts.ordered:,}, {counts.morgue:,} in morgues, " if now.ordered else ""
     return (
         f"{times.iso(now.at)} {speed}{counts.enqueued:,} enqueued, {counts.busy:,} busy, {counts.retries:,} retries, "
@@ -137,34 +146,82 @@ def _line(now: Overview, rate: Mapping[str, float]) -> str:
     )
 
 
-def _watch(session: Session, every: float, *, as_json: bool) -> None:
-    """Look until Ctrl-C: on a terminal one picture that changes, elsewhere a line (or a JSON document) a look."""
-    before: Overview | None = None
-    out = console()
-    session.runner  # noqa: B018 - when there is no server at all, say so and end
-    with Live(console=out, auto_refresh=False, screen=out.is_terminal and not as_json) as live:
-        try:
-            while True:
-                try:
-                    now = overview(session.runner, session.keys, session.mask)
-                except ServerAway as error:
-                    if out.is_terminal and not as_json:
-                        live.update(
-                            Text(f"The server is away, looking again: {visible(str(error))}", "red"), refresh=True
-                        )
-                    else:
-                        click.echo(f"{visible(str(error))}", err=True)
-                    before = None
-                else:
-                    rate = rates(before, now) if before is not None else {}
-                    before = now
-                    if as_json:
-                        click.echo(json.dumps(_document(now, rate)))
-                    elif out.is_terminal:
-                        live.update(_view(session, now, rate), refresh=True)
-                    else:
-                        say(_line(now, rate))
-                sys.stdout.flush()
-                time.sleep(every)
-        except KeyboardInterrupt:
-            return
+# ---- processes
+
+
+@group()
+@as_json
+def processes(session: Session, as_json: bool) -> None:
+    """Every worker process and what it runs."""
+    crew = Processes(session.runner, session.keys, session.mask)
+    states, work = crew.states(), crew.work()
+    lines: list[RenderableType] = [_process_table(states) if states else _NO_WORKERS]
+    if states and work:
+        lines += ["", _work_table(work)]
+    answer(_crew(states, work), *lines, as_json=as_json)
+
+
+def _telling(verb: str, help: str, done: str) -> None:
+    @command(processes, verb, help)
+    @click.argument("identity", nargs=-1)
+    @click.option("--all", "everyone", is_flag=True, help="Every process.")
+    def tell(session: Session, identity: tuple[str, ...], everyone: bool) -> None:
+        if everyone == bool(identity):
+            raise click.UsageError("Name processes (see henchman processes), or say --all.")
+        crew = Processes(session.runner, session.keys)
+        known = {one.identity: one for one in crew.states()}
+        unknown = [one for one in identity if one not in known]
+        if unknown:
+            raise HenchmanError(f"there is no process {unknown[0]!r}{did_you_mean(unknown[0], known)}")
+        for state in known.values() if everyone else [known[one] for one in identity]:
+            heard = crew.tell(state, verb)
+            say(f"{state.identity} {done}" if heard else f"{state.identity} is told at its next heartbeat")
+        if everyone and not known:
+            say("No worker processes: nobody to tell.")
+
+
+_telling("quiet", "Take no new jobs; what runs goes on.", "takes no new jobs")
+_telling("stop", "Finish within the grace period, give back the rest, end.", "stops")
+_telling("dump", "Write the stack of every thread and task to its log.", "writes its stacks to its log")
+
+
+def _crew(states: Sequence[ProcessState], work: Sequence[Work]) -> dict[str, Any]:
+    """Processes and running jobs as JSON; times as ISO 8601 in UTC."""
+    return {
+        "processes": [
+            one._asdict() | {"started_at": times.iso(one.started_at) or None, "beat": times.iso(one.beat) or None}
+            for one in states
+        ],
+        "work": [
+            {"process": one.identity, "slot": one.slot, "run_at": times.iso(one.run_at) or None}
+            | one.entry.to_json()
+            | {"queue": one.queue}
+            for one in work
+        ],
+    }
+
+
+def _process_table(states: Sequence[ProcessState], now: float | None = None) -> Table:
+    now = time.time() if now is None else now
+
+    columns = {
+        "process": lambda one: one.identity,
+        "tag": lambda one: one.tag,
+        "state": lambda one: cell("quiet", "yellow") if one.quiet else "works",
+        "busy>": lambda one: f"{one.busy}/{one.concurrency}",
+        "memory>": lambda one: f"{one.rss_kb / 1024:,.0f} MB" if one.rss_kb else "–",
+        "beat>": lambda one: cell(duration(one.beat_age(now)), "red" if (one.beat_age(now) or 0) > LATE else ""),
+        "queues": lambda one: ", ".join(one.queues),
+    }
+    return table(states, columns, wide="queues")
+
+
+def _work_table(work: Sequence[Work], now: float | None = None) -> Table:
+    """Running jobs, the longest running first."""
+    columns = {
+        "running!": lambda one: one.entry.jid or "–",
+        "queue": lambda one: one.queue,
+        "for>": lambda one: ago(one.run_at, now).removesuffix(" ago"),
+        "job": lambda one: one.entry.call_text(),
+    }
+    return table(work, columns, wide="job")
