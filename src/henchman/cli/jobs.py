@@ -14,8 +14,8 @@ from rich.text import Text
 from henchman.cli.history import COLOURS, history_of
 from henchman.cli.session import Session, as_json, command, group
 from henchman.cli.show import ago, answer, cell, complain, count, duration, facts, moment, say
-from henchman.cron.timing import zone
 from henchman.cron.registry import CronState, set_paused, states
+from henchman.cron.timing import zone
 from henchman.errors import HistoryError, UnknownCron
 from henchman.history.records import Event, Job
 from henchman.inspector.entry import argument_text
