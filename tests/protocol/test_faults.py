@@ -20,7 +20,7 @@ from redis import Redis
 import henchman
 from henchman.cron import timing
 from henchman.errors import ServerAway
-from henchman.iterable import iteration
+from henchman.iterable import execution
 from henchman.kernel import failpoints
 from henchman.store import jobs
 from henchman.store.call import load
@@ -55,7 +55,7 @@ def mortals() -> Iterator[Nursery]:
 def _brisk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(lifeline, "WATCH", RESCUE_AFTER)
     monkeypatch.setattr(heart, "PULSE", PULSE)
-    monkeypatch.setattr(iteration, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(execution, "SAVE_EVERY", 0.0)
     monkeypatch.setattr(session, "SETTLED", 4.0)  # longer than a thread may take from what it read to holding it
     monkeypatch.setattr(timing, "GRACE", 120.0)  # so long nothing was missed, however late who goes on is ready
     yield

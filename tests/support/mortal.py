@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from henchman import App, current_job
-from henchman.iterable import iteration
+from henchman.iterable import execution
 from henchman.kernel import failpoints
 from henchman.store import batches
 from henchman.store.jobs import Delivery, deliver, rebase, uncancel
@@ -134,7 +134,7 @@ def _client(app: Any, order: dict[str, Any]) -> None:
 def _worker(app: App, order: dict[str, Any]) -> None:
     """Work until killed, or until it has started ``stop_after`` jobs: then stop."""
     lifeline.WATCH, heart.PULSE, watcher.BLOCK = RESCUE_AFTER, PULSE, 60.0  # no wait ends while a test prepares
-    iteration.SAVE_EVERY = 0.0
+    execution.SAVE_EVERY = 0.0
     launcher = Launcher(app, default_capsules(app))
     launcher.start()
     if order.get("push_when_idle"):

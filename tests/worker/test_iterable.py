@@ -14,7 +14,7 @@ import pytest
 from redis import Redis
 
 from henchman import App, DefinitionError, Failure, IterableJob, ServerError, Snooze, over_range
-from henchman.iterable import iteration
+from henchman.iterable import execution
 from support.worker import jobs_in, looker, overdue, push_raw, settled, until, working
 
 JID = "0123456789abcdef01234567"
@@ -122,7 +122,7 @@ def test_every_item_in_order_and_nothing_is_left(redis_url: str, diary: Diary, i
 def test_a_stop_lets_the_item_end_and_the_next_worker_goes_on(
     redis_url: str, diary: Diary, is_async: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(iteration, "SAVE_EVERY", 600.0)  # however slow this is, only the stop saves
+    monkeypatch.setattr(execution, "SAVE_EVERY", 600.0)  # however slow this is, only the stop saves
     diary.wait_at = 2
     diary.gate.clear()
     with looker(redis_url) as redis:
@@ -237,7 +237,7 @@ def test_cancelled_while_it_runs(redis_url: str, diary: Diary, is_async: bool) -
 
 def test_cancelled_by_sidekiq(redis_url: str, diary: Diary, monkeypatch: pytest.MonkeyPatch) -> None:
     """The flag alone, as ``Sidekiq::Client#cancel!`` sets it: seen at the next save."""
-    monkeypatch.setattr(iteration, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(execution, "SAVE_EVERY", 0.0)
     diary.wait_at = 1
     diary.gate.clear()
     with looker(redis_url) as redis, working(make(redis_url, diary, is_async=False)):
@@ -315,7 +315,7 @@ def test_a_late_save_of_a_superseded_execution_changes_nothing(redis_url: str, d
 def test_a_server_that_refuses_a_save_stops_nobody(
     redis_url: str, diary: Diary, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(iteration, "SAVE_EVERY", 0.0)
+    monkeypatch.setattr(execution, "SAVE_EVERY", 0.0)
 
     def refuse(*_: Any, **__: Any) -> Any:
         raise ServerError("OOM command not allowed")
@@ -323,7 +323,7 @@ def test_a_server_that_refuses_a_save_stops_nobody(
     app = make(redis_url, diary, is_async=False)
     told: list[str] = []
     app.events.on("part_failed", lambda part, error: told.append(part))
-    monkeypatch.setattr(iteration.Execution, "_text", lambda self: b"0")
+    monkeypatch.setattr(execution.Execution, "_text", lambda self: b"0")
     with looker(redis_url) as redis, working(app):
         real = app.connections.run
         monkeypatch.setattr(app.connections, "run", lambda call: refuse() if call.name == "iterate" else real(call))

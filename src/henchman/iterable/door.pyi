@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, overload
 
-from henchman.iterable.job import ClassDecorator, FunctionDecorator, Home
+from henchman.iterable.job import ClassDecorator, FunctionDecorator
 
 __all__ = ["DefinesIterables"]
 
@@ -15,7 +15,7 @@ class DefinesIterables:
 
     @overload
     def iterable(
-        self: Home,
+        self: Any,
         *,
         over: Callable[..., Any],
         name: str | None = None,
@@ -24,7 +24,7 @@ class DefinesIterables:
     ) -> FunctionDecorator: ...
     @overload
     def iterable(
-        self: Home,
+        self: Any,
         *,
         over: None = None,
         name: str | None = None,

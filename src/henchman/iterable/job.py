@@ -6,53 +6,32 @@ far as both sides mean the same by a cursor.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable, Coroutine
-from typing import Any, ClassVar, Concatenate, Generic, NoReturn, ParamSpec, Protocol, TypeVar
+from datetime import timedelta
+from typing import Any, ClassVar, Concatenate, Generic, NoReturn, ParamSpec, TypeVar
 
 import msgspec
 
 from henchman.client.handle import Handle
-from henchman.client.job import Job, Pusher, Using
+from henchman.client.job import Job, Using
 from henchman.client.options import definition_options
-from henchman.client.registry import Registry, wire_name
-from henchman.config import Config
+from henchman.client.registry import wire_name
+from henchman.client.runtime import Runtime
 from henchman.errors import DefinitionError
-from henchman.iterable.iteration import Abort, Execution, take
-from henchman.iterable.shape import arguments, blank_of, checked_class, checked_limit, inner, is_async
-from henchman.kernel.events import Events
+from henchman.iterable.execution import Abort, Execution, take
+from henchman.kernel.middleware import in_thread
 from henchman.store import jobs
-from henchman.store.call import Call
 from henchman.store.jobs import State
-from henchman.store.keys import Keys
 from henchman.wire.arguments import Signature
 from henchman.work.current import running
 
-__all__ = ["ClassDecorator", "FunctionDecorator", "Home", "Iterable", "IterableJob"]
+__all__ = ["ClassDecorator", "FunctionDecorator", "Iterable", "IterableJob"]
 
 P = ParamSpec("P")
 Item = TypeVar("Item")
 C = TypeVar("C", bound=type[Any])
-
-
-class Home(Protocol):
-    """The app, as far as iterable jobs are concerned."""
-
-    @property
-    def client(self) -> Pusher: ...
-    @property
-    def registry(self) -> Registry: ...
-    @property
-    def config(self) -> Config: ...
-    @property
-    def keys(self) -> Keys: ...
-    @property
-    def events(self) -> Events: ...
-    @property
-    def connections(self) -> Any: ...
-    def open_door(self, name: str) -> Any:
-        """The object behind a door."""
-        ...
 
 
 class IterableJob(Generic[P]):
@@ -167,90 +146,68 @@ class IterableJob(Generic[P]):
         raise Abort
 
 
-class _Body:
-    """What a worker calls: runs one execution. It stands for the user's code, by which definitions are compared."""
-
-    def __init__(self, iterable: Iterable[Any], code: Any) -> None:
-        self.__code__ = code
-        self._iterable = iterable
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return take(self._iterable.execution(args, kwargs).steps(), is_async=self._iterable.is_async)
-
-
 class Iterable(Job[P, None], Generic[P]):
     """A defined iterable job. Called, it does all items here and now and saves nothing; enqueued, a worker does."""
 
     hears_cancel = True
 
     def __init__(
-        self, cls: type[Any], home: Home, name: str, options: dict[str, Any], max_iteration_runtime: float | None
+        self, cls: type[Any], runtime: Runtime, name: str, options: dict[str, Any], max_iteration_runtime: float | None
     ) -> None:
-        blank = blank_of(cls)
+        make: Any = cls.__new__
+        blank = make(cls)  # an instance to look at: its ``__init__`` has not run
         checked = msgspec.structs.replace(definition_options(name, options), iterable=True)
-        signature = Signature.of(arguments(cls, blank), name=name, secret=checked.secret)
-        super().__init__(cls, name, checked, signature, home.client)
-        self.is_async = is_async(cls, blank)
+        signature = Signature.of(_arguments(cls, blank), name=name, secret=checked.secret)
+        super().__init__(cls, name, checked, signature, runtime.client)
+        self.is_async = _is_async(cls, blank)
         self.max_iteration_runtime = max_iteration_runtime
         self._class = cls
-        self._home = home
-        self.function: Callable[..., Any] = _Body(self, inner(blank.each_iteration).__code__)
+        self._runtime = runtime
+        body: Any = functools.partial(self.in_worker)
+        body.__code__ = _written(blank.each_iteration).__code__  # definitions are compared by their source
+        self.function: Callable[..., Any] = body
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> Any:
         """Do all items here and now; to be awaited when the job is async."""
-        job = self._class()
-        job._execution = execution = Execution(job, args, kwargs, is_async=self.is_async)
+        return take(self._execution(args, kwargs).steps(), is_async=self.is_async)
+
+    def in_worker(self, *args: Any, **kwargs: Any) -> Any:
+        """One execution by a worker, of the job that runs here."""
+        execution = self._execution(args, kwargs, run=running.get(), limit=self.max_iteration_runtime)
         return take(execution.steps(), is_async=self.is_async)
 
-    def execution(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Execution:
-        """One execution by a worker, of the job that runs here."""
-        home = self._home
+    def _execution(self, args: tuple[Any, ...], kwargs: dict[str, Any], **how: Any) -> Execution:
         job = self._class()
-        job._execution = execution = Execution(
-            job,
-            args,
-            kwargs,
-            is_async=self.is_async,
-            run=running.get(),
-            keys=home.keys,
-            send=self._asend if self.is_async else home.connections.run,
-            events=home.events,
-            limit=self.max_iteration_runtime,
-            long=home.config.shutdown_timeout,
-        )
+        job._execution = execution = Execution(self._runtime, job, args, kwargs, is_async=self.is_async, **how)
         return execution
 
     def state(self, jid: str) -> State:
         """Where job ``jid`` stands, as it was saved last; an empty ``State`` before that and when it is over."""
-        found: State = self._home.connections.run(jobs.load_state(self._home.keys, jid))
+        found: State = self._runtime.connections.run(jobs.load_state(self._runtime.keys, jid))
         return found
 
     async def astate(self, jid: str) -> State:
         """``state``, awaited."""
-        found: State = await self._asend(jobs.load_state(self._home.keys, jid))
+        found: State = await in_thread(self.state, jid)
         return found
-
-    def _asend(self, call: Call[Any]) -> Any:
-        """In a thread: a call now and then needs no connections of its own on every event loop."""
-        return self._home.open_door("in_thread")(self._home.connections.run, call)
 
 
 class _Decorator:
     """What both forms share: the options, checked."""
 
-    def __init__(self, home: Home, name: str | None, max_iteration_runtime: Any, options: dict[str, Any]) -> None:
-        self._home = home
+    def __init__(self, runtime: Runtime, name: str | None, max_iteration_runtime: Any, options: dict[str, Any]) -> None:
+        self._runtime = runtime
         self._name = name
-        self._limit = checked_limit(max_iteration_runtime)
+        self._limit = _checked_limit(max_iteration_runtime)
         self._options = options
 
     def _made(self, cls: Any) -> Iterable[Any]:
-        checked_class(cls, IterableJob)
+        _check_class(cls)
         name = self._name if self._name is not None else wire_name(cls)
         if not name or len(name) > 500 or not name.isprintable():
             raise DefinitionError(f"name={name!r}: a job is named by a printable text of 1 to 500 characters")
-        made: Iterable[Any] = Iterable(cls, self._home, name, self._options, self._limit)
-        self._home.registry.add(made)
+        made: Iterable[Any] = Iterable(cls, self._runtime, name, self._options, self._limit)
+        self._runtime.registry.add(made)
         cls.job = made
         return made
 
@@ -266,8 +223,8 @@ class ClassDecorator(_Decorator):
 class FunctionDecorator(_Decorator):
     """What ``app.iterable(over=rows)`` gives: it makes a job of a function of (item, the arguments of ``over``)."""
 
-    def __init__(self, home: Home, name: str | None, limit: Any, options: dict[str, Any], over: Any) -> None:
-        super().__init__(home, name, limit, options)
+    def __init__(self, runtime: Runtime, name: str | None, limit: Any, options: dict[str, Any], over: Any) -> None:
+        super().__init__(runtime, name, limit, options)
         if not callable(over):
             raise DefinitionError(f"over={over!r}: give a function of the job's arguments and cursor")
         self._over = over
@@ -278,3 +235,78 @@ class FunctionDecorator(_Decorator):
         body = {"build": staticmethod(self._over), "each_iteration": staticmethod(function)}
         told = {"__doc__": function.__doc__, "__module__": function.__module__, "__qualname__": function.__qualname__}
         return self._made(type(function.__name__, (IterableJob,), body | told))
+
+
+# --- what a class must look like, and what is read off it when it is defined -----------------------------------------
+
+_HOOKS = ("on_start", "on_resume", "on_stop", "on_cancel", "on_complete")
+
+
+def _checked_limit(value: Any) -> float | None:
+    """``max_iteration_runtime`` in seconds; DefinitionError when it is none."""
+    seconds = value.total_seconds() if isinstance(value, timedelta) else value
+    if seconds is None:
+        return None
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < 1e10:
+        raise DefinitionError(f"max_iteration_runtime={value!r}: give seconds (more than zero) or a timedelta")
+    return float(seconds)
+
+
+def _check_class(cls: Any) -> None:
+    """DefinitionError when no iterable job can be made of ``cls``."""
+    if not isinstance(cls, type) or not issubclass(cls, IterableJob):
+        raise DefinitionError(f"@app.iterable is for classes derived from henchman.IterableJob, not for {cls!r}")
+    name = cls.__qualname__
+    for method in ("build", "each_iteration"):
+        if not callable(getattr(cls, method, None)):
+            raise DefinitionError(f"{name} has no method {method}")
+    if hasattr(cls, "perform"):
+        raise DefinitionError(f"{name}.perform: an iterable job has build and each_iteration instead")
+    if any(one.default is one.empty and one.kind < one.VAR_POSITIONAL for one in _parameters(cls)):
+        raise DefinitionError(f"{name}() must need no arguments: those of the job go to build and each_iteration")
+    each = getattr(cls, "each_iteration")  # noqa: B009 - looked up above
+    if inspect.isgeneratorfunction(each) or inspect.isasyncgenfunction(each):
+        raise DefinitionError(f"{name}.each_iteration is a generator; it returns, build is what yields")
+
+
+def _written(method: Any) -> Any:
+    """The function as it was written, beneath binding and decorators."""
+    return inspect.unwrap(getattr(method, "__func__", method))
+
+
+def _parameters(function: Any) -> list[inspect.Parameter]:
+    return list(inspect.signature(function).parameters.values())
+
+
+def _is_async(cls: type[Any], job: Any) -> bool:
+    """Whether the job must be awaited; DefinitionError when only a hook says so."""
+    awaited = inspect.iscoroutinefunction(job.each_iteration) or inspect.iscoroutinefunction(job.build)
+    awaited = awaited or inspect.isasyncgenfunction(job.build)
+    for hook in _HOOKS:
+        if inspect.iscoroutinefunction(getattr(job, hook)) and not awaited:
+            raise DefinitionError(f"{cls.__qualname__}.{hook} is async; make each_iteration async too")
+    return awaited
+
+
+def _arguments(cls: type[Any], job: Any) -> Callable[..., Any]:
+    """A function with the parameters of the job: those of ``each_iteration`` after the item."""
+    given = _parameters(job.each_iteration)
+    if not given or given[0].kind > inspect.Parameter.VAR_POSITIONAL:
+        raise DefinitionError(f"{cls.__qualname__}.each_iteration takes no item")
+    mine = given if given[0].kind == inspect.Parameter.VAR_POSITIONAL else given[1:]
+    if not any(one.kind == one.VAR_KEYWORD or one.name == "cursor" for one in _parameters(job.build)):
+        raise DefinitionError(f"{cls.__qualname__}.build takes no cursor; add one: def build(self, …, *, cursor)")
+    theirs = [one for one in _parameters(job.build) if one.name != "cursor"]
+    loose = any(one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD) for one in (*mine, *theirs))
+    if not loose and [one.name for one in mine] != [one.name for one in theirs]:
+        raise DefinitionError(
+            f"{cls.__qualname__}: build takes ({', '.join(one.name for one in theirs)}) and each_iteration, after the "
+            f"item, ({', '.join(one.name for one in mine)}); give both the arguments of the job"
+        )
+
+    def stand_in() -> None: ...
+
+    shown = functools.update_wrapper(stand_in, _written(job.each_iteration))
+    shown.__qualname__ = cls.__qualname__
+    shown.__signature__ = inspect.Signature(mine)  # type: ignore[attr-defined]  # inspect reads it
+    return shown

@@ -1,8 +1,8 @@
 """One execution of an iterable job: from the saved cursor, item by item, to the end or to a stop.
 
-Written once, as a generator of steps, which ``take`` drives in a thread or on an event loop. What it does not
-promise: an item runs at least once. At a kill, all that ran since the last save runs again (at most 5 seconds of
-work and the item in hand); at a stop, an error or a time-out at most the item in hand.
+It is written once, as a generator of steps, which ``take`` drives in a thread or on an event loop. Items run at least
+once: at a kill, all that ran since the last save runs again (at most 5 seconds of work and the item in hand); at a
+stop, an error or a time-out at most the item in hand.
 """
 
 from __future__ import annotations
@@ -12,8 +12,9 @@ import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
+from henchman.client.runtime import Runtime
 from henchman.errors import (
     ArgumentError,
     Discard,
@@ -24,16 +25,16 @@ from henchman.errors import (
     ServerAway,
     ServerError,
 )
-from henchman.kernel.events import Events
+from henchman.kernel.middleware import in_thread
 from henchman.store import jobs
 from henchman.store.call import Call
 from henchman.store.jobs import State
-from henchman.store.keys import Keys
 from henchman.store.procedure import adrive, drive
 from henchman.wire import jsontext
 from henchman.wire.jsontext import EncodeError
+from henchman.work.current import CurrentJob
 
-__all__ = ["SAVE_EVERY", "Abort", "Execution", "Running", "take"]
+__all__ = ["SAVE_EVERY", "Abort", "Execution", "take"]
 
 #: a callable without arguments; the generator gets what it returns, or gives when awaited, and what it raises
 Step = Callable[[], Any]
@@ -46,38 +47,20 @@ class Abort(Exception):
     """Raised by ``IterableJob.abort``: no more items, the job is complete."""
 
 
-class Running(Protocol):
-    """As much of the current job as an execution looks at, between two items."""
-
-    @property
-    def jid(self) -> str: ...
-    @property
-    def cancelled(self) -> bool: ...
-    @property
-    def stopping(self) -> bool: ...
-    def log(self, message: str) -> None: ...
-
-
 class Execution:
-    """``job`` is an instance of the user's class. ``run`` None: here and now, nothing is saved.
-
-    ``send(call)`` executes a call of the store, or gives something to await. ``limit``: seconds after which to go to
-    the end of the queue; ``long``: seconds after which one item is worth a word in the log.
-    """
+    """``job`` is an instance of the user's class. ``run``: the job in a worker; None: here and now, nothing is saved.
+    ``limit``: seconds after which to go to the end of the queue."""
 
     def __init__(
         self,
+        runtime: Runtime,
         job: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
         *,
-        is_async: bool = False,
-        run: Running | None = None,
-        keys: Keys | None = None,
-        send: Callable[[Call[Any]], Any] = lambda call: None,
-        events: Events | None = None,
+        is_async: bool,
+        run: CurrentJob | None = None,
         limit: float | None = None,
-        long: float = 25.0,
     ) -> None:
         self.job = job
         self.args = args
@@ -87,11 +70,9 @@ class Execution:
         self.item: Any = None
         self.executions = 0
         self.cancelled = False
-        self._keys = keys or Keys()
-        self._send = send
-        self._events = events or Events()
+        self._runtime = runtime
         self._limit = limit
-        self._long = long
+        self._long = runtime.config.shutdown_timeout  # seconds after which one item is worth a word in the log
         self._began = time.monotonic()
         self._run_time = 0.0  # of earlier executions
         self._stopped = False  # interrupted by us: where we are is saved
@@ -110,7 +91,7 @@ class Execution:
     def steps(self) -> Steps:
         """The whole execution. Ends by raising JobInterrupted, JobCancelled, or whatever the job raised.
 
-        Where it stands is removed by who settles the job, in the same breath (``work/effects.py``).
+        The script that settles the job removes where it stands (``work/effects.py``).
         """
         yield from self._load()
         source: Any = None
@@ -131,24 +112,20 @@ class Execution:
             raise
         except BaseException:
             if not self._stopped:
-                yield from self._save_anyway()
+                with suppress(ArgumentError):  # the error on its way says more than what may go wrong here
+                    yield from self._save(at_end=True)
             raise
         if self.cancelled:
             raise JobCancelled
-
-    def _save_anyway(self) -> Steps:
-        """Save on the way out of an error, which says more than what may go wrong here."""
-        with suppress(ArgumentError):
-            yield from self._save(at_end=True)
 
     def _items(self, source: Any) -> Steps:
         """Every item; returns at the last one and when the job is cancelled."""
         if self.cancelled:
             return
-        take = self._taker(source)
+        next_pair = self._next_pair(source)
         first, saved, looked = True, time.monotonic(), 0.0
         while True:
-            pair = yield take
+            pair = yield next_pair
             if pair is _END:
                 return
             self.item, self.cursor = _item_and_cursor(pair, self.job)
@@ -158,14 +135,14 @@ class Execution:
             looked = now
             why = self._reason_to_stop(now, first)
             if first:
-                self._text()  # a cursor that cannot be saved is told now, not after hours
-            if why or now - saved >= SAVE_EVERY or self._told_to_cancel():
+                self._text()  # a cursor that cannot be saved is an error now, not after hours
+            if why or now - saved >= SAVE_EVERY or self._is_cancelled():
                 answer = yield from self._save(at_end=bool(why))
                 saved = now
                 self._stopped = bool(why) or answer == jobs.LATE
                 if answer == jobs.LATE:
                     raise JobInterrupted("another execution of this job goes on")
-                self.cancelled = answer == 1 or self._told_to_cancel()
+                self.cancelled = answer == 1 or self._is_cancelled()
                 if self.cancelled:
                     return
             if why:
@@ -176,7 +153,7 @@ class Execution:
                 return
             first = False
 
-    def _taker(self, source: Any) -> Step:
+    def _next_pair(self, source: Any) -> Step:
         """What gives the next pair, or ``_END``."""
         if hasattr(source, "__aiter__") and self._is_async:
             return partial(anext, aiter(source), _END)
@@ -200,7 +177,7 @@ class Execution:
             async with around:
                 await settled(self.job.each_iteration(self.item, *self.args, **self.kwargs))
 
-    def _told_to_cancel(self) -> bool:
+    def _is_cancelled(self) -> bool:
         return self.cancelled or (self.run is not None and self.run.cancelled)
 
     def _reason_to_stop(self, now: float, first: bool) -> str:
@@ -214,7 +191,7 @@ class Execution:
     def _load(self) -> Steps:
         if self.run is not None:
             try:
-                state: State = yield partial(self._send, jobs.load_state(self._keys, self.jid))
+                state: State = yield partial(self._send, jobs.load_state(self._runtime.keys, self.jid))
             except ServerAway as error:
                 raise JobInterrupted(f"where it stands could not be read: {error}") from error
             self.executions, self._run_time = state.executions, state.run_time
@@ -228,25 +205,31 @@ class Execution:
             return jsontext.loads(text)
         except ValueError as error:
             raise PayloadError(
-                f"the cursor in {self._keys.iteration(self.jid)} is not JSON ({error}); delete it to start anew"
+                f"the cursor in {self._runtime.keys.iteration(self.jid)} is not JSON ({error}); delete it to start anew"
             ) from None
 
     def _text(self) -> bytes:
         try:
             return jsontext.dumps(self.cursor)
-        except EncodeError as misfit:
-            raise ArgumentError(misfit.text(f"the cursor of {type(self.job).__qualname__}")) from None
+        except EncodeError as error:
+            raise ArgumentError(error.text(f"the cursor of {type(self.job).__qualname__}")) from None
+
+    def _send(self, call: Call[Any]) -> Any:
+        """Send ``call``, or give something to await: in a thread, a call now and then needs no connections of its own
+        on every event loop."""
+        send = self._runtime.connections.run
+        return in_thread(send, call) if self._is_async else send(call)
 
     def _save(self, at_end: bool) -> Generator[Step, Any, int]:
-        """Write down where we are; a server that is not there stops nobody, the next save will do."""
+        """Write down where we are; when the server is away, the next save will do."""
         if self.run is None:
             return 0
         run_time = self.run_time if at_end else self._run_time
-        call = jobs.save_state(self._keys, self.jid, self.executions, self._text(), run_time)
+        call = jobs.save_state(self._runtime.keys, self.jid, self.executions, self._text(), run_time)
         try:
             answer: int = yield partial(self._send, call)
         except ServerError as error:
-            self._events.failed("iteration", error)
+            self._runtime.events.failed("iteration", error)
             return 0
         return answer
 
