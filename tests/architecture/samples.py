@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from henchman.store import batches, cron, history, jobs, leases, ordered, ordered_people, queues
+from henchman.store import batches, cron, history, jobs, leader, leases, ordered, ordered_people, queues
 from henchman.store.call import Call
 from henchman.store.keys import Keys
 
@@ -106,7 +106,6 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "batches.retry": [_batch_retry],
     "batches.started": [_started],
     "batches.note": [lambda keys: batches.note(keys, [_uniterate(keys, "a", "b"), b"[]"])],
-    "history.lead": [lambda keys: history.lead(keys, ME), lambda keys: history.lead(keys, ME, "strict 1000")],
     "history.trim": [lambda keys: history.trim(keys, "1-0", 10)],
     "jobs._cancel": [
         lambda keys: jobs.cancel(keys, "0123456789abcdef01234567"),
@@ -146,9 +145,12 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "leases.join": [lambda keys: leases.join(keys, ME, [keys.flight(ME, 1, "a"), keys.flight(ME, 1, "b")], 30_000)],
     "leases.renew": [lambda keys: leases.renew(keys, ME, 30_000)],
     "leases.renew_known": [lambda keys: leases.renew_known(keys, ME, 30_000)],
-    "leases.watch": [lambda keys: leases.watch(keys, ME, ["host:1:former000000", "host:1:former000001"], 3_000)],
+    "leases.watch": [lambda keys: leases.watch(keys, ME, 3_000)],
     "leases.entomb": [lambda keys: leases.entomb(keys, ME, force=False)],
-    "leases.lead": [lambda keys: leases.lead(keys.auditor, ME, 1000)],
+    "leader.lead": [
+        lambda keys: leader.lead(keys.auditor, ME, 1000),
+        lambda keys: leader.lead(keys.recorder, ME, 1000, keys.history_on, "strict 1000"),
+    ],
     "leases.sizes": [lambda keys: leases.sizes({keys.flight(ME, 1, "a"): "list", keys.held(ME, 1, "b"): "hash"})],
     "leases.beat": [
         lambda keys: leases.beat(keys, ME, {"info": "{}", "busy": 1}, {"a": b"{}"}, old_work=True),

@@ -217,7 +217,7 @@ def test_a_killed_recorder_leaves_no_gap_and_no_double(
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
-@pytest.mark.parametrize("script", ["history_lead", "history_trim"])
+@pytest.mark.parametrize("script", ["lead", "history_trim"])
 def test_a_recorder_killed_beside_a_script_leaves_no_gap_and_no_double(
     redis_url: str, database_url: str, teller: Teller, redis: Redis, script: str, where: str
 ) -> None:

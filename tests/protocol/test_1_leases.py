@@ -29,8 +29,8 @@ from henchman.work.outcome import Outcome
 from henchman.worker import heart, lifeline
 from henchman.worker.lifeline import Lifeline
 from henchman.worker.processor import Processor
+from henchman.worker.rescue import give_back_list
 from henchman.worker.run import Run
-from henchman.worker.session import give_back_list
 from support.dead import DEAD, corpse, job
 from support.processes import Work, push, state_of
 from support.server import running_server
@@ -210,7 +210,7 @@ def test_others_go_by_the_lease_alone(app: App, store: Store, monkeypatch: pytes
     corpse(store, job("b"), identity=nobodys, expired=False)
     line = Lifeline(app)
     for _ in range(3):
-        line.look("me")
+        line.look()
     assert store.queue("default") == [job("a")]
     assert store.ask("LLEN", store.keys.flight(nobodys, 1, "default")) == 1
 
@@ -248,7 +248,7 @@ def test_a_rescue_needs_unbroken_sight_of_an_expired_lease(
         end = clock[0] + seconds
         while clock[0] < end:
             clock[0] += step
-            line.look("me")
+            line.look()
         return store.queue("default")
 
     assert ticks(15) == [], "seen for 10 s"
@@ -271,11 +271,11 @@ def test_a_lease_that_nobody_renews_is_watched_before_it_runs_out(
     corpse(store, job("a"), expired=False)
     line = Lifeline(app)
     for _ in range(30):
-        line.look("me")
+        line.look()
         clock[0] += 1.0
     assert store.queue("default") == [], "it has not run out"
     store.ask("DEL", store.keys.lease(DEAD))
-    line.look("me")
+    line.look()
     assert store.queue("default") == [job("a")]
 
 
@@ -289,10 +289,10 @@ def test_a_clock_of_the_server_that_was_set_back_hides_no_renewal(
     line = Lifeline(app)
     for length in (90_000, 80_000, 70_000, 60_000):
         store.ask("PEXPIRE", store.keys.lease(DEAD), length)
-        line.look("me")
+        line.look()
         clock[0] += 5.0
     store.ask("DEL", store.keys.lease(DEAD))
-    line.look("me")
+    line.look()
     assert store.queue("default") == [], "renewed 5 s ago"
 
 
@@ -305,15 +305,15 @@ def test_a_server_that_was_started_anew_has_to_be_watched_anew(monkeypatch: pyte
         line = Lifeline(app)
         monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
         for _ in range(2):
-            line.look("me")
+            line.look()
             clock[0] += 5
         server.kill()
         server.start()
         for _ in range(3):
-            line.look("me")
+            line.look()
             clock[0] += 5
         assert store.queue("default") == [], "20 s after the first look, 10 s after the first at this run"
-        line.look("me")
+        line.look()
         assert store.queue("default") == [job("a")]
         app.close()
         store.connections.close()

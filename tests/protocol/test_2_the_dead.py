@@ -15,9 +15,9 @@ from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.clock import awake
 from henchman.store import leases
 from henchman.store.jobs import Settlement
-from henchman.worker import lifeline, session, watcher
+from henchman.worker import lifeline, rescue, session, watcher
 from henchman.worker.heart import Heart
-from henchman.worker.lifeline import Lifeline, bury_and_give_back
+from henchman.worker.lifeline import Lifeline, entomb_and_rescue
 from support.dead import DEAD, Spy, corpse, job
 from support.distant import Distant
 from support.store import ME, Store
@@ -77,7 +77,7 @@ def test_a_rescue_begins_with_a_tombstone(app: App, store: Store) -> None:
             assert store.ask("EXISTS", store.keys.tomb(DEAD)), call
 
     with Spy(app, buried) as spy:
-        assert bury_and_give_back(app, DEAD) == 1
+        assert entomb_and_rescue(app, DEAD) == (1, None)
     assert {"charge", "give_back"} <= set(spy.names())
 
 
@@ -109,21 +109,21 @@ def test_lists_of_the_dead_are_swept_until_they_were_empty_for_an_hour(app: App,
         store.ask("ZADD", store.keys.tombs, store.now() - 3601, DEAD)
         store.ask("PEXPIRE", tomb, 60_000)
 
-    line.look("me")  # empty
+    line.look()  # empty
     store.ask("LPUSH", flight, job("a"))  # written before its kill, delivered after it
-    line.look("me")
+    line.look()
     assert store.queue("default") == [job("a")]
 
     an_hour_passes()
     store.ask("LPUSH", flight, job("b"))
-    line.look("me")
+    line.look()
     assert store.queue("default") == [job("b"), job("a")]
-    line.look("me")
+    line.look()
     assert store.members(store.keys.tombs) == [DEAD.encode()], "not empty for an hour yet"
     assert store.ask("PTTL", tomb) > 3_590_000, "it is dead for as long as it is swept"
 
     an_hour_passes()
-    line.look("me")
+    line.look()
     assert not store.ask("EXISTS", store.keys.tombs, store.keys.flights(DEAD))
     assert store.ask("EXISTS", tomb), "and a little longer"
 
@@ -140,7 +140,7 @@ def test_the_many_dead_of_an_hour_take_no_look_each(app: App, store: Store, monk
     corpse(store, job("a"))
     line = Lifeline(app)
     with Spy(app) as spy:
-        line.look("me")
+        line.look()
     assert len(spy.calls) < 60, "for 9,000 lists"
     assert store.queue("q") == [job("late")]
     assert store.queue("default") == [job("a")]
@@ -187,10 +187,13 @@ def test_a_rescue_that_was_broken_off_is_ended_by_the_next_tick(
             raise ServerAway("as told")
 
     with Spy(app, lost), pytest.raises(ServerAway):
-        line.look("me")
+        line.look()
     assert store.ask("SMEMBERS", store.keys.rescues) == [DEAD.encode()]
     heard = Heard(app, "rescued")
-    (line if who.startswith("the same") else Lifeline(app)).look("me")
+    if who.startswith("another"):
+        store.ask("DEL", store.keys.lifeline)  # its turn has run out
+        line = Lifeline(app)
+    line.look()
     assert sorted(store.queue("default")) == [job("a"), job("b")]
     for jid in ("a", "b"):
         assert store.ask("HGET", store.keys.deaths, jid).count(b"its host is gone") == 1
@@ -205,10 +208,10 @@ def see_them_die(store: Store, line: Lifeline, clock: list[float]) -> None:
     """One after the other; for the next look all of them have been dead for long enough."""
     for name in OTHERS:
         corpse(store, job(name), identity=name)
-        line.look("me")
+        line.look()
         clock[0] += 2.0
     for pause in (4.0, 5.0, 5.0):
-        line.look("me")
+        line.look()
         clock[0] += pause
 
 
@@ -228,10 +231,10 @@ def test_all_who_are_dead_are_buried_before_the_first_is_rescued_the_longest_dea
             raise ServerAway("as told")
 
     with Spy(app, lost), pytest.raises(ServerAway):
-        line.look("me")
+        line.look()
     assert not heard["rescued"]
     store.ask("DEL", store.keys.lifeline)
-    Lifeline(app).look("another, who has seen nothing yet")
+    Lifeline(app).look()
     assert sorted(store.queue("default")) == sorted(job(name) for name in OTHERS)
     assert not store.ask("EXISTS", store.keys.rescues)
 
@@ -243,7 +246,7 @@ def test_the_longest_dead_is_rescued_first(app: App, store: Store, monkeypatch: 
     heard = Heard(app, "rescued")
     line = Lifeline(app)
     see_them_die(store, line, clock)
-    line.look("me")
+    line.look()
     assert [facts["identity"] for facts in heard["rescued"]] == OTHERS
 
 
@@ -256,7 +259,7 @@ def test_one_who_cannot_be_rescued_does_not_hold_up_the_others(
     heard = Heard(app, "part_failed")
     for name in OTHERS:
         corpse(store, job(name), identity=name)
-    ill, charge = OTHERS[1], lifeline.charge_held
+    ill, charge = OTHERS[1], rescue.charge
 
     def charges(host: Any, identity: str, *args: Any, **how: Any) -> list[str]:
         if identity == ill:
@@ -264,16 +267,44 @@ def test_one_who_cannot_be_rescued_does_not_hold_up_the_others(
         return charge(host, identity, *args, **how)
 
     line = Lifeline(app)
-    monkeypatch.setattr(lifeline, "charge_held", charges)
-    line.look("me")
+    monkeypatch.setattr(rescue, "charge", charges)
+    line.look()
     assert sorted(store.queue("default")) == sorted(job(name) for name in OTHERS if name != ill)
     assert store.ask("SMEMBERS", store.keys.rescues) == [ill.encode()]
     assert [facts["part"] for facts in heard["part_failed"]] == ["lifeline"]
-    monkeypatch.setattr(lifeline, "charge_held", charge)
-    line.look("me")
+    monkeypatch.setattr(rescue, "charge", charge)
+    line.look()
     assert sorted(store.queue("default")) == sorted(job(name) for name in OTHERS)
     assert store.ask("HGET", store.keys.deaths, ill).count(b"its host is gone") == 1
     assert not store.ask("EXISTS", store.keys.rescues)
+
+
+def test_a_broken_list_of_a_dead_process_does_not_hold_up_its_others(
+    app: App, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """2.2: neither at the rescue nor at the sweeps after it; the list that is broken goes back when it is mended."""
+    monkeypatch.setattr(lifeline, "WATCH", 0.0)
+    heard = Heard(app, "part_failed", "rescued")
+    corpse(store, job("a"))
+    broken, late = store.keys.flight(DEAD, 1, "broken"), store.keys.flight(DEAD, 2, "default")
+    store.ask("SADD", store.keys.flights(DEAD), broken, late)
+    store.ask("SET", broken, "no list")
+    line = Lifeline(app)
+    line.look()
+    assert store.queue("default") == [job("a")]
+    assert store.ask("SMEMBERS", store.keys.rescues) == [DEAD.encode()], "it is tried again"
+    assert "WRONGTYPE" in str(heard["part_failed"][0]["error"])
+    store.ask("DEL", store.keys.rescues)
+    store.ask("LPUSH", late, job("b"))
+    line.look()
+    assert store.queue("default") == [job("b"), job("a")], "swept"
+    store.ask("SADD", store.keys.rescues, DEAD)
+    store.ask("DEL", broken)
+    store.ask("LPUSH", broken, job("c"))
+    line.look()
+    assert store.queue("broken") == [job("c")]
+    assert not store.ask("EXISTS", store.keys.rescues)
+    assert [facts["count"] for facts in heard["rescued"]] == [1, 1, 1]
 
 
 def test_who_looks_after_the_dead_is_followed_soon(app: App, store: Store) -> None:
@@ -283,14 +314,15 @@ def test_who_looks_after_the_dead_is_followed_soon(app: App, store: Store) -> No
         until(lambda: store.ask("EXISTS", store.keys.lifeline), "it looks after the dead")
         assert store.ask("PTTL", store.keys.lifeline) <= 3000
     assert not store.ask("EXISTS", store.keys.lifeline)
-    Lifeline(app).look("me")
+    first = Lifeline(app)
+    first.look()
     store.ask("PEXPIRE", store.keys.lifeline, 90_000)  # so that it does not run out beneath this test
     line = Lifeline(app)
-    assert line.look("another") <= 3.1
-    line.let_go()
-    assert store.ask("GET", store.keys.lifeline) == b"me", "who does not, takes it from nobody"
+    assert line.look() <= 3.1
+    line.stop()
+    assert store.ask("GET", store.keys.lifeline) == first.leader.identity.encode(), "who does not, takes it from nobody"
     store.ask("PEXPIRE", store.keys.lifeline, 400)
-    assert line.look("another") < 0.5
+    assert line.look() < 0.5
 
 
 def test_a_look_that_takes_long_keeps_its_turn(app: App, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -305,8 +337,8 @@ def test_a_look_that_takes_long_keeps_its_turn(app: App, store: Store, monkeypat
         sweep(failed)
 
     monkeypatch.setattr(line, "_sweep", slow)
-    line.look("me")
-    line.look("me")
+    line.look()
+    line.look()
     assert store.ask("PTTL", store.keys.lifeline) > 10_000
 
 
@@ -347,7 +379,7 @@ def test_one_look_and_one_beat_take_as_many_calls_for_a_hundred_queues_as_for_on
             launcher.heart.beat()
         assert len(spy.calls) < 15, spy.names()
         with Spy(app) as spy:
-            launcher.lifeline.look("me")
+            launcher.lifeline.look()
         assert len(spy.calls) < 25, spy.names()
         for one in (launcher.watcher._selector, launcher.watcher._bell, launcher.watcher._ring):
             one.close()  # it was never started
@@ -370,10 +402,10 @@ def test_from_afar_the_dead_are_rescued_too(redis_url: str, store: Store, monkey
 def test_a_rescue_that_came_to_nothing_leaves_no_note(app: App, store: Store) -> None:
     """2.2: who was begun to be rescued and lives is left alone, whether he was looked at once more or not."""
     corpse(store, job("a"), expired=False)
-    assert bury_and_give_back(app, DEAD) is None
+    assert entomb_and_rescue(app, DEAD) is None
     assert not store.ask("EXISTS", store.keys.rescues)
     store.ask("SADD", store.keys.rescues, DEAD)  # who began it ended just then
-    Lifeline(app).look("me")
+    Lifeline(app).look()
     assert not store.ask("EXISTS", store.keys.rescues)
     assert store.ask("LRANGE", store.keys.flight(DEAD, 1, "default"), 0, -1) == [job("a")]
 
@@ -384,7 +416,7 @@ def test_a_full_server_takes_a_rescue_too(app: App, store: Store) -> None:
     heard = Heard(app, "part_failed")
     store.ask("CONFIG", "SET", "maxmemory", 1)
     try:
-        assert bury_and_give_back(app, DEAD) == 1
+        assert entomb_and_rescue(app, DEAD) == (1, None)
     finally:
         store.ask("CONFIG", "SET", "maxmemory", 0)
     assert "maxmemory" in str(heard["part_failed"][0]["error"])

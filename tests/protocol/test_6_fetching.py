@@ -15,8 +15,8 @@ from redis import Redis
 from henchman import App, current_job
 from henchman.kernel import failpoints
 from henchman.store.call import load
+from henchman.store.leader import STAGING_MS
 from henchman.worker import heart, stager
-from henchman.worker.stager import STAGING_MS
 from support.dead import Spy
 from support.worker import Heard, in_flight, jobs_in, settled, until, working
 
@@ -235,7 +235,7 @@ class TestAMiddlewareThatRaises:
         heard = Heard(app, "middleware_failing")
         redis.zadd("schedule", {b'{"class":"note","args":[],"jid":"j","queue":"default"}': 1})
         before = time.time()
-        stager.Stager(app, lambda: "me").tick()
+        stager.Stager(app).tick()
         ((_, due),) = redis.zrange("schedule", 0, -1, withscores=True)  # type: ignore[misc]
         assert due > before
         assert len(heard["middleware_failing"]) == 1
@@ -252,7 +252,7 @@ def test_one_look_each_0_9_s_when_nothing_is_due(app: App, redis: Redis) -> None
             looks.append(time.monotonic())
 
     with Spy(app, noted), working(app) as launcher:
-        until(lambda: redis.get("hm:staging") == launcher.session.identity.encode(), "it stages")
+        until(lambda: redis.get("hm:staging") == launcher.stager.leader.identity.encode(), "it stages")
         until(lambda: 0 < redis.pttl("hm:staging") <= STAGING_MS == 2000, "for 2 s at most")  # type: ignore[operator]
         until(lambda: len(looks) >= 4, "it looks again and again")
         assert all(later - earlier >= 0.85 for earlier, later in pairwise(looks[:4]))

@@ -15,7 +15,7 @@ from henchman.errors import JobShutdown, JobTimeout
 from henchman.kernel.scoreboard import Scoreboard
 from henchman.store import jobs
 from henchman.supervisor.supervisor import Supervisor
-from henchman.worker.poison import charge_held
+from henchman.worker.rescue import Death, charge, held_in
 from henchman.worker.watchdog import Watchdog, strike
 from support.dead import DEAD, corpse, job
 from support.processes import Work, push
@@ -49,18 +49,18 @@ def test_whom_a_death_is_charged_to(
 ) -> None:
     """7: only what had started; of deaths that we caused, only the one that it was about."""
     child: Any = Ended(jids, doomed)
-    blame = Supervisor._blame(child, status, expected)
-    assert (None if blame is None else list(blame.started)) == charged
+    death = Supervisor._death(child, status, expected)
+    assert (None if death is None else list(death.started)) == charged
 
 
 def test_what_was_held_and_had_not_started_is_not_charged(redis_url: str) -> None:
     """7: of what lies in flight, only the marked ones; of a host that is gone, all."""
     store, app = Store(redis_url), App(redis_url=redis_url)
     corpse(store, job("a"), job("b"))
-    lists = [store.keys.flight(DEAD, 1, "default")]
-    charge_held(app, DEAD, lists, started=[b"b"], alone=False, cause="it ended")
+    held = held_in(app, store.keys.flight(DEAD, 1, "default"))
+    charge(app, DEAD, held, Death("it ended", started=[b"b"], alone=False))
     assert store.ask("HKEYS", store.keys.deaths) == [b"b"]
-    charge_held(app, "h:2:c", lists, started=None, cause="its host is gone")
+    charge(app, "h:2:c", held, Death("its host is gone"))
     assert sorted(store.ask("HKEYS", store.keys.deaths)) == [b"a", b"b"]
     assert store.ask("SMEMBERS", store.keys.suspects) == [b"b"]
     store.connections.close()

@@ -14,7 +14,7 @@ from henchman.store import jobs, queues
 from henchman.store.jobs import Move, Settlement
 from henchman.store.leases import in_flight_lists
 from henchman.work.effects import KINDS, encoded
-from henchman.worker.poison import charge_held
+from henchman.worker.rescue import Death, charge, held_in
 from henchman.worker.stager import Stager
 from support.store import ME, Store
 
@@ -204,7 +204,7 @@ class TestWhoEndsAJob:
     def test_the_stager_when_a_middleware_stops_a_due_job(self, store: Store, app: App) -> None:
         app.client_middleware.add(lambda job, call_next: None)
         store.ask("ZADD", "schedule", 1, PAYLOAD)
-        Stager(app, lambda: "me").tick()
+        Stager(app).tick()
         assert store.ask("ZCARD", "dead") == 0
         assert store.ask("ZCARD", "hm:batch:b:dead") == 1, "with its batch"
         assert left(store) == {"uncancel", "uniterate"}
@@ -220,7 +220,8 @@ class TestWhoEndsAJob:
             else:
                 earlier = store.keys.flight(f"host:{number - 1}:0123456789ab", 1, "a")
                 store.ask("RENAME", earlier, store.keys.flight(identity, 1, "a"))
-            charge_held(app, identity, store.run(in_flight_lists(store.keys, identity)), started=None, cause="died")
+            for flight in store.run(in_flight_lists(store.keys, identity)):
+                charge(app, identity, held_in(app, flight), Death("died", alone=True))
         assert store.ask("ZCARD", "dead") == 0
         assert store.ask("ZCARD", "hm:batch:b:dead") == 1, "with its batch"
         assert left(store) == {"uncancel", "uniterate"}

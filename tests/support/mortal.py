@@ -22,8 +22,8 @@ from typing import Any
 from henchman import App, current_job
 from henchman.iterable import execution
 from henchman.kernel import failpoints
-from henchman.store import batches
 from henchman.store.jobs import Delivery, deliver, rebase, uncancel
+from henchman.store.leader import AUDITOR_MS, lead
 from henchman.worker import heart, lifeline, watcher
 from henchman.worker.launcher import Launcher, default_capsules
 from support.batch_calls import CALLS
@@ -106,7 +106,7 @@ def _client(app: Any, order: dict[str, Any]) -> None:
         elif order["do"] == "uncancel":
             app.connections.run(uncancel(app.keys, [order["jids"][number]]))
         elif order["do"] == "lead":
-            app.connections.run(batches.lead_audit(app.keys, f"host:{number}"))
+            app.connections.run(lead(app.keys.auditor, f"host:{number}", AUDITOR_MS))
         elif order["do"] == "rebase":
             app.connections.run(rebase(app.keys.retry, "-inf", 3600.0, 500))
         elif order["do"] == "remove_job":

@@ -209,15 +209,15 @@ def test_what_was_seen_of_one_server_is_not_believed_of_the_next(
         until(lambda: new.ask("EXISTS", store.keys.lease(ME)) == ":0" and new.in_step(), "the replica knows it")
         watch = lifeline.Lifeline(_host(app))
         for clock.now in (0.0, 5.0, 10.0):
-            watch.look("me")
+            watch.look()
         new.promote()
         name.move(new.port)
         old.kill()
         for clock.now in (14.0, 18.0, 23.0, 28.0):  # 28 s after the first look, 14 s after the first at this server
-            watch.look("me")
+            watch.look()
             assert not store.ask("EXISTS", store.keys.tomb(ME)), clock.now
         clock.now = 30.0
-        watch.look("me")
+        watch.look()
         assert store.ask("EXISTS", store.keys.tomb(ME))
         store.connections.close()
         app.close()

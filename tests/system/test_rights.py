@@ -136,7 +136,7 @@ def test_without_info_another_run_of_the_server_is_noticed(monkeypatch: pytest.M
 
         def looks(count: int) -> list[bytes]:
             for _ in range(count):
-                line_.look("me")
+                line_.look()
                 clock[0] += 5
             return store.queue("default")
 

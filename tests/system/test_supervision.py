@@ -19,12 +19,13 @@ from redis import Redis
 
 from henchman import App
 from henchman.kernel.scoreboard import Scoreboard
-from henchman.supervisor import keeper as keeper_module
 from henchman.supervisor import supervisor as supervisor_module
 from henchman.supervisor.child import ChildProcess
 from henchman.supervisor.keeper import Keeper
 from henchman.supervisor.scribe import Scribe
 from henchman.supervisor.supervisor import Supervisor
+from henchman.worker import rescue as rescue_module
+from henchman.worker.rescue import Death
 from support.dead import corpse, job
 from support.processes import Work, push
 from support.store import Store
@@ -255,19 +256,37 @@ def test_a_defect_in_one_rescue_holds_up_no_other(
     """Whatever it is: a payload that cannot be judged, for one."""
     for name in (ILL, GOOD):
         corpse(store, job(name), identity=name)
-    charge = keeper_module.charge_held
+    charge = rescue_module.charge
 
     def charges(desk: Any, identity: str, *args: Any, **how: Any) -> list[str]:
         if identity == ILL:
             raise OverflowError("as told")
         return charge(desk, identity, *args, **how)
 
-    monkeypatch.setattr(keeper_module, "charge_held", charges)
-    keeper.bury([ILL, GOOD], keeper_module.Blame([], False, "signal 9"))
+    monkeypatch.setattr(rescue_module, "charge", charges)
+    keeper.bury([ILL, GOOD], Death("it ended with signal 9", [], False))
     keeper.tick()
     assert store.queue("default") == [job(GOOD)]
     assert [one.identity for one in keeper._dead] == [ILL]
     assert "as told" in said[0]
+
+
+def test_a_broken_list_of_a_dead_child_holds_up_no_other_list(keeper: Any, store: Store, said: list[str]) -> None:
+    """What can go back does, at once; the rest as soon as it can."""
+    corpse(store, job("a"), identity=ILL)
+    broken = store.keys.flight(ILL, 1, "broken")
+    store.ask("SADD", store.keys.flights(ILL), broken)
+    store.ask("SET", broken, "no list")
+    keeper.bury([ILL], Death("it ended with signal 9", [b"a"], False))
+    keeper.tick()
+    assert store.queue("default") == [job("a")]
+    assert store.ask("HKEYS", store.keys.deaths) == [b"a"]
+    assert said[0] == f"gave back 1 unfinished job of {ILL}"
+    assert said[1].startswith(f"the work of {ILL} cannot be given back yet, that is tried again: ")
+    store.ask("DEL", broken)
+    store.ask("LPUSH", broken, job("b"))
+    until(lambda: keeper.tick() and not keeper._dead, "its turn comes")
+    assert store.queue("broken") == [job("b")]
 
 
 def test_a_refused_renewal_holds_up_no_other_and_no_rescue(keeper: Any, store: Store, said: list[str]) -> None:

@@ -181,9 +181,9 @@ def test_one_process_audits_at_a_time(app: App, redis: Redis) -> None:
         assert one.tick() == 60.0  # the first of a worker does nothing
     first.tick()
     second.tick()
-    assert (first._leads, second._leads) == (True, False)
+    assert (first._leader.leads, second._leader.leads) == (True, False)
     first.stop()
     assert not redis.exists("hm:auditor")
     second.tick()
-    assert second._leads
+    assert second._leader.leads
     assert app.audit() == Audited()

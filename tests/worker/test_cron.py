@@ -168,7 +168,7 @@ class TestTicking:
     def test_one_process_ticks_and_another_goes_on_at_once_when_it_stops(
         self, app: App, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(cron_ticker, "LEASE_MS", 60_000)  # it does not run out between two lines of a test
+        monkeypatch.setattr(cron_ticker, "CRON_MS", 60_000)  # it does not run out between two lines of a test
         app.cron(YEARLY)(job(app))
         one, two = ticker(app), ticker(app)
         assert (one.leads, two.leads) == (True, False)

@@ -23,11 +23,12 @@ from henchman.batch.batch import Batch
 from henchman.cli.main import henchman
 from henchman.config import Config
 from henchman.store.leases import in_flight_lists, join
-from henchman.supervisor.keeper import Blame, Keeper
+from henchman.supervisor.keeper import Keeper
 from henchman.wire.payload import decode
 from henchman.work.unit import Unit
 from henchman.worker.fetcher import Fetcher
-from henchman.worker.lifeline import bury_and_give_back
+from henchman.worker.lifeline import entomb_and_rescue
+from henchman.worker.rescue import Death
 from henchman.worker.run import CompiledJob
 from support.hostile import Hostile, corpus
 from support.store import ME
@@ -182,7 +183,7 @@ def test_the_supervisor_gives_back_and_charges(scene: Scene) -> None:
     said: list[str] = []
     keeper = Keeper(said.append)
     keeper.connect(Config(redis_url=scene.url).to_json())
-    keeper.bury([ME], Blame([jid.encode()[:40] for jid in scene.jids], False, "signal SIGKILL"))
+    keeper.bury([ME], Death("it ended with signal SIGKILL", [jid.encode()[:40] for jid in scene.jids], False))
     until(lambda: keeper.tick() == 1.0, "it gives back")
     assert not [line for line in said if "cannot" in line], said
     assert keeper._desk is not None
@@ -200,7 +201,7 @@ def test_another_host_rescues(scene: Scene) -> None:
     before = scene.payloads
     scene.fetched()
     scene.redis.delete(f"hm:lease:{ME}")
-    assert bury_and_give_back(scene.app, ME) == len(before)
+    assert entomb_and_rescue(scene.app, ME) == (len(before), None)
     assert scene.payloads == before
     assert scene.app.connections.run(in_flight_lists(scene.app.keys, ME))
     scene.nothing_broken()
@@ -230,7 +231,7 @@ def _dies_alone(scene: Scene, identity: str, one: Hostile) -> None:
     scene.app.connections.run(join(keys, identity, [flight], 30_000))
     scene.redis.rpush(flight, one.payload)
     scene.redis.delete(f"hm:lease:{identity}")
-    assert bury_and_give_back(scene.app, identity) is not None
+    assert entomb_and_rescue(scene.app, identity) is not None
 
 
 def test_due_entries_are_staged(scene: Scene) -> None:

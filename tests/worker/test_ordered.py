@@ -18,7 +18,7 @@ from henchman.store import leases, ordered
 from henchman.store.queues import pause, unpause
 from henchman.worker import fetcher, watcher
 from henchman.worker import launcher as launcher_module
-from henchman.worker.session import give_back_list
+from henchman.worker.rescue import give_back_list
 from support.worker import Heard, looker, overdue, until, working
 
 REST = {b"hm:ordered:q/meta", b"hm:ordered:q/stat"}

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, TypeVar
 
 from henchman.batch import procedures
 from henchman.client.runtime import Runtime
-from henchman.errors import PayloadError, ServerError, UnknownBatch
-from henchman.kernel.ids import new_identity
+from henchman.errors import PayloadError, UnknownBatch
 from henchman.kernel.service import Ticker
 from henchman.store import batches, queues
 from henchman.store.batches import Glance
 from henchman.store.call import Call
+from henchman.store.leader import AUDITOR_MS, Leader
 from henchman.store.procedure import run
 from henchman.wire.payload import decode
 from henchman.work.effects import EndingFacts, encoded
@@ -70,13 +70,13 @@ class Auditor(Ticker):
     ) -> None:
         super().__init__(runtime.events.failed)
         self._runtime = runtime
-        self._identity = new_identity()
+        self._leader = Leader(runtime.keys.auditor, AUDITOR_MS)
         self._monotonic = monotonic
         self._still = still
         self._watched: dict[str, _Watched] = {}
         self._complete: set[str] = set()
         self._rounds = 0
-        self._began = self._leads = self._quiet = False
+        self._began = self._quiet = False
 
     @property
     def verbs(self) -> Mapping[str, Callable[[str], None]]:
@@ -90,12 +90,8 @@ class Auditor(Ticker):
     def stop(self, timeout: float = 5.0) -> bool:
         """Audit no more, and let another process do so."""
         ended = super().stop(timeout)
-        if self._leads:
-            self._leads = False
-            try:
-                self._run(batches.let_go_audit(self._runtime.keys))
-            except ServerError as error:
-                self._runtime.events.failed(self.name, error)
+        if self._leader.leads:
+            self._leader.resign(self._runtime.connections, self._runtime.events, self.name)
         return ended
 
     def tick(self) -> float:
@@ -103,8 +99,8 @@ class Auditor(Ticker):
         if not self._began:
             self._began = True  # a worker that has just started has more urgent things to do
         elif not self._quiet:
-            self._leads = self._run(batches.lead_audit(self._runtime.keys, self._identity))
-            if self._leads:
+            self._leader.contend(self._runtime.connections)
+            if self._leader.leads:
                 self.audit()
         return EVERY
 
@@ -191,7 +187,9 @@ class Auditor(Ticker):
         effects = []
         for jid, reason in reasons.items():
             job = {"jid": jid, "hm": {"batch": name}}
-            effects.append(encoded(self._runtime.keys, job, "gone", EndingFacts(self._identity, 0, {"reason": reason})))
+            effects.append(
+                encoded(self._runtime.keys, job, "gone", EndingFacts(self._leader.identity, 0, {"reason": reason}))
+            )
         for start in range(0, len(effects), CHUNK):
             self._run(batches.note(self._runtime.keys, effects[start : start + CHUNK]))
         shown = sorted(set(reasons.values()))[:3]

@@ -18,11 +18,11 @@ from henchman.client.runtime import Runtime
 from henchman.cron.definition import Cron, build_tick, decoded, encoded
 from henchman.cron.timing import Plan, Timing, plan, read_timing
 from henchman.errors import DefinitionError, ServerError
-from henchman.kernel.ids import new_identity
 from henchman.kernel.service import Ticker
 from henchman.store import cron as store
 from henchman.store import history
 from henchman.store.call import Call
+from henchman.store.leader import CRON_MS, Leader
 
 __all__ = ["CronTicker"]
 
@@ -30,7 +30,6 @@ T = TypeVar("T")
 
 LOOK = 1.0
 LOOK_EMPTY = 5.0, 60.0  # with no cron anywhere: at first, and at last; the control channel announces new ones
-LEASE_MS = 2000
 DECLARE = 15.0  # well below store.cron.FRESH
 FORGET = 7 * 86400.0  # a cron that no worker has declared for so long is removed
 CHUNK = 200
@@ -59,7 +58,7 @@ class CronTicker(Ticker):
     def __init__(self, runtime: Runtime, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__(runtime.events.failed)
         self._runtime = runtime
-        self._identity = new_identity()
+        self._leader = Leader(runtime.keys.cron_leader, CRON_MS)
         self._monotonic = monotonic
         self._declared: Mapping[str, Cron] = {}
         self._registered = False
@@ -143,7 +142,7 @@ class CronTicker(Ticker):
         self._look_at = started + LOOK  # also when it fails
         names = tuple(self._declared) if started >= self._declare_at else ()
         led, handled = self.leads, self._handled
-        call = store.look(self._runtime.keys, self._identity, LEASE_MS, handled if led else None, names)
+        call = store.look(self._runtime.keys, self._leader.identity, CRON_MS, handled if led else None, names)
         clock = self._runtime.clock
         sent = clock.sent()
         seen = self._run(call)
@@ -259,6 +258,6 @@ class CronTicker(Ticker):
             return
         handled, self._seen = self._handled, None
         try:
-            self._run(store.look(self._runtime.keys, self._identity, 0, handled))
+            self._run(store.look(self._runtime.keys, self._leader.identity, 0, handled))
         except ServerError as error:
             self._runtime.events.emit("part_failed", part=self.name, error=error)

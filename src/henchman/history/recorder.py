@@ -20,11 +20,11 @@ from henchman.history.checkpoint import BEGINNING, Checkpoint, Chunk, Overtaken
 from henchman.history.database import Database
 from henchman.kernel.clock import ServerClock, capped_backoff
 from henchman.kernel.events import Events
-from henchman.kernel.ids import new_identity
 from henchman.kernel.service import Ticker
 from henchman.store import history as store
 from henchman.store.call import Runner
 from henchman.store.keys import Keys
+from henchman.store.leader import RECORDER_MS, Leader
 from henchman.store.leases import ask_time
 
 __all__ = ["Recorder", "companion"]
@@ -100,11 +100,12 @@ class Recorder(Ticker):
         super().__init__(home.events.failed)
         self._home = home
         self.database = database
-        self.identity = new_identity()
+        self._leader = Leader(home.keys.recorder, RECORDER_MS)
+        self.identity = self._leader.identity
         self._monotonic = monotonic
         self._checkpoint = Checkpoint(database, home.keys.history, home.events)
         self._line: Any = None
-        self._leads = self._ready = self._announced = False
+        self._ready = self._announced = False
         self._renew_at = 0.0
         self._after = BEGINNING
         self._ahead: _Taken | None = None  # read and not yet written
@@ -124,7 +125,7 @@ class Recorder(Ticker):
     @property
     def leads(self) -> bool:
         """Whether this process records."""
-        return self._leads
+        return self._leader.leads
 
     def backlog(self) -> store.Backlog:
         """The entries that are not recorded yet."""
@@ -175,18 +176,14 @@ class Recorder(Ticker):
         return False
 
     def _lead(self, now: float) -> bool:
-        if now < self._renew_at and self._leads:
+        if now < self._renew_at and self._leader.leads:
             return True
-        keys, run = self._home.keys, self._home.connections.run
-        if self._leads:
-            self._leads = run(store.renew(keys, self.identity))
-        if not self._leads:
+        kept = "" if self._announced else self._home.config.history_kept()
+        if self._leader.contend(self._home.connections, self._home.keys.history_on, kept):
             self._ready = False  # another process may have moved the position
-            kept = "" if self._announced else self._home.config.history_kept()
-            self._leads = run(store.lead(keys, self.identity, kept))
-            self._announced = True
+        self._announced = True
         self._renew_at = now + CONTEND
-        return self._leads
+        return self._leader.leads
 
     def _prepare(self) -> None:
         self.database.require_schema()
@@ -271,14 +268,9 @@ class Recorder(Ticker):
             self._home.events.emit("history_back", lag=self.lag())
 
     def _let_go(self) -> None:
-        if not self._leads:
-            return
-        self._leads = self._ready = False
-        try:
-            if self._home.connections.run(store.renew(self._home.keys, self.identity)):
-                self._home.connections.run(store.let_go(self._home.keys))
-        except ServerError as error:
-            self._home.events.failed(self.name, error)
+        if self._leader.leads:
+            self._ready = False
+            self._leader.resign(self._home.connections, self._home.events, self.name)
 
     def _hang_up(self) -> None:
         self._ahead = None

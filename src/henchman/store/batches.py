@@ -12,7 +12,6 @@ from henchman.errors import BatchClosed, HistoryFull, UnknownBatch
 from henchman.store.call import Arg, Call, command, commands, load, script
 from henchman.store.effects import own_keys, shared_keys
 from henchman.store.keys import Keys
-from henchman.store.leases import lead as lead_duty
 from henchman.store.queues import Stretch, set_stretch
 
 _MAKE = load("batch_make")
@@ -241,16 +240,6 @@ def renew_producer(keys: Keys, batches: Iterable[str]) -> Call[Any]:
 
 
 # What the auditor of batches asks.
-
-
-def lead_audit(keys: Keys, identity: str) -> Call[bool]:
-    """Take or renew the lease of the auditor; False when another process has it."""
-    return lead_duty(keys.auditor, identity, AUDIT_MS)
-
-
-def let_go_audit(keys: Keys) -> Call[Any]:
-    """End our lease."""
-    return command("DEL", keys.auditor)
 
 
 def oldest(keys: Keys, first: int, most: int) -> Call[list[str]]:

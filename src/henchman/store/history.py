@@ -8,10 +8,8 @@ from typing import Any, NamedTuple
 from henchman.store.call import Arg, Call, command, commands, load, script
 from henchman.store.keys import Keys
 
-_LEAD = load("history_lead")
 _TRIM = load("history_trim")
 
-LEASE_MS = 10_000
 _ENTRY = 60  # bytes that an entry counts beside its fields, as the scripts do it
 
 
@@ -38,26 +36,6 @@ def offer(keys: Keys, kept: str) -> Call[Any]:
 def turn_off(keys: Keys) -> Call[Any]:
     """Nothing more is written into the stream; what stands there stays."""
     return command("DEL", keys.history_on)
-
-
-def lead(keys: Keys, identity: str, kept: str = "") -> Call[bool]:
-    """Take the lease of the recorder, where nobody else has it. ``kept``: policy and bytes of a history that is not
-    known to be on; it is from then on, whoever leads."""
-    return script(_LEAD, [keys.recorder, keys.history_on], [identity, LEASE_MS, kept], bool, again=True)
-
-
-def renew(keys: Keys, identity: str) -> Call[bool]:
-    """Prolong the lease; False when it is not ours any more. Another's, taken in between, lasts a little longer then:
-    the position in SQL, not the lease, is what keeps two recorders apart."""
-    own = identity.encode()
-    return commands(
-        ("GET", keys.recorder), ("PEXPIRE", keys.recorder, LEASE_MS), decode=lambda replies: bool(replies[0] == own)
-    )
-
-
-def let_go(keys: Keys) -> Call[Any]:
-    """End our lease."""
-    return command("DEL", keys.recorder)
 
 
 class Trimmed(NamedTuple):

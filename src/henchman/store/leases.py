@@ -21,7 +21,6 @@ _ENTOMB = load("entomb")
 _LEAVE = load("leave")
 _SIZES = load("sizes")
 _WATCH = load("watch")
-_LEAD = load("lead")
 _BEAT = load("beat")
 
 AT_ONCE = 1000  # leases in one look
@@ -96,9 +95,8 @@ class Watch(NamedTuple):
     expires: dict[str, int]
 
 
-def watch(keys: Keys, identity: str, former: Iterable[str], turn_ms: int, first: int = 0) -> Call[Watch]:
-    """Take the turn to look after the dead, or keep it, and look at ``AT_ONCE`` leases, from the ``first`` on.
-    ``former``: names that this process had before."""
+def watch(keys: Keys, identity: str, turn_ms: int, first: int = 0) -> Call[Watch]:
+    """Take the turn to look after the dead, or keep it, and look at ``AT_ONCE`` leases, from the ``first`` on."""
 
     def read(reply: Any) -> Watch:
         turn, *rest = reply
@@ -108,7 +106,7 @@ def watch(keys: Keys, identity: str, former: Iterable[str], turn_ms: int, first:
         return Watch(True, 0.0, _texts(begun), {_text(pairs[i]): pairs[i + 1] for i in range(0, len(pairs), 2)})
 
     names = [keys.lifeline, keys.identities, keys.rescues, keys.leases]
-    return script(_WATCH, names, [identity, turn_ms, first, AT_ONCE, *former], read, again=True)
+    return script(_WATCH, names, [identity, turn_ms, first, AT_ONCE], read, again=True)
 
 
 def entomb(keys: Keys, identity: str, *, force: bool) -> Call[int]:
@@ -121,11 +119,6 @@ def leave(keys: Keys, identity: str, flight_lists: Sequence[str]) -> Call[int]:
     """1 the identity is off the books; 0 one of its lists still holds something."""
     names = [keys.lease(identity), keys.identities, keys.flights(identity), *flight_lists]
     return script(_LEAVE, names, [identity], int, again=True)
-
-
-def lead(lease: str, identity: str, lease_ms: int) -> Call[bool]:
-    """Take or renew ``lease`` (a key), that of a duty which one process at a time has; False when another has it."""
-    return script(_LEAD, [lease], [identity, lease_ms], bool, again=True)
 
 
 def lease_alive(keys: Keys, identity: str) -> Call[bool]:
@@ -195,11 +188,6 @@ def record(keys: Keys, identity: str) -> Call[tuple[dict[str, str], dict[str, by
         return {name: value.decode("utf-8", "replace") for name, value in facts.items()}, work
 
     return commands(("HGETALL", raw(keys.process(identity))), ("HGETALL", raw(keys.work(identity))), decode=read)
-
-
-def prune_lock(keys: Keys) -> Call[bool]:
-    """Whether it is our turn to prune dead members, at most once a minute for all."""
-    return command("SET", keys.process_cleanup, "1", "NX", "EX", 60, decode=bool, again=False)
 
 
 def missing(keys: Keys, identities: Sequence[str]) -> Call[list[str]]:

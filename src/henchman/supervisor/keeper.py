@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
 
 from henchman.config import Config
 from henchman.embedded.server import EmbeddedServer
@@ -18,20 +17,9 @@ from henchman.store import leases
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 from henchman.supervisor.child import ChildProcess
-from henchman.worker.poison import charge_held
-from henchman.worker.rescue import give_back
+from henchman.worker.rescue import Death, rescue
 
-__all__ = ["Blame", "Keeper"]
-
-
-class Blame(NamedTuple):
-    """Whom a death is charged to: the jids that had started, whether what ran had the process to itself, and the ends
-    of the payloads that were read or settled just then."""
-
-    started: Sequence[bytes]
-    alone: bool
-    cause: str
-    marked: Sequence[bytes] = ()
+__all__ = ["Keeper"]
 
 
 class _Desk:
@@ -47,9 +35,9 @@ class _Desk:
 class _Dead:
     """One identity whose work is to be given back, and how often that was tried in vain."""
 
-    def __init__(self, identity: str, blame: Blame | None) -> None:
+    def __init__(self, identity: str, death: Death | None) -> None:
         self.identity = identity
-        self.blame = blame
+        self.death = death
         self.failures = 0
         self.next = 0.0
         self.said = ""
@@ -96,9 +84,9 @@ class Keeper(Ticker):
             self._server.ensure()
         return True
 
-    def bury(self, identities: Iterable[str], blame: Blame | None = None) -> None:
-        """These are dead: their work goes back as soon as the server can be reached, and ``blame`` is written down."""
-        self._dead += [_Dead(identity, blame) for identity in identities]
+    def bury(self, identities: Iterable[str], death: Death | None = None) -> None:
+        """These are dead: their work goes back as soon as the server can be reached, and ``death`` is written down."""
+        self._dead += [_Dead(identity, death) for identity in identities]
         self.wake()
 
     def tick(self) -> float:
@@ -126,36 +114,31 @@ class Keeper(Ticker):
         if time.monotonic() < one.next:
             return
         try:
-            self._give_back(desk, one.identity, one.blame)
+            error = self._give_back(desk, one)
         except ServerAway:
             raise
-        except Exception as error:
-            text = f"{type(error).__name__}: {error}"
-            if text != one.said:
-                self._say(f"the work of {one.identity} cannot be given back yet, that is tried again: {text}")
-            one.said = text
-            one.failures += 1
-            one.next = time.monotonic() + capped_backoff(one.failures)
-        else:
+        except Exception as failure:
+            error = failure
+        if error is None:
             self._dead.remove(one)
+            return
+        text = f"{type(error).__name__}: {error}"
+        if text != one.said:
+            self._say(f"the work of {one.identity} cannot be given back yet, that is tried again: {text}")
+        one.said = text
+        one.failures += 1
+        one.next = time.monotonic() + capped_backoff(one.failures)
 
-    def _give_back(self, desk: _Desk, identity: str, blame: Blame | None) -> None:
+    def _give_back(self, desk: _Desk, one: _Dead) -> Exception | None:
+        """Why some of its work could not be given back; None when all was, or it left in good order."""
         runner, keys = desk.connections, desk.keys
-        lists = runner.run(leases.in_flight_lists(keys, identity))
-        if not lists:
-            return  # it left in good order
-
-        def charge(filled: list[str]) -> None:
-            if blame is not None:
-                facts = blame._replace(cause=f"it ended with {blame.cause}")._asdict()
-                for line in charge_held(desk, identity, filled, **facts):
-                    self._say(line)
-
-        runner.run(leases.entomb(keys, identity, force=True))
-        count = give_back(desk, identity, lists, charge)
-        runner.run(leases.strike_off(keys, identity))
-        if count:
-            self._say(f"gave back {count} unfinished job{'s' if count != 1 else ''} of {identity}")
+        if not runner.run(leases.in_flight_lists(keys, one.identity)):
+            return None
+        runner.run(leases.entomb(keys, one.identity, force=True))
+        moved, error = rescue(desk, one.identity, one.death, self._say)
+        if moved:
+            self._say(f"gave back {moved} unfinished job{'s' if moved != 1 else ''} of {one.identity}")
+        return error
 
     def _renew_all(self, desk: _Desk) -> None:
         """Prolong the leases of all children that deserve it, in one write, when it is time."""

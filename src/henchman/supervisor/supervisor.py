@@ -20,10 +20,11 @@ from typing import Any
 from henchman.kernel.clock import capped_backoff
 from henchman.supervisor.child import ChildProcess
 from henchman.supervisor.health import Health
-from henchman.supervisor.keeper import Blame, Keeper
+from henchman.supervisor.keeper import Keeper
 from henchman.supervisor.notify import Notifier
 from henchman.supervisor.orders import EXIT_CONFIG, EXIT_CUT_OFF
 from henchman.supervisor.scribe import Scribe
+from henchman.worker.rescue import Death
 
 __all__ = ["Supervisor"]
 
@@ -288,17 +289,17 @@ class Supervisor:
         self._cut_off |= self._stopping and worked and status not in (0, 1)
         if not expected and child.board.was_settling():
             self._careful_until = time.monotonic() + CAREFUL
-        self._keeper.bury(child.identities, self._blame(child, status, expected))
+        self._keeper.bury(child.identities, self._death(child, status, expected))
         self._after_death(child, status, expected, worked)
         child.close()
 
     @staticmethod
-    def _blame(child: ChildProcess, status: int, expected: bool) -> Blame | None:
+    def _death(child: ChildProcess, status: int, expected: bool) -> Death | None:
         """Whom its death is charged to: the jobs that it was running; nobody's fault when it ended as we wished."""
         started = child.board.started()
         if expected or status in (0, 1, EXIT_CUT_OFF, EXIT_CONFIG) or (child.doomed and len(started) != 1):
             return None
-        return Blame(started, child.board.was_alone(), _described(status), child.board.marked())
+        return Death(f"it ended with {_described(status)}", started, child.board.was_alone(), child.board.marked())
 
     @staticmethod
     def _orphans() -> list[tuple[int, int]]:

@@ -37,7 +37,7 @@ class FakeJobs(Looks):
 
     def __init__(self, app: App, clock: Clock) -> None:
         super().__init__(app, clock)
-        self._stager = Stager(View(app, connections=self._runner, clock=GivenClock(clock.time)), lambda: "testing")
+        self._stager = Stager(View(app, connections=self._runner, clock=GivenClock(clock.time)))
         self._performer = Performer(app, ClockJudge(app, clock.time), clock.time, self._runner.cancelled)
 
     def drain(self, job: AnyJob, *, advance: bool = False, strict: bool = False, limit: int = LIMIT) -> Drained:

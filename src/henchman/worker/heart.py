@@ -16,6 +16,7 @@ from henchman.kernel.clock import awake
 from henchman.kernel.service import Ticker
 from henchman.kernel.text import described
 from henchman.store import leases
+from henchman.store.leader import turn_to_prune
 from henchman.store.queues import paused
 from henchman.wire import payload
 from henchman.wire.sidekiq import sanitise
@@ -169,7 +170,7 @@ class Heart(Ticker):
 
     def _prune(self) -> None:
         runner, keys = self._host.connections, self._host.keys
-        if runner.run(leases.prune_lock(keys)):
+        if runner.run(turn_to_prune(keys)):
             known = runner.run(leases.identities(keys))
             gone = runner.run(leases.missing(keys, known)) if known else []
             if gone:

@@ -12,7 +12,6 @@ from typing import Any, Self
 from henchman.errors import ConfigError, HenchmanError, JobCancelled, JobShutdown, ServerError
 from henchman.kernel.scoreboard import Scoreboard
 from henchman.store import leases
-from henchman.store.jobs import due
 from henchman.store.leases import ask_time
 from henchman.store.queues import paused
 from henchman.worker.acker import Acker
@@ -77,8 +76,8 @@ class Launcher:
         self._build_running()
         self.manager += [self._feed(capsule) for capsule in capsules]
         self._build_watcher(queues)
-        self.stager = Stager(host, lambda: self.session.identity)
-        self.lifeline = Lifeline(host, lambda: self.session.identity)
+        self.stager = Stager(host)
+        self.lifeline = Lifeline(host)
         self.renewal = Renewal(host, self.manager, self.session, self._pulse)
         self.heart = Heart(
             host,
@@ -238,7 +237,9 @@ class Launcher:
             self._interrupt(self.manager.running())
             self.manager.wait_idle(CLEAN_UP)
         self.host.events.emit("shutdown")
-        self._stop_staging()
+        for companion in self.companions:
+            companion.stop()
+        self.stager.stop()
         disarmed = self._disarm()
         self.watcher.stop(2.0)
         for feed in self.manager:
@@ -272,13 +273,6 @@ class Launcher:
             for run in list(feed.pool.tasks):
                 self.loop.strike(run, JobShutdown)
 
-    def _stop_staging(self) -> None:
-        """Let another process stage at once, without waiting for our staging lease to run out."""
-        for companion in self.companions:
-            companion.stop()
-        self.stager.stop()
-        self._try("stager", lambda: self.host.connections.run(due(self.host.keys, self.session.identity, 1, 1)))
-
     def _disarm(self) -> bool:
         """Whether no wait is open any more, so that nothing can arrive under our name. Where the server does not let us
         end one, it is not waited for: its connection is closed, but something may be on its way."""
@@ -302,7 +296,6 @@ class Launcher:
             else:
                 self.session.entomb()
             self.host.connections.run(leases.strike_off(self.host.keys, self.session.identity))
-            self.lifeline.let_go()
             for source in self.sources.values():
                 source.ring()  # whoever rang us last may not have been heard
         except HenchmanError as error:

@@ -10,21 +10,22 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from henchman.kernel.clock import awake
 from henchman.kernel.ids import new_identity
-from henchman.store import batches, leases, ordered
-from henchman.store.call import command, commands
-from henchman.store.jobs import Settlement, give_back, settle
+from henchman.store import leases
+from henchman.store.call import command
+from henchman.store.jobs import Settlement, settle
 from henchman.wire.numbers import seconds
 from henchman.wire.times import day
 from henchman.work.effects import EndingFacts, of_payload
 from henchman.work.source import Source
 from henchman.work.unit import InFlightList, Unit
-from henchman.worker.host import Host, Settler
+from henchman.worker.host import Host
+from henchman.worker.rescue import give_back_list
 
-__all__ = ["LeaseSession", "give_back_list", "held_ids", "settle_units"]
+__all__ = ["LeaseSession", "settle_units"]
 
 
 def settle_units(
@@ -59,7 +60,6 @@ def settle_units(
     )
 
 
-NOTED = 500  # effects in one call
 SETTLED = 6.0  # seconds until no wait of an earlier epoch can be open: they end on the server after 5
 FORGOTTEN = 3600.0
 
@@ -257,44 +257,3 @@ class LeaseSession:
             else:
                 moved += give_back_list(self._host, one.key, one.queue, "interrupted", "the worker stopped")
         return moved
-
-
-def give_back_list(
-    host: Settler, flight: str, queue: str, ending: str = "rescued", reason: str = "its process ended"
-) -> int:
-    """Empty one in-flight list into its queue, or free what one process held of an ordered one, in chunks; how many
-    payloads or ids that were. Only for a process that has ended, or for lists that nobody works on. ``ending`` and
-    ``reason`` are what the history says of tracked jobs.
-    """
-    if host.keys.is_held(flight):
-        return _free_held(host, flight, queue)
-    _tell_given_back(host, flight, ending, reason)
-    moved = 0
-    while chunk := host.connections.run(give_back(host.keys, flight, queue, 500)):
-        moved += chunk
-    return moved
-
-
-def _tell_given_back(host: Settler, flight: str, ending: str, reason: str) -> None:
-    """Tracked jobs of a list that is given back wait again, as far as their batch and the history are concerned."""
-    runner, keys = host.connections, host.keys
-    payloads: list[bytes] = runner.run(command("LRANGE", flight, 0, -1))
-    told = EndingFacts(keys.identity_of_flight(flight), detail={"reason": reason})
-    effects = [text for one in payloads if (text := of_payload(keys, one, ending, told))]
-    for start in range(0, len(effects), NOTED):
-        runner.run(batches.note(keys, effects[start : start + NOTED]))
-
-
-def held_ids(host: Settler, lists: Iterable[str]) -> int:
-    """How many ids of ordered queues are held, in those of a process's ``lists`` that say so."""
-    held = [one for one in lists if host.keys.is_held(one)]
-    if not held:
-        return 0
-    return int(host.connections.run(commands(*(("HLEN", one) for one in held), decode=sum)))
-
-
-def _free_held(host: Settler, held_key: str, queue: str) -> int:
-    runner, keys = host.connections, host.keys
-    identity = keys.identity_of_flight(held_key)
-    noted = list(runner.run(ordered.held(held_key)).items())
-    return ordered.free_all(runner, keys, identity, held_key, queue, noted)

@@ -10,7 +10,7 @@ one after the other fails, what the middleware asks is probably away: the look i
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -21,6 +21,7 @@ from henchman.kernel.middleware import compile_sync
 from henchman.kernel.service import Ticker
 from henchman.store.call import command
 from henchman.store.jobs import Due, Move, due, move, rebase
+from henchman.store.leader import STAGING_MS, Leader
 from henchman.wire import payload
 from henchman.wire.sidekiq import sanitise
 from henchman.work.effects import EndingFacts, batch_of, encoded
@@ -29,7 +30,6 @@ from henchman.worker.host import Host
 __all__ = ["Stager"]
 
 LOOK = 0.9
-STAGING_MS = 2000
 CHUNK = 500
 IN_A_ROW = 10  # failures of the middleware, one after the other, that break a look off
 WAIT = 1.0, 15.0  # seconds until a job is tried again whose middleware failed, at first and at most
@@ -38,14 +38,14 @@ MOST_KNOWN = 10_000
 
 
 class Stager(Ticker):
-    """``identity()`` gives the name of this process; ``staged`` counts what it moved."""
+    """``staged`` counts what it moved."""
 
     name = "stager"
 
-    def __init__(self, host: Host, identity: Callable[[], str]) -> None:
+    def __init__(self, host: Host) -> None:
         super().__init__(host.events.failed)
         self._host = host
-        self._identity = identity
+        self.leader = Leader(host.keys.staging, STAGING_MS)
         self.staged = 0
         self._stepped = host.clock.stepped
         self._quiet = False
@@ -55,6 +55,12 @@ class Stager(Ticker):
         """Stage nothing more."""
         self._quiet = True
 
+    def stop(self, timeout: float = 5.0) -> bool:
+        """Stage no more, and let another process do so at once."""
+        ended = super().stop(timeout)
+        self.leader.resign(self._host.connections, self._host.events, self.name)
+        return ended
+
     def tick(self) -> float:
         """Look once and move what is due; seconds until the next look."""
         if self._quiet:
@@ -62,9 +68,10 @@ class Stager(Ticker):
         keys = self._host.keys
         started = time.monotonic()
         wait, sent = self._middleware.begin(started), self._host.clock.sent()
-        seen = self._host.connections.run(due(keys, self._identity(), STAGING_MS, 0 if wait else CHUNK))
+        seen = self._host.connections.run(due(keys, self.leader.identity, STAGING_MS, 0 if wait else CHUNK))
         self._host.clock.heard(seen.now, sent)
         stepped, self._stepped = self._host.clock.stepped - self._stepped, self._host.clock.stepped
+        self.leader.leads = seen.mine
         if not seen.mine:
             self._middleware = _Middleware(self._host)  # who stages now says how it goes
             return LOOK

@@ -10,13 +10,8 @@
 -- include lead
 local now = server_now()
 local count = redis.call('HLEN', KEYS[2])
-local mine = false
-if count > 0 and ARGV[2] ~= '0' then
-  mine = lead(KEYS[1], ARGV[1], ARGV[2])
-elseif redis.call('GET', KEYS[1]) == ARGV[1] then
-  mine = count > 0
-  redis.call('DEL', KEYS[1])
-end
+local led = redis.call('GET', KEYS[1]) == ARGV[1]
+local mine = lead(KEYS[1], ARGV[1], count > 0 and ARGV[2] or '0') or (led and count > 0)
 local function rebase(key)
   local ahead = redis.call('ZRANGEBYSCORE', key, as_text(now + 1), '+inf')
   for _, name in ipairs(ahead) do

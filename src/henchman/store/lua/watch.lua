@@ -1,27 +1,15 @@
 -- watch: look at the lease of every process, if it is this one's turn to look after the dead
 -- KEYS lifeline identities rescues leases
--- ARGV identity turn_ms first most (former)*
+-- ARGV identity turn_ms first most
 -- returns {0, left_ms} when it is another process's turn, for so long at least; else {1, rescues, (name expires_ms)*}: the
 --   names from the first on, in the order of joining, and the server's time at which the lease of each runs out (0: there
---   is none). former: names that this process had before. A removal or an expiry comes first: a full server accepts it.
---   A turn, or a lease, that would last longer than it was given for is from before the server's clock went back: it
---   ends in time all the same. Who lives has renewed its lease since, or is about to.
+--   is none). A removal or an expiry comes first: a full server accepts it. A lease that would last longer than it was
+--   given for is from before the server's clock went back: it ends in time all the same. A living process has renewed
+--   its lease since, or is about to.
 -- include now
+-- include lead
 local LONG = 60000  -- ms; what would last no longer than this is left alone
-local holder = redis.call('GET', KEYS[1])
-local ours = not holder
-for i = 5, #ARGV do
-  ours = ours or holder == ARGV[i]
-end
-if holder == ARGV[1] then
-  redis.call('PEXPIRE', KEYS[1], ARGV[2])
-elseif ours then
-  redis.call('DEL', KEYS[1])
-  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
-else
-  if redis.call('PTTL', KEYS[1]) > 10 * LONG then
-    redis.call('PEXPIRE', KEYS[1], ARGV[2])
-  end
+if not lead(KEYS[1], ARGV[1], ARGV[2], 10 * LONG) then
   return {0, redis.call('PTTL', KEYS[1])}
 end
 local now = math.floor(server_now() * 1000)

@@ -1,15 +1,26 @@
--- A duty that one process at a time has: whether `identity` has it for the next `ms` milliseconds. The first write is a
--- removal or an expiry, which a full server accepts. A lease of another that would last longer than it was given for
--- is from before the server's clock went back: it ends in time all the same.
-local function lead(key, identity, ms)
+-- The election for a duty that one process at a time has: 1 when `identity` goes on having it for the next `ms`
+-- milliseconds, 2 when it has it from now on, else false. With 0 ms it gives the duty up. The first write is a removal or
+-- an expiry, which a full server accepts. A lease of another that would last longer than `longest` (else `ms`) is from
+-- before the server's clock went back: it ends in time all the same.
+local function lead(key, identity, ms, longest)
   local holder = redis.call('GET', key)
+  if ms == '0' then
+    if holder == identity then
+      redis.call('DEL', key)
+    end
+    return false
+  end
   if holder == identity then
     redis.call('PEXPIRE', key, ms)
-  elseif not holder then
+    return 1
+  end
+  if not holder then
     redis.call('DEL', key)
     redis.call('SET', key, identity, 'PX', ms)
-  elseif redis.call('PTTL', key) > tonumber(ms) then
+    return 2
+  end
+  if redis.call('PTTL', key) > (longest or tonumber(ms)) then
     redis.call('PEXPIRE', key, ms)
   end
-  return not holder or holder == identity
+  return false
 end
