@@ -131,7 +131,7 @@ def give_back_list(
     return moved
 
 
-class Claim(NamedTuple):
+class LeftClaim(NamedTuple):
     """Ids of an ordered queue that one job held together."""
 
     jid: str
@@ -139,26 +139,26 @@ class Claim(NamedTuple):
     ids: list[bytes]
 
 
-class Held(NamedTuple):
+class Leftover(NamedTuple):
     """What one in-flight list holds: payloads, or the claims of an ordered queue."""
 
     flight: str
     payloads: list[bytes]
-    claims: list[Claim]
+    claims: list[LeftClaim]
 
 
-def held_in(host: Settler, flight: str) -> Held:
+def held_in(host: Settler, flight: str) -> Leftover:
     """What the in-flight list ``flight`` holds."""
     if not host.keys.is_held(flight):
-        return Held(flight, host.connections.run(command("LRANGE", flight, 0, -1)), [])
+        return Leftover(flight, host.connections.run(command("LRANGE", flight, 0, -1)), [])
     queue = host.keys.queue_of_flight(flight)
     by_token: dict[bytes, list[bytes]] = {}
     for one, token in host.connections.run(ordered.held(flight)).items():
         by_token.setdefault(token, []).append(one)
-    return Held(flight, [], [Claim(ordered.claim_jid(queue, int(one)), one, by_token[one]) for one in by_token])
+    return Leftover(flight, [], [LeftClaim(ordered.claim_jid(queue, int(one)), one, by_token[one]) for one in by_token])
 
 
-def charge(host: Settler, identity: str, held: Held, death: Death) -> list[str]:
+def charge(host: Settler, identity: str, held: Leftover, death: Death) -> list[str]:
     """Charge the jobs of one list with a death: those that had started, and those whose payloads were read or settled
     just then. One line for each that is a suspect or a poison pill by now."""
     said: list[str] = []
@@ -189,7 +189,7 @@ def _charged(stored: bytes, death: Death) -> dict[str, object] | None:
     return job | {"jid": jid} if jid and known else None
 
 
-def _charge_claim(host: Settler, identity: str, held_key: str, claim: Claim, alone: bool) -> str:
+def _charge_claim(host: Settler, identity: str, held_key: str, claim: LeftClaim, alone: bool) -> str:
     """Free the ids of one claim with a death each; a third one, alone, counts as a failure when it is claimed next."""
     queue, pairs = host.keys.queue_of_flight(held_key), [(one, claim.token) for one in claim.ids]
     ordered.free_all(host.connections, host.keys, identity, held_key, queue, pairs, charge=True, alone=alone)
