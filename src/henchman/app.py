@@ -59,7 +59,7 @@ DOORS: Final[dict[str, str]] = {
     "notice": "henchman.log.notice:notice",
     "in_thread": "henchman.kernel.middleware:in_thread",
     "metrics": "henchman.inspector.metrics:metrics",
-    "mark_deploy": "henchman.inspector.deploys:mark_deploy",
+    "mark_deploy": "henchman.inspector.metrics:mark_deploy",
     "IterableJob": "henchman.iterable.job:IterableJob",
     "class_decorator": "henchman.iterable.job:ClassDecorator",
     "function_decorator": "henchman.iterable.job:FunctionDecorator",

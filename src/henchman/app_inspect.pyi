@@ -1,10 +1,9 @@
+from henchman.inspector.inspection import Stats
 from henchman.inspector.jobs import JobStatus
-from henchman.inspector.ordered_queues import OrderedQueues
-from henchman.inspector.processes import Processes
+from henchman.inspector.ordered import OrderedQueues
+from henchman.inspector.processes import Processes, Running
 from henchman.inspector.queues import Queues
-from henchman.inspector.running import Running
 from henchman.inspector.sets import JobSet
-from henchman.inspector.stats import Stats
 
 __all__ = ["Inspects"]
 

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from henchman.client.runtime import Runtime
 from henchman.store import jobs
+from henchman.store.procedure import arun, run
 
 __all__ = ["Views"]
 
@@ -74,25 +75,22 @@ class Views:
 
         ``name``: of that class alone. See ``henchman.inspector.metrics.Metrics``; ArgumentError for other figures.
         """
-        return self.open_door("metrics")(self.connections, self.keys, minutes, hours=hours, name=name)
+        return run(self.connections, self.open_door("metrics")(self.keys, minutes, hours=hours, name=name))
 
     async def ametrics(
         self: _Desk, minutes: int | None = None, *, hours: int | None = None, name: str | None = None
     ) -> Any:
         """``metrics``, awaited."""
-        read = self.open_door("metrics")
-        return await self.open_door("in_thread")(
-            lambda: read(self.connections, self.keys, minutes, hours=hours, name=name)
-        )
+        return await arun(self.aconnections, self.open_door("metrics")(self.keys, minutes, hours=hours, name=name))
 
     def mark_deploy(self: _Desk, label: str | None = None, at: dt.datetime | None = None) -> Any:
         """Mark in the metrics that ``label`` was deployed, now or at an aware time; each machine may say so.
 
-        Without ``label`` it is the commit that is checked out, else the time; see ``henchman.inspector.deploys``.
+        Without ``label`` it is the commit that is checked out, else the time; see ``henchman.inspector.metrics``.
         """
-        return self.open_door("mark_deploy")(self.connections, self.keys, label, at)
+        return run(self.connections, self.open_door("mark_deploy")(self.keys, label, at))
 
     async def amark_deploy(self: _Desk, label: str | None = None, at: dt.datetime | None = None) -> Any:
         """``mark_deploy``, awaited."""
         write = self.open_door("mark_deploy")
-        return await self.open_door("in_thread")(lambda: write(self.connections, self.keys, label, at))
+        return await self.open_door("in_thread")(lambda: run(self.connections, write(self.keys, label, at)))

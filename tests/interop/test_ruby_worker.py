@@ -14,11 +14,12 @@ from redis import Redis
 
 from henchman import App
 from henchman.cli.main import henchman
+from henchman.inspector.inspection import overview
 from henchman.inspector.jobs import find_job
 from henchman.inspector.processes import Processes
 from henchman.inspector.queues import Queues
 from henchman.inspector.sets import JobSet
-from henchman.inspector.stats import stats
+from henchman.store.procedure import run
 from interop.both import make_app, ours
 from interop.ruby_side import Ruby, RubyWorker, trace
 from support.server import running_server
@@ -217,7 +218,7 @@ def test_we_read_what_ruby_left(app: App, redis: Redis, url: str, worker: RubyWo
         (running, "ruby", "Long(80)", worker.identity)
     ]
     assert work[0].run_at == pytest.approx(time.time(), abs=80)
-    assert find_job(runner, keys, running).state == "working"
+    assert run(runner, find_job(keys, running)).state == "working"
     # Ruby's beat writes what runs, and then, in a second step, its own record.
     (process,) = until(lambda: [one for one in Processes(runner, keys).states() if one.busy == 1], "its record too")
     assert (process.identity, process.pid, process.queues) == (worker.identity, worker.pid, ("ruby",))
@@ -232,11 +233,11 @@ def test_we_read_what_ruby_left(app: App, redis: Redis, url: str, worker: RubyWo
     assert "jobs.rb" in retry.backtrace[0]
     assert retry.score == pytest.approx(due_at + 3600)
     assert [one.arguments[0] for one in JobSet(runner, keys, app.config, "dead")] == [["dies"]]
-    assert find_job(runner, keys, later).state == "scheduled"
+    assert run(runner, find_job(keys, later)).state == "scheduled"
     assert [(one.name, one.size) for one in Queues(runner, keys).states() if one.size] == [("nobody", 1)]
 
     def counted() -> Any:
-        now = stats(runner, keys)
+        now = run(runner, overview(keys)).stats
         return now if now.processed >= 3 and now.failed >= 2 and now.processed_today == now.processed else None
 
     figures = until(counted, "counted at Ruby's beat, one figure after the other")

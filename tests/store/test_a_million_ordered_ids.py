@@ -15,8 +15,8 @@ from click.testing import CliRunner
 
 from henchman import App
 from henchman.cli.main import henchman
-from henchman.inspector.acts import Acted
-from henchman.inspector.ordered import OrderedId
+from henchman.inspector.ordered_id import OrderedId
+from henchman.inspector.sets import Acted
 from henchman.store import leases, ordered
 from henchman.store.ordered import Push, Verdict
 from henchman.store.procedure import Items

@@ -12,12 +12,9 @@ from typing import Any
 import pytest
 
 from henchman import App, ArgumentError
-from henchman.inspector.acts import Acted
-from henchman.inspector.processes import Processes
-from henchman.inspector.queue import Queue
-from henchman.inspector.queues import Queues
-from henchman.inspector.running import Running
-from henchman.inspector.sets import PAGE, JobSet
+from henchman.inspector.processes import Processes, Running
+from henchman.inspector.queues import Queue, Queues
+from henchman.inspector.sets import PAGE, Acted, JobSet
 from henchman.store import leases, queues
 from henchman.store.procedure import BothWays
 from support.faces import Face

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from henchman.inspector.jobs import JobStatus, afind_job, find_job
+from henchman.inspector.jobs import JobStatus, find_job
 from henchman.store.aconnection import AsyncConnections
 from henchman.store.call import Call
 from henchman.store.jobs import Move, cancel
+from henchman.store.procedure import arun, run
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
 from support.store import ME, Store
 
@@ -20,7 +21,7 @@ JID = "1" * 24
 
 
 def find(store: Store, jid: str = JID, **how: Any) -> JobStatus:
-    return find_job(store.connections, store.keys, jid, **how)
+    return run(store.connections, find_job(store.keys, jid, **how))
 
 
 def running(store: Store, identity: str, jid: str = JID) -> None:
@@ -124,7 +125,7 @@ def test_awaited(store: Store, redis_url: str) -> None:
     async def look() -> JobStatus:
         connections = AsyncConnections(redis_url)
         try:
-            return await afind_job(connections, store.keys, JID)
+            return await arun(connections, find_job(store.keys, JID))
         finally:
             await connections.close()
 
@@ -153,7 +154,7 @@ def test_a_job_that_moves_while_it_is_looked_for_is_found_whenever_it_moves(stor
         store.join("mail")
         store.push("mail", payload())
         moving = Moving(store, when, lambda: store.fetch("mail"))
-        return find_job(moving, store.keys, JID, queue="mail"), moving.calls
+        return run(moving, find_job(store.keys, JID, queue="mail")), moving.calls
 
     assert look(1)[0].state == "working"
     states = {look(when)[0].state for when in range(1, 12)}
@@ -165,4 +166,4 @@ def test_a_retry_that_is_staged_while_it_is_looked_for_is_found(store: Store) ->
         store.ask("FLUSHALL")
         store.ask("ZADD", store.keys.retry, 5, payload())
         moving = Moving(store, when, lambda: store.move(store.keys.retry, Move(payload(), payload(), "mail")))
-        assert find_job(moving, store.keys, JID, queue="mail").state in {"retrying", "enqueued"}, when
+        assert run(moving, find_job(store.keys, JID, queue="mail")).state in {"retrying", "enqueued"}, when

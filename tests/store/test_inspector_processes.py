@@ -6,9 +6,10 @@ import json
 
 import pytest
 
+from henchman.inspector.inspection import overview, rates
 from henchman.inspector.processes import Processes, process_state
-from henchman.inspector.stats import overview, rates, stats
 from henchman.store.leases import Record
+from henchman.store.procedure import run
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
 from support.store import ME, Store
 
@@ -86,11 +87,11 @@ def test_telling(store: Store, verb: str, signal: bytes) -> None:
 
 
 def test_stats(store: Store) -> None:
-    nothing = stats(store.connections, store.keys)
+    nothing = run(store.connections, overview(store.keys)).stats
     assert set(nothing) == {0}
     fill(store, store.now())
     every = len(GARBAGE) + len(READABLE)
-    counts = stats(store.connections, store.keys)
+    counts = run(store.connections, overview(store.keys)).stats
     assert (counts.processed, counts.failed, counts.enqueued) == (12345, 0, 5 * every)
     assert (counts.scheduled, counts.retries, counts.dead) == (every + 2, every + 2, every + 2)
     assert (counts.processes, counts.busy) == (5, 3)
@@ -100,14 +101,17 @@ def test_stats(store: Store) -> None:
 def test_a_silent_process_does_not_count(store: Store) -> None:
     store.ask("SADD", store.keys.processes, ME)
     store.ask("HSET", store.keys.process(ME), "info", "{}", "beat", store.now() - 3600, "busy", 4)
-    assert (stats(store.connections, store.keys).processes, stats(store.connections, store.keys).busy) == (0, 0)
+    assert (
+        run(store.connections, overview(store.keys)).stats.processes,
+        run(store.connections, overview(store.keys)).stats.busy,
+    ) == (0, 0)
     assert crew(store).alive() == []
 
 
 def test_rates_need_two_looks(store: Store) -> None:
     store.ask("SET", store.keys.stat_processed, 100)
-    before = overview(store.connections, store.keys)
+    before = run(store.connections, overview(store.keys))
     store.ask("SET", store.keys.stat_processed, 150)
-    after = overview(store.connections, store.keys)._replace(at=before.at + 10)
+    after = run(store.connections, overview(store.keys))._replace(at=before.at + 10)
     assert rates(before, after) == {"processed": 5.0, "failed": 0.0}
     assert rates(after, before) == {"processed": 0.0, "failed": 0.0}

@@ -10,8 +10,7 @@ import pytest
 
 from henchman import App
 from henchman.errors import ArgumentError
-from henchman.inspector.deploys import Deploy, default_label, look_at_deploys, mark_deploy, write_deploy
-from henchman.inspector.metrics import Metrics, look_at_metrics, metrics
+from henchman.inspector.metrics import Deploy, Metrics, default_label, deploy_marks, mark_deploy, metrics
 from henchman.store.metrics import Counted, Form, bucket_of, flush
 from henchman.store.procedure import run
 from support.store import Store
@@ -34,7 +33,7 @@ def write(store: Store, back: float, *which: Form, **counts: Counted) -> None:
 
 
 def look(store: Store, minutes: int | None = None, hours: int | None = None, name: str | None = None) -> Metrics:
-    return run(store.connections, look_at_metrics(store.keys, NOW, minutes=minutes, hours=hours, name=name))
+    return run(store.connections, metrics(store.keys, minutes, hours=hours, name=name, now=NOW))
 
 
 def test_what_stands_there_for_sidekiq_8(store: Store) -> None:
@@ -167,7 +166,7 @@ def test_a_namespace_of_its_own(redis_url: str) -> None:
 
 def test_marks(store: Store) -> None:
     def mark(label: str, seconds: float) -> Deploy:
-        return run(store.connections, write_deploy(store.keys, label, NOW + seconds))
+        return run(store.connections, mark_deploy(store.keys, label, now=NOW + seconds))
 
     assert mark("v1", 0) == Deploy(NOW - 30, "v1", marked=True)
     assert store.ask("HGETALL", "20261121-marks") == [b"2026-11-21T09:05:00Z", b"v1"]
@@ -178,7 +177,7 @@ def test_marks(store: Store) -> None:
     assert not mark("v2", 10).marked, "the first label of a minute stays"
     assert store.ask("HVALS", "20261121-marks") == [b"v1"]
     assert mark("  v3 é ", -86400).marked
-    found = run(store.connections, look_at_deploys(store.keys, NOW - 2 * 86400, NOW))
+    found = run(store.connections, deploy_marks(store.keys, NOW - 2 * 86400, NOW))
     assert [(one.at, one.label) for one in found] == [(NOW - 30 - 86400, "v3 é"), (NOW - 30, "v1")]
     assert [one.label for one in look(store, 10).deploys] == ["v1"]
     assert [one.label for one in look(store, hours=72).deploys] == ["v3 é", "v1"]
@@ -189,9 +188,9 @@ def test_strange_marks(store: Store) -> None:
     assert [one.label for one in look(store, 10).deploys] == ["naive", "\udcff"]
     for label in ("", "  "):
         with pytest.raises(ArgumentError, match="no label"):
-            mark_deploy(store.connections, store.keys, label)
+            run(store.connections, mark_deploy(store.keys, label))
     with pytest.raises(ArgumentError, match="naive datetime"):
-        mark_deploy(store.connections, store.keys, "v", AT.replace(tzinfo=None))
+        run(store.connections, mark_deploy(store.keys, "v", AT.replace(tzinfo=None)))
 
 
 def test_the_label_of_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,5 +210,5 @@ def test_the_app(redis_url: str, store: Store) -> None:
     deploy, found = asyncio.run(_awaited(app))
     assert deploy.marked
     assert [one.label for one in found.deploys][-1] == "v9"
-    assert [one.label for one in metrics(store.connections, store.keys).deploys] == ["v8", "v9"]
+    assert [one.label for one in run(store.connections, metrics(store.keys)).deploys] == ["v8", "v9"]
     app.close()

@@ -8,11 +8,9 @@ import json
 import pytest
 
 from henchman import App, ArgumentError
-from henchman.inspector.acts import Acted
 from henchman.inspector.ordered import OrderedQueue as Face_of_queue
-from henchman.inspector.ordered_actions import OrderedActions
-from henchman.inspector.ordered_queues import OrderedQueues
-from henchman.inspector.set_walk import PAGE
+from henchman.inspector.ordered import OrderedQueues
+from henchman.inspector.sets import PAGE, Acted
 from henchman.store import leases
 from henchman.store.ordered import Push, Verdict
 from henchman.store.procedure import BothWays
@@ -58,7 +56,7 @@ def ids(found: object) -> list[str]:
     return [one.id for one in found]  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("kind", [Face_of_queue, OrderedActions, OrderedQueues])
+@pytest.mark.parametrize("kind", [Face_of_queue, OrderedQueues])
 def test_each_method_has_an_awaited_form_of_the_same_signature(kind: type[BothWays]) -> None:
     iterated = {"by_time", "by_retry_count", "by_id", "busy", "morgue", "morgue_by_id"}
     names = [one for one, it in vars(kind).items() if inspect.isfunction(it) and not one.startswith("_")]

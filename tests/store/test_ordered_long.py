@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from henchman.inspector.ordered_acts import OrderedActs
+from henchman.inspector.ordered_id import OrderedCommands
 from henchman.store import ordered, ordered_people
 from henchman.store.ordered import Verdict
 from henchman.store.procedure import Procedure
@@ -137,7 +137,7 @@ def run(queue: OrderedQueue, plan: Procedure[Any]) -> Any:
 
 
 def test_acts_of_people_take_as_many_calls_as_it_needs(queue: OrderedQueue) -> None:
-    acts = OrderedActs(queue.store.keys, "q")
+    acts = OrderedCommands(queue.store.keys, "q")
     records = "dddd" if queue.tracked else ""
 
     def waits(numbers: range) -> dict[bytes, float]:
@@ -177,7 +177,7 @@ def test_moving_takes_as_many_calls_as_it_needs_and_nobody_takes_it_meanwhile(qu
     assert isinstance(queue.store.run(call), ordered.MoveBegun)
     assert not queue.take(ME, claims=1)
     assert not target.take(ME, claims=1)
-    acted = run(queue, OrderedActs(queue.store.keys, "q").move("other", []))
+    acted = run(queue, OrderedCommands(queue.store.keys, "q").move("other", []))
     assert (acted.done, acted.stayed) == (1, 0)
     assert queue.left() == set()
     assert target.waiting(b"a") == in_order(left)

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from henchman.inspector.acts import Acted
-from henchman.inspector.ordered_acts import OrderedActs
+from henchman.inspector.ordered_id import OrderedCommands
+from henchman.inspector.sets import Acted
 from henchman.store.ordered import Verdict
 from henchman.store.procedure import Procedure, run
 from support.ordered import FAR, Kept, OrderedQueue
@@ -30,7 +30,7 @@ class Crowd:
     def __init__(self, store: Store, seed: int, *, deletes: bool) -> None:
         self.queue = OrderedQueue(store)
         self.queue.join(*OWNERS)
-        self.acts = OrderedActs(store.keys, self.queue.name)
+        self.acts = OrderedCommands(store.keys, self.queue.name)
         self.draw = random.Random(seed)
         self.held: dict[bytes, tuple[str, int, list[bytes]]] = {}
         self.pushed: list[bytes] = []

@@ -14,7 +14,8 @@ from rich.cells import cell_len
 
 from henchman.cli.main import henchman
 from henchman.cli.status import _line, _Look
-from henchman.inspector.stats import overview
+from henchman.inspector.inspection import overview
+from henchman.store import procedure
 from henchman.store.ordered import Push, Verdict
 from support.ordered import FAR, OrderedQueue
 from support.store import ME, Store
@@ -302,7 +303,11 @@ def test_doctor_names_ordered_queues_that_the_app_does_not_define(queue: Ordered
 def test_a_watched_status_tells_of_ordered_queues_only_where_there_are_any(redis_url: str) -> None:
     store = Store(redis_url)
     queue = OrderedQueue(store, "products")
-    assert "ordered" not in _line(_Look(overview(store.connections, store.keys, None), {}))
+
+    def line() -> str:
+        return _line(_Look(procedure.run(store.connections, overview(store.keys)), {}))
+
+    assert "ordered" not in line()
     queue.put("x", b"{}", 1)
-    assert ", ordered: 1, 0 in morgues, 0 processes" in _line(_Look(overview(store.connections, store.keys, None), {}))
+    assert ", ordered: 1, 0 in morgues, 0 processes" in line()
     store.connections.close()

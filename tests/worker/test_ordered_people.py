@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from henchman import App, current_job
-from henchman.inspector.acts import Acted
+from henchman.inspector.sets import Acted
 from support.ordered import FAR
 from support.worker import until, working
 

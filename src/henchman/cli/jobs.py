@@ -55,7 +55,7 @@ def _job_id(context: click.Context, parameter: click.Parameter, value: str) -> s
 @as_json
 def job(session: Session, jid: str, queue: str | None, most: int, as_json: bool) -> None:
     """Where the job JID is, and what is known of it, also in history. Exit status 1: nobody knows it."""
-    status = find_job(session.runner, session.keys, jid, queue, most, session.mask)
+    status = procedure.run(session.runner, find_job(session.keys, jid, queue, most, session.mask))
     recorded = _recorded(session, jid)
     lines: list[Text | str] = []
     if recorded is None or status.state != "unknown":
@@ -203,7 +203,7 @@ def _pushed(handle: Any) -> dict[str, Any]:
 def cancel(session: Session, jid: str) -> None:
     """Cancel the job JID: if it waits it never starts; if it runs it is told."""
     session.runner.run(store.cancel(session.keys, jid))
-    status = find_job(session.runner, session.keys, jid, mask=session.mask)
+    status = procedure.run(session.runner, find_job(session.keys, jid, mask=session.mask))
     if status.state == "dead":
         say(f"{jid} is {status.text}; henchman dead delete {jid}")
     elif status.entry is None:

@@ -13,11 +13,11 @@ from rich.text import Text
 from henchman.cli.session import Session, as_json, command
 from henchman.cli.show import Row, Table, ago, answer, cell, console, count, figure, listed
 from henchman.errors import HenchmanError
-from henchman.inspector.deploys import mark_deploy
-from henchman.inspector.metrics import ClassMetrics, Metrics
+from henchman.inspector.metrics import ClassMetrics, Metrics, mark_deploy
 from henchman.inspector.metrics import metrics as measured
 from henchman.kernel.text import did_you_mean
 from henchman.store.metrics import HOURS_KEPT, LIMITS, MINUTES_KEPT, metric_name
+from henchman.store.procedure import run
 from henchman.wire import times
 
 __all__ = ["metrics"]
@@ -54,7 +54,7 @@ def metrics(session: Session, words: tuple[str, ...], minutes: int | None, hours
     if minutes is not None and hours is not None:
         raise click.UsageError("--minutes or --hours, not both")
     span = count(minutes or 60, "minute") if hours is None else count(hours, "hour")
-    found = measured(session.runner, session.keys, minutes, hours=hours)
+    found = run(session.runner, measured(session.keys, minutes, hours=hours))
     if words:
         found = _only(found, words[0], span)
     nothing = f"Nothing ran in the last {span}, or it has not been written down yet."
@@ -63,7 +63,7 @@ def metrics(session: Session, words: tuple[str, ...], minutes: int | None, hours
 
 
 def _mark(session: Session, label: str | None, *, as_json: bool) -> None:
-    deploy = mark_deploy(session.runner, session.keys, label)
+    deploy = run(session.runner, mark_deploy(session.keys, label))
     at = times.iso(deploy.at)
     words = f"marked {deploy.label} at {at}"
     if not deploy.marked:

@@ -28,10 +28,9 @@ from henchman.cli.show import (
     table,
 )
 from henchman.errors import HenchmanError
-from henchman.inspector.acts import Acted
-from henchman.inspector.ordered import OrderedId, OrderedQueue
-from henchman.inspector.ordered_id import OrderedPayload, OrderedStats
-from henchman.inspector.ordered_queues import OrderedQueues
+from henchman.inspector.ordered import OrderedQueue, OrderedQueues
+from henchman.inspector.ordered_id import OrderedId, OrderedPayload, OrderedStats
+from henchman.inspector.sets import Acted
 from henchman.inspector.verbs import KINDS, Kind, Verb
 from henchman.kernel.text import did_you_mean, shorten, visible
 from henchman.store.procedure import Items

@@ -16,12 +16,13 @@ from henchman.cli.session import Session, as_json, command, confirmed, group, ye
 from henchman.cli.show import Table, ago, answer, cell, complain, count, duration, figure, listed, say, table
 from henchman.errors import HenchmanError
 from henchman.inspector.entry import Entry
-from henchman.inspector.ordered import OrderedQueue
-from henchman.inspector.ordered_queues import OrderedQueues
-from henchman.inspector.queues import Queue, Queues, QueueState
+from henchman.inspector.ordered import OrderedQueue, OrderedQueues, all_ordered_stats
+from henchman.inspector.ordered_id import OrderedStats
+from henchman.inspector.queues import Queue, QueueList, Queues, QueueState, list_queues
 from henchman.inspector.sets import JobSet, SetName
 from henchman.inspector.verbs import KINDS, Verb
 from henchman.kernel.text import did_you_mean, shorten, visible
+from henchman.store.procedure import run
 
 __all__ = ["dead", "queue_rows", "queue_table", "queues", "retries", "scheduled"]
 
@@ -37,16 +38,16 @@ SHOWN, JOBS_SHOWN = 100, 50
 @click.option("--match", metavar="TEXT", default="", help="Only those whose name holds TEXT.")
 @as_json
 def queues(session: Session, most: int | None, first: int, match: str, as_json: bool) -> None:
-    plain = Queues(session.runner, session.keys)
-    states = plain.states(match=match, first=first, most=most or (None if as_json else SHOWN))
-    ordered = [one for one in OrderedQueues(session.runner, session.keys).stats() if match in one.name]
-    document = {"queues": queue_rows(states), "ordered": [one.to_json() for one in ordered]}
-    answer(document, *([] if as_json else _lines(plain, states, ordered, first, match)), as_json=as_json)
+    plain = run(session.runner, list_queues(session.keys, match, first, most or (None if as_json else SHOWN)))
+    ordered = [one for one in run(session.runner, all_ordered_stats(session.keys)) if match in one.name]
+    document = {"queues": queue_rows(plain.states), "ordered": [one.to_json() for one in ordered]}
+    answer(document, *([] if as_json else _lines(plain, ordered, first, match)), as_json=as_json)
 
 
-def _lines(plain: Queues, states: list[QueueState], ordered: list[Any], first: int, match: str) -> list[RenderableType]:
+def _lines(plain: QueueList, ordered: list[OrderedStats], first: int, match: str) -> list[RenderableType]:
+    states, found = plain
     lines: list[RenderableType] = [queue_table(states)] if states else []
-    found, shown = len(plain.known(match)), first + len(states)
+    shown = first + len(states)
     if found > shown:
         also = f" --match {shlex.quote(match)}" if match else ""
         lines.append(f"… and {found - shown:,} more: henchman queues --first {shown}{also}")

@@ -17,10 +17,11 @@ from henchman.cli.queues import queue_rows, queue_table
 from henchman.cli.session import NOTHING_RUNS, Session, as_json, command, group
 from henchman.cli.show import Table, ago, answer, cell, count, duration, say, table, watch
 from henchman.errors import HenchmanError, ServerAway
+from henchman.inspector.inspection import Overview, overview, rates
 from henchman.inspector.processes import Processes, ProcessState, Work
 from henchman.inspector.queues import QueueState
-from henchman.inspector.stats import Overview, overview, rates
 from henchman.kernel.text import did_you_mean
+from henchman.store.procedure import run
 from henchman.wire import times
 
 __all__ = ["processes", "status"]
@@ -53,7 +54,7 @@ def status(session: Session, again: bool, every: float, as_json: bool) -> None:
 
     def look() -> _Look:
         try:
-            now = overview(session.runner, session.keys, session.mask)
+            now = run(session.runner, overview(session.keys, session.mask))
         except ServerAway:
             before.clear()
             raise

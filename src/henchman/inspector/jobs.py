@@ -14,14 +14,13 @@ from typing import Any, Literal, NamedTuple
 
 from henchman.errors import ServerAway, ServerError
 from henchman.inspector.entry import Entry, Mask
-from henchman.inspector.processes import look_at_work
+from henchman.inspector.processes import list_work
 from henchman.store import leases, queues
-from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
-from henchman.store.procedure import Procedure, arun, run
+from henchman.store.procedure import Procedure
 from henchman.wire import times
 
-__all__ = ["JobState", "JobStatus", "afind_job", "find_job", "look_for_job"]
+__all__ = ["MOST", "JobState", "JobStatus", "find_job"]
 
 JobState = Literal["enqueued", "scheduled", "retrying", "working", "dead", "cancelled", "unknown"]
 MOST = 100_000
@@ -107,7 +106,7 @@ class _Search:
     def running(self) -> Procedure[_Found | None]:
         """In flight, or written down as running. The in-flight lists are exact; what a process writes down is as old
         as its last heartbeat, and counts where there are no such lists (Ruby's) or they are too long to be read."""
-        work = yield from look_at_work(self.keys, self.mask)
+        work = yield from list_work(self.keys, self.mask)
         written = [one for one in work if one.entry.jid == self.jid]
         identities: list[str] = yield leases.joined(self.keys)
         lists: list[str] = (yield leases.lists_of(self.keys, identities)) if identities else []
@@ -213,10 +212,10 @@ class _Search:
         return None
 
 
-def look_for_job(
+def find_job(
     keys: Keys, jid: str, queue: str | None = None, most: int = MOST, mask: Mask | None = None
 ) -> Procedure[JobStatus]:
-    """The status of a job; ``queue`` is where it is likely to wait."""
+    """Where a job is; ``queue`` is looked at first, and at most ``most`` entries in all."""
     search = _Search(keys, jid, most, mask)
     found: _Found | None = (yield from search.everywhere(queue)) if jid else None
     cancelled = (yield queues.set_score(keys.cancelled, queues.raw(jid))) is not None if jid else False
@@ -278,17 +277,3 @@ def _unknown(search: _Search, *, cancelled: bool) -> JobStatus:
     meaning = "it has finished, was deleted, or never existed (nothing is kept of a job that is done)"
     other = "" if search.complete else "it waits among those, or "
     return JobStatus(state="unknown", text=f"{where}: {other}{meaning}", **facts)  # type: ignore[arg-type]
-
-
-def find_job(
-    runner: Runner, keys: Keys, jid: str, queue: str | None = None, most: int = MOST, mask: Mask | None = None
-) -> JobStatus:
-    """Where a job is; ``queue`` is looked at first, and at most ``most`` entries in all."""
-    return run(runner, look_for_job(keys, jid, queue, most, mask))
-
-
-async def afind_job(
-    runner: AsyncRunner, keys: Keys, jid: str, queue: str | None = None, most: int = MOST, mask: Mask | None = None
-) -> JobStatus:
-    """``find_job``, awaited."""
-    return await arun(runner, look_for_job(keys, jid, queue, most, mask))

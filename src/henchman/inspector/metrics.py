@@ -10,23 +10,26 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from henchman.errors import ArgumentError
-from henchman.inspector.deploys import Deploy, look_at_deploys
 from henchman.store import metrics as calls
-from henchman.store.call import Runner
 from henchman.store.keys import Keys
 from henchman.store.metrics import Counted
-from henchman.store.procedure import Procedure, run
+from henchman.store.procedure import Procedure
+from henchman.wire.times import seconds_of
 
-__all__ = ["ClassMetrics", "Metrics", "Point", "look_at_metrics", "metrics"]
+__all__ = ["ClassMetrics", "Deploy", "Metrics", "Point", "default_label", "deploy_marks", "mark_deploy", "metrics"]
 
 HISTOGRAMS_MOST = 100_000  # read at most so many, of the classes with the most time first
 _PAGE = 2000
 _NOTHING = Counted(0, 0, 0)
+_LABEL_MOST = 200
+_GIT_LIMIT = 5.0  # seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,14 @@ class ClassMetrics:
         return math.inf
 
 
+class Deploy(NamedTuple):
+    """A mark: the Unix time of its minute, and what was deployed. ``marked``: False when it, or its minute, had one."""
+
+    at: float
+    label: str
+    marked: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class Metrics:
     """``buckets`` are the Unix times at which each begins, oldest first, ``step`` seconds apart; the classes with the
@@ -82,19 +93,19 @@ class Metrics:
 
 
 def metrics(
-    runner: Runner, keys: Keys, minutes: int | None = None, *, hours: int | None = None, name: str | None = None
-) -> Metrics:
-    """The last ``minutes`` (1 to 480; 60 when nothing is said) or ``hours`` (1 to 72), of every class or of one.
+    keys: Keys,
+    minutes: int | None = None,
+    *,
+    hours: int | None = None,
+    name: str | None = None,
+    now: float | None = None,
+) -> Procedure[Metrics]:
+    """The last ``minutes`` (1 to 480; 60 when nothing is said) or ``hours`` (1 to 72), of every class or of one, as of
+    ``now`` (Unix seconds; None: the present).
 
     ArgumentError when both are given, or a value is out of its range.
     """
-    return run(runner, look_at_metrics(keys, time.time(), minutes=minutes, hours=hours, name=name))
-
-
-def look_at_metrics(
-    keys: Keys, now: float, *, minutes: int | None = None, hours: int | None = None, name: str | None = None
-) -> Procedure[Metrics]:
-    """The same as of ``now`` (Unix seconds)."""
+    now = time.time() if now is None else now
     moments, step = _moments(now, minutes, hours)
     if step == 60:
         found = yield from _by_minutes(keys, moments)
@@ -106,7 +117,7 @@ def look_at_metrics(
     if step == 60:
         classes = yield from _with_histograms(keys, moments, classes)
     buckets = tuple(one.timestamp() for one in moments)
-    deploys = yield from look_at_deploys(keys, buckets[0], buckets[-1] + step)
+    deploys = yield from deploy_marks(keys, buckets[0], buckets[-1] + step)
     return Metrics(step, buckets, tuple(classes), tuple(deploys))
 
 
@@ -189,3 +200,48 @@ def _with_histograms(
         ClassMetrics(one.name, one.processed, one.failed, one.ms, one.points, tuple(sums[i]) if i in sums else None)
         for i, one in enumerate(classes)
     ]
+
+
+def mark_deploy(
+    keys: Keys, label: str | None = None, at: dt.datetime | None = None, now: float | None = None
+) -> Procedure[Deploy]:
+    """Mark a deploy of ``now`` (Unix seconds; None: the present), or of the aware time ``at``; without ``label`` it is
+    ``default_label()``. One mark a minute: the first stays. A label that was marked in the last minute is not marked
+    again, so that every machine of a fleet may mark the same deploy (wire format, section 15).
+
+    ArgumentError for an empty label and a naive time.
+    """
+    moment = seconds_of(at) if at is not None else time.time() if now is None else now
+    label = default_label(moment) if label is None else label
+    if not isinstance(label, str) or not label.strip():
+        raise ArgumentError(f"{label!r} is no label of a deploy: say what was deployed, such as a version")
+    short = label.strip()[:_LABEL_MOST].encode("utf-8", "replace").decode()
+    try:
+        minute = dt.datetime.fromtimestamp(moment // 60 * 60, dt.UTC)
+    except (ValueError, OverflowError, OSError):
+        raise ArgumentError(f"{moment!r} is no time of a deploy") from None
+    first: bool = yield calls.mark_lock(keys, minute, short)
+    marked = (yield calls.mark(keys, minute, short)) if first else False
+    return Deploy(minute.timestamp(), short, marked)
+
+
+def deploy_marks(keys: Keys, since: float, until: float) -> Procedure[list[Deploy]]:
+    """The marks from ``since`` up to ``until`` (Unix seconds), oldest first."""
+    first = dt.datetime.fromtimestamp(since, dt.UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    days = [first]
+    while days[-1].timestamp() + 86400 < until:
+        days.append(days[-1] + dt.timedelta(days=1))
+    found = yield calls.marks(keys, days)
+    return [Deploy(at, label) for at, label in sorted(found.items()) if since <= at < until]
+
+
+def default_label(now: float) -> str:
+    """The short hash and subject of the commit that is checked out here; elsewhere the minute of ``now``, in UTC."""
+    command = ["git", "log", "-1", "--format=%h %s"]
+    try:
+        done = subprocess.run(  # noqa: S603 - nothing in it comes from outside
+            command, capture_output=True, stdin=subprocess.DEVNULL, timeout=_GIT_LIMIT, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return dt.datetime.fromtimestamp(now, dt.UTC).strftime("%Y-%m-%d %H:%M")
+    return done.stdout.decode("utf-8", "replace").strip()[:_LABEL_MOST]

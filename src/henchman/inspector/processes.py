@@ -1,4 +1,4 @@
-"""Worker processes for people: who lives, what runs, and telling them something. Ruby's are read and told as well."""
+"""Worker processes and running jobs for people, and commands to processes. Ruby's are read and commanded as well."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Any, NamedTuple
 import msgspec
 
 from henchman.errors import ArgumentError, ServerAway, ServerError
+from henchman.inspector.base import Inspector
 from henchman.inspector.entry import Entry, Mask
 from henchman.kernel.clock import ServerClock
 from henchman.store import leases
-from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
-from henchman.store.procedure import BothWays, Page, Pages, Procedure
+from henchman.store.procedure import Page, Pages, Procedure, awaited, now
 from henchman.wire import jsontext, times
 
-__all__ = ["SIGNALS", "ProcessState", "Processes", "Work", "look_at_processes", "look_at_work", "process_state"]
+__all__ = ["SIGNALS", "ProcessState", "Processes", "Running", "Work", "list_processes", "list_work", "process_state"]
 
 _AT_ONCE = 50  # processes read in one write
-#: what people say → the signal that Sidekiq's processes understand
+#: a command → the signal that Sidekiq's processes understand
 SIGNALS: Mapping[str, str] = {"quiet": "TSTP", "stop": "TERM", "dump": "TTIN"}
 
 
@@ -139,12 +139,12 @@ def _work(identity: str, slot: str, value: bytes, mask: Mask | None) -> Work:
 def _records(keys: Keys) -> Procedure[list[leases.Record]]:
     every = yield leases.identities(keys)
     found: list[leases.Record] = []
-    for first in range(0, len(every), _AT_ONCE):
-        found += yield from _some(keys, every[first : first + _AT_ONCE])
+    for start in range(0, len(every), _AT_ONCE):
+        found += yield from _read(keys, every[start : start + _AT_ONCE])
     return found
 
 
-def _some(keys: Keys, some: list[str]) -> Procedure[list[leases.Record]]:
+def _read(keys: Keys, some: list[str]) -> Procedure[list[leases.Record]]:
     """Their records; when one of the keys is no hash, one by one, without that one."""
     try:
         found: list[leases.Record] = yield leases.records(keys, some)
@@ -153,138 +153,143 @@ def _some(keys: Keys, some: list[str]) -> Procedure[list[leases.Record]]:
     except ServerError:
         found = []
         for identity in some if len(some) > 1 else ():
-            found += yield from _some(keys, [identity])
+            found += yield from _read(keys, [identity])
     return found
 
 
-def _walk(keys: Keys) -> Pages[ProcessState]:
-    every = yield leases.identities(keys)
-    for first in range(0, len(every), _AT_ONCE):
-        records = yield from _some(keys, every[first : first + _AT_ONCE])
-        yield Page(state for state in map(process_state, records) if state is not None)
-
-
-def _find(keys: Keys, identity: str) -> Procedure[ProcessState | None]:
-    """Only what stands on the list is a process: another key may look like one."""
-    records = (yield from _some(keys, [identity])) if identity in (yield leases.identities(keys)) else []
-    return process_state(records[0]) if records else None
-
-
-def _tell(keys: Keys, which: ProcessState | str, verb: str) -> Procedure[bool]:
-    """Whether it heard it at once; else the word waits for its next heartbeat."""
-    if verb not in SIGNALS:
-        raise ArgumentError(f"{verb!r} is nothing that a process is told; say {', '.join(SIGNALS)}")
-    process = (yield from _find(keys, which)) if isinstance(which, str) else which
-    if process is None:
-        raise ArgumentError(f"there is no process {which!a}; the identities are those of app.processes")
-    if process.embedded and not process.ours and verb != "dump":
-        raise ArgumentError(
-            f"{process.identity} runs embedded in a Ruby program, which a signal would end: {verb} it from there"
-        )
-    if process.ours and (yield leases.tell(keys, process.identity, verb)):
-        return True
-    yield leases.signal(keys, process.identity, SIGNALS[verb])
-    return False
-
-
-def look_at_processes(keys: Keys) -> Procedure[list[ProcessState]]:
+def list_processes(keys: Keys) -> Procedure[list[ProcessState]]:
     """Every process that has a record, by identity."""
     records = yield from _records(keys)
     return [state for state in map(process_state, records) if state is not None]
 
 
-def look_at_work(keys: Keys, mask: Mask | None = None) -> Procedure[list[Work]]:
+def list_work(keys: Keys, mask: Mask | None = None) -> Procedure[list[Work]]:
     """Every running job as of the last heartbeats, the longest running first."""
     records = yield from _records(keys)
     found = [_work(one.identity, slot, value, mask) for one in records for slot, value in one.work.items() if value]
     return sorted(found, key=lambda one: one.run_at if one.run_at is not None else float("inf"))
 
 
-class Processes(BothWays):
+class Processes(Inspector):
     """All worker processes, by identity: ``for`` and ``async for``. Each method also exists awaited, with an ``a``
     before its name."""
 
-    def __init__(
-        self, runner: Runner, keys: Keys, mask: Mask | None = None, arunner: AsyncRunner | None = None
-    ) -> None:
-        super().__init__(runner, arunner)
-        self._keys = keys
-        self._mask = mask
-
     def __iter__(self) -> Iterator[ProcessState]:
         """Every process that has a record, by identity."""
-        return iter(self._items(lambda: _walk(self._keys)))
+        return iter(self._items(self._each))
 
     def __aiter__(self) -> AsyncIterator[ProcessState]:
         """The same for ``async for``."""
-        return aiter(self._items(lambda: _walk(self._keys)))
+        return aiter(self._items(self._each))
 
-    def size(self) -> int:
+    @now
+    def size(self) -> Procedure[int]:
         """How many have a record."""
-        return len(self.states())
+        return len((yield from list_processes(self._keys)))
 
-    async def asize(self) -> int:
-        """``size``, awaited."""
-        return len(await self.astates())
-
-    def states(self) -> list[ProcessState]:
+    @now
+    def states(self) -> Procedure[list[ProcessState]]:
         """Every process that has a record, by identity."""
-        return self._run(look_at_processes(self._keys))
+        return list_processes(self._keys)
 
-    async def astates(self) -> list[ProcessState]:
-        """``states``, awaited."""
-        return await self._arun(look_at_processes(self._keys))
-
-    def work(self) -> list[Work]:
+    @now
+    def work(self) -> Procedure[list[Work]]:
         """Every running job as of the last heartbeats, the longest running first."""
-        return self._run(look_at_work(self._keys, self._mask))
+        return list_work(self._keys, self._mask)
 
-    def find(self, identity: str) -> ProcessState | None:
+    @now
+    def find(self, identity: str) -> Procedure[ProcessState | None]:
         """The process of this identity; None when there is no record of it."""
-        return self._run(_find(self._keys, identity))
+        return self._find(identity)
 
-    async def afind(self, identity: str) -> ProcessState | None:
-        """``find``, awaited."""
-        return await self._arun(_find(self._keys, identity))
-
-    def quiet(self, process: ProcessState | str) -> bool:
+    @now
+    def quiet(self, process: ProcessState | str) -> Procedure[bool]:
         """Tell a process (or an identity) to take no new jobs; whether it heard it at once.
 
         False: the word waits for its next heartbeat, which is how Ruby's processes are told. ArgumentError for an
         identity that nobody has, and for a Ruby process that is embedded in another program: that one would die.
         """
-        return self.tell(process, "quiet")
+        return self._tell(process, "quiet")
 
-    async def aquiet(self, process: ProcessState | str) -> bool:
-        """``quiet``, awaited."""
-        return await self._arun(_tell(self._keys, process, "quiet"))
-
-    def stop(self, process: ProcessState | str) -> bool:
+    @now
+    def stop(self, process: ProcessState | str) -> Procedure[bool]:
         """Tell a process to finish within its grace period, give back the rest and end; as ``quiet``."""
-        return self.tell(process, "stop")
+        return self._tell(process, "stop")
 
-    async def astop(self, process: ProcessState | str) -> bool:
-        """``stop``, awaited."""
-        return await self._arun(_tell(self._keys, process, "stop"))
-
-    def dump(self, process: ProcessState | str) -> bool:
+    @now
+    def dump(self, process: ProcessState | str) -> Procedure[bool]:
         """Tell a process to write its stacks to its log; as ``quiet``."""
-        return self.tell(process, "dump")
+        return self._tell(process, "dump")
 
-    async def adump(self, process: ProcessState | str) -> bool:
-        """``dump``, awaited."""
-        return await self._arun(_tell(self._keys, process, "dump"))
-
-    def tell(self, process: ProcessState | str, verb: str) -> bool:
+    @now
+    def tell(self, process: ProcessState | str, verb: str) -> Procedure[bool]:
         """``quiet``, ``stop`` or ``dump``, by name."""
-        return self._run(_tell(self._keys, process, verb))
+        return self._tell(process, verb)
 
-    def alive(self, within: float = 60.0) -> list[ProcessState]:
+    @now
+    def alive(self, within: float = 60.0) -> Procedure[list[ProcessState]]:
         """The processes that were heard of in the last ``within`` seconds (or do not say when)."""
-        now = self._run(_server_now())
-        return [one for one in self.states() if (one.beat_age(now) or 0.0) <= within]
+        at: float = yield leases.ask_time(ServerClock())
+        return [one for one in (yield from list_processes(self._keys)) if (one.beat_age(at) or 0.0) <= within]
+
+    asize = awaited(size)
+    astates = awaited(states)
+    afind = awaited(find)
+    aquiet = awaited(quiet)
+    astop = awaited(stop)
+    adump = awaited(dump)
+
+    def _each(self) -> Pages[ProcessState]:
+        yield Page((yield from list_processes(self._keys)))
+
+    def _find(self, identity: str) -> Procedure[ProcessState | None]:
+        """Only what stands on the list is a process: another key may look like one."""
+        known = identity in (yield leases.identities(self._keys))
+        records = (yield from _read(self._keys, [identity])) if known else []
+        return process_state(records[0]) if records else None
+
+    def _tell(self, which: ProcessState | str, verb: str) -> Procedure[bool]:
+        """Whether it heard it at once; else the command waits for its next heartbeat."""
+        if verb not in SIGNALS:
+            raise ArgumentError(f"{verb!r} is nothing that a process is told; say {', '.join(SIGNALS)}")
+        process = (yield from self._find(which)) if isinstance(which, str) else which
+        if process is None:
+            raise ArgumentError(f"there is no process {which!a}; the identities are those of app.processes")
+        if process.embedded and not process.ours and verb != "dump":
+            raise ArgumentError(
+                f"{process.identity} runs embedded in a Ruby program, which a signal would end: {verb} it from there"
+            )
+        if process.ours and (yield leases.tell(self._keys, process.identity, verb)):
+            return True
+        yield leases.signal(self._keys, process.identity, SIGNALS[verb])
+        return False
 
 
-def _server_now() -> Procedure[float]:
-    now: float = yield leases.ask_time(ServerClock())
-    return now
+class Running(Inspector):
+    """The running jobs as of the last heartbeats, the longest running first: ``for`` and ``async for``."""
+
+    def __iter__(self) -> Iterator[Work]:
+        """Every running job. All slots of all processes are read, to sort them."""
+        return iter(self._items(self._each))
+
+    def __aiter__(self) -> AsyncIterator[Work]:
+        """The same for ``async for``."""
+        return aiter(self._items(self._each))
+
+    @now
+    def size(self) -> Procedure[int]:
+        """How many run."""
+        return len((yield from list_work(self._keys)))
+
+    asize = awaited(size)
+
+    @now
+    def find(self, jid: str) -> Procedure[Work | None]:
+        """The run of a job; None when it does not run (or no heartbeat has told it yet)."""
+        work = yield from list_work(self._keys, self._mask)
+        return next((one for one in work if jid and one.entry.jid == jid), None)
+
+    afind = awaited(find)
+
+    def _each(self) -> Pages[Work]:
+        yield Page((yield from list_work(self._keys, self._mask)))

@@ -1,4 +1,8 @@
-"""All queues for people: their names and figures, and the way to each of them."""
+"""Queues for people: how long, how late, what is in them; delete, clear, pause. A queue need not exist.
+
+A queue that changes while a caller goes through it is not a snapshot. A payload that stays is given at least once (a
+second time only when thousands were fetched between two pages); what is pushed after the loop began is not met.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +10,21 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
 
-from henchman.errors import ArgumentError
-from henchman.inspector.entry import Mask
-from henchman.inspector.queue import PAGE, Queue, latency_of, looks
+from henchman.errors import ArgumentError, ServerAway, ServerError
+from henchman.inspector.base import Inspector, checked_name, checked_page, checked_text
+from henchman.inspector.entry import Entry, Mask
 from henchman.store import ordered_people, queues
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
-from henchman.store.procedure import BothWays, Page, Pages, Procedure, ask
+from henchman.store.procedure import Page, Pages, Procedure, ask, awaited, first, now
+from henchman.work.effects import of_payload
 
-__all__ = ["PAGE", "Queue", "QueueState", "Queues", "known_queues", "latency_of", "look_at_queues"]
+__all__ = ["PAGE", "Queue", "QueueList", "QueueState", "Queues", "latency_of", "list_queues"]
 
+PAGE = 100
 _AT_ONCE = 500  # queues looked at in one write
+_OVERLAP = 10  # payloads read again with each page, to see that nothing was skipped
+_MEMORY = 10_000  # payloads that a loop remembers, so as not to give them twice
 
 
 class QueueState(NamedTuple):
@@ -32,56 +40,215 @@ class QueueState(NamedTuple):
     problem: str = ""
 
 
-def _known(keys: Keys, match: str) -> Procedure[tuple[list[str], frozenset[str]]]:
-    """Every plain queue that was pushed to or is paused and has ``match`` in its name, by name; the paused queues."""
-    names = yield queues.names(keys)
+class QueueList(NamedTuple):
+    """Some of the queues that match, in order, and how many match in all."""
+
+    states: list[QueueState]
+    total: int
+
+
+def latency_of(payload: bytes | None, now: float) -> float | None:
+    """Seconds since ``payload`` was pushed: 0 for none, None when it does not say."""
+    if payload is None:
+        return 0.0
+    entry = Entry(payload)
+    pushed = entry.time("enqueued_at")
+    if pushed is None:
+        pushed = entry.time("created_at")
+    return None if pushed is None else max(now - pushed, 0.0)
+
+
+class Queue(Inspector):
+    """One queue. Each method also exists awaited, with an ``a`` before its name; ``async for`` goes through it too."""
+
+    def __init__(
+        self, runner: Runner, keys: Keys, name: str, mask: Mask | None = None, arunner: AsyncRunner | None = None
+    ) -> None:
+        super().__init__(runner, keys, mask, arunner)
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"Queue({self.name!r})"
+
+    @now
+    def size(self) -> Procedure[int]:
+        """How many payloads wait in it."""
+        return (yield from self._look()).size
+
+    @now
+    def latency(self) -> Procedure[float | None]:
+        """Seconds since its next payload was pushed: 0 when it is empty, None when that payload does not say."""
+        return latency_of((yield from self._look()).next, time.time())
+
+    @now
+    def paused(self) -> Procedure[bool]:
+        """Whether nothing starts from it."""
+        return self.name in (yield queues.paused(self._keys))
+
+    @now
+    def page(self, first: int = 0, most: int = 50) -> Procedure[list[Entry]]:
+        """At most ``most`` payloads from place ``first`` on; 0 is the newest."""
+        first, most = checked_page(first, most)
+        found = yield queues.payloads(self._keys, self.name, first, first + most - 1)
+        return [Entry(one, mask=self._mask) for one in found]
+
+    def __iter__(self) -> Iterator[Entry]:
+        """Every payload that is there now, the newest first, read in pages."""
+        return iter(self._items(self._payloads))
+
+    def __aiter__(self) -> AsyncIterator[Entry]:
+        """The same for ``async for``."""
+        return aiter(self._items(self._payloads))
+
+    @now
+    def find(self, jid: str) -> Procedure[Entry | None]:
+        """The payload of a job; None when it is not here. Reads the queue page by page."""
+        return self._find(checked_text("find", jid))
+
+    @now
+    def delete(self, job: str | Entry) -> Procedure[bool]:
+        """Remove a job, by its id or as it was found here; False when it is not here (any more)."""
+        if isinstance(job, Entry):
+            entry: Entry | None = job
+        else:
+            jid = checked_text("delete", job, "the id of a job, or an entry that was found here")
+            entry = yield from self._find(jid)
+        if entry is None:
+            return False
+        effects = of_payload(self._keys, entry.payload, "deleted")
+        return bool((yield queues.remove(self._keys, self.name, entry.payload, effects)))
+
+    @now
+    def clear(self) -> Procedure[int]:
+        """Remove everything that is in the queue, a thousand payloads a call; how many that were.
+
+        While workers fetch from it, as many as they took of what is pushed meanwhile may go too: pause it first.
+        """
+        look = (yield from _look_at(self._keys, [self.name]))[0]
+        if isinstance(look, str):
+            yield queues.drop(self._keys, self.name)
+            return 0
+        total, effects = 0, dict[bytes, bytes]()
+        while True:
+            most = min(look.size - total, queues.CHUNK)
+            some: queues.Cleared = yield queues.clear(self._keys, self.name, most, effects)
+            total += some.taken
+            if total >= look.size or not (some.taken or some.asked):
+                return total
+            effects = {one: of_payload(self._keys, one, "deleted") for one in some.asked}
+
+    @now
+    def pause(self) -> Procedure[None]:
+        """Nothing starts from it any more, on any worker. ArgumentError for a name that is not UTF-8."""
+        if any("\ud800" <= char <= "\udfff" for char in self.name):
+            raise ArgumentError(
+                f"{self.name!a} is no name of a queue: no worker can serve it, so it need not be paused"
+            )
+        yield queues.pause(self._keys, self.name)
+
+    @now
+    def unpause(self) -> Procedure[None]:
+        """Work on it goes on."""
+        yield queues.unpause(self._keys, self.name)
+
+    asize = awaited(size)
+    alatency = awaited(latency)
+    apaused = awaited(paused)
+    apage = awaited(page)
+    afind = awaited(find)
+    adelete = awaited(delete)
+    aclear = awaited(clear)
+    apause = awaited(pause)
+    aunpause = awaited(unpause)
+
+    def _look(self) -> Procedure[queues.Look]:
+        found: list[queues.Look] = yield queues.look(self._keys, [self.name])
+        return found[0]
+
+    def _find(self, jid: str) -> Procedure[Entry | None]:
+        found = self._payloads(queues.raw(jid))  # few are decoded
+        return (yield from first(found, lambda one: one.jid == jid)) if jid else None
+
+    def _payloads(self, needle: bytes = b"") -> Pages[Entry]:
+        """Every payload that is there now and holds ``needle``, the newest first.
+
+        Places are counted from the right end: what is pushed meanwhile changes none of them, and what is fetched or
+        deleted can only bring payloads back that were given already. Only payloads that come in at the right end (work
+        that was given back) could make the loop skip some: the overlap shows it.
+        """
+        place: int = (yield from self._look()).size
+        given: dict[int, None] = {}
+        overlap = 0
+        while place > 0:
+            size, found = yield queues.next_payloads(self._keys, self.name, place + overlap, max(place - PAGE, 0))
+            if place > size:  # so much was fetched that we stand before the first
+                place = size
+                continue
+            known = not found or not overlap or hash(found[0]) in given or place + overlap > size
+            if not known and overlap < PAGE * _OVERLAP:
+                overlap *= _OVERLAP
+                continue
+            fresh = [one for one in found if hash(one) not in given]
+            given.update(dict.fromkeys(map(hash, fresh)))
+            yield Page(Entry(one, mask=self._mask) for one in fresh if needle in one)
+            if len(given) > 2 * _MEMORY:
+                given = dict.fromkeys(list(given)[-_MEMORY:])
+            place -= PAGE
+            overlap = _OVERLAP
+
+
+def _look_at(keys: Keys, some: list[str]) -> Procedure[list[queues.Look | str]]:
+    """A look at each; when one of them is no list, one by one, so that the others are seen all the same."""
+    try:
+        found: list[queues.Look | str] = yield queues.look(keys, some)
+    except ServerAway:
+        raise
+    except ServerError as error:
+        if len(some) == 1:
+            return [str(error)]
+        found = []
+        for name in some:
+            found += yield from _look_at(keys, [name])
+    return found
+
+
+def _names(keys: Keys, match: str) -> Procedure[tuple[list[str], frozenset[str]]]:
+    """Every plain queue that was pushed to or is paused and has ``match`` in its name, sorted; the paused queues."""
+    pushed = yield queues.names(keys)
     paused = yield queues.paused(keys)
     ordered = (yield ordered_people.names(keys)) if paused else ()  # they have figures of another kind
-    return sorted(name for name in {*names, *(paused - {*ordered})} if match in name), paused
+    return sorted(name for name in {*pushed, *(paused - {*ordered})} if match in name), paused
 
 
-def known_queues(keys: Keys, match: str = "") -> Procedure[list[str]]:
-    """The names of the plain queues that were pushed to or are paused and have ``match`` in their name, sorted."""
-    return (yield from _known(keys, match))[0]
-
-
-def look_at_queues(
-    keys: Keys, now: float, match: str = "", first: int = 0, most: int | None = None
-) -> Procedure[list[QueueState]]:
-    """At most ``most`` of ``known_queues`` from place ``first`` on, with their figures; None: all of them."""
-    names, paused = yield from _known(keys, match)
+def list_queues(
+    keys: Keys, match: str = "", first: int = 0, most: int | None = None, *, at: float | None = None
+) -> Procedure[QueueList]:
+    """The plain queues that were pushed to or are paused and have ``match`` in their name, by name: at most ``most``
+    from place ``first`` on, with their figures; None: all of them. ``at`` is the present, in Unix seconds."""
+    at = time.time() if at is None else at
+    names, paused = yield from _names(keys, match)
     chosen = names[first : None if most is None else first + most]
     states: list[QueueState] = []
     for start in range(0, len(chosen), _AT_ONCE):
         some = chosen[start : start + _AT_ONCE]
-        found = yield from looks(keys, some)
-        for name, look in zip(some, found, strict=True):
+        for name, look in zip(some, (yield from _look_at(keys, some)), strict=True):
             if isinstance(look, str):
                 states.append(QueueState(name, None, None, name in paused, look))
             else:
-                states.append(QueueState(name, look.size, latency_of(look.next, now), name in paused))
-    return states
+                states.append(QueueState(name, look.size, latency_of(look.next, at), name in paused))
+    return QueueList(states, len(names))
 
 
-class Queues(BothWays):
+class Queues(Inspector):
     """All queues: ``queues["mail"]`` is one of them, whether it exists or not; ``for queue in queues`` goes through
     those that were pushed to, by name. Each method also exists awaited, with an ``a`` before its name."""
-
-    def __init__(
-        self, runner: Runner, keys: Keys, mask: Mask | None = None, arunner: AsyncRunner | None = None
-    ) -> None:
-        super().__init__(runner, arunner)
-        self._keys = keys
-        self._mask = mask
 
     def __repr__(self) -> str:
         return "<the queues: for queue in app.queues, app.queues['mail'], app.queues.names()>"
 
     def __getitem__(self, name: str) -> Queue:
         """The queue of this name."""
-        if not isinstance(name, str) or not name:
-            raise ArgumentError(f"{name!r} is no name of a queue: it is a text")
-        return Queue(self._runner, self._keys, name, self._mask, self._arunner)
+        return Queue(self._runner, self._keys, checked_name(name), self._mask, self._arunner)
 
     def __contains__(self, name: object) -> bool:
         """Whether the queue of this name was pushed to (and not cleared since)."""
@@ -89,52 +256,42 @@ class Queues(BothWays):
 
     def __iter__(self) -> Iterator[Queue]:
         """Every queue that was pushed to, by name."""
-        return iter(self._items(self._walk))
+        return iter(self._items(self._each))
 
     def __aiter__(self) -> AsyncIterator[Queue]:
         """The same for ``async for``."""
-        return aiter(self._items(self._walk))
+        return aiter(self._items(self._each))
 
-    def names(self) -> list[str]:
+    @now
+    def names(self) -> Procedure[list[str]]:
         """The names of the queues that were pushed to and not cleared since, sorted."""
-        return self._run(ask(queues.names(self._keys)))
+        return ask(queues.names(self._keys))
 
-    async def anames(self) -> list[str]:
-        """``names``, awaited."""
-        return await self._arun(ask(queues.names(self._keys)))
-
-    def known(self, match: str = "") -> list[str]:
+    @now
+    def known(self, match: str = "") -> Procedure[list[str]]:
         """The names of the queues that were pushed to or are paused and have ``match`` in their name, sorted."""
-        return self._run(known_queues(self._keys, match))
+        return (yield from _names(self._keys, match))[0]
 
-    async def aknown(self, match: str = "") -> list[str]:
-        """``known``, awaited."""
-        return await self._arun(known_queues(self._keys, match))
-
-    def paused(self) -> list[str]:
+    @now
+    def paused(self) -> Procedure[list[str]]:
         """The names of the paused queues, of either kind, sorted."""
-        return self._run(self._sorted_paused())
+        return sorted((yield queues.paused(self._keys)))
 
-    async def apaused(self) -> list[str]:
-        """``paused``, awaited."""
-        return await self._arun(self._sorted_paused())
-
-    def states(self, *, match: str = "", first: int = 0, most: int | None = None) -> list[QueueState]:
+    @now
+    def states(self, *, match: str = "", first: int = 0, most: int | None = None) -> Procedure[list[QueueState]]:
         """Every queue that was pushed to or is paused, by name, with its figures; or a page of them: at most ``most``
         from place ``first`` on, of those that have ``match`` in their name."""
-        return self._run(look_at_queues(self._keys, time.time(), match, first, most))
-
-    async def astates(self, *, match: str = "", first: int = 0, most: int | None = None) -> list[QueueState]:
-        """``states``, awaited."""
-        return await self._arun(look_at_queues(self._keys, time.time(), match, first, most))
+        return (yield from list_queues(self._keys, match, first, most)).states
 
     def queue(self, name: str) -> Queue:
         """The queue of this name."""
         return self[name]
 
-    def _sorted_paused(self) -> Procedure[list[str]]:
-        return sorted((yield queues.paused(self._keys)))
+    anames = awaited(names)
+    aknown = awaited(known)
+    apaused = awaited(paused)
+    astates = awaited(states)
 
-    def _walk(self) -> Pages[Queue]:
+    def _each(self) -> Pages[Queue]:
         names = yield queues.names(self._keys)
         yield Page(self[name] for name in names if name)

@@ -1,34 +1,70 @@
-"""Scheduled jobs, retries and dead jobs: looking at them page by page, and acting on them.
+"""Scheduled jobs, retries and dead jobs: reading them page by page, and acting on them.
 
-What it does not promise: a set that changes while somebody goes through it is not a snapshot. Entries that stay are
-given exactly once; new ones may or may not be met. Of two people who act on one entry, one succeeds.
+A set that changes while a caller goes through it is not a snapshot: entries that stay, with the score they have, are
+given exactly once; new ones may or may not be met. When two callers act on one entry, one of them succeeds.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import math
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from typing import Literal
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from typing import Literal, NamedTuple, TypeVar
 
 from henchman.config import Config
-from henchman.errors import ArgumentError
-from henchman.inspector.acts import Acted, Acts, Change
-from henchman.inspector.entry import Entry, Mask
-from henchman.inspector.given import checked_entries, checked_entry, checked_page, checked_text
-from henchman.inspector.set_walk import PAGE, search, walk
-from henchman.store import queues
+from henchman.errors import ArgumentError, PayloadError
+from henchman.inspector.base import Inspector, checked_entries, checked_entry, checked_page, checked_text, seconds
+from henchman.inspector.entry import Entry, Mask, text_of
+from henchman.kernel.clock import ServerClock
+from henchman.kernel.text import described
+from henchman.store import jobs, leases, queues
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
-from henchman.store.procedure import BothWays, Items, Pages, Procedure, ask, first
-from henchman.wire import times
+from henchman.store.procedure import Items, Page, Pages, Procedure, ask, awaited, first, now
+from henchman.store.queues import Member
+from henchman.wire import payload, times
+from henchman.wire.sidekiq import sanitise
+from henchman.work.effects import batch_of, of_payload
 
-__all__ = ["PAGE", "Acted", "JobSet", "SetName", "seconds"]
+__all__ = ["PAGE", "Acted", "JobSet", "SetName", "pages_by_score"]
 
 SetName = Literal["scheduled", "retries", "dead"]
+Change = Callable[[Entry], jobs.Move]
+T = TypeVar("T")
+
+PAGE = 100
+_MEMORY = 50_000  # entries that a search remembers, so as not to give them twice
+_DEFAULT_QUEUE = "default"  # where Sidekiq sends a payload that names no queue
 
 
-class JobSet(BothWays):
+class Acted(NamedTuple):
+    """What became of an action: entries moved, entries that were gone already, entries that stayed, and why (the
+    first hundred reasons). ``stopped``: the server refused, the rest was not tried. ``uncancelled``: so many dead
+    jobs that were put into their queues had been cancelled; that is taken back. ``cancelled``: so many others are
+    cancelled still, and end without running."""
+
+    done: int = 0
+    gone: int = 0
+    stayed: int = 0
+    reasons: tuple[str, ...] = ()
+    stopped: bool = False
+    uncancelled: int = 0
+    cancelled: int = 0
+
+    def plus(self, other: Acted) -> Acted:
+        """Both together."""
+        return Acted(
+            self.done + other.done,
+            self.gone + other.gone,
+            self.stayed + other.stayed,
+            (*self.reasons, *other.reasons)[:PAGE],
+            self.stopped or other.stopped,
+            self.uncancelled + other.uncancelled,
+            self.cancelled + other.cancelled,
+        )
+
+
+class JobSet(Inspector):
     """One of the three sets. ``newest_first`` is how it is read: the dead set from its latest entry on.
 
     Each method also exists awaited, with an ``a`` before its name; what can be iterated also by ``async for``. The
@@ -44,31 +80,27 @@ class JobSet(BothWays):
         mask: Mask | None = None,
         arunner: AsyncRunner | None = None,
     ) -> None:
-        super().__init__(runner, arunner)
+        super().__init__(runner, keys, mask, arunner)
         self.which = which
         self.key = {"scheduled": keys.schedule, "retries": keys.retry, "dead": keys.dead}[which]
         self.newest_first = which == "dead"
-        self._mask = mask
-        self._acts = Acts(keys, config, self.key)
+        self._config = config
+        self._clock = ServerClock()
 
     def __repr__(self) -> str:
         return f"<{self.which}>"
 
-    def size(self) -> int:
+    @now
+    def size(self) -> Procedure[int]:
         """How many entries it holds."""
-        return self._run(ask(queues.set_size(self.key)))
+        return ask(queues.set_size(self.key))
 
-    async def asize(self) -> int:
-        """``size``, awaited."""
-        return await self._arun(ask(queues.set_size(self.key)))
-
-    def page(self, first: int = 0, most: int = 50) -> list[Entry]:
+    @now
+    def page(self, first: int = 0, most: int = 50) -> Procedure[list[Entry]]:
         """At most ``most`` entries from place ``first`` on, in the order of the set."""
-        return self._run(self._page(first, most))
-
-    async def apage(self, first: int = 0, most: int = 50) -> list[Entry]:
-        """``page``, awaited."""
-        return await self._arun(self._page(first, most))
+        first, most = checked_page(first, most)
+        found = yield queues.set_page(self.key, first, first + most - 1, newest_first=self.newest_first)
+        return [self._entry(one) for one in found]
 
     def __iter__(self) -> Iterator[Entry]:
         """Every entry in order, read in pages."""
@@ -86,121 +118,239 @@ class JobSet(BothWays):
         least = -math.inf if low is None else seconds(low)
         most = math.inf if high is None else seconds(high)
         return self._items(
-            lambda: walk(self.key, self._entry, newest_first=self.newest_first, low=least, high=most),
+            lambda: pages_by_score(self.key, self._entry, newest_first=self.newest_first, low=least, high=most)
         )
 
     def matching(self, text: str) -> Items[Entry]:
         """Every entry whose stored text holds ``text``, in no order; the server compares. For both kinds of ``for``."""
         needle = checked_text("matching", text, "which the payload holds")
-        return self._items(lambda: search(self.key, self._entry, needle))
+        return self._items(lambda: self._search(needle))
 
-    def find(self, jid: str) -> Entry | None:
+    @now
+    def find(self, jid: str) -> Procedure[Entry | None]:
         """The entry of a job; None when it is not here. Looks through the whole set, on the server."""
-        return self._run(self._find(jid))
+        found = self._search(checked_text("find", jid))
+        return (yield from first(found, lambda one: one.jid == jid)) if jid else None
 
-    async def afind(self, jid: str) -> Entry | None:
-        """``find``, awaited."""
-        return await self._arun(self._find(jid))
-
-    def retry(self, entries: Entry | Iterable[Entry]) -> Acted:
+    @now
+    def retry(self, entries: Entry | Iterable[Entry]) -> Procedure[Acted]:
         """Put entries into their queues now. What has been retried so far stays counted."""
-        return self._act(entries, self._acts.to_queue)
+        return self._act(checked_entries(entries), self._to_queue)
 
     async def aretry(self, entries: Entry | Iterable[Entry] | AsyncIterable[Entry]) -> Acted:
         """``retry``, awaited."""
-        return await self._aact(entries, self._acts.to_queue)
+        return await self._aact(entries, self._to_queue)
 
-    def kill(self, entries: Entry | Iterable[Entry]) -> Acted:
+    @now
+    def kill(self, entries: Entry | Iterable[Entry]) -> Procedure[Acted]:
         """Move entries into the dead set; one that cannot be read goes there wrapped, with the reason."""
-        return self._act(entries, self._to_dead())
+        return self._act(checked_entries(entries), self._may_kill())
 
     async def akill(self, entries: Entry | Iterable[Entry] | AsyncIterable[Entry]) -> Acted:
         """``kill``, awaited."""
-        return await self._aact(entries, self._to_dead())
+        return await self._aact(entries, self._may_kill())
 
-    def delete(self, entries: Entry | Iterable[Entry]) -> Acted:
+    @now
+    def delete(self, entries: Entry | Iterable[Entry]) -> Procedure[Acted]:
         """Remove entries for good."""
-        return self._act(entries, self._acts.away)
+        return self._act(checked_entries(entries), self._away)
 
     async def adelete(self, entries: Entry | Iterable[Entry] | AsyncIterable[Entry]) -> Acted:
         """``delete``, awaited."""
-        return await self._aact(entries, self._acts.away)
+        return await self._aact(entries, self._away)
 
-    def reschedule(self, entry: Entry, at: float | dt.datetime) -> bool:
+    @now
+    def reschedule(self, entry: Entry, at: float | dt.datetime) -> Procedure[bool]:
         """Let an entry be due at another time, an aware datetime or Unix seconds; False when it is gone."""
-        return self._run(self._reschedule(entry, at))
-
-    async def areschedule(self, entry: Entry, at: float | dt.datetime) -> bool:
-        """``reschedule``, awaited."""
-        return await self._arun(self._reschedule(entry, at))
-
-    def retry_all(self) -> Acted:
-        """``retry`` for every entry that is here now."""
-        return self._run(self._acts.on_all(self._acts.to_queue, self._entry))
-
-    async def aretry_all(self) -> Acted:
-        """``retry_all``, awaited."""
-        return await self._arun(self._acts.on_all(self._acts.to_queue, self._entry))
-
-    def kill_all(self) -> Acted:
-        """``kill`` for every entry that is here now."""
-        return self._run(self._acts.on_all(self._to_dead(), self._entry))
-
-    async def akill_all(self) -> Acted:
-        """``kill_all``, awaited."""
-        return await self._arun(self._acts.on_all(self._to_dead(), self._entry))
-
-    def clear(self) -> Acted:
-        """``delete`` for every entry that is here now: entry by entry, so that each takes its effects along."""
-        return self._run(self._acts.on_all(self._acts.away, self._entry))
-
-    async def aclear(self) -> Acted:
-        """``clear``, awaited."""
-        return await self._arun(self._acts.on_all(self._acts.away, self._entry))
-
-    def _page(self, first: int, most: int) -> Procedure[list[Entry]]:
-        first, most = checked_page(first, most)
-        found = yield queues.set_page(self.key, first, first + most - 1, newest_first=self.newest_first)
-        return [self._entry(one) for one in found]
-
-    def _find(self, jid: str) -> Procedure[Entry | None]:
-        found: Pages[Entry] = search(self.key, self._entry, checked_text("find", jid))
-        return (yield from first(found, lambda one: one.jid == jid)) if jid else None
-
-    def _reschedule(self, entry: Entry, at: float | dt.datetime) -> Procedure[bool]:
         if self.which == "dead":
             raise ArgumentError("a dead job is due at no time: retry it, and reschedule it where it is then")
-        moved: bool = yield queues.reschedule(self.key, checked_entry(entry).payload, seconds(at))
-        return moved
+        return ask(queues.reschedule(self.key, checked_entry(entry).payload, seconds(at)))
 
-    def _to_dead(self) -> Change:
-        if self.which == "dead":
-            raise ArgumentError("jobs of the dead set are dead already")
-        return self._acts.to_dead
+    @now
+    def retry_all(self) -> Procedure[Acted]:
+        """``retry`` for every entry that is here now."""
+        return self._act_on_all(self._to_queue)
 
-    def _act(self, entries: Entry | Iterable[Entry], change: Change) -> Acted:
-        return self._run(self._acts.on(checked_entries(entries), change))
+    @now
+    def kill_all(self) -> Procedure[Acted]:
+        """``kill`` for every entry that is here now."""
+        return self._act_on_all(self._may_kill())
+
+    @now
+    def clear(self) -> Procedure[Acted]:
+        """``delete`` for every entry that is here now: entry by entry, so that each takes its effects along."""
+        return self._act_on_all(self._away)
+
+    asize = awaited(size)
+    apage = awaited(page)
+    afind = awaited(find)
+    areschedule = awaited(reschedule)
+    aretry_all = awaited(retry_all)
+    akill_all = awaited(kill_all)
+    aclear = awaited(clear)
+
+    def _entry(self, member: Member) -> Entry:
+        return Entry(member.payload, member.score, self._mask)
+
+    def _search(self, text: str) -> Pages[Entry]:
+        """Every entry whose stored text holds ``text``, in no order. Each once, of the first 50,000 found."""
+        seen: set[int] = set()
+        cursor = None
+        while cursor != 0:
+            cursor, found = yield queues.set_scan(self.key, cursor or 0, text)
+            fresh = []
+            for one in found:
+                mark = hash(one.payload)
+                if mark not in seen:
+                    fresh.append(one)
+                    if len(seen) < _MEMORY:
+                        seen.add(mark)
+            if fresh:
+                yield Page(map(self._entry, fresh))
+
+    def _act_on_all(self, change: Change) -> Procedure[Acted]:
+        """Act on the first page again and again, lowest score first; what stays is stepped over."""
+        left: int = yield queues.set_size(self.key)
+        total = Acted()
+        while left > 0 and not total.stopped:
+            found: queues.Stretch = yield queues.set_stretch(self.key, total.stayed, min(PAGE, left))
+            if not found.members:
+                break
+            left -= len(found.members)
+            total = total.plus((yield from self._act(map(self._entry, found.members), change)))
+        return total
+
+    def _act(self, entries: Iterable[Entry], change: Change) -> Procedure[Acted]:
+        """Act on these entries, a page at a time: each page is one move."""
+        yield leases.ask_time(self._clock)  # what is enqueued now expires by the server's clock
+        total, moves, size = Acted(), list[tuple[Entry, jobs.Move]](), 0
+        for entry in entries:
+            try:
+                moves.append((entry, change(entry)))
+                size += len(entry.payload)
+            except Exception as error:  # this entry stays where it is, with the reason; its neighbours go
+                said = error if isinstance(error, PayloadError | ArgumentError) else described(error)
+                total = total.plus(Acted(stayed=1, reasons=(f"{entry.jid or entry.name}: {said}",)))
+            if len(moves) == PAGE or size >= jobs.MOST_BYTES:
+                total, moves, size = total.plus((yield from self._move(moves))), [], 0
+                if total.stopped:
+                    return total
+        return total.plus((yield from self._move(moves))) if moves else total
 
     async def _aact(self, entries: Entry | Iterable[Entry] | AsyncIterable[Entry], change: Change) -> Acted:
         if not isinstance(entries, AsyncIterable):
-            return await self._arun(self._acts.on(checked_entries(entries), change))
+            return await self._arun(self._act(checked_entries(entries), change))
         total, some = Acted(), list[Entry]()
         async for one in entries:
             some.append(checked_entry(one))
             if len(some) == PAGE:
-                total, some = total.plus(await self._arun(self._acts.on(some, change))), []
+                total, some = total.plus(await self._arun(self._act(some, change))), []
                 if total.stopped:
                     return total
-        return total.plus(await self._arun(self._acts.on(some, change)))
+        return total.plus(await self._arun(self._act(some, change)))
 
-    def _entry(self, member: queues.Member) -> Entry:
-        return Entry(member.payload, member.score, self._mask)
+    def _move(self, changes: list[tuple[Entry, jobs.Move]]) -> Procedure[Acted]:
+        jids = [entry.jid for entry, move in changes if move.queue is not None and entry.jid]
+        dead = self.which == "dead"  # a dead job has ended, and its cancellation with it
+        marks = jobs.uncancel if dead else jobs.cancelled
+        marked: frozenset[str] = (yield marks(self._keys, jids)) if jids else frozenset()
+        statuses: list[int | bytes] = yield jobs.move(
+            self._keys,
+            self.key,
+            [move for _, move in changes],
+            dead_max=self._config.dead_max,
+            dead_timeout=self._config.dead_timeout,
+        )
+        reasons = tuple(f"the server refused: {text_of(one)}" for one in statuses if isinstance(one, bytes))
+        moved = [entry.jid for (entry, _), status in zip(changes, statuses, strict=True) if status == 1]
+        many = sum(jid in marked for jid in moved)
+        return Acted(
+            len(moved),
+            statuses.count(0),
+            len(reasons),
+            reasons[:1],
+            bool(reasons),
+            uncancelled=many if dead else 0,
+            cancelled=0 if dead else many,
+        )
+
+    def _to_queue(self, entry: Entry) -> jobs.Move:
+        """Into its queue, as of now."""
+        if entry.problem:
+            raise PayloadError(f"{entry.problem}; no worker can run it")
+        job = dict(entry.job)
+        sanitise(job)
+        at = self._clock.now()
+        in_ms = self._config.timestamps == "ms"
+        job["enqueued_at"] = round(at * 1000) if in_ms else float(times.write(at, "seconds"))
+        effects = of_payload(self._keys, entry.payload, "staged")
+        return jobs.Move(entry.payload, payload.encode(job), entry.queue or _DEFAULT_QUEUE, effects=effects)
+
+    def _may_kill(self) -> Change:
+        if self.which == "dead":
+            raise ArgumentError("jobs of the dead set are dead already")
+        return self._to_dead
+
+    def _to_dead(self, entry: Entry) -> jobs.Move:
+        """Into the dead set; wrapped, when it cannot be read."""
+        if entry.problem:
+            stored = payload.invalid(entry.payload, entry.problem, entry.queue or _DEFAULT_QUEUE, self._clock.now())
+        else:
+            job = dict(entry.job)
+            stored = payload.encode(job) if sanitise(job) else entry.payload
+        effects = of_payload(self._keys, entry.payload, "dead")
+        return jobs.Move(entry.payload, stored, effects=effects, batch=batch_of(entry.job))
+
+    def _away(self, entry: Entry) -> jobs.Move:
+        return jobs.Move(entry.payload, delete=True, effects=of_payload(self._keys, entry.payload, "deleted"))
 
 
-def seconds(at: float | dt.datetime) -> float:
-    """A time in Unix seconds; ArgumentError for what is none."""
-    if isinstance(at, dt.datetime):
-        return times.seconds_of(at)
-    if isinstance(at, bool) or not isinstance(at, int | float) or not -1e11 < at < 1e11:
-        raise ArgumentError(f"{at!r} is no time: give an aware datetime or Unix seconds")
-    return float(at)
+def pages_by_score(
+    key: str, show: Callable[[Member], T], *, newest_first: bool = False, low: float = -math.inf, high: float = math.inf
+) -> Pages[T]:
+    """Every entry of a sorted set with ``low`` ≤ score ≤ ``high``, as far as the set goes now: what is moved behind
+    its present end is not met again.
+
+    Each page begins with an entry that was passed already: when it does not, entries before it have gone, and the
+    place is looked for again.
+    """
+    end: list[Member] = yield queues.set_page(key, -1, -1, newest_first=newest_first)
+    if not end:
+        return
+    low, high, start = (max(low, end[0].score), high, high) if newest_first else (low, min(high, end[0].score), low)
+    place, last, passed = 0, None, list[Member]()
+    if not math.isinf(start):
+        last = Member(b"", math.nextafter(start, math.inf if newest_first else -math.inf))
+        place = max((yield queues.set_below(key, start, newest_first=newest_first)) - 1, 0)
+    while True:
+        found, more = yield queues.set_stretch(key, place, PAGE + 1, newest_first=newest_first)
+        if place and last is not None and (not found or _is_after(found[0], last, newest_first)):
+            place = yield from _lower_place(key, last, passed, place, newest_first)
+            continue
+        fresh = found if last is None else [one for one in found if _is_after(one, last, newest_first)]
+        inside = [one for one in fresh if low <= one.score <= high]
+        yield Page(map(show, inside))
+        if not more or len(inside) < len(fresh):
+            return
+        if fresh:
+            last, passed = fresh[-1], fresh
+        place += len(found) - 1
+
+
+def _is_after(one: Member, other: Member, newest_first: bool) -> bool:
+    """Whether ``one`` comes later in our order; the server orders equal scores by their bytes."""
+    here, there = (one.score, one.payload), (other.score, other.payload)
+    return here < there if newest_first else here > there
+
+
+def _lower_place(key: str, last: Member, passed: Sequence[Member], place: int, newest_first: bool) -> Procedure[int]:
+    """A lower place than ``place`` to read on from: that of an entry that was given lately, or, when all of them have
+    gone, the one before the first with the score of ``last``."""
+    if passed:
+        some = [passed[-1].payload, passed[len(passed) // 2].payload, passed[0].payload]
+        ranks: list[int | None] = yield queues.set_ranks(key, some, newest_first=newest_first)
+        known = [one for one in ranks if one is not None and one < place]
+        if known:
+            return max(known)
+    before: int = yield queues.set_below(key, last.score, newest_first=newest_first)
+    return max(min(before, place) - 1, 0)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal, NamedTuple
 
 from henchman.inspector.ordered import OrderedQueue
-from henchman.inspector.queue import Queue
+from henchman.inspector.queues import Queue
 from henchman.inspector.sets import JobSet
 
 __all__ = ["KINDS", "Kind", "KindName", "Verb"]

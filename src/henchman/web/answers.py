@@ -1,4 +1,4 @@
-"""What is answered: JSON, problems (RFC 9457), entity tags; and what may be asked, read strictly."""
+"""Answers: JSON, problems (RFC 9457), entity tags; and the strict reading of query parameters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TITLES: Final = {
 
 
 class Refusal(Exception):
-    """The answer is no: a status and a sentence."""
+    """A request that is refused, with the status and a sentence that says why."""
 
     def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
         super().__init__(detail)
@@ -42,18 +42,18 @@ class Refusal(Exception):
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
     """An error as JSON that programs can read."""
-    told = {"type": "about:blank", "title": TITLES.get(status, "Error"), "status": status, "detail": detail}
-    return Response(as_json(told), status, {"Cache-Control": "no-store", **(headers or {})}, "application/problem+json")
+    body = {"type": "about:blank", "title": TITLES.get(status, "Error"), "status": status, "detail": detail}
+    return Response(as_json(body), status, {"Cache-Control": "no-store", **(headers or {})}, "application/problem+json")
 
 
-def with_events(told: Mapping[str, Any], events: bytes | None) -> bytes:
+def with_events(facts: Mapping[str, Any], events: bytes | None) -> bytes:
     """A document as JSON, with ``events``, which are JSON already, as its last field."""
-    text = as_json(told)
+    text = as_json(facts)
     return text if events is None else text[:-1] + b',"events":' + events + b"}"
 
 
 def document(text: bytes) -> Response:
-    """A JSON document that nobody keeps."""
+    """A JSON document that no cache keeps."""
     return Response(text, 200, {"Cache-Control": "no-store"}, "application/json")
 
 
@@ -66,7 +66,7 @@ def tagged(text: bytes, tag: str, given: str | None) -> Response:
 
 
 def tag_of(value: Any) -> str:
-    """A weak entity tag of what ``value`` says."""
+    """A weak entity tag of the content of ``value``."""
     return f'W/"{hashlib.blake2b(as_json(value), digest_size=12).hexdigest()}"'
 
 
@@ -78,7 +78,7 @@ def same(tag: str, given: str | None) -> bool:
 
 
 def as_json(value: Any) -> bytes:
-    """Plain values as JSON in ASCII: whatever a payload held is sent as an escape. NaN and infinities become null."""
+    """Plain values as JSON in ASCII, all other characters escaped. NaN and infinities become null."""
     try:
         return _written(value)
     except ValueError:
@@ -98,7 +98,7 @@ def _finite(value: Any) -> Any:
 
 
 class Asked:
-    """The parameters of a request: only ``known`` ones, each once; Refusal names what is wrong."""
+    """The parameters of a request: only ``known`` ones, each once; Refusal names the one that is wrong."""
 
     def __init__(self, request: Request, known: Iterable[str] = ()) -> None:
         known = tuple(known)
@@ -115,7 +115,7 @@ class Asked:
         return name in self._given
 
     def text(self, name: str) -> str | None:
-        """As it was given."""
+        """The parameter as it stands in the request."""
         return self._given.get(name)
 
     def whole(self, name: str, low: int, high: int, otherwise: int) -> int:

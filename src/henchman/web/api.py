@@ -1,11 +1,12 @@
-"""The API: batches, their events and failures, jobs, as JSON and CSV over HTTP, to be mounted in the user's own app.
+"""The HTTP API: batches, their events and failures, and jobs, as JSON and CSV, to be mounted in the user's own app.
 
-``application.mount("/jobs", api(app))``. It only reads. Whoever asks must bring a token.
+``application.mount("/jobs", api(app))``. The API only reads. Each request must carry a token.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -73,10 +74,10 @@ def _routed(views: Views) -> Starlette:
         routes=routes,
         exception_handlers={
             Refusal: _refused,
-            HTTPException: _no_route,
-            ServerError: _server_away,
-            HistoryError: _history_away,
-            Exception: _broken,
+            HTTPException: _answer(404, "nothing is known under this address"),
+            ServerError: _answer(503, "the server that holds the jobs cannot be asked just now", _AGAIN),
+            HistoryError: _answer(503, "the database of history cannot be asked just now", _AGAIN),
+            Exception: _answer(500, "this should not have happened; the server's log says what did"),
         },
     )
     made.router.redirect_slashes = False  # the way there would be made of the Host header
@@ -88,17 +89,10 @@ async def _refused(request: Request, error: Exception) -> Response:
     return problem(error.status, error.detail, error.headers)
 
 
-async def _no_route(request: Request, error: Exception) -> Response:
-    return problem(404, "nothing is known under this address")
+def _answer(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Any:
+    """A handler that answers every exception of a kind alike."""
 
+    async def answer(request: Request, error: Exception) -> Response:
+        return problem(status, detail, headers)
 
-async def _server_away(request: Request, error: Exception) -> Response:
-    return problem(503, "the server that holds the jobs cannot be asked just now", _AGAIN)
-
-
-async def _history_away(request: Request, error: Exception) -> Response:
-    return problem(503, "the database of history cannot be asked just now", _AGAIN)
-
-
-async def _broken(request: Request, error: Exception) -> Response:
-    return problem(500, "this should not have happened; the server's log says what did")
+    return answer

@@ -1,4 +1,4 @@
-"""Who may come in, before anything is looked up: token, method, sizes; and the headers of every answer."""
+"""The checks before anything is looked up (token, method, sizes), and the headers of every answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from henchman.web.answers import problem
 
 __all__ = ["HEADERS", "Guard", "texts_of", "tokens_of"]
 
-_PATH, _QUERY = 512, 1024  # bytes behind the place where this is mounted, and behind the question mark
+_PATH, _QUERY = 512, 1024  # bytes behind the mount point, and behind the question mark
 HEADERS: Final = (
     (b"x-content-type-options", b"nosniff"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
@@ -40,7 +40,7 @@ def texts_of(name: str, given: object) -> tuple[str, ...]:
 
 
 def tokens_of(config: Config, given: str | Iterable[str] | Unset | None) -> tuple[str, ...] | None:
-    """The tokens that open the door: those given, else the setting's; None: it stands open, because somebody said so.
+    """The valid tokens: those in ``given``, else the setting's; None: the caller gave None, and the API is open.
 
     ConfigError when there are none, or one is no token.
     """
@@ -59,7 +59,7 @@ def tokens_of(config: Config, given: str | Iterable[str] | Unset | None) -> tupl
 
 
 class Guard:
-    """An ASGI application around another one; ``tokens``: any of them opens, None: nobody is asked."""
+    """An ASGI application around another one; ``tokens``: any of them opens, None: no token is needed."""
 
     def __init__(self, inner: ASGIApp, tokens: tuple[str, ...] | None) -> None:
         self._inner = inner

@@ -1,8 +1,8 @@
-"""Pages of events within bounds: so many events, and so many bytes, whatever jobs were given."""
+"""Pages of events within bounds: so many events and so many bytes, however large the arguments of jobs are."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 from henchman.errors import HistoryError
@@ -14,9 +14,11 @@ from henchman.web.record import Record
 __all__ = ["BYTES", "MOST", "EventsJson", "changed", "csv_of", "exact", "failures", "page"]
 
 MOST: Final = 1000  # events of one answer
-BYTES: Final = 8 * 1024 * 1024  # of its text; one event is always given
-_STEP = 100  # events that are read first; how large they are says how many are read next
+BYTES: Final = 8 * 1024 * 1024  # of its text; the first event is given however large it is
+_STEP = 100  # events that are read first; their size says how many are read next
 _CSV_STEP = 500
+#: reads events behind a position, as many as the second number says; the position behind them, None: no more
+_Read = Callable[[int, int], Awaitable[tuple[Sequence[Event], int | None]]]
 
 
 class EventsJson(NamedTuple):
@@ -28,7 +30,7 @@ class EventsJson(NamedTuple):
 
 
 class _Filling:
-    """A page that is filled until it holds enough. Each event becomes JSON once."""
+    """A page that takes events until it is full. Each event becomes JSON once."""
 
     def __init__(self, limit: int) -> None:
         self.last: Event | None = None
@@ -37,11 +39,11 @@ class _Filling:
         self._held = self._bytes = 0
 
     def page(self, *, more: bool) -> EventsJson:
-        """What it holds."""
+        """The events that were taken."""
         return EventsJson(b"[" + b",".join(self._parts) + b"]", self.last, more)
 
     def take(self, events: Sequence[Event]) -> bool:
-        """Take as many as have room, one at least; whether it was all of them."""
+        """Take as many events as have room, the first in any case; whether all of them had room."""
         if not events or self._add(events):
             return True
         return all(self._add([one], first=not self._parts) for one in events)
@@ -58,42 +60,50 @@ class _Filling:
 
     @property
     def step(self) -> int:
-        """How many to read next, so that large ones do not come by the thousand; 0: it is full."""
+        """How many events to read next, fewer when they are large; 0: the page is full."""
         left = self._limit - self._held
         if not self._held:
             return min(left, _STEP)
         return min(left, max((BYTES - self._bytes) * self._held // self._bytes, 1))
 
 
-def exact(told: dict[str, Any]) -> dict[str, Any]:
+def exact(record: dict[str, Any]) -> dict[str, Any]:
     """A record whose positions are text: JavaScript rounds whole numbers of this size."""
-    return told | {name: str(told[name]) for name in ("seq", "changed", "position") if name in told}
+    return record | {name: str(record[name]) for name in ("seq", "changed", "position") if name in record}
 
 
 async def page(record: Record, batch: str, status: Sequence[str] | None, after: int, limit: int) -> EventsJson:
-    """Events of a batch in the order in which they were enqueued, behind ``after``."""
-    filling = _Filling(limit)
-    while True:
-        found: EventPage = await record.ask("events", batch, status, after=after, limit=filling.step)
-        whole = filling.take(found.events)
-        if not whole or found.after is None or not filling.step:
-            return filling.page(more=not whole or found.after is not None)
-        after = found.after
+    """Events of a batch behind position ``after``, in the order in which they were enqueued."""
+
+    async def read(after: int, step: int) -> tuple[Sequence[Event], int | None]:
+        found: EventPage = await record.ask("events", batch, status, after=after, limit=step)
+        return found.events, found.after
+
+    return await _filled(read, after, limit)
 
 
 async def changed(record: Record, batch: str, position: int, limit: int) -> EventsJson:
     """Events of a batch that changed behind ``position``, in the order in which they did."""
+
+    async def read(position: int, step: int) -> tuple[Sequence[Event], int | None]:
+        found: Changes = await record.ask("changed_since", batch, position, limit=step)
+        return found.events, found.position if found.more else None
+
+    return await _filled(read, position, limit)
+
+
+async def _filled(read: _Read, position: int, limit: int) -> EventsJson:
     filling = _Filling(limit)
     while True:
-        found: Changes = await record.ask("changed_since", batch, position, limit=filling.step)
-        whole = filling.take(found.events)
-        if not whole or not found.more or not filling.step:
-            return filling.page(more=not whole or found.more)
-        position = found.position
+        events, following = await read(position, filling.step)
+        whole = filling.take(events)
+        if not whole or following is None or not filling.step:
+            return filling.page(more=not whole or following is not None)
+        position = following
 
 
 async def csv_of(record: Record, batch: str, first: EventPage) -> AsyncIterator[bytes]:
-    """The failures of a batch as CSV, from their ``first`` page on, bit by bit."""
+    """The failures of a batch as CSV, from their ``first`` page on, a page at a time."""
     yield as_csv.head()
     found = first
     while True:

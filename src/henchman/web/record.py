@@ -1,4 +1,4 @@
-"""The history that an app writes, opened for reading when it is first asked for; each question in a thread."""
+"""The history of an app, opened for reading at the first question; each question is asked in a thread."""
 
 from __future__ import annotations
 

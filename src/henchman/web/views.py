@@ -29,7 +29,7 @@ _PASSING = {"rate", "eta"}  # they change while nothing happens
 
 
 class Views:
-    """What can be read of ``app``."""
+    """The endpoints of ``app``."""
 
     def __init__(self, app: App) -> None:
         self._app = app
@@ -45,13 +45,13 @@ class Views:
         limit = asked.whole("limit", 1, paging.MOST, paging.MOST)
         latest = asked.text("since") == _LATEST
         since = 0 if latest else asked.whole("since", 0, LAST, 0)
-        told, events = await self._standing(batch), None
+        facts, events = await self._status(batch), None
         if "since" in asked:
             position, more, events = await self._changes(batch, None if latest else since, limit)
-            told |= {"position": position, "more": more}
-        steady = {name: value for name, value in told.items() if name not in _PASSING}
+            facts |= {"position": position, "more": more}
+        steady = {name: value for name, value in facts.items() if name not in _PASSING}
         tag = tag_of([steady, since, limit])
-        return tagged(with_events(told, events), tag, request.headers.get("if-none-match"))
+        return tagged(with_events(facts, events), tag, request.headers.get("if-none-match"))
 
     async def events(self, request: Request) -> Response:
         """``GET /batches/{id}/events``."""
@@ -61,7 +61,7 @@ class Views:
         limit = asked.whole("limit", 1, paging.MOST, 100)
         found = await paging.page(self.record, batch, status, asked.whole("after", 0, LAST, 0), limit)
         if found.last is None:
-            await self._standing(batch)
+            await self._status(batch)
         following = str(found.last.seq) if found.last is not None and found.more else None
         return document(with_events({"batch": batch, "next": following}, found.events))
 
@@ -69,9 +69,11 @@ class Views:
         """``GET /batches/{id}/failures.csv``."""
         batch = _batch_id(request)
         Asked(request)
-        first: EventPage = await paging.failures(self.record, batch, 0)  # what is wrong is said before it begins
+        first: EventPage = await paging.failures(
+            self.record, batch, 0
+        )  # so that an error is answered before the CSV begins
         if not first.events:
-            await self._standing(batch)
+            await self._status(batch)
         headers = {
             "Content-Disposition": f'attachment; filename="failures-{batch}.csv"',
             "Cache-Control": "no-store",
@@ -88,21 +90,21 @@ class Views:
         found = await self.record.ask("job", jid, most=_LIFE) if _JID.fullmatch(jid) else None
         if found is None:
             raise _not_there()
-        told = found.to_json()
-        told["event"] = paging.exact(told["event"])
+        facts = found.to_json()
+        facts["event"] = paging.exact(facts["event"])
         for name in ("changes", "messages"):
-            told[name] = [paging.exact(one) for one in told[name]]
-        told["complete"] = all(len(told[name]) < _LIFE for name in ("changes", "runs", "messages"))
-        return document(as_json(told))
+            facts[name] = [paging.exact(one) for one in facts[name]]
+        facts["complete"] = all(len(facts[name]) < _LIFE for name in ("changes", "runs", "messages"))
+        return document(as_json(facts))
 
-    async def _standing(self, batch: str) -> dict[str, Any]:
-        """How a batch stands: what the server counts, else (it has forgotten it) what is recorded."""
+    async def _status(self, batch: str) -> dict[str, Any]:
+        """The status of a batch as the server counts it; as history has it, when the server has forgotten the batch."""
         if not self._connected:  # the first time this may have to find a server
             await in_thread(lambda: self._app.aconnections)
             self._connected = True
-        told = await self._app.aconnections.run(batches.facts(self._app.keys, batch))
+        counted = await self._app.aconnections.run(batches.facts(self._app.keys, batch))
         try:
-            plain: dict[str, Any] = msgspec.to_builtins(status_of(batch, told))
+            plain: dict[str, Any] = msgspec.to_builtins(status_of(batch, counted))
         except UnknownBatch:
             found = await self.record.ask("batch", batch) if self.record.is_on else None
             if found is None:

@@ -45,7 +45,7 @@ class WsgiApi:
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """One request."""
-        answer: Iterable[bytes] = self._bridge()(_mended(environ), start_response)
+        answer: Iterable[bytes] = self._bridge()(_readable(environ), start_response)
         return answer
 
     def close(self) -> None:
@@ -71,7 +71,7 @@ class WsgiApi:
             return self._turning.bridge
 
     async def _patient(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The API; who goes away in the middle of an answer is waited for only so long."""
+        """The API; a client that stops reading in the middle of an answer is waited for only so long."""
 
         async def within(message: Message) -> None:
             await asyncio.wait_for(send(message), _PATIENCE)
@@ -88,8 +88,9 @@ async def _wind_up() -> None:
     await asyncio.get_running_loop().shutdown_asyncgens()
 
 
-def _mended(environ: dict[str, Any]) -> dict[str, Any]:
-    """What a client may send and the bridge does not stand: bytes that are no ASCII, a path that is no UTF-8."""
+def _readable(environ: dict[str, Any]) -> dict[str, Any]:
+    """The environ in a form that the bridge can read: a client may send bytes that are no ASCII, a path that is no
+    UTF-8."""
     query = environ.get("QUERY_STRING", "")
     path = environ.get("PATH_INFO", "").encode("latin-1", "replace").decode("utf-8", "replace")
     return environ | {
