@@ -46,7 +46,7 @@ ROOMS = {
     "iterable": Room(6, ("client", "work")),
     "ordered": Room(6, ("client", "work")),
     "history": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
-    "log": Room(6, ("client.runtime", "client.registry", "config", "wire", "store")),
+    "log": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
     "inspector": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
     "app": Room(7, BELOW_APP),
     "henchman": Room(8, ("app", *BELOW_APP)),  # the front door, henchman/__init__.py

@@ -35,7 +35,6 @@ from sqlalchemy.pool import QueuePool
 
 from henchman import App, JobTimeout, current_job
 from henchman.log import handler as log
-from henchman.work.current import running
 from support.worker import in_flight, until
 
 SLOTS = 8
@@ -169,7 +168,7 @@ def _setup() -> None:
     sys.dont_write_bytecode = True
     with engine.begin() as connection:
         connection.execute(text("create table t (a)"))
-    log.setup("logfmt", "info", (folder / "log").open("w"), running=running)
+    log.setup("logfmt", "info", (folder / "log").open("w"))
     log.subscribe(app.events, "info")
     logger.addHandler(logging.FileHandler(folder / "file.log"))
     logger.addHandler(QueueHandler(queue.SimpleQueue()))

@@ -11,8 +11,9 @@ from henchman.errors import Failure, ServerAway, ServerError
 from henchman.kernel.events import Events
 from henchman.log.events import ENDINGS, PLAIN, Announcer
 from henchman.log.handler import subscribe
-from henchman.log.rate_limit import PER_SECOND
+from henchman.log.repeats import PER_SECOND
 from henchman.wire.secret import Secrets
+from henchman.work.current import running
 from henchman.work.outcome import DONE, Outcome
 from henchman.work.outcome import ENDINGS as ALL_ENDINGS
 from support.runs import make_run
@@ -23,9 +24,8 @@ class Scene:
 
     def __init__(self, caplog: pytest.LogCaptureFixture, level: int = logging.DEBUG) -> None:
         self.now = 0.0
-        self.current: Any = None
         self.events = Events(self._broken)
-        self.announcer = Announcer(lambda: self.current, monotonic=lambda: self.now)
+        self.announcer = Announcer(lambda: self.now)
         for name, listener in self.announcer.listeners(level):
             self.events.on(name, listener)
         caplog.set_level(level)
@@ -97,7 +97,8 @@ def test_every_ending_of_a_run_has_words() -> None:
 
 
 def test_an_error_has_the_masked_message_and_the_users_traceback(scene: Scene) -> None:
-    run = scene.current = make_run([1, "4111"], jid="aa", secret=("card",))
+    run = make_run([1, "4111"], jid="aa", secret=("card",))
+    token = running.set(run)
     try:
         raise ValueError("no 4111")
     except ValueError as error:
@@ -112,7 +113,7 @@ def test_an_error_has_the_masked_message_and_the_users_traceback(scene: Scene) -
     facts_shown = facts_of(record)
     assert facts_shown.pop("hm_secrets").hide("no 4111") == "no ***"
     assert facts_shown == {"jid": "aa", "class": "shop.pay", "queue": "q"}
-    scene.current = None  # as in the worker, where a failure is judged when the job has been left
+    running.reset(token)  # as in the worker, where a failure is judged when the job has been left
     (record,) = scene.emit("error", error=caught, facts=facts, secrets=Secrets(["4111"]))
     assert "4111" not in repr({**record.__dict__, "exc_text": None})
     (dead,) = scene.emit("job_failed", run=run, outcome=Outcome("dead", reason="no ***", error=caught))

@@ -7,16 +7,14 @@ import json
 import logging
 import shlex
 from collections.abc import Iterator
-from contextvars import ContextVar
 from typing import Any
 
 import pytest
 
 from henchman.errors import ConfigError
 from henchman.log import handler as log
+from henchman.work.current import running
 from support.runs import make_run
-
-running: ContextVar[Any] = ContextVar("a_job")
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +29,7 @@ def _as_before() -> Iterator[None]:
 def written(format: str, level: str = "info", **more: Any) -> io.StringIO:
     stream = io.StringIO()
     logging.getLogger().handlers[:] = []  # pytest's own would object to what is done here on purpose
-    log.setup(format, level, stream, running=running, **more)
+    log.setup(format, level, stream, **more)
     return stream
 
 

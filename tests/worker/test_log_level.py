@@ -10,7 +10,6 @@ import pytest
 
 from henchman import App
 from henchman.log import handler as log
-from henchman.work.current import running
 from support.worker import until, working
 
 
@@ -19,7 +18,7 @@ def lines() -> Iterator[io.StringIO]:
     root = logging.getLogger()
     level, handlers = root.level, list(root.handlers)
     stream = io.StringIO()
-    log.setup("logfmt", "info", stream, running=running)
+    log.setup("logfmt", "info", stream)
     yield stream
     root.setLevel(level)
     root.handlers[:] = handlers

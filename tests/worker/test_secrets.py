@@ -27,7 +27,6 @@ from henchman.inspector.entry import Entry
 from henchman.log import handler as log
 from henchman.log.handler import LineHandler, subscribe
 from henchman.wire.secret import Secrets
-from henchman.work.current import running
 from support.secrets_said import CODE, NUMBER, PIN, VALUE, WAYS, Card, Shop, seen
 from support.worker import in_flight, looker, push_raw, until, working
 
@@ -40,7 +39,7 @@ def written(app: App, to: io.StringIO) -> Iterator[None]:
     foreign = logging.StreamHandler(to)
     foreign.addFilter(lambda record: record.name.startswith("henchman"))  # what the job says is its own to hide
     foreign.setFormatter(_Everything())
-    before, log._Here.running, level = log._Here.running, running, root.level
+    level = root.level
     for handler in (*handlers, foreign):
         root.addHandler(handler)
     root.setLevel(logging.DEBUG)
@@ -51,7 +50,6 @@ def written(app: App, to: io.StringIO) -> Iterator[None]:
         for handler in (*handlers, foreign):
             root.removeHandler(handler)
         root.setLevel(level)
-        log._Here.running = before
 
 
 class _Everything(logging.Formatter):

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -186,7 +186,7 @@ def test_a_job_that_does_nothing_but_log_is_struck_at_a_line() -> None:
         logger.warning("the first")
         logger.warning("the second")
 
-    with running_a_job(job) as (slot, run, thread, raised), _told_of(run):
+    with running_a_job(job) as (slot, run, thread, raised):
         known.set()
         assert slow.inside.wait(30)
         assert strike(slot, run, JobTimeout) == "later"
@@ -196,16 +196,6 @@ def test_a_job_that_does_nothing_but_log_is_struck_at_a_line() -> None:
     assert strike(slot, run, JobTimeout) == "struck", "once"
     assert slow.lock is not None
     assert slow.lock.acquire(blocking=False), "nobody holds the handler's lock"
-
-
-@contextlib.contextmanager
-def _told_of(run: Run) -> Iterator[None]:
-    """Where log lines look for the job."""
-    before, log._Here.running = log._Here.running, running
-    try:
-        yield
-    finally:
-        log._Here.running = before
 
 
 def test_what_cannot_be_struck_is_tried_until_it_can_and_given_up_in_the_end() -> None:

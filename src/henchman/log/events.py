@@ -8,16 +8,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from henchman.kernel.text import described
-from henchman.log.facts import brief, floor_of, of_fact, of_job, of_run, trimmed
-from henchman.log.outage import Outage
-from henchman.log.rate_limit import Flood
+from henchman.errors import PayloadError
+from henchman.kernel.text import described, shorten
+from henchman.log.repeats import Outage, RateLimit
 from henchman.log.secrets import without_secrets
+from henchman.wire import payload
 from henchman.wire.secret import NO_SECRETS, Secrets
+from henchman.work.current import running
 
-__all__ = ["Announcer"]
+__all__ = ["Announcer", "level_of"]
 
 _DEBUG, _INFO, _WARNING, _ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
+_LEVELS: Mapping[object, int] = {"debug": 10, "info": 20, "warn": 30, "warning": 30, "error": 40, "fatal": 50}
+_OWN_FRAMES = ("/henchman/worker/", "/henchman/kernel/")
+_TAKEN = frozenset(logging.makeLogRecord({}).__dict__) | {"message", "asctime"}
 
 #: Events that become a line as they are: level and words. What they carry is shown beside it.
 PLAIN: Mapping[str, tuple[int, str]] = {
@@ -77,20 +81,18 @@ ENDINGS: Mapping[str, tuple[int, str]] = {
 }
 
 Listener = Callable[..., None]
+Facts = dict[str, Any]
 
 
 class Announcer:
-    """Listeners that write lines. ``current()`` gives the run of this thread or task, or None. Thread-safe."""
+    """Listeners that write lines. Thread-safe."""
 
-    def __init__(
-        self, current: Callable[[], Any] = lambda: None, *, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._current = current
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._log = logging.getLogger("henchman")
         self._job_log = logging.getLogger("henchman.job")
-        self._flood = Flood(monotonic)
+        self._limit = RateLimit(monotonic)
         self._outage = Outage(monotonic)
-        self._told = threading.local()
+        self._ended = threading.local()
 
     def listeners(self, level: int) -> Iterator[tuple[str, Listener]]:
         """(event, listener) for every event that can give a line at ``level`` or above."""
@@ -111,21 +113,21 @@ class Announcer:
 
     def flush(self) -> None:
         """Write the summaries that are still held: at the end of the process."""
-        self._flood.flush(all=True)
+        self._limit.flush(all=True)
 
     def _beat(self, **_: Any) -> None:
         self._outage.answered()
-        self._flood.flush()
+        self._limit.flush()
 
     # -- jobs
 
     def _job_start(self, run: Any, **_: Any) -> None:
-        if floor_of(run) > _INFO:
+        if level_of(run) > _INFO:
             return
-        facts = of_run(run)
+        facts = _of_run(run)
         if self._job_log.isEnabledFor(_DEBUG):
             args, kwargs = run.compiled.signature.mask(list(run.job.get("args") or []), run.job.get("kwargs"))
-            facts |= {"arguments": brief(args)} | ({"keywords": brief(kwargs)} if kwargs else {})
+            facts |= {"arguments": _brief(args)} | ({"keywords": _brief(kwargs)} if kwargs else {})
         if run.attempt > 1:
             facts["attempt"] = run.attempt
         self._job_log.info("start", extra=facts)
@@ -135,13 +137,13 @@ class Announcer:
         ending = outcome.ending
         if ending != "done":
             this = (run.jid, run.started, ending)
-            if getattr(self._told, "last", None) == this:
+            if getattr(self._ended, "last", None) == this:
                 return
-            self._told.last = this
+            self._ended.last = this
         level, words = ENDINGS.get(ending, (_WARNING, ending))
-        if not self._job_log.isEnabledFor(level) or level < floor_of(run):
+        if not self._job_log.isEnabledFor(level) or level < level_of(run):
             return
-        facts = of_run(run) | {"elapsed": round(run.elapsed, 3)}
+        facts = _of_run(run) | {"elapsed": round(run.elapsed, 3)}
         if run.attempt > 1:
             facts["attempt"] = run.attempt
         if outcome.delay:
@@ -151,17 +153,17 @@ class Announcer:
         if ending == "done":
             self._job_log.info(words, extra=facts)
         else:
-            self._flood.log((ending, run.name, type(outcome.error).__name__), self._job_log, level, words, facts)
+            self._limit.log((ending, run.name, type(outcome.error).__name__), self._job_log, level, words, facts)
 
     def _job_says(self, run: Any, message: Any, **_: Any) -> None:
-        self._job_log.info("%s", message, extra=of_run(run))
+        self._job_log.info("%s", message, extra=_of_run(run))
 
     def _error(self, error: BaseException, facts: Mapping[str, Any] | None = None, **more: Any) -> None:
         known = dict(facts or {}) | more
         job = known.get("job") if isinstance(known.get("job"), Mapping) else {}
-        shown = of_job(job or {}, known.get("queue"))
+        shown = _of_job(job or {}, known.get("queue"))
         secrets: Secrets = known.get("secrets") or NO_SECRETS
-        run = known.get("run") or self._current()
+        run: Any = known.get("run") or running.get(None)
         if run is not None and run.jid == shown.get("jid"):
             secrets |= run.secrets
         if secrets:
@@ -171,56 +173,97 @@ class Announcer:
         level = _WARNING if context == "job raised" else _ERROR
         text = f"{context}: {secrets.hide(described(error, known.get('message')))}"
         key = (context, str(shown.get("class", "")), type(error).__name__)
-        self._flood.log(key, self._job_log if job else self._log, level, text, shown, trimmed(error))
+        self._limit.log(key, self._job_log if job else self._log, level, text, shown, _trimmed(error))
 
     # -- parts of the process
 
     def _part_failed(self, part: str, error: BaseException, secrets: Secrets = NO_SECRETS, **_: Any) -> None:
-        error = self._clean(error, secrets)
-        text = f"the {part} failed and goes on: {described(error)}"
-        self._flood.log(("part", part, type(error).__name__), self._log, _ERROR, text, {"part": part}, trimmed(error))
+        self._trouble(f"the {part} failed and goes on", {"part": part}, error, secrets)
 
     def _handler_broken(self, handler: Any, error: BaseException, secrets: Secrets = NO_SECRETS, **_: Any) -> None:
         name = f"{getattr(handler, '__module__', '')}.{getattr(handler, '__qualname__', repr(handler))}".lstrip(".")
-        error = self._clean(error, secrets)
-        text = f"a handler raised and was passed over: {described(error)}"
-        key = ("handler", name, type(error).__name__)
-        self._flood.log(key, self._log, _ERROR, text, {"handler": name}, trimmed(error))
+        self._trouble("a handler raised and was passed over", {"handler": name}, error, secrets)
 
-    def _clean(self, error: BaseException, secrets: Secrets = NO_SECRETS) -> BaseException:
-        """``error`` without ``secrets`` and those of the job that runs here, of which it may speak."""
-        run = self._current()
+    def _trouble(self, words: str, facts: Facts, error: BaseException, secrets: Secrets) -> None:
+        """An error of a part, without ``secrets`` and those of the job that runs here, of which it may speak."""
+        run: Any = running.get(None)
         secrets = secrets if run is None else secrets | run.secrets
-        return without_secrets(error, secrets) if secrets else error
+        error = without_secrets(error, secrets) if secrets else error
+        key = (words, *facts.values(), type(error).__name__)
+        self._limit.log(key, self._log, _ERROR, f"{words}: {described(error)}", facts, _trimmed(error))
 
     def _dump(
         self, threads: Mapping[str, list[str]], tasks: Mapping[str, list[str]], file: str | None = None, **_: Any
     ) -> None:
-        """Somebody asked where everything stands: an answer at every level below error."""
+        """The stack of every thread and task, at every level below error: it was asked for."""
+        name = self._log.name
         for kind, stacks in (("thread", threads), ("task", tasks)):
-            for name, frames in stacks.items():
+            for one, frames in stacks.items():
                 if self._log.isEnabledFor(_WARNING):
-                    record = self._log.makeRecord(
-                        self._log.name,
-                        _WARNING,
-                        __file__,
-                        0,
-                        "stack of %s %s",
-                        (kind, name),
-                        None,
-                        sinfo="\n".join(frames),
-                    )
-                    self._log.handle(record)
+                    what, stack = ("stack of %s %s", (kind, one)), "\n".join(frames)
+                    self._log.handle(self._log.makeRecord(name, _WARNING, __file__, 0, *what, None, sinfo=stack))
         if file is not None:
             self._log.warning("every stack, and what runs there, was written down", extra={"file": file})
 
     def _plain(self, name: str) -> Listener:
         level, words = PLAIN[name]
 
-        def told(**facts: Any) -> None:
-            shown: dict[str, Any] = {}
+        def write(**facts: Any) -> None:
+            shown: Facts = {}
             for key, value in facts.items():
-                shown |= of_fact(key, value)
-            self._flood.log((name, str(shown.get("class", ""))), self._log, level, words, shown)
+                shown |= _of_fact(key, value)
+            self._limit.log((name, str(shown.get("class", ""))), self._log, level, words, shown)
 
-        return told
+        return write
+
+
+# ---- runs, stored jobs and errors as fields and words of a line
+
+
+def level_of(run: Any) -> int:
+    """The least level at which the job of ``run`` wants to be written of: its ``log_level``; 0 without one."""
+    job = getattr(run, "job", None)
+    return _LEVELS.get(job.get("log_level"), 0) if isinstance(job, Mapping) else 0
+
+
+def _of_run(run: Any) -> Facts:
+    """A run; its secrets go with it, for the formatter."""
+    facts = {"jid": run.jid, "class": run.name, "queue": run.queue}
+    return facts | {"hm_secrets": run.secrets} if run.secrets else facts
+
+
+def _of_job(job: Mapping[str, Any], queue: Any = None) -> Facts:
+    facts = {"jid": job.get("jid"), "class": job.get("class"), "queue": queue or job.get("queue")}
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _of_fact(name: str, value: Any) -> Facts:
+    """One fact of an event as fields of a line."""
+    if name == "run":
+        return _of_run(value)
+    if name == "unit":
+        if not isinstance(value, bytes):
+            return _of_job(value.job, value.flight.queue)
+        try:
+            return _of_job(payload.decode(value))
+        except PayloadError:
+            return {"payload": _brief(value)}
+    if isinstance(value, BaseException):
+        return {name: described(value)}
+    if isinstance(value, (list, tuple)):
+        value = ", ".join(map(str, value[:20]))
+    return {f"{name}_" if name in _TAKEN else name: value}  # a record has fields of its own under these names
+
+
+def _brief(value: Any) -> str:
+    return shorten(repr(value), 300)
+
+
+def _trimmed(error: BaseException | None) -> Any:
+    """``exc_info`` for ``error``, beginning where the user's code does."""
+    if error is None:
+        return None
+    tb = error.__traceback__
+    while tb is not None and any(part in tb.tb_frame.f_code.co_filename for part in _OWN_FRAMES):
+        tb = tb.tb_next
+    return type(error), error, tb if tb is not None else error.__traceback__

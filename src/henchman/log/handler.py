@@ -10,26 +10,17 @@ import contextlib
 import logging
 import os
 import sys
-from contextvars import ContextVar
 from typing import Any, TextIO
 
 from henchman.errors import ConfigError
 from henchman.kernel.events import Events
-from henchman.log.events import Announcer
-from henchman.log.facts import floor_of
+from henchman.log.events import Announcer, level_of
 from henchman.log.lines import FORMATS, LineFormatter
+from henchman.work.current import running
 
 __all__ = ["JobFilter", "LineHandler", "level_number", "setup", "subscribe"]
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
-
-_no_job: ContextVar[Any] = ContextVar("henchman_no_job")
-
-
-class _Here:
-    """Where to look for the job that runs in this thread or task: told by ``setup``."""
-
-    running: ContextVar[Any] = _no_job
 
 
 def level_number(level: str) -> int:
@@ -46,9 +37,9 @@ class JobFilter(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         facts, floor = record.__dict__, 0
         with contextlib.suppress(Exception):  # a line without its job is better than none
-            run = _Here.running.get(None)
+            run: Any = running.get(None)
             if run is not None:
-                floor = floor_of(run)
+                floor = level_of(run)
                 if getattr(run, "late", None) is not None:
                     run.late()  # its time is over: no lock of logging is held here
                 if not facts.get("jid"):
@@ -82,20 +73,13 @@ class LineHandler(logging.Handler):
             pass
 
 
-def setup(
-    format: str,
-    level: str,
-    stream: TextIO | None = None,
-    *,
-    process_tag: str = "",
-    running: ContextVar[Any] | None = None,
-) -> None:
+def setup(format: str, level: str, stream: TextIO | None = None, *, process_tag: str = "") -> None:
     """Write the log of this process to ``stream`` (standard error) in the format ``auto``, ``pretty``, ``json`` or
     ``logfmt``, from ``level`` on.
 
-    ``running`` is the variable in which the running job stands; ``process_tag`` names the process in every line.
-    Called again, it replaces what it did before. A root handler that writes to the same stream is taken off (each
-    line would come twice); every other stays. ConfigError when the format or level is unknown.
+    ``process_tag`` names the process in every line. Called again, it replaces what it did before. A root handler that
+    writes to the same stream is taken off (each line would come twice); every other stays. ConfigError when the format
+    or level is unknown.
     """
     target = sys.stderr if stream is None else stream
     terminal = _is_terminal(target)
@@ -105,7 +89,6 @@ def setup(
     number = level_number(level)
     colour = terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
     handler = LineHandler(target, FORMATS[chosen](process_tag, colour=colour))
-    _Here.running = _no_job if running is None else running
     root = logging.getLogger()
     for old in list(root.handlers):
         if isinstance(old, LineHandler) or (type(old) is logging.StreamHandler and old.stream is target):
@@ -120,7 +103,7 @@ def subscribe(events: Events, level: str) -> Announcer:
     Nothing listens to an event whose lines would not be written: at "warning" the start and end of a job cost
     nothing. The returned announcer's ``flush()`` writes the summaries of repeated lines that are still held.
     """
-    announcer = Announcer(lambda: _Here.running.get(None))
+    announcer = Announcer()
     for name, listener in announcer.listeners(level_number(level)):
         events.on(name, listener)
     return announcer

@@ -19,7 +19,6 @@ from henchman.kernel.scoreboard import SCOREBOARD_BYTES, Scoreboard
 from henchman.log import handler as log
 from henchman.supervisor.load import load_app, why_not
 from henchman.supervisor.orders import EXIT_CONFIG, EXIT_CUT_OFF, Orders
-from henchman.work.current import running
 from henchman.worker.heart import resident_kb
 from henchman.worker.launcher import Launcher, default_capsules
 from henchman.worker.loop import in_child
@@ -139,7 +138,7 @@ class Child:
         """Start, wait for the word to stop, stop."""
         app.configure(**self._orders.settings)
         config = app.config
-        log.setup(config.log_format, config.log_level, process_tag=str(self._orders.number), running=running)
+        log.setup(config.log_format, config.log_level, process_tag=str(self._orders.number))
         announcer = log.subscribe(app.events, config.log_level)
         self.tell(config=config.to_json())
         app.connections  # noqa: B018 - connects, or says why not, before anything is started
