@@ -12,9 +12,10 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 from henchman.client.options import LATER, JobOptions, PushOptions, definition_options
 from henchman.client.ordered_options import OrderedOptions
 from henchman.client.registry import wire_name
+from henchman.client.runtime import Runtime
 from henchman.errors import DefinitionError
 from henchman.kernel.text import did_you_mean
-from henchman.ordered.push import Home, OrderedPush, OrderedPushed, Payloads, Pusher, Reader
+from henchman.ordered.push import OrderedPush, OrderedPushed, Payloads, Pusher, Reader
 from henchman.wire.annotations import annotation_of
 from henchman.wire.arguments import Signature
 from henchman.wire.sidekiq import QUEUE_NAME
@@ -33,7 +34,7 @@ class OrderedJob(Generic[T]):
     hears_cancel = False
 
     def __init__(
-        self, function: Callable[..., Any], name: str, options: Options, home: Home, *, is_async: bool
+        self, function: Callable[..., Any], name: str, options: Options, runtime: Runtime, *, is_async: bool
     ) -> None:
         self.function = function
         self.name = name
@@ -46,7 +47,7 @@ class OrderedJob(Generic[T]):
         self.signature = Signature.of(function, name=name)
         self._reader = Reader(name, self.payloads, options.derive)
         self._pusher = Pusher(
-            home, name, self.queues, options.ordered.collapse, self._reader, tracked=options.job.track
+            runtime, name, self.queues, options.ordered.collapse, self._reader, tracked=options.job.track
         )
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", name)
@@ -139,7 +140,7 @@ class DerivingJob(OrderedJob[T], Generic[T]):
         return await self._pusher.apush(self._reader.derived(payload, arguments))
 
 
-def define_ordered(function: Any, home: Home, name: str | None, options: Mapping[str, Any]) -> OrderedJob[Any]:
+def define_ordered(function: Any, runtime: Runtime, name: str | None, options: Mapping[str, Any]) -> OrderedJob[Any]:
     """Register ``function`` as the handler of an ordered queue; DefinitionError names what is wrong with it."""
     if isinstance(function, OrderedJob) or hasattr(function, "enqueue"):
         raise DefinitionError(f"{getattr(function, 'name', function)} is a job already")
@@ -156,8 +157,8 @@ def define_ordered(function: Any, home: Home, name: str | None, options: Mapping
         raise DefinitionError(f"name={wire!r}: a job is named by a printable text of 1 to 500 characters")
     checked = ordered_options(wire, options)
     kind: type[OrderedJob[Any]] = OrderedJob if checked.derive is None else DerivingJob
-    made = kind(function, wire, checked, home, is_async=inspect.iscoroutinefunction(function))
-    home.registry.add(made)
+    made = kind(function, wire, checked, runtime, is_async=inspect.iscoroutinefunction(function))
+    runtime.registry.add(made)
     return made
 
 

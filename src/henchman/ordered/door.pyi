@@ -6,7 +6,6 @@ from collections.abc import Callable
 from typing import Any, TypeVar, overload
 
 from henchman.ordered.definition import DerivingJob, OrderedJob
-from henchman.ordered.push import Home
 
 __all__ = ["DefinesOrdered"]
 
@@ -16,12 +15,12 @@ class DefinesOrdered:
     """What an app inherits."""
 
     @overload
-    def ordered(self: Home, target: Callable[[dict[str, list[T]]], Any], /) -> OrderedJob[T]: ...
+    def ordered(self: Any, target: Callable[[dict[str, list[T]]], Any], /) -> OrderedJob[T]: ...
     @overload
     def ordered(
-        self: Home, *, name: str | None = None, derive: Callable[[Any], Any], **options: Any
+        self: Any, *, name: str | None = None, derive: Callable[[Any], Any], **options: Any
     ) -> Callable[[Callable[[dict[str, list[T]]], Any]], DerivingJob[T]]: ...
     @overload
     def ordered(
-        self: Home, *, name: str | None = None, derive: None = None, **options: Any
+        self: Any, *, name: str | None = None, derive: None = None, **options: Any
     ) -> Callable[[Callable[[dict[str, list[T]]], Any]], OrderedJob[T]]: ...

@@ -11,20 +11,15 @@ import math
 import os
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 import msgspec
 
-from henchman.client.push import Client
-from henchman.client.registry import Registry
-from henchman.config import Config
+from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, DefinitionError
-from henchman.kernel.middleware import Chain
 from henchman.kernel.text import did_you_mean, shorten
 from henchman.store import ordered
-from henchman.store.call import AsyncRunner, Runner
-from henchman.store.keys import Keys
 from henchman.store.ordered import MOST_IDS, Born, Push
 from henchman.store.procedure import Procedure, arun, run
 from henchman.wire import jsontext
@@ -32,28 +27,9 @@ from henchman.wire.annotations import Compiler
 from henchman.wire.arguments import MAX_BYTES
 from henchman.wire.jsontext import EncodeError
 
-__all__ = ["Entry", "Home", "OrderedPush", "OrderedPushed", "Payloads", "Pusher", "Reader", "partition"]
+__all__ = ["Entry", "OrderedPush", "OrderedPushed", "Payloads", "Pusher", "Reader", "partition"]
 
 CHUNK_BYTES = 4_000_000
-
-
-class Home(Protocol):
-    """The app, as far as ordered queues are concerned."""
-
-    @property
-    def client(self) -> Client: ...
-    @property
-    def client_middleware(self) -> Chain: ...
-    @property
-    def registry(self) -> Registry: ...
-    @property
-    def config(self) -> Config: ...
-    @property
-    def keys(self) -> Keys: ...
-    @property
-    def connections(self) -> Runner: ...
-    @property
-    def aconnections(self) -> AsyncRunner: ...
 
 
 class OrderedPush(msgspec.Struct, frozen=True):
@@ -87,9 +63,16 @@ class Pusher:
     """Pushes of one definition. ``tracked``: each payload gets a record in history."""
 
     def __init__(
-        self, home: Home, name: str, queues: tuple[str, ...], collapse: str, reader: Reader, *, tracked: bool = False
+        self,
+        runtime: Runtime,
+        name: str,
+        queues: tuple[str, ...],
+        collapse: str,
+        reader: Reader,
+        *,
+        tracked: bool = False,
     ) -> None:
-        self._home = home
+        self._runtime = runtime
         self._name = name
         self._queues = queues
         self._collapse = collapse
@@ -99,20 +82,20 @@ class Pusher:
 
     def push(self, entry: Entry) -> OrderedPush:
         """Push one."""
-        return run(self._home.connections, self._one(entry, self._through([entry])))
+        return run(self._runtime.connections, self._one(entry, self._through([entry])))
 
     async def apush(self, entry: Entry) -> OrderedPush:
         """``push``, awaited."""
-        return await arun(self._home.aconnections, self._one(entry, await self._athrough([entry])))
+        return await arun(self._runtime.aconnections, self._one(entry, await self._athrough([entry])))
 
     def push_many(self, rows: Iterable[Any]) -> OrderedPushed:
         """Push each row, a round trip a queue for each chunk."""
         bulk = _Bulk(self._reader, self._name, MOST_IDS * len(self._queues))
         for row in rows:
             if bulk.add(row):
-                run(self._home.connections, self._flush(bulk, self._through(bulk.entries)))
+                run(self._runtime.connections, self._flush(bulk, self._through(bulk.entries)))
         if bulk.entries:
-            run(self._home.connections, self._flush(bulk, self._through(bulk.entries)))
+            run(self._runtime.connections, self._flush(bulk, self._through(bulk.entries)))
         return bulk.result
 
     async def apush_many(self, rows: Iterable[Any] | AsyncIterable[Any]) -> OrderedPushed:
@@ -120,9 +103,9 @@ class Pusher:
         bulk = _Bulk(self._reader, self._name, MOST_IDS * len(self._queues))
         async for row in _each(rows):
             if bulk.add(row):
-                await arun(self._home.aconnections, self._flush(bulk, await self._athrough(bulk.entries)))
+                await arun(self._runtime.aconnections, self._flush(bulk, await self._athrough(bulk.entries)))
         if bulk.entries:
-            await arun(self._home.aconnections, self._flush(bulk, await self._athrough(bulk.entries)))
+            await arun(self._runtime.aconnections, self._flush(bulk, await self._athrough(bulk.entries)))
         return bulk.result
 
     def _one(self, entry: Entry, let_through: list[Entry]) -> Procedure[OrderedPush]:
@@ -146,30 +129,33 @@ class Pusher:
 
     def _send(self, queue: str, entries: list[Entry]) -> Procedure[tuple[int, Born | None]]:
         """Push these; how many ids had nothing waiting, and what their records began with."""
-        keys, rows = self._home.keys, [entry.row() for entry in entries]
-        ids = lambda: [entry.id for entry in entries]  # noqa: E731
+        keys, rows = self._runtime.keys, [entry.row() for entry in entries]
+
+        def ids() -> list[str]:
+            return [entry.id for entry in entries]
+
         if not self._tracked:
             try:
                 plain = ordered.push(keys, queue, self._collapse, rows)
-                return (yield self._home.client.confirmed(plain, ids)), None
+                return (yield self._runtime.client.confirmed(plain, ids)), None
             except ordered.QueueTracked:
                 self._tracked = True
         if self._keep is None:
-            self._keep = self._home.config.history_kept()
+            self._keep = self._runtime.config.history_kept()
         born = Born(self._name, os.urandom(9).hex(), self._keep)
         tracked = ordered.push_tracked(keys, queue, self._collapse, born, rows)
-        return (yield self._home.client.confirmed(tracked, ids)), born
+        return (yield self._runtime.client.confirmed(tracked, ids)), born
 
     def _through(self, entries: list[Entry]) -> list[Entry]:
         """``entries`` as the client middleware lets them through."""
-        if not len(self._home.client_middleware):
+        if not len(self._runtime.client_middleware):
             return entries
-        return [self._back(job) for job in self._home.client.through(map(self._job, entries))]
+        return [self._back(job) for job in self._runtime.client.through(map(self._job, entries))]
 
     async def _athrough(self, entries: list[Entry]) -> list[Entry]:
-        if not len(self._home.client_middleware):
+        if not len(self._runtime.client_middleware):
             return entries
-        return [self._back(job) for job in await self._home.client.athrough(map(self._job, entries))]
+        return [self._back(job) for job in await self._runtime.client.athrough(map(self._job, entries))]
 
     def _job(self, entry: Entry) -> dict[str, Any]:
         """The push as the client middleware sees it."""

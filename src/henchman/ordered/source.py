@@ -7,17 +7,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol, TypeVar
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
 
-from henchman.config import Config
+from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, ConfigError, PoisonPill, ServerAway
-from henchman.kernel.clock import ServerClock
 from henchman.ordered.claim import DEATHS, Claim, OrderedRetryPolicy, record_endings, shown
 from henchman.ordered.definition import OrderedJob
 from henchman.store import ordered, ordered_people
-from henchman.store.call import Arg, Call, Runner, command
-from henchman.store.keys import Keys
+from henchman.store.call import Arg, Call, command
 from henchman.store.ordered import Verdict
 from henchman.wire.times import day
 from henchman.work.outcome import DONE, Outcome
@@ -32,26 +30,13 @@ FORGOTTEN = 3600.0  # seconds after which no answer can come any more
 MOST_CLAIMS = 200  # in one call of the script: the server works on no more while claims wait here to be run
 
 
-class Desk(Protocol):
-    """As much of an app as a source needs."""
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def keys(self) -> Keys: ...
-    @property
-    def clock(self) -> ServerClock: ...
-    @property
-    def connections(self) -> Runner: ...
-
-
 class OrderedSource:
-    """One ordered queue of ``desk``, run by ``definition``. Fits ``work.source.Source``."""
+    """One ordered queue of an app, run by ``definition``. Fits ``work.source.Source``."""
 
-    def __init__(self, desk: Desk, queue: str, definition: OrderedJob[Any], scheduler: Scheduler) -> None:
+    def __init__(self, runtime: Runtime, queue: str, definition: OrderedJob[Any], scheduler: Scheduler) -> None:
         self.queue = queue
         self.order = scheduler.order
-        self._desk = desk
+        self._runtime = runtime
         self._definition = definition
         self._options = definition.ordered
         self._retries = OrderedRetryPolicy(definition.ordered)
@@ -65,32 +50,32 @@ class OrderedSource:
 
     @property
     def _lease_ms(self) -> int:
-        return int(self._desk.config.lease * 1000)
+        return int(self._runtime.config.lease * 1000)
 
     def _run(self, make: Callable[[], Call[T]]) -> T:
         """Run a call; where the server says that the queue is tracked, run it again as a tracked one."""
         try:
-            return self._desk.connections.run(make())
+            return self._runtime.connections.run(make())
         except ordered.QueueTracked:
             self._tracked = True
-            return self._desk.connections.run(make())
+            return self._runtime.connections.run(make())
 
     def declare(self) -> None:
         """Write the limits of the definition where claims look them up; a ceiling set by hand goes before them."""
         options = self._options
         limit = 1 if options.partitions and options.max_parallel is None else options.max_parallel or 0
         call = ordered.declare(
-            self._desk.keys,
+            self._runtime.keys,
             self.queue,
             limit=limit,
             group_limit=options.max_per_group or 0,
             separator=options.group_separator if options.max_per_group else "",
         )
-        self._desk.connections.run(call)
+        self._runtime.connections.run(call)
 
     def flight(self, identity: str, epoch: int) -> InFlightList:
         """The hash of what is held; its ``queue_key`` is the marker that wakes."""
-        keys = self._desk.keys
+        keys = self._runtime.keys
         return InFlightList(self.queue, keys.wake(self.queue), keys.held(identity, epoch, self.queue), identity, epoch)
 
     def wait(self, flight: InFlightList, seconds: float) -> tuple[Arg, ...]:
@@ -99,7 +84,7 @@ class OrderedSource:
 
     def ring(self) -> None:
         """Set the marker."""
-        self._desk.connections.run(ordered.ring(self._desk.keys, self.queue))
+        self._runtime.connections.run(ordered.ring(self._runtime.keys, self.queue))
 
     def fetch(self, flight: InFlightList, want: int, extra: int) -> Brought:
         """Claim for ``want`` slots. Raises LeaseLost, LeaseLapsed."""
@@ -107,7 +92,7 @@ class OrderedSource:
         options = self._options
         claimed = self._run(
             lambda: ordered.claim(
-                self._desk.keys,
+                self._runtime.keys,
                 flight.identity,
                 flight.epoch,
                 self.queue,
@@ -179,10 +164,10 @@ class OrderedSource:
         its ids are held by another process, or over.
         """
         token = str(unit.claim.token).encode()
-        noted = self._desk.connections.run(ordered.held(unit.flight.key))
+        noted = self._runtime.connections.run(ordered.held(unit.flight.key))
         ids = [one.id for one in unit.claim.ids if noted.get(one.id) == token]
         if ids:
-            self._desk.connections.run(ordered.charge(self._desk.keys, self.queue, ids))
+            self._runtime.connections.run(ordered.charge(self._runtime.keys, self.queue, ids))
 
     def settle(self, identity: str, rows: Sequence[Ended]) -> list[int | bytes]:
         """End claims; 0 where an id of one was not held under its token any more. Raises LeaseLost."""
@@ -217,14 +202,14 @@ class OrderedSource:
         def call() -> Call[list[int | bytes]]:
             tracked = self._tracked
             return ordered.settle(
-                self._desk.keys,
+                self._runtime.keys,
                 identity,
                 epoch,
                 self.queue,
                 record_endings(ended, {row[0]: row[1] for row in rows}) if tracked else [one for _, one in ended],
                 collapse=self._options.collapse,
                 lease_ms=self._lease_ms,
-                day=day(self._desk.clock.now()),
+                day=day(self._runtime.clock.now()),
                 tracked=tracked,
             )
 
@@ -233,17 +218,17 @@ class OrderedSource:
     def strays(self, flight: InFlightList, held: Collection[Unit]) -> set[bytes]:
         """``token:id`` of what the server notes as ours and this process does not know."""
         ours = _tokens(flight, held)
-        if self._desk.connections.run(command("HLEN", flight.key)) <= len(ours):
+        if self._runtime.connections.run(command("HLEN", flight.key)) <= len(ours):
             return set()
-        noted = self._desk.connections.run(ordered.held(flight.key))
+        noted = self._runtime.connections.run(ordered.held(flight.key))
         return {token + b":" + name for name, token in noted.items() if ours.get(name) != token}
 
     def free(self, flight: InFlightList, held: Collection[Unit]) -> int:
         """Free claims whose answer never came; what runs here stays ours. ``held`` is the live collection, no copy."""
-        desk, now = self._desk, time.monotonic()
+        runtime, now = self._runtime, time.monotonic()
         for token in [token for token, at in self._given_up.items() if now - at > FORGOTTEN]:
             del self._given_up[token]
-        noted = desk.connections.run(ordered.held(flight.key))
+        noted = runtime.connections.run(ordered.held(flight.key))
         # Before we look at what is ours: a claim whose answer comes now is then given up by ``read``.
         self._given_up |= dict.fromkeys(noted.values(), now)
         ours = _tokens(flight, held)
@@ -253,7 +238,7 @@ class OrderedSource:
         if not unknown:
             return 0
         return ordered.free_all(
-            desk.connections, desk.keys, flight.identity, flight.key, self.queue, list(unknown.items())
+            runtime.connections, runtime.keys, flight.identity, flight.key, self.queue, list(unknown.items())
         )
 
 
@@ -263,11 +248,11 @@ def _tokens(flight: InFlightList, held: Collection[Unit]) -> dict[bytes, bytes]:
     return {one.id: str(unit.claim.token).encode() for unit in units for one in unit.claim.ids}
 
 
-def sources_of(desk: Any) -> dict[str, OrderedSource]:
+def sources_of(runtime: Runtime) -> dict[str, OrderedSource]:
     """The ordered queues that an app defines, by name."""
-    scheduler = Scheduler(desk, desk.config.ordered_scheduler)
-    known = desk.registry.ordered()
-    return {queue: OrderedSource(desk, queue, definition, scheduler) for queue, definition in known.items()}
+    scheduler = Scheduler(runtime, runtime.config.ordered_scheduler)
+    known: Mapping[str, Any] = runtime.registry.ordered()
+    return {queue: OrderedSource(runtime, queue, definition, scheduler) for queue, definition in known.items()}
 
 
 # --- which queue is looked into first, and which ones a process serves: Lowkiq's schedulers and splitters -------------
@@ -280,8 +265,8 @@ class Scheduler:
     """One a process. ``kind``: "lag" (the queue whose head has waited longest goes first), "seq" (round robin),
     "weighted" (as the capsule drew them)."""
 
-    def __init__(self, desk: Desk, kind: str) -> None:
-        self._desk = desk
+    def __init__(self, runtime: Runtime, kind: str) -> None:
+        self._runtime = runtime
         self._kind = kind
         self._turn = 0
         self._lock = threading.Lock()
@@ -296,7 +281,7 @@ class Scheduler:
                 first = self._turn % len(names)
             in_turn = sorted(names)
             return in_turn[first:] + in_turn[:first]
-        heads = self._desk.connections.run(ordered_people.heads(self._desk.keys, names))
+        heads = self._runtime.connections.run(ordered_people.heads(self._runtime.keys, names))
         return sorted(names, key=lambda name: heads[name])
 
 
@@ -307,12 +292,12 @@ def by_node(nodes: int, node: int) -> Splitter:
     return lambda queues: [name for number, name in enumerate(sorted(queues)) if number % nodes == node]
 
 
-def placement(desk: Any, queues: Sequence[str]) -> frozenset[str]:
+def placement(runtime: Runtime, queues: Sequence[str]) -> frozenset[str]:
     """Which of the ordered ``queues`` this process serves: as ``app.ordered_splitter`` says, else by node, else all.
 
     ConfigError when the splitter names others, or there is no such node.
     """
-    config, splitter = desk.config, desk.ordered_splitter
+    config, splitter = runtime.config, runtime.ordered_splitter
     if splitter is None and (config.ordered_nodes > 1 or config.ordered_node):
         splitter = by_node(config.ordered_nodes, config.ordered_node)
     chosen = frozenset(queues if splitter is None else splitter(queues))
