@@ -113,8 +113,8 @@ def test_a_splitter_of_ones_own(redis_url: str) -> None:
     app.ordered_splitter = mine
     with working(app) as launcher:
         assert list(launcher.sources) == ["mine"]
-        assert "theirs" not in launcher.flights.current
-        assert "default" in launcher.flights.current, "plain queues are nobody's part"
+        assert "theirs" not in launcher.session.current
+        assert "default" in launcher.session.current, "plain queues are nobody's part"
     assert sorted(asked[0]) == ["mine", "theirs"]
 
 
