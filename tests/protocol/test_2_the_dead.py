@@ -373,7 +373,8 @@ def test_one_look_and_one_beat_take_as_many_calls_for_a_hundred_queues_as_for_on
     app = App(redis_url=redis_url, queues=queues, lease=120)
     with working(app, start=False) as launcher:
         launcher.session.join()
-        launcher.session.raise_epoch()
+        launcher.session.doubt()
+        launcher.session.settle_doubts()
         monkeypatch.setattr(session, "SETTLED", 0.0)
         with Spy(app) as spy:
             launcher.heart.beat()

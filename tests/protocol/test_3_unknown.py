@@ -174,13 +174,13 @@ def test_a_payload_of_ours_that_we_never_heard_of_is_found_logged_and_run(
     app.job(name="act")(lambda name: ran.append(name))  # type: ignore[misc]  # noqa: PLW0108 - jobs are functions
     heard = Heard(app, "drift", "swept")
     with working(app) as launcher:
-        fetcher, unknown = launcher.fetcher, launcher.fetcher.unknown
+        ours, doubt = launcher.session, launcher.session.doubt
 
         def seen_to() -> None:
-            unknown()
+            doubt()
             until(lambda: launcher.session.epoch == 2, "its lists are fresh")  # else the next beat finds it again
 
-        monkeypatch.setattr(fetcher, "unknown", seen_to)
+        monkeypatch.setattr(ours, "doubt", seen_to)
         redis.lpush(launcher.session.current["default"].key, job("stray"))
         until(lambda: ran == ["stray"], "it ran")
         until(lambda: not in_flight(redis), "settled")
@@ -203,7 +203,7 @@ def test_what_a_wait_brings_too_late_from_an_earlier_epoch_is_left_to_the_sweep(
         until(lambda: launcher.watcher.armed == 1, "it waits")
         post = launcher.watcher._posts[0]
         waiting = post.armed
-        launcher.fetcher.unknown()
+        launcher.session.doubt()
         until(lambda: launcher.session.epoch == 2, "the epoch is raised")
         assert post.armed == waiting, "under the first"
         post.armed_at -= watcher.BLOCK  # as if the network had stood still

@@ -227,7 +227,7 @@ def test_cancelled_while_it_runs(redis_url: str, diary: Diary, is_async: bool) -
     with looker(redis_url) as redis, working(make(redis_url, diary, is_async=is_async)) as launcher:
         push(redis, 9)
         reached(diary, 1)
-        launcher.host.cancel(JID)  # type: ignore[attr-defined]  # the host is the app
+        launcher.runtime.cancel(JID)  # type: ignore[attr-defined]  # the runtime is the app
         until(lambda: all(run.cancelled for run in launcher.manager.running()), "the run is told")
         diary.gate.set()
         until(lambda: "complete" in diary.lines, "it ended")
@@ -256,7 +256,7 @@ def test_cancelled_after_it_ended(redis_url: str, diary: Diary) -> None:
     with looker(redis_url) as redis, working(make(redis_url, diary, is_async=False)) as launcher:
         push(redis, 1)
         settled(redis, 1)
-        launcher.host.cancel(JID)  # type: ignore[attr-defined]  # the host is the app
+        launcher.runtime.cancel(JID)  # type: ignore[attr-defined]  # the runtime is the app
         assert diary.lines == ["start", 0, "stop", "complete"]
 
 

@@ -62,6 +62,6 @@ def test_an_ordered_queue_that_cannot_be_waited_for_is_looked_at(
     app.configure(queues=[*(f"a{number}" for number in range(8)), "zz"])
     with working(app) as launcher:
         until(lambda: launcher.watcher.armed == 8, "the first eight are waited for")
-        until(lambda: launcher.fetcher._gather._asked["zz"], "it was looked into for the first time")
+        until(lambda: launcher.fetcher._asked["zz"], "it was looked into for the first time")
         note.push("x", "now")
         until(lambda: seen == ["x"], "it ran", 60)

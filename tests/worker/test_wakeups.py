@@ -104,7 +104,7 @@ def test_a_slot_that_gets_free_after_a_look_in_vain(make: Any, redis: Redis, slo
             app.enqueue("note", -1)
             until(lambda held=held: len(gate.ran) == held + 2, "it runs", LIMIT)  # type: ignore[misc]
         asked = looks(spy)
-        launcher.fetcher.ring()
+        launcher.session.ring()
         until(lambda: looks(spy) > asked or launcher.watcher.armed, "one is looked or waited for ahead", LIMIT)
         app.enqueue("note", 1)
         gate.open.set()
@@ -180,7 +180,7 @@ def test_a_queue_beside_others_that_are_still_waited_for(make: Any, redis: Redis
         app.enqueue("note", -1, queue="a")
         ran(gate, 0, -1)
         until(lambda: looks(spy) > asked, "one was looked for ahead", LIMIT)
-        assert launcher.watcher.waits_for("b")
+        assert launcher.watcher.watches(["b"])
         app.enqueue("note", 1, queue="a")
         gate.open.set()
         ran(gate, 0, -1, 1)
@@ -254,7 +254,7 @@ def test_a_new_name_does_not_leave_another_capsules_queues_unwatched(make: Any, 
         app.enqueue("note", -1, queue="a")
         ran(gate, -1)
         lost = launcher.session.identity
-        launcher.manager[0].fetcher.buried(lost)
+        launcher.fetcher.buried(lost)
         until(lambda: launcher.session.identity != lost, "it has another name", LIMIT)
         names = lambda: {post.armed.identity for post in launcher.watcher._posts if post.armed}  # noqa: E731
         until(lambda: names() == {launcher.session.identity}, "it waits for the other queue under that name", LIMIT)

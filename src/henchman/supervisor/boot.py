@@ -21,7 +21,7 @@ from henchman.supervisor.load import load_app, why_not
 from henchman.supervisor.orders import EXIT_CONFIG, EXIT_CUT_OFF, Orders
 from henchman.worker.heart import resident_kb
 from henchman.worker.launcher import Launcher, default_capsules
-from henchman.worker.loop import in_child
+from henchman.worker.processor import in_child
 
 __all__ = ["main"]
 
@@ -83,7 +83,7 @@ class Child:
         with contextlib.suppress(OSError):
             while os.read(self._orders.lifeline_fd, 1):
                 pass
-        self._end_within(GRACE if self.launcher is None else self.launcher.host.config.shutdown_timeout)
+        self._end_within(GRACE if self.launcher is None else self.launcher.runtime.config.shutdown_timeout)
         self._events.put("stop")
 
     @staticmethod
@@ -106,7 +106,7 @@ class Child:
         self._board.beat(self._beats, self._state(self.launcher))
         if self._asked:
             return
-        config = self.launcher.host.config
+        config = self.launcher.runtime.config
         if config.max_jobs is not None and self.launcher.started >= config.max_jobs:
             self.replace(f"{self.launcher.started} jobs run, max_jobs is {config.max_jobs}")
         elif config.max_memory is not None and resident_kb() > config.max_memory * 1024:
@@ -115,7 +115,7 @@ class Child:
     @staticmethod
     def _state(launcher: Launcher) -> int:
         """A key of ``kernel.scoreboard.STATES``; hung when the event loop is, though threads may go on."""
-        if launcher.loop.blocked_for() > launcher.host.config.hang_after:
+        if launcher.loop.blocked_for() > launcher.runtime.config.hang_after:
             return 3
         return 2 if launcher.renewal.away else int(launcher.fetching())
 

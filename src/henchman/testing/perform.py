@@ -22,7 +22,7 @@ from henchman.wire.secret import NO_SECRETS, Secrets
 from henchman.work.current import running
 from henchman.work.outcome import DONE, Outcome
 from henchman.work.unit import InFlightList, Unit
-from henchman.worker.processor import Intake
+from henchman.worker.processor import UnitReader
 from henchman.worker.retry import RetryPolicy
 from henchman.worker.run import Run
 
@@ -97,11 +97,11 @@ class Candid(RetryPolicy):
             return super().failed(unit, job, error, options, secrets)
         raise error
 
-    def returned(self, run: Run, result: Any, error: BaseException | None = None) -> Outcome:
+    def ended_of_source(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
         for problem in run.unit.claim.errors(result, error).values():
             if not isinstance(problem, (JobEnd, JobShutdown, JobCancelled)):
                 raise problem
-        return super().returned(run, result, error)
+        return super().ended_of_source(run, result, error)
 
     def report(self, error: BaseException, facts: dict[str, Any], secrets: Secrets = NO_SECRETS) -> None:
         """Nobody is told: the caller gets it."""
@@ -166,7 +166,7 @@ class Performer:
 
     def _admit(self, unit: Unit) -> tuple[Run | None, Outcome]:
         """The run, started; or None and how it ends without one."""
-        run = Intake(self._app, self._policy).read(unit)
+        run = UnitReader(self._app, self._policy).read_unit(unit)
         if isinstance(run, Outcome):
             return None, run
         if run.jid in self._cancelled:
@@ -187,7 +187,7 @@ class Performer:
         if isinstance(error, asyncio.CancelledError):
             meant = "the job cancelled itself (asyncio.CancelledError)"
             error = JobCancelled() if run.cancelled else RuntimeError(meant).with_traceback(error.__traceback__)
-        return self._policy.ended(run, error)
+        return self._policy.ended(run, None, error)
 
     def _told(self, run: Run, outcome: Outcome) -> Ran:
         self._app.events.emit("job_end" if outcome.ending == "done" else "job_failed", run=run, outcome=outcome)
@@ -195,7 +195,7 @@ class Performer:
 
     def _returned(self, run: Run, result: Any) -> Outcome:
         if run.unit.source is not None:
-            return self._policy.returned(run, result)
+            return self._policy.ended(run, result, None)
         return DONE if result is None else Outcome("done", result=result)
 
 

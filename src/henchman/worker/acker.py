@@ -12,10 +12,11 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+from henchman.client.runtime import Runtime
 from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.clock import capped_backoff
 from henchman.kernel.scoreboard import Scoreboard
@@ -26,7 +27,7 @@ from henchman.wire.payload import decode
 from henchman.work.effects import NOTHING, EndingFacts, batch_of, encoded, facts_of, finished, tracked
 from henchman.work.outcome import DONE, Outcome
 from henchman.work.unit import Unit
-from henchman.worker.host import Host
+from henchman.worker.control import Cancels
 from henchman.worker.reporter import ExecutionMetrics, JobReporter
 from henchman.worker.session import LeaseSession, settle_units
 
@@ -45,28 +46,24 @@ Row = tuple[Unit, str, bytes, float | str, bytes]
 
 
 class Acker(Service):
-    """Collects outcomes from every thread and commits them. ``on_unknown()``: nobody knows whether units went back;
-    ``on_called_off()``: what we know of cancellations is old."""
+    """Collects outcomes from every thread and commits them."""
 
     name = "acker"
 
-    def __init__(self, host: Host, flights: LeaseSession, board: Scoreboard) -> None:
+    def __init__(self, runtime: Runtime, session: LeaseSession, cancels: Cancels, board: Scoreboard) -> None:
         super().__init__()
         self._board = board
-        self._host = host
-        self._session = flights
-        self.metrics = ExecutionMetrics()
-        self.notes = JobReporter(host)
-        self.notes.ring = self._ring
+        self._runtime = runtime
+        self._session = session
+        self._cancels = cancels
         self._rows: deque[Row] = deque()
         self._first = threading.Event()
+        self.metrics = ExecutionMetrics()
+        self.reporter = JobReporter(runtime, self._first.set)
         self._flushing = threading.Lock()
         self._away = 0
         self._doubted: set[Unit] = set()  # sent, and not known whether it was settled: nobody read the answer
         self._alone = ThreadPoolExecutor(ALONE_THREADS, "henchman-ack")
-        self.on_unknown: Callable[[], None] = lambda: None
-        self.on_called_off: Callable[[], None] = lambda: None
-        self.on_room: Callable[[], None] = lambda: None  # more than PENDING_MOST outcomes waited, and now fewer do
 
     def submit(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         """Take one outcome; committed within 5 ms if the server is there."""
@@ -88,18 +85,16 @@ class Acker(Service):
     def _written(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Row:
         ending = outcome.ending
         if "hm" not in job or not tracked(job):
-            effects = encoded(self._host.keys, job, ending, EndingFacts(cancelled=True) if unit.cancelled else NOTHING)
+            facts = EndingFacts(cancelled=True) if unit.cancelled else NOTHING
+            effects = encoded(self._runtime.keys, job, ending, facts)
             return unit, ending, outcome.stored, outcome.delay, effects
         if outcome is DONE and not unit.cancelled and (effects := finished(unit, job)):
             return unit, ending, b"", 0.0, effects
         batch = batch_of(job) if ending in ("dead", "cancelled") else ""
         if batch and ending == "dead":
             ending = "kept"  # with its batch, in place of the dead set, which is trimmed
-        effects = encoded(self._host.keys, job, ending, facts_of(unit, outcome, job))
+        effects = encoded(self._runtime.keys, job, ending, facts_of(unit, outcome, job))
         return unit, ending, outcome.stored, batch or outcome.delay, effects
-
-    def _ring(self) -> None:
-        self._first.set()
 
     def settle(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         """Commit one outcome in a call of its own; returns when the unit is settled, or the worker ends.
@@ -126,11 +121,11 @@ class Acker(Service):
     def _commit_alone(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         row = self._row(unit, outcome, job)
         try:
-            self.notes.send()
+            self.reporter.send()
             self._commit([row])
         except Exception as error:  # a defect of ours, as in flush
             self._rows.append(row)
-            self._host.events.emit("part_failed", part=self.name, error=error)
+            self._runtime.events.emit("part_failed", part=self.name, error=error)
         if self._rows:
             self._first.set()
 
@@ -145,7 +140,7 @@ class Acker(Service):
 
     def run(self) -> None:
         while not self.stopping.is_set():
-            self._first.wait(self.notes.due_in())
+            self._first.wait(self.reporter.due_in())
             if 0 < len(self._rows) < BATCH:
                 self.stopping.wait(LATEST)
             self._first.clear()
@@ -160,17 +155,17 @@ class Acker(Service):
                 full = self.full
                 batch = self._batch()
                 try:
-                    self.notes.send()  # what they said comes before their end
+                    self.reporter.send()  # what they said comes before their end
                     if not self._commit_marked(batch):
                         return False
                 except Exception as error:  # a defect of ours must not lose outcomes: a second settling finds nothing
                     self._rows.extendleft(reversed(batch))
                     self._away += 1
-                    self._host.events.emit("part_failed", part=self.name, error=error)
+                    self._runtime.events.emit("part_failed", part=self.name, error=error)
                     return False
                 if full and not self.full:
-                    self.on_room()
-            self.notes.send()
+                    self._session.ring()
+            self.reporter.send()
             return True
 
     def _commit_marked(self, batch: list[Row]) -> bool:
@@ -215,12 +210,12 @@ class Acker(Service):
                     for rows in by_holder.values():
                         self._rows.extendleft(reversed(rows))
                     self._away += 1
-                    self._host.events.emit("server_away", part="acker", error=error, failures=self._away)
+                    self._runtime.events.emit("server_away", part="acker", error=error, failures=self._away)
                     return False
             del by_holder[holder]
         if self._away and heard:
             self._away = 0
-            self._host.events.emit("server_back", part="acker")
+            self._runtime.events.emit("server_back", part="acker")
         return True
 
     def _may_release_again(self, rows: list[Row], error: ServerAway) -> bool:
@@ -236,12 +231,12 @@ class Acker(Service):
         units = {row[0] for row in rows}
         self._session.held.difference_update(units)
         self._doubted.difference_update(units)
-        self.on_unknown()
+        self._session.doubt()
         return False
 
     def _settle(self, identity: str, rows: Sequence[Row]) -> None:
         try:
-            statuses = settle_units(self._host, identity, rows)
+            statuses = settle_units(self._runtime, identity, rows)
         except LeaseLost:
             statuses = [0] * len(rows)
         except ServerAway as error:
@@ -263,14 +258,17 @@ class Acker(Service):
             elif status in (0, 1, EARLIER):
                 self._session.held.discard(row[0])
                 if status == 0 and row[0] not in self._doubted:
-                    self._host.events.emit("late", unit=row[0], ending=row[1])
+                    self._runtime.events.emit("late", unit=row[0], ending=row[1])
                 self._doubted.discard(row[0])
             else:
                 self._refused(row, status)
 
     def _go_on(self, unit: Unit) -> None:
         """Its cancellation was taken back, and we had not heard of it: it goes back into its queue, to run."""
-        self.on_called_off()
+        try:
+            self._cancels.load()
+        except ServerError as error:
+            self._runtime.events.failed("cancels", error)
         unit.cancelled = False
         self._rows.append(self._row(unit, Outcome("released", reason="its cancellation was taken back"), unit.job))
 
@@ -278,7 +276,7 @@ class Acker(Service):
         try:
             self.metrics.count(rows)
         except Exception as error:  # figures: the units are settled
-            self._host.events.emit("part_failed", part="metrics", error=error)
+            self._runtime.events.emit("part_failed", part="metrics", error=error)
 
     def _refused(self, row: Row, status: int | bytes) -> None:
         """The server would not store it: the dead set is next; where that is refused too it stays in flight and is
@@ -286,14 +284,14 @@ class Acker(Service):
         unit, ending, stored, _, _ = row
         unit.elapsed = None  # counted already
         reason = status.decode("utf-8", "replace") if isinstance(status, bytes) else str(status)
-        self._host.events.emit("refused", unit=unit, ending=ending, reason=reason)
+        self._runtime.events.emit("refused", unit=unit, ending=ending, reason=reason)
         if ending == "dead" or unit.source is not None:
             timer = threading.Timer(1.0, self._again, [row])
             timer.daemon = True
             timer.start()
         else:
             told = EndingFacts(unit.flight.identity, detail={"reason": f"its end could not be stored: {reason}"})
-            effects = encoded(self._host.keys, unit.job, "dead", told)
+            effects = encoded(self._runtime.keys, unit.job, "dead", told)
             stored = unit.payload if ending == "cancelled" else stored or unit.payload
             self._rows.append((unit, "dead", stored, 0.0, effects))
 

@@ -41,7 +41,7 @@ class Heart(Ticker):
         self,
         host: Host,
         feeds: Manager,
-        flights: LeaseSession,
+        session: LeaseSession,
         cancels: Cancels,
         control: Control,
         tally: ExecutionMetrics,
@@ -51,7 +51,7 @@ class Heart(Ticker):
         super().__init__(host.events.failed)
         self._host = host
         self._manager = feeds
-        self._session = flights
+        self._session = session
         self._cancels = cancels
         self._control = control
         self._tally = tally
@@ -122,17 +122,17 @@ class Heart(Ticker):
     def _facts(self) -> dict[str, bytes | str | int | float]:
         return {
             "info": self._info(),
-            "concurrency": sum(feed.pool.size for feed in self._manager),
+            "concurrency": sum(fetcher.pool.size for fetcher in self._manager),
             "busy": self._manager.busy(),
             "beat": repr(self._host.clock.now()),
-            "quiet": "true" if self._manager[0].fetcher.quieted.is_set() else "false",
+            "quiet": "true" if self._manager[0].quieted.is_set() else "false",
             "rss": resident_kb(),
             "rtt_us": int(self._round_trip() * 1_000_000),
         }
 
     def _info(self) -> bytes:
         config = self._host.config
-        capsules = [feed.capsule for feed in self._manager]
+        capsules = [fetcher.capsule for fetcher in self._manager]
         return msgspec.json.encode(
             {
                 "hostname": os.environ.get("DYNO") or socket.gethostname(),
@@ -154,7 +154,7 @@ class Heart(Ticker):
         )
 
     def _work(self) -> list[tuple[str, bytes]]:
-        return [(slot, _row(run)) for feed in self._manager for slot, run in feed.pool.running()]
+        return [(slot, _row(run)) for fetcher in self._manager for slot, run in fetcher.pool.running()]
 
     def _reconcile(self) -> None:
         """A payload that our lists hold and we do not, at two beats in a row, is one that we never heard of."""
@@ -162,7 +162,7 @@ class Heart(Ticker):
         lasting = strays & self._strays
         if lasting:
             self._host.events.emit("drift", count=len(lasting))
-            self._manager[0].fetcher.unknown()
+            self._session.doubt()
         self._strays = strays
         sent = self._session.sweep()
         if sent:

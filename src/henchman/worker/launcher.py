@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Self
 
+from henchman.client.runtime import Companion, Runtime
 from henchman.errors import ConfigError, HenchmanError, JobCancelled, JobShutdown, ServerError
 from henchman.kernel.scoreboard import Scoreboard
 from henchman.store import leases
@@ -16,20 +17,18 @@ from henchman.store.leases import ask_time
 from henchman.store.queues import paused
 from henchman.worker.acker import Acker
 from henchman.worker.capsule import Capsule, capsules_of, served
-from henchman.worker.control import Cancels, Control, Isolation
+from henchman.worker.control import Cancels, Control
 from henchman.worker.fetcher import AHEAD_BYTES, Fetcher
 from henchman.worker.heart import Heart
-from henchman.worker.host import Companion, Host
 from henchman.worker.lifeline import Lifeline
 from henchman.worker.loop import Loop
-from henchman.worker.manager import Feed, Manager
-from henchman.worker.pool import Pool
-from henchman.worker.processor import Intake, Processor
+from henchman.worker.manager import Manager
+from henchman.worker.pool import Isolation, Pool
+from henchman.worker.processor import Processor
 from henchman.worker.renewal import Renewal
 from henchman.worker.retry import RetryPolicy
 from henchman.worker.run import Run
 from henchman.worker.session import LeaseSession
-from henchman.worker.shared import Shared
 from henchman.worker.stager import Stager
 from henchman.worker.watchdog import AFTER_STRIKE, Standstill, Watchdog, dump, frames_of, strike
 from henchman.worker.watcher import Watcher
@@ -40,9 +39,9 @@ LOOP_BLOCKED = 1.0  # seconds without a turn after which the event loop gets no 
 CLEAN_UP = 3.0  # seconds for what jobs do after they were told that the worker stops
 
 
-def default_capsules(host: Host) -> list[Capsule]:
+def default_capsules(runtime: Runtime) -> list[Capsule]:
     """The capsules that the configuration names; without queues every queue of the registered jobs, at random."""
-    return capsules_of(host.config, host.registry.queues())
+    return capsules_of(runtime.config, runtime.registry.queues())
 
 
 class Launcher:
@@ -53,7 +52,7 @@ class Launcher:
 
     def __init__(
         self,
-        host: Host,
+        runtime: Runtime,
         capsules: Sequence[Capsule],
         *,
         announce: Callable[[str], None] = lambda identity: None,
@@ -62,25 +61,30 @@ class Launcher:
         embedded: bool = False,
         board: Scoreboard | None = None,
     ) -> None:
-        self.host = host
+        self.runtime = runtime
         self._replace, self._on_pulse = replace, pulse
         self._stopped = False
-        self.control = Control(host)
-        capsules, queues = self._placed(capsules)
-        self.session = LeaseSession(host, queues, announce, self.sources)
-        self.cancels = Cancels(host, self._tell_cancelled)
-        self.board = board or Scoreboard()
-        self.acker = Acker(host, self.session, self.board)
-        self.acker.on_called_off = lambda: self._try("cancels", self.cancels.load)
         self.manager = Manager()
-        self._build_running()
-        self.manager += [self._feed(capsule) for capsule in capsules]
-        self._build_watcher(queues)
-        self.stager = Stager(host)
-        self.lifeline = Lifeline(host)
-        self.renewal = Renewal(host, self.manager, self.session, self._pulse)
+        capsules, queues = self._placed(capsules)
+        self.companions: Sequence[Companion] = runtime.companions(alone=board is None)
+        self.board = board or Scoreboard()
+        self.session = LeaseSession(runtime, queues, announce, self.sources)
+        self.cancels = Cancels(runtime, self._tell_cancelled)
+        self.control = Control(runtime.events, self._verbs())
+        self.acker = Acker(runtime, self.session, self.cancels, self.board)
+        self.policy = RetryPolicy(runtime)
+        self.watchdog = Watchdog(strike, self._abandon, runtime.events.failed)
+        self.standstill = Standstill()
+        fence = self.session, self.cancels
+        self.processor = Processor(runtime, self.acker, self.policy, self.watchdog, *fence, self.board)
+        self.loop = Loop(self.processor, runtime.events)
+        self.watcher = Watcher(runtime, self.session, queues, self.sources, self.control, self.cancels)
+        self.manager.extend(self._fetchers(capsules))
+        self.stager = Stager(runtime)
+        self.lifeline = Lifeline(runtime)
+        self.renewal = Renewal(runtime, self.manager, self.session, self._pulse)
         self.heart = Heart(
-            host,
+            runtime,
             self.manager,
             self.session,
             self.cancels,
@@ -89,14 +93,12 @@ class Launcher:
             round_trip=lambda: self.renewal.round_trip,
             embedded=embedded,
         )
-        self.companions: Sequence[Companion] = host.companions(alone=board is None)
-        self._obey()
 
     def _placed(self, capsules: Sequence[Capsule]) -> tuple[list[Capsule], list[str]]:
         """What this process serves: the capsules without queues that are another's, and all their queues."""
         wanted = [queue for capsule in capsules for queue in capsule.queues]
-        sources = {name: one for name, one in self.host.sources().items() if name in wanted}
-        mine = self.host.placement(list(sources))
+        sources = {name: one for name, one in self.runtime.sources().items() if name in wanted}
+        mine = self.runtime.placement(list(sources))
         self.sources = {name: one for name, one in sources.items() if name in mine}
         kept = served(capsules, sources.keys() - mine)
         return kept, [queue for capsule in kept for queue in capsule.queues]
@@ -106,54 +108,30 @@ class Launcher:
         try:
             step()
         except ServerError as error:
-            self._failed(part, error)
+            self.runtime.events.failed(part, error)
 
-    def _failed(self, part: str, error: BaseException) -> None:
-        self.host.events.failed(part, error)
-
-    def _build_running(self) -> None:
-        """What runs jobs: threads, the event loop, the watchdog."""
-        self.policy = RetryPolicy(self.host)
-        self.watchdog = Watchdog(strike, self._abandon, self._failed)
-        fence = self.session, self.cancels
-        self.processor = Processor(self.host, self.acker, self.policy, self.watchdog, *fence, self.board)
-        self.standstill = Standstill()
-        self.loop = Loop(self.processor.aexecute)
-        self.loop.on_done = lambda run: run.pool.task_done(run)
-        self.loop.on_ended = lambda error: self.host.events.emit("loop_ended", error=error)
-        self.loop.on_lost = self._give_back_lost
-        isolation = Isolation(self.board, self.acker, self.manager.busy, self.manager.look, self.session.held)
-        intake = Intake(self.host, self.policy, self.acker.notes)
-        parts = self.host, self.session, self.acker, intake, self.cancels, isolation, self.sources, self.board
-        self._shared = Shared(*parts)
-
-    def _feed(self, capsule: Capsule) -> Feed:
-        """The slots of one capsule and who fills them."""
-        pool = Pool(capsule.concurrency, self.processor.execute, self.loop.launch)
-        pool.on_defect = lambda error: self._failed("processor", error)
-        fetcher = Fetcher(self._shared, capsule, pool)
-        return Feed(capsule, pool, fetcher)
-
-    def _build_watcher(self, queues: Sequence[str]) -> None:
-        """Who is woken by a push, for every capsule on one thread."""
-        by_queue = {queue: feed.fetcher for feed in self.manager for queue in feed.capsule.queues}
-        self.watcher = Watcher(
-            self.host,
-            self.session,
-            queues,
-            self.sources,
-            on_ring=lambda queue: by_queue[queue].rang(queue),
-            on_unwatched=lambda queue: by_queue[queue].unwatched(),
-            on_units=lambda units, backlog: by_queue[units[0].flight.queue].delivered(units, backlog),
-            on_control=self.control.message,
-            on_listening=self.cancels.load,
-            on_unknown=self.fetcher.unknown,
-            may_arm=lambda queue: by_queue[queue].may_arm(queue),
-        )
-        for feed in self.manager:
-            feed.fetcher.watcher = self.watcher
-            feed.fetcher.ahead_bytes = AHEAD_BYTES // len(self.manager)
-        self.acker.on_room = self.session.on_valid = self.manager.ring
+    def _fetchers(self, capsules: Sequence[Capsule]) -> list[Fetcher]:
+        """One for each capsule, with its slots; suspects are alone among all of them."""
+        isolation = Isolation(self.session, self.acker, self.board, busy=self.manager.busy, look=self.manager.look)
+        fetchers = [
+            Fetcher(
+                self.runtime,
+                capsule,
+                self.processor,
+                self.loop,
+                session=self.session,
+                acker=self.acker,
+                cancels=self.cancels,
+                isolation=isolation,
+                watcher=self.watcher,
+                sources=self.sources,
+                board=self.board,
+            )
+            for capsule in capsules
+        ]
+        for fetcher in fetchers:
+            fetcher.ahead_bytes = AHEAD_BYTES // len(fetchers)
+        return fetchers
 
     @property
     def pool(self) -> Pool:
@@ -162,8 +140,8 @@ class Launcher:
 
     @property
     def fetcher(self) -> Fetcher:
-        """Who fills the slots of the first capsule."""
-        return self.manager[0].fetcher
+        """The fetcher of the first capsule."""
+        return self.manager[0]
 
     @property
     def started(self) -> int:
@@ -172,38 +150,42 @@ class Launcher:
 
     def fetching(self) -> bool:
         """Whether this process takes work: it holds its lease, is not quiet, and waits for pushes or is full."""
-        return self.session.valid_for() > 0 and all(feed.fetcher.takes_work() for feed in self.manager)
+        return self.session.valid_for() > 0 and all(fetcher.takes_work() for fetcher in self.manager)
 
-    def _obey(self) -> None:
-        """What the control channel and Sidekiq's Web UI may tell us."""
-        self.control.on("cancel", self.cancels.add)
-        self.control.on("pause", self._pause)
-        self.control.on("unpause", self.manager.unpause)
-        self.control.on("quiet", lambda _: self.quiet())
-        self.control.on("dump", lambda _: self.dump())
-        for verb, handler in (pair for companion in self.companions for pair in companion.verbs.items()):
-            self.control.on(verb, handler)
+    def _verbs(self) -> dict[str, Callable[[str], object]]:
+        """The orders that the control channel and Sidekiq's Web UI may give."""
+        verbs: dict[str, Callable[[str], object]] = {
+            "cancel": self.cancels.add,
+            "pause": self._pause,
+            "unpause": self.manager.unpause,
+            "quiet": lambda _: self.quiet(),
+            "dump": lambda _: self.dump(),
+        }
+        for companion in self.companions:
+            verbs.update(companion.verbs)
+        return verbs
 
     def start(self) -> None:
         """Start every part; ServerError when the server cannot be reached."""
-        self.host.connections.run(ask_time(self.host.clock))  # before anything is judged by it
+        runner, keys = self.runtime.connections, self.runtime.keys
+        runner.run(ask_time(self.runtime.clock))  # before anything is judged by it
         self.cancels.load()
-        self.manager.set_paused(self.host.connections.run(paused(self.host.keys)))  # before anything waits for a push
+        self.manager.set_paused(runner.run(paused(keys)))  # before anything waits for a push
         for source in self.sources.values():
             source.declare()
         self.session.join()
-        queues = [name for feed in self.manager for name in feed.capsule.queues]
+        capsules = [fetcher.capsule for fetcher in self.manager]
+        queues = [name for capsule in capsules for name in capsule.queues]
         ordered = {"ordered": sorted(self.sources)} if self.sources else {}
-        self.host.events.emit(
-            "startup", queues=queues, slots=sum(feed.capsule.concurrency for feed in self.manager), **ordered
+        self.runtime.events.emit(
+            "startup", queues=queues, slots=sum(capsule.concurrency for capsule in capsules), **ordered
         )
-        fetchers = [feed.fetcher for feed in self.manager]
         for part in (
             self.acker,
             self.watchdog,
             self.renewal,
             self.heart,
-            *fetchers,
+            *self.manager,
             self.watcher,
             self.stager,
             self.lifeline,
@@ -215,15 +197,15 @@ class Launcher:
     def quiet(self) -> None:
         """Take no new work; what runs goes on. Cannot be undone."""
         if not self.fetcher.quieted.is_set():
-            self.host.events.emit("quiet")
+            self.runtime.events.emit("quiet")
         self.processor.stopping = True  # for what starts from now on
         for run in self.manager.running():
             run.stopping = True
         self.stager.quiet()
         for companion in self.companions:
             companion.quiet()
-        for feed in self.manager:
-            feed.fetcher.quiet()
+        for fetcher in self.manager:
+            fetcher.quiet()
 
     def stop(self, timeout: float) -> bool:
         """Quiet, wait up to ``timeout`` seconds for running jobs, give back the rest; True when all had finished."""
@@ -236,15 +218,15 @@ class Launcher:
         if not finished:
             self._interrupt(self.manager.running())
             self.manager.wait_idle(CLEAN_UP)
-        self.host.events.emit("shutdown")
+        self.runtime.events.emit("shutdown")
         for companion in self.companions:
             companion.stop()
         self.stager.stop()
         disarmed = self._disarm()
         self.watcher.stop(2.0)
-        for feed in self.manager:
-            feed.fetcher.stop(2.0)
-            feed.pool.stop()
+        for fetcher in self.manager:
+            fetcher.stop(2.0)
+            fetcher.pool.stop()
         self._flush()
         self.acker.stop()
         for part in (self.heart, self.lifeline, self.renewal):
@@ -256,7 +238,8 @@ class Launcher:
 
     def _tell_stopping(self) -> None:
         """If we are killed from here on, that is a deploy's haste, and no job's fault."""
-        self._try("launcher", lambda: self.host.connections.run(leases.stopping(self.host.keys, self.session.identity)))
+        stopping = leases.stopping(self.runtime.keys, self.session.identity)
+        self._try("launcher", lambda: self.runtime.connections.run(stopping))
 
     def _interrupt(self, unfinished: Iterable[Run]) -> None:
         """The deadline has passed: give back first, then raise in the jobs; ordered ids go back after that."""
@@ -266,12 +249,11 @@ class Launcher:
                 self.session.held.discard(run.unit)
         self.acker.flush()
         self._try("launcher", self.session.give_back_all)  # the server alone knows in which order they came
-        for feed in self.manager:
-            for slot in feed.pool.slots:
-                if (struck := slot.run) is not None:
-                    self.watchdog.strike(struck, slot, JobShutdown)
-            for run in list(feed.pool.tasks):
-                self.loop.strike(run, JobShutdown)
+        for slot in self.manager.slots():
+            if (struck := slot.run) is not None:
+                self.watchdog.strike(struck, slot, JobShutdown)
+        for run in self.manager.tasks():
+            self.loop.strike(run, JobShutdown)
 
     def _disarm(self) -> bool:
         """Whether no wait is open any more, so that nothing can arrive under our name. Where the server does not let us
@@ -295,11 +277,11 @@ class Launcher:
                 self.session.leave()
             else:
                 self.session.entomb()
-            self.host.connections.run(leases.strike_off(self.host.keys, self.session.identity))
+            self.runtime.connections.run(leases.strike_off(self.runtime.keys, self.session.identity))
             for source in self.sources.values():
                 source.ring()  # whoever rang us last may not have been heard
         except HenchmanError as error:
-            self._failed("launcher", error)
+            self.runtime.events.failed("launcher", error)
 
     def _pulse(self) -> None:
         """Each second: tell the supervisor, and see whether the event loop still turns, and the threads get on."""
@@ -310,23 +292,16 @@ class Launcher:
         if blocked != self.pool.hold_tasks:
             self.manager.hold_tasks(blocked)
             stack = frames_of(self.loop.thread_id) if blocked else []
-            self.host.events.emit("loop_blocked" if blocked else "loop_back", stack=stack)
-
-    def _give_back_lost(self) -> None:
-        """The event loop was closed: the jobs on it start again, on the next."""
-        for run in self.manager.running():
-            if self.loop.is_lost(run):
-                self.processor.give_back(run, "its event loop was closed")
-                self.loop.drop(run)
+            self.runtime.events.emit("loop_blocked" if blocked else "loop_back", stack=stack)
 
     def _look_for_a_standstill(self) -> None:
         """Ask for another process when every job of ours waits for a lock. Ask first: a log line may need that lock."""
         known = self.standstill.found
-        limit = AFTER_STRIKE if self.watchdog.struck else self.host.config.hang_after
+        limit = AFTER_STRIKE if self.watchdog.struck else self.runtime.config.hang_after
         found = self.standstill.look(self.manager.slots(), limit)
         if found and not known:
             self._replace(f"every job in it waits for a lock that nobody gives back: {found[0]}")
-            self.host.events.emit("standstill", waiting=found)
+            self.runtime.events.emit("standstill", waiting=found)
 
     def _abandon(self, run: Run) -> None:
         """A job ignores its time-out: settle it, and ask for another process, because the thread is lost."""
@@ -348,7 +323,7 @@ class Launcher:
 
     def dump(self) -> None:
         """Announce where every thread and task stands, and write it into this process's file."""
-        dump(self.host, self.session.identity, self.manager.slots(), self.manager.tasks(), self.loop.stacks())
+        dump(self.runtime, self.session.identity, self.manager.slots(), self.manager.tasks(), self.loop.stacks())
 
 
 AT_EXIT = 5.0
@@ -362,14 +337,14 @@ class Embedded:
     time-out keeps its thread; and after a fork only the parent has the worker.
     """
 
-    def __init__(self, host: Host, settings: dict[str, Any]) -> None:
-        config = host.config.with_arguments(**settings)
+    def __init__(self, runtime: Runtime, settings: dict[str, Any]) -> None:
+        config = runtime.config.with_arguments(**settings)
         if config.processes != 1:
             raise ConfigError(
                 f"processes = {config.processes}: an embedded worker is part of this process; leave it out"
             )
         self._grace = config.shutdown_timeout
-        self._launcher = Launcher(host, capsules_of(config, host.registry.queues()), embedded=True)
+        self._launcher = Launcher(runtime, capsules_of(config, runtime.registry.queues()), embedded=True)
         self._started = False
         self._pid = os.getpid()
 

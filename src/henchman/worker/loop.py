@@ -1,49 +1,41 @@
-"""The event loop of a worker process: async jobs run here as tasks, in a thread of its own; and forked children.
-
-A child of a process that a job forked (``os.fork``, ``multiprocessing``) is no worker. It has a copy of everything and
-none of the threads: no slot, lease, connection or pipe of its parent is its own. It may do what it likes in the job,
-and ends where the job's frame does.
-"""
+"""The event loop of a worker process: async jobs run here as tasks, in a thread of its own."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import inspect
-import os
-import sys
 import threading
 import time
-import traceback
-import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from types import FrameType
-from typing import Any, NoReturn
+from typing import Any
 
 from henchman.errors import JobCancelled, JobShutdown
-from henchman.worker.run import Run
+from henchman.kernel.events import Events
+from henchman.worker.processor import Processor, end_child, in_child
+from henchman.worker.run import Run, task_name
 
-__all__ = ["Loop", "end_child", "in_child", "task_name"]
+__all__ = ["Loop"]
 
 MOST_AWAITS = 20  # while a job cleans up whose loop was closed
 LEAVE = 1.0  # seconds that tasks may take to end when the loop stops
 
 
 class Loop:
-    """Starts with the first async job. ``execute(run)`` is awaited in a task; ``on_done(run)`` follows in any case.
+    """Starts with the first async job. The processor runs each job in a task; then its slot is free.
 
     A job that ends the loop (``sys.exit()`` in a task or a callback of its own, ``loop.stop()``) does not end the jobs
-    beside it: the loop goes on, and ``on_ended(error)`` tells. A loop that was closed cannot: another takes its place,
-    and ``on_lost()`` gives back what ran on it (``lost``).
+    beside it: the loop goes on, and announces it. A closed loop cannot: another takes its place, and the jobs that ran
+    on it go back to their queue.
     """
 
-    def __init__(self, execute: Callable[[Run], Awaitable[None]]) -> None:
-        self._execute = execute
-        self.on_done: Callable[[Run], None] = lambda run: None
-        self.on_ended: Callable[[BaseException | None], None] = lambda error: None
-        self.on_lost: Callable[[], None] = lambda: None
+    def __init__(self, processor: Processor, events: Events) -> None:
+        self._processor = processor
+        self._events = events
         self._todo: deque[Run] = deque()
+        self._runs: set[Run] = set()  # in tasks
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
@@ -81,7 +73,7 @@ class Loop:
             if self._is_fork:
                 end_child(ended or RuntimeError("a process that an async job forked cannot await: it ends here"))
             if not self._stopping:
-                self.on_ended(ended)
+                self._events.emit("loop_ended", error=ended)
         if not self._stopping:
             self._begin_anew(loop)
         elif not loop.is_closed():
@@ -108,15 +100,18 @@ class Loop:
                 return
             self._scheduled = True
             loop = self._start()
-        self.on_lost()
+        self._give_back_lost(closed)
         loop.call_soon_threadsafe(self._drain)
 
-    def is_lost(self, run: Run) -> bool:
-        """Whether ``run`` is on a loop that was closed."""
-        return run.task is not None and run.task.get_loop().is_closed()
+    def _give_back_lost(self, closed: asyncio.AbstractEventLoop) -> None:
+        """The jobs on the closed loop start again, on the next one."""
+        for run in list(self._runs):
+            if run.task is not None and run.task.get_loop().is_closed():
+                self._processor.give_back(run, "its event loop was closed")
+                self._drop(run)
 
-    def drop(self, run: Run) -> None:
-        """Let a lost run clean up, as far as it can without a loop; ``on_done`` follows."""
+    def _drop(self, run: Run) -> None:
+        """Let a lost run clean up, as far as it can without a loop; then its slot is free."""
         for _ in range(MOST_AWAITS):
             try:
                 run.task.get_coro().close()
@@ -128,10 +123,11 @@ class Loop:
         self._done(run)
 
     def _done(self, run: Run) -> None:
-        """The slot of ``run`` is free, once."""
+        """Free the slot of ``run``, once."""
+        self._runs.discard(run)
         task, run.task = run.task, None
         if task is not None:
-            self.on_done(run)
+            run.pool.task_done(run)
 
     def _beat(self) -> None:
         """Proof that the loop turns: a job that blocks it stops this."""
@@ -144,11 +140,12 @@ class Loop:
             self._scheduled = False
         while self._todo:
             run = self._todo.popleft()
+            self._runs.add(run)
             run.task = asyncio.get_running_loop().create_task(self._run(run), name=task_name(run))
 
     async def _run(self, run: Run) -> None:
         try:
-            await self._execute(run)
+            await self._processor.aexecute(run)
         except asyncio.CancelledError:
             pass  # struck between the end of the job and the end of its task: the outcome is settled
         finally:
@@ -202,11 +199,6 @@ class Loop:
             thread.join(timeout)
 
 
-def task_name(run: Run) -> str:
-    """How the task of a run is called."""
-    return f"{run.compiled.name} {run.jid}"
-
-
 def _leave(loop: asyncio.AbstractEventLoop) -> None:
     """Cancel what is left and wait a little; whatever it does, the loop is closed."""
     left = asyncio.all_tasks(loop)
@@ -226,36 +218,3 @@ def _frames(task: asyncio.Task[Any]) -> Iterator[FrameType]:
         if frame is not None:
             yield frame
         waiting = getattr(waiting, "cr_await", None) or getattr(waiting, "ag_await", None)
-
-
-_told: weakref.WeakSet[Any] = weakref.WeakSet()
-
-
-def in_child(who: Any) -> None:
-    """Call ``who.forked()`` in every child that this process forks, as long as ``who`` lives."""
-    _told.add(who)
-
-
-def _tell() -> None:
-    for who in list(_told):
-        who.forked()
-
-
-os.register_at_fork(after_in_child=_tell)
-
-
-def end_child(problem: BaseException | None, leave: Callable[[int], NoReturn] = os._exit) -> NoReturn:
-    """End a forked child as Python would have: status 0 when the job returned, that of ``sys.exit()``, or 1."""
-    status = 0
-    if isinstance(problem, SystemExit):
-        status = problem.code if isinstance(problem.code, int) else int(problem.code is not None)
-    try:
-        if problem is not None and not isinstance(problem, SystemExit):
-            status = 1
-            traceback.print_exception(problem)
-        elif status and not isinstance(getattr(problem, "code", 0), int):
-            sys.stderr.write(f"{problem}\n")
-        sys.stdout.flush()
-        sys.stderr.flush()
-    finally:
-        leave(status & 0xFF)

@@ -14,26 +14,39 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
+from henchman.kernel.events import Events
+from henchman.kernel.scoreboard import Scoreboard
+from henchman.work.outcome import Outcome
+from henchman.work.unit import Unit
+from henchman.worker.acker import Acker
+from henchman.worker.loop import Loop
+from henchman.worker.processor import Processor
 from henchman.worker.run import TINY, Run, Slot
+from henchman.worker.session import LeaseSession
 
-__all__ = ["Pool"]
+__all__ = ["Isolation", "Pool"]
+
+ALONE_WITHIN = 30.0  # seconds that a suspect waits for the jobs beside it; then it is put off, for another process
+ALONE_STEP = 0.02
 
 _places = itertools.count()  # on the board that the supervisor reads: one for each thread of this process
 _BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
 
 class Pool:
-    """``size`` slots. ``execute(slot, run)`` runs a sync job in this thread; ``launch(run)`` starts an async one."""
+    """``size`` slots. ``on_room()`` is called when the first slot gets free, or the buffer is down to ``low_water``."""
 
-    def __init__(self, size: int, execute: Callable[[Slot, Run], None], launch: Callable[[Run], None]) -> None:
+    def __init__(
+        self, size: int, processor: Processor, loop: Loop, events: Events, on_room: Callable[[], None]
+    ) -> None:
         self.size = size
         self.free = size
         self.low_water = 0
         self.hold_tasks = False  # the event loop is blocked: no more for it
-        self.on_defect: Callable[[BaseException], None] = lambda error: None
-        self.on_room: Callable[[], None] = lambda: None  # the first slot is free, or the buffer is down to low_water
-        self._execute = execute
-        self._launch = launch
+        self._on_room = on_room
+        self._events = events
+        self._execute = processor.execute
+        self._launch = loop.launch
         self._threads: deque[Run] = deque()
         self._tasks: deque[Run] = deque()
         self._lock = threading.Lock()
@@ -123,7 +136,7 @@ class Pool:
             self._starts += 1
             waiting = len(self._threads)
             if waiting and waiting == self.low_water:
-                self.on_room()
+                self._on_room()
             if waiting and self.free and not _cheap(run):
                 with self._lock:
                     if self.free and self._threads:
@@ -131,7 +144,7 @@ class Pool:
             try:
                 self._execute(slot, run)
             except BaseException as error:  # a thread that ends would take its slot with it
-                self.on_defect(error)
+                self._events.failed("processor", error)
 
     def _older_head(self) -> Run | None:
         """The next run for a thread that holds a slot; None when an async run is older (it gets the slot)."""
@@ -158,7 +171,7 @@ class Pool:
             if self._stopping:
                 return False
         if room:
-            self.on_room()
+            self._on_room()
         slot.wake.acquire()
         return not self._stopping
 
@@ -171,7 +184,7 @@ class Pool:
             self._dispatch()
             room = full and self.free > 0
         if room or 0 < self.waiting == self.low_water:
-            self.on_room()
+            self._on_room()
 
     def hold(self, tasks: bool) -> None:
         """Start no more async runs, or go on with them."""
@@ -217,6 +230,77 @@ class Pool:
             for slot in self._idle:
                 slot.wake.release()
             self._idle.clear()
+
+
+class Isolation:
+    """Runs suspects with nothing beside them: when such a process dies again, it is known whose fault it was.
+
+    One a process. ``busy()`` counts the slots in use, over every capsule; ``look()`` lets every fetcher look. A suspect
+    is read, run and settled before anything else begins.
+    """
+
+    def __init__(
+        self,
+        session: LeaseSession,
+        acker: Acker,
+        board: Scoreboard,
+        *,
+        busy: Callable[[], int],
+        look: Callable[[], None],
+    ) -> None:
+        self._held = session.held
+        self._board = board
+        self._acker = acker
+        self._busy = busy
+        self._look = look
+        self._waiting: deque[tuple[Unit, Callable[[Unit], None], float]] = deque()
+        self._inside: Unit | None = None
+        self._began = 0.0
+        self._lock = threading.Lock()
+
+    @property
+    def pending(self) -> bool:
+        """Whether a suspect waits or runs: nothing else may start then."""
+        return bool(self._waiting)
+
+    def add(self, unit: Unit, start: Callable[[Unit], None]) -> None:
+        """A suspect was fetched; ``start(unit)`` reads and starts it, or settles what cannot run."""
+        with self._lock:
+            self._waiting.append((unit, start, time.monotonic()))
+        self._look()
+
+    def step(self) -> float:
+        """Start the next suspect when nothing else runs, see whether it has ended; seconds until the next step."""
+        with self._lock:
+            if self._waiting and not self._busy() and not self._settling():
+                if self._inside is not None:
+                    self._waiting.popleft()
+                    self._inside = None
+                    self._board.alone(False)
+                if self._waiting:
+                    self._inside, start, _ = self._waiting[0]
+                    self._began = time.monotonic()
+                    self._board.alone(True)
+                    start(self._inside)
+            elif self._waiting and self._inside is None and time.monotonic() - self._waiting[0][2] > ALONE_WITHIN:
+                unit, _, _ = self._waiting.popleft()
+                reason = "a suspect: it could not have a process to itself"
+                self._acker.submit(unit, Outcome("deferred", unit.payload, ALONE_WITHIN, reason), unit.job)
+        if not self._waiting:
+            self._look()
+        return ALONE_STEP
+
+    def _settling(self) -> bool:
+        """Whether what ran alone waits to be settled, and not for so long that the server must be refusing it."""
+        return self._inside in self._held and time.monotonic() - self._began < ALONE_WITHIN
+
+    def give_up(self) -> list[Unit]:
+        """The suspects that have not started; they will not start here."""
+        with self._lock:
+            kept = 1 if self._inside is not None else 0
+            units = [unit for unit, _, _ in list(self._waiting)[kept:]]
+            self._waiting = deque(list(self._waiting)[:kept])
+        return units
 
 
 def _drained(buffer: deque[Run]) -> Iterator[Run]:

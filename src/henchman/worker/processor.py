@@ -1,14 +1,18 @@
-"""Runs jobs: the named steps from a run to its outcome, for threads and for the event loop."""
+"""Runs jobs: from fetched bytes to a run, and from a run to its outcome, for threads and for the event loop."""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
 import time
+import traceback
+import weakref
 from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
+from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, HenchmanError, JobCancelled, JobShutdown, JobTimeout, PayloadError
 from henchman.kernel.clock import awake
 from henchman.kernel.scoreboard import STARTS, Scoreboard
@@ -19,15 +23,13 @@ from henchman.work.outcome import DONE, Outcome, called_off
 from henchman.work.unit import Unit
 from henchman.worker.acker import Acker
 from henchman.worker.control import Cancels
-from henchman.worker.host import Host
-from henchman.worker.loop import end_child, in_child
 from henchman.worker.reporter import JobReporter
 from henchman.worker.retry import RetryPolicy
 from henchman.worker.run import CompiledJob, Run, Slot, secrets_of
 from henchman.worker.session import LeaseSession
 from henchman.worker.watchdog import Watchdog, calm
 
-__all__ = ["Intake", "Processor"]
+__all__ = ["Processor", "UnitReader", "end_child", "in_child"]
 
 _monotonic = time.monotonic
 TASK_PLACES = 512  # places on the board below this belong to threads, the others to tasks
@@ -38,29 +40,30 @@ class Processor:
 
     def __init__(
         self,
-        host: Host,
+        runtime: Runtime,
         acker: Acker,
-        judge: RetryPolicy,
+        policy: RetryPolicy,
         watchdog: Watchdog,
-        flights: LeaseSession,
+        session: LeaseSession,
         cancels: Cancels,
         board: Scoreboard,
     ) -> None:
-        self._session = flights
+        self._session = session
         self._acker = acker
-        self._policy = judge
+        self._policy = policy
+        self.reader = UnitReader(runtime, policy, acker.reporter)
         self._watchdog = watchdog
         self._cancels = cancels
-        self._clock = host.clock
+        self._clock = runtime.clock
         self._board = board
         self._task_places = deque(range(TASK_PLACES, STARTS))
         self.stopping = False  # the worker is: whoever sets this tells the runs that run already
         self.is_fork = False  # a job forked, and this is the child
         in_child(self)
-        self._events = host.events
-        self._tell_start = host.events.heard("job_start")
-        self._tell_end = host.events.heard("job_end")
-        self._tell_failed = host.events.heard("job_failed")
+        self._events = runtime.events
+        self._tell_start = runtime.events.heard("job_start")
+        self._tell_end = runtime.events.heard("job_end")
+        self._tell_failed = runtime.events.heard("job_failed")
 
     def forked(self) -> None:
         """In a child that a job forked: it ends with the job that it is in."""
@@ -90,7 +93,7 @@ class Processor:
                 if problem is None and _is_overdue(run):
                     problem = _timed_out(run)
                 try:  # handlers of its failure are of its run: what they log of it is masked
-                    outcome = self._outcome(run, result, problem, _meant)
+                    outcome = self._outcome(run, result, problem)
                 finally:
                     running.reset(token)
             counts = self._finish(run, outcome)
@@ -136,32 +139,23 @@ class Processor:
         if run.deadline is not None:
             self._watchdog.forget(run)
         try:
-            return self._outcome(run, result, problem, lambda run, error: _meant_async(run, error, limit.expired()))
+            return self._outcome(run, result, problem, limit.expired())
         finally:
             problem = None  # as above
 
-    def _outcome(
-        self,
-        run: Run,
-        result: Any,
-        problem: BaseException | None,
-        meaning: Callable[[Run, BaseException], BaseException],
-    ) -> Outcome:
-        """What became of ``run``; what cannot be judged goes where people see it, with the defect's text."""
-        if problem is None and run.unit.source is None:
-            if result is None:
-                return DONE
-            if not run.keeps:
-                return Outcome("done", result=result)
-            kept = run.compiled.kept(result)
-            return kept._replace(reason=run.secrets.hide(kept.reason)) if kept.reason else kept
+    def _outcome(self, run: Run, result: Any, error: BaseException | None, timed_out: bool | None = False) -> Outcome:
+        """What became of ``run``; what cannot be judged goes where people see it, with the defect's text.
+
+        ``timed_out``: whether asyncio's time-out ended the run; None when ``error`` is ours and means what it says.
+        """
+        if error is None and result is None and run.unit.source is None:
+            return DONE
         try:
-            if problem is None:
-                return self._policy.returned(run, result)
-            return self._policy.ended(run, meaning(run, problem))
-        except BaseException as error:  # its own __class__, __str__, __eq__…: anything of it may raise
-            self._events.emit("part_failed", part="retry", error=error)
-            return self._policy.defect(run.unit, error, "its failure could not be judged", run.secrets)
+            meant = error if error is None or timed_out is None else _meaning(run, error, timed_out)
+            return self._policy.ended(run, result, meant)
+        except BaseException as defect:  # its own __class__, __str__, __eq__…: anything of it may raise
+            self._events.emit("part_failed", part="retry", error=defect)
+            return self._policy.defect(run.unit, defect, "its failure could not be judged", run.secrets)
 
     def _settle_defect(self, run: Run, defect: BaseException) -> tuple[bool, Outcome]:
         """Settle a run that something of ours failed for, after it ended or before it began: never left in flight.
@@ -177,21 +171,21 @@ class Processor:
     def abandon(self, run: Run) -> None:
         """Settle a run that ignores its time-out as timed out; what it still says is ignored."""
         run.abandoned = True
-        self._acker.notes.end(run)
+        self._acker.reporter.end(run)
         run.unit.elapsed = run.elapsed
         if run.unit.source is not None:  # never released beside its handler: it ends with its process
             run.unit.source.abandon(run.unit)
             self._events.emit("job_abandoned", run=run)
             return
         error = JobTimeout(f"still running {self._watchdog.grace:g} s after its time-out")
-        outcome = self._outcome(run, None, error, _as_it_is)
+        outcome = self._outcome(run, None, error, None)
         self._acker.submit(run.unit, outcome, run.job)
         self._events.emit("job_abandoned", run=run)
 
     def give_back(self, run: Run, reason: str) -> None:
         """A run that can neither go on nor end: it starts again, from the front of its queue."""
         if not run.ended:
-            outcome = self._outcome(run, None, JobShutdown(), _as_it_is)._replace(reason=reason)
+            outcome = self._outcome(run, None, JobShutdown(), None)._replace(reason=reason)
             if self._finish(run, outcome):
                 self._tell(run, outcome)
             run.released = True  # what it still says is ignored
@@ -225,7 +219,7 @@ class Processor:
             run.deadline = run.started + timeout
             self._watchdog.watch(run, slot)
         if run.tracked:
-            self._acker.notes.begin(run)
+            self._acker.reporter.begin(run)
         if self._tell_start:
             self._events.emit("job_start", run=run)
 
@@ -264,7 +258,7 @@ class Processor:
             elapsed = run.unit.elapsed = _monotonic() - run.started
             run.compiled.learn(elapsed)
             if run.tracked:
-                self._acker.notes.end(run)
+                self._acker.reporter.end(run)
         run.unit.cancelled = run.cancelled
         run.ended = not run.released and (not run.abandoned or run.unit.source is not None)
         return run.ended
@@ -276,20 +270,26 @@ class Processor:
             self._events.emit("job_end", run=run, outcome=outcome)
 
 
-def _as_it_is(run: Run, error: BaseException) -> BaseException:
-    return error
-
-
-def _meant(run: Run, error: BaseException) -> BaseException:
-    """What ``error`` means: a bare ``JobTimeout`` raised by us gets its words."""
-    if isinstance(error, JobTimeout) and run.struck is JobTimeout:
-        return _timed_out(run, error)
-    return error
-
-
 def _is_overdue(run: Run) -> bool:
     """Whether a run that returned did so after its time-out, and was not told of it: what was told has its say."""
     return run.deadline is not None and run.struck is None and _monotonic() > run.deadline
+
+
+def _meaning(run: Run, error: BaseException, timed_out: bool) -> BaseException:
+    """What ``error`` means: our time-out, our stop, a cancellation from outside, or what the job says itself."""
+    if not run.compiled.is_async:
+        return _timed_out(run, error) if isinstance(error, JobTimeout) and run.struck is JobTimeout else error
+    if run.released:
+        return JobShutdown()
+    if timed_out and isinstance(error, TimeoutError):
+        return _timed_out(run, error.__cause__ or error)  # the cancellation: it was raised where the job stood
+    if not isinstance(error, asyncio.CancelledError):
+        return error
+    if run.struck is JobShutdown:
+        return JobShutdown()
+    if run.cancelled:
+        return JobCancelled()
+    return RuntimeError("the job cancelled itself (asyncio.CancelledError)").with_traceback(error.__traceback__)
 
 
 def _timed_out(run: Run, error: BaseException | None = None) -> JobTimeout:
@@ -298,34 +298,19 @@ def _timed_out(run: Run, error: BaseException | None = None) -> JobTimeout:
     return JobTimeout(text).with_traceback(None if error is None else error.__traceback__)
 
 
-def _meant_async(run: Run, error: BaseException, timed_out: bool) -> BaseException:
-    """What ended an async run: our time-out, our stop, a cancellation from outside, or the job itself."""
-    if run.released:
-        return JobShutdown()
-    if timed_out and isinstance(error, TimeoutError):
-        return _timed_out(run, error.__cause__ or error)  # the cancellation: it was raised where the job stood
-    if isinstance(error, asyncio.CancelledError):
-        if run.struck is JobShutdown:
-            return JobShutdown()
-        if run.cancelled:
-            return JobCancelled()
-        return RuntimeError("the job cancelled itself (asyncio.CancelledError)").with_traceback(error.__traceback__)
-    return error
-
-
 _NO_KWARGS: dict[str, Any] = {}
 
 
-class Intake:
-    """Reads units. One a process; only the fetching side calls it."""
+class UnitReader:
+    """Makes runs of fetched bytes. One a process; only the fetching side calls it."""
 
-    def __init__(self, host: Host, judge: RetryPolicy, notes: JobReporter | None = None) -> None:
-        self._host = host
-        self._policy = judge
-        self._notes = notes
-        self._specs: dict[str, CompiledJob] = {}
+    def __init__(self, runtime: Runtime, policy: RetryPolicy, reporter: JobReporter | None = None) -> None:
+        self._runtime = runtime
+        self._policy = policy
+        self._reporter = reporter
+        self._compiled: dict[str, CompiledJob] = {}
 
-    def read(self, unit: Unit) -> Run | Outcome:
+    def read_unit(self, unit: Unit) -> Run | Outcome:
         """The run of ``unit``, or how it ends without running: an invalid payload, an unknown name, wrong arguments."""
         if unit.source is not None:
             return self._read_source(unit)
@@ -333,32 +318,35 @@ class Intake:
             job = decode(unit.payload)
         except PayloadError as error:
             self._policy.report(error, {"context": "invalid payload", "queue": unit.flight.queue})
-            stored = invalid(unit.payload, str(error), unit.flight.queue, self._host.clock.now())
+            stored = invalid(unit.payload, str(error), unit.flight.queue, self._runtime.clock.now())
             return Outcome("invalid", stored, reason=str(error), error=error)
         unit.job = job
         try:
-            spec = self._specs.get(job["class"]) or self._spec(job["class"])
+            compiled = self._compiled.get(job["class"]) or self._compile(job["class"])
         except HenchmanError as error:
             return self._policy.failed(unit, job, error, None)
         try:
-            args, kwargs = spec.signature.decode(job.get("args") or [], job.get("kwargs"))
+            args, kwargs = compiled.signature.decode(job.get("args") or [], job.get("kwargs"))
         except ArgumentError as error:
-            return self._policy.failed(unit, job, error, spec.definition.options, self.secrets(unit))
-        if spec.iterable:
+            return self._policy.failed(unit, job, error, compiled.definition.options, self._secrets(unit))
+        if compiled.iterable:
             _mark(job)
-        return Run(unit, job, spec, args, kwargs)
+        return Run(unit, job, compiled, args, kwargs)
 
     def unreadable(self, unit: Unit, error: BaseException) -> Outcome:
-        """How ``unit`` ends, for which ``read`` raised ``error``: dead, with that text."""
-        return self._policy.defect(unit, error, "it could not be read", self.secrets(unit))
+        """How ``unit`` ends, for which ``read_unit`` raised ``error``: dead, with that text."""
+        secrets = self._secrets(unit)
+        outcome = self._policy.defect(unit, error, "it could not be read", secrets)
+        self._runtime.events.emit("part_failed", part="intake", error=error, secrets=secrets)
+        return outcome
 
-    def secrets(self, unit: Unit) -> Secrets:
+    def _secrets(self, unit: Unit) -> Secrets:
         """What must not be shown of a unit that could not be read: its payload, or the job that it names, says so."""
         job = unit.job
         try:
-            spec = self._specs.get(job.get("class", ""))
+            compiled = self._compiled.get(job.get("class", ""))
             call = job.get("args") or [], job.get("kwargs") or {}
-            return NO_SECRETS if spec is None else secrets_of(spec.signature, job, call)
+            return NO_SECRETS if compiled is None else secrets_of(compiled.signature, job, call)
         except Exception:  # of arguments that are anybody's
             return Secrets(all=True)
 
@@ -366,21 +354,54 @@ class Intake:
         read = unit.source.read(unit, self._policy)
         if isinstance(read, Outcome):
             return read
-        spec = self._specs.get(read.name) or self._spec(read.name)
-        return Run(unit, read.job, spec, read.args, _NO_KWARGS)
+        compiled = self._compiled.get(read.name) or self._compile(read.name)
+        return Run(unit, read.job, compiled, read.args, _NO_KWARGS)
 
-    def _spec(self, name: str) -> CompiledJob:
-        spec = CompiledJob(self._host.registry.get(name), self._host.server_middleware, self._host.events)
-        spec.notes = self._notes
-        spec.open_batch = self._open_batch
-        self._specs[name] = spec
-        return spec
-
-    def _open_batch(self, batch: str, jid: str, expires: float | None) -> Any:
-        return self._host.batch_of(batch, jid, expires)
+    def _compile(self, name: str) -> CompiledJob:
+        runtime = self._runtime
+        compiled = self._compiled[name] = CompiledJob(
+            runtime.registry.get(name), runtime.server_middleware, runtime.events, self._reporter, runtime.batch_of
+        )
+        return compiled
 
 
 def _mark(job: dict[str, Any]) -> None:
     """What our clients write into the payload of an iterable job (``work/effects.py``), where another did not."""
     ours = job.get("hm")
     job["hm"] = {**(ours if isinstance(ours, dict) else {}), "iterable": True}
+
+
+# A child of a process that a job forked (``os.fork``, ``multiprocessing``) is no worker. It has a copy of everything
+# and none of the threads: no slot, lease, connection or pipe of its parent is its own. It may do what it likes in the
+# job, and ends where the job's frame does.
+_parts: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def in_child(part: Any) -> None:
+    """Call ``part.forked()`` in every child that this process forks, as long as ``part`` lives."""
+    _parts.add(part)
+
+
+def _forked() -> None:
+    for part in list(_parts):
+        part.forked()
+
+
+os.register_at_fork(after_in_child=_forked)
+
+
+def end_child(problem: BaseException | None, leave: Callable[[int], NoReturn] = os._exit) -> NoReturn:
+    """End a forked child as Python would have: status 0 when the job returned, that of ``sys.exit()``, or 1."""
+    status = 0
+    if isinstance(problem, SystemExit):
+        status = problem.code if isinstance(problem.code, int) else int(problem.code is not None)
+    try:
+        if problem is not None and not isinstance(problem, SystemExit):
+            status = 1
+            traceback.print_exception(problem)
+        elif status and not isinstance(getattr(problem, "code", 0), int):
+            sys.stderr.write(f"{problem}\n")
+        sys.stdout.flush()
+        sys.stderr.flush()
+    finally:
+        leave(status & 0xFF)

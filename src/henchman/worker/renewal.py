@@ -25,11 +25,11 @@ class Renewal(Ticker):
 
     name = "heart"
 
-    def __init__(self, host: Host, feeds: Manager, flights: LeaseSession, pulse: Callable[[], None]) -> None:
+    def __init__(self, host: Host, feeds: Manager, session: LeaseSession, pulse: Callable[[], None]) -> None:
         super().__init__(host.events.failed)
         self._host = host
         self._manager = feeds
-        self._session = flights
+        self._session = session
         self._pulse = pulse
         self._every = min(host.config.heartbeat, host.config.lease / 6)
         self._next = 0.0
@@ -51,8 +51,8 @@ class Renewal(Ticker):
             try:
                 self._renew(now)
             except LeaseLost:
-                for feed in self._manager:
-                    feed.fetcher.buried(self._session.identity)
+                for fetcher in self._manager:
+                    fetcher.buried(self._session.identity)
             except ServerAway as error:
                 self._away(error, now)
             else:

@@ -20,13 +20,14 @@ from typing import Any
 
 import msgspec
 
+from henchman.client.runtime import Runtime
 from henchman.errors import ServerAway
 from henchman.store import batches
 from henchman.store.call import command
 from henchman.store.metrics import LIMITS, Counted, bucket_of, flush, forms, metric_name
 from henchman.work.effects import EndingFacts, attempt_of, encoded
 from henchman.work.unit import Unit
-from henchman.worker.host import Host, Settler
+from henchman.worker.host import Settler
 from henchman.worker.run import Run
 
 __all__ = ["ExecutionMetrics", "JobReporter"]
@@ -40,11 +41,11 @@ _TEXT = 10_000  # characters of one message
 
 
 class JobReporter:
-    """One a process; many threads speak. ``ring()`` wakes whoever sends."""
+    """One a process; many threads speak. ``ring()`` wakes the thread that sends."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
-        self.ring: Callable[[], None] = lambda: None
+    def __init__(self, runtime: Runtime, ring: Callable[[], None] = lambda: None) -> None:
+        self._runtime = runtime
+        self._ring = ring
         self._fresh: dict[Run, None] = {}  # running, and not written down yet; the first began first
         self._words: deque[tuple[str, ...]] = deque()
         self._progress: dict[str, tuple[str, ...]] = {}
@@ -60,7 +61,7 @@ class JobReporter:
         self._begun = True
         if not self._timed:  # else whoever sends looks again in a moment: short runs must not wake it each time
             self._timed = True
-            self.ring()
+            self._ring()
 
     def end(self, run: Run) -> None:
         """It has ended: its end says everything."""
@@ -88,7 +89,7 @@ class JobReporter:
     def _rung(self) -> None:
         if not self._since:
             self._since = time.monotonic()
-            self.ring()
+            self._ring()
 
     def due_in(self) -> float | None:
         """Seconds until something should be sent; None when there is nothing."""
@@ -121,17 +122,17 @@ class JobReporter:
                 self._not_before = time.monotonic() + AWAY
             except Exception as error:  # refused, or a defect of ours: jobs go on, and their ends are what counts
                 self._not_before = time.monotonic() + AWAY
-                self._host.events.emit("part_failed", part="notes", error=error)
+                self._runtime.events.emit("part_failed", part="notes", error=error)
 
     def _send_started(self) -> None:
         before = time.monotonic() - LASTED
         lasting = [run for run in list(self._fresh) if 0.0 < run.started < before][:CHUNK]
         if not lasting:
             return
-        keys = self._host.keys
+        keys = self._runtime.keys
         started = [batches.Started(run.unit.flight.key, run.unit.payload, _start(keys, run)) for run in lasting]
         try:
-            self._host.connections.run(batches.started(keys, started))
+            self._runtime.connections.run(batches.started(keys, started))
         except ServerAway as error:
             if error.executed is None:  # perhaps it was written: a batch knows that, nobody else does
                 lasting = [run for run in lasting if not run.batch_id]
@@ -147,7 +148,7 @@ class JobReporter:
         if not self._since:
             return
         self._since = 0.0
-        keys, runner = self._host.keys, self._host.connections
+        keys, runner = self._runtime.keys, self._runtime.connections
         while self._words or self._progress:
             some = [self._words.popleft() for _ in range(min(CHUNK, len(self._words)))]
             said = dict(self._progress)
@@ -257,7 +258,7 @@ class ExecutionMetrics:
                 _join(taken, metric_name(name), counted)
         return taken
 
-    def flush(self, host: Settler, now: float) -> None:
+    def flush(self, runtime: Settler, now: float) -> None:
         """Write down what was counted as of the Unix time ``now``.
 
         ServerAway: it is kept and goes with the next. ServerError: the server refused it, it is lost.
@@ -267,7 +268,7 @@ class ExecutionMetrics:
             return
         at = dt.datetime.fromtimestamp(now, dt.UTC)
         try:
-            host.connections.run(flush(host.keys, at, counts, forms(host.config.sidekiq)))
+            runtime.connections.run(flush(runtime.keys, at, counts, forms(runtime.config.sidekiq)))
         except ServerAway:
             self.put_back(counts)
             raise

@@ -13,15 +13,16 @@ from typing import Any
 import msgspec
 
 from henchman.client.options import JobOptions
+from henchman.client.runtime import Runtime
 from henchman.errors import Discard, Failure, JobCancelled, JobInterrupted, JobShutdown, JobTimeout, Kill, Snooze
 from henchman.kernel.middleware import run_coroutine, takes
 from henchman.kernel.text import described
 from henchman.wire import numbers, payload, sidekiq, times
+from henchman.wire.arguments import to_json
 from henchman.wire.secret import NO_SECRETS, Secrets
 from henchman.wire.sidekiq import sanitise
-from henchman.work.outcome import Outcome, called_off
+from henchman.work.outcome import DONE, Outcome, called_off
 from henchman.work.unit import Unit
-from henchman.worker.host import Host
 from henchman.worker.run import Run
 
 __all__ = ["RetryPolicy", "retry_delay"]
@@ -44,30 +45,35 @@ def retry_delay(count: int) -> float:
 class RetryPolicy:
     """Decides what becomes of a run that did not simply return. Thread-safe: it keeps nothing."""
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
 
-    def ended(self, run: Run, error: BaseException) -> Outcome:
-        """The outcome of ``run``, which ended by raising ``error``."""
-        if run.unit.source is not None:
-            return self.returned(run, None, error)
-        if isinstance(error, Failure):
-            return Outcome("failed", reason=_message(error, run.secrets), error=error)
-        if isinstance(error, Snooze):
-            return Outcome("snoozed", _unqueued(run.unit.payload), error.delay, _message(error, run.secrets))
-        if isinstance(error, JobInterrupted):
-            return Outcome("interrupted", self._queued_now(run.unit.payload), reason=_message(error, run.secrets))
-        if isinstance(error, Discard):
-            return Outcome("discarded", reason=_message(error, run.secrets))
-        if isinstance(error, JobShutdown):
-            return Outcome("released", reason="the worker stopped")
-        if isinstance(error, JobCancelled):
-            told = called_off(run.jid) if run.cancelled else b""  # else by its own wish
-            return Outcome("cancelled", told, reason="cancelled while it ran")
-        return self.failed(run.unit, run.job, error, run.compiled.definition.options, run.secrets)
+    def ended(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
+        """What became of ``run``, which returned ``result`` or raised ``error``: every ending of a run, as a table."""
+        unit = run.unit
+        if unit.source is not None:
+            return self.ended_of_source(run, result, error)
+        match error:
+            case None:
+                return _returned(run, result)
+            case Failure():
+                return Outcome("failed", reason=_message(error, run.secrets), error=error)
+            case Snooze():
+                return Outcome("snoozed", _unqueued(unit.payload), error.delay, _message(error, run.secrets))
+            case JobInterrupted():
+                return Outcome("interrupted", self._queued_now(unit.payload), reason=_message(error, run.secrets))
+            case Discard():
+                return Outcome("discarded", reason=_message(error, run.secrets))
+            case JobShutdown():
+                return Outcome("released", reason="the worker stopped")
+            case JobCancelled():  # without a mark by its own wish
+                mark = called_off(run.jid) if run.cancelled else b""
+                return Outcome("cancelled", mark, reason="cancelled while it ran")
+            case _:  # Kill: dead; a time-out or any other error: retried, dead or dropped
+                return self.failed(unit, run.job, error, run.compiled.definition.options, run.secrets)
 
-    def returned(self, run: Run, result: Any, error: BaseException | None = None) -> Outcome:
-        """The outcome of a run whose source judges it."""
+    def ended_of_source(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
+        """What became of a run whose source judges it."""
         judged: Outcome = run.unit.source.judge(run.unit, run.job, result, error, self)
         return judged
 
@@ -123,7 +129,7 @@ class RetryPolicy:
             stored = payload.encode(job)
         except BaseException:
             return Outcome(
-                "dead", payload.invalid(unit.payload, reason, unit.flight.queue, self._host.clock.now()), 0.0, reason
+                "dead", payload.invalid(unit.payload, reason, unit.flight.queue, self._runtime.clock.now()), 0.0, reason
             )
         token = _hidden.set(secrets)
         try:
@@ -134,19 +140,19 @@ class RetryPolicy:
 
     def report(self, error: BaseException, facts: dict[str, Any], secrets: Secrets = NO_SECRETS) -> None:
         """Tell every error handler; one that throws is named and stops nobody. ``secrets``: not for a log."""
-        self._host.events.emit("error", error=error, facts=facts, secrets=secrets)
-        for handler in self._host.error_handlers:
+        self._runtime.events.emit("error", error=error, facts=facts, secrets=secrets)
+        for handler in self._runtime.error_handlers:
             self.call(handler, error, facts)
 
     def _queued_now(self, stored: bytes) -> bytes:
         """A payload as it stands in a queue to which it was pushed just now."""
         job = payload.decode(stored)
-        job["enqueued_at"] = msgspec.json.decode(self._host.stamp(self._host.clock.now()))
+        job["enqueued_at"] = msgspec.json.decode(self._runtime.stamp(self._runtime.clock.now()))
         return payload.encode(job)
 
     def _note(self, job: dict[str, Any], unit: Unit, error: BaseException, reason: str, options: JobOptions) -> int:
         """Write the failure into ``job``; returns the new retry_count: 0 at the first failure."""
-        now = msgspec.json.decode(self._host.stamp(self._host.clock.now()))
+        now = msgspec.json.decode(self._runtime.stamp(self._runtime.clock.now()))
         sanitise(job)
         for field in ("created_at", "enqueued_at", "failed_at"):
             if isinstance(job.get(field), float):
@@ -179,8 +185,8 @@ class RetryPolicy:
         retry_for = numbers.seconds(job.get("retry_for"))
         if retry_for is not None:
             failed_at = times.read(job.get("failed_at"))
-            return failed_at is not None and failed_at + max(retry_for, 0.0) < self._host.clock.now()
-        most = retry if isinstance(retry, int) and not isinstance(retry, bool) else self._host.config.max_retries
+            return failed_at is not None and failed_at + max(retry_for, 0.0) < self._runtime.clock.now()
+        most = retry if isinstance(retry, int) and not isinstance(retry, bool) else self._runtime.config.max_retries
         return count >= most
 
     def _delay(self, job: dict[str, Any], error: BaseException, count: int, options: JobOptions) -> float | Outcome:
@@ -207,7 +213,7 @@ class RetryPolicy:
 
     def died(self, job: dict[str, Any], error: BaseException) -> None:
         """Tell every death handler that ``job`` has used up its retries."""
-        for handler in self._host.death_handlers:
+        for handler in self._runtime.death_handlers:
             self.call(handler, job, error)
 
     def call(self, handler: Any, *args: Any) -> Any:
@@ -217,8 +223,20 @@ class RetryPolicy:
             answer = handler(*args)
             return run_coroutine(answer) if inspect.iscoroutine(answer) else answer
         except BaseException as problem:
-            self._host.events.emit("handler_broken", handler=handler, error=problem, secrets=_hidden.get())
+            self._runtime.events.emit("handler_broken", handler=handler, error=problem, secrets=_hidden.get())
             return None
+
+
+def _returned(run: Run, result: Any) -> Outcome:
+    """The outcome of a run that returned ``result``; a result that is kept is plain JSON, as its annotation says."""
+    if result is None:
+        return DONE
+    if not run.keeps:
+        return Outcome("done", result=result)
+    try:
+        return Outcome("done", result=to_json(run.compiled.definition.function, result))
+    except ValueError as error:
+        return Outcome("done", reason=run.secrets.hide(f"its result cannot be kept: {error}"))
 
 
 def _unqueued(stored: bytes) -> bytes:

@@ -13,13 +13,12 @@ from henchman.errors import ArgumentError, HenchmanError
 from henchman.kernel.events import Events
 from henchman.kernel.middleware import Chain, compile_async, compile_sync
 from henchman.wire import numbers, payload, times
-from henchman.wire.arguments import Signature, to_json
+from henchman.wire.arguments import Signature
 from henchman.wire.secret import NO_SECRETS, Secrets, marked, places_of
 from henchman.work.effects import attempt_of, batch_of
-from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
 
-__all__ = ["TINY", "CompiledJob", "Run", "Slot", "secrets_of"]
+__all__ = ["TINY", "CompiledJob", "Run", "Slot", "secrets_of", "task_name"]
 
 
 class Run:
@@ -170,16 +169,21 @@ class Run:
         """Write ``message`` to the log with the job's id and class; of a tracked job also into history."""
         message = self.secrets.hide(str(message)) if self.secrets else message
         self.compiled.events.emit("job_log", run=self, message=message)
-        if self.compiled.notes is not None:
-            self.compiled.notes.log(self, message)
+        if self.compiled.reporter is not None:
+            self.compiled.reporter.log(self, message)
 
     def progress(self, done: float, total: float | None = None) -> None:
         """Of a tracked job: how far it is, for history and those who watch."""
         for value in (done, total):
             if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
                 raise ArgumentError(f"progress({done!r}, {total!r}): give numbers")
-        if self.compiled.notes is not None:
-            self.compiled.notes.progress(self, done, total)
+        if self.compiled.reporter is not None:
+            self.compiled.reporter.progress(self, done, total)
+
+
+def task_name(run: Run) -> str:
+    """The name of a run's task, in stacks."""
+    return f"{run.compiled.name} {run.jid}"
 
 
 def secrets_of(signature: Signature, job: Mapping[str, Any], *calls: tuple[Sequence[Any], dict[str, Any]]) -> Secrets:
@@ -220,7 +224,7 @@ class CompiledJob:
     ``hears_cancel``: a cancelled run starts all the same and ends by itself, and its task is not cancelled.
     ``iterable``: where it stands is kept apart, and removed with the job.
     ``ack_each``: a run is settled in a call of its own, before its slot is free.
-    ``notes``: who carries what its tracked runs say. ``open_batch(id, jid, expires)``: the batch of a run.
+    ``reporter``: carries what its tracked runs say. ``open_batch(id, jid, expires)``: the batch of a run.
     ``call(run)`` runs the job within the middleware; for an async job it is awaited.
     """
 
@@ -235,13 +239,20 @@ class CompiledJob:
         "is_async",
         "iterable",
         "name",
-        "notes",
         "open_batch",
+        "reporter",
         "signature",
         "timeout",
     )
 
-    def __init__(self, definition: Definition, middleware: Chain, events: Events) -> None:
+    def __init__(
+        self,
+        definition: Definition,
+        middleware: Chain,
+        events: Events,
+        reporter: Any = None,
+        open_batch: Callable[..., Any] = _no_batch,
+    ) -> None:
         self.definition = definition
         self.name = definition.name
         self.is_async = definition.is_async
@@ -253,8 +264,8 @@ class CompiledJob:
         self.ack_each = definition.options.ack == "each"
         self.events = events
         self.cost: float | None = None
-        self.notes: Any = None
-        self.open_batch: Callable[..., Any] = _no_batch
+        self.reporter = reporter
+        self.open_batch = open_batch
         self.call: Callable[[Any], Any] = self._compiled(middleware)
 
     def _compiled(self, middleware: Chain) -> Callable[[Any], Any]:
@@ -262,13 +273,6 @@ class CompiledJob:
         if self.is_async:
             return compile_async(middleware, lambda run: function(*run.args, **run.kwargs))
         return compile_sync(middleware, lambda run: function(*run.args, **run.kwargs))
-
-    def kept(self, result: Any) -> Outcome:
-        """The outcome of a run that returned ``result``, which is kept: as its annotation says, in plain JSON."""
-        try:
-            return Outcome("done", result=to_json(self.definition.function, result))
-        except ValueError as error:
-            return Outcome("done", reason=f"its result cannot be kept: {error}")
 
     def learn(self, seconds: float) -> None:
         """Take a run's duration into account: up a tenth when it took longer than usual, else down."""

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from henchman.client.runtime import Runtime
 from henchman.kernel.clock import awake
 from henchman.kernel.ids import new_identity
 from henchman.store import leases
@@ -22,14 +23,13 @@ from henchman.wire.times import day
 from henchman.work.effects import EndingFacts, of_payload
 from henchman.work.source import Source
 from henchman.work.unit import InFlightList, Unit
-from henchman.worker.host import Host
 from henchman.worker.rescue import give_back_list
 
 __all__ = ["LeaseSession", "settle_units"]
 
 
 def settle_units(
-    host: Host, identity: str, units: Sequence[tuple[Unit, str, bytes, float | str, bytes]]
+    runtime: Runtime, identity: str, units: Sequence[tuple[Unit, str, bytes, float | str, bytes]]
 ) -> list[int | bytes]:
     """Settle (unit, ending, stored, delay, effects), all of one source; the statuses, see ``store.jobs.settle``."""
     source: Source | None = units[0][0].source
@@ -45,15 +45,15 @@ def settle_units(
         if delay and delay.__class__ is not str:
             delay = seconds(delay) or 0.0  # noqa: PLW2901 - whoever judged: what is handed to the server is bounded
         rows.append(Settlement(known[0], unit.payload, ending, stored, delay, effects))
-    config = host.config
-    return host.connections.run(
+    config = runtime.config
+    return runtime.connections.run(
         settle(
-            host.keys,
+            runtime.keys,
             identity,
             [(key, queue_key) for key, (_, queue_key) in pairs.items()],
             rows,
             lease_ms=int(config.lease * 1000),
-            day=day(host.clock.now()),
+            day=day(runtime.clock.now()),
             dead_max=config.dead_max,
             dead_timeout=config.dead_timeout,
         )
@@ -67,30 +67,46 @@ FORGOTTEN = 3600.0
 class LeaseSession:
     """What one process holds. ``announce(identity)`` tells the supervisor the name before anything is held under it.
 
-    ``sources``: by name, those of its queues that are no plain lists.
+    ``sources``: by name, those of its queues that are no plain lists. ``ring()`` wakes every fetcher of the process.
     """
 
     def __init__(
         self,
-        host: Host,
+        runtime: Runtime,
         queues: Sequence[str],
         announce: Callable[[str], None],
         sources: Mapping[str, Source] | None = None,
     ) -> None:
-        self._host = host
+        self._runtime = runtime
         self._queues = list(queues)
         self._sources = sources or {}
         self._announce = announce
-        self.lease_ms = int(host.config.lease * 1000)
+        self.lease_ms = int(runtime.config.lease * 1000)
         self.identity = ""
-        self._lapsed = False  # the lease had run out, and nobody was told yet
+        self._lapsed = False  # the lease had run out, and that was not announced yet
         self.epoch = 0
         self.renewed = 0.0
-        self.on_valid: Callable[[], None] = lambda: None  # the lease had run out, and is valid again
+        self._bells: list[threading.Event] = []
+        self.doubts = self._settled = 0  # how often it was not known what a wait or fetch brought; for how many we know
         self.current: dict[str, InFlightList] = {}
         self.held: set[Unit] = set()
         self._old: dict[InFlightList, float] = {}  # lists of earlier epochs, and when each was last in use
         self._change = threading.Lock()
+
+    def bell(self) -> threading.Event:
+        """A new event that ``ring`` sets."""
+        self._bells.append(bell := threading.Event())
+        return bell
+
+    def ring(self) -> None:
+        """Wake every fetcher: what may be fetched has changed."""
+        for bell in self._bells:
+            bell.set()
+
+    def doubt(self) -> None:
+        """It is not known what a wait or fetch brought, or what a giving back moved: a fetcher takes fresh lists."""
+        self.doubts += 1
+        self.ring()
 
     def join(self, lost: str = "") -> None:
         """Take a name, a lease and lists of their own; nothing happens when ``lost`` is not our name any more."""
@@ -102,16 +118,30 @@ class LeaseSession:
             self._enter(identity, 1)
             self._old = {}
 
-    def raise_epoch(self) -> None:
-        """Go on with fresh lists; what the old ones hold and we do not goes back to its queue at the next sweep."""
-        with self._told_of_a_lapse(), self._change:
-            old = dict.fromkeys(self.current.values(), time.monotonic())
-            self._prolong()  # only to know: taking the new lists takes the lease too
-            self._enter(self.identity, self.epoch + 1)
-            self._old |= old
+    @property
+    def in_doubt(self) -> bool:
+        """Whether it is not known what a list of the current epoch holds."""
+        return self.doubts != self._settled
+
+    def settle_doubts(self) -> bool:
+        """Take fresh lists if there are doubts: a new epoch. Whether it did.
+
+        What the old lists hold and we do not goes back to its queue at the next sweep.
+        """
+        if not self.in_doubt:
+            return False
+        with self._lapse_announced(), self._change:
+            doubts = self.doubts
+            if doubts != self._settled:  # else another fetcher took them meanwhile
+                old = dict.fromkeys(self.current.values(), time.monotonic())
+                self._prolong()  # only to know: taking the new lists takes the lease too
+                self._enter(self.identity, self.epoch + 1)
+                self._old |= old
+                self._settled = doubts
+        return True
 
     def _enter(self, identity: str, epoch: int) -> None:
-        keys, sources = self._host.keys, self._sources
+        keys, sources = self._runtime.keys, self._sources
         flights = {
             name: sources[name].flight(identity, epoch)
             if name in sources
@@ -120,12 +150,12 @@ class LeaseSession:
         }
         started = awake()
         lists = [flight.key for flight in flights.values()]
-        self._host.connections.run(leases.join(keys, identity, lists, self.lease_ms))
+        self._runtime.connections.run(leases.join(keys, identity, lists, self.lease_ms))
         self.identity, self.epoch, self.current = identity, epoch, flights
         # last: what was fetched under another name must not start on this one's lease
         lapsed, self.renewed = self.valid_for() <= 0, started
         if lapsed:
-            self.on_valid()
+            self.ring()
 
     def renew(self) -> None:
         """Prolong the lease, and tell (``lease_lapsed``) when it had run out in between. Raises LeaseLost.
@@ -133,8 +163,8 @@ class LeaseSession:
         A server that lost its data does not know our lists either: they go on the books again, else nobody could ever
         rescue what they hold.
         """
-        runner, keys = self._host.connections, self._host.keys
-        with self._told_of_a_lapse(), self._change:
+        runner, keys = self._runtime.connections, self._runtime.keys
+        with self._lapse_announced(), self._change:
             started = awake()
             renewed, known = runner.run(leases.renew_known(keys, self.identity, self.lease_ms))
             self._lapsed |= renewed == 2
@@ -142,21 +172,21 @@ class LeaseSession:
                 runner.run(leases.join(keys, self.identity, self.lists(), self.lease_ms))
             lapsed, self.renewed = self.valid_for() <= 0, max(self.renewed, started)
         if lapsed:
-            self.on_valid()
+            self.ring()
 
     def _prolong(self) -> None:
-        if self._host.connections.run(leases.renew(self._host.keys, self.identity, self.lease_ms)) == 2:
+        if self._runtime.connections.run(leases.renew(self._runtime.keys, self.identity, self.lease_ms)) == 2:
             self._lapsed = True
 
     @contextlib.contextmanager
-    def _told_of_a_lapse(self) -> Iterator[None]:
+    def _lapse_announced(self) -> Iterator[None]:
         """Tell afterwards, without our lock, and also when the server was lost right after it gave the lease again."""
         try:
             yield
         finally:
             if self._lapsed:
                 self._lapsed = False
-                self._host.events.emit("lease_lapsed", identity=self.identity)
+                self._runtime.events.emit("lease_lapsed", identity=self.identity)
 
     def valid_for(self) -> float:
         """Seconds until the lease runs out, as far as we know; negative when it may have."""
@@ -176,7 +206,7 @@ class LeaseSession:
                 continue
             held = {unit.payload for unit in list(self.held) if unit.flight is flight}
             if size > len(held):
-                found.update(self._host.connections.run(command("LRANGE", flight.key, 0, -1)))
+                found.update(self._runtime.connections.run(command("LRANGE", flight.key, 0, -1)))
                 found -= {unit.payload for unit in list(self.held)}
         return found
 
@@ -185,7 +215,7 @@ class LeaseSession:
         if not flights:
             return {}
         kinds = {flight.key: "hash" if flight.queue in self._sources else "list" for flight in flights}
-        sizes: list[int] = self._host.connections.run(leases.sizes(kinds))
+        sizes: list[int] = self._runtime.connections.run(leases.sizes(kinds))
         return dict(zip(flights, sizes, strict=True))
 
     def sweep(self) -> int:
@@ -203,7 +233,7 @@ class LeaseSession:
         return sent
 
     def _sweep_one(self, flight: InFlightList) -> int:
-        runner, sent = self._host.connections, 0
+        runner, sent = self._runtime.connections, 0
         if flight.queue in self._sources:
             sent = self._sources[flight.queue].free(flight, self.held)
         else:
@@ -215,17 +245,17 @@ class LeaseSession:
                 told = EndingFacts(
                     flight.identity, detail={"reason": "it was not known whether it had been given back"}
                 )
-                keys = self._host.keys
+                keys = self._runtime.keys
                 rows = [
                     (Unit(one, flight, now), "released", b"", 0.0, of_payload(keys, one, "released", told))
                     for one in stray
                 ]
-                sent = sum(status == 1 for status in settle_units(self._host, flight.identity, rows))
+                sent = sum(status == 1 for status in settle_units(self._runtime, flight.identity, rows))
         self._old[flight] = time.monotonic() - SETTLED
         return sent
 
     def _forget(self, flight: InFlightList) -> None:
-        self._host.connections.run(leases.unregister(self._host.keys, flight.identity, flight.key))
+        self._runtime.connections.run(leases.unregister(self._runtime.keys, flight.identity, flight.key))
         self._old.pop(flight, None)
 
     def lists(self) -> list[str]:
@@ -237,12 +267,12 @@ class LeaseSession:
         if not self.identity:
             return True
         self.give_back_all()
-        return bool(self._host.connections.run(leases.leave(self._host.keys, self.identity, self.lists())))
+        return bool(self._runtime.connections.run(leases.leave(self._runtime.keys, self.identity, self.lists())))
 
     def entomb(self) -> None:
         """Leave though something may still arrive: our name is buried, so that whatever does is swept at once."""
         if self.identity:
-            self._host.connections.run(leases.entomb(self._host.keys, self.identity, force=True))
+            self._runtime.connections.run(leases.entomb(self._runtime.keys, self.identity, force=True))
             self.give_back_all()
 
     def give_back_all(self) -> int:
@@ -255,5 +285,5 @@ class LeaseSession:
             if one.queue in self._sources:
                 moved += self._sources[one.queue].free(one, self.held)
             else:
-                moved += give_back_list(self._host, one.key, one.queue, "interrupted", "the worker stopped")
+                moved += give_back_list(self._runtime, one.key, one.queue, "interrupted", "the worker stopped")
         return moved

@@ -15,6 +15,7 @@ from typing import Any
 
 import msgspec
 
+from henchman.client.runtime import Runtime
 from henchman.errors import PayloadError
 from henchman.kernel.clock import STEP, capped_backoff
 from henchman.kernel.middleware import compile_sync
@@ -25,7 +26,6 @@ from henchman.store.leader import STAGING_MS, Leader
 from henchman.wire import payload
 from henchman.wire.sidekiq import sanitise
 from henchman.work.effects import EndingFacts, batch_of, encoded
-from henchman.worker.host import Host
 
 __all__ = ["Stager"]
 
@@ -42,14 +42,14 @@ class Stager(Ticker):
 
     name = "stager"
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host.events.failed)
-        self._host = host
-        self.leader = Leader(host.keys.staging, STAGING_MS)
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime.events.failed)
+        self._runtime = runtime
+        self.leader = Leader(runtime.keys.staging, STAGING_MS)
         self.staged = 0
-        self._stepped = host.clock.stepped
+        self._stepped = runtime.clock.stepped
         self._quiet = False
-        self._middleware = _Middleware(host)
+        self._middleware = _Middleware(runtime)
 
     def quiet(self) -> None:
         """Stage nothing more."""
@@ -58,22 +58,22 @@ class Stager(Ticker):
     def stop(self, timeout: float = 5.0) -> bool:
         """Stage no more, and let another process do so at once."""
         ended = super().stop(timeout)
-        self.leader.resign(self._host.connections, self._host.events, self.name)
+        self.leader.resign(self._runtime.connections, self._runtime.events, self.name)
         return ended
 
     def tick(self) -> float:
         """Look once and move what is due; seconds until the next look."""
         if self._quiet:
             return 5.0
-        keys = self._host.keys
+        keys = self._runtime.keys
         started = time.monotonic()
-        wait, sent = self._middleware.begin(started), self._host.clock.sent()
-        seen = self._host.connections.run(due(keys, self.leader.identity, STAGING_MS, 0 if wait else CHUNK))
-        self._host.clock.heard(seen.now, sent)
-        stepped, self._stepped = self._host.clock.stepped - self._stepped, self._host.clock.stepped
+        wait, sent = self._middleware.begin(started), self._runtime.clock.sent()
+        seen = self._runtime.connections.run(due(keys, self.leader.identity, STAGING_MS, 0 if wait else CHUNK))
+        self._runtime.clock.heard(seen.now, sent)
+        stepped, self._stepped = self._runtime.clock.stepped - self._stepped, self._runtime.clock.stepped
         self.leader.leads = seen.mine
         if not seen.mine:
-            self._middleware = _Middleware(self._host)  # who stages now says how it goes
+            self._middleware = _Middleware(self._runtime)  # who stages now says how it goes
             return LOOK
         if seen.back > STEP or stepped > STEP:
             self._step(-seen.back if seen.back > STEP else stepped, seen.now)
@@ -90,9 +90,9 @@ class Stager(Ticker):
     def _step(self, seconds: float, now: float) -> None:
         """The server's clock has stepped. What failed is tried again after the wait that was meant, where it went back;
         times that a user gave stay, and so do delays, which nobody can tell from those."""
-        runner, keys = self._host.connections, self._host.keys
+        runner, keys = self._runtime.connections, self._runtime.keys
         runner.run(command("HSET", keys.clock, "by", f"{seconds:.3f}", "at", f"{now:.6f}"))
-        self._host.events.emit("clock_stepped", seconds=round(seconds, 3))
+        self._runtime.events.emit("clock_stepped", seconds=round(seconds, 3))
         ahead = f"({now:.6f}"  # what lies there was computed before a clock that went back
         runner.run(rebase(keys.tombs, ahead if seconds < 0 else "-inf", -seconds, CHUNK))  # an hour is an hour
         moved, start = CHUNK if seconds < 0 else 0, ahead
@@ -107,18 +107,18 @@ class Stager(Ticker):
     def _stage(self, source: str, entries: Sequence[bytes], now: float) -> None:
         if not entries or self._middleware.gave_up:
             return
-        config = self._host.config
+        config = self._runtime.config
         moves = list(self._planned(entries, now))
-        call = move(self._host.keys, source, moves, dead_max=config.dead_max, dead_timeout=config.dead_timeout)
-        statuses = self._host.connections.run(call)
+        call = move(self._runtime.keys, source, moves, dead_max=config.dead_max, dead_timeout=config.dead_timeout)
+        statuses = self._runtime.connections.run(call)
         for one, status in zip(moves, statuses, strict=True):
             if status == 1:
                 self.staged += one.later is None
             elif status != 0:
-                self._host.events.emit("refused", unit=one.old, ending="staged", reason=str(status))
+                self._runtime.events.emit("refused", unit=one.old, ending="staged", reason=str(status))
 
     def _planned(self, entries: Iterable[bytes], now: float) -> Iterable[Move]:
-        stamp = self._host.stamp(now)
+        stamp = self._runtime.stamp(now)
         for entry in entries:
             try:
                 job = payload.decode(entry)
@@ -129,16 +129,16 @@ class Stager(Ticker):
             if not isinstance(queue, str) or not queue:
                 queue = "default"
             mended = sanitise(job)
-            if len(self._host.client_middleware):
+            if len(self._runtime.client_middleware):
                 yield self._through_middleware(entry, job, queue, stamp)
                 if self._middleware.gave_up:
                     return
             elif mended:
                 stored = payload.encode(job | {"enqueued_at": msgspec.json.decode(stamp)})
-                yield Move(entry, stored, queue, effects=encoded(self._host.keys, job, "staged"))
+                yield Move(entry, stored, queue, effects=encoded(self._runtime.keys, job, "staged"))
             else:
                 stored = payload.with_field(entry, "enqueued_at", stamp)
-                yield Move(entry, stored, queue, effects=encoded(self._host.keys, job, "staged"))
+                yield Move(entry, stored, queue, effects=encoded(self._runtime.keys, job, "staged"))
 
     def _through_middleware(self, entry: bytes, job: dict[str, Any], queue: str, stamp: bytes) -> Move:
         """As at a push: the chain may change the job. One that stops it sends it to the dead set, with the reason; one
@@ -146,7 +146,7 @@ class Stager(Ticker):
         """
         reached: list[dict[str, Any]] = []
         try:
-            compile_sync(self._host.client_middleware, reached.append)(job)
+            compile_sync(self._runtime.client_middleware, reached.append)(job)
             made = self._pushed(entry, reached[-1], queue, stamp) if reached else self._stopped(entry, queue, stamp)
         except Exception as error:  # the link is somebody else's code: its failure must not stop its neighbours
             return Move(entry, later=self._middleware.failed(entry, error))
@@ -157,12 +157,14 @@ class Stager(Ticker):
         final = job | {"enqueued_at": msgspec.json.decode(stamp)}
         target = final.get("queue")
         name = target if isinstance(target, str) and target else queue
-        return Move(entry, payload.encode(final), name, effects=encoded(self._host.keys, final, "staged"))
+        return Move(entry, payload.encode(final), name, effects=encoded(self._runtime.keys, final, "staged"))
 
     def _stopped(self, entry: bytes, queue: str, stamp: bytes) -> Move:
         dead, kind = _mended(entry), "PushStopped"
         reason = "a client middleware stopped this job when it became due"
-        effects = encoded(self._host.keys, dead, "dead", EndingFacts(detail={"error_class": kind, "message": reason}))
+        effects = encoded(
+            self._runtime.keys, dead, "dead", EndingFacts(detail={"error_class": kind, "message": reason})
+        )
         stored = payload.encode(_told(dead, queue, kind, reason, stamp))
         return Move(entry, stored, effects=effects, batch=batch_of(dead))
 
@@ -173,8 +175,8 @@ class _Middleware:
     ``gave_up``: this look is broken off.
     """
 
-    def __init__(self, host: Host) -> None:
-        self._host = host
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
         self._failing: dict[int, tuple[int, float]] = {}  # hash of an entry → failures, forget at (monotonic)
         self._said: set[type[BaseException]] = set()
         self._in_a_row = self._given_up = 0
@@ -194,7 +196,7 @@ class _Middleware:
         self._failing = {known: one for known, one in self._failing.items() if one[1] > now}
         if self._said and not self._failing:
             self._said.clear()
-            self._host.events.emit("middleware_back")
+            self._runtime.events.emit("middleware_back")
         if not self.gave_up:
             self._given_up = 0
             return 0.0
@@ -217,7 +219,7 @@ class _Middleware:
         self._failing[hash(entry)] = count + 1, now + FORGET
         if type(error) not in self._said:
             self._said.add(type(error))
-            self._host.events.emit("middleware_failing", unit=entry, error=error)
+            self._runtime.events.emit("middleware_failing", unit=entry, error=error)
         self._in_a_row += 1
         self.gave_up = self._in_a_row >= IN_A_ROW or now - self._began > LOOK
         return capped_backoff(count, first=WAIT[0], most=WAIT[1])

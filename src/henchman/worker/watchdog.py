@@ -42,12 +42,11 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Literal, NamedTuple
 
+from henchman.client.runtime import Runtime
 from henchman.errors import JobTimeout
 from henchman.kernel.service import Ticker
 from henchman.kernel.text import visible
-from henchman.worker.host import Host
-from henchman.worker.loop import task_name
-from henchman.worker.run import Run, Slot
+from henchman.worker.run import Run, Slot, task_name
 
 __all__ = [
     "AFTER_STRIKE",
@@ -428,7 +427,9 @@ def file_name(pid: int) -> str:
     return f"henchman-{pid}-stacks.txt"
 
 
-def dump(host: Host, identity: str, slots: Iterable[Slot], awaited: Iterable[Run], tasks: dict[str, list[str]]) -> None:
+def dump(
+    runtime: Runtime, identity: str, slots: Iterable[Slot], awaited: Iterable[Run], tasks: dict[str, list[str]]
+) -> None:
     """Announce where every thread and task stands, and write it with what runs there into the dump file.
 
     ``awaited`` are the runs on the event loop, ``tasks`` the stacks of its tasks by name.
@@ -442,15 +443,15 @@ def dump(host: Host, identity: str, slots: Iterable[Slot], awaited: Iterable[Run
         lines += _stack("thread", name, frames, running.get(ident))
     for name, frames in tasks.items():
         lines += _stack("task", name, frames, by_task.get(name))
-    file = Path(host.config.dump_folder or tempfile.gettempdir()) / file_name(os.getpid())
+    file = Path(runtime.config.dump_folder or tempfile.gettempdir()) / file_name(os.getpid())
     try:
         _replace(file, "\n".join(lines) + "\n")
     except OSError as error:
-        host.events.failed("dump", error)
+        runtime.events.failed("dump", error)
         written = None
     else:
         written = str(file)
-    host.events.emit("dump", threads=dict(threads.values()), tasks=tasks, file=written)
+    runtime.events.emit("dump", threads=dict(threads.values()), tasks=tasks, file=written)
 
 
 def _stack(kind: str, name: str, frames: Sequence[str], run: Run | None) -> Iterator[str]:

@@ -11,16 +11,17 @@ import contextlib
 import selectors
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
+from henchman.client.runtime import Runtime
 from henchman.errors import ServerAway, ServerError
 from henchman.kernel.clock import capped_backoff
 from henchman.kernel.service import Service
 from henchman.store.call import command
 from henchman.work.source import Source
 from henchman.work.unit import InFlightList, Unit
-from henchman.worker.host import Host
+from henchman.worker.control import Cancels, Control
 from henchman.worker.session import LeaseSession
 
 __all__ = ["MOST_WATCHED", "Watcher"]
@@ -43,42 +44,46 @@ class _Post:
         self.armed_at = 0.0
 
 
+class Receiver(Protocol):
+    """The fetcher of a queue, as the watcher knows it."""
+
+    def may_arm(self, queue: str) -> bool:
+        """Whether to wait for ``queue`` now."""
+        ...
+
+    def delivered(self, units: list[Unit], backlog: bool) -> None:
+        """Take what arrived; ``backlog``: the queue was not empty."""
+
+    def rang(self, queue: str) -> None:
+        """The source of ``queue`` may have something."""
+
+    def unwatched(self) -> None:
+        """Nobody waits for a queue though nothing forbids it: look into the queues."""
+
+
 class Watcher(Service):
-    """``on_units(units, backlog)`` gets what arrives; ``on_unwatched(queue)`` is called while a queue is not waited for
-    though nothing forbids it: the fetcher has to look; ``on_control(text)`` what we are told; ``on_listening()`` reads
-    what was said while nobody listened; ``on_unknown()`` when it is not known what a wait brought; ``may_arm(queue)``
-    says whether to wait for a queue now."""
+    """Waits for pushes into ``queues``, and listens to the control channel."""
 
     name = "watcher"
 
     def __init__(
         self,
-        host: Host,
-        flights: LeaseSession,
+        runtime: Runtime,
+        session: LeaseSession,
         queues: Sequence[str],
         sources: Mapping[str, Source],
-        *,
-        on_units: Callable[[list[Unit], bool], None],
-        on_ring: Callable[[str], None],
-        on_unwatched: Callable[[str], None],
-        on_control: Callable[[bytes], None],
-        on_listening: Callable[[], None],
-        on_unknown: Callable[[], None],
-        may_arm: Callable[[str], bool],
+        control: Control,
+        cancels: Cancels,
     ) -> None:
         super().__init__()
-        self._host = host
-        self._session = flights
+        self._runtime = runtime
+        self._session = session
         self._posts = [_Post(name) for name in queues[:MOST_WATCHED]]
         self._unwatched = queues[MOST_WATCHED:]
         self._sources = sources
-        self._on_units = on_units
-        self._on_ring = on_ring
-        self._on_unwatched = on_unwatched
-        self._on_control = on_control
-        self._on_listening = on_listening
-        self._on_unknown = on_unknown
-        self._may_arm = may_arm
+        self._verbs = control
+        self._cancels = cancels
+        self._receivers: dict[str, Receiver] = {}
         self._selector = selectors.DefaultSelector()
         self._bell, self._ring = socket.socketpair()
         for end in (self._bell, self._ring):
@@ -89,6 +94,10 @@ class Watcher(Service):
         self._renamed = False
         self._failures = 0
         self._retry_at = 0.0
+
+    def serve(self, queues: Iterable[str], receiver: Receiver) -> None:
+        """Tell ``receiver`` what happens in ``queues``; before the start."""
+        self._receivers.update(dict.fromkeys(queues, receiver))
 
     def arm(self) -> None:
         """Wait for every queue that may be waited for (from any thread)."""
@@ -104,7 +113,7 @@ class Watcher(Service):
         for post in self._posts:
             if post.armed is not None and only in (None, post.queue):
                 try:
-                    self._host.connections.run(command("CLIENT", "UNBLOCK", post.client_id))
+                    self._runtime.connections.run(command("CLIENT", "UNBLOCK", post.client_id))
                 except ServerAway:
                     pass  # its wait has ended with its connection, or will
                 except ServerError:
@@ -121,17 +130,13 @@ class Watcher(Service):
         mine = [post for post in self._posts if post.queue in queues]
         return len(mine) == len(queues) and any(post.armed is not None for post in mine)
 
-    def waits_for(self, queue: str) -> bool:
-        """Whether a wait for this queue is open."""
-        return any(post.queue == queue and post.armed is not None for post in self._posts)
-
     def interrupt(self) -> None:
         with contextlib.suppress(OSError):  # full: the bell rings already; closed: nobody is there to hear it
             self._ring.send(b"!")
 
     def run(self) -> None:
         if self._unwatched:
-            self._host.events.emit("unwatched", queues=", ".join(self._unwatched))
+            self._runtime.events.emit("unwatched", queues=", ".join(self._unwatched))
         try:
             while not self.stopping.is_set():
                 try:
@@ -140,7 +145,7 @@ class Watcher(Service):
                 except (ServerError, OSError) as error:
                     self._lost(error)
                 except Exception as error:  # a defect of ours must not end the waiting for ever
-                    self._host.events.emit("part_failed", part=self.name, error=error)
+                    self._runtime.events.emit("part_failed", part=self.name, error=error)
                     self._lost(error)
         finally:
             self._drop_all()
@@ -172,18 +177,21 @@ class Watcher(Service):
         if self._control is None:
             self._subscribe()
         fresh = self._session.valid_for() > self._session.lease_ms / 1500
-        for post in [post for post in self._posts if post.armed is None and self._may_arm(post.queue)]:
+        for post in [post for post in self._posts if post.armed is None]:
+            receiver = self._receivers[post.queue]
+            if not receiver.may_arm(post.queue):
+                continue
             if self._wanted and fresh:
                 self._arm(post)
             else:
-                self._on_unwatched(post.queue)  # a fetch renews the lease, and asks for waits when it finds nothing
+                receiver.unwatched()  # a fetch renews the lease, and asks for waits when it finds nothing
         if self._failures:
             self._failures = 0
-            self._host.events.emit("server_back", part="watcher")
+            self._runtime.events.emit("server_back", part="watcher")
 
     def _arm(self, post: _Post) -> None:
         if post.conn is None:
-            post.conn = self._host.connections.open(BLOCK + GRACE)
+            post.conn = self._runtime.connections.open(BLOCK + GRACE)
             post.conn.send("CLIENT", "ID")
             post.client_id = post.conn.read()
             self._selector.register(post.conn, selectors.EVENT_READ, post)
@@ -201,39 +209,39 @@ class Watcher(Service):
         if payload is None or flight is None:
             return
         if post.queue in self._sources:
-            self._on_ring(post.queue)
+            self._receivers[post.queue].rang(post.queue)
             return
         if flight.identity != self._session.identity:
             return  # brought under a name that was buried: it is swept back, nothing that we say of it would count
         waited = time.monotonic() - post.armed_at
         if waited > BLOCK and flight.epoch != self._session.epoch:
             return  # an answer that stood still on its way, from a list that is swept by now, perhaps at this moment
-        self._on_units([Unit(payload, flight, time.monotonic())], waited < BACKLOG)
+        self._receivers[post.queue].delivered([Unit(payload, flight, time.monotonic())], waited < BACKLOG)
 
     def _subscribe(self) -> None:
-        keys = self._host.keys
-        self._control = self._host.connections.open(5.0)
+        keys = self._runtime.keys
+        self._control = self._runtime.connections.open(5.0)
         self._control.send("SUBSCRIBE", keys.control_all, keys.control(self._session.identity))
         for _ in range(2):
             self._control.read()
         self._selector.register(self._control, selectors.EVENT_READ, "control")
-        self._on_listening()
+        self._cancels.load()  # what was said while nobody listened
 
     def _read_control(self) -> None:
         while self._control.readable():
             message = self._control.read()
             if isinstance(message, list) and message[0] == b"message":
-                self._on_control(message[2])
+                self._verbs.message(message[2])
 
     def _lost(self, error: BaseException) -> None:
         """A connection broke: what the open waits brought is unknown."""
         unknown = any(post.armed is not None for post in self._posts)
         self._drop_all()
         self._failures += 1
-        self._host.events.emit("server_away", part="watcher", error=error, failures=self._failures)
+        self._runtime.events.emit("server_away", part="watcher", error=error, failures=self._failures)
         self._retry_at = time.monotonic() + capped_backoff(self._failures, most=2.0)
         if unknown or not isinstance(error, ServerAway):
-            self._on_unknown()
+            self._session.doubt()
 
     def renew_identity(self) -> None:
         """Listen under the name that the process has now; waits under the old one end."""
