@@ -82,12 +82,10 @@ class Fetcher(Service):
         self.capsule = capsule
         self._wake = session.bell()
         self.pool = Pool(capsule.concurrency, processor, loop, runtime.events, self._wake.set)
-        self._session = session
-        self._acker = acker
+        self._session, self._acker = session, acker
         self._reader = processor.reader
         self._cancels = cancels
-        self._isolation = isolation
-        self._watcher = watcher
+        self._isolation, self._watcher = isolation, watcher
         self._board = board
         self._mark, self._watcher_mark = next(_marks), next(_marks)
         self._sources = {name: sources[name] for name in capsule.queues if name in sources}
@@ -95,10 +93,9 @@ class Fetcher(Service):
         self._asked = dict.fromkeys(self._sources, 0.0)
         self._passed_on: set[str] = set()
         self._ahead: dict[str, int] = {}
-        self._hold_until = 0.0
+        self._hold_until = self._fetched = 0.0
         self.ahead_bytes = AHEAD_BYTES
         self._look = True  # the queues may hold something that nobody will announce
-        self._fetched = 0.0
         self._asked_as = ""  # the identity under which it asked last
         self._buried: str | None = None
         self._failures = 0

@@ -83,16 +83,8 @@ class Launcher:
         self.stager = Stager(runtime)
         self.lifeline = Lifeline(runtime)
         self.renewal = Renewal(runtime, self.manager, self.session, self._pulse)
-        self.heart = Heart(
-            runtime,
-            self.manager,
-            self.session,
-            self.cancels,
-            self.control,
-            self.acker.metrics,
-            round_trip=lambda: self.renewal.round_trip,
-            embedded=embedded,
-        )
+        heard = self.cancels, self.control, self.acker.metrics, lambda: self.renewal.round_trip
+        self.heart = Heart(runtime, self.manager, self.session, *heard, embedded)
 
     def _placed(self, capsules: Sequence[Capsule]) -> tuple[list[Capsule], list[str]]:
         """What this process serves: the capsules without queues that are another's, and all their queues."""
