@@ -31,7 +31,7 @@ from henchman.errors import HenchmanError
 from henchman.inspector.ordered import OrderedQueue, OrderedQueues
 from henchman.inspector.ordered_id import OrderedId, OrderedPayload, OrderedStats
 from henchman.inspector.sets import Acted
-from henchman.inspector.verbs import KINDS, Kind, Verb
+from henchman.inspector.verbs import KINDS, JobKind, Verb
 from henchman.kernel.text import did_you_mean, shorten, visible
 from henchman.store.procedure import Items
 
@@ -189,7 +189,7 @@ for _name, _verb in _KIND.verbs.items():
         _action(_name, _verb)
 
 
-def tell(kind: Kind, done: str, acted: Acted, *, named: bool = False, leave: bool = True) -> None:
+def tell(kind: JobKind, done: str, acted: Acted, *, named: bool = False, leave: bool = True) -> None:
     """Say what became of an action; exit status 1 when something stayed, or of what was ``named`` was not there."""
     gone = f", {acted.gone:,} were gone already" if acted.gone and kind is not _KIND else ""
     say(f"{count(acted.done, kind.one, kind.many)} {done}{gone}")

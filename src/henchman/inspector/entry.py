@@ -1,4 +1,4 @@
-"""A stored payload as people see it. Never fails: what cannot be read is shown as it is, with the reason."""
+"""A stored payload as people see it. Reading one never fails: an unreadable one is shown as it is, with the reason."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _SHOWN_BYTES = 4096  # of arguments; more is cut where it is shown
 
 
 class Entry:
-    """One payload, with its score (Unix seconds) when it comes from a set. Decoded at the first question."""
+    """One payload, with its score (Unix seconds) when it comes from a set. It is decoded when a field is first read."""
 
     def __init__(self, payload: bytes, score: float | None = None, mask: Mask | None = None) -> None:
         self.payload = payload
@@ -105,12 +105,12 @@ class Entry:
 
     @property
     def backtrace(self) -> list[str]:
-        """Where the last error came from, innermost first; empty when it was not kept."""
+        """The lines of the last error's backtrace, innermost first; empty when it was not kept."""
         return sidekiq.expand_backtrace(self.job.get("error_backtrace")) or []
 
     @property
     def tags(self) -> list[str]:
-        """Its tags, also where somebody wrote them wrongly."""
+        """Its tags, also where a program stored them in a wrong form."""
         found = self.job.get("tags")
         return [_plain(one) for one in found] if isinstance(found, list) else [_plain(found)] if found else []
 

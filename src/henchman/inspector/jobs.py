@@ -1,14 +1,14 @@
-"""Where one job is: through everything that may hold it, in the order in which jobs wander, with a bound.
+"""Where one job is: a search through everything that may hold it, in the order in which jobs move, with a bound.
 
-Its weakness: nothing is kept of a job that is done, so "unknown" may mean finished. And a job that is not where it is
-looked for first is searched page by page. ``most`` bounds the payloads that are read: from the queue that was named,
-and from all others together; in each set the server compares ten times as many. The answer says when a bound was met.
+Nothing is kept of a job that is done, so "unknown" may mean finished. A job that is not in the first place of the
+search is searched page by page. ``most`` bounds the payloads that are read: from the queue that was named, and from
+all others together; in each set the server compares ten times as many. The answer says when a bound was met.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
@@ -178,31 +178,29 @@ class _Search:
         """In the order in which jobs wander, and once more where it may have gone meanwhile."""
         known = [queue] if queue else []
         found = yield from self._first(
-            self.running,
-            *(self._in(name) for name in known),
-            lambda: self.in_set(self.keys.schedule, "scheduled"),
-            lambda: self.in_set(self.keys.retry, "retrying"),
-            lambda: self.in_set(self.keys.dead, "dead"),
+            self.running(),
+            *(self.in_queue(name) for name in known),
+            self.in_set(self.keys.schedule, "scheduled"),
+            self.in_set(self.keys.retry, "retrying"),
+            self.in_set(self.keys.dead, "dead"),
         )
         if found is None:
             self.left = self.most
             others = yield queues.names(self.keys)
-            found = yield from self._first(*(self._in(name) for name in others if name not in known))
+            found = yield from self._first(*(self.in_queue(name) for name in others if name not in known))
         if found is None:  # staged, started or retried between two looks
             found = yield from self._first(
-                *((lambda name=name: self.just_pushed(name)) for name in known),
-                self.running,
-                lambda: self.in_set(self.keys.retry, "retrying"),
+                *(self.just_pushed(name) for name in known),
+                self.running(),
+                self.in_set(self.keys.retry, "retrying"),
             )
         return found
 
-    def _in(self, name: str) -> Callable[[], Procedure[_Found | None]]:
-        return lambda: self.in_queue(name)
-
-    def _first(self, *looks: Callable[[], Procedure[_Found | None]]) -> Procedure[_Found | None]:
-        for look in looks:
+    def _first(self, *places: Procedure[_Found | None]) -> Procedure[_Found | None]:
+        """The first find; a place is searched when all before it held nothing."""
+        for place in places:
             try:
-                found = yield from look()
+                found = yield from place
             except ServerAway:
                 raise
             except ServerError:  # one key holds something else than it should: nothing of ours is in there

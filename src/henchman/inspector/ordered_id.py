@@ -40,7 +40,7 @@ class OrderedStats(NamedTuple):
     """The figures of an ordered queue at one moment. ``length``: ids that wait, those in flight (``busy``) not counted;
     of these ``fresh`` never failed and ``retries`` did. ``lag``: seconds since the first of them was due, 0 when none
     is. ``processed``: ids that ended well; ``failed``: runs of an id that did not. ``max_parallel``: claims at a time,
-    None: no limit; ``max_parallel_from``: "set" by hand, "code", or "" where nobody said. ``max_per_group`` as well.
+    None: no limit; ``max_parallel_from``: "set" by hand, "code", or "" for neither. ``max_per_group`` as well.
     """
 
     name: str
@@ -108,8 +108,8 @@ class OrderedPayload(NamedTuple):
 
 
 class Holder(NamedTuple):
-    """Who has an id in flight: the process, the token of its claim, since when (Unix seconds), how many payloads it was
-    given. ``lease_left``: seconds for which its lease still lives, None: it has none. ``alive``: it has one and was not
+    """The holder of an id in flight: the process, the token of its claim, since when (Unix seconds), how many payloads
+    it was given. ``lease_left``: seconds for which its lease still lives, None: it has none. ``alive``: it has one and was not
     declared dead; else its ids come back when the next lifeline looks.
     """
 
@@ -329,9 +329,9 @@ def _held(one: bytes) -> str:
 
 
 def _acted(what: Act, ids: Sequence[bytes], statuses: Sequence[int | bytes]) -> Acted:
-    refused = [(one, told) for one, told in zip(ids, statuses, strict=True) if isinstance(told, bytes)]
-    busy = [one for one, told in zip(ids, statuses, strict=True) if told == IN_FLIGHT]
+    refused = [(one, status) for one, status in zip(ids, statuses, strict=True) if isinstance(status, bytes)]
+    busy = [one for one, status in zip(ids, statuses, strict=True) if status == IN_FLIGHT]
     reasons = [f"{text_of(one)}: {_HELD.get(what, _HELD_ELSE)}" for one in busy]
-    reasons += [f"{text_of(one)}: the server refused: {text_of(told)}" for one, told in refused]
+    reasons += [f"{text_of(one)}: the server refused: {text_of(status)}" for one, status in refused]
     done = statuses.count(1)
     return Acted(done, statuses.count(0), len(reasons), tuple(reasons), bool(refused) and not done)

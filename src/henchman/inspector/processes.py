@@ -206,8 +206,8 @@ class Processes(Inspector):
     def quiet(self, process: ProcessState | str) -> Procedure[bool]:
         """Tell a process (or an identity) to take no new jobs; whether it heard it at once.
 
-        False: the word waits for its next heartbeat, which is how Ruby's processes are told. ArgumentError for an
-        identity that nobody has, and for a Ruby process that is embedded in another program: that one would die.
+        False: the command waits for its next heartbeat, as all commands to Ruby's processes do. ArgumentError for an
+        identity that no process has, and for a Ruby process that is embedded in another program: a signal would end it.
         """
         return self._tell(process, "quiet")
 
@@ -285,7 +285,7 @@ class Running(Inspector):
 
     @now
     def find(self, jid: str) -> Procedure[Work | None]:
-        """The run of a job; None when it does not run (or no heartbeat has told it yet)."""
+        """The run of a job; None when it does not run (or no heartbeat has reported it yet)."""
         work = yield from list_work(self._keys, self._mask)
         return next((one for one in work if jid and one.entry.jid == jid), None)
 

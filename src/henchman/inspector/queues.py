@@ -181,7 +181,7 @@ class Queue(Inspector):
         overlap = 0
         while place > 0:
             size, found = yield queues.next_payloads(self._keys, self.name, place + overlap, max(place - PAGE, 0))
-            if place > size:  # so much was fetched that we stand before the first
+            if place > size:  # so much was fetched that the place is before the first payload
                 place = size
                 continue
             known = not found or not overlap or hash(found[0]) in given or place + overlap > size

@@ -1,7 +1,7 @@
 """One table of what people do to jobs: in queues, in the three sets, in ordered queues.
 
 Programs call the methods that stand here; the command line makes a command of each verb (``henchman retries retry``),
-and a page can make a button of it. ``KINDS`` has a ``Kind`` for each thing that holds jobs; a kind has its ``Verb``s
+and a page can make a button of it. ``KINDS`` has a ``JobKind`` for each thing that holds jobs; a kind has its ``Verb``s
 by the name of the command.
 """
 
@@ -14,7 +14,7 @@ from henchman.inspector.ordered import OrderedQueue
 from henchman.inspector.queues import Queue
 from henchman.inspector.sets import JobSet
 
-__all__ = ["KINDS", "Kind", "KindName", "Verb"]
+__all__ = ["KINDS", "JobKind", "KindName", "Verb"]
 
 KindName = Literal["queues", "retries", "scheduled", "dead", "ordered"]
 
@@ -35,7 +35,7 @@ class Verb(NamedTuple):
     lost: Callable[[Any], int] | None = None
 
 
-class Kind(NamedTuple):
+class JobKind(NamedTuple):
     """A thing that holds jobs: what one entry is called, and several; what it is; the verbs by their names.
 
     ``time`` is the title of the times of its entries, ``empty`` what it means that there are none.
@@ -60,8 +60,8 @@ def _retry(help: str) -> Verb:
 _FAILED = "All that failed and wait for their next attempt."
 _MORGUE = "The whole morgue."
 
-KINDS: Mapping[KindName, Kind] = {
-    "queues": Kind(
+KINDS: Mapping[KindName, JobKind] = {
+    "queues": JobKind(
         "job",
         "jobs",
         "Every queue: its size, how long its next job has waited, whether it is paused; then the ordered ones.",
@@ -72,7 +72,7 @@ KINDS: Mapping[KindName, Kind] = {
         },
         empty="No queues. A queue appears with the first job that is pushed to it.",
     ),
-    "retries": Kind(
+    "retries": JobKind(
         "retry",
         "retries",
         "Jobs that failed and are tried again.",
@@ -80,7 +80,7 @@ KINDS: Mapping[KindName, Kind] = {
         "next",
         "A job that fails comes here until its next attempt.",
     ),
-    "scheduled": Kind(
+    "scheduled": JobKind(
         "scheduled job",
         "scheduled jobs",
         "Jobs that are to start later.",
@@ -88,7 +88,7 @@ KINDS: Mapping[KindName, Kind] = {
         "due",
         "A job with delay= or at= waits here until it is due.",
     ),
-    "dead": Kind(
+    "dead": JobKind(
         "dead job",
         "dead jobs",
         "Jobs that have used up their retries.",
@@ -96,7 +96,7 @@ KINDS: Mapping[KindName, Kind] = {
         "died",
         "A job that has used up its retries is kept here.",
     ),
-    "ordered": Kind(
+    "ordered": JobKind(
         "id",
         "ids",
         "Ordered queues: figures, ids, morgues; revive, kill, delete, run, move.",

@@ -9,7 +9,7 @@ from henchman.errors import HistoryError
 from henchman.history import as_csv
 from henchman.history.records import FAILURES, Changes, Event, EventPage
 from henchman.web.answers import as_json
-from henchman.web.record import Record
+from henchman.web.reader import HistoryReader
 
 __all__ = ["BYTES", "MOST", "EventsJson", "changed", "csv_of", "exact", "failures", "page"]
 
@@ -72,7 +72,7 @@ def exact(record: dict[str, Any]) -> dict[str, Any]:
     return record | {name: str(record[name]) for name in ("seq", "changed", "position") if name in record}
 
 
-async def page(record: Record, batch: str, status: Sequence[str] | None, after: int, limit: int) -> EventsJson:
+async def page(record: HistoryReader, batch: str, status: Sequence[str] | None, after: int, limit: int) -> EventsJson:
     """Events of a batch behind position ``after``, in the order in which they were enqueued."""
 
     async def read(after: int, step: int) -> tuple[Sequence[Event], int | None]:
@@ -82,7 +82,7 @@ async def page(record: Record, batch: str, status: Sequence[str] | None, after: 
     return await _filled(read, after, limit)
 
 
-async def changed(record: Record, batch: str, position: int, limit: int) -> EventsJson:
+async def changed(record: HistoryReader, batch: str, position: int, limit: int) -> EventsJson:
     """Events of a batch that changed behind ``position``, in the order in which they did."""
 
     async def read(position: int, step: int) -> tuple[Sequence[Event], int | None]:
@@ -102,7 +102,7 @@ async def _filled(read: _Read, position: int, limit: int) -> EventsJson:
         position = following
 
 
-async def csv_of(record: Record, batch: str, first: EventPage) -> AsyncIterator[bytes]:
+async def csv_of(record: HistoryReader, batch: str, first: EventPage) -> AsyncIterator[bytes]:
     """The failures of a batch as CSV, from their ``first`` page on, a page at a time."""
     yield as_csv.head()
     found = first
@@ -117,7 +117,7 @@ async def csv_of(record: Record, batch: str, first: EventPage) -> AsyncIterator[
             raise RuntimeError(f"failures.csv of batch {batch} breaks off: {error}") from error
 
 
-async def failures(record: Record, batch: str, after: int) -> EventPage:
+async def failures(record: HistoryReader, batch: str, after: int) -> EventPage:
     """The next failures of a batch, as many as are written at once."""
     found: EventPage = await record.ask("events", batch, FAILURES, after=after, limit=_CSV_STEP)
     return found

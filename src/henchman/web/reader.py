@@ -9,10 +9,10 @@ from henchman.app import App, open_door
 from henchman.kernel.middleware import in_thread
 from henchman.web.answers import Refusal
 
-__all__ = ["Record"]
+__all__ = ["HistoryReader"]
 
 
-class Record:
+class HistoryReader:
     """Asks ``history.reading:History``. Refusal (501) when history is off."""
 
     def __init__(self, app: App) -> None:
