@@ -109,8 +109,8 @@ class OrderedPayload(NamedTuple):
 
 class Holder(NamedTuple):
     """The holder of an id in flight: the process, the token of its claim, since when (Unix seconds), how many payloads
-    it was given. ``lease_left``: seconds for which its lease still lives, None: it has none. ``alive``: it has one and was not
-    declared dead; else its ids come back when the next lifeline looks.
+    it was given. ``lease_left``: seconds for which its lease still lives, None: it has none. ``alive``: it has a lease
+    and was not declared dead; else its ids come back when the next lifeline looks.
     """
 
     identity: str
