@@ -1,8 +1,8 @@
 """Henchman: background jobs for Python on Redis or Valkey. Nothing is lost, every state explains itself."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from henchman.app import App, open_door
+from henchman.app import App
 from henchman.config import Config
 from henchman.errors import (
     ArgumentError,
@@ -27,6 +27,9 @@ from henchman.errors import (
     UnknownBatch,
 )
 from henchman.work.current import CurrentJob, current_job
+
+if TYPE_CHECKING:
+    from henchman.iterable.job import IterableJob
 
 __version__ = "0.1.0"
 
@@ -55,21 +58,14 @@ __all__ = [
     "Snooze",
     "Unconfirmed",
     "UnknownBatch",
-    "ain_batches",
-    "aover_django",
-    "aover_sqlalchemy",
     "current_job",
-    "in_batches",
-    "over_csv",
-    "over_django",
-    "over_range",
-    "over_sequence",
-    "over_sqlalchemy",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """What long jobs need is loaded when it is first asked for: ``import henchman`` stays quick."""
-    if name in __all__:
-        return open_door(name)
+    """``IterableJob`` is imported when it is first asked for, so that ``import henchman`` stays quick."""
+    if name == "IterableJob":
+        from henchman.iterable.job import IterableJob
+
+        return IterableJob
     raise AttributeError(f"module 'henchman' has no attribute {name!r}")

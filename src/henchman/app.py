@@ -1,152 +1,226 @@
-"""The object that a user makes: it wires the rooms together and forwards. What is heavy is opened through a door."""
+"""``App``: the object that a user makes. It holds settings, keys, definitions and connections, and leads to each room.
+
+What is heavy (redis, asyncio, SQL, the inspector, batches, crons) is imported in the method that needs it, so that
+``import henchman`` stays quick.
+"""
 
 from __future__ import annotations
 
-import importlib
+import datetime as dt
 import threading
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, ParamSpec, TypeVar, overload
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from henchman.app_inspect import Inspects
-from henchman.app_views import Views
-from henchman.batch.face import Batches
 from henchman.client.handle import Handle
-from henchman.client.job import AsyncJob, Job, define
-from henchman.client.options import JobOptions, PushOptions, named_options
+from henchman.client.job import AsyncJob, Job, JobDecorator, Using
 from henchman.client.push import Client
 from henchman.client.registry import Registry, load_modules
+from henchman.client.runtime import Companion, Connector, DeathHandler, ErrorHandler
 from henchman.config import Config
-from henchman.cron.face import Periodic
 from henchman.errors import ConfigError, DefinitionError
-from henchman.iterable.door import DefinesIterables
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
-from henchman.kernel.middleware import Chain
-from henchman.ordered.door import DefinesOrdered
+from henchman.kernel.middleware import Chain, in_thread
+from henchman.store import jobs
 from henchman.store.keys import Keys
+from henchman.store.procedure import arun, run
 from henchman.wire import times
+from henchman.work.source import Source
+
+if TYPE_CHECKING:
+    from henchman.batch.auditor import Audited, Auditor
+    from henchman.batch.batch import Batch, BatchStatus
+    from henchman.cron.registry import CronRegistry
+    from henchman.embedded.server import EmbeddedServer
+    from henchman.inspector.inspection import Inspection, Stats
+    from henchman.inspector.jobs import JobStatus
+    from henchman.inspector.metrics import Deploy, Metrics
+    from henchman.inspector.ordered import OrderedQueues
+    from henchman.inspector.processes import Processes, Running
+    from henchman.inspector.queues import Queues
+    from henchman.inspector.sets import JobSet
+    from henchman.iterable.job import ClassDecorator, FunctionDecorator
+    from henchman.ordered.definition import DerivingJob, OrderedJob
+    from henchman.store.aconnection import AsyncConnections
+    from henchman.store.connection import Connections
+    from henchman.worker.launcher import Embedded
 
 __all__ = ["App"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+T = TypeVar("T")
+J = TypeVar("J", bound=Job[Any, Any])
+Callback = Using[..., Any] | str | None
+Handler = Callable[[dict[str, list[T]]], Any]  # of an ordered queue: entity id → payloads
 
-#: name → "module:object"; opened at first use, the only lazy imports of the project
-DOORS: Final[dict[str, str]] = {
-    "connections": "henchman.store.connection:Connections",
-    "aconnections": "henchman.store.aconnection:AsyncConnections",
-    "embedded": "henchman.embedded.server:EmbeddedServer",
-    "crons": "henchman.cron.registry:CronRegistry",
-    "cron_ticker": "henchman.cron.ticker:CronTicker",
-    "recorder": "henchman.history.recorder:companion",
-    "history": "henchman.history.admin:Admin",
-    "compile_sync": "henchman.kernel.middleware:compile_sync",
-    "compile_async": "henchman.kernel.middleware:compile_async",
-    "define_ordered": "henchman.ordered.definition:define_ordered",
-    "ordered_placement": "henchman.ordered.source:placement",
-    "ordered_sources": "henchman.ordered.source:sources_of",
-    "aawait_result": "henchman.client.results:aawait_result",
-    "await_result": "henchman.client.results:await_result",
-    "auditor": "henchman.batch.auditor:Auditor",
-    "auditor_of": "henchman.batch.auditor:auditor_of",
-    "batch": "henchman.batch.batch:new_batch",
-    "found_batch": "henchman.batch.batch:find_batch",
-    "tracked_calls": "henchman.client.tracked:tracked_calls",
-    "carrier": "henchman.work.context:Carrier",
-    "context_pusher": "henchman.work.context:ContextPusher",
-    "embed": "henchman.worker.launcher:Embedded",
-    "inspection": "henchman.inspector.inspection:Inspection",
-    "notice": "henchman.log.notice:notice",
-    "in_thread": "henchman.kernel.middleware:in_thread",
-    "metrics": "henchman.inspector.metrics:metrics",
-    "mark_deploy": "henchman.inspector.metrics:mark_deploy",
-    "IterableJob": "henchman.iterable.job:IterableJob",
-    "class_decorator": "henchman.iterable.job:ClassDecorator",
-    "function_decorator": "henchman.iterable.job:FunctionDecorator",
-    "ain_batches": "henchman.iterators:ain_batches",
-    "aover_django": "henchman.iterators:aover_django",
-    "aover_sqlalchemy": "henchman.iterators:aover_sqlalchemy",
-    "in_batches": "henchman.iterators:in_batches",
-    "over_csv": "henchman.iterators:over_csv",
-    "over_django": "henchman.iterators:over_django",
-    "over_range": "henchman.iterators:over_range",
-    "over_sequence": "henchman.iterators:over_sequence",
-    "over_sqlalchemy": "henchman.iterators:over_sqlalchemy",
-}
+HOOKS = ("startup", "quiet", "shutdown", "heartbeat", "beat", "last_words")
 
 
-def open_door(name: str) -> Any:
-    """The object behind a door."""
-    module, _, attribute = DOORS[name].partition(":")
-    return getattr(importlib.import_module(module), attribute)
-
-
-class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic, Batches):
+class App:
     """Jobs, how they are pushed, and where they lie.
 
     Settings are those of ``Config`` and go before file and environment: ``App(redis_url="redis://…")``.
     ``imports`` names the modules that define jobs (``"pkg.jobs"``, ``"pkg.*.jobs"``); a worker loads them at start.
-    ConfigError names a setting that is unknown or wrong.
+    ConfigError names a setting that is unknown or wrong. What talks to the server also exists awaited, with an ``a``
+    before its name.
     """
 
-    open_door = staticmethod(open_door)
+    #: which ordered queues a process serves: gets their names, gives some of them; None: by ``ordered_nodes``, else all
+    ordered_splitter: Callable[[Sequence[str]], Sequence[str]] | None = None
 
     def __init__(self, *, imports: tuple[str, ...] | list[str] = (), **settings: object) -> None:
         self.config = Config.load(arguments={**settings, **({"imports": tuple(imports)} if imports else {})})
         self.registry = Registry()
-        self.events = Events(on_broken=self._broken)
+        self.events = Events()
         self.clock = ServerClock()
         self.client_middleware = Chain()
         self.server_middleware = Chain()
-        self.error_handlers: list[Callable[[BaseException, dict[str, Any]], Any]] = []
-        self.death_handlers: list[Callable[[dict[str, Any], BaseException], Any]] = []
-        self._lock = threading.RLock()
-        self._server: Any = None
-        self._connections: Any = None
-        self._aconnections: Any = None
-        self._keys: Keys | None = None
-        self._history: Any = None
+        self.error_handlers: list[ErrorHandler] = []
+        self.death_handlers: list[DeathHandler] = []
         self.stand_ins: tuple[Any, ...] = ()  # of henchman.testing: the last one answers in place of the server
-        self.client = Client(
-            keys=lambda: self.keys,
-            chain=self.client_middleware,
-            stamp=self.stamp,
-            connect=lambda: self.connections,
-            aconnect=lambda: self.aconnections,
-            open_door=open_door,
-            runtime=self,
-            registry=self.registry,
-            clock=self.clock,
-            most_buffered=lambda: self.config.buffer,
-            replicas=self._replicas,
-            history_kept=self.config.history_kept,
-        )
+        self.client = Client(self)
+        self._lock = threading.RLock()
+        self._server: EmbeddedServer | None = None
+        self._connections: Connections | None = None
+        self._aconnections: AsyncConnections | None = None
+        self._keys: Keys | None = None
+        self._crons: CronRegistry | None = None
+        self._auditor: Auditor | None = None
+        self._history: Any = None
 
     def __repr__(self) -> str:
         return f"<henchman.App with {len(self.registry)} jobs>"
 
-    def configure(self, **settings: object) -> None:
-        """Settings that go before those of the constructor; ConfigError once a connection has been made."""
-        with self._lock:
-            if self._connections is not None or self._aconnections is not None:
-                raise ConfigError("this app is connected already; configure it before its first push")
-            self.config = self.config.with_arguments(**settings)
-            self._keys = None
+    # --- definitions ------------------------------------------------------------------------------------------------
 
     @overload
     def job(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJob[P, R]: ...
     @overload
     def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
     @overload
-    def job(self, *, name: str | None = None, **options: Any) -> _JobDecorator: ...
+    def job(self, *, name: str | None = None, **options: Any) -> JobDecorator: ...
     def job(self, *function: Any, name: str | None = None, **options: Any) -> Any:
         """Define a job: ``@app.job`` or ``@app.job(queue="mail", retry=5, timeout=30)``, on ``def`` or ``async def``.
 
         ``name`` is its name on the wire, by default ``module.qualname``; the options are those of ``JobOptions``.
         DefinitionError names an option that is unknown or wrong, and two functions under one name.
         """
-        decorator = _JobDecorator(self, name, options)
+        decorator = JobDecorator(self.client, self.registry, name, options)
         return decorator(*function) if function else decorator
+
+    @overload
+    def ordered(self, target: Handler[T], /) -> OrderedJob[T]: ...
+    @overload
+    def ordered(
+        self, *, name: str | None = None, derive: Callable[[Any], Any], **options: Any
+    ) -> Callable[[Handler[T]], DerivingJob[T]]: ...
+    @overload
+    def ordered(
+        self, *, name: str | None = None, derive: None = None, **options: Any
+    ) -> Callable[[Handler[T]], OrderedJob[T]]: ...
+    def ordered(self, *target: Any, name: str | None = None, derive: Any = None, **options: Any) -> Any:
+        """Define an ordered queue: payloads of one id are never handled twice at once, and lowest score first.
+
+        ``@app.ordered`` or ``@app.ordered(queue="products", claim_size=10)``, on ``def`` or ``async def`` of one
+        parameter, a dict of lists of payloads by id. The options are those of ``OrderedOptions`` and queue, timeout,
+        log_level, track (each payload has a record in history).
+        ``derive``: a function that finds in a payload its id, or a dict of id, score, at, delay. A handler may return a
+        dict of exceptions by id for ids that failed.
+        DefinitionError names an option that is unknown or wrong, and a queue that is taken.
+        """
+        from henchman.ordered.definition import define_ordered
+
+        def decorator(function: Any) -> Any:
+            return define_ordered(function, self, name, {**options, "derive": derive})
+
+        return decorator(*target) if target else decorator
+
+    @overload
+    def iterable(
+        self,
+        *,
+        over: Callable[..., Any],
+        name: str | None = None,
+        max_iteration_runtime: float | timedelta | None = None,
+        **options: Any,
+    ) -> FunctionDecorator: ...
+    @overload
+    def iterable(
+        self,
+        *,
+        over: None = None,
+        name: str | None = None,
+        max_iteration_runtime: float | timedelta | None = None,
+        **options: Any,
+    ) -> ClassDecorator: ...
+    def iterable(
+        self, *, over: Any = None, name: str | None = None, max_iteration_runtime: Any = None, **options: Any
+    ) -> Any:
+        """Define a long job of many items that goes on where it was after a stop, an error or a kill.
+
+        On a class derived from ``IterableJob``; or with ``over``, a function of the job's arguments and ``cursor``
+        that gives (item, cursor) pairs, on a function of (item, the job's arguments). ``max_iteration_runtime``: how
+        many seconds it runs before it goes to the end of its queue, for others to have their turn. The other options
+        are those of ``@app.job``; ``timeout`` is for each execution.
+        """
+        from henchman.iterable.job import ClassDecorator, FunctionDecorator
+
+        if over is None:
+            return ClassDecorator(self, name, max_iteration_runtime, options)
+        return FunctionDecorator(self, name, max_iteration_runtime, options, over)
+
+    def cron(
+        self,
+        expression: str | None = None,
+        *,
+        every: float | timedelta | None = None,
+        tz: str | None = None,
+        name: str | None = None,
+        missed: str = "latest",
+        overlap: str = "allow",
+        overlap_for: float | timedelta | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Callable[[J], J]:
+        """Enqueue a job by the clock: ``@app.cron("0 9 * * 1-5", tz="Europe/Paris")`` above ``@app.job``.
+
+        ``expression``: five fields, or six with seconds first, in the time zone ``tz`` (UTC); or ``every`` seconds.
+        ``name``: the job's when it has one cron, needed for the second. ``missed``: of the ticks that came while no
+        worker ran, enqueue the ``"latest"``, ``"all"`` (at most 1,000) or none (``"skip"``). ``overlap="skip"``: a tick
+        is passed over while the job of an earlier one has not ended, unless that was enqueued more than ``overlap_for``
+        seconds ago (a day). ``args`` and ``kwargs`` are those of each job. DefinitionError or ArgumentError says what
+        is wrong.
+        """
+        decorator: Callable[[J], J] = self.crons.declare(
+            expression,
+            every=every,
+            tz=tz,
+            name=name,
+            missed=missed,
+            overlap=overlap,
+            overlap_for=overlap_for,
+            args=args,
+            kwargs=kwargs,
+        )
+        return decorator
+
+    @property
+    def crons(self) -> CronRegistry:
+        """The periodic jobs, to be seen and changed while workers run."""
+        from henchman.cron.registry import CronRegistry
+
+        if self._crons is None:
+            self._crons = CronRegistry(self)
+        return self._crons
+
+    def load_imports(self) -> None:
+        """Import the modules that define jobs; ConfigError names one that cannot be found."""
+        load_modules(self.config.imports)
+
+    # --- pushes and results -----------------------------------------------------------------------------------------
 
     def enqueue(self, name: str, *args: Any, **options: Any) -> Handle[Any]:
         """Push a job by name, for a worker in another program or language: ``app.enqueue("HardJob", "bob", 5)``.
@@ -154,25 +228,246 @@ class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic, Batches):
         ``options``: queue, retry, delay, at, tags… as in ``using`` and ``@app.job``. Arguments are plain JSON. A job
         that is registered here takes its options from its definition.
         """
-        return self.client.by_name(name, args, *self._options_of(name, options))
+        return self.client.by_name(name, args, options)
 
     async def aenqueue(self, name: str, *args: Any, **options: Any) -> Handle[Any]:
         """``enqueue``, awaited."""
-        return await self.client.aby_name(name, args, *self._options_of(name, options))
+        return await self.client.aby_name(name, args, options)
 
-    def _options_of(self, name: str, options: dict[str, Any]) -> tuple[JobOptions, PushOptions]:
-        if not isinstance(name, str) or not name:
-            raise DefinitionError(f"enqueue({name!r}): a job is named by a text")
-        known = self.registry.find(name)
-        return named_options(name, options, None if known is None else known.options)
+    def cancel(self, jid: str) -> None:
+        """If job ``jid`` waits, it never starts; if it runs, it is told (an async job is cancelled).
+
+        An iterable job ends after its current item, also one that waits or runs in Ruby.
+        """
+        self.connections.run(jobs.cancel(self.keys, jid))
+
+    async def acancel(self, jid: str) -> None:
+        """``cancel``, awaited."""
+        await self.aconnections.run(jobs.cancel(self.keys, jid))
+
+    @overload
+    def result(
+        self, jid: str, timeout: float | None = None, *, function: None = None, queue: str | None = None
+    ) -> Any: ...
+    @overload
+    def result(
+        self, jid: str, timeout: float | None = None, *, function: Callable[..., R], queue: str | None = None
+    ) -> R: ...
+    def result(self, jid: str, timeout: float | None = None, *, function: Any = None, queue: str | None = None) -> Any:
+        """What the job ``jid`` returned, plain JSON, or as ``function`` is annotated; waits until it has ended.
+
+        Raises JobFailed when it ended otherwise; TimeoutError after ``timeout`` seconds, also for a job that keeps no
+        result (``result_ttl=``). ``queue``: where it was pushed to, to say more when it does not end.
+        """
+        from henchman.client.results import await_result
+
+        return await_result(self, jid, timeout, function, queue)
+
+    @overload
+    async def aresult(
+        self, jid: str, timeout: float | None = None, *, function: None = None, queue: str | None = None
+    ) -> Any: ...
+    @overload
+    async def aresult(
+        self, jid: str, timeout: float | None = None, *, function: Callable[..., R], queue: str | None = None
+    ) -> R: ...
+    async def aresult(
+        self, jid: str, timeout: float | None = None, *, function: Any = None, queue: str | None = None
+    ) -> Any:
+        """``result``, awaited."""
+        from henchman.client.results import aawait_result
+
+        return await aawait_result(self, jid, timeout, function, queue)
+
+    # --- batches ----------------------------------------------------------------------------------------------------
+
+    def batch(
+        self,
+        description: str = "",
+        *,
+        on_success: Callback = None,
+        on_complete: Callback = None,
+        on_death: Callback = None,
+        tags: Iterable[str] = (),
+        expires: float | timedelta | None = None,
+        open_for: float | timedelta = 86400.0,
+        atomic: bool = False,
+        parent: Batch | str | None = None,
+        keep: float | timedelta = 7 * 86400.0,
+    ) -> Batch:
+        """A batch of jobs: ``with app.batch("Import", on_complete=notify) as b:``, or ``open()`` and ``close()`` it.
+
+        Jobs that this thread or task enqueues within the block belong to it (tasks too, threads not: they use
+        ``b.add(job, rows)`` or ``job.using(batch=b)``). Callbacks are jobs or names of jobs, called with the id of the
+        batch: ``on_complete`` when every job is settled for good, ``on_success`` when all finished, ``on_death`` at the
+        first error; each is enqueued exactly once a generation. ``expires``: seconds after which no job of it starts.
+        ``open_for``: seconds after which a batch is closed whose producer is gone. ``atomic``: nothing starts before
+        the block has ended well. ``parent``: the batch that it is part of; the block that it is made in, when nothing
+        is said. ``keep``: seconds that the server keeps a complete one. Nothing is sent before it is opened.
+        DefinitionError says what is wrong.
+        """
+        from henchman.batch.batch import new_batch
+
+        return new_batch(
+            self,
+            description,
+            on_success=on_success,
+            on_complete=on_complete,
+            on_death=on_death,
+            tags=tags,
+            expires=expires,
+            open_for=open_for,
+            atomic=atomic,
+            parent=parent,
+            keep=keep,
+        )
+
+    def get_batch(self, batch: str) -> Batch:
+        """The batch of this id, wherever it was made. No I/O; what is done with it raises UnknownBatch."""
+        from henchman.batch.batch import find_batch
+
+        return find_batch(self, batch)
+
+    def batch_of(self, batch: str, jid: str, expires: float | None) -> Batch:
+        """The batch of the running job ``jid``, as that job sees it."""
+        from henchman.batch.batch import find_batch
+
+        return find_batch(self, batch, jid, expires)
+
+    def batch_status(self, batch: str) -> BatchStatus:
+        """How the batch of this id stands, in one look whatever its size; UnknownBatch when there is none."""
+        return self.get_batch(batch).status()
+
+    async def abatch_status(self, batch: str) -> BatchStatus:
+        """``batch_status``, awaited."""
+        return await self.get_batch(batch).astatus()
+
+    def batch_events(self, batch: str, status: str | Sequence[str] | None = None) -> Iterator[Any]:
+        """What became of each job of a batch, in the order in which they were enqueued, from history; one page after
+        the other is read. ``status``: only those, "failed" or ["failed", "error"].
+
+        HistoryError says why there is no history, and how to turn it on.
+        """
+        return self.get_batch(batch).events(status)
+
+    def abatch_events(self, batch: str, status: str | Sequence[str] | None = None) -> AsyncIterator[Any]:
+        """``batch_events``, for ``async for``."""
+        return self.get_batch(batch).aevents(status)
+
+    def audit(self) -> Audited:
+        """One round of the auditor, as a worker makes it each minute; what it did.
+
+        It closes batches that were left open, and settles jobs that left our hands; of a batch it must have seen that
+        nothing moves for ten minutes, so a single call of a short program does little.
+        """
+        from henchman.batch.auditor import Auditor
+
+        if self._auditor is None:  # it remembers what it saw from one round to the next
+            self._auditor = Auditor(self)
+        return self._auditor.audit()
+
+    async def aaudit(self) -> Audited:
+        """``audit``, awaited."""
+        audited: Audited = await in_thread(self.audit)
+        return audited
+
+    # --- what lies in the server: the properties do no I/O, the methods of what they give do --------------------------
+
+    def _inspection(self) -> Inspection:
+        from henchman.inspector.inspection import Inspection
+
+        return Inspection(self)
+
+    @property
+    def queues(self) -> Queues:
+        """All queues: ``app.queues["mail"].size()``, ``for queue in app.queues``."""
+        return self._inspection().queues
+
+    @property
+    def ordered_queues(self) -> OrderedQueues:
+        """All ordered queues: ``app.ordered_queues["products"].stats()``, ``for queue in app.ordered_queues``."""
+        return self._inspection().ordered_queues
+
+    @property
+    def scheduled(self) -> JobSet:
+        """The jobs that are to start later."""
+        return self._inspection().job_set("scheduled")
+
+    @property
+    def retries(self) -> JobSet:
+        """The jobs that failed and are tried again."""
+        return self._inspection().job_set("retries")
+
+    @property
+    def dead(self) -> JobSet:
+        """The jobs that have used up their retries, the latest first."""
+        return self._inspection().job_set("dead")
+
+    @property
+    def processes(self) -> Processes:
+        """The worker processes, Ruby's too."""
+        return self._inspection().processes
+
+    @property
+    def work(self) -> Running:
+        """The running jobs, the longest running first."""
+        return self._inspection().work
+
+    def stats(self) -> Stats:
+        """The counts as they are now: processed, failed, enqueued, scheduled, retries, dead, busy…"""
+        return self._inspection().stats()
+
+    async def astats(self) -> Stats:
+        """``stats``, awaited."""
+        return await self._inspection().astats()
+
+    def job_status(self, jid: str, *, queue: str | None = None) -> JobStatus:
+        """Where a job is now, and what is known of it. ``queue``: where to look first."""
+        return self._inspection().job_status(jid, queue)
+
+    async def ajob_status(self, jid: str, *, queue: str | None = None) -> JobStatus:
+        """``job_status``, awaited."""
+        return await self._inspection().ajob_status(jid, queue)
+
+    def metrics(self, minutes: int | None = None, *, hours: int | None = None, name: str | None = None) -> Metrics:
+        """What ran in the last ``minutes`` (1 to 480; 60 when nothing is said) or ``hours`` (1 to 72), by class.
+
+        ``name``: of that class alone. ArgumentError for other figures.
+        """
+        from henchman.inspector.metrics import metrics
+
+        return run(self.connections, metrics(self.keys, minutes, hours=hours, name=name))
+
+    async def ametrics(
+        self, minutes: int | None = None, *, hours: int | None = None, name: str | None = None
+    ) -> Metrics:
+        """``metrics``, awaited."""
+        from henchman.inspector.metrics import metrics
+
+        return await arun(self.aconnections, metrics(self.keys, minutes, hours=hours, name=name))
+
+    def mark_deploy(self, label: str | None = None, at: dt.datetime | None = None) -> Deploy:
+        """Mark in the metrics that ``label`` was deployed, now or at an aware time; each machine may say so.
+
+        Without ``label`` it is the commit that is checked out, else the time.
+        """
+        from henchman.inspector.metrics import mark_deploy
+
+        return run(self.connections, mark_deploy(self.keys, label, at))
+
+    async def amark_deploy(self, label: str | None = None, at: dt.datetime | None = None) -> Deploy:
+        """``mark_deploy``, awaited."""
+        marked: Deploy = await in_thread(self.mark_deploy, label, at)
+        return marked
+
+    # --- workers ----------------------------------------------------------------------------------------------------
 
     def on(self, event: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Decorator: call the function at ``startup``, ``quiet``, ``shutdown``, ``heartbeat`` or ``beat``; at
         ``last_words``, when a worker process ends because of an error that is no job's, with that error.
         """
-        known = ("startup", "quiet", "shutdown", "heartbeat", "beat", "last_words")
-        if event not in known:
-            raise DefinitionError(f"there is no event {event!r}; there are {', '.join(known)}")
+        if event not in HOOKS:
+            raise DefinitionError(f"there is no event {event!r}; there are {', '.join(HOOKS)}")
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             if event == "last_words":
@@ -183,9 +478,65 @@ class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic, Batches):
 
         return register
 
-    def load_imports(self) -> None:
-        """Import the modules that define jobs; ConfigError names one that cannot be found."""
-        load_modules(self.config.imports)
+    def carry(self, *variables: ContextVar[Any]) -> None:
+        """Let these context variables travel with every job: set where it is pushed, set again while it runs.
+
+        Their values are plain JSON. DefinitionError when two have one name. Call it once, where the app is made.
+        """
+        from henchman.work.context import Carrier, ContextPusher
+
+        self.server_middleware.prepend(Carrier(variables))
+        self.client_middleware.prepend(ContextPusher(variables))
+
+    def embed(self, **settings: Any) -> Embedded:
+        """A worker in this very process: ``with app.embed(concurrency=4): …``, or ``start()`` and ``stop()`` it.
+
+        ``settings`` are those of ``Config`` and go before the app's own; no signals are touched. What it
+        gives, and what it cannot do, is told in ``henchman.worker.launcher.Embedded``.
+        """
+        from henchman.worker.launcher import Embedded
+
+        return Embedded(self, settings)
+
+    def companions(self, *, alone: bool = True) -> list[Companion]:
+        """The parts that a worker of this app runs beside its own. ``alone``: there is no supervisor, which writes
+        history in a process of its own."""
+        from henchman.batch.auditor import Auditor
+        from henchman.cron.ticker import CronTicker
+
+        ours: list[Companion] = [CronTicker(self), Auditor(self)]
+        if alone and self.config.history_url() is not None:
+            from henchman.history.recorder import companion
+
+            recorder = companion(self)
+            return ours if recorder is None else [*ours, recorder]
+        return ours
+
+    def sources(self) -> Mapping[str, Source]:
+        """By name, the ordered queues as a worker gets their work; see ``henchman.work.source``."""
+        if not self.registry.ordered():
+            return {}
+        from henchman.ordered.source import sources_of
+
+        return sources_of(self)
+
+    def placement(self, queues: Sequence[str]) -> frozenset[str]:
+        """Which of the ordered ``queues`` this process serves; ConfigError when the splitter is wrong."""
+        if not queues:
+            return frozenset()
+        from henchman.ordered.source import placement
+
+        return placement(self, queues)
+
+    # --- settings and connections -----------------------------------------------------------------------------------
+
+    def configure(self, **settings: object) -> None:
+        """Settings that go before those of the constructor; ConfigError once a connection has been made."""
+        with self._lock:
+            if self._connections is not None or self._aconnections is not None:
+                raise ConfigError("this app is connected already; configure it before its first push")
+            self.config = self.config.with_arguments(**settings)
+            self._keys = None
 
     @property
     def keys(self) -> Keys:
@@ -199,33 +550,35 @@ class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic, Batches):
         """A Unix time as payloads of this app write it."""
         return times.write(seconds, self.config.timestamps or "seconds")
 
-    @property
-    def connections(self) -> Any:
-        """The sync runner, made on first use (with nothing configured this starts the embedded server)."""
-        if here := self.stand_ins:
-            return here[-1].runner
-        return self._connections or self._connect("connections")
-
-    @property
-    def aconnections(self) -> Any:
-        """The async runner, made on first use."""
-        if here := self.stand_ins:
-            return here[-1].arunner
-        return self._aconnections or self._connect("aconnections")
-
     def notice(self, text: str, *facts: object) -> None:
         """Write one warning line of the logger ``henchman``."""
-        open_door("notice")(text, *facts)
+        from henchman.log.notice import notice
+
+        notice(text, *facts)
 
     def open_history(self) -> Any:
         """The database of history, opened at first use; HistoryError says why there is none."""
+        from henchman.history import load
+
         if self._history is None:
-            self._history = open_door("history")(self.config)
+            self._history = load(self.config)
         return self._history
 
-    def batch_of(self, batch: str, jid: str, expires: float | None) -> Any:
-        """The batch of the running job ``jid``, as that job sees it."""
-        return open_door("found_batch")(self, batch, jid, expires)
+    @property
+    def connections(self) -> Connector:
+        """The sync runner, made on first use (with nothing configured this starts the embedded server)."""
+        if here := self.stand_ins:
+            runner: Connector = here[-1].runner
+            return runner
+        return self._connections or self._connect()
+
+    @property
+    def aconnections(self) -> AsyncConnections:
+        """The async runner, made on first use."""
+        if here := self.stand_ins:
+            runner: AsyncConnections = here[-1].arunner
+            return runner
+        return self._aconnections or self._aconnect()
 
     def close(self) -> None:
         """Close idle connections and leave the embedded server; the app connects again when it is used again.
@@ -247,19 +600,29 @@ class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic, Batches):
         for runner in (self._aconnections, *(one.arunner for one in self.stand_ins)):
             if runner is not None:
                 await runner.close()
-        await open_door("in_thread")(self.close)
+        await in_thread(self.close)
 
-    def _connect(self, door: str) -> Any:
-        config = self.config
+    def _connect(self) -> Connections:
+        from henchman.store.connection import Connections
+
         with self._lock:
-            made = getattr(self, f"_{door}")
-            if made is None:
-                url = self._url()
-                revive = self._revive if self._server is not None else None
-                limits = {"connect_timeout": config.connect_timeout, "io_timeout": config.io_timeout}
-                made = open_door(door)(url, **limits, revive=revive)
-                setattr(self, f"_{door}", made)
-            return made
+            if self._connections is None:
+                self._connections = Connections(self._url(), **self._limits())
+            return self._connections
+
+    def _aconnect(self) -> AsyncConnections:
+        from henchman.store.aconnection import AsyncConnections
+
+        with self._lock:
+            if self._aconnections is None:
+                self._aconnections = AsyncConnections(self._url(), **self._limits())
+            return self._aconnections
+
+    def _limits(self) -> dict[str, Any]:
+        """How long connections wait, and, once ``_url`` has started the embedded server, how it is started again."""
+        config, server = self.config, self._server
+        revive = None if server is None else self._revive
+        return {"connect_timeout": config.connect_timeout, "io_timeout": config.io_timeout, "revive": revive}
 
     def _url(self) -> str:
         config = self.config
@@ -270,47 +633,23 @@ class App(DefinesIterables, DefinesOrdered, Views, Inspects, Periodic, Batches):
                 "no server is configured and embedded = false: set redis_url in henchman.toml, or REDIS_URL in the "
                 "environment"
             )
-        if self._server is None:
-            folder = config.server_folder()
-            server = open_door("embedded")(folder)
-            started = server.find() is None
-            url: str = server.acquire()
-            self._server = server
-            if started:
-                open_door("notice")(
-                    "no server is configured: started the embedded one in %s (to use a real one, set REDIS_URL)", folder
-                )
-            return url
-        again: str = self._server.acquire()
-        return again
+        if self._server is not None:
+            return self._server.acquire()
+        from henchman.embedded.server import EmbeddedServer
 
-    def _replicas(self) -> tuple[int, float]:
-        """How many replicas confirm a push, within how many seconds; none of a server that a test stands in for."""
-        return (0 if self.stand_ins else self.config.wait_replicas), self.config.wait_timeout
+        folder = config.server_folder()
+        server = EmbeddedServer(folder)
+        started = server.find() is None
+        url = server.acquire()
+        self._server = server
+        if started:
+            self.notice(
+                "no server is configured: started the embedded one in %s (to use a real one, set REDIS_URL)", folder
+            )
+        return url
 
     def _revive(self) -> bool:
         """Start the embedded server again when it died."""
-        self._server.ensure()
+        if self._server is not None:
+            self._server.ensure()
         return True
-
-    def _broken(self, name: str, listener: Any, error: BaseException) -> None:
-        if name != "handler_broken":
-            self.events.emit("handler_broken", handler=listener, error=error)
-
-
-class _JobDecorator:
-    """What ``app.job(queue=…)`` gives: it knows a ``def`` from an ``async def``."""
-
-    def __init__(self, app: App, name: str | None, options: dict[str, Any]) -> None:
-        self._app = app
-        self._name = name
-        self._options = options
-
-    @overload
-    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJob[P, R]: ...
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Job[P, R]: ...
-    def __call__(self, function: Any, /) -> Any:
-        made = define(function, self._app.client, self._name, self._options)
-        self._app.registry.add(made)
-        return made

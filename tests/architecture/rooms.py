@@ -68,7 +68,6 @@ IMPORT_ANYWHERE = {"app.py", "__init__.py", "cli/main.py"}
 
 # The only files that import by name at run time, and what.
 IMPORTS_BY_NAME = {
-    "app.py": "the doors",
     "client/registry.py": "the modules that define a user's jobs",
     "supervisor/load.py": "the user's app",
     "cli/main.py": "the commands",

@@ -36,16 +36,7 @@ PUBLIC = [
     "Snooze",
     "Unconfirmed",
     "UnknownBatch",
-    "ain_batches",
-    "aover_django",
-    "aover_sqlalchemy",
     "current_job",
-    "in_batches",
-    "over_csv",
-    "over_django",
-    "over_range",
-    "over_sequence",
-    "over_sqlalchemy",
 ]  # every name that henchman exports, sorted: what is here we keep
 HEAVY = ("redis", "asyncio", "click", "rich", "sqlalchemy", "starlette")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 import sys
 import tomllib
@@ -13,7 +12,7 @@ from graphlib import CycleError, TopologicalSorter
 import pytest
 
 from architecture.rooms import IMPORT_ANYWHERE, IMPORTS_BY_NAME, NOBODY_IMPORTS, ROOMS, SCRIPTS, allowed, room_of
-from architecture.source import ROOT, Function, called, modules, own_imports
+from architecture.source import ROOT, SRC, Function, called, modules, own_imports
 
 
 def test_every_module_stands_in_a_room_and_not_deeper() -> None:
@@ -110,24 +109,6 @@ def test_only_the_listed_files_import_by_name() -> None:
     assert not wrong, "\n".join(wrong)
 
 
-def test_every_door_opens() -> None:
-    for name, target in doors().items():
-        module, colon, attribute = target.partition(":")
-        assert colon, f"DOORS[{name!r}] = {target!r}: it must be module:object"
-        assert module.startswith("henchman."), f"DOORS[{name!r}]: a door leads into Henchman, not to {module}"
-        found = importlib.import_module(module)
-        for part in attribute.split("."):
-            assert hasattr(found, part), f"DOORS[{name!r}]: there is no {target}"
-            found = getattr(found, part)
-
-
-def doors() -> dict[str, str]:
-    """The table DOORS of app.py, read without running it."""
-    app = modules().get("app")
-    for node in app.tree.body if app else ():
-        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if any(isinstance(one, ast.Name) and one.id == "DOORS" for one in targets):
-            table = getattr(node, "value", None)
-            assert isinstance(table, ast.Dict), "DOORS must be one literal dict"
-            return ast.literal_eval(table)
-    return {}
+def test_types_stand_in_the_code() -> None:
+    stubs = [path.relative_to(SRC).as_posix() for path in SRC.rglob("*.pyi")]
+    assert not stubs, f"stubs: {stubs}; write the types where the code is"

@@ -6,11 +6,8 @@ import ast
 import dataclasses
 import inspect
 import re
-import sys
 import textwrap
 from collections.abc import Iterator
-from functools import cache
-from pathlib import Path
 from types import FunctionType, SimpleNamespace
 from typing import Any, get_overloads
 
@@ -44,8 +41,7 @@ def _members(cls: type) -> Iterator[tuple[str, Any]]:
     for base in reversed(cls.__mro__):
         if not base.__module__.startswith("henchman"):
             continue
-        stub = _stub(base)
-        held = {**base.__dict__, **{name: one for name, one in vars(stub).items() if name != "__annotations__"}}
+        held = base.__dict__
         told = inspect.get_annotations(base)
         defaults = _defaults(base)
         for name, annotation in told.items():
@@ -148,26 +144,3 @@ def _text(value: Any) -> str:
     if isinstance(value, type | FunctionType):
         return value.__name__
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
-
-
-@cache
-def _stub(base: type) -> Any:
-    """The same class as the stub beside its module has it; empty when there is none."""
-    file = Path(str(sys.modules[base.__module__].__file__)).with_suffix(".pyi")
-    if not file.exists():
-        return SimpleNamespace()
-    space: dict[str, Any] = {"__name__": f"stub.{base.__module__}"}
-    # Compiled as this file is: annotations stay text.
-    exec(compile(file.read_text(encoding="utf-8"), str(file), "exec"), space)  # noqa: S102 - our own file
-    stub = space.get(base.__name__, SimpleNamespace())
-    for name, one in list(vars(stub).items()):
-        if getattr(one, "__name__", "") == "_overload_dummy":  # a stub has nothing behind its overloads
-            setattr(stub, name, _behind(space["__name__"], f"{base.__name__}.{name}"))
-    return stub
-
-
-def _behind(module: str, name: str) -> Any:
-    def function() -> None: ...
-
-    function.__module__, function.__qualname__ = module, name
-    return function

@@ -13,10 +13,10 @@ import pytest
 import henchman
 from frozen.conftest import Frozen
 from henchman.errors import Failure
-from henchman.kernel.events import Events
 from henchman.log.events import ENDINGS, PLAIN, Announcer
 from henchman.log.lines import FORMATS
 from henchman.work.outcome import Outcome
+from support.events import StrictEvents
 from support.runs import make_run
 
 SOURCES: Final = Path(henchman.__file__).parent
@@ -71,7 +71,7 @@ def value(name: str) -> Any:
 
 def told(caplog: pytest.LogCaptureFixture, name: str, facts: dict[str, Any]) -> list[logging.LogRecord]:
     """The records of one event, heard by an announcer that has heard nothing before."""
-    events = Events(lambda name, listener, error: pytest.fail(f"{name}: {error!r}"))
+    events = StrictEvents()
     announcer = Announcer(monotonic=lambda: 0.0)
     for each, listener in announcer.listeners(logging.DEBUG):
         events.on(each, listener)

@@ -12,7 +12,14 @@ from frozen.conftest import Frozen
 from frozen.signatures import lines_of
 
 #: what people import
-IMPORTED = ("henchman", "henchman.errors", "henchman.testing", "henchman.web.api", "henchman.web.wsgi")
+IMPORTED = (
+    "henchman",
+    "henchman.errors",
+    "henchman.iterators",
+    "henchman.testing",
+    "henchman.web.api",
+    "henchman.web.wsgi",
+)
 #: what they are given, never importing it; where it stands may change
 GIVEN = {
     "henchman.client.handle": ("Handle", "Pushed"),
@@ -41,17 +48,9 @@ GIVEN = {
     "henchman.batch.batch": ("Batch", "BatchStatus", "Reason"),
     "henchman.cron.registry": ("CronRegistry", "CronState", "Past"),
 }
-#: what is to go, and what is said of it beside its name
-GOES = dict.fromkeys(
-    (
-        *("ain_batches", "aover_django", "aover_sqlalchemy", "in_batches", "over_csv", "over_django", "over_range"),
-        *("over_sequence", "over_sqlalchemy"),
-    ),
-    "moves to henchman.iterators",
-)
 #: what an app has for our own parts: it must not begin with an underscore, and nobody else calls it
 INNER = re.compile(
-    r"\bApp\.(batch_of|client|clock|companions|notice|open_door|open_history|placement|registry|sources|stamp|stand_ins)\b"
+    r"\bApp\.(batch_of|client|clock|companions|notice|open_history|placement|registry|sources|stamp|stand_ins)\b"
 )
 
 
@@ -68,6 +67,4 @@ def test_what_people_are_given(frozen: Frozen) -> None:
 def public(module: str, names: tuple[str, ...], *, made: bool = True) -> Iterator[str]:
     home = importlib.import_module(module)
     for name in names:
-        if name in GOES and module == "henchman":
-            yield f"# {name} goes: {GOES[name]}"
         yield from (line for line in lines_of(name, getattr(home, name), made=made) if not INNER.search(line))

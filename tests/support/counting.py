@@ -11,7 +11,8 @@ import os
 import time
 from typing import Any
 
-from henchman import App, IterableJob, over_range
+from henchman import App, IterableJob
+from henchman.iterators import over_range
 
 app = App()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from henchman import App, IterableJob, over_csv
+from henchman import App, IterableJob
+from henchman.iterators import over_csv
 
 app = App()
 

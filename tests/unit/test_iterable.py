@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from henchman import App, ArgumentError, DefinitionError, IterableJob, over_range
+from henchman import App, ArgumentError, DefinitionError, IterableJob
+from henchman.iterators import over_range
 
 
 @pytest.fixture

@@ -9,14 +9,8 @@ from typing import Any
 
 import pytest
 
-from henchman import (
-    ArgumentError,
-    ain_batches,
-    in_batches,
-    over_csv,
-    over_range,
-    over_sequence,
-)
+from henchman import ArgumentError
+from henchman.iterators import ain_batches, in_batches, over_csv, over_range, over_sequence
 from support.iterators import check, listed
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from henchman import aover_django, aover_sqlalchemy, over_django, over_sqlalchemy
+from henchman.iterators import aover_django, aover_sqlalchemy, over_django, over_sqlalchemy
 from support.iterators import check, listed
 
 sqlalchemy: Any = pytest.importorskip("sqlalchemy")

@@ -16,6 +16,7 @@ from henchman.wire.secret import Secrets
 from henchman.work.current import running
 from henchman.work.outcome import DONE, Outcome
 from henchman.work.outcome import ENDINGS as ALL_ENDINGS
+from support.events import StrictEvents
 from support.runs import make_run
 
 
@@ -24,15 +25,12 @@ class Scene:
 
     def __init__(self, caplog: pytest.LogCaptureFixture, level: int = logging.DEBUG) -> None:
         self.now = 0.0
-        self.events = Events(self._broken)
+        self.events = StrictEvents()
         self.announcer = Announcer(lambda: self.now)
         for name, listener in self.announcer.listeners(level):
             self.events.on(name, listener)
         caplog.set_level(level)
         self._caplog = caplog
-
-    def _broken(self, name: str, listener: Any, error: BaseException) -> None:
-        raise AssertionError(f"the listener of {name} raised") from error
 
     def emit(self, name: str, **facts: Any) -> list[logging.LogRecord]:
         """The records that one event gave."""

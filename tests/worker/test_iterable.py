@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from henchman import App, DefinitionError, Failure, IterableJob, ServerError, Snooze, over_range
+from henchman import App, DefinitionError, Failure, IterableJob, ServerError, Snooze
 from henchman.iterable import execution
+from henchman.iterators import over_range
 from support.worker import jobs_in, looker, overdue, push_raw, settled, until, working
 
 JID = "0123456789abcdef01234567"

@@ -22,7 +22,7 @@ from henchman.store.procedure import run
 from henchman.wire.payload import decode
 from henchman.work.effects import EndingFacts, encoded
 
-__all__ = ["Audited", "Auditor", "auditor_of"]
+__all__ = ["Audited", "Auditor"]
 
 T = TypeVar("T")
 
@@ -201,12 +201,6 @@ class Auditor(Ticker):
 
 def _plus(one: Audited, other: Audited) -> Audited:
     return Audited(*(a + b for a, b in zip(one, other, strict=True)))
-
-
-def auditor_of(runtime: Any) -> Auditor:
-    """The auditor that an app asks by itself; what it saw is remembered from one round to the next."""
-    kept: Auditor = runtime.__dict__.setdefault("_auditor", Auditor(runtime))
-    return kept
 
 
 # --- where the jobs of one batch really are, looked for in everything that may hold them ---------------------------

@@ -9,10 +9,10 @@ from typing import Any
 
 import click
 
-from henchman.app import open_door
 from henchman.cli.session import NothingRuns, Session, as_json, command
 from henchman.cli.show import ago, answer, cell, count, duration, say, table
 from henchman.errors import ArgumentError, HistoryError, ServerError
+from henchman.history import load
 from henchman.history.records import MOST, EventPage, parse_search
 from henchman.kernel.clock import ServerClock
 from henchman.store import history as store
@@ -36,7 +36,7 @@ def history_of(session: Session) -> Iterator[Any]:
     off = session.config.why_history_is_off()
     if off:
         raise HistoryError(off)
-    admin = open_door("history")(session.config)
+    admin = load(session.config)
     try:
         yield admin
     finally:

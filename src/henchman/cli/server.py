@@ -10,7 +10,6 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from henchman.app import open_door
 from henchman.cli.session import NOTHING_RUNS, NothingRuns, Session, as_json, command
 from henchman.cli.show import answer, cell, complain, facts, say, table
 from henchman.config import Config
@@ -112,7 +111,7 @@ def doctor(session: Session, as_json: bool) -> None:
     except ServerError as error:
         checks = [_unreachable(session, error)]
     reachable = len(checks) > 1
-    checks.append(Check(*health.database(session.config, open_door)))
+    checks.append(Check(*health.database(session.config)))
     if reachable:
         checks.append(Check(*health.stream(session.config, session.runner, session.keys)))
     columns = {

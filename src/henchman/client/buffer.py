@@ -14,15 +14,14 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
 
+from henchman.client.runtime import Runtime
 from henchman.errors import ServerAway
 from henchman.kernel.clock import capped_backoff
 from henchman.kernel.ids import new_jid
-from henchman.store.call import Runner
 from henchman.store.jobs import Delivery, deliver
-from henchman.store.keys import Keys
 from henchman.wire.payload import decode
 
 __all__ = ["EXIT_LIMIT", "Buffer"]
@@ -35,22 +34,16 @@ _SLICE_JOBS = 500
 _SLICE_BYTES = 4_000_000
 _SHOWN = 10
 
-Tell = Callable[..., None]
-
 
 class Buffer:
-    """One app's. ``limit()`` is the most jobs that it holds, 0 none; ``tell(text, *facts)`` writes a line for people.
+    """The buffer of one app; it holds at most ``config.buffer`` jobs, 0 none.
 
     Thread-safe. A forked child starts with an empty one: what its parent holds, the parent delivers.
     """
 
-    def __init__(
-        self, *, limit: Callable[[], int], keys: Callable[[], Keys], connect: Callable[[], Runner], tell: Tell
-    ) -> None:
-        self._limit = limit
-        self._keys = keys
-        self._connect = connect
-        self._tell = tell
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._notice = runtime.notice
         self._at_exit = False
         self._start_empty()
         itself = weakref.ref(self)
@@ -94,7 +87,7 @@ class Buffer:
         size = sum(len(one.payload) for one in entries)
         with self._lock:
             first = not self._held
-            fits = len(self._held) + len(entries) <= self._limit() and self._bytes + size <= BYTES_MOST
+            fits = len(self._held) + len(entries) <= self._runtime.config.buffer and self._bytes + size <= BYTES_MOST
             if not fits or not self._carried_by_a_thread():
                 raise error or ServerAway(f"the server is away and {len(self._held):,} jobs wait", executed=False)
             now = time.monotonic()
@@ -104,8 +97,10 @@ class Buffer:
                 self._since, self._delivered = now, 0
                 self._wait_longer()
         if first:
-            self._tell(
-                "the server is away: up to %s jobs are kept in memory until it is back: %s", self._limit(), error
+            self._notice(
+                "the server is away: up to %s jobs are kept in memory until it is back: %s",
+                self._runtime.config.buffer,
+                error,
             )
 
     def clear(self) -> bool:
@@ -159,13 +154,13 @@ class Buffer:
         while self._held:
             mark, entries = self._next_slice()
             try:
-                statuses = self._connect().run(deliver(self._keys(), mark, entries))
+                statuses = self._runtime.connections.run(deliver(self._runtime.keys, mark, entries))
             except ServerAway:
                 self._refused = False
                 return self._wait_longer()
             except Exception as error:  # refused as a whole, or a defect of ours: it must not end the trying
                 if not self._refused:
-                    self._tell("%s jobs that are kept in memory cannot be delivered: %r", len(self._held), error)
+                    self._notice("%s jobs that are kept in memory cannot be delivered: %r", len(self._held), error)
                 self._refused = True
                 return self._wait_longer()
             self._settled(entries, statuses)
@@ -199,10 +194,10 @@ class Buffer:
             over = not self._held
             self._lock.notify_all()
         for one, why in refused:
-            self._tell("a job that was kept in memory is lost, the server refused it: %s: %r", _jid(one.payload), why)
+            self._notice("a job that was kept in memory is lost, the server refused it: %s: %r", _jid(one.payload), why)
         if over:
             away = time.monotonic() - self._since
-            self._tell("the server is back after %.1f s: %s jobs were delivered from memory", away, self._delivered)
+            self._notice("the server is back after %.1f s: %s jobs were delivered from memory", away, self._delivered)
 
     def _wait_longer(self) -> None:
         self._failures += 1
@@ -213,7 +208,7 @@ class Buffer:
         left = self.flush() if self._held else []
         if left:
             jids = ", ".join(map(_jid, left[:_SHOWN])) + (", …" if len(left) > _SHOWN else "")
-            self._tell("the server did not come back: %s jobs that were kept in memory are lost: %s", len(left), jids)
+            self._notice("the server did not come back: %s jobs that were kept in memory are lost: %s", len(left), jids)
 
 
 def _forked(itself: weakref.ref[Buffer]) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, overload
 
 from henchman.client.handle import Handle, Pushed
 from henchman.client.options import JobOptions, PushOptions, definition_options, push_options
-from henchman.client.registry import wire_name
+from henchman.client.registry import Registry, wire_name
 from henchman.errors import DefinitionError
 from henchman.wire.arguments import Signature
 
-__all__ = ["AsyncJob", "BoundCall", "Job", "Pusher", "Using", "define"]
+__all__ = ["AsyncJob", "BoundCall", "Job", "JobDecorator", "Pusher", "Using", "define"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -165,3 +165,22 @@ def define(function: Callable[..., Any], pusher: Pusher, name: str | None, optio
     signature = Signature.of(function, name=wire, secret=checked.secret)
     kind = AsyncJob if inspect.iscoroutinefunction(function) else Job
     return kind(function, wire, checked, signature, pusher)
+
+
+class JobDecorator:
+    """What ``app.job(queue=…)`` gives: it knows a ``def`` from an ``async def``."""
+
+    def __init__(self, pusher: Pusher, registry: Registry, name: str | None, options: dict[str, Any]) -> None:
+        self._pusher = pusher
+        self._registry = registry
+        self._name = name
+        self._options = options
+
+    @overload
+    def __call__(self, function: Callable[P, Coroutine[Any, Any, R]], /) -> AsyncJob[P, R]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Job[P, R]: ...
+    def __call__(self, function: Any, /) -> Any:
+        made = define(function, self._pusher, self._name, self._options)
+        self._registry.add(made)
+        return made

@@ -7,7 +7,6 @@ It is never sent again and never buffered: a plain job is not idempotent, and on
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import re
 import time
@@ -19,17 +18,15 @@ from henchman.client.bulk import slices
 from henchman.client.draft import Draft, draft
 from henchman.client.handle import Admission, Handle, Pushed
 from henchman.client.membership import OUTSIDE, Lanes, Membership, within
-from henchman.client.options import JobOptions, PushOptions
+from henchman.client.options import JobOptions, PushOptions, named_options
 from henchman.client.parcel import Parcel, keep
-from henchman.client.registry import Registry
 from henchman.client.runtime import Runtime
-from henchman.errors import ArgumentError, BatchError, ServerAway, ServerError
-from henchman.kernel.clock import ServerClock
+from henchman.client.tracked import tracked_calls
+from henchman.errors import ArgumentError, BatchError, DefinitionError, ServerAway, ServerError
 from henchman.kernel.ids import new_jid, new_jids
-from henchman.kernel.middleware import Chain
+from henchman.kernel.middleware import compile_async, compile_sync, in_thread
 from henchman.store import jobs
-from henchman.store.call import AsyncRunner, Call, Runner, replicated
-from henchman.store.keys import Keys
+from henchman.store.call import Call, replicated
 from henchman.store.leases import ask_time
 from henchman.wire.arguments import Signature
 from henchman.wire.payload import decode, encode
@@ -54,40 +51,16 @@ def _named_batch(push: PushOptions) -> Membership | None:
 
 
 class Client:
-    """Pushes for one app. ``connect`` and ``aconnect`` give the runners, made on first use.
+    """Pushes for one app."""
 
-    ``replicas()`` says how many replicas must confirm a push, and within how many seconds.
-    """
-
-    def __init__(
-        self,
-        *,
-        keys: Callable[[], Keys],
-        chain: Chain,
-        stamp: Callable[[float], bytes],
-        connect: Callable[[], Runner],
-        aconnect: Callable[[], AsyncRunner],
-        open_door: Callable[[str], Any],
-        runtime: Runtime,
-        registry: Registry,
-        clock: ServerClock,
-        most_buffered: Callable[[], int] = lambda: 0,
-        replicas: Callable[[], tuple[int, float]] = lambda: (0, 0.0),
-        history_kept: Callable[[], str] = lambda: "",
-    ) -> None:
-        self._keys = keys
-        self._chain = chain
-        self._stamp = stamp
-        self._connect = connect
-        self._aconnect = aconnect
-        self._open_door = open_door
+    def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._registry = registry
-        self._clock = clock
-        self._replicas = replicas
-        self._history_kept = functools.cache(history_kept)
+        self._chain = runtime.client_middleware
+        self._stamp = runtime.stamp
+        self._registry = runtime.registry
+        self._clock = runtime.clock
         self._lanes = Lanes()
-        self.buffer = Buffer(limit=most_buffered, keys=keys, connect=connect, tell=self._tell)
+        self.buffer = Buffer(runtime)
         self.now: Callable[[], float] = time.time  # tests put a clock of their own here
 
     def push(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
@@ -146,29 +119,34 @@ class Client:
             passed += parcel.size
         return Pushed(count, passed - kept, 0, count - passed, kept)
 
-    def by_name(self, name: str, args: tuple[Any, ...], options: JobOptions, push: PushOptions) -> Handle[Any]:
+    def by_name(self, name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Handle[Any]:
         """Push a job for a worker that we know only by name, made of plain JSON arguments."""
+        options, push = self._options(name, given)
         return self.send(self._named(name, options, push, self._group(push)), _ANYTHING.encode(args, {}))
 
-    async def aby_name(self, name: str, args: tuple[Any, ...], options: JobOptions, push: PushOptions) -> Handle[Any]:
+    async def aby_name(self, name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Handle[Any]:
         """``by_name``, awaited."""
+        options, push = self._options(name, given)
         return await self.asend(self._named(name, options, push, await self._agroup(push)), _ANYTHING.encode(args, {}))
 
-    def _tell(self, text: str, *facts: object) -> None:
-        self._open_door("notice")(text, *facts)  # logging is loaded when there is a line to write
+    def _options(self, name: str, given: dict[str, Any]) -> tuple[JobOptions, PushOptions]:
+        if not isinstance(name, str) or not name:
+            raise DefinitionError(f"enqueue({name!r}): a job is named by a text")
+        known = self._registry.find(name)
+        return named_options(name, given, None if known is None else known.options)
 
     def _group(self, push: PushOptions) -> Membership | None:
         """The batch that a push belongs to: the one it names (or none), else the one whose block it is in."""
         group = _named_batch(push)
         if group is not None and not group.known:
-            self._connect().run(group.learn(self._keys()))
+            self._runtime.connections.run(group.learn(self._runtime.keys))
         return group
 
     async def _agroup(self, push: PushOptions) -> Membership | None:
         """``_group``, awaited."""
         group = _named_batch(push)
         if group is not None and not group.known:
-            await self._aconnect().run(group.learn(self._keys()))
+            await self._runtime.aconnections.run(group.learn(self._runtime.keys))
         return group
 
     def _plan(self, using: Any, group: Membership | None) -> Draft:
@@ -213,13 +191,13 @@ class Client:
         """Ask for the server's time where jobs depend on it. Without an answer this host's clock must do."""
         if self._must_learn(plan):
             with contextlib.suppress(ServerError):
-                self._connect().run(ask_time(self._clock))
+                self._runtime.connections.run(ask_time(self._clock))
 
     async def _alearn_time(self, plan: Draft) -> None:
         """``_learn_time``, awaited."""
         if self._must_learn(plan):
             with contextlib.suppress(ServerError):
-                await self._aconnect().run(ask_time(self._clock))
+                await self._runtime.aconnections.run(ask_time(self._clock))
 
     def _one(self, plan: Draft, arguments: Arguments) -> tuple[str, Parcel]:
         jid = new_jid()
@@ -244,13 +222,13 @@ class Client:
         buffer = self.buffer
         if not plan.is_plain:
             for call in self._tracked_calls(plan, parcel):
-                self._connect().run(call)
+                self._runtime.connections.run(call)
             return 0
         if buffer.waiting and not buffer.clear():
             return keep(buffer, plan, parcel, 0, None)
         for place, call in enumerate(self._calls(plan, parcel)):
             try:
-                self._connect().run(call)
+                self._runtime.connections.run(call)
             except ServerAway as error:
                 if error.executed is not False:
                     raise
@@ -262,13 +240,13 @@ class Client:
         buffer = self.buffer
         if not plan.is_plain:
             for call in self._tracked_calls(plan, parcel):
-                await self._aconnect().run(call)
+                await self._runtime.aconnections.run(call)
             return 0
-        if buffer.waiting and not (await self._open_door("in_thread")(buffer.clear) if buffer.due else buffer.passable):
+        if buffer.waiting and not (await in_thread(buffer.clear) if buffer.due else buffer.passable):
             return keep(buffer, plan, parcel, 0, None)
         for place, call in enumerate(self._calls(plan, parcel)):
             try:
-                await self._aconnect().run(call)
+                await self._runtime.aconnections.run(call)
             except ServerAway as error:
                 if error.executed is not False:
                     raise
@@ -280,14 +258,14 @@ class Client:
         for queue, payloads in parcel.by_queue.items():
             if parcel.scheduled:
                 entries = [(plan.at, plan.delay, payload) for payload in payloads]
-                yield self._confirmed(jobs.schedule(self._keys(), entries), payloads)
+                yield self._confirmed(jobs.schedule(self._runtime.keys, entries), payloads)
             else:
-                yield self._confirmed(jobs.push_many(self._keys(), queue, payloads), payloads)
+                yield self._confirmed(jobs.push_many(self._runtime.keys, queue, payloads), payloads)
 
     def _tracked_calls(self, plan: Draft, parcel: Parcel) -> Iterator[Call[Any]]:
         """The same for jobs that are written down. They are never buffered: a batch must know what it has."""
-        make, keep = self._open_door("tracked_calls"), self._history_kept()
-        made = make(self._keys(), self._registry, self._lanes, plan, parcel, keep)
+        keep = self._runtime.config.history_kept()
+        made = tracked_calls(self._runtime.keys, self._registry, self._lanes, plan, parcel, keep)
         return (self._confirmed(call, payloads) for call, payloads in made)
 
     def _confirmed(self, call: Call[Any], payloads: list[bytes]) -> Call[Any]:
@@ -295,13 +273,15 @@ class Client:
 
     def confirmed(self, call: Call[T], names: Callable[[], list[str]]) -> Call[T]:
         """``call``, confirmed by as many replicas as are asked for; ``names`` are what Unconfirmed tells of."""
-        replicas, timeout = self._replicas()
-        return replicated(call, replicas, math.ceil(timeout * 1000), names) if replicas else call
+        config = self._runtime.config
+        if not config.wait_replicas or self._runtime.stand_ins:  # what stands in for a server has no replicas
+            return call
+        return replicated(call, config.wait_replicas, math.ceil(config.wait_timeout * 1000), names)
 
     def through(self, jobs: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         """The jobs as the last link of the client middleware left them, without those that a link stopped."""
         reached: list[dict[str, Any]] = []
-        chain = self._open_door("compile_sync")(self._chain, reached.append)
+        chain = compile_sync(self._chain, reached.append)
         for job in jobs:
             before = len(reached)
             chain(job)
@@ -315,7 +295,7 @@ class Client:
         async def arrive(job: dict[str, Any]) -> None:
             reached.append(job)
 
-        chain = self._open_door("compile_async")(self._chain, arrive)
+        chain = compile_async(self._chain, arrive)
         for job in jobs:
             before = len(reached)
             await chain(job)

@@ -18,12 +18,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from henchman.app import open_door
 from henchman.batch.batch import BatchStatus, status_of
 from henchman.config import Config
 from henchman.demo.catalogue import Catalogue
 from henchman.embedded.server import EmbeddedServer
-from henchman.history import as_csv
+from henchman.history import as_csv, load
 from henchman.history.records import MOST, Event
 from henchman.kernel.text import shorten
 from henchman.store import batches, history
@@ -75,7 +74,7 @@ class Stage:
             self._server = stack.enter_context(contextlib.closing(Connections(self.url)))
             self.catalogue = stack.enter_context(contextlib.closing(Catalogue(self.folder / "catalogue.sqlite3")))
             config = Config().with_arguments(database_url=_history_url(self.folder))
-            self._history: Any = stack.enter_context(contextlib.closing(open_door("history")(config))).reading
+            self._history: Any = stack.enter_context(contextlib.closing(load(config))).reading
             stack.callback(self.stop)
             self._stack = stack.pop_all()
         return self

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from henchman.config import Config
 from henchman.errors import ConfigError, HistoryError
+from henchman.history import load
 from henchman.store import history as store
 from henchman.store.call import Runner
 from henchman.store.keys import Keys
@@ -25,15 +25,15 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-def database(config: Config, open_door: Callable[[str], Any]) -> Finding:
-    """Whether the database can be reached and fits this release. ``open_door``: the app's."""
+def database(config: Config) -> Finding:
+    """Whether the database can be reached, and fits this release."""
     name = "history"
     off = config.why_history_is_off()
     if off:
         wanted = config.history != "off" and config.database_url is not None
         return Finding(name, "warn" if wanted else "ok", off, "jobs run all the same")
     try:
-        admin = open_door("history")(config)
+        admin = load(config)
     except ConfigError as error:
         return Finding(name, "bad", str(error), "install the driver where workers run")
     try:

@@ -1,7 +1,7 @@
 """The core announces, others listen.
 
-``emit`` on an event that nobody listens to costs one dict look-up. A listener that throws is caught, named and
-handed to ``on_broken``; it never breaks the one who announced.
+``emit`` on an event that nobody listens to costs one dict look-up. A listener that throws is caught and announced as
+``handler_broken``; it never breaks the part that announced.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ Listener = Callable[..., Any]
 class Events:
     """Listeners by event name. Thread-safe: tuples are replaced, never changed."""
 
-    def __init__(self, on_broken: Callable[[str, Listener, BaseException], None] | None = None) -> None:
+    def __init__(self) -> None:
         self._listeners: dict[str, tuple[Listener, ...]] = {}
-        self.on_broken = on_broken
 
     def on(self, name: str, listener: Listener) -> None:
         """Call ``listener(**facts)`` at each event ``name``, in order of registration."""
@@ -45,8 +44,8 @@ class Events:
             try:
                 listener(**facts)
             except Exception as error:  # a listener is somebody else's code: named, never fatal
-                if self.on_broken is not None:
-                    self.on_broken(name, listener, error)
+                if name != "handler_broken":
+                    self.emit("handler_broken", handler=listener, error=error)
 
     def failed(self, part: str, error: BaseException) -> None:
         """Tell that ``part`` failed and goes on; that the server is away is nobody's failure, and told as that."""

@@ -8,7 +8,8 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Any, Self
 
-from henchman.app import App, open_door
+from henchman.app import App
+from henchman.kernel.middleware import in_thread
 from henchman.store import leases, ordered_people, queues
 from henchman.store.call import Arg, Call, commands
 from henchman.testing.server import private_server
@@ -20,12 +21,22 @@ _STOP = 5.0  # seconds that a job may go on after the block
 _PAUSE = 0.005
 
 
+def load() -> Any:
+    """(Connections, AsyncConnections, Embedded): redis, asyncio and the worker are imported when a test needs them."""
+    from henchman.store.aconnection import AsyncConnections
+    from henchman.store.connection import Connections
+    from henchman.worker.launcher import Embedded
+
+    return Connections, AsyncConnections, Embedded
+
+
 @contextmanager
 def bound(app: App, url: str) -> Iterator[Any]:
     """``app``, connected or not, talks to the server at ``url`` for the length of the block; gives the runner."""
     limits = {"connect_timeout": app.config.connect_timeout, "io_timeout": app.config.io_timeout}
-    runner = open_door("connections")(url, **limits)
-    arunner = open_door("aconnections")(url, **limits)
+    connections, aconnections, _ = load()
+    runner = connections(url, **limits)
+    arunner = aconnections(url, **limits)
     try:
         with standing_in(app, StandIn(runner, arunner, time.time)):
             yield runner
@@ -52,7 +63,8 @@ class Worker:
             self.app.events.on("error", self._note)
             stack.callback(self.app.events.off, "error", self._note)
             view = View(self.app, connections=self._runner)
-            stack.enter_context(open_door("embed")(view, self._settings))
+            *_, embedded = load()
+            stack.enter_context(embedded(view, self._settings))
             self._exit = stack.pop_all()
         return self
 
@@ -62,14 +74,14 @@ class Worker:
         self._exit.__exit__(kind, error, trace)
 
     async def __aenter__(self) -> Self:
-        await open_door("in_thread")(self.__enter__)
+        await in_thread(self.__enter__)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.app.aconnections.close()
-        await open_door("in_thread")(self.__exit__, kind, error, trace)
+        await in_thread(self.__exit__, kind, error, trace)
 
     def drain(self, timeout: float = 10.0) -> None:
         """Wait until nothing is left in queues, in flight, or due in the schedule, the retries and ordered queues.
@@ -84,7 +96,7 @@ class Worker:
 
     async def adrain(self, timeout: float = 10.0) -> None:  # noqa: ASYNC109 - a limit for a wait in a thread
         """``drain``, awaited."""
-        await open_door("in_thread")(self.drain, timeout)
+        await in_thread(self.drain, timeout)
 
     def _note(self, *, error: BaseException, **facts: Any) -> None:
         self.errors.append(error)

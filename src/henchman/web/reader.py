@@ -5,7 +5,8 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from henchman.app import App, open_door
+from henchman.app import App
+from henchman.history import load
 from henchman.kernel.middleware import in_thread
 from henchman.web.answers import Refusal
 
@@ -41,6 +42,6 @@ class HistoryReader:
             if self._desk is None:
                 if not self.is_on:
                     raise Refusal(501, "this needs the history, which is off: see database_url in the settings")
-                self._desk = open_door("history")(self._app.config)
+                self._desk = load(self._app.config)
             reading = self._desk.reading
         return getattr(reading, method)(*args, **named)
