@@ -20,6 +20,7 @@ from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.text import did_you_mean, shorten
 from henchman.store import ordered
+from henchman.store.call import Call
 from henchman.store.ordered import MOST_IDS, Born, Push
 from henchman.store.procedure import Procedure, arun, run
 from henchman.wire import jsontext
@@ -81,12 +82,30 @@ class Pusher:
         self._keep: str | None = None
 
     def push(self, entry: Entry) -> OrderedPush:
-        """Push one."""
-        return run(self._runtime.connections, self._one(entry, self._through([entry])))
+        """Push one: directly, the driver of procedures would cost 5 % of it."""
+        through = self._through([entry])
+        if not through:
+            return self._stopped(entry)
+        queue = partition(self._queues, through[0].id)
+        while True:
+            call, born = self._call(queue, through)
+            try:
+                return _pushed(through[0].id, queue, self._runtime.connections.run(call), born)
+            except ordered.QueueTracked:
+                self._tracked = True
 
     async def apush(self, entry: Entry) -> OrderedPush:
         """``push``, awaited."""
-        return await arun(self._runtime.aconnections, self._one(entry, await self._athrough([entry])))
+        through = await self._athrough([entry])
+        if not through:
+            return self._stopped(entry)
+        queue = partition(self._queues, through[0].id)
+        while True:
+            call, born = self._call(queue, through)
+            try:
+                return _pushed(through[0].id, queue, await self._runtime.aconnections.run(call), born)
+            except ordered.QueueTracked:
+                self._tracked = True
 
     def push_many(self, rows: Iterable[Any]) -> OrderedPushed:
         """Push each row, a round trip a queue for each chunk."""
@@ -108,14 +127,6 @@ class Pusher:
             await arun(self._runtime.aconnections, self._flush(bulk, await self._athrough(bulk.entries)))
         return bulk.result
 
-    def _one(self, entry: Entry, let_through: list[Entry]) -> Procedure[OrderedPush]:
-        if not let_through:
-            return OrderedPush(entry.id, partition(self._queues, entry.id), False, stopped=True)
-        id = let_through[0].id
-        queue = partition(self._queues, id)
-        created, born = yield from self._send(queue, let_through)
-        return OrderedPush(id, queue, created == 1, jid=None if born is None else born.jid(1))
-
     def _flush(self, bulk: _Bulk, let_through: list[Entry]) -> Procedure[None]:
         """Push a chunk: up to ``MOST_IDS`` entries of one queue at a time, in their order."""
         by_queue: dict[str, list[Entry]] = {}
@@ -123,28 +134,33 @@ class Pusher:
             by_queue.setdefault(partition(self._queues, entry.id), []).append(entry)
         for queue, mine in by_queue.items():
             for start in range(0, len(mine), MOST_IDS):
-                created, _ = yield from self._send(queue, mine[start : start + MOST_IDS])
-                bulk.created += created
+                bulk.created += yield from self._send(queue, mine[start : start + MOST_IDS])
         bulk.flushed(len(let_through))
 
-    def _send(self, queue: str, entries: list[Entry]) -> Procedure[tuple[int, Born | None]]:
-        """Push these; how many ids had nothing waiting, and what their records began with."""
-        keys, rows = self._runtime.keys, [entry.row() for entry in entries]
+    def _send(self, queue: str, entries: list[Entry]) -> Procedure[int]:
+        """Push these; how many ids had nothing waiting."""
+        created: int
+        try:
+            created = yield self._call(queue, entries)[0]
+        except ordered.QueueTracked:
+            self._tracked = True
+            created = yield self._call(queue, entries)[0]
+        return created
 
-        def ids() -> list[str]:
-            return [entry.id for entry in entries]
-
+    def _call(self, queue: str, entries: list[Entry]) -> tuple[Call[int], Born | None]:
+        """The call that pushes these, and what their records begin with, where the queue is tracked."""
+        keys, rows, born = self._runtime.keys, [entry.row() for entry in entries], None
         if not self._tracked:
-            try:
-                plain = ordered.push(keys, queue, self._collapse, rows)
-                return (yield self._runtime.client.confirmed(plain, ids)), None
-            except ordered.QueueTracked:
-                self._tracked = True
-        if self._keep is None:
-            self._keep = self._runtime.config.history_kept()
-        born = Born(self._name, os.urandom(9).hex(), self._keep)
-        tracked = ordered.push_tracked(keys, queue, self._collapse, born, rows)
-        return (yield self._runtime.client.confirmed(tracked, ids)), born
+            call = ordered.push(keys, queue, self._collapse, rows)
+        else:
+            if self._keep is None:
+                self._keep = self._runtime.config.history_kept()
+            born = Born(self._name, os.urandom(9).hex(), self._keep)
+            call = ordered.push_tracked(keys, queue, self._collapse, born, rows)
+        return self._runtime.client.confirmed(call, lambda: [entry.id for entry in entries]), born
+
+    def _stopped(self, entry: Entry) -> OrderedPush:
+        return OrderedPush(entry.id, partition(self._queues, entry.id), False, stopped=True)
 
     def _through(self, entries: list[Entry]) -> list[Entry]:
         """``entries`` as the client middleware lets them through."""
@@ -177,6 +193,10 @@ class Pusher:
                 f"{job.get('queue')!r}; it may change id, args, score, at and delay"
             )
         return self._reader.again(job)
+
+
+def _pushed(id: str, queue: str, created: int, born: Born | None) -> OrderedPush:
+    return OrderedPush(id, queue, created == 1, jid=None if born is None else born.jid(1))
 
 
 class _Bulk:
