@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 HERE = Path(__file__).parent
-sys.path.insert(0, str(HERE))  # for settings_page
+sys.path.insert(0, str(HERE))  # for reference_pages
 
-from settings_page import write_settings_page  # noqa: E402 - found by the line above
+from reference_pages import write_reference  # noqa: E402 - found by the line above
 
 project = "Henchman"
 author = "The Henchman engineers"
@@ -22,4 +22,4 @@ html_theme = "furo"
 html_title = "Henchman"
 autodoc_typehints = "description"
 
-write_settings_page(HERE / "_generated")
+write_reference(HERE / "_generated")
