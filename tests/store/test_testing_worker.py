@@ -184,7 +184,7 @@ def test_a_failure_to_start_leaves_nothing(app: App, nothing_left: Callable[[], 
 def test_a_test_run_that_is_killed_leaves_no_server(short_tmp: str) -> None:
     program = (
         "import os, sys\n"
-        "from henchman.testing.server import private_server\n"
+        "from henchman.testing.real import private_server\n"
         "with private_server() as url:\n"
         "    print(url, flush=True)\n"
         "    sys.stdin.read()\n"

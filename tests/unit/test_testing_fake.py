@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -281,6 +282,27 @@ def test_what_is_meant_for_the_test_goes_to_the_test(app: App, jobs: testing.Fak
     assert len(jobs) == 2  # nothing was lost
     with pytest.raises(testing.NotFaked, match="needs a server: SMEMBERS queues"):
         list(app.queues)
+
+
+def test_a_run_ends_and_is_announced_as_on_a_worker(app: App, jobs: testing.FakeJobs) -> None:
+    @app.job(name="slow", timeout=0.001, retry=0)
+    def slow() -> None:
+        time.sleep(0.01)
+
+    @app.job(name="late", expires=5, retry=0)
+    def late() -> None: ...
+
+    heard: list[tuple[str, str]] = []
+    app.events.on("job_start", lambda run, **facts: heard.append(("start", run.name)))
+    app.events.on("job_failed", lambda run, outcome, **facts: heard.append((outcome.ending, run.name)))
+    slow.enqueue()
+    assert [(one.ending, one.reason) for one in jobs.drain_all()] == [
+        ("dead", "the job ran longer than its timeout of 0.001 s")
+    ]
+    late.enqueue()
+    jobs.clock.advance(10)
+    assert endings(jobs.drain_all()) == ["expired"]
+    assert heard == [("start", "slow"), ("dead", "slow"), ("expired", "late")]
 
 
 def test_awaited_drains_run_in_the_tests_loop(app: App, jobs: testing.FakeJobs) -> None:

@@ -3,13 +3,11 @@
 Imported by name (``from henchman import testing``), never by Henchman itself.
 """
 
-from henchman.testing.clock import Clock
-from henchman.testing.collected import Collected
-from henchman.testing.fake import FakeJobs, fake
-from henchman.testing.inline import Inline, inline
-from henchman.testing.ordered_looks import CollectedPush
+from henchman.testing.fake import FakeJobs, Inline, fake, inline
+from henchman.testing.fake_server import NotFaked
+from henchman.testing.install import Clock
 from henchman.testing.perform import Drained, Ran
-from henchman.testing.pushes import NotFaked
+from henchman.testing.pushed import Collected, CollectedPush
 from henchman.testing.real import Worker, worker
 
 __all__ = [

@@ -1,35 +1,49 @@
-"""Pushes are collected instead of sent, and run when the test says so, by a clock of its own.
+"""``fake`` collects pushes instead of sending them, and runs them when the test says so, by a clock of its own.
+``inline`` runs the job of every push here and now, in the caller.
 
-What it is not: a server. Queues have no order among themselves (oldest push first), nothing pauses, and reading calls
-are refused.
+A fake is no server: queues have no order among themselves (oldest push first), nothing pauses, and reading calls are
+refused. Inline there is no later: a scheduled job runs at once, a ``Snooze`` is followed by the next run at once, and
+an error is raised to the caller instead of being retried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import contextmanager
-from typing import Any
+from itertools import count
+from typing import Any, Final
 
 from henchman.app import App
 from henchman.errors import HenchmanError
+from henchman.ordered.claim import Claim
 from henchman.store.call import Call
-from henchman.testing.clock import Clock
-from henchman.testing.collected import AnyJob, job_name
-from henchman.testing.looks import Looks
-from henchman.testing.ordered_shelf import ordered_unit
-from henchman.testing.perform import ClockJudge, Drained, GivenClock, Performer, Ran
-from henchman.testing.shelf import FakeRunner, Waiting
-from henchman.testing.switch import StandIn, View, standing_in
-from henchman.work.outcome import Outcome
+from henchman.store.ordered import ClaimedId
+from henchman.store.procedure import adrive, drive
+from henchman.testing.assertions import Assertions
+from henchman.testing.fake_server import (
+    FakeServer,
+    Iterations,
+    NotFaked,
+    Push,
+    Waiting,
+    ordered_rows,
+    ordered_unit,
+    plain_unit,
+    pushes,
+)
+from henchman.testing.install import Clock, GivenClock, StandIn, View, standing_in
+from henchman.testing.perform import Drained, InlinePolicy, Performed, Performer, Ran, TestPolicy
+from henchman.testing.pushed import AnyJob, job_name
 from henchman.work.unit import Unit
 from henchman.worker.stager import Stager
 
-__all__ = ["FakeJobs", "fake"]
+__all__ = ["FakeJobs", "Inline", "fake", "inline"]
 
 LIMIT = 10_000
+_AGAIN: Final = 100  # runs of one job that puts itself off
 
 
-class FakeJobs(Looks):
+class FakeJobs(Assertions):
     """The jobs of a fake. Length and iteration are those that wait: in a queue, in the schedule or for a retry.
 
     The assertions speak of every push since the block began, or since ``clear``, whether its job has run or not.
@@ -37,12 +51,13 @@ class FakeJobs(Looks):
 
     def __init__(self, app: App, clock: Clock) -> None:
         super().__init__(app, clock)
-        self._stager = Stager(View(app, connections=self._runner, clock=GivenClock(clock.time)))
-        self._performer = Performer(app, ClockJudge(app, clock.time), clock.time, self._runner.cancelled)
+        view = View(app, connections=self._server, clock=GivenClock(clock.time))
+        self._stager = Stager(view)
+        self._performer = Performer(view, TestPolicy, self._server.cancelled)
 
     def drain(self, job: AnyJob, *, advance: bool = False, strict: bool = False, limit: int = LIMIT) -> Drained:
         """Run the jobs of one definition that are due, and those of it that they enqueue; see ``drain_all``."""
-        return self._drain(job_name(job), advance, strict, limit)
+        return drive(self._performer.perform, self._draining(job_name(job), advance, strict, limit))
 
     def drain_all(self, *, advance: bool = False, strict: bool = False, limit: int = LIMIT) -> Drained:
         """Run what is due by the clock, and what it enqueues, until nothing is; what ran, in order.
@@ -51,91 +66,54 @@ class FakeJobs(Looks):
         set. ``strict``: the first error is raised as well. ``advance``: also move the clock on to whatever is due next,
         until nothing waits. Jobs that are not registered here go on waiting. HenchmanError after ``limit`` runs.
         """
-        return self._drain(None, advance, strict, limit)
+        return drive(self._performer.perform, self._draining(None, advance, strict, limit))
 
     def perform_one(self, job: AnyJob | None = None, *, queue: str | None = None) -> Ran:
         """Run the job that is next, of one definition or queue if asked; LookupError when none is due."""
-        one = self._next(None if job is None else job_name(job), False, queue)
-        return self._run(self._there(one))[0]
+        return drive(self._performer.perform, self._performing(self._due(job, queue)))
 
     async def adrain(self, job: AnyJob, *, advance: bool = False, strict: bool = False, limit: int = LIMIT) -> Drained:
         """``drain``, awaited: async jobs run in this event loop."""
-        return await self._adrain(job_name(job), advance, strict, limit)
+        return await adrive(self._performer.aperform, self._draining(job_name(job), advance, strict, limit))
 
     async def adrain_all(self, *, advance: bool = False, strict: bool = False, limit: int = LIMIT) -> Drained:
         """``drain_all``, awaited: async jobs run in this event loop."""
-        return await self._adrain(None, advance, strict, limit)
+        return await adrive(self._performer.aperform, self._draining(None, advance, strict, limit))
 
     async def aperform_one(self, job: AnyJob | None = None, *, queue: str | None = None) -> Ran:
         """``perform_one``, awaited: an async job runs in this event loop."""
-        one = self._next(None if job is None else job_name(job), False, queue)
-        return (await self._arun(self._there(one)))[0]
+        return await adrive(self._performer.aperform, self._performing(self._due(job, queue)))
 
     def clear(self) -> None:
         """Forget every push and all that waits."""
-        self._runner.clear()
+        self._server.clear()
 
-    def _drain(self, name: str | None, advance: bool, strict: bool, limit: int) -> Drained:
+    def _draining(
+        self, name: str | None, advance: bool, strict: bool, limit: int
+    ) -> Generator[Unit, Performed, Drained]:
         ran: list[Ran] = []
-        while (one := self._next(name, advance)) is not None:
-            self._check(one, len(ran), limit)
-            _add(ran, self._run(one), strict)
+        while (unit := self._next(name, advance)) is not None:
+            if len(ran) >= limit:
+                self._server.put_back(unit)
+                raise self._endless(unit, limit)
+            one = yield from self._performing(unit)
+            ran.append(one)
+            if strict and one.error is not None and one.ending != "failed":
+                raise one.error
         return Drained(tuple(ran))
 
-    async def _adrain(self, name: str | None, advance: bool, strict: bool, limit: int) -> Drained:
-        ran: list[Ran] = []
-        while (one := self._next(name, advance)) is not None:
-            self._check(one, len(ran), limit)
-            _add(ran, await self._arun(one), strict)
-        return Drained(tuple(ran))
-
-    def _run(self, one: Waiting | Unit) -> tuple[Ran, Outcome]:
-        perform = self._performer
+    def _performing(self, unit: Unit) -> Generator[Unit, Performed, Ran]:
+        """Yields ``unit`` to be run, and settles it."""
         try:
-            ran, outcome = (
-                perform.perform_unit(one) if isinstance(one, Unit) else perform.perform(one.queue, one.payload)
-            )
+            ran, outcome = yield unit
         except BaseException:
-            self._put_back(one)  # the test was meant, not the job
+            self._server.put_back(unit)  # the error is meant for the test, not for the job
             raise
-        self._settle(one, outcome)
-        return ran, outcome
+        self._server.settle(unit, outcome)
+        return ran
 
-    async def _arun(self, one: Waiting | Unit) -> tuple[Ran, Outcome]:
-        perform = self._performer
-        try:
-            if isinstance(one, Unit):
-                ran, outcome = await perform.aperform_unit(one)
-            else:
-                ran, outcome = await perform.aperform(one.queue, one.payload)
-        except BaseException:
-            self._put_back(one)
-            raise
-        self._settle(one, outcome)
-        return ran, outcome
-
-    def _put_back(self, one: Waiting | Unit) -> None:
-        if isinstance(one, Unit):
-            self._shelf.put_back(one.flight.queue, one.claim)
-        else:
-            self._runner.put_back(one)
-
-    def _settle(self, one: Waiting | Unit, outcome: Outcome) -> None:
-        if isinstance(one, Unit):
-            self._shelf.settle(one.flight.queue, one.claim)
-        else:
-            self._runner.settle(one, outcome)
-
-    def _claim(self, queues: Collection[str]) -> Unit | None:
-        """The next claim of one of these ordered queues."""
-        known: dict[str, Any] = self._app.registry.ordered()
-        claimed = self._shelf.claim(
-            queues, lambda queue: (known[queue].ordered.claim_size, known[queue].ordered.payload_cap)
-        )
-        return None if claimed is None else ordered_unit(self._app, *claimed)
-
-    def _next(self, name: str | None, advance: bool, queue: str | None = None) -> Waiting | Unit | None:
-        """The job that is next, out of the shelf; what is due goes to its queue first.
+    def _next(self, name: str | None, advance: bool, queue: str | None = None) -> Unit | None:
+        """The unit that is next, taken from the server; what is due goes to its queue first.
 
         Unless it is asked for by name, a job that is not registered here is for workers elsewhere.
         """
@@ -143,53 +121,127 @@ class FakeJobs(Looks):
         def wanted(one: str) -> bool:
             return one == name if name is not None else not one or self._app.registry.find(one) is not None
 
-        ordered = [
-            key for key, one in self._app.registry.ordered().items() if wanted(one.name) and queue in (None, key)
-        ]
+        definitions: dict[str, Any] = self._app.registry.ordered()
+        ordered = {key: one for key, one in definitions.items() if wanted(one.name) and queue in (None, key)}
         while True:
             staged = -1
             while staged != self._stager.staged:
                 staged = self._stager.staged
                 self._stager.tick()
-            one = self._runner.take(wanted, queue) or self._claim(ordered)
-            dues = (self._runner.next_at(wanted), self._shelf.next_at(ordered)) if advance and one is None else ()
-            due = min((one for one in dues if one is not None), default=None)
+            unit = self._server.take(wanted, queue, ordered)
+            due = self._server.next_at(wanted, ordered) if advance and unit is None else None
             if due is None or due <= self.clock.time():
-                return one
+                return unit
             self.clock.reach(due)
 
-    def _there(self, one: Waiting | Unit | None) -> Waiting | Unit:
-        if one is None:
-            later = self._runner.next_at(bool)
+    def _due(self, job: AnyJob | None, queue: str | None) -> Unit:
+        unit = self._next(None if job is None else job_name(job), False, queue)
+        if unit is None:
+            later = self._server.next_at(bool)
             what = "nothing waits" if later is None else f"the next is due in {later - self.clock.time():.1f} s"
             raise LookupError(f"no such job is due: {len(self)} wait; {what}")
-        return one
+        return unit
 
-    def _check(self, one: Waiting | Unit, ran: int, limit: int) -> None:
-        if ran >= limit:
-            self._put_back(one)
-            then = one if isinstance(one, Unit) else self._seen([one])[0]
-            raise HenchmanError(
-                f"{limit:,} jobs ran and there are still some (next: {then}); "
-                "does a job enqueue itself? If not, give drain a higher limit="
-            )
+    def _endless(self, unit: Unit, limit: int) -> HenchmanError:
+        queue = unit.flight.queue
+        then = unit if unit.source is not None else self._seen([Waiting("queue", queue, unit.payload, None)])[0]
+        return HenchmanError(
+            f"{limit:,} jobs ran and there are still some (next: {then}); "
+            "does a job enqueue itself? If not, give drain a higher limit="
+        )
 
 
-def _add(ran: list[Ran], one: tuple[Ran, Outcome], strict: bool) -> None:
-    ran.append(one[0])
-    if strict and one[0].error is not None and one[0].ending != "failed":
-        raise one[0].error
+class Inline:
+    """What ran inline, in order: ``ran`` tells how each job ended."""
+
+    def __init__(self, app: App, clock: Clock) -> None:
+        self.ran: list[Ran] = []
+        self._app = app
+        self._clock = clock
+        self._iterations = Iterations()
+        self._tokens = count(1)
+        self._performer = Performer(View(app, clock=GivenClock(clock.time)), InlinePolicy)
+
+    def __repr__(self) -> str:
+        return f"<inline: {len(self.ran)} ran>"
+
+    def run(self, call: Call[Any]) -> Any:
+        """Run the jobs that ``call`` pushes; NotFaked when only a server could answer it."""
+        return drive(self._performer.perform, self._answer(call))
+
+    async def arun(self, call: Call[Any]) -> Any:
+        """``run``, awaited: async jobs run in this loop."""
+        return await adrive(self._performer.aperform, self._answer(call))
+
+    def _answer(self, call: Call[Any]) -> Generator[Unit, Performed, Any]:
+        """Yields the units to run; returns the answer."""
+        keys, now = self._app.keys, self._clock.time()
+        if self._iterations.knows(call, keys):
+            return call.decode(self._iterations.answer(call))
+        if call.name == "cancel" and call.script is not None:
+            self._iterations.cancel(call)  # all other jobs that were pushed have run
+            return None
+        if (ordered := ordered_rows(call, now)) is not None:
+            for row in ordered[1]:
+                score = now if row.score is None else row.score
+                yield from self._until_it_ends(row.queue, row.id, score, row.payload)
+            return call.decode(len(ordered[1]))
+        found = pushes(call, keys, now)
+        if found is None:
+            raise NotFaked(call, "inline")
+        for push in found:
+            yield from self._plain(push)
+        return None
+
+    def _plain(self, push: Push) -> Generator[Unit, Performed, None]:
+        """Run a job, again as long as it puts itself off."""
+        payload = push.payload
+        for _ in range(_AGAIN):
+            ran, outcome = yield plain_unit(self._app, push.queue, payload)
+            self.ran.append(ran)
+            self._iterations.settle(self._app.keys, payload, ran.ending)
+            if ran.ending == "invalid" and ran.error is not None:
+                raise ran.error
+            if ran.ending not in ("snoozed", "interrupted"):
+                return
+            payload = outcome.stored
+        raise _never_ends(self.ran[-1])
+
+    def _until_it_ends(self, queue: str, id: bytes, score: float, payload: bytes) -> Generator[Unit, Performed, None]:
+        """Run an ordered payload by itself, again as long as it puts itself off."""
+        for _ in range(_AGAIN):
+            claim = Claim(next(self._tokens), [ClaimedId(id, -1, 0, [(score, payload)])])
+            ran, outcome = yield ordered_unit(self._app, queue, claim)
+            self.ran.append(ran)
+            if outcome.error is not None and not isinstance(outcome.error, InlinePolicy.ends):
+                raise outcome.error  # the payload does not fit
+            if ran.ending != "snoozed":
+                return
+        raise _never_ends(self.ran[-1])
+
+
+def _never_ends(last: Ran) -> HenchmanError:
+    return HenchmanError(
+        f"{last.name} put itself off {_AGAIN} times in a row ({last.reason}): inline there is no later; "
+        "use testing.fake(app, clock=…) and let the clock pass"
+    )
 
 
 class _Awaited:
-    def __init__(self, runner: FakeRunner) -> None:
-        self._runner = runner
+    """The awaited form of a fake server."""
 
-    async def run(self, call: Call[Any]) -> Any:
-        return self._runner.run(call)
+    def __init__(self, run: Callable[[Call[Any]], Awaitable[Any]]) -> None:
+        self.run = run
 
     async def close(self) -> None:
         """There is nothing to close."""
+
+
+def _arun(server: FakeServer) -> Callable[[Call[Any]], Awaitable[Any]]:
+    async def run(call: Call[Any]) -> Any:
+        return server.run(call)
+
+    return run
 
 
 @contextmanager
@@ -200,5 +252,18 @@ def fake(app: App, *, clock: Clock | None = None) -> Iterator[FakeJobs]:
     server raises NotFaked.
     """
     jobs = FakeJobs(app, clock or Clock())
-    with standing_in(app, StandIn(jobs._runner, _Awaited(jobs._runner), jobs.clock.time)):
+    with standing_in(app, StandIn(jobs._server, _Awaited(_arun(jobs._server)), jobs.clock.time)):
+        yield jobs
+
+
+@contextmanager
+def inline(app: App, *, clock: Clock | None = None) -> Iterator[Inline]:
+    """Within the block a push runs its job at once: encoded, decoded, through both middleware chains.
+
+    What a job raises is raised to whoever pushed it, except ``Failure``, ``Snooze``, ``Discard`` and ``Kill``, which
+    say how the job ends; the value of the block tells of them in ``ran``. A job that is not registered here raises
+    UnknownJob, and whatever else needs a server NotFaked.
+    """
+    jobs = Inline(app, clock or Clock())
+    with standing_in(app, StandIn(jobs, _Awaited(jobs.arun), jobs._clock.time)):
         yield jobs

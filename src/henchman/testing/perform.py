@@ -1,35 +1,32 @@
-"""Runs one payload here and now, as a worker would: decoded by its signature, within the server middleware, judged.
+"""Runs one unit here and now, by the worker's own processor: decoded by its signature, within the server middleware,
+judged by the worker's retry policy.
 
-What it does not do: a sync job's ``timeout`` is not enforced (nobody watches from outside), an async one's is.
+A sync job is not interrupted at its ``timeout``, because no watchdog looks on; one that took longer has timed out.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Callable, Collection, Coroutine, Iterator
+import math
+from collections.abc import Collection, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from henchman.client.options import JobOptions
-from henchman.errors import JobCancelled, JobEnd, JobShutdown, JobTimeout, Kill
-from henchman.kernel.clock import ServerClock
-from henchman.testing.pushes import NotFaked, name_and_jid
-from henchman.testing.switch import View
+from henchman.errors import JobCancelled, JobEnd, JobShutdown, JobTimeout, Kill, PayloadError
+from henchman.testing.fake_server import NotFaked
+from henchman.wire.payload import decode
 from henchman.wire.secret import NO_SECRETS, Secrets
 from henchman.work.current import running
-from henchman.work.outcome import DONE, Outcome
-from henchman.work.unit import InFlightList, Unit
-from henchman.worker.processor import UnitReader
+from henchman.work.outcome import Outcome
+from henchman.work.unit import Unit
+from henchman.worker.processor import Processor
 from henchman.worker.retry import RetryPolicy
-from henchman.worker.run import Run
+from henchman.worker.run import Run, Slot
 
-__all__ = ["Candid", "ClockJudge", "Drained", "GivenClock", "Performer", "Ran"]
-
-#: what a worker takes for the end of a job; anything else that is no Exception is meant for the test
-_ENDS = (Exception, SystemExit, JobTimeout, JobShutdown, JobCancelled, asyncio.CancelledError)
+__all__ = ["Drained", "InlinePolicy", "Performed", "Performer", "Ran", "TestPolicy"]
 
 
 class Ran(NamedTuple):
@@ -41,6 +38,10 @@ class Ran(NamedTuple):
     result: Any
     error: BaseException | None
     reason: str
+
+
+#: a run as a test sees it, and its outcome as a worker settles it
+Performed = tuple[Ran, Outcome]
 
 
 @dataclass(frozen=True)
@@ -65,25 +66,45 @@ class Drained:
         return [one.error for one in self.ran if one.error is not None and one.ending != "failed"]
 
 
-class GivenClock(ServerClock):
-    """The clock of a test in place of the server's, whatever answers say."""
+class TestPolicy(RetryPolicy):
+    """Judges as a worker does, but for errors that are meant for the test: ``escaped`` holds the one of the latest run.
 
-    def __init__(self, now: Callable[[], float]) -> None:
-        super().__init__(wall=now)
+    A run whose error escapes is marked as given back, so that the processor neither settles nor announces it.
+    """
 
-    def heard(self, server: float, sent: float) -> None:
-        """Nothing is learned."""
+    __test__ = False  # no test class, whatever pytest makes of its name
+    #: the errors that end a job on a worker; any other BaseException is meant for the test
+    ends: tuple[type[BaseException], ...] = (
+        *(Exception, SystemExit, JobTimeout, JobShutdown, JobCancelled),
+        asyncio.CancelledError,
+    )
+    escaped: BaseException | None = None
+
+    def ended(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
+        """The outcome of a run that returned ``result`` or raised ``error``."""
+        if error is not None and _test_is_cancelled():
+            return self._escape(run, asyncio.CancelledError())
+        if error is not None and (isinstance(error, NotFaked) or not isinstance(error, self.ends)):
+            return self._escape(run, error)
+        return super().ended(run, result, error)
+
+    def _escape(self, run: Run, error: BaseException) -> Outcome:
+        run.released = True
+        self.escaped = error
+        return Outcome("released")
 
 
-class ClockJudge(RetryPolicy):
-    """Judges by a clock of its own."""
+class InlinePolicy(TestPolicy):
+    """Lets every error escape but those by which a job itself asks to end."""
 
-    def __init__(self, host: Any, now: Callable[[], float]) -> None:
-        super().__init__(View(host, clock=GivenClock(now)))
+    ends = (JobEnd, JobShutdown, JobCancelled)
 
-
-class Candid(RetryPolicy):
-    """Raises errors instead of judging them; how a job itself asks to end is honoured."""
+    def ended_of_source(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
+        """The outcome of an ordered run, unless one of its ids has an error."""
+        for problem in run.unit.claim.errors(result, error).values():
+            if not isinstance(problem, self.ends):
+                return self._escape(run, problem)
+        return super().ended_of_source(run, result, error)
 
     def failed(
         self,
@@ -93,135 +114,127 @@ class Candid(RetryPolicy):
         options: JobOptions | None,
         secrets: Secrets = NO_SECRETS,
     ) -> Outcome:
+        """Raise the error of a job that cannot even start."""
         if isinstance(error, Kill):
             return super().failed(unit, job, error, options, secrets)
         raise error
 
-    def ended_of_source(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
-        for problem in run.unit.claim.errors(result, error).values():
-            if not isinstance(problem, (JobEnd, JobShutdown, JobCancelled)):
-                raise problem
-        return super().ended_of_source(run, result, error)
-
     def report(self, error: BaseException, facts: dict[str, Any], secrets: Secrets = NO_SECRETS) -> None:
-        """Nobody is told: the caller gets it."""
+        """Call no error handler: the caller gets the error."""
+
+
+class _Surroundings:
+    """The acker, reporter, watchdog, lease, cancellations and scoreboard of one run that no worker surrounds."""
+
+    identity, valid_until, grace = "testing", math.inf, 0.0
+
+    def __init__(self, cancelled: Collection[str]) -> None:
+        self.jids = cancelled
+        self.reporter = self
+        self.outcome: Outcome | None = None
+
+    def has(self, run: Run) -> bool:
+        """Whether a run is called off."""
+        return run.jid in self.jids
+
+    def submit(self, unit: Unit, outcome: Outcome, job: Any) -> None:
+        """Keep the outcome."""
+        self.outcome = outcome
+
+    settle = submit
+
+    async def asettle(self, unit: Unit, outcome: Outcome, job: Any) -> None:
+        """Keep the outcome."""
+        self.outcome = outcome
+
+    def ignore(self, *facts: Any) -> None:
+        """Neither history nor watchdog nor supervisor is there to hear of it."""
+
+    begin = end = log = progress = watch = forget = start = clear = ignore
 
 
 class Performer:
-    """Runs payloads of ``app``. ``cancelled``: jids that may not start. Jobs and middleware are looked up each time."""
+    """Runs units of ``app``, a view with the test's clock. ``cancelled``: jids that may not start.
 
-    def __init__(
-        self, app: Any, judge: RetryPolicy, now: Callable[[], float], cancelled: Collection[str] = frozenset()
-    ) -> None:
+    Jobs, middleware and listeners are looked up for each run.
+    """
+
+    def __init__(self, app: Any, policy: type[TestPolicy], cancelled: Collection[str] = frozenset()) -> None:
         self._app = app
-        self._policy = judge
-        self._now = now
+        self._policy = policy
         self._cancelled = cancelled
 
-    def perform(self, queue: str, payload: bytes) -> tuple[Ran, Outcome]:
-        """Take one payload to its end; an async job runs in an event loop of its own, also beneath a running one."""
-        return self.perform_unit(self._unit(queue, payload))
+    def perform(self, unit: Unit) -> Performed:
+        """Take a unit to its end; an async job runs in an event loop of its own, also beneath a running one."""
+        steps = _Steps(self._app, self._policy(self._app), self._cancelled)
+        run = steps.processor.reader.read_unit(unit)
+        if isinstance(run, Run) and run.compiled.is_async:
+            return _finish(steps.awaited(run))
+        return steps.here(unit, run)
 
-    def perform_unit(self, unit: Unit) -> tuple[Ran, Outcome]:
-        """``perform``, of what a source gave."""
-        run, outcome = self._admit(unit)
-        if run is None:
-            return _ran(unit, None, outcome), outcome
-        token = running.set(run)
-        try:
-            result = _finish(_limited(run)) if run.compiled.is_async else run.compiled.call(run)
-        except BaseException as error:
-            outcome = self._raised(run, error)
-        else:
-            outcome = self._returned(run, result)
-        finally:
-            running.reset(token)
-        return self._told(run, outcome), outcome
-
-    async def aperform(self, queue: str, payload: bytes) -> tuple[Ran, Outcome]:
+    async def aperform(self, unit: Unit) -> Performed:
         """``perform``, awaited: an async job runs in this loop, a sync one in this thread."""
-        return await self.aperform_unit(self._unit(queue, payload))
+        steps = _Steps(self._app, self._policy(self._app), self._cancelled)
+        run = steps.processor.reader.read_unit(unit)
+        if isinstance(run, Run) and run.compiled.is_async:
+            return await steps.awaited(run)
+        return steps.here(unit, run)
 
-    async def aperform_unit(self, unit: Unit) -> tuple[Ran, Outcome]:
-        """``perform_unit``, awaited."""
-        run, outcome = self._admit(unit)
-        if run is None:
-            return _ran(unit, None, outcome), outcome
-        token = running.set(run)
-        try:
-            result = await _limited(run) if run.compiled.is_async else run.compiled.call(run)
-        except BaseException as error:
-            task = asyncio.current_task()
-            if isinstance(error, asyncio.CancelledError) and task is not None and task.cancelling():
-                raise  # the test's own task was cancelled, not the job
-            outcome = self._raised(run, error)
-        else:
-            outcome = self._returned(run, result)
-        finally:
-            running.reset(token)
-        return self._told(run, outcome), outcome
 
-    def _unit(self, queue: str, payload: bytes) -> Unit:
-        return Unit(payload, InFlightList(queue, self._app.keys.queue(queue), "", "testing", 1), time.monotonic())
+class _Steps:
+    """The processor of one run, with its policy and its surroundings."""
 
-    def _admit(self, unit: Unit) -> tuple[Run | None, Outcome]:
-        """The run, started; or None and how it ends without one."""
-        run = UnitReader(self._app, self._policy).read_unit(unit)
+    def __init__(self, app: Any, policy: TestPolicy, cancelled: Collection[str]) -> None:
+        self._policy = policy
+        around: Any = _Surroundings(cancelled)
+        self._around = around
+        self.processor = Processor(app, around, policy, around, around, around, around)
+
+    def here(self, unit: Unit, run: Run | Outcome) -> Performed:
+        """Run a sync job; one that does not even start has its outcome."""
         if isinstance(run, Outcome):
-            return None, run
-        if run.jid in self._cancelled:
-            if not run.compiled.hears_cancel:
-                return None, Outcome("cancelled", reason="cancelled before it started")
-            run.cancelled = True
-        if run.expires is not None and self._now() > run.expires:
-            return None, Outcome("expired", reason="it expired before it could start")
-        run.started_at, run.started = self._now(), time.monotonic()
-        if run.timeout is not None:
-            run.deadline = run.started + run.timeout
-        self._app.events.emit("job_start", run=run)
-        return run, DONE
+            return _ran(unit, None, run), run
+        run.keeps = False  # a test gets the returned value itself
+        self.processor.execute(Slot("testing", 0), run)
+        return self._performed(run)
 
-    def _raised(self, run: Run, error: BaseException) -> Outcome:
-        if isinstance(error, NotFaked) or not isinstance(error, _ENDS):
-            raise error
-        if isinstance(error, asyncio.CancelledError):
-            meant = "the job cancelled itself (asyncio.CancelledError)"
-            error = JobCancelled() if run.cancelled else RuntimeError(meant).with_traceback(error.__traceback__)
-        return self._policy.ended(run, None, error)
+    async def awaited(self, run: Run) -> Performed:
+        """Run an async job."""
+        run.keeps = False
+        outer = running.set(run)
+        try:
+            await self.processor.aexecute(run)
+        finally:
+            running.reset(outer)
+        return self._performed(run)
 
-    def _told(self, run: Run, outcome: Outcome) -> Ran:
-        self._app.events.emit("job_end" if outcome.ending == "done" else "job_failed", run=run, outcome=outcome)
-        return _ran(run.unit, run, outcome)
-
-    def _returned(self, run: Run, result: Any) -> Outcome:
-        if run.unit.source is not None:
-            return self._policy.ended(run, result, None)
-        return DONE if result is None else Outcome("done", result=result)
+    def _performed(self, run: Run) -> Performed:
+        if self._policy.escaped is not None:
+            raise self._policy.escaped
+        outcome: Outcome = self._around.outcome
+        return _ran(run.unit, run, outcome), outcome
 
 
 def _ran(unit: Unit, run: Run | None, outcome: Outcome) -> Ran:
-    if run is not None:
-        name, jid = run.name, run.jid
-    elif unit.source is not None:
-        name, jid = unit.job["class"], unit.job["jid"]
-    else:
-        name, jid = name_and_jid(unit.payload)
-    return Ran(name, jid, outcome.ending, outcome.result, outcome.error, outcome.reason)
+    job: Any = unit.job if run is None else {"class": run.name, "jid": run.jid}
+    if not job:
+        try:
+            job = decode(unit.payload)
+        except PayloadError:
+            job = {}
+    return Ran(job.get("class", ""), job.get("jid", ""), outcome.ending, outcome.result, outcome.error, outcome.reason)
 
 
-async def _limited(run: Run) -> Any:
-    """The job's result, awaited within its time-out."""
+def _test_is_cancelled() -> bool:
+    """Whether the task of the test itself is being cancelled, and not its job."""
     try:
-        async with asyncio.timeout(run.timeout) as limit:
-            return await run.compiled.call(run)
-    except TimeoutError as error:
-        if not limit.expired():
-            raise
-        text = f"the job ran longer than its timeout of {run.timeout:g} s"
-        raise JobTimeout(text).with_traceback(error.__traceback__) from None
+        task = asyncio.current_task()
+    except RuntimeError:
+        return False
+    return task is not None and task.cancelling() > 0
 
 
-def _finish(coroutine: Coroutine[Any, Any, Any]) -> Any:
+def _finish(coroutine: Coroutine[Any, Any, Performed]) -> Performed:
     """The result of ``coroutine`` in a loop of its own, with the caller's context; beneath a loop in a thread."""
     try:
         asyncio.get_running_loop()

@@ -13,10 +13,9 @@ import pytest
 from henchman.app import App
 from henchman.config import Config
 from henchman.supervisor.load import load_app
-from henchman.testing.clock import Clock
 from henchman.testing.fake import FakeJobs, fake
-from henchman.testing.real import Worker, bound, worker
-from henchman.testing.server import flush, private_server
+from henchman.testing.install import Clock
+from henchman.testing.real import Worker, bound, flush, private_server, worker
 
 __all__ = ["Bench"]
 

@@ -1,4 +1,4 @@
-"""Pushes as a test sees them: arguments decoded, every parameter by its name, compared with what was expected."""
+"""Pushes as a test sees them, and the pushes that it expects: arguments decoded, every parameter by its name."""
 
 from __future__ import annotations
 
@@ -13,13 +13,15 @@ from henchman.client.registry import Registry
 from henchman.errors import ArgumentError, PayloadError
 from henchman.iterable.job import IterableJob
 from henchman.kernel.text import shorten
+from henchman.ordered.claim import shown
 from henchman.ordered.definition import OrderedJob
-from henchman.testing.clock import moment
+from henchman.testing.fake_server import Row
+from henchman.testing.install import moment
 from henchman.wire import jsontext
 from henchman.wire.arguments import Signature
 from henchman.wire.payload import decode
 
-__all__ = ["AnyJob", "Collected", "Wanted", "Where", "collected", "job_name"]
+__all__ = ["AnyJob", "Collected", "CollectedPush", "Wanted", "Where", "collected", "collected_push", "job_name"]
 
 AnyJob: TypeAlias = Using[..., Any] | type[IterableJob[...]] | OrderedJob[Any] | str
 _VALUE_MOST = 200
@@ -84,6 +86,33 @@ def collected(registry: Registry, place: str, queue: str, payload: bytes, at: fl
     return Collected(job["class"], tuple(args), kwargs, queue, job.get("jid", ""), due, place, job, named, shown)
 
 
+@dataclass(frozen=True)
+class CollectedPush:
+    """One push to an ordered queue. ``payload`` as its handler gets it; ``score`` as it was said, None: the time;
+    ``at``: when the id is due if nothing waits under it, None: at once.
+    """
+
+    name: str
+    id: str
+    payload: Any
+    score: float | None
+    at: datetime | None
+    queue: str
+
+    def __str__(self) -> str:
+        said = f"{self.name}.push({self.id!r}, {shorten(repr(self.payload), _VALUE_MOST)}"
+        said += "" if self.score is None else f", score={self.score:g}"
+        return f"{said})  queue={self.queue!r}" + ("" if self.at is None else f", at {self.at:%Y-%m-%d %H:%M:%S} UTC")
+
+
+def collected_push(registry: Registry, row: Row) -> CollectedPush:
+    """An ordered push as a test sees it."""
+    definition: Any = registry.ordered()[row.queue]
+    [payload] = definition.decode(shown(row.id), [row.payload])
+    at = None if row.at is None else datetime.fromtimestamp(row.at, UTC)
+    return CollectedPush(definition.name, shown(row.id), payload, row.score, at, row.queue)
+
+
 def job_name(job: AnyJob) -> str:
     """The name on the wire of a job, of a job with options, or of a name."""
     defined: Any = job
@@ -129,7 +158,7 @@ def _by_name(
 
 
 class Wanted:
-    """What a test expects of a push. Raises ArgumentError where that could never be a push of this job."""
+    """The push that a test expects. Raises ArgumentError where that could never be a push of this job."""
 
     def __init__(self, registry: Registry, job: AnyJob, args: tuple[Any, ...], kwargs: dict[str, Any]):
         if len(args) == 1 and isinstance(args[0], BoundCall) and not kwargs:
@@ -158,7 +187,7 @@ class Wanted:
     def _there_and_back(
         self, registry: Registry, signature: Signature, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> dict[str, Any]:
-        """What a worker would make of the arguments; empty when they could not be sent (``mock.ANY``)."""
+        """The arguments as a worker would get them; empty when they could not be sent (``mock.ANY``)."""
         try:
             text, more = signature.encode(args, kwargs)
             back, rest = signature.decode(jsontext.loads(text), None if more is None else jsontext.loads(more))
@@ -166,8 +195,8 @@ class Wanted:
             return {}
         return _by_name(registry, self.name, None if signature is _ANYTHING else signature, back, rest)
 
-    def misfits(self, one: Collected) -> dict[str, tuple[Any, Any]]:
-        """Where the arguments of ``one`` differ: parameter → (expected, was)."""
+    def differences(self, one: Collected) -> dict[str, tuple[Any, Any]]:
+        """The arguments of ``one`` that differ: parameter → (expected, was)."""
         if self.any_arguments:
             return {}
         wrong: dict[str, tuple[Any, Any]] = {}
@@ -201,20 +230,20 @@ _ANYTHING = Signature.of(_anything, name="job")
 
 @dataclass(frozen=True)
 class Where:
-    """What else a test may expect: queue, tags (all of them), and when it is due."""
+    """Conditions of an expected push: queue, tags (all of them), and when it is due."""
 
     queue: str | None = None
     tags: Collection[str] | None = None
     at: datetime | timedelta | None = None
     within: float | timedelta = 1.0
 
-    def given(self, count: int | None = None) -> list[str]:
-        """The names of the options that say something."""
+    def options(self, count: int | None = None) -> list[str]:
+        """The names of the conditions that are set."""
         said = {"queue": self.queue, "tags": self.tags, "at": self.at, "count": count}
         return [name for name, value in said.items() if value is not None]
 
-    def misfits(self, one: Collected, now: datetime) -> dict[str, tuple[Any, Any]]:
-        """Where ``one`` differs: option → (expected, was)."""
+    def differences(self, one: Collected, now: datetime) -> dict[str, tuple[Any, Any]]:
+        """The conditions that ``one`` does not meet: option → (expected, was)."""
         wrong: dict[str, tuple[Any, Any]] = {}
         if self.queue is not None and one.queue != self.queue:
             wrong["queue"] = (self.queue, one.queue)
@@ -222,8 +251,14 @@ class Where:
             wrong["tags"] = (sorted(self.tags), sorted(one.tags))
         if self.at is not None:
             due = now + self.at if isinstance(self.at, timedelta) else self.at
-            moment("at", due)
-            limit = self.within.total_seconds() if isinstance(self.within, timedelta) else self.within
-            if one.at is None or abs((one.at - due).total_seconds()) > limit:
+            if not self.is_due(one.at, now):
                 wrong["at"] = (due.isoformat(), "at once" if one.at is None else one.at.isoformat())
         return wrong
+
+    def is_due(self, at: datetime | None, now: datetime) -> bool:
+        """Whether a push is due when it is expected to be, or may be due at any time."""
+        if self.at is None:
+            return True
+        due = moment("at", now + self.at if isinstance(self.at, timedelta) else self.at)
+        limit = self.within.total_seconds() if isinstance(self.within, timedelta) else self.within
+        return at is not None and abs(at.timestamp() - due) <= limit

@@ -1,14 +1,23 @@
-"""A clock that moves when told, so that schedules and retries can be drained without waiting for them."""
+"""The clock of a test, and the stand-ins that answer for an app's server while a test lasts.
+
+A stand-in holds for the whole app, for every thread: a push from a server thread or a task is caught like any other.
+Stand-ins nest; the latest one answers, and each leaves without disturbing the others.
+"""
 
 from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
 
+from henchman.app import App
 from henchman.errors import ArgumentError
+from henchman.kernel.clock import ServerClock
 
-__all__ = ["Clock", "moment"]
+__all__ = ["Clock", "GivenClock", "StandIn", "View", "moment", "standing_in"]
 
 _HAIR = 1e-6  # seconds; what sums of large floats may lose
 
@@ -71,3 +80,48 @@ def moment(name: str, when: datetime) -> float:
             f"{name}({when!r}): give a datetime with a time zone, as in datetime(2030, 1, 1, tzinfo=UTC)"
         )
     return when.timestamp()
+
+
+class GivenClock(ServerClock):
+    """The clock of a test in place of the server's; answers of a server do not set it."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        super().__init__(wall=now)
+
+    def heard(self, server: float, sent: float) -> None:
+        """Learn nothing."""
+
+
+class StandIn(NamedTuple):
+    """A sync runner, an async one (with ``close``, awaited), and the time (Unix, seconds) that pushes are given."""
+
+    runner: Any
+    arunner: Any
+    now: Callable[[], float]
+
+
+class View:
+    """An app as a worker sees it, with some parts of its own: what the test nests meanwhile does not touch them."""
+
+    def __init__(self, app: Any, **own: Any) -> None:
+        self._app = app
+        self.__dict__.update(own)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._app, name)
+
+
+@contextmanager
+def standing_in(app: App, one: StandIn) -> Iterator[None]:
+    """``one`` answers for ``app``, connected or not, for the length of the block."""
+    _set(app, lambda others: (*others, one))
+    try:
+        yield
+    finally:
+        _set(app, lambda others: tuple(other for other in others if other is not one))
+
+
+def _set(app: App, change: Callable[[tuple[StandIn, ...]], tuple[StandIn, ...]]) -> None:
+    with app._lock:
+        app.stand_ins = left = change(app.stand_ins)
+        app.client.now = left[-1].now if left else time.time

@@ -1,0 +1,455 @@
+"""A server in memory, as far as a fake needs one: it takes pushes and cancellations, moves payloads that are due, keeps
+where iterable jobs stand, and merges and claims payloads of ordered ids. It answers calls by their name and refuses all
+others.
+
+It is no queue with several workers: one unit runs at a time, so ceilings, groups and pauses of ordered queues mean
+nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any, NamedTuple, TypeVar
+
+from henchman.app import App
+from henchman.errors import HenchmanError, PayloadError
+from henchman.ordered.claim import Claim
+from henchman.store.call import Arg, Call
+from henchman.store.jobs import LATE
+from henchman.store.keys import Keys
+from henchman.store.ordered import ClaimedId, Verdict
+from henchman.wire.payload import decode
+from henchman.work.effects import effects
+from henchman.work.outcome import Outcome
+from henchman.work.unit import InFlightList, Unit
+
+__all__ = [
+    "Entity",
+    "FakeServer",
+    "Iterations",
+    "NotFaked",
+    "Push",
+    "Row",
+    "Waiting",
+    "class_of",
+    "ordered_rows",
+    "ordered_unit",
+    "plain_unit",
+    "pushes",
+]
+
+T = TypeVar("T")
+
+
+class NotFaked(HenchmanError):
+    """Something was asked of the server that only a real one can answer; the text names it and the way out."""
+
+    def __init__(self, call: Call[Any], mode: str) -> None:
+        words = " ".join(_text(one) for one in call.parts[0][:2]) if call.script is None else call.name
+        super().__init__(
+            f"testing.{mode} catches pushes and cancellations only, and this needs a server: {words}; "
+            "use testing.worker(app), or the fixture henchman"
+        )
+
+
+# --- calls -----------------------------------------------------------------------------------------------------------
+
+
+class Push(NamedTuple):
+    """One payload on its way into ``queue``; ``at`` is the Unix time at which it is due, None for now."""
+
+    queue: str
+    payload: bytes
+    at: float | None
+
+
+class Row(NamedTuple):
+    """One push to an ordered queue. ``at`` is the Unix time at which it is due, None for now; ``score`` as given."""
+
+    queue: str
+    id: bytes
+    payload: bytes
+    score: float | None
+    at: float | None
+
+
+def pushes(call: Call[Any], keys: Keys, now: float) -> list[Push] | None:
+    """The jobs that ``call`` pushes; None when it does something else."""
+    if _is_script(call, "schedule"):
+        rows = _arguments(call)[1]
+        return [_scheduled(rows[i : i + 3], now) for i in range(0, len(rows), 3)]
+    if _is_script(call, "batch_push") and not _arguments(call)[1][0]:  # tracked, in no batch
+        _, _, queue, _, _, _, *rows = _arguments(call)[1]
+        return [Push(_text(queue), _bytes(rows[i + 2]), _due(rows[i + 1], now)) for i in range(0, len(rows), 4)]
+    if [part[0] for part in call.parts] == ["SADD", "LPUSH"] and call.parts[0][1] == keys.queues:
+        return [Push(_text(call.parts[0][2]), _bytes(payload), None) for payload in call.parts[1][2:]]
+    return None
+
+
+#: the scripts that push to ordered queues → how many arguments stand before their rows
+_BEFORE = {"ordered_push": 2, "ordered_push_tracked": 5}
+
+
+def ordered_rows(call: Call[Any], now: float) -> tuple[str, list[Row]] | None:
+    """The merge rule of the ordered queue that ``call`` pushes to, and the pushes; None for any other call."""
+    if call.script is None or call.name not in _BEFORE:
+        return None
+    words = _arguments(call)[1]
+    queue, collapse, rest = _text(words[0]), _text(words[1]), words[_BEFORE[call.name] :]
+    rows = []
+    for i in range(0, len(rest), 4):
+        id, due, score, payload = rest[i : i + 4]
+        given = None if score == "" else float(score)
+        rows.append(Row(queue, _bytes(id), _bytes(payload), given, _due(due, now)))
+    return collapse, rows
+
+
+def class_of(payload: bytes) -> str:
+    """The class that a payload names; empty where it is no job."""
+    try:
+        return str(decode(payload)["class"])
+    except PayloadError:
+        return ""
+
+
+def _is_script(call: Call[Any], name: str) -> bool:
+    return call.script is not None and call.name == name
+
+
+def _arguments(call: Call[Any]) -> tuple[list[Arg], list[Arg]]:
+    """The keys and the arguments of a script call."""
+    parts = call.parts[0]
+    first = 3 + int(parts[2])
+    return list(parts[3:first]), list(parts[first:])
+
+
+def _scheduled(row: list[Arg], now: float) -> Push:
+    at, delay, payload = row
+    queue = decode(_bytes(payload)).get("queue")
+    due = float(at) if at not in ("", b"") else now + float(delay)
+    return Push(queue if isinstance(queue, str) and queue else "default", _bytes(payload), due)
+
+
+def _due(when: Arg, now: float) -> float | None:
+    text = _text(when)
+    if not text:
+        return None
+    return now + float(text) if text.startswith("+") else float(text)
+
+
+def _bytes(value: Arg) -> bytes:
+    return value if isinstance(value, bytes) else str(value).encode()
+
+
+def _text(value: Arg) -> str:
+    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+
+
+# --- units -----------------------------------------------------------------------------------------------------------
+
+
+def plain_unit(app: Any, queue: str, payload: bytes) -> Unit:
+    """A payload as a worker of ``app`` fetches it."""
+    return Unit(payload, InFlightList(queue, app.keys.queue(queue), "", "testing", 1), time.monotonic())
+
+
+def ordered_unit(app: Any, queue: str, claim: Claim) -> Unit:
+    """A claim as a worker of ``app`` gets it."""
+    source = app.sources()[queue]
+    return Unit(b"", source.flight("testing", 1), time.monotonic(), source, claim)
+
+
+class Iterations:
+    """The states of iterable jobs by their key."""
+
+    def __init__(self) -> None:
+        self._states: dict[str, dict[bytes, bytes]] = {}
+
+    def knows(self, call: Call[Any], keys: Keys) -> bool:
+        """Whether ``call`` is about such a state."""
+        if call.script is not None:
+            return call.name == "iterate"
+        command, *rest = call.parts[0]
+        mine = bool(rest) and str(rest[0]).startswith(keys.iteration(""))
+        return mine and len(call.parts) == 1 and command == "HGETALL"
+
+    def answer(self, call: Call[Any]) -> Any:
+        """The reply of a server."""
+        if call.script is None:
+            return [text for pair in self._states.get(str(call.parts[0][1]), {}).items() for text in pair]
+        keys, (executions, cursor, run_time, _) = _arguments(call)
+        state = self._states.setdefault(str(keys[0]), {})
+        if int(state.get(b"ex", 0)) > int(executions):
+            return LATE
+        state |= {b"ex": _bytes(executions), b"c": _bytes(cursor), b"rt": _bytes(run_time)}
+        return int(b"cancelled" in state)
+
+    def cancel(self, call: Call[Any]) -> str:
+        """Note what ``cancel.lua`` notes for a job that may be an iterable one; the jid that is cancelled."""
+        keys, (jid, *_, is_job) = _arguments(call)
+        for key in keys[3:] if is_job else ():
+            self._states.setdefault(str(key), {}).setdefault(b"cancelled", b"1")
+            self._states[str(key)].setdefault(b"c", b"null")
+        return str(jid)
+
+    def settle(self, keys: Keys, payload: bytes, ending: str) -> None:
+        """A job ended: forget its state, if a server would."""
+        try:
+            job = decode(payload)
+        except PayloadError:
+            return
+        for kind, *rest in effects(keys, job | {"hm": {"iterable": True}}, ending):  # only these are kept here
+            if kind == "uniterate":
+                self._states.pop(rest[0], None)
+
+    def clear(self) -> None:
+        """Forget them."""
+        self._states.clear()
+
+
+# --- ordered queues --------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Entity:
+    """The payloads of an id: (score, number of its arrival, payload), lowest first."""
+
+    due: float
+    number: int = 0  # of its first push: the order of ids that are due together
+    retry_count: int = -1
+    waiting: list[tuple[float, int, bytes]] = field(default_factory=list)
+
+    def add(self, score: float, number: int, payload: bytes, collapse: str) -> None:
+        """Merge a payload in."""
+        if collapse == "latest":
+            if not self.waiting or score >= self.waiting[0][0]:
+                self.waiting = [(score, number, payload)]
+            return
+        if collapse == "min":
+            equal = next((one for one in self.waiting if one[2] == payload), None)
+            if equal is not None:
+                self.waiting.remove(equal)
+                score = min(score, equal[0])
+        self.waiting.append((score, number, payload))
+        self.waiting.sort(key=lambda one: (one[0], one[1] if collapse == "none" else 0, one[2]))
+
+
+EntityKey = tuple[str, bytes]  #: queue and id
+
+
+class _Ordered:
+    """Ordered queues: ``pushed`` is every push; waiting payloads and dead ones by queue and id."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.pushed: list[Row] = []
+        self.waiting: dict[EntityKey, Entity] = {}
+        self.morgue: dict[EntityKey, Entity] = {}
+        self._claimed: dict[EntityKey, Entity] = {}
+        self._collapse: dict[str, str] = {}
+        self._now = now
+        self._numbers = count(1)
+
+    def push(self, collapse: str, rows: list[Row]) -> int:
+        """Take pushes; how many ids had nothing waiting."""
+        created = 0
+        for row in rows:
+            self.pushed.append(row)
+            self._collapse[row.queue] = collapse
+            key, number, now = (row.queue, row.id), next(self._numbers), self._now()
+            created += key not in self.waiting and key not in self._claimed
+            entity = self.waiting.setdefault(key, Entity(now if row.at is None else row.at, number))
+            own = now + number / 1e6  # a hair apart: the order of pushes stays
+            entity.add(own if row.score is None else row.score, number, row.payload, collapse)
+        return created
+
+    def claim(self, definitions: dict[str, Any]) -> tuple[str, Claim] | None:
+        """The next claim that is due in one of these queues, and its queue."""
+        now = self._now()
+        free = [(one.due, one.number, key) for key, one in self.waiting.items() if key not in self._claimed]
+        ready = [key for due, _, key in sorted(free) if due <= now and key[0] in definitions]
+        if not ready:
+            return None
+        queue = ready[0][0]
+        options = definitions[queue].ordered
+        keys = [key for key in ready if key[0] == queue][: options.claim_size]
+        fresh = [key for key in keys if self.waiting[key].retry_count < 0]
+        ids = []
+        for key in fresh if keys[0] in fresh else keys[:1]:  # an id that failed before is claimed alone
+            entity = self._claimed[key] = self.waiting.pop(key)
+            given = [(score, payload) for score, _, payload in entity.waiting[: options.payload_cap]]
+            ids.append(ClaimedId(key[1], entity.retry_count, 0, given))
+        return queue, Claim(next(self._numbers), ids)
+
+    def settle(self, queue: str, claim: Claim) -> None:
+        """End each id of a claim as it was judged."""
+        for one, verdict in zip(claim.ids, claim.verdicts or claim.all("done"), strict=True):
+            key = queue, one.id
+            entity, arrived = self._claimed.pop(key), self.waiting.pop(key, None)
+            left = self._left(key, entity, len(one.payloads), verdict)
+            if arrived is not None and not left.waiting:
+                left = arrived
+            elif arrived is not None:
+                for score, number, payload in arrived.waiting:
+                    left.add(score, number, payload, self._collapse[queue])
+            if left.waiting:
+                self.waiting[key] = left
+
+    def _left(self, key: EntityKey, entity: Entity, given: int, verdict: Verdict) -> Entity:
+        """An id after its claim."""
+        now = self._now()
+        match verdict.verdict:
+            case "done":
+                return Entity(now, entity.number, waiting=entity.waiting[given:])
+            case "bury":
+                self.morgue.setdefault(key, Entity(now)).add(*entity.waiting[0], "min")
+                return Entity(now, entity.number, waiting=entity.waiting[1:])
+            case "retry":
+                return Entity(now + verdict.delay, entity.number, entity.retry_count + 1, entity.waiting)
+            case "snooze":
+                return Entity(now + verdict.delay, entity.number, entity.retry_count, entity.waiting)
+        return entity
+
+    def dues(self, queues: Collection[str]) -> list[float]:
+        """When each id of these queues is due."""
+        return [one.due for key, one in self.waiting.items() if key[0] in queues]
+
+    def clear(self) -> None:
+        """Forget everything."""
+        for held in (self.pushed, self.waiting, self.morgue, self._claimed):
+            held.clear()
+
+
+# --- the server ------------------------------------------------------------------------------------------------------
+
+
+class Waiting(NamedTuple):
+    """One payload that waits. ``place``: "queue", "schedule", "retry" or "dead"; ``at`` when it is due, or died."""
+
+    place: str
+    queue: str
+    payload: bytes
+    at: float | None
+
+
+class FakeServer:
+    """Answers calls. ``pushed`` is every push, ``waiting`` the payloads that have not come to their end."""
+
+    def __init__(self, app: App, now: Callable[[], float]) -> None:
+        self.pushed: list[Push] = []
+        self.waiting: list[Waiting] = []
+        self.dead: list[Waiting] = []
+        self.cancelled: set[str] = set()
+        self.ordered = _Ordered(now)
+        self._iterations = Iterations()
+        self._app = app
+        self._now = now
+        self._lock = threading.RLock()
+
+    def run(self, call: Call[T]) -> T:
+        """The answer of a server; NotFaked when only a real one has it."""
+        with self._lock:
+            return call.decode(self._answer(call))
+
+    def _answer(self, call: Call[Any]) -> Any:
+        now = self._now()
+        if (ordered := ordered_rows(call, now)) is not None:
+            return self.ordered.push(*ordered)
+        if (found := pushes(call, self._app.keys, now)) is not None:
+            self.pushed += found
+            self.waiting += [Waiting("queue" if one.at is None else "schedule", *one) for one in found]
+            return len(found)
+        if _is_script(call, "cancel"):
+            self.cancelled.add(self._iterations.cancel(call))
+            return 0
+        if _is_script(call, "due"):
+            return self._due(now)
+        if _is_script(call, "move"):
+            return self._move(call)
+        if self._iterations.knows(call, self._app.keys):
+            return self._iterations.answer(call)
+        raise NotFaked(call, "fake")
+
+    def _due(self, now: float) -> Any:
+        """What was due first, and that moment as the time: as a stager in time would have found it."""
+        dues = [one.at for one in self.waiting if one.at is not None and one.at <= now]
+        first = min(dues, default=now)
+        found: dict[str, list[bytes]] = {"retry": [], "schedule": []}
+        for one in self.waiting if dues else ():
+            if one.at is not None and one.at <= first:
+                found[one.place].append(one.payload)
+        return [1, repr(first), found["retry"], found["schedule"], b"", 0, b"0"]
+
+    def _move(self, call: Call[Any]) -> Any:
+        (source, *_), args = _arguments(call)
+        place = "retry" if source == self._app.keys.retry else "schedule"
+        statuses = []
+        for i in range(3, len(args), 5):
+            target, queue, old, new = args[i : i + 4]
+            which = next((one for one in self.waiting if one.place == place and one.payload == old), None)
+            statuses.append(int(which is not None))
+            if which is None or not isinstance(new, bytes):
+                continue
+            self.waiting.remove(which)
+            if target == 0:
+                self.dead.append(Waiting("dead", which.queue, new, self._now()))
+            elif int(target) > 0:
+                self.waiting.append(Waiting("queue", str(queue), new, None))
+        return statuses
+
+    def take(self, wanted: Callable[[str], bool], queue: str | None, ordered: dict[str, Any]) -> Unit | None:
+        """The unit that is next to run: of a ``wanted`` class, of one queue if asked, or a claim of one of ``ordered``
+        (definitions by queue). It waits no more."""
+        with self._lock:
+            for index, one in enumerate(self.waiting):
+                if one.place == "queue" and queue in (None, one.queue) and wanted(class_of(one.payload)):
+                    del self.waiting[index]
+                    return plain_unit(self._app, one.queue, one.payload)
+            claimed = self.ordered.claim(ordered)
+        return None if claimed is None else ordered_unit(self._app, *claimed)
+
+    def put_back(self, unit: Unit) -> None:
+        """``unit`` is next to run again."""
+        with self._lock:
+            if unit.source is not None:
+                unit.claim.verdicts = unit.claim.all("release")
+                self.ordered.settle(unit.flight.queue, unit.claim)
+            else:
+                self.waiting.insert(0, Waiting("queue", unit.flight.queue, unit.payload, None))
+
+    def next_at(self, wanted: Callable[[str], bool], ordered: Collection[str] = ()) -> float | None:
+        """When the next payload of a ``wanted`` class, or id of these ordered queues, is due; None when none waits."""
+        with self._lock:
+            times = [one.at for one in self.waiting if one.at is not None and wanted(class_of(one.payload))]
+            return min([*times, *self.ordered.dues(ordered)], default=None)
+
+    def settle(self, unit: Unit, outcome: Outcome) -> None:
+        """Put a unit that has run where its outcome sends it, as ``settle.lua`` does."""
+        with self._lock:
+            if unit.source is not None:
+                self.ordered.settle(unit.flight.queue, unit.claim)
+                return
+            queue, now = unit.flight.queue, self._now()
+            self._iterations.settle(self._app.keys, unit.payload, outcome.ending)
+            match outcome.ending:
+                case "retry":
+                    self.waiting.append(Waiting("retry", queue, outcome.stored, now + outcome.delay))
+                case "snoozed":
+                    self.waiting.append(Waiting("schedule", queue, outcome.stored, now + outcome.delay))
+                case "interrupted":
+                    self.waiting.append(Waiting("queue", queue, outcome.stored, None))
+                case "dead" | "invalid":
+                    self.dead.append(Waiting("dead", queue, outcome.stored, now))
+                case "released":
+                    self.put_back(unit)
+                case "cancelled":
+                    self.cancelled.discard(str(unit.job.get("jid")))
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            for held in (self.pushed, self.waiting, self.dead, self.cancelled, self._iterations, self.ordered):
+                held.clear()
