@@ -7,6 +7,7 @@ not (it says which), 130 after Ctrl-C.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import sqlite3
 import sys
@@ -32,6 +33,7 @@ from henchman.history.records import Event
 
 __all__ = ["demo"]
 
+GRACE = 5  # seconds that running jobs get at a stop
 LOOK = 0.1  # seconds between two looks
 PATIENCE = 120.0  # seconds without any progress, after which something is wrong
 SHOWN = 20  # differences that are listed
@@ -113,7 +115,8 @@ class Play:
         """The whole demo, from the empty stage to the summary."""
         stage, many = self._stage, len(self._file)
         self._view.say(f"To look in from another terminal: HENCHMAN_REDIS_URL='{stage.url}' henchman status")
-        stage.start_workers(processes, concurrency)
+        size = ("-p", processes, "-c", concurrency, "-t", GRACE)
+        stage.start("workers", "henchman", "work", "henchman.demo.jobs:app", *size)
         self._until(stage.is_kept, lambda: "nobody keeps history")
         started = time.monotonic()
         stage.start("push", "henchman.demo.push", many)
@@ -122,9 +125,14 @@ class Play:
         self._until(lambda: not any(stage.left().values()), lambda: f"every row is settled, but not {stage.left()}")
         stage.stop()
         self._view.close()
-        size = {"rows": many, "processes": processes, "concurrency": concurrency}
-        speed = {"seconds": round(seconds, 3), "jobs_per_second": round(many / seconds, 1)}
-        return size | speed | self._result()
+        return {
+            "rows": many,
+            "processes": processes,
+            "concurrency": concurrency,
+            "seconds": round(seconds, 3),
+            "jobs_per_second": round(many / seconds, 1),
+            **self._result(),
+        }
 
     def _until(self, fact: Callable[[], bool], otherwise: Callable[[], str]) -> None:
         """Wait for ``fact``; DemoError when it has not come true and no row was settled for a long time."""
@@ -150,16 +158,14 @@ class Play:
 
     def _result(self) -> dict[str, Any]:
         """What became of the rows and prices, and what of it is wrong."""
-        stage, catalogue, events, status = (
-            self._stage,
-            self._stage.catalogue,
-            self._stage.events(),
-            self._stage.status(),
-        )
-        assert status is not None  # noqa: S101 - every row of it is settled
-        folder = stage.folder if stage.keep else Path(tempfile.mkdtemp(prefix="henchman-failures-"))
-        failures = folder / "failures.csv"  # stays when the stage has gone
+        stage, catalogue = self._stage, self._stage.catalogue
+        events, status = stage.events(), stage.status()
+        if status is None:
+            raise DemoError("the server has forgotten the batch")
+        failures = stage.folder / "failures.csv"
         stage.write_failures(failures)
+        if not stage.keep:
+            failures = Path(shutil.move(failures, tempfile.mkdtemp(prefix="henchman-failures-")))
         changes, healed = catalogue.changes(), _healed(events)
         differences = [
             *wrong_rows(self._file, events, catalogue.products()),

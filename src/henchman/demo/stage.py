@@ -1,8 +1,8 @@
 """The demo's stage: everything that runs, set up in a folder of its own and cleared away whatever happens.
 
-An embedded server, the catalogue, a supervisor with its worker processes, and for a moment a
-process that pushes the jobs. The processes see nothing of the user's own settings: they get a clean environment and
-the demo's folder to work in.
+An embedded server, the catalogue, a supervisor with its worker processes, and for a moment a process that pushes the
+jobs. The processes see nothing of the user's own settings: they get a clean environment and the demo's folder to work
+in.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from henchman.store.keys import Keys
 
 __all__ = ["DemoError", "Stage", "why_not"]
 
-GRACE = 5  # seconds that running jobs get at a stop
 STOP_LIMIT = 30.0  # seconds after which a process that does not stop is killed
 LOG_LINES, LOG_WIDTH = 10, 300
 
@@ -104,11 +103,6 @@ class Stage:
                 start_new_session=True,
             )
 
-    def start_workers(self, processes: int, concurrency: int) -> None:
-        """Start the supervisor and its worker processes."""
-        app = "henchman.demo.jobs:app"
-        self.start("workers", "henchman", "work", app, "-p", processes, "-c", concurrency, "-t", GRACE)
-
     def check(self) -> None:
         """DemoError when a process has ended that should not have."""
         for name, process in self._processes.items():
@@ -150,7 +144,7 @@ class Stage:
         return status_of(self._batch, self._server.run(batches.facts(self._keys, self._batch))) if self._batch else None
 
     def left(self) -> dict[str, int]:
-        """What still has to be done: jobs that wait, products whose price changes wait or run, entries of history."""
+        """What still has to be done: jobs and price changes that wait or run, entries of history, the pushing."""
         keys = self._keys
         counts: list[int] = self._server.run(
             commands(
@@ -160,9 +154,11 @@ class Stage:
                 ("ZCARD", keys.ordered("price-changes") + "due"),
             )
         )
-        unrecorded = self._server.run(history.backlog(keys)).entries
-        names = ("queued", "retries", "scheduled", "changing", "unrecorded", "callbacks")
-        return dict(zip(names, (*counts, unrecorded, int(not self.catalogue.called())), strict=True))
+        left = dict(zip(("queued", "retries", "scheduled", "changing"), counts, strict=True))
+        left["unrecorded"] = self._server.run(history.backlog(keys)).entries
+        left["callbacks"] = int(not self.catalogue.called())
+        left["producers"] = int(self._processes["push"].poll() is None)
+        return left
 
     def events(self) -> list[Event]:
         """Every job of the batch, as history has it."""

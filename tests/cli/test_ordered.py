@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
+from cli.conftest import INVISIBLE
 from henchman.cli.main import henchman
 from henchman.cli.status import _line, _Look
 from henchman.inspector.inspection import overview
@@ -20,28 +20,14 @@ from henchman.store.ordered import Push, Verdict
 from support.ordered import FAR, OrderedQueue
 from support.store import ME, Store
 
-INVISIBLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 HOSTILE = "[bold]x[/bold]\u202e"
 
 
-@pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "pyproject.toml").touch()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.delenv("REDIS_URL", raising=False)
-    monkeypatch.delenv("HENCHMAN_REDIS_URL", raising=False)
-    return tmp_path
-
-
 @pytest.fixture
-def queue(redis_url: str, project: Path) -> Iterator[OrderedQueue]:
-    store = Store(redis_url)
+def queue(store: Store) -> OrderedQueue:
     made = OrderedQueue(store, "products")
     made.join(ME)
-    yield made
-    store.connections.close()
+    return made
 
 
 def run(queue: OrderedQueue, words: str, answer: str | None = None) -> Result:

@@ -5,36 +5,23 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
+from cli.conftest import INVISIBLE
 from henchman.cli.main import henchman
 from henchman.store.metrics import Counted, bucket_of, flush
 from support.garbage import HOSTILE
 from support.store import Store
 
-INVISIBLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    made = Store(redis_url)
-    yield made
-    made.connections.close()
-
 
 @pytest.fixture(autouse=True)
-def _project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "pyproject.toml").touch()
-    monkeypatch.chdir(tmp_path)
+def _narrow(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As wide as a terminal of old."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.setenv("GIT_DIR", str(tmp_path / "none"))
-    for name in ("REDIS_URL", "HENCHMAN_REDIS_URL"):
-        monkeypatch.delenv(name, raising=False)
 
 
 def run(store: Store, *words: str) -> Result:

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,24 +25,6 @@ app = App()
 @app.job(queue="cards", secret=("card",))
 def pay(amount: int, card: str = "") -> None: ...
 """
-
-
-@pytest.fixture
-def store(redis_url: str, project: Path) -> Iterator[Store]:
-    made = Store(redis_url)
-    yield made
-    made.connections.close()
-
-
-@pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    (tmp_path / "pyproject.toml").touch()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.delenv("REDIS_URL", raising=False)
-    monkeypatch.delenv("HENCHMAN_REDIS_URL", raising=False)
-    return tmp_path
 
 
 def run(store: Store, *words: str, answer: str | None = None) -> Result:

@@ -5,39 +5,26 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 from rich.cells import cell_len
 
+from cli.conftest import INVISIBLE
 from henchman.cli.main import henchman
 from henchman.cli.queues import SHOWN
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
 from support.store import Store
 
 LISTS = ["queues", "processes", "retries", "retries list", "scheduled list", "dead list", "status", "doctor"]
-INVISIBLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 EVERY = len(GARBAGE) + len(READABLE) + 2
 
 
-@pytest.fixture
-def store(redis_url: str, project: Path) -> Iterator[Store]:
-    made = Store(redis_url)
-    yield made
-    made.connections.close()
-
-
 @pytest.fixture(autouse=True)
-def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder without settings, as wide as a terminal of old."""
-    (tmp_path / "pyproject.toml").touch()
-    monkeypatch.chdir(tmp_path)
+def _narrow(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As wide as a terminal of old."""
     monkeypatch.setenv("COLUMNS", "80")
-    monkeypatch.delenv("REDIS_URL", raising=False)
-    monkeypatch.delenv("HENCHMAN_REDIS_URL", raising=False)
-    return tmp_path
 
 
 def run(command: str, store: Store | None = None, *more: str) -> Result:

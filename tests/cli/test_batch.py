@@ -14,14 +14,13 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from cli.conftest import INVISIBLE
 from henchman import App, Failure, current_job
 from henchman.cli.main import henchman
 from henchman.store.batches import make
 from henchman.store.call import command
 from support.web import HOSTILE
 from support.worker import until, working
-
-INVISIBLE = re.compile(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class Shop:
@@ -75,12 +74,8 @@ class Shop:
 
 
 @pytest.fixture
-def shop(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Shop]:
-    (tmp_path / "pyproject.toml").touch()
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("COLUMNS", "100")
-    monkeypatch.delenv("REDIS_URL", raising=False)
-    made = Shop(redis_url, tmp_path)
+def shop(redis_url: str, project: Path) -> Iterator[Shop]:
+    made = Shop(redis_url, project)
     yield made
     made.gate.set()
     made.app.close()
