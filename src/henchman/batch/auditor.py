@@ -7,6 +7,7 @@ two searches, a while apart, found it nowhere and nothing of the batch moved in 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, TypeVar
 
@@ -109,7 +110,7 @@ class Auditor(Ticker):
         self._rounds += 1
         if self._rounds % ANEW == 0:
             self._complete.clear()
-        done, first, seen = Audited(), 0, set[str]()
+        done, first, seen = Counter[str](), 0, set[str]()
         while names := self._run(batches.oldest(self._runtime.keys, first, PAGE)):
             seen.update(names)
             asked = [name for name in names if name not in self._complete]
@@ -123,34 +124,34 @@ class Auditor(Ticker):
                         self._complete.add(name)
                         self._watched.pop(name, None)
                     else:
-                        done = _plus(done, self._attend(name, glance, now))
+                        done += self._attend(name, glance, now)
             if gone:
                 self._run(batches.forget(self._runtime.keys, gone))
-                done = _plus(done, Audited(forgotten=len(gone)))
+                done["forgotten"] += len(gone)
             first += len(names) - len(gone)
             if self.stopping.is_set():
                 break
         else:
             self._complete &= seen
             self._watched = {name: one for name, one in self._watched.items() if name in seen}
-        return done
+        return Audited(**done)
 
-    def _attend(self, name: str, glance: Glance, now: float) -> Audited:
-        """What one batch needs. It may be gone, or another process may do it meanwhile: the scripts decide."""
+    def _attend(self, name: str, glance: Glance, now: float) -> Counter[str]:
+        """Do what one batch needs. It may be gone, or another process may do it meanwhile: the scripts decide."""
         keys = self._runtime.keys
         try:
             if now > glance.expires and glance.why in ("", "aborted"):
                 run(self._runtime.connections, procedures.expire(self._runtime, name))
-                return Audited(expired=1)
+                return Counter(expired=1)
             if glance.state == "open" and not glance.filled and now > glance.ends_open:
                 run(self._runtime.connections, procedures.close(keys, name, "aborted"))
-                return Audited(closed=1)
+                return Counter(closed=1)
             if glance.state == "closed" and glance.parked:
                 run(self._runtime.connections, procedures.release(keys, name))
-                return Audited(released=1)
+                return Counter(released=1)
         except UnknownBatch:
-            return Audited()
-        return Audited(settled=self._look(name, glance))
+            return Counter()
+        return Counter(settled=self._look(name, glance))
 
     def _look(self, name: str, glance: Glance) -> int:
         """How many of its jobs were settled."""
@@ -163,8 +164,8 @@ class Auditor(Ticker):
             return 0
         wanted, suspected = one.missed, bool(one.missed)
         if not suspected:
-            one.cursor, wanted = _members(self._runtime, name, one.cursor)
-        found = _search(self._runtime, name, dict(wanted))
+            one.cursor, wanted = self._members(name, one.cursor)
+        found = _Whereabouts(self._runtime, name, wanted)
         lost = dict.fromkeys(found.missing, "left without a word: it is in no queue and no set, and nobody runs it")
         one.missed = {} if suspected else found.missing
         settled = {jid: f"died elsewhere: {reason}" for jid, reason in found.dead.items()} | (lost if suspected else {})
@@ -178,6 +179,15 @@ class Auditor(Ticker):
             return len(settled)
         return 0
 
+    def _members(self, name: str, cursor: int) -> tuple[int, dict[str, str]]:
+        """About ``MOST`` members that are not settled, and their status; the cursor of the next ones, 0 at the end."""
+        found: dict[str, str] = {}
+        while True:
+            cursor, some = self._run(batches.live(self._runtime.keys, name, cursor, SEARCHED))
+            found |= some
+            if not cursor or len(found) >= MOST:
+                return cursor, found
+
     def _unmoved(self, name: str, one: _Watched) -> bool:
         """Whether nothing of the batch has moved since we began to look."""
         _, [glance] = self._run(batches.glance(self._runtime.keys, [name]))
@@ -186,10 +196,8 @@ class Auditor(Ticker):
     def _settle(self, name: str, reasons: Mapping[str, str]) -> None:
         effects = []
         for jid, reason in reasons.items():
-            job = {"jid": jid, "hm": {"batch": name}}
-            effects.append(
-                encoded(self._runtime.keys, job, "gone", EndingFacts(self._leader.identity, 0, {"reason": reason}))
-            )
+            facts = EndingFacts(self._leader.identity, 0, {"reason": reason})
+            effects.append(encoded(self._runtime.keys, {"jid": jid, "hm": {"batch": name}}, "gone", facts))
         for start in range(0, len(effects), CHUNK):
             self._run(batches.note(self._runtime.keys, effects[start : start + CHUNK]))
         shown = sorted(set(reasons.values()))[:3]
@@ -199,22 +207,31 @@ class Auditor(Ticker):
         return self._runtime.connections.run(call)
 
 
-def _plus(one: Audited, other: Audited) -> Audited:
-    return Audited(*(a + b for a, b in zip(one, other, strict=True)))
-
-
-# --- where the jobs of one batch really are, looked for in everything that may hold them ---------------------------
-
-
 class _Whereabouts:
-    """What one search found of ``wanted`` jobs. ``dead``: jid → why it died; ``missing``: found nowhere."""
+    """A search for ``wanted`` jobs of a batch in everything that may hold them. ``dead``: jid → why it died;
+    ``missing``: found nowhere."""
 
-    def __init__(self, wanted: dict[str, str]) -> None:
-        self.missing = wanted
+    def __init__(self, runtime: Runtime, batch: str, wanted: Mapping[str, str]) -> None:
+        self.missing = {name: status for name, status in wanted.items() if status != "child"}
         self.dead: dict[str, str] = {}
+        self._keys, self._run, self._batch = runtime.keys, runtime.connections.run, batch
+        children = [name for name, status in wanted.items() if status == "child"]
+        if children:
+            names = [name.removeprefix("batch:") for name in children]
+            _, glances = self._run(batches.glance(self._keys, names))
+            gone = [name for name, glance in zip(children, glances, strict=True) if glance is None]
+            self.missing |= dict.fromkeys(gone, "child")
+        # In the order in which jobs wander, so that the search meets one that moves meanwhile further on.
+        for place in (self._queues, self._sets, self._in_flight, self._sets, self._queues):
+            for payload in place():
+                self._found(payload)
+            if not self.missing:
+                return
+        for key in (self._keys.dead, self._keys.batch(batch) + ":dead"):
+            for payload in self._set(key):
+                self._found(payload, dead=True)
 
-    def see(self, payload: bytes, *, dead: bool = False) -> None:
-        """A payload of the batch was found."""
+    def _found(self, payload: bytes, *, dead: bool = False) -> None:
         try:
             job = decode(payload)
         except PayloadError:
@@ -225,68 +242,32 @@ class _Whereabouts:
             if dead:
                 self.dead[jid] = str(job.get("error_message") or "no reason was told")
 
+    def _queues(self) -> Iterator[bytes]:
+        for name in self._run(queues.names(self._keys)):
+            yield from self._list(self._keys.queue(name))
 
-def _members(runtime: Runtime, batch: str, cursor: int) -> tuple[int, dict[str, str]]:
-    """About ``MOST`` members that are not settled, and their status; the cursor of the next ones, 0 at the end."""
-    found: dict[str, str] = {}
-    while True:
-        cursor, some = runtime.connections.run(batches.live(runtime.keys, batch, cursor, SEARCHED))
-        found |= some
-        if not cursor or len(found) >= MOST:
-            return cursor, found
+    def _in_flight(self) -> Iterator[bytes]:
+        holders = self._run(batches.holders(self._keys))
+        for key in self._run(batches.in_flight_lists(self._keys, holders)):
+            if not self._keys.is_held(key):
+                yield from self._list(key)
 
+    def _sets(self) -> Iterator[bytes]:
+        for key in (self._keys.schedule, self._keys.retry):
+            yield from self._set(key)
 
-def _search(runtime: Runtime, batch: str, wanted: dict[str, str]) -> _Whereabouts:
-    """Look for ``wanted``. In the order in which jobs wander, so that one that moves meanwhile is met further on."""
-    seen = _Whereabouts({name: status for name, status in wanted.items() if status != "child"})
-    children = [name for name, status in wanted.items() if status == "child"]
-    if children:
-        names = [name.removeprefix("batch:") for name in children]
-        _, glances = runtime.connections.run(batches.glance(runtime.keys, names))
-        gone = [name for name, glance in zip(children, glances, strict=True) if glance is None]
-        seen.missing |= dict.fromkeys(gone, "child")
-    for place in (_in_queues, _in_sets, _in_flight, _in_sets, _in_queues):
-        for payload in place(runtime, batch):
-            seen.see(payload)
-        if not seen.missing:
-            return seen
-    for key in (runtime.keys.dead, runtime.keys.batch(batch) + ":dead"):
-        for payload in _in_set(runtime, key, batch):
-            seen.see(payload, dead=True)
-    return seen
+    def _list(self, key: str) -> Iterator[bytes]:
+        first = 0
+        while True:
+            found = self._run(batches.find(key, self._batch, first, SEARCHED))
+            yield from found.payloads
+            first += found.looked
+            if not found.looked:
+                return
 
-
-def _in_queues(runtime: Runtime, batch: str) -> Iterator[bytes]:
-    for name in runtime.connections.run(queues.names(runtime.keys)):
-        yield from _in_list(runtime, runtime.keys.queue(name), batch)
-
-
-def _in_flight(runtime: Runtime, batch: str) -> Iterator[bytes]:
-    keys, run = runtime.keys, runtime.connections.run
-    holders = run(batches.holders(keys))
-    for key in run(batches.in_flight_lists(keys, holders)):
-        if not keys.is_held(key):
-            yield from _in_list(runtime, key, batch)
-
-
-def _in_sets(runtime: Runtime, batch: str) -> Iterator[bytes]:
-    for key in (runtime.keys.schedule, runtime.keys.retry):
-        yield from _in_set(runtime, key, batch)
-
-
-def _in_list(runtime: Runtime, key: str, batch: str) -> Iterator[bytes]:
-    first = 0
-    while True:
-        found: batches.Found = runtime.connections.run(batches.find(key, batch, first, SEARCHED))
-        yield from found.payloads
-        first += found.looked
-        if not found.looked:
-            return
-
-
-def _in_set(runtime: Runtime, key: str, batch: str) -> Iterator[bytes]:
-    cursor = -1
-    while cursor:
-        found: Any = runtime.connections.run(queues.set_scan(key, max(cursor, 0), batch))
-        cursor = found.cursor
-        yield from (member.payload for member in found.members)
+    def _set(self, key: str) -> Iterator[bytes]:
+        cursor = -1
+        while cursor:
+            found = self._run(queues.set_scan(key, max(cursor, 0), self._batch))
+            cursor = found.cursor
+            yield from (member.payload for member in found.members)
