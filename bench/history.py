@@ -140,7 +140,7 @@ def burst(figures: Figures, recorder: Recorder, pipe: Pipe, jobs: int) -> None:
 def steady(figures: Figures, home: Home, address: str, rate: int, seconds: float) -> None:
     """The lag of a recorder in a process of its own, looked at while a producer goes on."""
     config = Config(redis_url=home.config.redis_url, database_url=address, history_bytes=2**33)
-    recorder = subprocess.Popen([sys.executable, "-m", "henchman.supervisor.record"], stdin=subprocess.PIPE)
+    recorder = subprocess.Popen([sys.executable, "-m", "henchman.supervisor.history_main"], stdin=subprocess.PIPE)
     assert recorder.stdin is not None
     recorder.stdin.write(config.to_json().encode() + b"\n")
     recorder.stdin.flush()

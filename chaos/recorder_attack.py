@@ -30,7 +30,7 @@ def _leader(field: Field) -> int:
     """The process that leads; 0 when there is none, or it does not run just now."""
     pid = _named(field)
     try:
-        ours = pid and b"henchman.supervisor.record" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+        ours = pid and b"henchman.supervisor.history_main" in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         ours = False
     return pid if ours and state_of(pid) in ("R", "S", "D") else 0

@@ -53,7 +53,7 @@ def children_of(pid: int) -> list[int]:
 
 def _writes_history(pid: int) -> bool:
     try:
-        return b"henchman.supervisor.record" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        return b"henchman.supervisor.history_main" in Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:
         return False
 

@@ -138,7 +138,7 @@ def test_one_that_is_told_to_end_while_the_server_is_full_writes_what_is_left(
     """It has to lead once more for that."""
     file = tmp_path / "history.sqlite"
     client = App(redis_url=redis_url, database_url=f"sqlite:///{file}")
-    command = [sys.executable, "-m", "henchman.supervisor.record"]
+    command = [sys.executable, "-m", "henchman.supervisor.history_main"]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
         try:
             os.write(process.stdin.fileno(), client.config.to_json().encode() + b"\n")  # type: ignore[union-attr]

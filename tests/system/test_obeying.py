@@ -9,13 +9,13 @@ import pytest
 
 CODE = """
 import os, signal, sys, threading
-from henchman.supervisor.boot import Child
-from henchman.supervisor.orders import Orders
+from henchman.supervisor.worker_main import Child
+from henchman.supervisor.child import WorkerArgs
 
 memory = os.memfd_create("board")
 os.ftruncate(memory, 1 << 20)
 reading, writing = os.pipe()
-child = Child(Orders("x:app", {}, writing, reading, memory, 0))
+child = Child(WorkerArgs("x:app", {}, writing, reading, memory, 0))
 child.listen()
 number = getattr(signal, sys.argv[1])
 # as a signal that comes in the moment before the wait: the flag is set, and nothing is interrupted

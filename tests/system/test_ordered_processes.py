@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from henchman.supervisor.orders import EXIT_CUT_OFF
+from henchman.supervisor.child import EXIT_CUT_OFF
 from support.acting_ordered import Line, app, lines
 from support.processes import Work, records, state_of
 from support.worker import looker, until

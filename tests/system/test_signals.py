@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from henchman.supervisor.orders import EXIT_CUT_OFF
+from henchman.supervisor.child import EXIT_CUT_OFF
 from support.processes import PATHS, Work, children_of, push, records
 from support.worker import in_flight, jobs_in, looker, settled, until
 

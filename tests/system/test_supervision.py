@@ -21,8 +21,8 @@ from henchman import App
 from henchman.kernel.scoreboard import Scoreboard
 from henchman.supervisor import supervisor as supervisor_module
 from henchman.supervisor.child import ChildProcess
-from henchman.supervisor.keeper import Keeper
-from henchman.supervisor.scribe import Scribe
+from henchman.supervisor.child_leases import ChildLeases
+from henchman.supervisor.history_process import HistoryProcess
 from henchman.supervisor.supervisor import Supervisor
 from henchman.worker import rescue as rescue_module
 from henchman.worker.rescue import Death
@@ -206,8 +206,8 @@ def test_a_history_process_that_is_refused_is_said_once_and_tried_later_each_tim
         tries.append(time.monotonic())
         raise MemoryError
 
-    monkeypatch.setattr("henchman.supervisor.scribe.subprocess.Popen", refuse)
-    scribe = Scribe(said.append)
+    monkeypatch.setattr("henchman.supervisor.history_process.subprocess.Popen", refuse)
+    scribe = HistoryProcess(said.append)
     scribe.want(App(redis_url=redis_url, database_url="sqlite:///x.db").config)
     until(lambda: scribe.keep({}) or len(tries) == 3, "it was tried")
     assert tries[1] - tries[0] >= 0.2
@@ -216,17 +216,17 @@ def test_a_history_process_that_is_refused_is_said_once_and_tried_later_each_tim
 
 
 @pytest.fixture
-def keeper(redis_url: str, said: list[str]) -> Iterator[Keeper]:
-    made = Keeper(said.append)
+def leases(redis_url: str, said: list[str]) -> Iterator[ChildLeases]:
+    made = ChildLeases(said.append)
     app = App(redis_url=redis_url, lease=6)
     made.connect(app.config.to_json())
     yield made
-    if made._desk is not None:
-        made._desk.connections.close()
+    if made._link is not None:
+        made._link.connections.close()
     app.close()
 
 
-def test_a_refused_rescue_holds_up_no_other_and_no_renewal(keeper: Any, store: Store, said: list[str]) -> None:
+def test_a_refused_rescue_holds_up_no_other_and_no_renewal(leases: Any, store: Store, said: list[str]) -> None:
     """What stands in the way of one is said as it is, tried again with back-off, and done when it can be."""
     corpse(store, job("a"), identity=ILL)
     corpse(store, job("b"), identity=GOOD)
@@ -234,24 +234,24 @@ def test_a_refused_rescue_holds_up_no_other_and_no_renewal(keeper: Any, store: S
     store.ask("PEXPIRE", store.keys.lease(LIVING), 1000)
     store.ask("RENAME", store.keys.flights(ILL), "aside")
     store.ask("SET", store.keys.flights(ILL), "in the way")
-    keeper.children = [Calm(1, LIVING)]
-    keeper.bury([ILL, GOOD])
-    keeper.tick()
+    leases.children = [Calm(1, LIVING)]
+    leases.give_back([ILL, GOOD])
+    leases.tick()
     assert store.queue("default") == [job("b")]
     assert store.ask("PTTL", store.keys.lease(LIVING)) > 4000
     for _ in range(3):
-        keeper.tick()
+        leases.tick()
     assert len([line for line in said if ILL in line]) == 1, "it is said once"
     assert "WRONGTYPE" in said[0]
     assert not [line for line in said if "cannot be reached" in line]
     store.ask("DEL", store.keys.flights(ILL))
     store.ask("RENAME", "aside", store.keys.flights(ILL))
-    until(lambda: keeper.tick() and not keeper._dead, "its turn comes")
+    until(lambda: leases.tick() and not leases._dead, "its turn comes")
     assert sorted(store.queue("default")) == [job("a"), job("b")]
 
 
 def test_a_defect_in_one_rescue_holds_up_no_other(
-    keeper: Any, store: Store, said: list[str], monkeypatch: pytest.MonkeyPatch
+    leases: Any, store: Store, said: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever it is: a payload that cannot be judged, for one."""
     for name in (ILL, GOOD):
@@ -264,40 +264,40 @@ def test_a_defect_in_one_rescue_holds_up_no_other(
         return charge(desk, identity, *args, **how)
 
     monkeypatch.setattr(rescue_module, "charge", charges)
-    keeper.bury([ILL, GOOD], Death("it ended with signal 9", [], False))
-    keeper.tick()
+    leases.give_back([ILL, GOOD], Death("it ended with signal 9", [], False))
+    leases.tick()
     assert store.queue("default") == [job(GOOD)]
-    assert [one.identity for one in keeper._dead] == [ILL]
+    assert [one.identity for one in leases._dead] == [ILL]
     assert "as told" in said[0]
 
 
-def test_a_broken_list_of_a_dead_child_holds_up_no_other_list(keeper: Any, store: Store, said: list[str]) -> None:
+def test_a_broken_list_of_a_dead_child_holds_up_no_other_list(leases: Any, store: Store, said: list[str]) -> None:
     """What can go back does, at once; the rest as soon as it can."""
     corpse(store, job("a"), identity=ILL)
     broken = store.keys.flight(ILL, 1, "broken")
     store.ask("SADD", store.keys.flights(ILL), broken)
     store.ask("SET", broken, "no list")
-    keeper.bury([ILL], Death("it ended with signal 9", [b"a"], False))
-    keeper.tick()
+    leases.give_back([ILL], Death("it ended with signal 9", [b"a"], False))
+    leases.tick()
     assert store.queue("default") == [job("a")]
     assert store.ask("HKEYS", store.keys.deaths) == [b"a"]
     assert said[0] == f"gave back 1 unfinished job of {ILL}"
     assert said[1].startswith(f"the work of {ILL} cannot be given back yet, that is tried again: ")
     store.ask("DEL", broken)
     store.ask("LPUSH", broken, job("b"))
-    until(lambda: keeper.tick() and not keeper._dead, "its turn comes")
+    until(lambda: leases.tick() and not leases._dead, "its turn comes")
     assert store.queue("broken") == [job("b")]
 
 
-def test_a_refused_renewal_holds_up_no_other_and_no_rescue(keeper: Any, store: Store, said: list[str]) -> None:
+def test_a_refused_renewal_holds_up_no_other_and_no_rescue(leases: Any, store: Store, said: list[str]) -> None:
     """A full server takes no lease again that had lapsed in a place where something else was said first."""
     ill, well = Calm(1, ILL, ill=True), Calm(2, LIVING)
     store.join("default", identity=LIVING)
     store.ask("PEXPIRE", store.keys.lease(LIVING), 1000)
     corpse(store, job("a"), identity=GOOD)
-    keeper.children = [ill, well]
-    keeper.bury([GOOD])
-    keeper.tick()
+    leases.children = [ill, well]
+    leases.give_back([GOOD])
+    leases.tick()
     assert store.ask("PTTL", store.keys.lease(LIVING)) > 4000
     assert store.queue("default") == [job("a")]
 
@@ -306,23 +306,23 @@ def test_a_server_of_no_use_is_tried_again_and_no_reason_to_end(said: list[str])
     """A child has told of a server that cannot be used now: nothing of that reaches the supervisor's loop."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        keeper: Any = Keeper(said.append)
+        leases: Any = ChildLeases(said.append)
         app = App(redis_url=f"redis://127.0.0.1:{nobody.getsockname()[1]}/0")
-        keeper.connect(app.config.to_json())
-        keeper.bury([GOOD])
+        leases.connect(app.config.to_json())
+        leases.give_back([GOOD])
         for _ in range(2):
-            assert keeper.tick() == 0.5
+            assert leases.tick() == 0.5
         assert len(said) == 1
         assert "cannot be reached" in said[0]
 
 
-def test_children_are_renewed_in_one_write(keeper: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_children_are_renewed_in_one_write(leases: Any, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many there are, and however far away the server is; also one that was forgotten by the script cache."""
     names = [f"host:{n}:{n:012x}" for n in range(1, 21)]
     for name in names:
         store.join("default", identity=name)
         store.ask("PEXPIRE", store.keys.lease(name), 1000)
     store.ask("SCRIPT", "FLUSH")
-    keeper.children = [Calm(n, name) for n, name in enumerate(names)]
-    keeper.tick()
+    leases.children = [Calm(n, name) for n, name in enumerate(names)]
+    leases.tick()
     assert min(store.ask("PTTL", store.keys.lease(name)) for name in names) > 4000

@@ -23,7 +23,7 @@ from henchman.batch.batch import Batch
 from henchman.cli.main import henchman
 from henchman.config import Config
 from henchman.store.leases import in_flight_lists, join
-from henchman.supervisor.keeper import Keeper
+from henchman.supervisor.child_leases import ChildLeases
 from henchman.wire.payload import decode
 from henchman.work.unit import Unit
 from henchman.worker.fetcher import Fetcher
@@ -181,13 +181,13 @@ def test_the_supervisor_gives_back_and_charges(scene: Scene) -> None:
     before = scene.payloads
     scene.fetched()
     said: list[str] = []
-    keeper = Keeper(said.append)
-    keeper.connect(Config(redis_url=scene.url).to_json())
-    keeper.bury([ME], Death("it ended with signal SIGKILL", [jid.encode()[:40] for jid in scene.jids], False))
-    until(lambda: keeper.tick() == 1.0, "it gives back")
+    leases = ChildLeases(said.append)
+    leases.connect(Config(redis_url=scene.url).to_json())
+    leases.give_back([ME], Death("it ended with signal SIGKILL", [jid.encode()[:40] for jid in scene.jids], False))
+    until(lambda: leases.tick() == 1.0, "it gives back")
     assert not [line for line in said if "cannot" in line], said
-    assert keeper._desk is not None
-    keeper._desk.connections.close()
+    assert leases._link is not None
+    leases._link.connections.close()
     assert scene.payloads == before, "byte for byte, in their order"
     assert not in_flight(scene.redis)
     known = {jid[:40] for jid in scene.jids}

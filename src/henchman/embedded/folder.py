@@ -19,20 +19,6 @@ from pathlib import Path
 
 from henchman.errors import EmbeddedServerError
 
-__all__ = [
-    "WAY_OUT",
-    "choose_socket",
-    "data_bytes",
-    "disk_full",
-    "exists",
-    "prepare",
-    "record_socket",
-    "recorded_socket",
-    "sync",
-    "told",
-    "write_private",
-]
-
 WAY_OUT = "or set REDIS_URL to a server of your own"
 _SOCKET_MAX = 103  # bytes; Linux allows 107, macOS 103
 

@@ -15,8 +15,6 @@ import weakref
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["LockFile"]
-
 
 class LockFile:
     """One lock on one file, for the process that took it; without ``make`` the file must be there."""

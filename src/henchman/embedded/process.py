@@ -30,8 +30,6 @@ from henchman.embedded.talk import ask, info, listener
 from henchman.embedded.writer import note_writer, readers
 from henchman.errors import EmbeddedServerError
 
-__all__ = ["ServerProcess", "product"]
-
 WRITE_LIMIT = 3.0  # seconds for a server that could not write to do so; it tries each second
 REPORT_EACH = 1.0  # seconds between two words on how a loading gets on
 

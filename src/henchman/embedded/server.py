@@ -26,8 +26,6 @@ from henchman.embedded.talk import info
 from henchman.embedded.watch import watch_over
 from henchman.errors import EmbeddedServerError
 
-__all__ = ["EmbeddedServer", "ServerStatus"]
-
 _TURN_LIMIT = 60.0  # seconds; a turn is taken for one start or one stop, each of them limited
 
 

@@ -23,8 +23,6 @@ from henchman.embedded.writer import what_to_install, writer_of
 from henchman.errors import EmbeddedServerError
 from henchman.kernel.text import visible
 
-__all__ = ["ANSWER_LIMIT", "ID_MARK", "explain", "find_binaries", "launch"]
-
 ID_MARK = "henchman-"  # before the id of its start, in the server's title
 ANSWER_LIMIT = 30.0  # seconds that a server may take to show that it gets on
 # A server's advice on a file that it does not understand: it may be whole, and only too new for it.

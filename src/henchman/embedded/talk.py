@@ -12,8 +12,6 @@ import struct
 from pathlib import Path
 from typing import IO
 
-__all__ = ["ask", "info", "listener"]
-
 SOON = 5.0  # seconds; a server that lives and has the processor to share with many others answers within it
 
 

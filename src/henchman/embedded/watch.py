@@ -18,8 +18,6 @@ from henchman.embedded.lock import LockFile
 from henchman.embedded.process import ServerProcess
 from henchman.errors import EmbeddedServerError
 
-__all__ = ["main", "watch_over"]
-
 EACH = 1.0  # seconds between two looks
 AFTER_REFUSAL = 5.0  # seconds: its file cannot be written, and a look holds up those who start
 # The package without what its front door loads, none of which is needed here.

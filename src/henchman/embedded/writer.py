@@ -17,8 +17,6 @@ from henchman.embedded.folder import WAY_OUT, data_bytes, write_private
 from henchman.errors import EmbeddedServerError
 from henchman.kernel.text import visible
 
-__all__ = ["Product", "can_read", "note_writer", "readers", "what_to_install", "writer_of"]
-
 _LIMIT = 10.0  # seconds for a binary to say its version
 _IN_DATA = re.compile(rb"(redis|valkey)-ver.(\d{1,3}\.\d{1,3}\.\d{1,3})", re.DOTALL)
 _SHARED = (7, 2)  # the last version of Redis whose data Valkey reads: it began as a copy of it

@@ -13,8 +13,6 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-__all__ = ["STEP", "ServerClock", "awake", "capped_backoff"]
-
 STEP = 1.0  # seconds; what the server's clock differs by from what was expected is a step, less is slewing
 
 

@@ -11,8 +11,6 @@ from typing import Any
 
 from henchman.errors import ServerAway
 
-__all__ = ["Events"]
-
 Listener = Callable[..., Any]
 
 

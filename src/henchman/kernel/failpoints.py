@@ -17,8 +17,6 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-__all__ = ["armed", "close", "executed", "open_from_environment", "open_points", "point"]
-
 _PATTERN = re.compile(r"(kill|drop)@([\w ]+:(?:before|after))(?:#(\d+))?")
 ANSWER_WITHIN = 5_000  # ms that the server may take until its answer proves that it executed a call
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 
-__all__ = ["new_identity", "new_jid", "new_jids"]
-
 
 def new_jid() -> str:
     """24 lower-case hex digits: 12 random bytes."""

@@ -16,8 +16,6 @@ from typing import Any
 
 from henchman.errors import ConfigError
 
-__all__ = ["Chain", "compile_async", "compile_sync", "in_thread", "run_coroutine", "takes"]
-
 Link = Callable[..., Any]
 Step = Callable[[Any], Any]
 AsyncStep = Callable[[Any], Awaitable[Any]]

@@ -9,8 +9,6 @@ from __future__ import annotations
 import mmap
 import struct
 
-__all__ = ["SCOREBOARD_BYTES", "STARTS", "STATES", "Scoreboard"]
-
 STATES = {0: "stuck", 1: "fetching", 2: "away", 3: "hung"}  # what a process says of itself when it turns
 _PLACES = 1024  # of which the marks take the last
 _ROOM = 40  # bytes of a jid: a longer one is cut, which the reader allows for

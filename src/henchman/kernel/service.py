@@ -8,8 +8,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-__all__ = ["Service", "Ticker"]
-
 LONGEST = 3600.0  # seconds between two ticks: threads cannot wait for as long as a payload may say
 
 

@@ -8,18 +8,6 @@ import unicodedata
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = [
-    "as_shown",
-    "described",
-    "did_you_mean",
-    "mask_url",
-    "mask_urls",
-    "shorten",
-    "unquoted_login",
-    "visible",
-    "words_of",
-]
-
 _IN_TEXT = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^/?#@:\s]*)(?::(?!\d+[/?#])(?P<password>\S*))?@", re.IGNORECASE
 )

@@ -17,12 +17,21 @@ from typing import Any, Self
 import msgspec
 
 from henchman.kernel.scoreboard import SCOREBOARD_BYTES, Scoreboard
-from henchman.supervisor.orders import EXIT_CONFIG, Orders
-
-__all__ = ["ChildProcess"]
-
 
 SILENT = 30.0  # seconds; a job may hold the interpreter lock for a while
+EXIT_CUT_OFF = 3  # stopped as told, but not every running job ended in its time: the others were given back
+EXIT_CONFIG = 78  # as sysexits.h: the configuration is wrong, another try would end the same way
+
+
+class WorkerArgs(msgspec.Struct):
+    """What a supervisor tells its child at start. Descriptors are inherited; ``settings`` go before the app's own."""
+
+    target: str
+    settings: dict[str, Any]
+    status_fd: int
+    lifeline_fd: int
+    pulse_fd: int
+    number: int
 
 
 class ChildProcess:
@@ -58,8 +67,8 @@ class ChildProcess:
                 file.truncate(SCOREBOARD_BYTES)
                 memory = mmap.mmap(file.fileno(), SCOREBOARD_BYTES)
                 undo.callback(memory.close)
-                orders = Orders(target, dict(settings), status_write, lifeline_read, file.fileno(), number)
-                command = [sys.executable, "-m", "henchman.supervisor.boot", msgspec.json.encode(orders).decode()]
+                args = WorkerArgs(target, dict(settings), status_write, lifeline_read, file.fileno(), number)
+                command = [sys.executable, "-m", "henchman.supervisor.worker_main", msgspec.json.encode(args).decode()]
                 process = subprocess.Popen(  # noqa: S603 - ourselves
                     command,
                     stdin=subprocess.DEVNULL,

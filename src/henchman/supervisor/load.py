@@ -12,8 +12,6 @@ from henchman.app import App
 from henchman.errors import ConfigError
 from henchman.kernel.text import did_you_mean
 
-__all__ = ["load_app", "why_not"]
-
 
 def load_app(target: str) -> App:
     """The app at ``pkg.mod:app`` (``:app`` may be left out); ConfigError says what is missing and where it looked."""

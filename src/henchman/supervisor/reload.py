@@ -12,8 +12,6 @@ import sys
 
 from watchfiles import PythonFilter, watch
 
-__all__ = ["main"]
-
 
 def main() -> None:
     """Send HUP to the parent whenever a Python file below the folder has changed."""

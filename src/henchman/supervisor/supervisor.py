@@ -18,15 +18,11 @@ from functools import partial
 from typing import Any
 
 from henchman.kernel.clock import capped_backoff
-from henchman.supervisor.child import ChildProcess
-from henchman.supervisor.health import Health
-from henchman.supervisor.keeper import Keeper
-from henchman.supervisor.notify import Notifier
-from henchman.supervisor.orders import EXIT_CONFIG, EXIT_CUT_OFF
-from henchman.supervisor.scribe import Scribe
+from henchman.supervisor.child import EXIT_CONFIG, EXIT_CUT_OFF, ChildProcess
+from henchman.supervisor.child_leases import ChildLeases
+from henchman.supervisor.history_process import HistoryProcess
+from henchman.supervisor.probes import Health, Notifier
 from henchman.worker.rescue import Death
-
-__all__ = ["Supervisor"]
 
 MOST_PATIENCE = 10.0  # seconds between two tries to start a process that the system refuses
 QUICK = 2.0  # seconds; a child that lives shorter than this was not worth an immediate successor
@@ -53,8 +49,8 @@ class Supervisor:
         self._children: list[ChildProcess] = []
         self._leaving: list[ChildProcess] = []
         self._rolling: list[ChildProcess] = []
-        self._keeper = Keeper(say)
-        self._scribe = Scribe(say)
+        self._leases = ChildLeases(say)
+        self._history = HistoryProcess(say)
         self._notifier = Notifier()
         self._health = Health(health, self.facts) if health else None
         self._signals: list[int] = []
@@ -71,11 +67,11 @@ class Supervisor:
     def run(self) -> int:
         """Until told to stop and every child has ended; the exit status, EXIT_CUT_OFF when jobs were cut off."""
         self._listen()
-        self._keeper.start()
+        self._leases.start()
         if self._health is not None:
             self._health.start()
         steps = (
-            *(self._start_missing, self._take_care, self._wait, self._obey, self._reap, self._tell_keeper),
+            *(self._start_missing, self._take_care, self._wait, self._obey, self._reap, self._list_the_living),
             *(self._kill_hung, self._announce, self._enforce),
         )
         try:
@@ -104,8 +100,8 @@ class Supervisor:
         for child in [*self._children, *self._leaving]:
             self._safely(f"{what} process {child.pid}", partial(care, child))
 
-    def _tell_keeper(self) -> None:
-        self._keeper.children = [child for child in (*self._children, *self._leaving) if child.alive]
+    def _list_the_living(self) -> None:
+        self._leases.children = [child for child in (*self._children, *self._leaving) if child.alive]
 
     def facts(self) -> dict[str, Any]:
         """What probes are told. Ready: every process takes work. Alive: none is stuck; a server that is away, a stop
@@ -152,8 +148,8 @@ class Supervisor:
 
     def _heard(self, child: ChildProcess, message: dict[str, Any]) -> None:
         if "config" in message:
-            config = self._keeper.connect(message["config"])
-            self._scribe.want(config)
+            config = self._leases.connect(message["config"])
+            self._history.want(config)
             self._grace = config.shutdown_timeout
             if "processes" not in self._settings:
                 self._count = config.processes
@@ -256,7 +252,7 @@ class Supervisor:
         self._each("look at", self._kill_if_hung)
 
     def _kill_if_hung(self, child: ChildProcess) -> None:
-        reason = child.hung(self._keeper.hang_after, self._keeper.lease)
+        reason = child.hung(self._leases.hang_after, self._leases.lease)
         if reason is None:
             return
         if not child.doomed:
@@ -269,7 +265,7 @@ class Supervisor:
     def _reap(self) -> None:
         """Every child that has ended; as PID 1 also orphans that are not ours."""
         ended = dict(self._orphans()) if os.getpid() == 1 else {}
-        self._safely("keep the history process", lambda: self._scribe.keep(ended))
+        self._safely("keep the history process", lambda: self._history.keep(ended))
         self._each("reap", lambda child: self._reap_one(child, child.ended(ended)))
 
     def _reap_one(self, child: ChildProcess, status: int | None) -> None:
@@ -282,20 +278,20 @@ class Supervisor:
             for group in (self._children, self._leaving):
                 if child in group:
                     group.remove(child)
-            self._bury(child, status, expected)
+            self._give_back(child, status, expected)
 
-    def _bury(self, child: ChildProcess, status: int, expected: bool) -> None:
+    def _give_back(self, child: ChildProcess, status: int, expected: bool) -> None:
         worked = child.ready or bool(child.board.started())  # jobs begin a moment before it says that it is ready
         self._cut_off |= self._stopping and worked and status not in (0, 1)
         if not expected and child.board.was_settling():
             self._careful_until = time.monotonic() + CAREFUL
-        self._keeper.bury(child.identities, self._death(child, status, expected))
+        self._leases.give_back(child.identities, self._death(child, status, expected))
         self._after_death(child, status, expected, worked)
         child.close()
 
     @staticmethod
     def _death(child: ChildProcess, status: int, expected: bool) -> Death | None:
-        """Whom its death is charged to: the jobs that it was running; nobody's fault when it ended as we wished."""
+        """The death that its running jobs are charged with; None when it ended as we wished: no job is to blame."""
         started = child.board.started()
         if expected or status in (0, 1, EXIT_CUT_OFF, EXIT_CONFIG) or (child.doomed and len(started) != 1):
             return None
@@ -336,9 +332,9 @@ class Supervisor:
         for child in (*self._children, *self._leaving):  # only after an error in this very loop
             child.signal(signal.SIGKILL)
             child.wait(2.0)
-            self._keeper.bury(child.identities)
-        self._keeper.finish()
-        self._scribe.stop()
+            self._leases.give_back(child.identities)
+        self._leases.finish()
+        self._history.stop()
         if self._health is not None:
             self._health.stop()
         signal.set_wakeup_fd(-1)

@@ -20,8 +20,6 @@ from henchman.store.leader import LIFELINE_MS, Leader
 from henchman.worker.host import Host
 from henchman.worker.rescue import Death, Rescued, apart, each, give_back_list, rescue, there
 
-__all__ = ["Lifeline", "entomb_and_rescue"]
-
 WATCH = 15.0
 LOOK = 1.0  # seconds between two looks
 SWEEP = 5.0  # seconds between two looks at the lists of the dead

@@ -1,6 +1,6 @@
-"""The supervisor's hand on the server: renews the leases of living children, gives back the work of dead ones.
+"""Renews the leases of living children and gives back the work of dead ones.
 
-A thread of its own, because the server may be away for longer than the supervisor may be deaf.
+It is a thread of its own: the server may be away for longer than the supervisor may leave its children alone.
 """
 
 from __future__ import annotations
@@ -9,27 +9,13 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from henchman.config import Config
-from henchman.embedded.server import EmbeddedServer
 from henchman.errors import HenchmanError, ServerAway
-from henchman.kernel.clock import ServerClock, awake, capped_backoff
+from henchman.kernel.clock import awake, capped_backoff
 from henchman.kernel.service import Ticker
 from henchman.store import leases
-from henchman.store.connection import Connections
-from henchman.store.keys import Keys
 from henchman.supervisor.child import ChildProcess
+from henchman.supervisor.server_link import ServerLink
 from henchman.worker.rescue import Death, rescue
-
-__all__ = ["Keeper"]
-
-
-class _Desk:
-    """As much of an app as giving back needs."""
-
-    def __init__(self, config: Config, connections: Connections) -> None:
-        self.config = config
-        self.keys = Keys(config.namespace)
-        self.clock = ServerClock()
-        self.connections = connections
 
 
 class _Dead:
@@ -43,10 +29,10 @@ class _Dead:
         self.said = ""
 
 
-class Keeper(Ticker):
-    """``children`` is replaced by the supervisor as they come and go."""
+class ChildLeases(Ticker):
+    """The supervisor replaces ``children`` as they come and go."""
 
-    name = "keeper"
+    name = "leases"
     after_error = 0.5
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -56,8 +42,7 @@ class Keeper(Ticker):
         self.lease = 15.0
         self._say = say
         self._config: Config | None = None
-        self._desk: _Desk | None = None
-        self._server: EmbeddedServer | None = None
+        self._link: ServerLink | None = None
         self._dead: list[_Dead] = []
         self._renewed = 0.0
         self._away = False
@@ -72,20 +57,8 @@ class Keeper(Ticker):
             self.wake()
         return config
 
-    def _open(self, config: Config) -> _Desk:
-        url = config.redis_url
-        if url is None:
-            self._server = self._server or EmbeddedServer(config.server_folder())
-            url = self._server.acquire()
-        return _Desk(config, Connections(url, revive=self._revive if self._server else None))
-
-    def _revive(self) -> bool:
-        if self._server is not None:
-            self._server.ensure()
-        return True
-
-    def bury(self, identities: Iterable[str], death: Death | None = None) -> None:
-        """These are dead: their work goes back as soon as the server can be reached, and ``death`` is written down."""
+    def give_back(self, identities: Iterable[str], death: Death | None = None) -> None:
+        """Give back the work of dead children as soon as the server can be reached, and charge it with ``death``."""
         self._dead += [_Dead(identity, death) for identity in identities]
         self.wake()
 
@@ -94,11 +67,11 @@ class Keeper(Ticker):
         if self._config is None:
             return 0.2
         try:
-            self._desk = desk = self._desk or self._open(self._config)
-            self._renew_all(desk)
+            self._link = link = self._link or ServerLink(self._config)
+            self._renew_all(link)
             for one in list(self._dead):
-                self._try(desk, one)
-                self._renew_all(desk)  # however many are dead: the living come first
+                self._try(link, one)
+                self._renew_all(link)  # however many are dead: the living come first
         except ServerAway as error:
             if not self._away:
                 self._say(f"the server cannot be reached, leases are renewed when it is back: {error}")
@@ -109,12 +82,12 @@ class Keeper(Ticker):
             self._say("the server is back")
         return 1.0 if not self._dead else 0.2
 
-    def _try(self, desk: _Desk, one: _Dead) -> None:
-        """Give back what one dead process held. What is refused is said and tried again, and holds up nobody else."""
+    def _try(self, link: ServerLink, one: _Dead) -> None:
+        """Give back what one dead child held. A refusal is said and tried again, and holds up no other child."""
         if time.monotonic() < one.next:
             return
         try:
-            error = self._give_back(desk, one)
+            error = self._rescue(link, one)
         except ServerAway:
             raise
         except Exception as failure:
@@ -129,18 +102,18 @@ class Keeper(Ticker):
         one.failures += 1
         one.next = time.monotonic() + capped_backoff(one.failures)
 
-    def _give_back(self, desk: _Desk, one: _Dead) -> Exception | None:
-        """Why some of its work could not be given back; None when all was, or it left in good order."""
-        runner, keys = desk.connections, desk.keys
+    def _rescue(self, link: ServerLink, one: _Dead) -> Exception | None:
+        """Why some of its work could not be given back; None when all was, or the child left in good order."""
+        runner, keys = link.connections, link.keys
         if not runner.run(leases.in_flight_lists(keys, one.identity)):
             return None
         runner.run(leases.entomb(keys, one.identity, force=True))
-        moved, error = rescue(desk, one.identity, one.death, self._say)
+        moved, error = rescue(link, one.identity, one.death, self._say)
         if moved:
             self._say(f"gave back {moved} unfinished job{'s' if moved != 1 else ''} of {one.identity}")
         return error
 
-    def _renew_all(self, desk: _Desk) -> None:
+    def _renew_all(self, link: ServerLink) -> None:
         """Prolong the leases of all children that deserve it, in one write, when it is time."""
         now = awake()
         if now - self._renewed < self.lease / 6:
@@ -149,7 +122,7 @@ class Keeper(Ticker):
         self._renewed = now
         try:
             if living:  # one that was declared dead meanwhile hears it too, and goes on under another name
-                desk.connections.run(leases.renew_all(desk.keys, living, int(self.lease * 1000)))
+                link.connections.run(leases.renew_all(link.keys, living, int(self.lease * 1000)))
             self._refused = ""
         except ServerAway:
             self._renewed = 0.0
@@ -172,5 +145,5 @@ class Keeper(Ticker):
         while self._dead and self._config is not None and time.monotonic() < deadline:
             if self.tick() <= 0.5:
                 time.sleep(0.2)
-        if self._server is not None:
-            self._server.release()
+        if self._link is not None:
+            self._link.close()

@@ -1,8 +1,16 @@
-"""Probes over HTTP: ``GET /live``, ``GET /ready``, ``GET /health``. Alive means *fetching*, not just running."""
+"""What tells others how the worker is: probes over HTTP (``Health``) and systemd's notifications (``Notifier``).
+
+Probes are ``GET /live``, ``GET /ready`` and ``GET /health``. Alive means *fetching*, not just running. systemd
+(``Type=notify``, ``WatchdogSec=``) names a socket in ``NOTIFY_SOCKET`` (sd_notify(3)); without it nothing is sent.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -10,8 +18,6 @@ from typing import Any
 import msgspec
 
 from henchman.errors import ConfigError
-
-__all__ = ["Health", "parse_address"]
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -65,3 +71,44 @@ def _handler(facts: Callable[[], dict[str, Any]]) -> type[BaseHTTPRequestHandler
             """A probe every few seconds is no news."""
 
     return Handler
+
+
+class Notifier:
+    """One a supervisor. ``watchdog`` is the pause between two signs of life in seconds, None when none are wanted."""
+
+    def __init__(self) -> None:
+        self._address = os.environ.get("NOTIFY_SOCKET", "")
+        self.watchdog = self._watchdog_pause()
+        self._last = 0.0
+        self._ready = False
+
+    @staticmethod
+    def _watchdog_pause() -> float | None:
+        micros, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
+        if not micros.isdecimal() or (pid.isdecimal() and int(pid) != os.getpid()):
+            return None
+        return int(micros) / 2_000_000  # half of the limit, as sd_watchdog_enabled(3) advises
+
+    def ready(self) -> None:
+        """Every worker process is ready; said once."""
+        if not self._ready:
+            self._ready = True
+            self._send("READY=1")
+
+    def stopping(self) -> None:
+        """Told to stop."""
+        self._send("STOPPING=1")
+
+    def alive(self, fine: bool) -> None:
+        """A sign of life, when it is time and ``fine``: a worker that does not fetch deserves the watchdog."""
+        now = time.monotonic()
+        if self.watchdog is not None and fine and now - self._last >= self.watchdog:
+            self._last = now
+            self._send("WATCHDOG=1")
+
+    def _send(self, text: str) -> None:
+        if not self._address:
+            return
+        address = "\0" + self._address[1:] if self._address.startswith("@") else self._address
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock:
+            sock.sendto(text.encode(), address)

@@ -1,4 +1,4 @@
-"""The body of one worker process (``python -m henchman.supervisor.boot``)."""
+"""The body of one worker process (``python -m henchman.supervisor.worker_main``)."""
 
 from __future__ import annotations
 
@@ -17,13 +17,11 @@ from henchman.app import App
 from henchman.errors import ConfigError, HenchmanError
 from henchman.kernel.scoreboard import SCOREBOARD_BYTES, Scoreboard
 from henchman.log import handler as log
+from henchman.supervisor.child import EXIT_CONFIG, EXIT_CUT_OFF, WorkerArgs
 from henchman.supervisor.load import load_app, why_not
-from henchman.supervisor.orders import EXIT_CONFIG, EXIT_CUT_OFF, Orders
 from henchman.worker.heart import resident_kb
 from henchman.worker.launcher import Launcher, default_capsules
 from henchman.worker.processor import in_child
-
-__all__ = ["main"]
 
 _WORDS = {
     signal.SIGTERM: "stop",
@@ -40,14 +38,14 @@ MARGIN = 20.0  # seconds for giving back and saying goodbye, also where the serv
 class Child:
     """One worker process: obeys signals and its supervisor, tells it who it is, ends with it."""
 
-    def __init__(self, orders: Orders) -> None:
-        self._orders = orders
+    def __init__(self, args: WorkerArgs) -> None:
+        self._args = args
         self._events: queue.SimpleQueue[str] = queue.SimpleQueue()
-        self._board = Scoreboard(mmap.mmap(orders.pulse_fd, SCOREBOARD_BYTES))
+        self._board = Scoreboard(mmap.mmap(args.pulse_fd, SCOREBOARD_BYTES))
         self._beats = 0
         self._asked = False
         self.launcher: Launcher | None = None
-        for fd in (orders.status_fd, orders.lifeline_fd, orders.pulse_fd):
+        for fd in (args.status_fd, args.lifeline_fd, args.pulse_fd):
             os.set_inheritable(fd, False)  # programs that jobs start are no workers
         in_child(self)
         # A signal for the child may come before it has heard what signals mean to it: that waits.
@@ -66,10 +64,10 @@ class Child:
         for number in _WORDS:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         self._let_signals_come()
-        for fd in (self._orders.status_fd, self._orders.lifeline_fd):
+        for fd in (self._args.status_fd, self._args.lifeline_fd):
             with contextlib.suppress(OSError):
                 os.close(fd)
-        self._orders.status_fd = self._orders.lifeline_fd = -1
+        self._args.status_fd = self._args.lifeline_fd = -1
 
     def listen(self) -> None:
         """Take signals from here on, before any of the user's code is imported."""
@@ -81,7 +79,7 @@ class Child:
     def _outlive(self) -> None:
         """End of file on the pipe means that the supervisor is gone: quiet, finish, give back, end."""
         with contextlib.suppress(OSError):
-            while os.read(self._orders.lifeline_fd, 1):
+            while os.read(self._args.lifeline_fd, 1):
                 pass
         self._end_within(GRACE if self.launcher is None else self.launcher.runtime.config.shutdown_timeout)
         self._events.put("stop")
@@ -96,7 +94,7 @@ class Child:
     def tell(self, **facts: object) -> None:
         """Tell the supervisor; nothing happens when it is gone."""
         with contextlib.suppress(OSError):
-            os.write(self._orders.status_fd, msgspec.json.encode(facts) + b"\n")
+            os.write(self._args.status_fd, msgspec.json.encode(facts) + b"\n")
 
     def pulse(self) -> None:
         """Show the supervisor that the interpreter turns; ask for a successor at a limit."""
@@ -136,9 +134,9 @@ class Child:
 
     def _work(self, app: App) -> int:
         """Start, wait for the word to stop, stop."""
-        app.configure(**self._orders.settings)
+        app.configure(**self._args.settings)
         config = app.config
-        log.setup(config.log_format, config.log_level, process_tag=str(self._orders.number))
+        log.setup(config.log_format, config.log_level, process_tag=str(self._args.number))
         announcer = log.subscribe(app.events, config.log_level)
         self.tell(config=config.to_json())
         app.connections  # noqa: B018 - connects, or says why not, before anything is started
@@ -163,13 +161,13 @@ class Child:
     def _load(self) -> App:
         """The user's app; ConfigError when his code does not import: another try would end the same way."""
         try:
-            return load_app(self._orders.target)
+            return load_app(self._args.target)
         except ConfigError:
             raise
         except Exception as error:
             told, line = why_not(error)
             sys.stderr.write(told)
-            raise ConfigError(f"{self._orders.target} cannot be imported: {line}") from None
+            raise ConfigError(f"{self._args.target} cannot be imported: {line}") from None
 
     def _next(self) -> str:
         """The next word. It looks up each half second: a signal that comes in the moment before the wait, or that the
@@ -191,10 +189,10 @@ class Child:
 
 
 def main() -> None:
-    """The body of ``python -m henchman.supervisor.boot``; orders come as JSON in the first argument."""
-    orders = msgspec.json.decode(sys.argv[1], type=Orders)
-    sys.argv = ["henchman", "work", orders.target]
-    child = Child(orders)
+    """The body of ``python -m henchman.supervisor.worker_main``; its WorkerArgs come as JSON in the first argument."""
+    args = msgspec.json.decode(sys.argv[1], type=WorkerArgs)
+    sys.argv = ["henchman", "work", args.target]
+    child = Child(args)
     child.listen()
     try:
         status = child.work()

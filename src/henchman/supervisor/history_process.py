@@ -1,4 +1,4 @@
-"""The process that writes history, as the supervisor sees it: there while it is wanted, started anew when it ends."""
+"""The history process as its supervisor sees it: it runs while it is wanted, and is started anew when it ends."""
 
 from __future__ import annotations
 
@@ -11,15 +11,13 @@ from collections.abc import Callable, Mapping
 
 from henchman.config import Config
 from henchman.kernel.clock import capped_backoff
-from henchman.supervisor.orders import EXIT_CONFIG
-
-__all__ = ["Scribe"]
+from henchman.supervisor.child import EXIT_CONFIG
 
 QUICK = 60.0  # seconds; one that lives shorter than this is started again with back-off
 PATIENCE = 10.0  # seconds for it to end by itself
 
 
-class Scribe:
+class HistoryProcess:
     """At most one process. ``say(text)`` tells people."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
@@ -51,7 +49,7 @@ class Scribe:
 
     def _start(self, config: Config) -> None:
         self._started = time.monotonic()
-        command = [sys.executable, "-m", "henchman.supervisor.record"]
+        command = [sys.executable, "-m", "henchman.supervisor.history_main"]
         try:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)  # noqa: S603 - ourselves
         except (OSError, MemoryError) as error:  # no process, memory or descriptor to be had now
