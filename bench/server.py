@@ -26,7 +26,7 @@ from typing import Any
 import hiredis
 from jobs import app
 
-from henchman.embedded.start import find_binaries
+from henchman.embedded.process import find_binaries
 
 HERE = Path(__file__).resolve().parent
 LIMIT = 120.0  # seconds that any one thing may take

@@ -21,7 +21,7 @@ from clocks import Clock
 from redis import Redis, RedisError
 from spawn import spawn
 
-from henchman.embedded.start import find_binaries
+from henchman.embedded.process import find_binaries
 
 __all__ = ["PASSWORD", "PRODUCER", "WORKER", "Server", "free_port"]
 

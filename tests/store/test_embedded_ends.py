@@ -17,8 +17,8 @@ import pytest
 
 from henchman.embedded import process as embedded_process
 from henchman.embedded.folder import recorded_socket
+from henchman.embedded.process import info
 from henchman.embedded.server import EmbeddedServer
-from henchman.embedded.talk import info
 from henchman.errors import EmbeddedServerError
 from support.embedded_user import UserProcess, run_id, say
 from support.worker import until

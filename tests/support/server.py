@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from henchman.embedded.start import find_binaries
-from henchman.embedded.talk import ask
+from henchman.embedded.process import ask, find_binaries
 from support.faketime import WrongClock
 
 __all__ = ["DIE_WITH_PARENT", "PrivateServer", "private_server", "running_server", "server_binary"]

