@@ -2,7 +2,7 @@
 
 Three lock files in its folder: ``turn`` is held only while somebody starts or stops the server; ``users`` is shared by
 all who use it; ``server`` is held by the server process itself. The kernel frees each when its holder dies, so a
-killed user leaves nothing behind but a server, which the watcher beside it ends (``embedded_watch.py``).
+killed user leaves nothing behind but a server, which the watcher beside it ends (``watch.py``).
 """
 
 from __future__ import annotations

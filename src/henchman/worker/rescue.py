@@ -69,11 +69,14 @@ def rescue(
         given_back = give_back_list(host, flight, keys.queue_of_flight(flight))
         return sum(len(one.ids) for one in held[flight].claims) or given_back  # ids were freed with their charge
 
+    def ring(queues: tuple[str, ...]) -> None:
+        list(each(host, [ordered.ring(keys, queue).parts[0] for queue in queues]))
+
     counts, stuck = apart(give_back, held)
-    # An ordered queue of which nothing was held is rung all the same: its wake may be lost with who took it.
-    empty = [keys.queue_of_flight(one) for one in lists if keys.is_held(one) and one not in filled]
-    list(each(host, [ordered.ring(keys, queue).parts[0] for queue in empty]))
-    error = next(iter((unread | stuck).values()), None)
+    # An ordered queue of which nothing was held is rung all the same: its wake may be lost with its taker.
+    empty = tuple(keys.queue_of_flight(one) for one in lists if keys.is_held(one) and one not in filled)
+    _, unrung = apart(ring, [empty])
+    error = next(iter((*unread.values(), *stuck.values(), *unrung.values())), None)
     if error is None:
         runner.run(command("SREM", keys.rescues, identity))
         runner.run(leases.strike_off(keys, identity))
