@@ -17,8 +17,8 @@ from henchman.store import leases
 from henchman.store.jobs import Settlement
 from henchman.worker import lifeline, rescue, session, watcher
 from henchman.worker.heart import Heart
-from henchman.worker.lifeline import Lifeline, entomb_and_rescue
-from support.dead import DEAD, Spy, corpse, job
+from henchman.worker.lifeline import Lifeline
+from support.dead import DEAD, Spy, corpse, entomb_and_rescue, job
 from support.distant import Distant
 from support.store import ME, Store
 from support.worker import Heard, until, working

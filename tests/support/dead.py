@@ -8,9 +8,11 @@ from typing import Any, TypeVar
 
 from henchman import App
 from henchman.store.call import Call
+from henchman.worker.lifeline import entomb, rescue_lost
+from henchman.worker.rescue import Rescued
 from support.store import Store
 
-__all__ = ["DEAD", "Spy", "corpse", "job"]
+__all__ = ["DEAD", "Spy", "corpse", "entomb_and_rescue", "job"]
 
 T = TypeVar("T")
 DEAD = "host:1:dead00000000"
@@ -31,6 +33,11 @@ def corpse(store: Store, *payloads: bytes, identity: str = DEAD, expired: bool =
         store.fetch("default", identity=identity)
     if expired:
         store.ask("DEL", store.keys.lease(identity))
+
+
+def entomb_and_rescue(app: App, identity: str) -> Rescued | None:
+    """What a lifeline does that is certain of this death; None when the process lives after all."""
+    return rescue_lost(app, identity) if entomb(app, identity) else None
 
 
 class Spy:

@@ -27,9 +27,9 @@ from henchman.supervisor.child_leases import ChildLeases
 from henchman.wire.payload import decode
 from henchman.work.unit import Unit
 from henchman.worker.fetcher import Fetcher
-from henchman.worker.lifeline import entomb_and_rescue
 from henchman.worker.rescue import Death
 from henchman.worker.run import CompiledJob
+from support.dead import entomb_and_rescue
 from support.hostile import Hostile, corpus
 from support.store import ME
 from support.worker import Heard, in_flight, looker, until, working

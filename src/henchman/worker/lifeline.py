@@ -27,12 +27,7 @@ GAP = 6.0  # longer without a look than this is not unbroken contact
 JITTER = 100  # milliseconds by which the end of a lease may seem to move though nobody renewed it
 
 
-def entomb_and_rescue(host: Host, identity: str) -> Rescued | None:
-    """Declare ``identity`` dead and send its work back; None when it lives after all."""
-    return _rescue(host, identity) if _entomb(host, identity) else None
-
-
-def _entomb(host: Host, identity: str) -> bool:
+def entomb(host: Host, identity: str) -> bool:
     """Declare ``identity`` dead and note that its rescue has begun; False when it lives after all."""
     runner, keys = host.connections, host.keys
     try:
@@ -47,7 +42,7 @@ def _entomb(host: Host, identity: str) -> bool:
     return True
 
 
-def _rescue(host: Host, identity: str) -> Rescued:
+def rescue_lost(host: Host, identity: str) -> Rescued:
     """Charge and give back what the entombed ``identity`` held, unless it was stopping: then no job is to blame."""
     stopping = host.connections.run(command("ZSCORE", host.keys.stopping, identity)) is not None
     death = None if stopping else Death("its host is gone")
@@ -173,14 +168,14 @@ class Lifeline(Ticker):
         if ripe and self._server_run() != self._run:
             self._seen.clear()  # something between us and the server leads to another one without a word
             ripe = []
-        dead, alive = apart(partial(_entomb, host), ripe)
+        dead, alive = apart(partial(entomb, host), ripe)
         rescued, failed = apart(self._rescue_one, [*begun, *(name for name in dead if dead[name])])
         failed |= {name: one.error for name, one in rescued.items() if one.error is not None}
         self._announce_failures(alive | failed)
         return set(failed)
 
     def _rescue_one(self, name: str) -> Rescued:
-        rescued = _rescue(self._host, name)
+        rescued = rescue_lost(self._host, name)
         if rescued.moved or rescued.error is None:
             self._host.events.emit("rescued", identity=name, count=rescued.moved)
         return rescued
