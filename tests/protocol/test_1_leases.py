@@ -183,10 +183,10 @@ def test_nothing_is_given_back_before_the_end_was_seen() -> None:
         supervisor._kill_hung()
         supervisor._reap()
     assert child.signals[:2] == [signal.SIGUSR2, signal.SIGKILL], "it writes where it stands, then it is killed"
-    assert supervisor._keeper._dead == [], "it may still be running"
+    assert supervisor._leases._dead == [], "it may still be running"
     child.status = -signal.SIGKILL
     supervisor._reap()
-    assert [one.identity for one in supervisor._keeper._dead] == [DEAD]
+    assert [one.identity for one in supervisor._leases._dead] == [DEAD]
     for end in (supervisor._wakeup, supervisor._waker):
         end.close()
 

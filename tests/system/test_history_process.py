@@ -19,7 +19,7 @@ from redis import Redis
 from henchman import App
 from henchman.errors import ServerAway
 from henchman.kernel.events import Events
-from henchman.supervisor import record
+from henchman.supervisor import history_main
 from support.acting import app as acting
 from support.processes import Work
 from support.worker import looker, until
@@ -179,7 +179,7 @@ def test_one_that_is_told_to_end_while_the_server_is_away_waits_for_it_a_little(
     monkeypatch: pytest.MonkeyPatch, away: int, told: int
 ) -> None:
     clock = Clock()
-    monkeypatch.setattr(record, "time", clock)
+    monkeypatch.setattr(history_main, "time", clock)
     asked: list[float] = []
     events = Events()
     heard: list[Any] = []
@@ -195,11 +195,12 @@ def test_one_that_is_told_to_end_while_the_server_is_away_waits_for_it_a_little(
                 raise ServerAway("as told")
             return True
 
-    record._drain(Recorder(), events)  # type: ignore[arg-type]
+    history_main._drain(Recorder(), events)  # type: ignore[arg-type]
     assert len(heard) == told
     assert len(asked) >= 3
     assert asked == sorted(asked, reverse=True), "what is left of its time"
-    assert told == (clock.now - 1000.0 > record.LAST - record.AGAIN), "all of its time, if that is what it takes"
+    took = clock.now - 1000.0
+    assert told == (took > history_main.LAST - history_main.AGAIN), "all of its time, if that is what it takes"
 
 
 def test_without_history_there_is_none(redis: Redis, redis_url: str, tmp_path: Path) -> None:

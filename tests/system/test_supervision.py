@@ -168,7 +168,7 @@ def test_trouble_with_one_child_is_no_trouble_for_the_next(supervisor: Any, said
     ill.status = healthy.status = -9
     supervisor._reap()
     assert supervisor._children == []
-    assert [one.identity for one in supervisor._keeper._dead] == [ILL, GOOD]
+    assert [one.identity for one in supervisor._leases._dead] == [ILL, GOOD]
     assert any("process 1" in line and "a look that fails" in line for line in said)
 
 
