@@ -19,8 +19,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from henchman.app import App
-from henchman.embedded.process import explain, find_binaries
-from henchman.embedded.process import ask
+from henchman.embedded.process import ask, explain, find_binaries
 from henchman.errors import EmbeddedServerError
 from henchman.kernel.middleware import in_thread
 from henchman.store import leases, ordered_people, queues
