@@ -552,9 +552,9 @@ class App:
 
     def notice(self, text: str, *facts: object) -> None:
         """Write one warning line of the logger ``henchman``."""
-        from henchman.log.notice import notice
+        import logging
 
-        notice(text, *facts)
+        logging.getLogger("henchman").warning(text, *facts)
 
     def open_history(self) -> Any:
         """The database of history, opened at first use; HistoryError says why there is none."""

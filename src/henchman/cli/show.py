@@ -128,9 +128,9 @@ def listed(shown: int, total: int, what: str) -> str:
     return f"{shown:,} of {total:,} {what}" if shown < total else f"{total:,} {what}"
 
 
-def figure(number: float | None, form: str = ",") -> str:
+def figure(number: float | None) -> str:
     """A number with its thousands apart; ``–`` for None."""
-    return "–" if number is None else format(number, form)
+    return "–" if number is None else f"{number:,}"
 
 
 def duration(seconds: float | None) -> str:

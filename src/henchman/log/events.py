@@ -259,10 +259,8 @@ def _brief(value: Any) -> str:
     return shorten(repr(value), 300)
 
 
-def _trimmed(error: BaseException | None) -> Any:
+def _trimmed(error: BaseException) -> Any:
     """``exc_info`` for ``error``, beginning where the user's code does."""
-    if error is None:
-        return None
     tb = error.__traceback__
     while tb is not None and any(part in tb.tb_frame.f_code.co_filename for part in _OWN_FRAMES):
         tb = tb.tb_next
