@@ -22,7 +22,7 @@ from henchman.errors import BatchClosed, BatchError, HistoryAway, UnknownBatch
 from henchman.kernel import failpoints
 from henchman.kernel.clock import ServerClock
 from henchman.store import history
-from henchman.store.call import load
+from henchman.store.call import command, load
 from henchman.worker import reporter
 from support.history import stream
 from support.worker import in_flight, looker, until, working
@@ -277,6 +277,23 @@ def test_a_child_that_ends_badly_spoils_its_parent(app: App) -> None:
     assert (status.state, status.counts["finished"], status.total, status.bad_children) == ("complete", 1, 1, 1)
     assert not status.well
     assert calls["success"] == []
+
+
+@pytest.mark.parametrize("awaited", [False, True])
+def test_a_parent_is_cancelled_when_a_child_is_gone(app: App, *, awaited: bool) -> None:
+    """A server that lost the child's keys, or a hand that deleted them, keeps nobody from cancelling the rest."""
+
+    @app.job(name="work")
+    def work() -> None: ...
+
+    with app.batch("parent") as parent:
+        with app.batch("lost") as lost:
+            work.enqueue()
+        with app.batch("child") as child:
+            work.enqueue()
+    app.connections.run(command("UNLINK", app.keys.batch(lost.id)))
+    asyncio.run(parent.acancel()) if awaited else parent.cancel()
+    assert parent.status().why == child.status().why == "cancelled"
 
 
 def fail_after(batch: Batch, push: Callable[[], object]) -> None:
