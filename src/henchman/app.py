@@ -34,13 +34,13 @@ if TYPE_CHECKING:
     from henchman.batch.batch import Batch, BatchStatus
     from henchman.cron.registry import CronRegistry
     from henchman.embedded.server import EmbeddedServer
-    from henchman.inspector.inspection import Inspection, Stats
     from henchman.inspector.jobs import JobStatus
     from henchman.inspector.metrics import Deploy, Metrics
     from henchman.inspector.ordered import OrderedQueues
     from henchman.inspector.processes import Processes, Running
     from henchman.inspector.queues import Queues
     from henchman.inspector.sets import JobSet
+    from henchman.inspector.stats import Stats
     from henchman.iterable.job import ClassDecorator, FunctionDecorator
     from henchman.ordered.definition import DerivingJob, OrderedJob
     from henchman.store.aconnection import AsyncConnections
@@ -373,61 +373,78 @@ class App:
 
     # --- what lies in the server: the properties do no I/O, the methods of what they give do --------------------------
 
-    def _inspection(self) -> Inspection:
-        from henchman.inspector.inspection import Inspection
-
-        return Inspection(self)
-
     @property
     def queues(self) -> Queues:
         """All queues: ``app.queues["mail"].size()``, ``for queue in app.queues``."""
-        return self._inspection().queues
+        from henchman.inspector.queues import Queues
+
+        return Queues(self)
 
     @property
     def ordered_queues(self) -> OrderedQueues:
         """All ordered queues: ``app.ordered_queues["products"].stats()``, ``for queue in app.ordered_queues``."""
-        return self._inspection().ordered_queues
+        from henchman.inspector.ordered import OrderedQueues
+
+        return OrderedQueues(self)
 
     @property
     def scheduled(self) -> JobSet:
         """The jobs that are to start later."""
-        return self._inspection().job_set("scheduled")
+        from henchman.inspector.sets import JobSet
+
+        return JobSet(self, "scheduled")
 
     @property
     def retries(self) -> JobSet:
         """The jobs that failed and are tried again."""
-        return self._inspection().job_set("retries")
+        from henchman.inspector.sets import JobSet
+
+        return JobSet(self, "retries")
 
     @property
     def dead(self) -> JobSet:
         """The jobs that have used up their retries, the latest first."""
-        return self._inspection().job_set("dead")
+        from henchman.inspector.sets import JobSet
+
+        return JobSet(self, "dead")
 
     @property
     def processes(self) -> Processes:
         """The worker processes, Ruby's too."""
-        return self._inspection().processes
+        from henchman.inspector.processes import Processes
+
+        return Processes(self)
 
     @property
     def work(self) -> Running:
         """The running jobs, the longest running first."""
-        return self._inspection().work
+        from henchman.inspector.processes import Running
+
+        return Running(self)
 
     def stats(self) -> Stats:
         """The counts as they are now: processed, failed, enqueued, scheduled, retries, dead, busy…"""
-        return self._inspection().stats()
+        from henchman.inspector.stats import overview
+
+        return run(self.connections, overview(self.keys)).stats
 
     async def astats(self) -> Stats:
         """``stats``, awaited."""
-        return await self._inspection().astats()
+        from henchman.inspector.stats import overview
+
+        return (await arun(self.aconnections, overview(self.keys))).stats
 
     def job_status(self, jid: str, *, queue: str | None = None) -> JobStatus:
         """Where a job is now, and what is known of it. ``queue``: where to look first."""
-        return self._inspection().job_status(jid, queue)
+        from henchman.inspector.jobs import find_job
+
+        return run(self.connections, find_job(self.keys, jid, queue, mask=self.registry.mask))
 
     async def ajob_status(self, jid: str, *, queue: str | None = None) -> JobStatus:
         """``job_status``, awaited."""
-        return await self._inspection().ajob_status(jid, queue)
+        from henchman.inspector.jobs import find_job
+
+        return await arun(self.aconnections, find_job(self.keys, jid, queue, mask=self.registry.mask))
 
     def metrics(self, minutes: int | None = None, *, hours: int | None = None, name: str | None = None) -> Metrics:
         """What ran in the last ``minutes`` (1 to 480; 60 when nothing is said) or ``hours`` (1 to 72), by class.

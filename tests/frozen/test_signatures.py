@@ -37,7 +37,7 @@ GIVEN = {
     "henchman.inspector.processes": ("ProcessState", "Processes", "Running", "Work"),
     "henchman.inspector.queues": ("Queue", "QueueState", "Queues"),
     "henchman.inspector.sets": ("Acted", "JobSet"),
-    "henchman.inspector.inspection": ("Stats",),
+    "henchman.inspector.stats": ("Stats",),
     "henchman.kernel.middleware": ("Chain",),
     "henchman.ordered.claim": ("Claim",),
     "henchman.ordered.definition": ("OrderedJob", "DerivingJob"),

@@ -14,11 +14,8 @@ from redis import Redis
 
 from henchman import App
 from henchman.cli.main import henchman
-from henchman.inspector.inspection import overview
 from henchman.inspector.jobs import find_job
-from henchman.inspector.processes import Processes
-from henchman.inspector.queues import Queues
-from henchman.inspector.sets import JobSet
+from henchman.inspector.stats import overview
 from henchman.store.procedure import run
 from interop.both import make_app, ours
 from interop.ruby_side import Ruby, RubyWorker, trace
@@ -115,7 +112,7 @@ def test_fails_in_ruby_and_is_retried_here(app: App, redis: Redis, worker: RubyW
     (payload,) = redis.zrange("retry", 0, -1)
     job = json.loads(payload)
     assert (job["error_message"], job["retry_count"], job["queue"]) == ("failed in Ruby", 0, "ruby")
-    entry = JobSet(app.connections, app.keys, app.config, "retries").find(jid)
+    entry = app.retries.find(jid)
     assert entry is not None
     assert entry.error == ("RuntimeError", "failed in Ruby")
     assert entry.attempts == 1
@@ -210,7 +207,7 @@ def test_we_read_what_ruby_left(app: App, redis: Redis, url: str, worker: RubyWo
     redis.zincrby("retry", 3600, stored)  # not while we look
 
     def alone() -> Any:
-        now = Processes(runner, keys).work()
+        now = app.processes.work()
         return now if [one.entry.jid for one in now] == [running] else None
 
     work = until(alone, "Ruby's beat tells what runs, and of nothing else any more")
@@ -220,21 +217,21 @@ def test_we_read_what_ruby_left(app: App, redis: Redis, url: str, worker: RubyWo
     assert work[0].run_at == pytest.approx(time.time(), abs=80)
     assert run(runner, find_job(keys, running)).state == "working"
     # Ruby's beat writes what runs, and then, in a second step, its own record.
-    (process,) = until(lambda: [one for one in Processes(runner, keys).states() if one.busy == 1], "its record too")
+    (process,) = until(lambda: [one for one in app.processes.states() if one.busy == 1], "its record too")
     assert (process.identity, process.pid, process.queues) == (worker.identity, worker.pid, ("ruby",))
     assert (process.concurrency, process.quiet, process.ours) == (2, False, False)
     assert process.busy == 1
     assert process.rss_kb > 10_000
     assert process.beat_age(time.time()) == pytest.approx(0, abs=30)
-    retry = JobSet(runner, keys, app.config, "retries").find(failing)
+    retry = app.retries.find(failing)
     assert retry is not None
     assert (retry.name, retry.arguments[0], retry.tags, retry.attempts) == ("Fails", ["fails"], ["x", "é"], 1)
     assert retry.error == ("ArgumentError", "pas d'été fails")
     assert "jobs.rb" in retry.backtrace[0]
     assert retry.score == pytest.approx(due_at + 3600)
-    assert [one.arguments[0] for one in JobSet(runner, keys, app.config, "dead")] == [["dies"]]
+    assert [one.arguments[0] for one in app.dead] == [["dies"]]
     assert run(runner, find_job(keys, later)).state == "scheduled"
-    assert [(one.name, one.size) for one in Queues(runner, keys).states() if one.size] == [("nobody", 1)]
+    assert [(one.name, one.size) for one in app.queues.states() if one.size] == [("nobody", 1)]
 
     def counted() -> Any:
         now = run(runner, overview(keys)).stats
@@ -254,7 +251,7 @@ def test_we_read_what_ruby_left(app: App, redis: Redis, url: str, worker: RubyWo
     assert '"nobody"' in said["queues"]
     assert '"working"' in told(url, "job", running)
     redis.set("ruby:open", "1")
-    until(lambda: not Processes(runner, keys).work(), "it ends")
+    until(lambda: not app.processes.work(), "it ends")
 
 
 def test_ruby_s_older_backtraces_are_read(app: App, redis: Redis, worker: RubyWorker, ruby: Ruby) -> None:
@@ -264,7 +261,7 @@ def test_ruby_s_older_backtraces_are_read(app: App, redis: Redis, worker: RubyWo
     (job,) = jobs_in(redis, "retry")
     assert "\n" in job["error_backtrace"]
     assert base64.b64decode(job["error_backtrace"])[:1] == b"\x78"
-    (entry,) = JobSet(app.connections, app.keys, app.config, "retries")
+    (entry,) = app.retries
     assert entry.backtrace == ruby("Sidekiq::RetrySet.new.first.error_backtrace")
 
 
@@ -273,7 +270,7 @@ def test_our_buttons_work_on_ruby_s_jobs_and_process(
 ) -> None:
     jids = [ruby("Fails.perform_async(a[0])", n) for n in range(3)]
     until(lambda: redis.zcard("retry") == 3, "they failed")
-    retries = JobSet(app.connections, app.keys, app.config, "retries")
+    retries = app.retries
     entries = {one.jid: one for one in retries}
     assert retries.kill([entries[jids[0]]]).done == 1
     assert retries.delete([entries[jids[1]]]).done == 1
@@ -281,7 +278,7 @@ def test_our_buttons_work_on_ruby_s_jobs_and_process(
     assert retries.retry([entries[jids[2]]]).done == 1
     until(lambda: [job["retry_count"] for job in jobs_in(redis, "retry")] == [1], "Ruby ran it again")
     with RubyWorker(url, redis, "nobody") as other:
-        processes = Processes(app.connections, app.keys)
+        processes = app.processes
         state = processes.find(other.identity)
         assert state is not None
         assert processes.tell(state, "quiet") is False

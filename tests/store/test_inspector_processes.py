@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from henchman.inspector.inspection import overview, rates
 from henchman.inspector.processes import Processes, process_state
+from henchman.inspector.stats import overview, rates
 from henchman.store.leases import Record
 from henchman.store.procedure import run
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
@@ -25,7 +25,7 @@ RUBY_6 = (
 
 
 def crew(store: Store) -> Processes:
-    return Processes(store.connections, store.keys)
+    return Processes(store)
 
 
 def test_the_records_of_rubys_processes() -> None:

@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from henchman import App
 from henchman.errors import ArgumentError
 from henchman.inspector.queues import PAGE, Queue, Queues, QueueState, latency_of
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
@@ -14,7 +15,7 @@ from support.store import Store
 
 
 def queue(store: Store, name: str = "mail") -> Queue:
-    return Queue(store.connections, store.keys, name)
+    return Queue(store, name)
 
 
 def jids(count: int, first: int = 0) -> list[str]:
@@ -26,12 +27,12 @@ def push(store: Store, *names: str) -> None:
 
 
 def test_states(store: Store) -> None:
-    assert Queues(store.connections, store.keys).states() == []
+    assert Queues(store).states() == []
     store.push("b", payload(enqueued_at=store.now() - 60), payload())
     store.push("a", payload())
     store.ask("DEL", store.keys.queue("a"))
     store.ask("SADD", store.keys.paused, "ghost")
-    empty, full, ghost = Queues(store.connections, store.keys).states()
+    empty, full, ghost = Queues(store).states()
     assert empty == QueueState("a", 0, 0.0, False)
     assert (full.name, full.size, full.paused) == ("b", 2, False)
     assert full.latency == pytest.approx(60, abs=30)
@@ -48,7 +49,7 @@ def test_many_queues_are_looked_at_in_pages(store: Store) -> None:
     names = [f"q{number:05}" for number in range(3000)]
     store.ask("SADD", store.keys.queues, *names)
     store.push("q01234", payload())
-    queues = Queues(store.connections, store.keys)
+    queues = Queues(store)
     before = looked_at(store)
     page = queues.states(match="q01", first=200, most=50)
     assert [one.name for one in page] == names[1200:1250]
@@ -72,7 +73,7 @@ def test_latency_reads_every_form() -> None:
 
 def test_hostile_names_and_wrong_types(store: Store) -> None:
     fill(store, store.now())
-    states = {one.name: one for one in Queues(store.connections, store.keys).states()}
+    states = {one.name: one for one in Queues(store).states()}
     every = len(GARBAGE) + len(READABLE)
     assert set(states) == {"default", "mail", HOSTILE, "\udcff\udcfe", "q" * 300, "wrong", "\udcff", "ghost"}
     assert {states[name].size for name in ("default", "mail", HOSTILE, "\udcff\udcfe", "q" * 300)} == {every}
@@ -82,7 +83,7 @@ def test_hostile_names_and_wrong_types(store: Store) -> None:
     assert len(list(queue(store, "\udcff\udcfe"))) == every
     assert queue(store, "\udcff\udcfe").clear() == every
     assert queue(store, "wrong").clear() == 0
-    left = {one.name for one in Queues(store.connections, store.keys).states()}
+    left = {one.name for one in Queues(store).states()}
     assert left == set(states) - {"wrong", "\udcff\udcfe"}
 
 
@@ -145,7 +146,11 @@ def test_pause_and_unpause(store: Store) -> None:
 
 def test_a_masked_argument_is_masked(store: Store) -> None:
     push(store, *jids(1))
-    hiding = Queue(store.connections, store.keys, "mail", lambda name, args, kwargs: (["***"], {}))
-    (entry,) = hiding.page()
-    assert entry.call_text() == 'mail.send("***")'
-    assert json.loads(json.dumps(entry.to_json()))["args"] == ["***"]
+    app = App(redis_url=store.connections.url)
+
+    @app.job(name="mail.send", secret=("address",))
+    def send(address: object, language: str) -> None: ...
+
+    (entry,) = app.queues["mail"].page()
+    assert entry.call_text() == 'mail.send("***", "de")'
+    assert json.loads(json.dumps(entry.to_json()))["args"] == ["***", "de"]

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import pytest
 
-from henchman.config import Config
 from henchman.errors import ArgumentError
 from henchman.inspector.sets import PAGE, Acted, JobSet, SetName
 from support.garbage import GARBAGE, READABLE, fill, payload
@@ -15,7 +14,7 @@ from support.store import Store
 
 
 def held(store: Store, which: SetName = "retries", **settings: object) -> JobSet:
-    return JobSet(store.connections, store.keys, Config(**settings), which)  # type: ignore[arg-type]
+    return JobSet(store.with_settings(**settings), which)  # type: ignore[arg-type]
 
 
 def add(store: Store, key: str, *entries: tuple[float, bytes]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 import json
 
@@ -430,7 +431,9 @@ class TestActions:
                     queue.settle(ME, Verdict(token, one.id, "bury", error="Boom"))
                 return answer
 
-        acted = Face_of_queue(Busy(), store.keys, "products").revive_all()  # type: ignore[arg-type]
+        busy = copy.copy(store)
+        busy.connections = Busy()  # type: ignore[assignment]
+        acted = Face_of_queue(busy, "products").revive_all()  # type: ignore[arg-type]
         assert acted.done == 150
         assert face.do(app.ordered_queues["products"], "stats").morgue_length == 150
 

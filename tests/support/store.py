@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any, TypeVar
 
+from henchman.client.registry import Registry
+from henchman.config import Config
 from henchman.store import jobs, leases
 from henchman.store.call import Arg, Call, command
 from henchman.store.connection import Connections
@@ -23,6 +26,14 @@ class Store:
     def __init__(self, url: str, namespace: str = "") -> None:
         self.connections = Connections(url)
         self.keys = Keys(namespace)
+        self.config = Config()
+        self.registry = Registry()
+
+    def with_settings(self, **settings: Any) -> Store:
+        """The same store as an app with these settings sees it."""
+        other = copy.copy(self)
+        other.config = Config(**settings)
+        return other
 
     def run(self, call: Call[T]) -> T:
         return self.connections.run(call)

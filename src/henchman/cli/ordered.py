@@ -28,7 +28,7 @@ from henchman.cli.show import (
     table,
 )
 from henchman.errors import HenchmanError
-from henchman.inspector.ordered import OrderedQueue, OrderedQueues
+from henchman.inspector.ordered import OrderedQueue
 from henchman.inspector.ordered_id import OrderedId, OrderedPayload, OrderedStats
 from henchman.inspector.sets import Acted
 from henchman.inspector.verbs import KINDS, JobKind, Verb
@@ -84,7 +84,7 @@ def show(
     session: Session, /, name: str | None, id: str | None, lowkiq_stats: bool, as_json: bool, **which: Any
 ) -> None:
     """Every ordered queue; with NAME one of them; with ID one id in full. Exit status 1: it is not there."""
-    queues = OrderedQueues(session.runner, session.keys)
+    queues = session.any_app.ordered_queues
     if lowkiq_stats:
         answer(queues.lowkiq_stats(), as_json=True)
     elif name is None:
@@ -101,7 +101,7 @@ def show(
 
 
 def _known(session: Session, name: str) -> OrderedQueue:
-    queues = OrderedQueues(session.runner, session.keys)
+    queues = session.any_app.ordered_queues
     queue = queues.get(name)
     if queue is None:
         raise HenchmanError(f"there is no ordered queue {name!r}{did_you_mean(name, queues.names())}")

@@ -16,7 +16,7 @@ from henchman.cli.session import Session, as_json, command, confirmed, group, ye
 from henchman.cli.show import Table, ago, answer, cell, complain, count, duration, figure, listed, say, table
 from henchman.errors import HenchmanError
 from henchman.inspector.entry import Entry
-from henchman.inspector.ordered import OrderedQueue, OrderedQueues, all_ordered_stats
+from henchman.inspector.ordered import OrderedQueue, all_ordered_stats
 from henchman.inspector.ordered_id import OrderedStats
 from henchman.inspector.queues import Queue, QueueList, Queues, QueueState, list_queues
 from henchman.inspector.sets import JobSet, SetName
@@ -99,8 +99,8 @@ def clear(session: Session, name: str, yes: bool) -> None:
 
 def _known(session: Session, name: str) -> tuple[Queue | OrderedQueue, Queues]:
     """The queue, of whichever kind, and all plain ones."""
-    plain = Queues(session.runner, session.keys)
-    ordered = None if name in plain.known(name) else OrderedQueues(session.runner, session.keys).get(name)
+    plain = session.any_app.queues
+    ordered = None if name in plain.known(name) else session.any_app.ordered_queues.get(name)
     return ordered or plain.queue(name), plain
 
 
@@ -153,7 +153,7 @@ def _set_group(which: SetName) -> click.Group:
 
 
 def _set(session: Session, which: SetName) -> JobSet:
-    return JobSet(session.runner, session.keys, session.config, which, session.mask)
+    return JobSet(session.any_app, which)
 
 
 def _set_verb(parent: click.Group, which: SetName, name: str, verb: Verb, some: Callable[..., Any]) -> None:

@@ -17,9 +17,9 @@ from henchman.cli.queues import queue_rows, queue_table
 from henchman.cli.session import NOTHING_RUNS, Session, as_json, command, group
 from henchman.cli.show import Table, ago, answer, cell, count, duration, say, table, watch
 from henchman.errors import HenchmanError, ServerAway
-from henchman.inspector.inspection import Overview, overview, rates
-from henchman.inspector.processes import Processes, ProcessState, Work
+from henchman.inspector.processes import ProcessState, Work
 from henchman.inspector.queues import QueueState
+from henchman.inspector.stats import Overview, overview, rates
 from henchman.kernel.text import did_you_mean
 from henchman.store.procedure import run
 from henchman.wire import times
@@ -154,7 +154,7 @@ def _line(look: _Look) -> str:
 @as_json
 def processes(session: Session, as_json: bool) -> None:
     """Every worker process and what it runs."""
-    crew = Processes(session.runner, session.keys, session.mask)
+    crew = session.any_app.processes
     states, work = crew.states(), crew.work()
     lines: list[RenderableType] = [_process_table(states) if states else _NO_WORKERS]
     if states and work:
@@ -169,7 +169,7 @@ def _telling(verb: str, help: str, done: str) -> None:
     def tell(session: Session, identity: tuple[str, ...], everyone: bool) -> None:
         if everyone == bool(identity):
             raise click.UsageError("Name processes (see henchman processes), or say --all.")
-        crew = Processes(session.runner, session.keys)
+        crew = session.any_app.processes
         known = {one.identity: one for one in crew.states()}
         unknown = [one for one in identity if one not in known]
         if unknown:

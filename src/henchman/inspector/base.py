@@ -1,14 +1,13 @@
-"""What all inspectors share: connections, key names, the mask of secrets, and the validation of arguments."""
+"""What all inspectors share: the app, the mask of secrets, and the validation of arguments."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
 
+from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError
 from henchman.inspector.entry import Entry, Mask
-from henchman.store.call import AsyncRunner, Runner
-from henchman.store.keys import Keys
 from henchman.store.procedure import BothWays
 from henchman.store.queues import raw
 from henchman.wire import times
@@ -26,14 +25,14 @@ __all__ = [
 
 
 class Inspector(BothWays):
-    """Base of what reads and changes the stored jobs for people. ``mask`` hides what registered jobs keep secret."""
+    """Base of what reads and changes the stored jobs of an app for people. Attributes do no I/O."""
 
-    def __init__(
-        self, runner: Runner, keys: Keys, mask: Mask | None = None, arunner: AsyncRunner | None = None
-    ) -> None:
-        super().__init__(runner, arunner)
-        self._keys = keys
-        self._mask = mask
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime)
+        self._runtime = runtime
+        self._keys = runtime.keys
+        #: hides the arguments that registered jobs keep secret
+        self._mask: Mask = runtime.registry.mask
 
 
 def _shown(value: object) -> str:

@@ -12,12 +12,12 @@ import math
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal
 
+from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError
 from henchman.inspector.base import Inspector, checked_id, checked_name, seconds
 from henchman.inspector.ordered_id import OrderedCommands, OrderedId, OrderedStats, id_of, stats_of
 from henchman.inspector.sets import PAGE, Acted, pages_by_score
 from henchman.store import ordered_people, queues
-from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
 from henchman.store.procedure import Items, Page, Pages, Procedure, ask, awaited, mapped, now
 
@@ -51,10 +51,10 @@ class OrderedQueue(Inspector):
     can be broken off between two; what was done stays done.
     """
 
-    def __init__(self, runner: Runner, keys: Keys, name: str, arunner: AsyncRunner | None = None) -> None:
-        super().__init__(runner, keys, None, arunner)
+    def __init__(self, runtime: Runtime, name: str) -> None:
+        super().__init__(runtime)
         self.name = name
-        self._commands = OrderedCommands(keys, name)
+        self._commands = OrderedCommands(runtime.keys, name)
 
     def __repr__(self) -> str:
         return f"OrderedQueue({self.name!r})"
@@ -320,7 +320,7 @@ class OrderedQueues(Inspector):
 
     def __getitem__(self, name: str) -> OrderedQueue:
         """The ordered queue of this name."""
-        return OrderedQueue(self._runner, self._keys, checked_name(name), self._arunner)
+        return OrderedQueue(self._runtime, checked_name(name))
 
     def __contains__(self, name: object) -> bool:
         """Whether the ordered queue of this name was pushed to or served."""

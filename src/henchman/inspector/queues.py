@@ -10,11 +10,11 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
 
+from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, ServerAway, ServerError
 from henchman.inspector.base import Inspector, checked_name, checked_page, checked_text
-from henchman.inspector.entry import Entry, Mask
+from henchman.inspector.entry import Entry
 from henchman.store import ordered_people, queues
-from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
 from henchman.store.procedure import Page, Pages, Procedure, ask, awaited, first, now
 from henchman.work.effects import of_payload
@@ -61,10 +61,8 @@ def latency_of(payload: bytes | None, now: float) -> float | None:
 class Queue(Inspector):
     """One queue. Each method also exists awaited, with an ``a`` before its name; ``async for`` goes through it too."""
 
-    def __init__(
-        self, runner: Runner, keys: Keys, name: str, mask: Mask | None = None, arunner: AsyncRunner | None = None
-    ) -> None:
-        super().__init__(runner, keys, mask, arunner)
+    def __init__(self, runtime: Runtime, name: str) -> None:
+        super().__init__(runtime)
         self.name = name
 
     def __repr__(self) -> str:
@@ -248,7 +246,7 @@ class Queues(Inspector):
 
     def __getitem__(self, name: str) -> Queue:
         """The queue of this name."""
-        return Queue(self._runner, self._keys, checked_name(name), self._mask, self._arunner)
+        return Queue(self._runtime, checked_name(name))
 
     def __contains__(self, name: object) -> bool:
         """Whether the queue of this name was pushed to (and not cleared since)."""

@@ -11,15 +11,13 @@ import math
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
-from henchman.config import Config
+from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, PayloadError
 from henchman.inspector.base import Inspector, checked_entries, checked_entry, checked_page, checked_text, seconds
-from henchman.inspector.entry import Entry, Mask, text_of
+from henchman.inspector.entry import Entry, text_of
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.text import described
 from henchman.store import jobs, leases, queues
-from henchman.store.call import AsyncRunner, Runner
-from henchman.store.keys import Keys
 from henchman.store.procedure import Items, Page, Pages, Procedure, ask, awaited, first, now
 from henchman.store.queues import Member
 from henchman.wire import payload, times
@@ -71,20 +69,13 @@ class JobSet(Inspector):
     actions take one entry or several, also ``matching(…)``, ``between(…)`` or the whole set.
     """
 
-    def __init__(
-        self,
-        runner: Runner,
-        keys: Keys,
-        config: Config,
-        which: SetName,
-        mask: Mask | None = None,
-        arunner: AsyncRunner | None = None,
-    ) -> None:
-        super().__init__(runner, keys, mask, arunner)
+    def __init__(self, runtime: Runtime, which: SetName) -> None:
+        super().__init__(runtime)
+        keys = runtime.keys
         self.which = which
         self.key = {"scheduled": keys.schedule, "retries": keys.retry, "dead": keys.dead}[which]
         self.newest_first = which == "dead"
-        self._config = config
+        self._config = runtime.config
         self._clock = ServerClock()
 
     def __repr__(self) -> str:

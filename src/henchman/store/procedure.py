@@ -32,13 +32,13 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator
 from functools import wraps
 from inspect import GEN_CLOSED, getgeneratorstate, signature
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
-from henchman.errors import ArgumentError
 from henchman.store.call import AsyncRunner, Call, Runner
 
 __all__ = [
     "BothWays",
+    "Connected",
     "Items",
     "Page",
     "Pages",
@@ -166,43 +166,46 @@ def mapped(pages: Pages[T], change: Callable[[Page[T]], Procedure[Iterable[U]]])
         yield Page((yield from change(page)))
 
 
+class Connected(Protocol):
+    """The app, or what stands in its place: connections are made when they are first asked for."""
+
+    @property
+    def connections(self) -> Runner: ...
+    @property
+    def aconnections(self) -> AsyncRunner: ...
+
+
 class BothWays:
     """Base of a class whose procedures can be run now and awaited."""
 
-    def __init__(self, runner: Runner, arunner: AsyncRunner | None = None) -> None:
-        self._runner = runner
-        self._arunner = arunner
+    def __init__(self, connected: Connected) -> None:
+        self._connected = connected
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__.lower()}>"
 
     def _run(self, procedure: Procedure[T]) -> T:
-        return run(self._runner, procedure)
+        return run(self._connected.connections, procedure)
 
     async def _arun(self, procedure: Procedure[T]) -> T:
-        return await arun(self._awaited(), procedure)
+        return await arun(self._connected.aconnections, procedure)
 
     def _items(self, pages: Callable[[], Pages[T]]) -> Items[T]:
-        return Items(self, pages)
-
-    def _awaited(self) -> AsyncRunner:
-        if self._arunner is None:
-            raise ArgumentError(f"this {type(self).__name__} was made without an async runner")
-        return self._arunner
+        return Items(self._connected, pages)
 
 
 class Items(Generic[T]):
     """What a ``Pages`` procedure finds, for ``for`` and ``async for``; each loop begins anew."""
 
-    def __init__(self, both: BothWays, pages: Callable[[], Pages[T]]) -> None:
-        self._both = both
+    def __init__(self, connected: Connected, pages: Callable[[], Pages[T]]) -> None:
+        self._connected = connected
         self._pages = pages
 
     def __iter__(self) -> Iterator[T]:
-        return iterate(self._both._runner, self._pages())
+        return iterate(self._connected.connections, self._pages())
 
     def __aiter__(self) -> AsyncIterator[T]:
-        return aiterate(self._both._awaited(), self._pages())
+        return aiterate(self._connected.aconnections, self._pages())
 
 
 def now(procedure: Callable[Concatenate[Both, P], Procedure[T]]) -> Callable[Concatenate[Both, P], T]:

@@ -1,29 +1,22 @@
-"""The app's way into this room, and the figures of the whole system in a handful of calls."""
+"""The figures of the whole system, in a handful of calls."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from collections.abc import Mapping
+from typing import NamedTuple
 
-from henchman.client.runtime import Runtime
-from henchman.inspector.base import Inspector
 from henchman.inspector.entry import Mask
-from henchman.inspector.jobs import JobStatus, find_job
-from henchman.inspector.ordered import OrderedQueues, all_ordered_stats
+from henchman.inspector.ordered import all_ordered_stats
 from henchman.inspector.ordered_id import OrderedStats
-from henchman.inspector.processes import Processes, ProcessState, Running, Work, list_processes, list_work
-from henchman.inspector.queues import Queues, QueueState, list_queues
-from henchman.inspector.sets import JobSet, SetName
+from henchman.inspector.processes import ProcessState, Work, list_processes, list_work
+from henchman.inspector.queues import QueueState, list_queues
 from henchman.store import metrics
-from henchman.store.call import Call
 from henchman.store.keys import Keys
-from henchman.store.procedure import Procedure, awaited, now
+from henchman.store.procedure import Procedure
 from henchman.wire import times
 
-__all__ = ["Inspection", "Overview", "Stats", "overview", "rates"]
-
-T = TypeVar("T")
+__all__ = ["Overview", "Stats", "overview", "rates"]
 
 ALIVE = 60.0  # seconds: a process that was not heard of for longer counts no more
 LATE = 60.0  # seconds after its time at which a scheduled job or retry is overdue
@@ -94,65 +87,3 @@ def rates(before: Overview, now: Overview) -> Mapping[str, float]:
         name: max(getattr(now.stats, name) - getattr(before.stats, name), 0) / seconds
         for name in ("processed", "failed")
     }
-
-
-class _Late:
-    """A runner that asks the app for its connections with each call: the app may have been closed meanwhile."""
-
-    def __init__(self, connect: Callable[[], Any]) -> None:
-        self._connect = connect
-
-    def run(self, call: Call[T]) -> Any:
-        """As the app's own."""
-        return self._connect().run(call)
-
-
-class Inspection(Inspector):
-    """Everything of one app that people look at and change. What a registered job declares as secret is masked."""
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._access = (
-            _Late(lambda: runtime.connections),
-            runtime.keys,
-            runtime.registry.mask,
-            _Late(lambda: runtime.aconnections),
-        )
-        super().__init__(*self._access)
-        self._config = runtime.config
-
-    @property
-    def queues(self) -> Queues:
-        """All queues."""
-        return Queues(*self._access)
-
-    @property
-    def ordered_queues(self) -> OrderedQueues:
-        """All ordered queues."""
-        return OrderedQueues(*self._access)
-
-    @property
-    def processes(self) -> Processes:
-        """All worker processes."""
-        return Processes(*self._access)
-
-    @property
-    def work(self) -> Running:
-        """The running jobs."""
-        return Running(*self._access)
-
-    def job_set(self, which: SetName) -> JobSet:
-        """One of the three sets."""
-        return JobSet(self._runner, self._keys, self._config, which, self._mask, self._arunner)
-
-    @now
-    def stats(self) -> Procedure[Stats]:
-        """The counts as they are now."""
-        return (yield from overview(self._keys)).stats
-
-    @now
-    def job_status(self, jid: str, queue: str | None = None) -> Procedure[JobStatus]:
-        """Where a job is; ``queue`` is looked at first."""
-        return find_job(self._keys, jid, queue, mask=self._mask)
-
-    astats = awaited(stats)
-    ajob_status = awaited(job_status)
