@@ -25,7 +25,7 @@ from henchman.kernel.events import Events
 from henchman.kernel.middleware import Chain, in_thread
 from henchman.store import jobs
 from henchman.store.keys import Keys
-from henchman.store.procedure import arun, run
+from henchman.store.procedure import Procedure, arun, awaited, now, run
 from henchman.wire import times
 from henchman.work.source import Source
 
@@ -373,6 +373,12 @@ class App:
 
     # --- what lies in the server: the properties do no I/O, the methods of what they give do --------------------------
 
+    def _run(self, procedure: Procedure[T]) -> T:
+        return run(self.connections, procedure)
+
+    async def _arun(self, procedure: Procedure[T]) -> T:
+        return await arun(self.aconnections, procedure)
+
     @property
     def queues(self) -> Queues:
         """All queues: ``app.queues["mail"].size()``, ``for queue in app.queues``."""
@@ -422,46 +428,37 @@ class App:
 
         return Running(self)
 
-    def stats(self) -> Stats:
+    @now
+    def stats(self) -> Procedure[Stats]:
         """The counts as they are now: processed, failed, enqueued, scheduled, retries, dead, busy…"""
         from henchman.inspector.stats import overview
 
-        return run(self.connections, overview(self.keys)).stats
+        return (yield from overview(self.keys)).stats
 
-    async def astats(self) -> Stats:
-        """``stats``, awaited."""
-        from henchman.inspector.stats import overview
+    astats = awaited(stats)
 
-        return (await arun(self.aconnections, overview(self.keys))).stats
-
-    def job_status(self, jid: str, *, queue: str | None = None) -> JobStatus:
+    @now
+    def job_status(self, jid: str, *, queue: str | None = None) -> Procedure[JobStatus]:
         """Where a job is now, and what is known of it. ``queue``: where to look first."""
         from henchman.inspector.jobs import find_job
 
-        return run(self.connections, find_job(self.keys, jid, queue, mask=self.registry.mask))
+        return find_job(self.keys, jid, queue, mask=self.registry.mask)
 
-    async def ajob_status(self, jid: str, *, queue: str | None = None) -> JobStatus:
-        """``job_status``, awaited."""
-        from henchman.inspector.jobs import find_job
+    ajob_status = awaited(job_status)
 
-        return await arun(self.aconnections, find_job(self.keys, jid, queue, mask=self.registry.mask))
-
-    def metrics(self, minutes: int | None = None, *, hours: int | None = None, name: str | None = None) -> Metrics:
+    @now
+    def metrics(
+        self, minutes: int | None = None, *, hours: int | None = None, name: str | None = None
+    ) -> Procedure[Metrics]:
         """What ran in the last ``minutes`` (1 to 480; 60 when nothing is said) or ``hours`` (1 to 72), by class.
 
         ``name``: of that class alone. ArgumentError for other figures.
         """
         from henchman.inspector.metrics import metrics
 
-        return run(self.connections, metrics(self.keys, minutes, hours=hours, name=name))
+        return metrics(self.keys, minutes, hours=hours, name=name)
 
-    async def ametrics(
-        self, minutes: int | None = None, *, hours: int | None = None, name: str | None = None
-    ) -> Metrics:
-        """``metrics``, awaited."""
-        from henchman.inspector.metrics import metrics
-
-        return await arun(self.aconnections, metrics(self.keys, minutes, hours=hours, name=name))
+    ametrics = awaited(metrics)
 
     def mark_deploy(self, label: str | None = None, at: dt.datetime | None = None) -> Deploy:
         """Mark in the metrics that ``label`` was deployed, now or at an aware time; each machine may say so.
@@ -470,7 +467,7 @@ class App:
         """
         from henchman.inspector.metrics import mark_deploy
 
-        return run(self.connections, mark_deploy(self.keys, label, at))
+        return self._run(mark_deploy(self.keys, label, at))
 
     async def amark_deploy(self, label: str | None = None, at: dt.datetime | None = None) -> Deploy:
         """``mark_deploy``, awaited."""

@@ -60,7 +60,7 @@ S = TypeVar("S")
 T = TypeVar("T")
 U = TypeVar("U")
 P = ParamSpec("P")
-Both = TypeVar("Both", bound="BothWays")
+Both = TypeVar("Both", bound="RunsProcedures")
 
 
 class Page(list[T]):
@@ -175,6 +175,13 @@ class Connected(Protocol):
     def aconnections(self) -> AsyncRunner: ...
 
 
+class RunsProcedures(Protocol):
+    """What ``now`` and ``awaited`` need of the class of their methods."""
+
+    def _run(self, procedure: Procedure[T], /) -> T: ...
+    def _arun(self, procedure: Procedure[T], /) -> Coroutine[Any, Any, T]: ...
+
+
 class BothWays:
     """Base of a class whose procedures can be run now and awaited."""
 
@@ -209,7 +216,7 @@ class Items(Generic[T]):
 
 
 def now(procedure: Callable[Concatenate[Both, P], Procedure[T]]) -> Callable[Concatenate[Both, P], T]:
-    """The method that runs ``procedure``, a method of a ``BothWays``, now."""
+    """The method that runs ``procedure``, a method too, now."""
 
     @wraps(procedure)
     def run_now(self: Both, /, *args: P.args, **kwargs: P.kwargs) -> T:
