@@ -224,7 +224,7 @@ def measure(figures: Figures, url: str, address: str, chosen: Any) -> None:
     database = Database(address)
     database.upgrade()
     home = Home(url)
-    recorder = Recorder(home, database)
+    recorder = Recorder(database, home.config, home.keys, home.events, home.connections)
     figures.note("database", database.kind)
     burst(figures, recorder, Pipe(home.connections), chosen.jobs)
     recorder.stop()

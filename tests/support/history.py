@@ -44,7 +44,7 @@ class Home:
 def recording(home: Home) -> Iterator[Recorder]:
     """A recorder without its thread: tests call ``drain`` or ``tick``."""
     assert home.config.database_url is not None
-    recorder = Recorder(home, Database(home.config.database_url))
+    recorder = Recorder(Database(home.config.database_url), home.config, home.keys, home.events, home.connections)
     try:
         yield recorder
     finally:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from asyncio import to_thread
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
 from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
@@ -41,6 +42,22 @@ from henchman.wire import jsontext
 __all__ = ["History"]
 
 _STEP = 1000  # events that an iteration reads at once
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def _awaited(
+    method: Callable[Concatenate[History, P], T],
+) -> Callable[Concatenate[History, P], Coroutine[Any, Any, T]]:
+    """The awaited form of a method: it works in a thread."""
+
+    @wraps(method)
+    async def run(self: History, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await to_thread(method, self, *args, **kwargs)
+
+    run.__name__, run.__doc__ = f"a{method.__name__}", f"``{method.__name__}``, awaited."
+    run.__qualname__ = f"History.{run.__name__}"
+    return run
 
 
 class History:
@@ -63,7 +80,7 @@ class History:
         self.database.close()
 
     def batch(self, batch: str) -> Batch | None:
-        """What is recorded of a batch; None when nothing is. Its events are counted only where it is not complete: half
+        """The record of a batch; None when there is none. Its events are counted only where it is not complete: half
         a million take their time, and the server has counted them."""
         count = select(events.c.status, func.count()).where(events.c.batch == batch).group_by(events.c.status)
         with self._connection() as connection:
@@ -95,7 +112,7 @@ class History:
             after = page.after
 
     def changed_since(self, batch: str, position: int, *, limit: int = 1000) -> Changes:
-        """What changed behind ``position`` (0: everything), and the position to ask from next."""
+        """The events that changed behind ``position`` (0: all), and the position to ask from next."""
         limit = _limit(limit)
         query = (
             select(events)
@@ -169,17 +186,8 @@ class History:
             self._fits = True
         return self.database.reading()
 
-    # --- awaited ------------------------------------------------------------------------------------------------
-
-    async def abatch(self, batch: str) -> Batch | None:
-        """``batch``, awaited."""
-        return await to_thread(self.batch, batch)
-
-    async def aevents(
-        self, batch: str, status: str | Sequence[str] | None = None, *, after: int | None = None, limit: int = 100
-    ) -> EventPage:
-        """``events``, awaited."""
-        return await to_thread(self.events, batch, status, after=after, limit=limit)
+    abatch, aevents, achanged_since = _awaited(batch), _awaited(events), _awaited(changed_since)
+    ajob, afind = _awaited(job), _awaited(find)
 
     async def afailures(self, batch: str) -> AsyncIterator[Event]:
         """``failures``, awaited."""
@@ -189,18 +197,6 @@ class History:
             for event in page.events:
                 yield event
             after = page.after
-
-    async def achanged_since(self, batch: str, position: int, *, limit: int = 1000) -> Changes:
-        """``changed_since``, awaited."""
-        return await to_thread(self.changed_since, batch, position, limit=limit)
-
-    async def ajob(self, jid: str, *, most: int = MOST) -> Job | None:
-        """``job``, awaited."""
-        return await to_thread(self.job, jid, most=most)
-
-    async def afind(self, search: Search, *, after: int | None = None, limit: int = 100) -> EventPage:
-        """``find``, awaited."""
-        return await to_thread(self.find, search, after=after, limit=limit)
 
 
 def _walk(connection: Connection, query: Select[Any], batch: str, statuses: Sequence[str] | None) -> list[Any]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 from henchman.config import Config
 from henchman.errors import HistoryAway, HistoryError, ServerError
@@ -22,7 +22,7 @@ from henchman.kernel.clock import ServerClock, capped_backoff
 from henchman.kernel.events import Events
 from henchman.kernel.service import Ticker
 from henchman.store import history as store
-from henchman.store.call import Runner
+from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 from henchman.store.leader import RECORDER_MS, Leader
 from henchman.store.leases import ask_time
@@ -38,27 +38,12 @@ GIVE_UP_AFTER = 3  # tries in a row without the database, then another process m
 PRUNE_EVERY, PRUNE_PAUSE = 86400.0, 0.5
 
 
-class _Opens(Runner, Protocol):
-    def open(self, io_timeout: float | None = None) -> Any: ...
-
-
-class Home(Protocol):
-    """The parts of the app that the recorder uses."""
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def keys(self) -> Keys: ...
-    @property
-    def events(self) -> Events: ...
-    @property
-    def connections(self) -> _Opens: ...
-
-
-def companion(host: Home) -> Recorder | None:
-    """The recorder of a worker of this app; None when history is off. ConfigError when the driver is not installed."""
-    url = host.config.history_url()
-    return None if url is None else Recorder(host, Database(url))
+def companion(runtime: Any) -> Recorder | None:
+    """The recorder of an app's worker; None when history is off. ConfigError when the driver is not installed."""
+    url = runtime.config.history_url()
+    if url is None:
+        return None
+    return Recorder(Database(url), runtime.config, runtime.keys, runtime.events, runtime.connections)
 
 
 class _Taken(NamedTuple):
@@ -96,14 +81,18 @@ class Recorder(Ticker):
 
     name = "recorder"
 
-    def __init__(self, home: Home, database: Database, *, monotonic: Callable[[], float] = time.monotonic) -> None:
-        super().__init__(home.events.failed)
-        self._home = home
+    def __init__(
+        self, database: Database, config: Config, keys: Keys, events: Events, connections: Connections
+    ) -> None:
+        super().__init__(events.failed)
         self.database = database
-        self._leader = Leader(home.keys.recorder, RECORDER_MS)
+        self._config = config
+        self._keys = keys
+        self._events = events
+        self._connections = connections
+        self._leader = Leader(keys.recorder, RECORDER_MS)
         self.identity = self._leader.identity
-        self._monotonic = monotonic
-        self._checkpoint = Checkpoint(database, home.keys.history, home.events)
+        self._checkpoint = Checkpoint(database, keys.history, events)
         self._line: Any = None
         self._ready = self._announced = False
         self._renew_at = 0.0
@@ -115,7 +104,7 @@ class Recorder(Ticker):
         self._away = False
         self._hold_until = 0.0
         self._pruning: Pruning | None = None
-        self._prune_at = monotonic() + 60.0
+        self._prune_at = time.monotonic() + 60.0
 
     @property
     def verbs(self) -> Mapping[str, Callable[[str], None]]:
@@ -129,7 +118,7 @@ class Recorder(Ticker):
 
     def backlog(self) -> store.Backlog:
         """The entries that are not recorded yet."""
-        return self._home.connections.run(store.backlog(self._home.keys))
+        return self._connections.run(store.backlog(self._keys))
 
     def lag(self) -> float:
         """Age of the oldest entry that is not recorded, in seconds; 0.0 when everything is."""
@@ -145,7 +134,7 @@ class Recorder(Ticker):
 
     def tick(self) -> float:
         """Record one chunk when this process leads; seconds until the next."""
-        now = self._monotonic()
+        now = time.monotonic()
         if now < self._hold_until:
             return self._hold_until - now
         if not self._lead(now):
@@ -167,8 +156,8 @@ class Recorder(Ticker):
 
     def drain(self, timeout: float) -> bool:
         """Record here and now, without the thread, until the stream is empty; False when it is not in time."""
-        end = self._monotonic() + timeout
-        while self._monotonic() < end:
+        end = time.monotonic() + timeout
+        while time.monotonic() < end:
             pause = self.tick()
             if not self.backlog().entries:
                 return True
@@ -178,8 +167,8 @@ class Recorder(Ticker):
     def _lead(self, now: float) -> bool:
         if now < self._renew_at and self._leader.leads:
             return True
-        kept = "" if self._announced else self._home.config.history_kept()
-        if self._leader.contend(self._home.connections, self._home.keys.history_on, kept):
+        kept = "" if self._announced else self._config.history_kept()
+        if self._leader.contend(self._connections, self._keys.history_on, kept):
             self._ready = False  # another process may have moved the position
         self._announced = True
         self._renew_at = now + CONTEND
@@ -192,8 +181,8 @@ class Recorder(Ticker):
         self._owed = 0
         self._ahead = None
         self._ready = True
-        if position.at != BEGINNING and not self._home.connections.run(store.exists(self._home.keys)):
-            self._home.events.emit("history_lost", position=position.at)
+        if position.at != BEGINNING and not self._connections.run(store.exists(self._keys)):
+            self._events.emit("history_lost", position=position.at)
 
     def _step(self) -> float:
         taken, self._ahead = self._ahead or self._take(self._after, BLOCK_MS), None
@@ -202,10 +191,10 @@ class Recorder(Ticker):
         self._write(taken)
         self._after = taken.last
         self._owed += taken.size
-        trimmed = self._home.connections.run(store.trim(self._home.keys, taken.last, self._owed))
+        trimmed = self._connections.run(store.trim(self._keys, taken.last, self._owed))
         self._owed = 0
         if not trimmed.entries and trimmed.bytes:  # a recorder died between writing and trimming
-            self._home.connections.run(store.correct(self._home.keys, trimmed.bytes))
+            self._connections.run(store.correct(self._keys, trimmed.bytes))
         return 0.0 if taken.full else max(LINGER, self._prune())
 
     def _take(self, after: str, block_ms: int, behind: Chunk | None = None) -> _Taken | None:
@@ -230,19 +219,19 @@ class Recorder(Ticker):
 
     def _read(self, after: str, block_ms: int) -> list[tuple[bytes, list[bytes]]]:
         if self._line is None:
-            self._line = self._home.connections.open(BLOCK_MS / 1000 + 5.0)
-        self._line.send(*store.read(self._home.keys, after, self._most, block_ms))
+            self._line = self._connections.open(BLOCK_MS / 1000 + 5.0)
+        self._line.send(*store.read(self._keys, after, self._most, block_ms))
         reply = self._line.read()
         return [(one, fields or []) for one, fields in reply[0][1]] if reply else []
 
     def _prune(self) -> float:
         """Remove a slice of old jobs, when it is time; seconds until the next one, 0.0 when there is none."""
-        now = self._monotonic()
+        now = time.monotonic()
         if self._pruning is None:
             if now < self._prune_at:
                 return 0.0
-            server_now = self._home.connections.run(ask_time(ServerClock()))
-            self._pruning = Pruning(self.database, self._home.config, now=server_now)
+            server_now = self._connections.run(ask_time(ServerClock()))
+            self._pruning = Pruning(self.database, self._config, now=server_now)
             self._prune_at = now + PRUNE_EVERY
         if self._pruning.slice():
             return PRUNE_PAUSE
@@ -254,9 +243,9 @@ class Recorder(Ticker):
         self._failures += 1
         if not self._away:
             self._away = True
-            self._home.events.emit("history_away", error=error, busy=isinstance(error, HistoryAway))
+            self._events.emit("history_away", error=error, busy=isinstance(error, HistoryAway))
         pause = capped_backoff(self._failures, first=0.1, most=10.0)
-        self._hold_until = self._monotonic() + pause
+        self._hold_until = time.monotonic() + pause
         if self._failures >= GIVE_UP_AFTER:
             self._let_go()  # another process may reach the database
         return pause
@@ -265,12 +254,12 @@ class Recorder(Ticker):
         self._failures = 0
         if self._away:
             self._away = False
-            self._home.events.emit("history_back", lag=self.lag())
+            self._events.emit("history_back", lag=self.lag())
 
     def _let_go(self) -> None:
         if self._leader.leads:
             self._ready = False
-            self._leader.resign(self._home.connections, self._home.events, self.name)
+            self._leader.resign(self._connections, self._events, self.name)
 
     def _hang_up(self) -> None:
         self._ahead = None

@@ -2,7 +2,7 @@
 
 Every name begins with ``henchman_``, so that a user's own database can hold them. A position (``born``, ``changed``,
 ``sid``, ``run``) is made of a stream id: milliseconds times 2**21 plus a number within them, and always rises.
-Names and ids are compared byte by byte. JSON stands as text: nobody asks the database what is inside.
+Names and ids are compared byte by byte. JSON stands as text: no query looks inside.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ changes = Table(
     **ONE_TREE,
 )
 
-#: a view of the changes: a run is told by its end, and by its beginning until then
+#: a view of the changes: the end of a run describes it, and until then its beginning
 runs = Table(
     "henchman_runs",
     VIEWS,

@@ -1,4 +1,4 @@
-"""What a test asks of the pushes that were collected: lists, filters, assertions, and the texts of failed ones."""
+"""Lists, filters and assertions of the pushes that a fake collected, and the texts of failed assertions."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ from henchman.testing.pushed import (
     CollectedPush,
     Wanted,
     Where,
-    collected,
+    Word,
     collected_push,
     job_name,
+    seen,
 )
 
 __all__ = ["Assertions"]
@@ -37,16 +38,11 @@ _LISTED = 20
 _VALUE_MOST = 200
 
 
-class _Anything:
-    def __repr__(self) -> str:
-        return "…"
-
-
-_ANY: Any = _Anything()
+_ANY: Any = Word("…")
 
 
 class OrderedAssertions:
-    """What a test asks of pushes to ordered queues, and of the payloads that wait under their ids."""
+    """Lists and assertions of pushes to ordered queues, and of the payloads that wait under their ids."""
 
     clock: Clock
     _app: App
@@ -254,7 +250,7 @@ class Assertions(OrderedAssertions):
             raise AssertionError(_unwanted(wanted, where, hits, everything))
 
     def _seen(self, many: Sequence[Waiting]) -> Found:
-        return [collected(self._app.registry, *one) for one in many]
+        return [seen(self._app.registry, *one) for one in many]
 
     def _wanted(self, job: AnyJob, args: tuple[Any, ...], kwargs: dict[str, Any], options: Collection[str]) -> Wanted:
         """The expected push; ArgumentError where a keyword may be a condition or an argument of the job."""

@@ -24,14 +24,14 @@ from henchman.testing.fake_server import (
     FakeServer,
     Iterations,
     NotFaked,
-    Push,
+    PlainPush,
     Waiting,
     ordered_rows,
     ordered_unit,
     plain_unit,
     pushes,
 )
-from henchman.testing.install import Clock, GivenClock, StandIn, View, standing_in
+from henchman.testing.install import AppView, Clock, GivenClock, StandIn, standing_in
 from henchman.testing.perform import Drained, InlinePolicy, Performed, Performer, Ran, TestPolicy
 from henchman.testing.pushed import AnyJob, job_name
 from henchman.work.unit import Unit
@@ -51,7 +51,7 @@ class FakeJobs(Assertions):
 
     def __init__(self, app: App, clock: Clock) -> None:
         super().__init__(app, clock)
-        view = View(app, connections=self._server, clock=GivenClock(clock.time))
+        view = AppView(app, connections=self._server, clock=GivenClock(clock.time))
         self._stager = Stager(view)
         self._performer = Performer(view, TestPolicy, self._server.cancelled)
 
@@ -160,7 +160,7 @@ class Inline:
         self._clock = clock
         self._iterations = Iterations()
         self._tokens = count(1)
-        self._performer = Performer(View(app, clock=GivenClock(clock.time)), InlinePolicy)
+        self._performer = Performer(AppView(app, clock=GivenClock(clock.time)), InlinePolicy)
 
     def __repr__(self) -> str:
         return f"<inline: {len(self.ran)} ran>"
@@ -193,7 +193,7 @@ class Inline:
             yield from self._plain(push)
         return None
 
-    def _plain(self, push: Push) -> Generator[Unit, Performed, None]:
+    def _plain(self, push: PlainPush) -> Generator[Unit, Performed, None]:
         """Run a job, again as long as it puts itself off."""
         payload = push.payload
         for _ in range(_AGAIN):

@@ -32,8 +32,8 @@ __all__ = [
     "FakeServer",
     "Iterations",
     "NotFaked",
-    "Push",
-    "Row",
+    "OrderedRow",
+    "PlainPush",
     "Waiting",
     "class_of",
     "ordered_rows",
@@ -59,7 +59,7 @@ class NotFaked(HenchmanError):
 # --- calls -----------------------------------------------------------------------------------------------------------
 
 
-class Push(NamedTuple):
+class PlainPush(NamedTuple):
     """One payload on its way into ``queue``; ``at`` is the Unix time at which it is due, None for now."""
 
     queue: str
@@ -67,7 +67,7 @@ class Push(NamedTuple):
     at: float | None
 
 
-class Row(NamedTuple):
+class OrderedRow(NamedTuple):
     """One push to an ordered queue. ``at`` is the Unix time at which it is due, None for now; ``score`` as given."""
 
     queue: str
@@ -77,16 +77,16 @@ class Row(NamedTuple):
     at: float | None
 
 
-def pushes(call: Call[Any], keys: Keys, now: float) -> list[Push] | None:
+def pushes(call: Call[Any], keys: Keys, now: float) -> list[PlainPush] | None:
     """The jobs that ``call`` pushes; None when it does something else."""
     if _is_script(call, "schedule"):
         rows = _arguments(call)[1]
         return [_scheduled(rows[i : i + 3], now) for i in range(0, len(rows), 3)]
     if _is_script(call, "batch_push") and not _arguments(call)[1][0]:  # tracked, in no batch
         _, _, queue, _, _, _, *rows = _arguments(call)[1]
-        return [Push(_text(queue), _bytes(rows[i + 2]), _due(rows[i + 1], now)) for i in range(0, len(rows), 4)]
+        return [PlainPush(_text(queue), _bytes(rows[i + 2]), _due(rows[i + 1], now)) for i in range(0, len(rows), 4)]
     if [part[0] for part in call.parts] == ["SADD", "LPUSH"] and call.parts[0][1] == keys.queues:
-        return [Push(_text(call.parts[0][2]), _bytes(payload), None) for payload in call.parts[1][2:]]
+        return [PlainPush(_text(call.parts[0][2]), _bytes(payload), None) for payload in call.parts[1][2:]]
     return None
 
 
@@ -94,7 +94,7 @@ def pushes(call: Call[Any], keys: Keys, now: float) -> list[Push] | None:
 _BEFORE = {"ordered_push": 2, "ordered_push_tracked": 5}
 
 
-def ordered_rows(call: Call[Any], now: float) -> tuple[str, list[Row]] | None:
+def ordered_rows(call: Call[Any], now: float) -> tuple[str, list[OrderedRow]] | None:
     """The merge rule of the ordered queue that ``call`` pushes to, and the pushes; None for any other call."""
     if call.script is None or call.name not in _BEFORE:
         return None
@@ -104,7 +104,7 @@ def ordered_rows(call: Call[Any], now: float) -> tuple[str, list[Row]] | None:
     for i in range(0, len(rest), 4):
         id, due, score, payload = rest[i : i + 4]
         given = None if score == "" else float(score)
-        rows.append(Row(queue, _bytes(id), _bytes(payload), given, _due(due, now)))
+        rows.append(OrderedRow(queue, _bytes(id), _bytes(payload), given, _due(due, now)))
     return collapse, rows
 
 
@@ -127,11 +127,11 @@ def _arguments(call: Call[Any]) -> tuple[list[Arg], list[Arg]]:
     return list(parts[3:first]), list(parts[first:])
 
 
-def _scheduled(row: list[Arg], now: float) -> Push:
+def _scheduled(row: list[Arg], now: float) -> PlainPush:
     at, delay, payload = row
     queue = decode(_bytes(payload)).get("queue")
     due = float(at) if at not in ("", b"") else now + float(delay)
-    return Push(queue if isinstance(queue, str) and queue else "default", _bytes(payload), due)
+    return PlainPush(queue if isinstance(queue, str) and queue else "default", _bytes(payload), due)
 
 
 def _due(when: Arg, now: float) -> float | None:
@@ -245,7 +245,7 @@ class _Ordered:
     """Ordered queues: ``pushed`` is every push; waiting payloads and dead ones by queue and id."""
 
     def __init__(self, now: Callable[[], float]) -> None:
-        self.pushed: list[Row] = []
+        self.pushed: list[OrderedRow] = []
         self.waiting: dict[EntityKey, Entity] = {}
         self.morgue: dict[EntityKey, Entity] = {}
         self._claimed: dict[EntityKey, Entity] = {}
@@ -253,7 +253,7 @@ class _Ordered:
         self._now = now
         self._numbers = count(1)
 
-    def push(self, collapse: str, rows: list[Row]) -> int:
+    def push(self, collapse: str, rows: list[OrderedRow]) -> int:
         """Take pushes; how many ids had nothing waiting."""
         created = 0
         for row in rows:
@@ -339,7 +339,7 @@ class FakeServer:
     """Answers calls. ``pushed`` is every push, ``waiting`` the payloads that have not come to their end."""
 
     def __init__(self, app: App, now: Callable[[], float]) -> None:
-        self.pushed: list[Push] = []
+        self.pushed: list[PlainPush] = []
         self.waiting: list[Waiting] = []
         self.dead: list[Waiting] = []
         self.cancelled: set[str] = set()
@@ -374,7 +374,7 @@ class FakeServer:
         raise NotFaked(call, "fake")
 
     def _due(self, now: float) -> Any:
-        """What was due first, and that moment as the time: as a stager in time would have found it."""
+        """The payloads that were due first, and that moment as the time: what a punctual stager would get."""
         dues = [one.at for one in self.waiting if one.at is not None and one.at <= now]
         first = min(dues, default=now)
         found: dict[str, list[bytes]] = {"retry": [], "schedule": []}

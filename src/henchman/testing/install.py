@@ -17,7 +17,7 @@ from henchman.app import App
 from henchman.errors import ArgumentError
 from henchman.kernel.clock import ServerClock
 
-__all__ = ["Clock", "GivenClock", "StandIn", "View", "moment", "standing_in"]
+__all__ = ["AppView", "Clock", "GivenClock", "StandIn", "moment", "standing_in"]
 
 _HAIR = 1e-6  # seconds; what sums of large floats may lose
 
@@ -100,7 +100,7 @@ class StandIn(NamedTuple):
     now: Callable[[], float]
 
 
-class View:
+class AppView:
     """An app as a worker sees it, with some parts of its own: what the test nests meanwhile does not touch them."""
 
     def __init__(self, app: Any, **own: Any) -> None:

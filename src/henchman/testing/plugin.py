@@ -1,6 +1,6 @@
 """Fixtures for pytest: ``henchman``, ``henchman_fake``, ``henchman_clock``, and ``henchman_app`` to say which app.
 
-Loaded at every start of pytest: whatever is heavy is imported when a fixture is used.
+pytest loads this file at every start.
 """
 
 from __future__ import annotations

@@ -15,13 +15,13 @@ from henchman.iterable.job import IterableJob
 from henchman.kernel.text import shorten
 from henchman.ordered.claim import shown
 from henchman.ordered.definition import OrderedJob
-from henchman.testing.fake_server import Row
+from henchman.testing.fake_server import OrderedRow
 from henchman.testing.install import moment
 from henchman.wire import jsontext
 from henchman.wire.arguments import Signature
 from henchman.wire.payload import decode
 
-__all__ = ["AnyJob", "Collected", "CollectedPush", "Wanted", "Where", "collected", "collected_push", "job_name"]
+__all__ = ["AnyJob", "Collected", "CollectedPush", "Wanted", "Where", "Word", "collected_push", "job_name", "seen"]
 
 AnyJob: TypeAlias = Using[..., Any] | type[IterableJob[...]] | OrderedJob[Any] | str
 _VALUE_MOST = 200
@@ -64,8 +64,8 @@ class Collected:
         return f"{self.shown}  {', '.join(rest)}"
 
 
-def collected(registry: Registry, place: str, queue: str, payload: bytes, at: float | None) -> Collected:
-    """The payload as a test sees it; one that is no job has the name ""."""
+def seen(registry: Registry, place: str, queue: str, payload: bytes, at: float | None) -> Collected:
+    """A payload as a test sees it; one that is no job has the name ""."""
     try:
         job = decode(payload)
     except PayloadError:
@@ -105,7 +105,7 @@ class CollectedPush:
         return f"{said})  queue={self.queue!r}" + ("" if self.at is None else f", at {self.at:%Y-%m-%d %H:%M:%S} UTC")
 
 
-def collected_push(registry: Registry, row: Row) -> CollectedPush:
+def collected_push(registry: Registry, row: OrderedRow) -> CollectedPush:
     """An ordered push as a test sees it."""
     definition: Any = registry.ordered()[row.queue]
     [payload] = definition.decode(shown(row.id), [row.payload])
@@ -208,7 +208,7 @@ class Wanted:
         return wrong
 
 
-class _Word:
+class Word:
     """A value that is shown as a bare word."""
 
     def __init__(self, word: str) -> None:
@@ -218,7 +218,7 @@ class _Word:
         return self._word
 
 
-_MISSING, _SECRET = _Word("nothing"), _Word("***")
+_MISSING, _SECRET = Word("nothing"), Word("***")
 
 
 def _anything(*args: Any) -> None:

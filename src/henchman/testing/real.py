@@ -24,7 +24,7 @@ from henchman.errors import EmbeddedServerError
 from henchman.kernel.middleware import in_thread
 from henchman.store import leases, ordered_people, queues
 from henchman.store.call import Arg, Call, commands
-from henchman.testing.install import StandIn, View, standing_in
+from henchman.testing.install import AppView, StandIn, standing_in
 
 __all__ = ["Worker", "bound", "flush", "private_server", "worker"]
 
@@ -129,7 +129,7 @@ class Worker:
             self.app.load_imports()
             self.app.events.on("error", self._note)
             stack.callback(self.app.events.off, "error", self._note)
-            view = View(self.app, connections=self._runner)
+            view = AppView(self.app, connections=self._runner)
             *_, embedded = load()
             stack.enter_context(embedded(view, self._settings))
             self._exit = stack.pop_all()
@@ -169,7 +169,7 @@ class Worker:
         self.errors.append(error)
 
     def _left(self) -> str:
-        """What is left to do, in words; nothing when all is done. One look at everything, in one transaction."""
+        """The work that is left, in words; empty when all is done. One transaction reads everything."""
         keys, run = self.app.keys, self._runner.run
         names, ordered = run(queues.names(keys)), run(ordered_people.names(keys))
         identities = run(leases.joined(keys))

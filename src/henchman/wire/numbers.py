@@ -1,4 +1,4 @@
-"""Numbers out of payloads, bounded where they are read: whoever pushed may have written anything.
+"""Numbers out of payloads, bounded where they are read: any client may have written anything.
 
 JSON holds integers of thousands of digits and floats up to 1.8e308. Beyond these bounds our arithmetic overflows, the
 C code that writes to the server ends the process, and SQL and Ruby's pages refuse the row.

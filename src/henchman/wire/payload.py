@@ -118,9 +118,9 @@ def _members(text: str) -> Iterator[tuple[int, str, int, int]]:
 
 
 def invalid(payload: bytes, reason: str, queue: str, now: float) -> bytes:
-    """What goes into the dead set for a payload that cannot be run: always an object that wraps it.
+    """The dead set's entry for a payload that cannot be run: always an object that wraps it.
 
-    Sidekiq puts text that is not JSON there as it is; but then nobody sees why, and a list, number or null crashes
+    Sidekiq puts text that is not JSON there as it is; but that does not say why, and a list, number or null crashes
     its pages. So all of them are wrapped in one way: ``args`` holds the original text (in Base64 when it is not
     UTF-8; its first MiB when it is longer), ``error_message`` the reason. Times are float seconds, which every reader
     understands, and ``failed_at`` is there because pages crash without it. A usable jid of the original is kept, so

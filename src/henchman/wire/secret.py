@@ -1,4 +1,4 @@
-"""What must not be shown of a job's secret arguments: found in texts, in each form in which it usually stands there.
+"""The secret arguments of a job, found in texts in each form in which they usually stand there, and hidden.
 
 Its limits first. Texts of one or two characters, True, False and None are not searched: they stand everywhere, and
 every message would be stars (a list or object that holds them is still found as a whole). Names of fields are shown,
@@ -109,7 +109,7 @@ def _inside(waiting: list[Any]) -> Iterator[Any]:
         if isinstance(value, (str, bytes, int, float)) or id(value) not in seen:
             seen.add(id(value))
             yield value
-            with contextlib.suppress(Exception):  # somebody else's attributes
+            with contextlib.suppress(Exception):  # a user's own attributes
                 waiting += _parts(value)
 
 
@@ -141,7 +141,7 @@ def _texts(value: Any) -> set[str]:
         with contextlib.suppress(UnicodeDecodeError):
             found |= _spelt(value.decode())
     for way in (str, repr, json.dumps, _compact, _grouped):
-        with contextlib.suppress(Exception):  # somebody else's __str__; what is no JSON
+        with contextlib.suppress(Exception):  # a user's own __str__; a value that is no JSON
             text = way(value)
             found |= {text, text[2:-1]} if isinstance(value, (bytes, bytearray)) else _spelt(text)
     return found
