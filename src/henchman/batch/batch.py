@@ -86,7 +86,7 @@ class Batch:
         await self._arun(self._close(""))
 
     def cancel(self) -> None:
-        """Waiting jobs never start, running ones are told; ``on_complete`` is called when all are settled.
+        """Waiting jobs never start, running ones hear of it; ``on_complete`` is called when all are settled.
 
         Batches that are part of it are cancelled too.
         """

@@ -202,9 +202,9 @@ class CronTicker(Ticker):
             planned = plan(one.timing, one.cron.missed, one.last, now, seen)
             if planned.passed_over:
                 self._runtime.events.emit("cron_missed", cron=name, since=one.last, enqueued=len(planned.ticks))
-            yield from self._tickets(name, one, planned, now)
+            yield from self._ticks(name, one, planned, now)
 
-    def _tickets(self, name: str, one: Held, planned: Plan, now: float) -> Iterator[store.Tick]:
+    def _ticks(self, name: str, one: Held, planned: Plan, now: float) -> Iterator[store.Tick]:
         if planned.floor is not None:
             yield store.Tick(name, planned.floor)
         try:

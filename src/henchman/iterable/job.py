@@ -40,7 +40,7 @@ class IterableJob(Generic[P]):
     ``build(self, *args, cursor)``: gives an iterator of (item, cursor), from ``cursor`` on, that item included; a
     cursor is plain JSON, None is the start. ``each_iteration(self, item, *args)``: does one item; an item may come
     twice. A worker makes a fresh instance for each execution, without arguments: what a hook puts on ``self`` stays
-    for that execution. A type checker is told the arguments by ``class ImportFile(IterableJob[[str]])``.
+    for that execution. A type checker reads the arguments off ``class ImportFile(IterableJob[[str]])``.
     """
 
     #: its definition, once ``@app.iterable`` made one; what is pushed here and below goes through it
@@ -67,20 +67,17 @@ class IterableJob(Generic[P]):
     @classmethod
     def enqueue(cls, *args: P.args, **kwargs: P.kwargs) -> Handle[None]:
         """Push one job; see ``Job.enqueue``."""
-        handle: Handle[None] = cls._defined().enqueue(*args, **kwargs)
-        return handle
+        return cls._defined().enqueue(*args, **kwargs)
 
     @classmethod
     async def aenqueue(cls, *args: P.args, **kwargs: P.kwargs) -> Handle[None]:
         """``enqueue``, awaited."""
-        handle: Handle[None] = await cls._defined().aenqueue(*args, **kwargs)
-        return handle
+        return await cls._defined().aenqueue(*args, **kwargs)
 
     @classmethod
     def using(cls, **options: Any) -> Using[P, None]:
         """This job with options for one push, see ``Job.using``."""
-        made: Using[P, None] = cls._defined().using(**options)
-        return made
+        return cls._defined().using(**options)
 
     @classmethod
     def run_now(cls, *args: P.args, **kwargs: P.kwargs) -> Any:
@@ -90,12 +87,11 @@ class IterableJob(Generic[P]):
     @classmethod
     def state(cls, jid: str) -> State:
         """Where job ``jid`` stands; see ``Iterable.state``."""
-        found: State = cls._defined().state(jid)
-        return found
+        return cls._defined().state(jid)
 
     @classmethod
-    def _defined(cls) -> Any:
-        made = cls.__dict__.get("job")  # its own: a class derived from a job is another one
+    def _defined(cls) -> Iterable[P]:
+        made: Iterable[P] | None = cls.__dict__.get("job")  # its own: a class derived from a job is another one
         if made is None:
             raise DefinitionError(f"{cls.__qualname__} is not a job yet: put @app.iterable() above it")
         return made
@@ -233,8 +229,8 @@ class FunctionDecorator(_Decorator):
         if not inspect.isfunction(function):
             raise DefinitionError(f"@app.iterable(over=…) is for functions, not for {function!r}")
         body = {"build": staticmethod(self._over), "each_iteration": staticmethod(function)}
-        told = {"__doc__": function.__doc__, "__module__": function.__module__, "__qualname__": function.__qualname__}
-        return self._made(type(function.__name__, (IterableJob,), body | told))
+        names = {"__doc__": function.__doc__, "__module__": function.__module__, "__qualname__": function.__qualname__}
+        return self._made(type(function.__name__, (IterableJob,), body | names))
 
 
 # --- what a class must look like, and what is read off it when it is defined -----------------------------------------
