@@ -7,18 +7,16 @@ A header opens the file::
     -- ARGV name name (name)*
     -- returns what
 
-KEYS may end in two groups, ``(name name)*count (name)*``: the first stands as often as the argument ``count`` says.
+A script that makes keys itself has ``queues`` as its first key, includes ``lib/keys.lua``, and names them:
+``key('retry')``, or ``key('queue_prefix') .. name``; an effect brings whole ones, ``own_key(name)``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import NamedTuple
 
-NAMES = re.compile(
-    r"(?P<fixed>[a-z_0-9 ]*?) ?(?:\((?P<group>[a-z_0-9 ]+)\)\*(?:(?P<count>[a-z_0-9]+) \((?P<rest>[a-z_0-9 ]+)\)\*)?)?"
-)
+NAMES = re.compile(r"(?P<fixed>[a-z_0-9 ]*?) ?(?:\((?P<group>[a-z_0-9 ]+)\)\*)?")
 CALL = re.compile(r"redis\.p?call\s*\(")
 STRING = re.compile(r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\"|\[\[.*?\]\]", re.DOTALL)
 NO_KEY = {"TIME", "PUBLISH", "INFO", "CONFIG", "DBSIZE"}
@@ -27,23 +25,10 @@ ALL_KEYS = {"DEL", "UNLINK", "EXISTS", "MGET", "TOUCH", "SUNION", "SINTER", "SDI
 
 
 class Names(NamedTuple):
-    """The names of a header line: those that stand once, and the group that repeats.
-
-    With two groups ``count`` names the argument that says how often the first stands, and ``rest`` is the second.
-    """
+    """The names of a header line: those that stand once, and the group that repeats."""
 
     fixed: list[str]
     group: list[str]
-    count: str = ""
-    rest: tuple[str, ...] = ()
-
-    def unrolled(self, args: Names, values: Sequence[object]) -> Names:
-        """The same with one group at most: the first of two is written out as often as ``values`` (``args``) say."""
-        if not self.rest:
-            return self
-        times = values[args.fixed.index(self.count)]
-        assert isinstance(times, int)
-        return Names(self.fixed + times * self.group, list(self.rest))
 
     def fit(self, count: int) -> bool:
         """Whether ``count`` values can stand under these names."""
@@ -74,10 +59,7 @@ def read_header(text: str) -> Header:
         parsed = NAMES.fullmatch((match[1] or "").strip()) if match else None
         if not parsed:
             raise ValueError(f"line {number + 1} must be '-- {word} name name (name name)*', not {lines[number]!r}")
-        rest = tuple((parsed["rest"] or "").split())
-        names.append(Names(parsed["fixed"].split(), (parsed["group"] or "").split(), parsed["count"] or "", rest))
-    if names[1].rest or (names[0].rest and names[0].count not in names[1].fixed):
-        raise ValueError(f"line 2 must be counted by an argument of line 3, not by {names[0].count!r}")
+        names.append(Names(parsed["fixed"].split(), (parsed["group"] or "").split()))
     if not re.match(r"-- returns \S", lines[3]):
         raise ValueError(f"line 4 must be '-- returns what', not {lines[3]!r}")
     return Header(first[1], *names)
@@ -100,7 +82,7 @@ def indexes(code: str, table: str) -> list[int]:
 
 
 def key_problems(code: str) -> list[str]:
-    """The calls of a script that touch something which did not come from KEYS."""
+    """The calls of a script that touch something which neither came from KEYS nor was made by ``key``."""
     known = key_names(code)
     wrong = []
     for match in CALL.finditer(code):
@@ -116,9 +98,24 @@ def key_problems(code: str) -> list[str]:
     return wrong
 
 
+def keys_made(code: str) -> list[str]:
+    """The names of the keys that a script makes with ``key``; what is no plain text stands as it is written."""
+    made = (arguments(code, match.end() - 1) for match in re.finditer(r"(?<!function )\bkey\(", code))
+    return [one.strip("'") if STRING.fullmatch(one) else repr(one) for [one] in made]
+
+
+def key_table(library: str) -> dict[str, str]:
+    """What ``lib/keys.lua`` knows: name → what follows the prefix."""
+    return dict(re.findall(r"(?m)^    (\w+) = '([^']+)',$", library))
+
+
 def is_key(expression: str, known: set[str]) -> bool:
-    """Whether an expression is an element of KEYS, KEYS itself, or a name that only ever held such."""
-    return bool(re.match(r"KEYS\b", expression)) or re.split(r"[\[,)]", expression)[0].strip() in known
+    """Whether an expression begins with an element of KEYS, KEYS itself, a key that the script makes, or a name that
+    only ever held such."""
+    return (
+        bool(re.match(r"KEYS\b|key\('|own_key\(", expression))
+        or re.split(r"[\[,)]| \.\.", expression)[0].strip() in known
+    )
 
 
 def key_names(code: str) -> set[str]:

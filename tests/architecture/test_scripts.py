@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 
 import pytest
 
-from architecture.lua_headers import Names, indexes, key_problems, read_header, strings, without_comments
+from architecture.lua_headers import (
+    Names,
+    indexes,
+    key_problems,
+    key_table,
+    keys_made,
+    read_header,
+    strings,
+    without_comments,
+)
 from architecture.samples import SAMPLES
 from architecture.source import LUA, called, functions, modules
 from architecture.test_keys import KEY
@@ -16,6 +26,7 @@ from henchman.store.keys import Keys
 
 SCRIPTS = sorted(path.stem for path in LUA.glob("*.lua"))
 NAMESPACE = "sample"
+KEYS_LUA = without_comments((LUA / "lib" / "keys.lua").read_text(encoding="utf-8"))
 
 
 def callers() -> list[str]:
@@ -61,10 +72,30 @@ def test_header(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SCRIPTS)
-def test_script_touches_only_the_keys_it_was_given(name: str) -> None:
+def test_script_touches_only_the_keys_it_was_given_or_made_by_name(name: str) -> None:
     code = without_comments(load(name).text)
-    assert [one for one in strings(code) if KEY.search(one)] == [], f"{name}.lua spells a key"
-    assert key_problems(code) == [], f"{name}.lua touches a key that did not come from KEYS"
+    own = code.replace(KEYS_LUA.rstrip("\n"), "")
+    assert [one for one in strings(own) if KEY.search(one)] == [], f"{name}.lua spells a key"
+    assert set(re.findall(r"\bprefix\b", own)) == set(), f"{name}.lua makes a key without lib/keys.lua"
+    assert [one for one in keys_made(own) if one not in key_table(KEYS_LUA)] == [], "lib/keys.lua has no such name"
+    assert key_problems(own) == [], f"{name}.lua touches a key that neither came from KEYS nor was made by key()"
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_script_that_makes_keys_is_given_one_to_make_them_of(name: str) -> None:
+    """A real key: a cluster sends the call where it, and all others of its tag, are."""
+    script = load(name).text
+    if KEYS_LUA.rstrip("\n") in without_comments(script):
+        assert read_header(script).keys.fixed[:1] == ["queues"]
+
+
+def test_keys_have_the_same_names_in_lua_and_in_python() -> None:
+    """And each is used: the table holds no name that no script asks for."""
+    table = key_table(KEYS_LUA)
+    assert len(table) == KEYS_LUA.count(" = '")
+    assert {name: beginning(name) for name in table} == {name: f"{NAMESPACE}:{rest}" for name, rest in table.items()}
+    used = {one for name in SCRIPTS for one in keys_made(without_comments(load(name).text))}
+    assert set(table) == used
 
 
 def test_callers_send_what_the_headers_name() -> None:
@@ -73,7 +104,7 @@ def test_callers_send_what_the_headers_name() -> None:
         assert call.script is not None, f"the sample of {function} is not built on a script"
         header = read_header(call.script.text)
         keys, args = sent(call)
-        named = header.keys.unrolled(header.args, args), header.args
+        named = header.keys, header.args
         for word, names, values in zip(("keys", "arguments"), named, (keys, args), strict=True):
             if not names.fit(len(values)):
                 wrong.append(f"{function} sends {len(values)} {word}; {header.name}.lua names {show(names)}")
@@ -84,27 +115,19 @@ def test_callers_send_what_the_headers_name() -> None:
 def test_groups_are_sampled_twice_over(name: str) -> None:
     header = read_header(load(name).text)
     samples = [sent(call) for _, call in calls() if call.script and call.script.name == name]
-    keys = [header.keys.unrolled(header.args, args) for _, args in samples]
-    for names, values in (
-        (keys, [sample[0] for sample in samples]),
-        ([header.args] * len(samples), [s[1] for s in samples]),
-    ):
-        assert any(len(some) >= len(one.fixed) + 2 * len(one.group) for one, some in zip(names, values, strict=True)), (
-            f"{name}: no sample repeats the last group of {show(names[0])}"
+    for names, values in ((header.keys, [keys for keys, _ in samples]), (header.args, [args for _, args in samples])):
+        assert max(map(len, values)) >= len(names.fixed) + 2 * len(names.group), (
+            f"{name}: no sample repeats the group of {show(names)}"
         )
-    assert max(len(one.fixed) for one in keys) >= len(header.keys.fixed) + (
-        2 * len(header.keys.group) if header.keys.rest else 0
-    )
 
 
 def test_keys_stand_in_the_order_of_the_header() -> None:
     wrong = []
     for function, call in calls():
         header = read_header(call.script.text if call.script else "")
-        keys, args = sent(call)
-        names = header.keys.unrolled(header.args, args)
+        keys, _ = sent(call)
         for index, key in enumerate(keys):
-            name = names.name(index)
+            name = header.keys.name(index)
             if not key.startswith(beginning(name)):
                 wrong.append(f"{function} sends {key!r} as KEYS[{index + 1}], which {header.name}.lua calls {name}")
     assert not wrong, "\n".join(wrong)
@@ -133,27 +156,15 @@ class TestTheReader:
         assert [header.keys.fit(count) for count in (1, 2, 3, 4, 6)] == [False, True, False, True, True]
         assert header.keys.name(5) == "d"
 
-    def test_two_groups(self) -> None:
-        header = read_header("-- x: y\n-- KEYS a (b c)*many (d)*\n-- ARGV many (e)*\n-- returns 1")
-        names = header.keys.unrolled(header.args, [2, "e"])
-        assert [names.name(index) for index in range(7)] == ["a", "b", "c", "b", "c", "d", "d"]
-        assert [names.fit(count) for count in (3, 4, 5, 8)] == [False, False, True, True]
-
     @pytest.mark.parametrize(
         "text",
         [
-            "-- x: y\n-- KEYS (a)*few (b)*\n-- ARGV many\n-- returns 1",
+            "",
+            "-- x",
             "-- x: y\n-- KEYS (a)* (b)*\n-- ARGV many\n-- returns 1",
-            "-- x: y\n-- KEYS\n-- ARGV n (a)*n (b)*\n-- returns 1",
+            "-- x: y\n-- ARGV a\n-- KEYS b\n-- returns 1",
+            "-- x: y\n-- KEYS (a)* b\n-- ARGV\n-- returns 1",
         ],
-    )
-    def test_two_groups_that_nothing_counts(self, text: str) -> None:
-        with pytest.raises(ValueError, match="must be"):
-            read_header(text)
-
-    @pytest.mark.parametrize(
-        "text",
-        ["", "-- x", "-- x: y\n-- ARGV a\n-- KEYS b\n-- returns 1", "-- x: y\n-- KEYS (a)* b\n-- ARGV\n-- returns 1"],
     )
     def test_wrong_headers(self, text: str) -> None:
         with pytest.raises(ValueError, match="must be"):
@@ -170,6 +181,9 @@ class TestTheReader:
             "redis.call(ARGV[1], KEYS[1])",
             "local own = {}\nown[ARGV[1]] = ARGV[1]\nredis.call('GET', own[ARGV[1]])",
             "local own = {}\nredis.call('GET', own[ARGV[1]])",
+            "redis.call('GET', key(ARGV[1]))",
+            "redis.call('GET', prefix .. 'retry')",
+            "local set = key('retry')\nset = ARGV[1]\nredis.call('GET', set)",
         ],
     )
     def test_keys_from_elsewhere_are_seen(self, code: str) -> None:
@@ -184,6 +198,9 @@ class TestTheReader:
             "local function f(n, key)\n  redis.call('GET', key)\nend\nf(1, KEYS[2 * f])",
             "redis.call('DEL', unpack(KEYS))",
             "local own = {}\nown[KEYS[1]] = KEYS[1]\nredis.call('GET', own[ARGV[1]])",
+            "redis.call('GET', key('retry'))",
+            "local queue, base = ARGV[1], key('queue_prefix') .. ARGV[1]\nredis.call('GET', base .. 'x')",
+            "redis.call('UNLINK', own_key(ARGV[1]))",
         ],
     )
     def test_keys_from_the_list_pass(self, code: str) -> None:

@@ -43,7 +43,7 @@ def end(queue: OrderedQueue, name: str, verdict: str, delay: float = 1e6, count:
 @pytest.fixture
 def four(queue: OrderedQueue) -> int:
     """One id dead, one retrying, one in flight with arrivals, one that waits; the token of the claim."""
-    end(queue, "dead", "bury", error="Boom: for good")
+    end(queue, "dead", "to_morgue", error="Boom: for good")
     end(queue, "again", "retry", 1e6, 2, "Boom: again")
     queue.put("held", b'{"n":2}', 1)
     [(token, _)] = queue.take(ME)
@@ -171,7 +171,7 @@ class TestShow:
     @pytest.mark.parametrize("words", ["ordered", "ordered NAME", "ordered NAME --dead", "ordered NAME ID", "status"])
     def test_hostile_text_makes_no_mess(self, queue: OrderedQueue, words: str) -> None:
         nasty = OrderedQueue(queue.store, HOSTILE)
-        end(nasty, HOSTILE, "bury", error=f"{HOSTILE}\x1b[2J" * 20)
+        end(nasty, HOSTILE, "to_morgue", error=f"{HOSTILE}\x1b[2J" * 20)
         end(nasty, HOSTILE, "retry", 1e6, 0, f"{HOSTILE}\x1b[2J" * 20)
         nasty.put(HOSTILE, (HOSTILE * 100).encode())
         filled = [{"NAME": HOSTILE, "ID": HOSTILE}.get(word, word) for word in words.split()]

@@ -30,10 +30,10 @@ NEVER = {
         "jobs.schedule",
         "jobs.rebase",  # it would make times earlier twice
         "ordered.push",
-        "ordered_born.push",
+        "ordered.push_tracked",
         "batches.push",
     ),  # it would be there twice, or come again after it ran
-    *("queues.clear", "ordered_acts.act"),  # what came in meanwhile would be removed too
+    *("queues.clear", "ordered_people.act"),  # what came in meanwhile would be removed too
     *("batches.note", "batches.started"),  # each would be written down twice
     "history.trim",  # its bytes would be taken off twice
 }
@@ -76,7 +76,7 @@ def test_a_settling_that_gives_something_back_is_never_sent_again() -> None:
     assert not jobs.settle(KEYS, "host:1:0123456789ab", pairs, [done, released], **limits).again
 
 
-@pytest.mark.parametrize("what", ["revive", "run", "bury", "kill", "delete"])
+@pytest.mark.parametrize("what", ["revive", "run", "purge", "kill", "delete"])
 def test_what_removes_ids_is_never_sent_again(what: ordered_people.Act) -> None:
     """3.1: a payload that came in between the two would be removed unseen."""
     assert ordered_people.act(KEYS, "a", what, [b"1"]).again is (what in ("revive", "run"))
@@ -84,8 +84,8 @@ def test_what_removes_ids_is_never_sent_again(what: ordered_people.Act) -> None:
 
 TWICE: dict[str, Callable[[Keys], Call[Any]]] = {
     **{name: samples[0] for name, samples in SAMPLES.items() if name not in NEVER},
-    "ordered_acts.act revive": lambda keys: ordered_people.act(keys, "a", "revive", [b"1", b"2"]),
-    "ordered_acts.act run": lambda keys: ordered_people.act(keys, "a", "run", [b"1", b"2"]),
+    "ordered_people.act revive": lambda keys: ordered_people.act(keys, "a", "revive", [b"1", b"2"]),
+    "ordered_people.act run": lambda keys: ordered_people.act(keys, "a", "run", [b"1", b"2"]),
     "batches.push lane": lambda keys: batches.push(
         keys, "b", "q", [batches.TrackedPush("t", "", b"{}", b"{}")], lane=("me", 1)
     ),

@@ -434,7 +434,6 @@ STRUCK = {
     *(*WORKER, *CLIENT.values(), "cancel", "uncancel", "rebase", "lead"),
     *("cron_put", "cron_look", "cron_tick", "cron_switch", "cron_remove", "remove", "clear", "deliver"),
     *("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move"),
-    *("ordered_push_tracked", "ordered_claim_tracked", "ordered_settle_tracked"),
     *CALLS,  # those of batches
     "history_trim",  # history/test_exactly_once.py
 }

@@ -25,10 +25,7 @@ from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app, nursery
 from support.worker import Heard, looker, until, working
 
 WHERE = ["before", "after"]
-SCRIPTS = (
-    *("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move"),
-    *("ordered_push_tracked", "ordered_claim_tracked", "ordered_settle_tracked"),
-)
+SCRIPTS = ("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move")
 BASE = "hm:ordered:ids/"
 GONE = "h:1:abcdefabcdef"
 
@@ -67,11 +64,12 @@ class Scene:
         self.order = {"url": url, "trace": self.trace, "folder": folder, "ordered": True}
         self._url = url
 
-    def tracked_by(self, script: str) -> None:
-        """From here on its queues are tracked, if this is a script of such ones."""
+    def tracked_by(self, script: str) -> str:
+        """The script itself; with ``_tracked`` behind its name its queues are tracked from here on."""
         if script.endswith("_tracked"):
             self.order["track"] = True
             self.redis.set("hm:history:on", "strict 1000000")
+        return script.removesuffix("_tracked")
 
     def app(self) -> App:
         return make_app(self._url, self.trace, ordered=True, track="track" in self.order)
@@ -163,8 +161,9 @@ WORKER: dict[str, Callable[[Scene], None]] = {
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("script", WORKER)
 def test_a_worker_of_ids_is_killed(scene: Scene, mortals: Nursery, script: str, where: str) -> None:
-    scene.tracked_by(script)
-    WORKER[script](scene)
+    prepare = WORKER[script]
+    script = scene.tracked_by(script)
+    prepare(scene)
     fault = f"kill@{script}:{where}#1"
 
     assert mortals.run(part="worker", faults=fault, **scene.order) == -signal.SIGKILL
@@ -173,15 +172,16 @@ def test_a_worker_of_ids_is_killed(scene: Scene, mortals: Nursery, script: str, 
     scene.time_passes()
     with working(scene.app()):
         # who frees ids may be given them in the same moment, and have run them when it is killed
-        scene.ended_well(twice=script in ("ordered_settle", "ordered_settle_tracked", "ordered_free", "BZPOPMIN"))
+        scene.ended_well(twice=script in ("ordered_settle", "ordered_free", "BZPOPMIN"))
 
 
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("script", WORKER)
 def test_a_worker_of_ids_loses_its_connection(scene: Scene, script: str, where: str) -> None:
     """Nothing runs twice for that: a claim that was not heard of is freed by who made it, a settling is sent again."""
-    scene.tracked_by(script)
-    WORKER[script](scene)
+    prepare = WORKER[script]
+    script = scene.tracked_by(script)
+    prepare(scene)
     app = scene.app()
     app.connections  # noqa: B018 - connects before the points are open
     heard = Heard(app, "late")
@@ -198,7 +198,7 @@ PUSHES = ["ordered_push", "ordered_push_tracked"]
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("script", PUSHES)
 def test_a_client_is_killed_while_it_pushes_payloads(scene: Scene, mortals: Nursery, script: str, where: str) -> None:
-    scene.tracked_by(script)
+    script = scene.tracked_by(script)
     order = {"part": "client", "do": "ordered_push", **scene.order}
 
     assert mortals.run(faults=f"kill@{script}:{where}#2", **order) == -signal.SIGKILL
@@ -213,7 +213,7 @@ def test_a_client_is_killed_while_it_pushes_payloads(scene: Scene, mortals: Nurs
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("script", PUSHES)
 def test_a_client_that_pushes_payloads_loses_its_connection(scene: Scene, script: str, where: str) -> None:
-    scene.tracked_by(script)
+    script = scene.tracked_by(script)
     app = scene.app()
     job: Any = app.registry.get("ids")
     failpoints.open_points(f"drop@{script}:{where}")

@@ -13,7 +13,7 @@ from henchman import App
 from henchman.store import jobs, queues
 from henchman.store.jobs import Move, Settlement
 from henchman.store.leases import in_flight_lists
-from henchman.work.effects import KINDS, encoded
+from henchman.work.effects import KINDS, EndingFacts, encoded
 from henchman.worker.rescue import Death, charge, held_in
 from henchman.worker.stager import Stager
 from support.store import ME, Store
@@ -140,6 +140,30 @@ def test_one_that_fails_is_noted_and_stops_no_other(store: Store, prepare: Calla
     assert [one["unit"].encode() for one in notes] == [PAYLOAD] * len(notes)
     assert ["unknown kind" in one["error"] for one in notes] == [True, False]
     assert "WRONGTYPE" in notes[1]["error"]
+
+
+@pytest.mark.parametrize(
+    "effect", ['["uniterate"]', '["uniterate",7]', '["uniterate",null]', '["result","shop:x","9","1","c"]', "7", "[]"]
+)
+def test_an_effect_that_names_no_key_of_the_app_is_noted(redis_url: str, effect: str) -> None:
+    store = Store(redis_url, "ours")
+    end = settled(store, f"[{effect}]".encode())
+    store.ask("MSET", "7", "stays", "it-7", "stays", "shop:x", "stays")
+    assert end() == [1]
+    assert store.ask("MGET", "7", "it-7", "shop:x") == [b"stays"] * 3
+    (note,) = store.ask("LRANGE", store.keys.broken, 0, -1)
+    assert json.loads(note)["effects"] == f"[{effect}]"
+    store.connections.close()
+
+
+def test_what_a_job_says_is_no_effect(store: Store) -> None:
+    """A message may look like one."""
+    message = {"message": f'["uniterate","{store.keys.iteration("other")}"]'}
+    end = settled(store, encoded(store.keys, JOB, "failed", EndingFacts("me", 1, message)))
+    marked(store)
+    assert end() == [1]
+    assert store.ask("EXISTS", store.keys.iteration("other"))
+    assert not store.ask("EXISTS", store.keys.broken)
 
 
 def test_a_mark_of_another_job_stays(store: Store) -> None:

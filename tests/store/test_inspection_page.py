@@ -55,7 +55,7 @@ def fill_ordered(store: Store) -> None:
     queue = OrderedQueue(store, "products")
     queue.join(ME)
     queue.declare(limit=24)
-    for name, price, end in (("45", 1, ("bury", 0, 0, "ValueError: no such product")), ("43", 2, RETRY)):
+    for name, price, end in (("45", 1, ("to_morgue", 0, 0, "ValueError: no such product")), ("43", 2, RETRY)):
         queue.put(name, b'{"price":%d}' % price, price)
         [(token, one)] = queue.take(ME)
         queue.settle(ME, Verdict(token, one.id, *end))

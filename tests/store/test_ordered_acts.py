@@ -29,7 +29,7 @@ def bury(queue: OrderedQueue, name: bytes, payload: bytes = b"dead", score: floa
     """A payload of an id that was tried too often."""
     queue.put(name, payload, score)
     [(token, one)] = queue.take(ME)
-    assert queue.settle(ME, Verdict(token, one.id, "bury", error="Boom: no")) == [1]
+    assert queue.settle(ME, Verdict(token, one.id, "to_morgue", error="Boom: no")) == [1]
     assert (score, payload) in queue.morgue(name)
 
 
@@ -80,7 +80,7 @@ class TestRevive:
         assert act(queue, "revive", b"a") == [1]
         assert queue.waiting(b"a") == [(4, b"y"), (5, b"x")]
 
-    @pytest.mark.parametrize("end", ["done", "retry", "bury", "release"])
+    @pytest.mark.parametrize("end", ["done", "retry", "to_morgue", "release"])
     def test_an_id_in_flight(self, queue: OrderedQueue, end: str) -> None:
         """The payloads wait beside the handler and join when it has ended, however it ends; nothing runs beside it."""
         bury(queue, b"a", b"dead", 5)
@@ -97,14 +97,14 @@ class TestRevive:
         due = queue.scores("due")[b"a"]
         assert (due > queue.store.now()) == (end == "retry"), "the failed run's time counts, else the revival's"
         assert queue.scores("retry") == ({b"a": 2} if end == "retry" else {})
-        assert queue.morgue(b"a") == ([(7, b"run")] if end == "bury" else [])
+        assert queue.morgue(b"a") == ([(7, b"run")] if end == "to_morgue" else [])
 
     def test_what_enters_the_morgue_meanwhile_is_not_lost(self, queue: OrderedQueue) -> None:
         bury(queue, b"a", b"x", 5)
         queue.put("a", b"y", 6)
         [(token, _)] = queue.take(ME)
         assert act(queue, "revive", b"a") == [1]
-        assert queue.settle(ME, Verdict(token, b"a", "bury", error="Boom")) == [1]
+        assert queue.settle(ME, Verdict(token, b"a", "to_morgue", error="Boom")) == [1]
         assert queue.morgue(b"a") == [(6, b"y")]
         assert queue.waiting(b"a") == [(5, b"x")]
 
@@ -215,7 +215,7 @@ class TestDelete:
     def test_bury_empties_the_morgue_alone(self, queue: OrderedQueue) -> None:
         bury(queue, b"a")
         queue.put("a", b"x")
-        assert act(queue, "bury", b"a", b"nobody") == [1, 0]
+        assert act(queue, "purge", b"a", b"nobody") == [1, 0]
         assert queue.left() == {"due", "one"}
 
 
@@ -282,7 +282,7 @@ def test_a_full_server_lets_people_make_room(queue: OrderedQueue) -> None:
     queue.store.ask("CONFIG", "SET", "maxmemory", 1)
     try:
         assert act(queue, "delete", b"a") == [1]
-        assert act(queue, "bury", b"a") == [1]
+        assert act(queue, "purge", b"a") == [1]
         assert act(queue, "kill", b"b") == [1]
         assert act(queue, "revive", b"c") == [1]
     finally:

@@ -43,7 +43,7 @@ def end(queue: OrderedQueue, name: str, verdict: str, delay: float = 1e6, count:
 
 def four(queue: OrderedQueue) -> int:
     """One id dead, one retrying, one in flight with arrivals, one waiting till far away; the token of the claim."""
-    end(queue, "dead", "bury", error="Boom: for good")
+    end(queue, "dead", "to_morgue", error="Boom: for good")
     end(queue, "again", "retry", 1e6, 3, "Boom: again")
     queue.put("held", b'{"n":2}', 1)
     queue.put("held", b'{"n":3}', 2)
@@ -328,7 +328,7 @@ class TestPages:
 
     def test_morgue(self, queue: OrderedQueue, seen: Face_of_queue, face: Face) -> None:
         for name in ("b", "a", "c"):
-            end(queue, name, "bury", error=f"Boom: {name}")
+            end(queue, name, "to_morgue", error=f"Boom: {name}")
         assert [(one.id, one.dead_error) for one in face.walk(seen.morgue())] == [
             ("c", "Boom: c"),
             ("a", "Boom: a"),
@@ -428,7 +428,7 @@ class TestActions:
             def run(self, call: object) -> object:
                 answer = run(store.connections, call)  # type: ignore[arg-type]
                 for token, one in queue.take(ME, claims=200):
-                    queue.settle(ME, Verdict(token, one.id, "bury", error="Boom"))
+                    queue.settle(ME, Verdict(token, one.id, "to_morgue", error="Boom"))
                 return answer
 
         busy = copy.copy(store)

@@ -162,7 +162,7 @@ def test_acts_of_people_take_as_many_calls_as_it_needs(queue: OrderedQueue) -> N
     assert queue.left() == set()
     waits(range(BOTH))
     run(queue, acts.on("kill", [b"a"]))
-    assert run(queue, acts.on_all("bury", "morgue")).done == 1
+    assert run(queue, acts.on_all("purge", "morgue")).done == 1
     assert queue.left() == set()
 
 

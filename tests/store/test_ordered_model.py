@@ -44,7 +44,7 @@ COLLAPSES = st.sampled_from(["min", "min", "latest", "none"])
 WHICH = st.integers(0, 1)
 PLACE = st.integers(0, 99)
 VERDICTS = st.tuples(
-    st.sampled_from(["done", "done", "retry", "bury", "snooze", "release"]), st.sampled_from([0.0, 1000.0])
+    st.sampled_from(["done", "done", "retry", "to_morgue", "snooze", "release"]), st.sampled_from([0.0, 1000.0])
 )
 
 

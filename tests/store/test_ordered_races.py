@@ -36,7 +36,7 @@ class Crowd:
         self.pushed: list[bytes] = []
         self.done: Counter[bytes] = Counter()
         self.plans: list[tuple[Procedure[Acted], Any]] = []
-        self.kinds = ["revive", "kill", "run", "revive", "run", *(["delete", "bury"] if deletes else [])]
+        self.kinds = ["revive", "kill", "run", "revive", "run", *(["delete", "purge"] if deletes else [])]
         self.score = 0
 
     def push(self) -> None:
@@ -59,7 +59,7 @@ class Crowd:
             return
         name = self.draw.choice(sorted(self.held))
         owner, token, payloads = self.held.pop(name)
-        end = self.draw.choice(["done", "done", "retry", "bury", "release", "snooze"])
+        end = self.draw.choice(["done", "done", "retry", "to_morgue", "release", "snooze"])
         delay = self.draw.choice([0.0, 1e6])
         assert self.queue.settle(owner, Verdict(token, name, end, delay, self.draw.randint(0, 9), "Boom")) == [1]
         self.done.update(payloads if end == "done" else [])
@@ -75,7 +75,7 @@ class Crowd:
     def begin(self) -> Procedure[Acted]:
         what: Any = self.draw.choice(self.kinds)
         if self.draw.random() < 0.4:
-            part = {"revive": "morgue", "bury": "morgue", "run": "due"}.get(what, "retry")
+            part = {"revive": "morgue", "purge": "morgue", "run": "due"}.get(what, "retry")
             return self.acts.on_all(what, part, only_failed=part == "retry")
         return self.acts.on(what, self.draw.sample(IDS, self.draw.randint(1, 4)))
 

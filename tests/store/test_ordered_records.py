@@ -195,14 +195,14 @@ class TestTheMorgue:
         queue.put("a", b"1", 1)
         queue.put("a", b"2", 2)
         queue.take(ME)
-        end(queue, "bury")
+        end(queue, "to_morgue")
         assert records.words(queue, 1) == ["enqueued", "working", "error"]
         assert records.words(queue, 2) == ["enqueued", "working", "enqueued"]
 
     def test_revived_it_goes_on(self, queue: OrderedQueue, records: Records) -> None:
         queue.put("a", b"1", 1)
         queue.take(ME)
-        end(queue, "bury")
+        end(queue, "to_morgue")
         assert act(queue, "revive", b"a") == [1]
         queue.take(ME)
         end(queue, "done")
@@ -212,7 +212,7 @@ class TestTheMorgue:
     def test_buried_for_good(self, queue: OrderedQueue, records: Records) -> None:
         queue.put("a", b"1", 1)
         act(queue, "kill", b"a")
-        assert act(queue, "bury", b"a") == [1]
+        assert act(queue, "purge", b"a") == [1]
         assert records.words(queue, 1) == ["enqueued", "error", "cancelled"]
         assert not queue.left()
 
@@ -326,7 +326,7 @@ class TestAFullServer:
         assert len(records.read()) == 11
 
     def test_what_goes_on_is_told_of(self, full: OrderedQueue, records: Records) -> None:
-        for name, verdict in zip(b"abcd", ("done", "retry", "bury", "snooze"), strict=True):
+        for name, verdict in zip(b"abcd", ("done", "retry", "to_morgue", "snooze"), strict=True):
             end(full, verdict, bytes([name]))
         records.agree([full])
         assert len(full.take(YOU)) == 6
@@ -462,10 +462,10 @@ def test_records_and_queues_agree_whatever_is_done(store: Store, seed: int) -> N
         elif step == 3:
             for owner in (ME, YOU):
                 for held, token in queue.held(owner).items():
-                    verdict = chance.choice(["done", "retry", "bury", "snooze", "release"])
+                    verdict = chance.choice(["done", "retry", "to_morgue", "snooze", "release"])
                     assert queue.settle(owner, Verdict(int(token), held, verdict, 0.0, 1, "x")) == [1]
         elif step == 4:
-            assert act(queue, chance.choice(["revive", "kill", "delete", "bury", "run"]), name)[0] in (0, 1, 2)
+            assert act(queue, chance.choice(["revive", "kill", "delete", "purge", "run"]), name)[0] in (0, 1, 2)
         elif step == 5:
             queue.free(chance.choice([ME, YOU]), charge=True)
         else:

@@ -163,7 +163,7 @@ class TestOddInput:
         queue.put(name, body, 3)
         [(token, one)] = queue.take(ME)
         assert (one.id, one.payloads) == (name, [(1, body), (2, b"other")])
-        assert queue.settle(ME, Verdict(token, name, "bury", error="\0")) == [1]
+        assert queue.settle(ME, Verdict(token, name, "to_morgue", error="\0")) == [1]
         assert queue.morgue(name) == [(1, body)]
         [(token, one)] = queue.take(ME)
         assert queue.settle(ME, Verdict(token, name, "done")) == [1]
@@ -258,7 +258,7 @@ class TestEndings:
         queue.take(ME)
         end(queue, "retry", count=4)
         queue.take(ME)
-        end(queue, "bury")
+        end(queue, "to_morgue")
         assert queue.morgue(b"a") == [(1, b"1")]
         assert queue.table("merr") == {b"a": b"why"}
         assert abs(queue.scores("morgue")[b"a"] - queue.store.now()) < 30
@@ -270,7 +270,7 @@ class TestEndings:
         queue.put("a", b"1", 5)
         queue.take(ME)
         queue.put("a", b"1", 1, FAR)
-        end(queue, "bury")
+        end(queue, "to_morgue")
         assert queue.morgue(b"a") == [(5, b"1")]
         assert (queue.scores("due"), queue.waiting(b"a")) == ({b"a": FAR}, [(1, b"1")])
 
@@ -278,7 +278,7 @@ class TestEndings:
         for score in (5, 3, 4):
             queue.put("a", b"1", score)
             queue.take(ME)
-            end(queue, "bury")
+            end(queue, "to_morgue")
         assert queue.morgue(b"a") == [(3, b"1")]
         assert queue.left() == {"morgue", "merr", "m:a"}
 
@@ -310,7 +310,7 @@ class TestEndings:
     def test_a_claim_is_one_run_in_the_statistics(self, queue: OrderedQueue) -> None:
         queue.push(*(Push(name, "", "", b"1") for name in (b"a", b"b", b"c", b"d")))
         [(token, ids), (other, [last])] = queue.claim(ME, size=3).claims
-        ends = zip(ids, ("done", "retry", "bury"), strict=True)
+        ends = zip(ids, ("done", "retry", "to_morgue"), strict=True)
         queue.settle(ME, *(Verdict(token, one.id, verdict) for one, verdict in ends), Verdict(other, last.id, "done"))
         names = ("stat:processed", f"stat:processed:{DAY}", "stat:failed", f"stat:failed:{DAY}")
         assert queue.store.ask("MGET", *names) == [b"2", b"2", b"1", b"1"]
@@ -347,7 +347,7 @@ class TestHolders:
         queue.put("d")
         assert [token for token, _ in queue.take(ME)] == [far + 4]
 
-    @pytest.mark.parametrize("verdict", ["done", "retry", "bury", "snooze", "release"])
+    @pytest.mark.parametrize("verdict", ["done", "retry", "to_morgue", "snooze", "release"])
     def test_a_zombies_word_changes_nothing(self, queue: OrderedQueue, verdict: str) -> None:
         queue.put("a", b"1", 1)
         [(old, _)] = queue.take(ME)
@@ -480,7 +480,7 @@ class TestCrashes:
         assert one.crashes == 2
 
     def test_an_ending_forgives_them(self, queue: OrderedQueue) -> None:
-        for verdict in ("done", "retry", "bury"):
+        for verdict in ("done", "retry", "to_morgue"):
             queue.put("a")
             self.crash(queue)
             queue.take(ME)
@@ -719,7 +719,7 @@ class TestRinging:
 
     @pytest.mark.parametrize(
         ("verdict", "delay", "rings"),
-        [("done", 0, False), ("retry", 0, True), ("retry", 9, True), ("bury", 0, False), ("release", 0, True)],
+        [("done", 0, False), ("retry", 0, True), ("retry", 9, True), ("to_morgue", 0, False), ("release", 0, True)],
     )
     def test_endings(self, queue: OrderedQueue, verdict: str, delay: float, rings: bool) -> None:
         queue.put("a")
@@ -785,7 +785,7 @@ class TestAFullServer:
         assert [one.id for _, one in full.take(YOU)] == [b"g", b"h"]
 
     def test_every_ending_is_settled(self, full: OrderedQueue) -> None:
-        verdicts = zip(b"abcdef", ("done", "retry", "bury", "snooze", "release", "retry"), strict=True)
+        verdicts = zip(b"abcdef", ("done", "retry", "to_morgue", "snooze", "release", "retry"), strict=True)
         rows = [(bytes([name]), verdict) for name, verdict in verdicts]
         assert full.settle(ME, *(Verdict(token_of(full, name), name, verdict) for name, verdict in rows)) == [1] * 6
         assert full.kept().busy == {}
@@ -793,7 +793,7 @@ class TestAFullServer:
         assert full.waiting(b"b") == [(1, b"1"), (2, b"2")]
         assert full.morgue(b"c") == [(1, b"1")]
 
-    @pytest.mark.parametrize("verdict", ["retry", "bury", "snooze", "release"])
+    @pytest.mark.parametrize("verdict", ["retry", "to_morgue", "snooze", "release"])
     def test_one_ending_alone_is_settled(self, full: OrderedQueue, verdict: str) -> None:
         for name in (b"f", b"a"):
             assert full.settle(ME, Verdict(token_of(full, name), name, verdict)) == [1]

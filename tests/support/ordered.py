@@ -15,7 +15,13 @@ __all__ = ["FAR", "LOOK", "Kept", "OrderedQueue"]
 
 LOOK = 300.0  # s: the lease; nothing runs out by itself while a test runs
 FAR = 4e9  # a time that no test sees
-STATUS_OF = {"done": "finished", "retry": "retrying", "bury": "error", "snooze": "scheduled", "release": "enqueued"}
+STATUS_OF = {
+    "done": "finished",
+    "retry": "retrying",
+    "to_morgue": "error",
+    "snooze": "scheduled",
+    "release": "enqueued",
+}
 
 
 class Kept(NamedTuple):

@@ -252,7 +252,7 @@ class Model:
             for _, body in one.lowest_first()[: one.delivered or len(one.payloads)]:
                 del one.payloads[body]
             left = bool(one.payloads)
-        elif verdict == "bury":
+        elif verdict == "to_morgue":
             score, body = one.lowest_first()[0]
             del one.payloads[body]
             dead = self.morgue.setdefault(one_verdict.id, {})
@@ -266,7 +266,7 @@ class Model:
         arrived = self.thaw(one)
         one.due = at if left or arrived is None else arrived
         one.token = None
-        if verdict in ("done", "bury"):
+        if verdict in ("done", "to_morgue"):
             one.retry_count, one.error, one.crashes = None, None, 0
         elif verdict == "retry":
             one.retry_count, one.error, one.crashes = one_verdict.retry_count, one_verdict.error.encode(), 0

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from henchman.store.effects import own_keys
 from henchman.store.keys import Keys
 from henchman.work.effects import EndingFacts, effects, encoded, facts_of, finished
 from henchman.work.outcome import DONE
@@ -81,19 +80,3 @@ def test_only_failures_are_counted_by_their_reason() -> None:
     reason = effects(KEYS, job, "failed", told)[0][-1]
     assert reason.startswith("many words xxx")
     assert len(reason) == 200
-
-
-def test_keys_of_single_jobs_are_found_whatever_a_job_says() -> None:
-    job = {"jid": "a", "hm": {"batch": "b", "result_ttl": 5}}
-    text = encoded(KEYS, job, "failed", EndingFacts("me", 1, {"message": '["uniterate","x"]'}))
-    assert own_keys([text]) == [KEYS.result("a")]
-    assert (
-        own_keys(
-            [
-                encoded(
-                    KEYS, {"jid": "a", "hm": {"batch": "b"}}, "failed", EndingFacts("me", 1, {"message": '["result"'})
-                )
-            ]
-        )
-        == []
-    )

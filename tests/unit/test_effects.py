@@ -7,7 +7,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from henchman.store.effects import own_keys
 from henchman.store.keys import Keys
 from henchman.wire.payload import encode
 from henchman.work.effects import FINAL, KINDS, STATUS, EndingFacts, effects, encoded, of_payload
@@ -100,7 +99,6 @@ def test_every_ending_of_every_job(job: str, ending: str) -> None:
     assert len(found) == len(expected)
     text = encoded(KEYS, JOBS[job], ending)
     assert bool(text) == bool(expected)
-    assert own_keys([text, text]) == [key for kind, key in (one[:2] for one in found) if kind == "uniterate"]
     if ending != "cancelled":
         assert of_payload(KEYS, encode(JOBS[job]), ending) == text
 
@@ -116,8 +114,3 @@ def test_a_payload_that_is_no_job_has_none(payload: bytes) -> None:
 
 def test_half_a_surrogate_pair_has_none() -> None:
     assert encoded(KEYS, PLAIN | {"hm": {"cron": "\ud800"}}, "done") == b""
-
-
-@pytest.mark.parametrize("text", [b"", b"{}", b"no json", b"[7]", b"[[]]", b'[["uniterate"]]', b'[["uniterate",7]]'])
-def test_what_cannot_be_read_names_no_key(text: bytes) -> None:
-    assert own_keys([text]) == []

@@ -54,7 +54,7 @@ def test_a_payload_runs_once_more_than_it_may_fail(most: int, runs: int) -> None
         one = claim(count, b"1")
         bench.judge(one, dict(JOB), {b"x": ValueError("no")}, Told())
         (verdict,) = one.verdicts or []
-        if verdict.verdict == "bury":
+        if verdict.verdict == "to_morgue":
             break
         assert verdict.retry_count == count + 1
         count = verdict.retry_count

@@ -168,12 +168,12 @@ class OrderedQueue(Inspector):
     @now
     def morgue_delete(self, *ids: str) -> Procedure[Acted]:
         """Remove what lies in the morgue under these ids, for good."""
-        return self._commands.on("bury", _checked(ids))
+        return self._commands.on("purge", _checked(ids))
 
     @now
     def morgue_delete_all(self) -> Procedure[Acted]:
         """Empty the morgue, for good."""
-        return self._commands.on_all("bury", "morgue")
+        return self._commands.on_all("purge", "morgue")
 
     @now
     def run_now(self, *ids: str) -> Procedure[Acted]:

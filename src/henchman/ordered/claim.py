@@ -168,7 +168,7 @@ class OrderedRetryPolicy:
         ended = [self._of_id(claim.token, one, errors.get(one.id), teller) for one in claim.ids]
         claim.verdicts = [verdict for verdict, _ in ended]
         claim.endings = {verdict.id: (word, errors.get(verdict.id)) for verdict, word in ended}
-        given_up = [one for one, (verdict, _) in zip(claim.ids, ended, strict=True) if verdict.verdict == "bury"]
+        given_up = [one for one, (verdict, _) in zip(claim.ids, ended, strict=True) if verdict.verdict == "to_morgue"]
         if given_up:
             self._exhausted(given_up, job, errors, teller)
         ending = min((word for _, word in ended), key=_WORST.index)
@@ -190,7 +190,7 @@ class OrderedRetryPolicy:
             return Verdict(token, one.id, "release"), "released"
         count, message = one.retry_count + 1, _message(error)
         if isinstance(error, Kill) or count >= self._options.max_retries:
-            return Verdict(token, one.id, "bury", error=message), "dead"
+            return Verdict(token, one.id, "to_morgue", error=message), "dead"
         return Verdict(token, one.id, "retry", self._delay(count, error, teller), count, message), "retry"
 
     def _delay(self, count: int, error: BaseException, teller: Teller) -> float:
@@ -272,7 +272,7 @@ def _ending(unit: Unit, verdict: Verdict, ending: str) -> tuple[str, BaseExcepti
 
 def _facts(unit: Unit, word: str, error: BaseException | None, verdict: Verdict) -> str:
     parts = [verdict.error]
-    for status, ending in [(STATUS[word], word), ("enqueued", _LEFT)][: 2 if verdict.verdict == "bury" else 1]:
+    for status, ending in [(STATUS[word], word), ("enqueued", _LEFT)][: 2 if verdict.verdict == "to_morgue" else 1]:
         reason = _cut(words_of(error) or type(error).__name__) if error is not None else verdict.error
         count = unit.claim.retry_count
         facts = facts_of(

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 from henchman.errors import BatchClosed, HistoryFull, UnknownBatch
 from henchman.store.call import Arg, Call, command, commands, load, script
-from henchman.store.effects import own_keys, shared_keys
 from henchman.store.keys import Keys
 from henchman.store.queues import Stretch, set_stretch
 
@@ -45,9 +44,8 @@ def make(keys: Keys, batch: str, fields: Mapping[str, Arg], record: bytes) -> Ca
             raise BatchClosed(f"batch {parent} is complete or gone: no batch can become part of it")
         return bool(reply)
 
-    names = [*shared_keys(keys), keys.batches, keys.producer(batch)]
     args: list[Arg] = [batch, PRODUCER_MS, *chain.from_iterable(fields.items()), "record", record]
-    return script(_MAKE, names, args, read, again=True)
+    return script(_MAKE, [keys.queues, keys.producer(batch)], args, read, again=True)
 
 
 class TrackedPush(NamedTuple):
@@ -88,10 +86,9 @@ def push(
             raise HistoryFull(FULL)
         return int(reply)
 
-    names = [*shared_keys(keys), keys.schedule, keys.queue(queue)]
     return script(
         _PUSH,
-        names,
+        [keys.queues, keys.queue(queue)],
         [batch, member, queue, *lane, keep, *(part for one in jobs for part in one)],
         read,
         again=bool(batch and lane[0]),
@@ -114,13 +111,13 @@ def close(keys: Keys, batch: str, why: str = "") -> Call[str]:
             raise _unknown(batch)
         return reply.decode()
 
-    return script(_CLOSE, [*shared_keys(keys), keys.batches, keys.producer(batch)], [batch, why], read, again=True)
+    return script(_CLOSE, [keys.queues, keys.producer(batch)], [batch, why], read, again=True)
 
 
 def release(keys: Keys, batch: str, most: int) -> Call[int]:
     """Let up to ``most`` parked jobs go into their queues, or nowhere if the batch did not end well; how many are
     parked still."""
-    return script(_RELEASE, [*shared_keys(keys), keys.schedule], [batch, most], int, again=True)
+    return script(_RELEASE, [keys.queues], [batch, most], int, again=True)
 
 
 class Retried(NamedTuple):
@@ -140,18 +137,15 @@ def retry(keys: Keys, batch: str, jobs: Sequence[Retried]) -> Call[int]:
             raise _unknown(batch)
         return int(reply)
 
-    queues = sorted({one.queue for one in jobs})
-    index = {name: place for place, name in enumerate(queues, 1)}
-    args: list[Arg] = [batch, len(queues)]
+    args: list[Arg] = [batch]
     for one in jobs:
-        args += (index[one.queue], one.queue, one.jid, one.old, one.new)
-    names = [*shared_keys(keys), keys.batches, *(keys.queue(name) for name in queues)]
-    return script(_RETRY, names, args, read, again=True)
+        args += (one.queue, one.jid, one.old, one.new)
+    return script(_RETRY, [keys.queues], args, read, again=True)
 
 
 def note(keys: Keys, effects: Sequence[bytes]) -> Call[int]:
     """Carry out lists of effects that come with no job's end: started, progress, messages, given back."""
-    return script(_NOTE, [*shared_keys(keys), *own_keys(effects)], list(effects), int, again=False)
+    return script(_NOTE, [keys.queues], list(effects), int, again=False)
 
 
 class Started(NamedTuple):
@@ -166,11 +160,10 @@ def started(keys: Keys, runs: Sequence[Started]) -> Call[int]:
     """Write down that jobs run, as far as they are still in flight; how many were."""
     flights = sorted({one.flight for one in runs})
     index = {name: place for place, name in enumerate(flights, 1)}
-    args: list[Arg] = [len(flights)]
+    args: list[Arg] = []
     for one in runs:
         args += (index[one.flight], one.payload, one.effects)
-    names = [*shared_keys(keys), *flights, *own_keys(one.effects for one in runs)]
-    return script(_STARTED, names, args, int, again=False)
+    return script(_STARTED, [keys.queues, *flights], args, int, again=False)
 
 
 class Facts(NamedTuple):

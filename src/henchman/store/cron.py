@@ -26,32 +26,20 @@ _KEPT = 5  # what cron_tick.lua keeps of the past
 
 def put(keys: Keys, origin: Literal["code", "live"], crons: Sequence[tuple[str, bytes]]) -> Call[list[int]]:
     """Register (name, definition) pairs; for each: 1 new or changed, 0 as it was, -1 refused, it is from code."""
-    names = [keys.crons, keys.cron_ticks, keys.cron_declared, keys.cron_revision]
     args: list[Arg] = [origin, FRESH, keys.control_all]
     for cron in crons:
         args += cron
-    return script(_PUT, names, args, list, again=True)
+    return script(_PUT, [keys.queues], args, list, again=True)
 
 
 def remove(keys: Keys, name: str, *, fresh: int = FRESH) -> Call[int]:
     """Forget a cron: 1 done, 0 there was none, -1 refused, a worker declares it in code."""
-    names = [
-        keys.crons,
-        keys.cron_ticks,
-        keys.cron_declared,
-        keys.cron_paused,
-        keys.cron_revision,
-        keys.cron_past(name),
-        keys.cron_running,
-        keys.cron_skipped,
-    ]
-    return script(_REMOVE, names, [name, fresh, keys.control_all], int, again=True)
+    return script(_REMOVE, [keys.queues], [name, fresh, keys.control_all], int, again=True)
 
 
 def switch(keys: Keys, name: str, verb: Literal["pause", "resume"]) -> Call[int]:
     """Pause a cron or let it go on: 1 done, 0 it was so already, -1 there is no such cron."""
-    names = [keys.crons, keys.cron_ticks, keys.cron_paused, keys.cron_revision]
-    return script(_SWITCH, names, [name, verb, keys.control_all], int, again=True)
+    return script(_SWITCH, [keys.queues], [name, verb, keys.control_all], int, again=True)
 
 
 class Look(NamedTuple):
@@ -80,10 +68,8 @@ def look(keys: Keys, identity: str, lease_ms: int, handled: float | None, names:
 
     A lease of 0 ends the lead. ``handled``: the time until which the leader has dealt with every tick.
     """
-    places = [keys.cron_leader, keys.crons, keys.cron_seen, keys.cron_declared, keys.cron_revision]
-    places.append(keys.cron_ticks)
     until = "" if handled is None else f"{handled:.6f}"
-    return script(_LOOK, places, [identity, lease_ms, FRESH, until, *names], _look, again=True)
+    return script(_LOOK, [keys.queues], [identity, lease_ms, FRESH, until, *names], _look, again=True)
 
 
 class Tick(NamedTuple):
@@ -114,17 +100,14 @@ class Ticked(NamedTuple):
 
 def tick(keys: Keys, revision: bytes, ticks: Sequence[Tick]) -> Call[Ticked]:
     """Enqueue one or more ticks, ascending for each cron; the same call again does nothing more."""
-    names = [keys.cron_revision, keys.cron_ticks, keys.queues, keys.cron_running, keys.cron_skipped]
-    names += [keys.history, keys.history_bytes, keys.history_on, keys.history_dropped]
     args: list[Arg] = [revision]
     for one in ticks:
-        names += (keys.queue(one.queue), keys.cron_past(one.name))
         args += (one.name, one.queue, f"{one.planned:.6f}", one.jid, one.payload, one.overlap_for, one.detail)
 
     def decode(reply: Any) -> Ticked:
         return Ticked(float(reply[0]), reply[1:] if len(reply) > 1 else None)
 
-    return script(_TICK, names, args, decode, again=True)
+    return script(_TICK, [keys.queues], args, decode, again=True)
 
 
 def run(keys: Keys, one: Tick) -> Call[Any]:

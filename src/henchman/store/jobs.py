@@ -5,14 +5,13 @@ Bytes only; nothing here does I/O. What each script guarantees stands in the hea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
 
 from henchman.errors import ArgumentError, LeaseLost, PayloadError
 from henchman.store.call import Arg, Call, command, commands, load, script
-from henchman.store.effects import own_keys, shared_keys
 from henchman.store.keys import Keys
 
 _FETCH = load("fetch")
@@ -27,7 +26,7 @@ _CHARGE = load("charge")
 _CANCEL = load("cancel")
 _UNCANCEL = load("uncancel")
 _ITERATE = load("iterate")
-_ENDING, _EFFECTS = itemgetter(2), itemgetter(5)  # of a Settlement
+_ENDING = itemgetter(2)  # of a Settlement
 _MARK_MS = 24 * 3600 * 1000
 _PAGE = 2000  # marks that one look into the list of cancellations reads
 _DEATH_LIFE = 72 * 3600  # seconds for which a death counts, as Sidekiq Pro's poison pills
@@ -72,14 +71,10 @@ def deliver(keys: Keys, mark: str, entries: Sequence[Delivery]) -> Call[list[int
 
     One status an entry: 1 pushed, bytes the server's refusal; an empty list when it had been executed before.
     """
-    queues = sorted({one.queue for one in entries if one.queue is not None})
-    index = {name: place for place, name in enumerate(queues, 1)}
     args: list[Arg] = [_MARK_MS]
     for queue, at, delay, payload in entries:
-        place = 0 if queue is None else index[queue]
-        args += (place, queue or "", "" if at is None else repr(float(at)), repr(float(delay)), payload)
-    names = [keys.delivered(mark), keys.queues, keys.schedule, *(keys.queue(name) for name in queues)]
-    return script(_DELIVER, names, args, list, again=True)
+        args += (queue or "", "" if at is None else repr(float(at)), repr(float(delay)), payload)
+    return script(_DELIVER, [keys.queues, keys.delivered(mark)], args, list, again=True)
 
 
 class Fetched(NamedTuple):
@@ -163,23 +158,8 @@ def settle(
     Raises LeaseLost.
     Never sent again when it gives something back: the same bytes may have been fetched anew by then, and be running.
     """
-    names = [
-        keys.lease(identity),
-        keys.tomb(identity),
-        keys.stat_processed,
-        keys.stat_day("processed", day),
-        keys.stat_failed,
-        keys.stat_day("failed", day),
-        keys.retry,
-        keys.schedule,
-        keys.dead,
-        *shared_keys(keys),
-    ]
-    for pair in pairs:
-        names += pair
-    args: list[Arg] = [lease_ms, dead_max, dead_timeout, len(units), len(pairs)]
-    args += chain.from_iterable(units)
-    names += own_keys(filter(None, map(_EFFECTS, units)))
+    names = [keys.queues, keys.lease(identity), keys.tomb(identity), *chain.from_iterable(pairs)]
+    args: list[Arg] = [lease_ms, day, dead_max, dead_timeout, *chain.from_iterable(units)]
     again = "released" not in map(_ENDING, units)
     return script(_SETTLE, names, args, _statuses, again=again, decode_again=_statuses_again)
 
@@ -240,29 +220,23 @@ class Move(NamedTuple):
     batch: str = ""
     later: float | None = None
 
-    def target(self, queues: Mapping[str, int]) -> tuple[int, str]:
-        """Where it goes, as ``move.lua`` reads it: index and name."""
+    def target(self) -> tuple[str, str]:
+        """Where it goes, as ``move.lua`` reads it: where, and name."""
         if self.later is not None:
-            return -3, repr(self.later)
+            return "later", repr(self.later)
         if self.delete:
-            return -1, ""
-        if self.queue is not None:
-            return queues[self.queue], self.queue
-        return -2 if self.batch else 0, self.batch
+            return "nowhere", ""
+        return ("dead", self.batch) if self.queue is None else ("queue", self.queue)
 
 
 def move(
     keys: Keys, source: str, moves: Sequence[Move], *, dead_max: int, dead_timeout: float
 ) -> Call[list[int | bytes]]:
     """Take entries out of the set ``source`` (a key) and put each where it goes; one status an entry."""
-    queues = sorted({one.queue for one in moves if one.queue is not None})
-    index = {name: place for place, name in enumerate(queues, 1)}
-    args: list[Arg] = [dead_max, dead_timeout, len(queues)]
+    args: list[Arg] = [dead_max, dead_timeout]
     for one in moves:
-        args += (*one.target(index), one.old, one.new, one.effects)
-    names = [source, keys.dead, *shared_keys(keys), *(keys.queue(name) for name in queues)]
-    names += own_keys(one.effects for one in moves)
-    return script(_MOVE, names, args, _statuses, again=True)
+        args += (*one.target(), one.old, one.new, one.effects)
+    return script(_MOVE, [keys.queues, source], args, _statuses, again=True)
 
 
 # Deaths charged to jobs (PROTOCOL, section 7).
@@ -288,10 +262,8 @@ def charge(
     The deaths it has now, 0 when it does not lie there any more; -1 when it was the third, alone: it
     went to the dead set as ``stored``, and its ``effects`` were carried out.
     """
-    names = [keys.deaths, keys.charged, keys.suspects, keys.cancels, flight, keys.dead, keys.cancel_log]
-    names += [*shared_keys(keys), *own_keys([effects])]
     args: list[Arg] = [jid, record, payload, stored, int(alone), dead_max, dead_timeout, _DEATH_LIFE, effects, batch]
-    return script(_CHARGE, names, args, int, again=True)
+    return script(_CHARGE, [keys.queues, flight], args, int, again=True)
 
 
 def deaths(keys: Keys, jid: str) -> Call[list[str]]:
@@ -320,11 +292,7 @@ def cancel_batch(keys: Keys, batch: str) -> Call[int]:
 
 def _cancel(keys: Keys, mark: str, *, is_job: bool) -> Call[int]:
     args: list[Arg] = [mark, keys.control_all, f"cancel {mark}", KEEP_CANCELS, int(is_job)]
-    return script(_CANCEL, [*_marks(keys), keys.iteration(mark)], args, int, again=True)
-
-
-def _marks(keys: Keys) -> list[str]:
-    return [keys.cancelled, keys.cancels, keys.cancel_log]
+    return script(_CANCEL, [keys.queues], args, int, again=True)
 
 
 def uncancel(keys: Keys, members: Sequence[str]) -> Call[frozenset[str]]:
@@ -336,8 +304,7 @@ def uncancel(keys: Keys, members: Sequence[str]) -> Call[frozenset[str]]:
     def read(reply: Any) -> frozenset[str]:
         return frozenset(one.decode() for one in reply)
 
-    plain = [one for one in members if _is_text(one)]
-    return script(_UNCANCEL, [*_marks(keys), *map(keys.iteration, plain)], list(plain), read, again=True)
+    return script(_UNCANCEL, [keys.queues], [one for one in members if _is_text(one)], read, again=True)
 
 
 def cancelled(keys: Keys, jids: Sequence[str]) -> Call[frozenset[str]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 from zlib import crc32
@@ -13,16 +14,12 @@ import msgspec
 from henchman.errors import HistoryFull, LeaseLost
 from henchman.store.batches import FULL
 from henchman.store.call import Arg, Call, Runner, command, commands, load, script
-from henchman.store.effects import shared_keys
 from henchman.store.jobs import EARLIER, LeaseLapsed
 from henchman.store.keys import Keys
 
 _PUSH = load("ordered_push")
-_PUSH_TRACKED = load("ordered_push_tracked")
 _CLAIM = load("ordered_claim")
-_CLAIM_TRACKED = load("ordered_claim_tracked")
 _SETTLE = load("ordered_settle")
-_SETTLE_TRACKED = load("ordered_settle_tracked")
 _FREE = load("ordered_free")
 _MOVE = load("ordered_move")
 _SCORE = struct.Struct(">d")
@@ -55,8 +52,8 @@ class Push(NamedTuple):
 
 def push(keys: Keys, queue: str, collapse: str, rows: Sequence[Push]) -> Call[int]:
     """Put up to ``MOST_IDS`` payloads under their ids; how many ids had nothing waiting. Raises QueueTracked."""
-    args: list[Arg] = [queue, collapse, *(part for one in rows for part in one)]
-    return script(_PUSH, [keys.ordered(queue), keys.ordered_queues], args, _pushed, again=False)
+    args: list[Arg] = [queue, collapse, "", "", "", *(part for one in rows for part in one)]
+    return script(_PUSH, [keys.queues], args, _pushed, again=False)
 
 
 def _pushed(reply: Any) -> int:
@@ -86,11 +83,8 @@ def push_tracked(keys: Keys, queue: str, collapse: str, born: Born, rows: Sequen
             raise HistoryFull(FULL)
         return int(reply)
 
-    names = [keys.ordered(queue), keys.ordered_queues, *shared_keys(keys)]
     args: list[Arg] = [queue, collapse, msgspec.json.encode(born.name), born.seed, born.keep]
-    for one in rows:
-        args += one
-    return script(_PUSH_TRACKED, names, args, read, again=False)
+    return script(_PUSH, [keys.queues], [*args, *(part for one in rows for part in one)], read, again=False)
 
 
 class ClaimedId(NamedTuple):
@@ -168,18 +162,14 @@ def claim(
     """Take up to ``claims`` claims of up to ``size`` ids each, ``extra`` more where nothing limits the queue, with at
     most ``cap`` payloads an id. Raises LeaseLost or LeaseLapsed; without ``tracked`` QueueTracked.
     """
-    names = [keys.ordered(queue), keys.leases, keys.tombs_of, keys.identities]
-    names += [keys.held(identity, epoch, queue), keys.paused]
-    args: list[Arg] = [identity, lease_ms, queue, claims, extra, size, cap, lease_ms / 1000]
-    if tracked:
-        names += shared_keys(keys)
-        return script(_CLAIM_TRACKED, names, args, lambda reply: _claimed(reply, tracked=True), again=False)
-    return script(_CLAIM, names, args, _claimed, again=False)
+    names = [keys.queues, keys.held(identity, epoch, queue)]
+    args: list[Arg] = [queue, identity, lease_ms, claims, extra, size, cap, lease_ms / 1000, int(tracked)]
+    return script(_CLAIM, names, args, partial(_claimed, tracked=tracked), again=False)
 
 
 class Verdict(NamedTuple):
-    """How one id of a claim ends: done, retry, bury, snooze or release, see ``ordered_settle.lua``. ``error`` is what
-    ``ordered_settle_tracked.lua`` calls told, where the queue is tracked."""
+    """How one id of a claim ends: done, retry, to_morgue, snooze or release, see ``ordered_settle.lua``;
+    there also what ``error`` is of a queue that is tracked."""
 
     token: int
     id: bytes
@@ -216,27 +206,14 @@ def settle(
     """End up to ``MOST_IDS`` ids; one status each: 1 settled, 0 not held under that token any more, ``EARLIER``,
     ``PART``, bytes the server's refusal. Raises LeaseLost; without ``tracked`` QueueTracked.
     """
-    names = [
-        keys.ordered(queue),
-        keys.leases,
-        keys.tombs_of,
-        keys.held(identity, epoch, queue),
-        keys.morgue(queue),
-        keys.stat_processed,
-        keys.stat_day("processed", day),
-        keys.stat_failed,
-        keys.stat_day("failed", day),
-    ]
-    args: list[Arg] = [identity, lease_ms, collapse]
+    args: list[Arg] = [queue, identity, lease_ms, collapse, day, int(tracked)]
     before = None
     for one in verdicts:
         how = one[2:]
         args += ("" if how == before else f"{how[0]} {how[1]!r} {how[2]} {how[3]}", one.token, one.id)
         before = how
-    if tracked:
-        names += shared_keys(keys)
-    which = _SETTLE_TRACKED if tracked else _SETTLE
-    return script(which, names, args, _statuses, again=True, decode_again=_statuses_again)
+    names = [keys.queues, keys.held(identity, epoch, queue)]
+    return script(_SETTLE, names, args, _statuses, again=True, decode_again=_statuses_again)
 
 
 def free(
@@ -250,8 +227,8 @@ def free(
     alone: bool,
 ) -> Call[int]:
     """Take (id, token) pairs from a holder that is gone, or that never heard of them; how many were freed."""
-    args: list[Arg] = [identity, int(charge), int(alone), *chain.from_iterable(ids)]
-    return script(_FREE, [keys.ordered(queue), held_key, *shared_keys(keys)], args, int, again=True)
+    args: list[Arg] = [queue, identity, int(charge), int(alone), *chain.from_iterable(ids)]
+    return script(_FREE, [keys.queues, held_key], args, int, again=True)
 
 
 def free_all(
@@ -314,8 +291,7 @@ def move(
         raise ValueError(f"{source!r} cannot be moved to itself")
     if len(ids) > MOST_IDS or not 0 < most <= 100:
         raise ValueError(f"at most {MOST_IDS} ids, or 100 of those that are due, are moved in one call")
-    names = [keys.ordered(target), keys.ordered(source), keys.ordered_queues, *shared_keys(keys)]
-    return script(_MOVE, names, [target, collapse, skip, most, *ids], _moved, again=True)
+    return script(_MOVE, [keys.queues], [target, source, collapse, skip, most, *ids], _moved, again=True)
 
 
 def _moved(reply: Any) -> Moved:

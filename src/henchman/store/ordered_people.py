@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 from henchman.store.call import Arg, Call, command, commands, load, script
-from henchman.store.effects import shared_keys
 from henchman.store.keys import Keys
 from henchman.store.ordered import pairs, unpacked
 from henchman.store.queues import unpause
@@ -27,9 +26,9 @@ _GLOB = str.maketrans({char: "\\" + char for char in "*?[]\\"})
 
 _STEP = 1000  # entries that one step of a scan looks at
 
-#: revive: from the morgue back into the queue · bury: out of the morgue, for good · kill: into the morgue · delete:
+#: revive: from the morgue back into the queue · purge: out of the morgue, for good · kill: into the morgue · delete:
 #: out of the queue, for good · run: due now
-Act = Literal["revive", "bury", "kill", "delete", "run"]
+Act = Literal["revive", "purge", "kill", "delete", "run"]
 
 
 class ActResult(NamedTuple):
@@ -47,10 +46,9 @@ def act(
     due after this Unix time, so that several calls keep one order. What removes is never sent again: what came in
     meanwhile would be removed too.
     """
-    args: list[Arg] = [what, int(only_failed), f"{floor:.6f}", *ids]
+    args: list[Arg] = [queue, what, int(only_failed), f"{floor:.6f}", *ids]
     again = what in ("revive", "run")
-    names = [keys.ordered(queue), *shared_keys(keys)]
-    return script(_ACT, names, args, lambda reply: ActResult(reply[0], float(reply[1])), again=again)
+    return script(_ACT, [keys.queues], args, lambda reply: ActResult(reply[0], float(reply[1])), again=again)
 
 
 def set_limit(keys: Keys, queue: str, limit: int | None) -> Call[Any]:
@@ -128,7 +126,7 @@ def figures(keys: Keys, queue: str) -> Call[Figures]:
             group_limit=_whole(reply[11]),
         )
 
-    return script(_STATS, [keys.ordered(queue), keys.paused], [queue], read, again=True)
+    return script(_STATS, [keys.queues], [queue], read, again=True)
 
 
 def _whole(reply: bytes) -> int | None:
@@ -182,7 +180,7 @@ def look(keys: Keys, queue: str, ids: Sequence[bytes], most: int) -> Call[tuple[
     def read(reply: Any) -> tuple[float, list[IdLook]]:
         return float(reply[0]), [_id_look(one, row) for one, row in zip(ids, reply[1], strict=True)]
 
-    return script(_LOOK, [keys.ordered(queue), keys.leases, keys.tombs_of], [most, *ids], read, again=True)
+    return script(_LOOK, [keys.queues], [queue, most, *ids], read, again=True)
 
 
 def _id_look(name: bytes, row: Sequence[Any]) -> IdLook:

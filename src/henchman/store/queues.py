@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from henchman.store.call import Arg, Call, command, commands, load, script
-from henchman.store.effects import own_keys, shared_keys
 from henchman.store.keys import Keys
 
 _REMOVE = load("remove")
@@ -70,8 +69,7 @@ def next_payloads(keys: Keys, name: str, first: int, last: int) -> Call[tuple[in
 
 def remove(keys: Keys, name: str, payload: bytes, effects: bytes = b"") -> Call[int]:
     """1 the payload is out of the queue, and its effects are carried out; 0 it was not there."""
-    names: list[str | bytes] = [raw(keys.queue(name)), *shared_keys(keys), *own_keys([effects])]
-    return script(_REMOVE, names, [payload, effects], int, again=True)
+    return script(_REMOVE, [keys.queues, raw(keys.queue(name))], [payload, effects], int, again=True)
 
 
 class Cleared(NamedTuple):
@@ -86,11 +84,12 @@ def clear(keys: Keys, name: str, most: int, effects: Mapping[bytes, bytes]) -> C
 
     An empty queue is forgotten. Never sent again: what was pushed meanwhile would be taken too.
     """
-    names: list[str | bytes] = [raw(keys.queue(name)), *shared_keys(keys), *own_keys(effects.values())]
     args: list[Arg] = [raw(name), most]
     for pair in effects.items():
         args += pair
-    return script(_CLEAR, names, args, lambda reply: Cleared(reply[0], reply[1:]), again=False)
+    return script(
+        _CLEAR, [keys.queues, raw(keys.queue(name))], args, lambda reply: Cleared(reply[0], reply[1:]), again=False
+    )
 
 
 def drop(keys: Keys, name: str) -> Call[Any]:

@@ -304,7 +304,7 @@ class _Ordered:
         match verdict.verdict:
             case "done":
                 return Entity(now, entity.number, waiting=entity.waiting[given:])
-            case "bury":
+            case "to_morgue":
                 self.morgue.setdefault(key, Entity(now)).add(*entity.waiting[0], "min")
                 return Entity(now, entity.number, waiting=entity.waiting[1:])
             case "retry":

@@ -1,12 +1,13 @@
 -- batch_make: write down a new batch, open, with its producer's lease
--- KEYS cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped batches producer
+-- KEYS queues producer
 -- ARGV batch producer_ms (field value)*
 -- returns 1, 0 it stands there already, or "PARENT" when the batch it is to be part of takes nothing more. Fields: see
 --   store/keys.py; record is the JSON that the history gets.
 -- include now
--- include words
+-- include keys
 -- include batch
-local facts = KEYS[4] .. ARGV[1]
+local base = key('batch_base')
+local facts = base .. ARGV[1]
 if redis.call('EXISTS', facts) == 1 then
   return 0
 end
@@ -21,15 +22,17 @@ for at = 3, #ARGV, 2 do
   end
 end
 if parent then
-  local above = redis.call('HMGET', KEYS[4] .. parent, 'state', 'why')
+  local above = redis.call('HMGET', base .. parent, 'state', 'why')
   if not above[1] or above[1] == 'complete' or (above[2] ~= '' and above[2] ~= 'aborted') then
     return 'PARENT'
   end
-  redis.call('HSET', KEYS[4] .. parent .. ':jobs', 'batch:' .. ARGV[1], 'child')
-  redis.call('HINCRBY', KEYS[4] .. parent, 'children', 1)
+  redis.call('HSET', base .. parent .. ':jobs', 'batch:' .. ARGV[1], 'child')
+  redis.call('HINCRBY', base .. parent, 'children', 1)
 end
 redis.call('HSET', facts, unpack(fields))
-redis.call('ZADD', KEYS[11], as_text(now), ARGV[1])
-redis.call('SET', KEYS[12], '1', 'PX', ARGV[2])
-batching(4).tell(ARGV[1], 'open', record)
+redis.call('ZADD', key('batches'), as_text(now), ARGV[1])
+redis.call('SET', KEYS[2], '1', 'PX', ARGV[2])
+local batches = batching()
+batches.record_batch(ARGV[1], 'open', record)
+batches.flush()
 return 1

@@ -1,5 +1,5 @@
 -- batch_push: push tracked jobs into one queue or the schedule, as members of a batch or of none
--- KEYS cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped schedule queue
+-- KEYS queues queue
 -- ARGV batch member name lane turn keep (jid when payload detail)*
 -- returns how many were pushed (a jid that is a member already is not pushed again), or "ABSENT" no such batch,
 --   "CLOSED" it takes no more, "FULL" the history has no room for what must be kept. when: "" now, "+s" in s seconds of
@@ -8,10 +8,11 @@
 --   through a lane counts its turns: the same turn twice is one push whose answer was lost, and gets that answer.
 --   keep: how the history is kept if nobody said so before, "" not at all: then no recorder has led yet.
 -- include now
--- include words
+-- include keys
 -- include batch
-local id, name, batches = ARGV[1], ARGV[3], batching(4, true)
-local facts, jobs, lanes = KEYS[4] .. id, KEYS[4] .. id .. ':jobs', KEYS[4] .. id .. ':lanes'
+local id, name, batches = ARGV[1], ARGV[3], batching()
+local facts = key('batch_base') .. id
+local jobs, lanes = facts .. ':jobs', facts .. ':lanes'
 local now, pushed = server_now(), 0
 if id ~= '' then
   local before = ARGV[4] ~= '' and redis.call('HGET', lanes, ARGV[4])
@@ -28,7 +29,7 @@ if id ~= '' then
   end
 end
 if ARGV[6] ~= '' then
-  redis.call('SET', KEYS[9], ARGV[6], 'NX')
+  redis.call('SET', key('history_on'), ARGV[6], 'NX')
 end
 if batches.is_full() then
   return 'FULL'
@@ -41,20 +42,20 @@ for at = 7, #ARGV, 4 do
   local status = parked and 'blocked' or due == '' and 'enqueued' or 'scheduled'
   if id == '' or redis.call('HSETNX', jobs, jid, status) == 1 then
     if parked then
-      redis.call('RPUSH', KEYS[4] .. id .. ':parked',
+      redis.call('RPUSH', facts .. ':parked',
         string.format('%d %d %d ', #jid, #name, #due) .. jid .. name .. due .. payload)
     elseif due == '' then
-      redis.call('LPUSH', KEYS[12], payload)
+      redis.call('LPUSH', KEYS[2], payload)
     else
       local score = string.sub(due, 1, 1) == '+' and now + tonumber(due) or tonumber(due)
-      redis.call('ZADD', KEYS[11], as_text(score), payload)
+      redis.call('ZADD', key('schedule'), as_text(score), payload)
     end
     pushed, counts[status] = pushed + 1, (counts[status] or 0) + 1
     batches.record(jid, id, status, '0', '', ARGV[at + 3])
   end
 end
 if pushed > 0 then
-  redis.call('SADD', KEYS[6], name)
+  redis.call('SADD', KEYS[1], name)
 end
 if id ~= '' then
   redis.call('HINCRBY', facts, 'total', pushed)

@@ -1,15 +1,16 @@
 -- batch_release: let go of jobs that an atomic batch had parked, in their order: into their queues, or nowhere
--- KEYS cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped schedule
+-- KEYS queues
 -- ARGV batch most
--- returns how many are parked still: at most as many are let go as have 4 MB. Of a batch that was aborted, cancelled or invalidated, or has expired, they are
---   cancelled: it did not end well.
+-- returns how many are parked still: at most as many are let go as have 4 MB. Of a batch that was
+--   aborted, cancelled or invalidated, or has expired, they are cancelled: it did not end well.
 -- include now
--- include words
+-- include keys
 -- include batch
 -- include bytes
-local id, now, batches = ARGV[1], server_now(), batching(4, true)
-local parked, jobs = KEYS[4] .. id .. ':parked', KEYS[4] .. id .. ':jobs'
-local why = redis.call('HGET', KEYS[4] .. id, 'why') or 'gone'
+local id, now, batches = ARGV[1], server_now(), batching()
+local facts = key('batch_base') .. id
+local parked, jobs = facts .. ':parked', facts .. ':jobs'
+local why = redis.call('HGET', facts, 'why') or 'gone'
 local size = 0
 for _ = 1, tonumber(ARGV[2]) do
   local row = size < MOST_BYTES and redis.call('LPOP', parked)
@@ -24,12 +25,12 @@ for _ = 1, tonumber(ARGV[2]) do
   if why ~= '' then
     batches.track({'track', id, jid, 'cancelled', '0', '', '{"reason":"the batch was not released"}', ''})
   elseif redis.call('HGET', jobs, jid) == 'blocked' and due == '' then
-    redis.call('SADD', KEYS[6], name)
-    redis.call('LPUSH', KEYS[5] .. name, string.sub(payload, 1, -2) .. ',"enqueued_at":' .. as_moment(now) .. '}')
+    redis.call('SADD', KEYS[1], name)
+    redis.call('LPUSH', key('queue_prefix') .. name, string.sub(payload, 1, -2) .. ',"enqueued_at":' .. as_moment(now) .. '}')
     batches.track({'track', id, jid, 'enqueued', '0', '', '{}', ''})
   elseif redis.call('HGET', jobs, jid) == 'blocked' then
     local score = string.sub(due, 1, 1) == '+' and now + tonumber(due) or tonumber(due)
-    redis.call('ZADD', KEYS[11], as_text(score), payload)
+    redis.call('ZADD', key('schedule'), as_text(score), payload)
     batches.track({'track', id, jid, 'scheduled', '0', '', '{}', ''})
   end
 end

@@ -1,23 +1,23 @@
 -- batch_retry: push jobs of a batch that gave up once more; a complete batch goes on in its next generation
--- KEYS cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped batches (queue)*
--- ARGV batch queues (index name jid old new)*
+-- KEYS queues
+-- ARGV batch (name jid old new)*
 -- returns how many were pushed, or "ABSENT". ZREM of the old payload from the dead of the batch is the fence.
 -- include now
--- include words
+-- include keys
 -- include batch
-local id, facts, batches, pushed = ARGV[1], KEYS[4] .. ARGV[1], batching(4), 0
+local id, facts, batches, pushed = ARGV[1], key('batch_base') .. ARGV[1], batching(), 0
 if redis.call('EXISTS', facts) == 0 then
   return 'ABSENT'
 end
-for at = 3, #ARGV, 5 do
-  local name, jid = ARGV[at + 1], ARGV[at + 2]
-  if redis.call('ZREM', KEYS[4] .. id .. ':dead', ARGV[at + 3]) == 1 then
+for at = 2, #ARGV, 4 do
+  local name, jid, old, new = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
+  if redis.call('ZREM', facts .. ':dead', old) == 1 then
     batches.reopen(id)
-    redis.call('HSET', KEYS[4] .. id .. ':jobs', jid, 'enqueued')
+    redis.call('HSET', facts .. ':jobs', jid, 'enqueued')
     redis.call('HINCRBY', facts, 'n:error', -1)
     redis.call('HINCRBY', facts, 'n:enqueued', 1)
-    redis.call('SADD', KEYS[6], name)
-    redis.call('LPUSH', KEYS[11 + ARGV[at]], ARGV[at + 4])
+    redis.call('SADD', KEYS[1], name)
+    redis.call('LPUSH', key('queue_prefix') .. name, new)
     batches.record(jid, id, 'enqueued', '0', '', '{"ending":"retried by hand"}')
     pushed = pushed + 1
   end
@@ -25,4 +25,5 @@ end
 if pushed > 0 and redis.call('HGET', facts, 'n:error') == '0' then
   batches.forget_reasons(id, 'error ')
 end
+batches.flush()
 return pushed

@@ -1,56 +1,54 @@
 -- charge: write a death of a process down against a job that it was running
--- KEYS deaths charged suspects cancels flight dead cancel_log cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped (own)*
+-- KEYS queues flight
 -- ARGV jid record payload stored alone dead_max dead_timeout keep_s effects batch
 -- returns how many deaths the job has been charged with by now; -1 when this was the third and the job ran alone: then
---   it was taken out of flight and put into the dead set, or with the dead of its batch, as stored, with its effects. Two deaths make it a suspect:
---   the counter of cancellations rises, so that every worker reads the list before anything else starts.
+--   it was taken out of flight and put into the dead set, or with the dead of its batch, as stored, with its effects. Two
+--   deaths make it a suspect: the counter of cancellations rises, so that every worker reads the list before anything
+--   else starts. record is "<time> <identity> <cause>"; an identity dies once.
 -- include now
+-- include keys
 -- include cancel_log
--- include bury_payload
--- include words
--- include batch
+-- include to_dead
 -- include effects
-if not redis.call('LPOS', KEYS[5], ARGV[3]) then  -- not in flight any more: nothing to charge, or it was done before
-  local buried = redis.call('ZSCORE', KEYS[6], ARGV[4]) or redis.call('ZSCORE', KEYS[11] .. ARGV[10] .. ':dead', ARGV[4])
-  return buried and -1 or 0
+local FLIGHT, jid, record, payload, stored = KEYS[2], ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+local deaths, charged, suspects = key('deaths'), key('charged'), key('suspects')
+if not redis.call('LPOS', FLIGHT, payload) then  -- not in flight any more: nothing to charge, or it was done before
+  local is_dead = redis.call('ZSCORE', key('dead'), stored)
+    or redis.call('ZSCORE', key('batch_base') .. ARGV[10] .. ':dead', stored)
+  return is_dead and -1 or 0
 end
 local now = server_now()
-for _, old in ipairs(redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', as_text(now - tonumber(ARGV[8])), 'LIMIT', 0, 100)) do
-  redis.call('HDEL', KEYS[1], old)
-  redis.call('ZREM', KEYS[2], old)
-  redis.call('SREM', KEYS[3], old)
+for _, old in ipairs(redis.call('ZRANGEBYSCORE', charged, '-inf', as_text(now - tonumber(ARGV[8])), 'LIMIT', 0, 100)) do
+  redis.call('HDEL', deaths, old)
+  redis.call('ZREM', charged, old)
+  redis.call('SREM', suspects, old)
 end
-redis.call('ZREM', KEYS[2], ARGV[1])
-local before = redis.call('HGET', KEYS[1], ARGV[1])
-local who = string.match(ARGV[2], '^%S+ (%S+) ')  -- record is "<time> <identity> <cause>": each dies once
-if before and who and string.find(before, ' ' .. who .. ' ', 1, true) then
-  redis.call('ZADD', KEYS[2], as_text(now), ARGV[1])
-  local _, told = string.gsub(before, '\n', '')
-  return told + 1
+redis.call('ZREM', charged, jid)
+local before = redis.call('HGET', deaths, jid)
+local identity = string.match(record, '^%S+ (%S+) ')
+if before and identity and string.find(before, ' ' .. identity .. ' ', 1, true) then
+  redis.call('ZADD', charged, as_text(now), jid)
+  local _, breaks = string.gsub(before, '\n', '')
+  return breaks + 1
 end
-local records = before and (before .. '\n' .. ARGV[2]) or ARGV[2]
+local records = before and (before .. '\n' .. record) or record
 local _, breaks = string.gsub(records, '\n', '')
 local count = breaks + 1
 if count >= 3 and ARGV[5] == '1' then
-  if redis.call('LREM', KEYS[5], 1, ARGV[3]) == 1 then
-    if ARGV[10] ~= '' and redis.call('EXISTS', KEYS[11] .. ARGV[10]) == 1 then
-      redis.call('ZADD', KEYS[11] .. ARGV[10] .. ':dead', as_text(now), ARGV[4])
-    else
-      to_dead(KEYS[6], ARGV[4], now, tonumber(ARGV[6]), tonumber(ARGV[7]))
-    end
-    if ARGV[9] ~= '' then
-      carrying_out(8, 17)(ARGV[3], 'poisoned', ARGV[9])
-    end
+  if redis.call('LREM', FLIGHT, 1, payload) == 1 then
+    to_dead(stored, now, ARGV[10], tonumber(ARGV[6]), tonumber(ARGV[7]))
+    carry_out(payload, 'poisoned', ARGV[9])
+    finish_effects()
   end
-  redis.call('HDEL', KEYS[1], ARGV[1])
-  redis.call('SREM', KEYS[3], ARGV[1])
-  log_cancel(KEYS[4], KEYS[7], '!')
+  redis.call('HDEL', deaths, jid)
+  redis.call('SREM', suspects, jid)
+  log_cancel('!')
   return -1
 end
-redis.call('HSET', KEYS[1], ARGV[1], records)
-redis.call('ZADD', KEYS[2], as_text(now), ARGV[1])
+redis.call('HSET', deaths, jid, records)
+redis.call('ZADD', charged, as_text(now), jid)
 if count >= 2 then
-  redis.call('SADD', KEYS[3], ARGV[1])
-  log_cancel(KEYS[4], KEYS[7], '!')
+  redis.call('SADD', suspects, jid)
+  log_cancel('!')
 end
 return count

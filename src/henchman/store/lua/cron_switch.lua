@@ -1,25 +1,27 @@
 -- cron_switch: pause a cron, or let it go on
--- KEYS crons cron_ticks cron_paused cron_revision
+-- KEYS queues
 -- ARGV name verb control
 -- returns 1 done, 0 it was so already, -1 there is no such cron. verb is "pause" or "resume"; what was planned while
 --   it was paused is not missed.
 -- include now
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 0 then
+-- include keys
+local name, paused, ticks = ARGV[1], key('cron_paused'), key('cron_ticks')
+if redis.call('HEXISTS', key('crons'), name) == 0 then
   return -1
 end
 local done
 if ARGV[2] == 'pause' then
-  done = redis.call('SADD', KEYS[3], ARGV[1])
+  done = redis.call('SADD', paused, name)
 else
-  done = redis.call('SREM', KEYS[3], ARGV[1])
+  done = redis.call('SREM', paused, name)
   local now = server_now()
-  local last = redis.call('ZSCORE', KEYS[2], ARGV[1])
+  local last = redis.call('ZSCORE', ticks, name)
   if done == 1 and (not last or tonumber(last) < now) then
-    redis.call('ZADD', KEYS[2], as_text(now), ARGV[1])
+    redis.call('ZADD', ticks, as_text(now), name)
   end
 end
 if done == 1 then
-  redis.call('INCR', KEYS[4])
+  redis.call('INCR', key('cron_revision'))
   redis.call('PUBLISH', ARGV[3], 'crons')
 end
 return done

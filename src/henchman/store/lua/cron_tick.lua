@@ -1,5 +1,5 @@
 -- cron_tick: enqueue what is due, each tick once, whoever sends it and however often
--- KEYS cron_revision cron_ticks queues cron_running cron_skipped history history_bytes history_on history_dropped (queue cron_past)*
+-- KEYS queues
 -- ARGV revision (name target planned jid payload overlap_for detail)*
 -- returns {server's now} when a cron was changed since the given revision: nothing was done; else {now, status…}, one
 --   status a tick: 1 done, 0 it had been done, -1 it is not due by the server's clock, 2 passed over because the job of
@@ -10,50 +10,52 @@
 --   pushed because of that in cron_skipped, "<planned> <now> <how many for this jid> <jid>". detail: JSON for the
 --   history, of a job that is tracked.
 -- include now
+-- include keys
 -- include stream
-local now = server_now()
-local answer, refused, stream = {as_text(now)}, {}, streaming(6)
-if (redis.call('GET', KEYS[1]) or '0') ~= ARGV[1] then
+local now, ticks, jobs_running, skipped_ticks = server_now(), key('cron_ticks'), key('cron_running'), key('cron_skipped')
+local answer, refused, stream = {as_text(now)}, {}, streaming()
+if (redis.call('GET', key('cron_revision')) or '0') ~= ARGV[1] then
   return answer
 end
 
 local function before_it(name, overlap_for)
-  local since, jid = string.match(redis.call('HGET', KEYS[4], name) or '', '^(%S+) (.*)$')
+  local since, jid = string.match(redis.call('HGET', jobs_running, name) or '', '^(%S+) (.*)$')
   if tonumber(since) and tonumber(since) > now + 1 then  -- from before the clock went back
     since = as_text(now)
-    redis.pcall('HSET', KEYS[4], name, since .. ' ' .. jid)
+    redis.pcall('HSET', jobs_running, name, since .. ' ' .. jid)
   end
   return tonumber(since) and now - tonumber(since) < overlap_for and jid
 end
 
 local function skip(name, planned, jid)
-  redis.call('ZADD', KEYS[2], planned, name)
-  local noted = redis.pcall('HGET', KEYS[5], name)
+  redis.call('ZADD', ticks, planned, name)
+  local noted = redis.pcall('HGET', skipped_ticks, name)
   local count, other = string.match(type(noted) == 'string' and noted or '', '^%S+ %S+ (%d+) (.*)$')
   local skipped = other == jid and count + 1 or 1
-  redis.pcall('HSET', KEYS[5], name, planned .. ' ' .. as_text(now) .. ' ' .. skipped .. ' ' .. jid)
+  redis.pcall('HSET', skipped_ticks, name, planned .. ' ' .. as_text(now) .. ' ' .. skipped .. ' ' .. jid)
   return 2
 end
 
-local function push(tick, name, target, planned, jid, payload, overlap_for, detail)
+local function push(name, target, planned, jid, payload, overlap_for, detail)
   local running = payload ~= '' and overlap_for > 0 and before_it(name, overlap_for)
   if running then
     return skip(name, planned, running)
   end
   if payload ~= '' then
-    redis.call('SADD', KEYS[3], target)
-    redis.call('LPUSH', KEYS[8 + 2 * tick], payload)  -- the first that may be refused; what follows is not
+    redis.call('SADD', KEYS[1], target)
+    redis.call('LPUSH', key('queue_prefix') .. target, payload)  -- the first that may be refused; what follows is not
   end
-  redis.call('ZADD', KEYS[2], planned, name)
+  redis.call('ZADD', ticks, planned, name)
   if payload ~= '' then
-    redis.pcall('LPUSH', KEYS[9 + 2 * tick], planned .. ' ' .. as_text(now) .. ' ' .. jid)
-    redis.pcall('LTRIM', KEYS[9 + 2 * tick], 0, 4)
+    local past = key('cron_past') .. name
+    redis.pcall('LPUSH', past, planned .. ' ' .. as_text(now) .. ' ' .. jid)
+    redis.pcall('LTRIM', past, 0, 4)
   end
   if payload ~= '' and overlap_for > 0 then
-    redis.pcall('HSET', KEYS[4], name, as_text(now) .. ' ' .. jid)
+    redis.pcall('HSET', jobs_running, name, as_text(now) .. ' ' .. jid)
   end
   if payload ~= '' and detail ~= '' then
-    pcall(stream.record, jid, '', 'enqueued', '0', '', detail)  -- a stream that somebody broke stops no cron
+    pcall(stream.record, jid, '', 'enqueued', '0', '', detail)
   end
   return 1
 end
@@ -61,14 +63,14 @@ end
 for tick = 1, (#ARGV - 1) / 7 do
   local at = 7 * tick - 5
   local name, planned = ARGV[at], ARGV[at + 2]
-  local last = redis.call('ZSCORE', KEYS[2], name)
+  local last = redis.call('ZSCORE', ticks, name)
   local status = refused[name]  -- a later one must not go before one that was refused
   if not status and tonumber(planned) > now then
     status = -1
   elseif not status and last and tonumber(last) >= tonumber(planned) then
     status = 0
   elseif not status then
-    local fine, result = pcall(push, tick, name, ARGV[at + 1], planned, ARGV[at + 3], ARGV[at + 4],
+    local fine, result = pcall(push, name, ARGV[at + 1], planned, ARGV[at + 3], ARGV[at + 4],
       tonumber(ARGV[at + 5]), ARGV[at + 6])
     status = result
     if not fine then
@@ -78,4 +80,5 @@ for tick = 1, (#ARGV - 1) / 7 do
   end
   answer[tick + 1] = status
 end
+pcall(stream.flush)  -- a stream that holds something else stops no cron
 return answer

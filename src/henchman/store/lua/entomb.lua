@@ -1,7 +1,7 @@
 -- entomb: declare an identity dead, so that nothing it says counts any more and its work can be given back
 -- KEYS lease tomb tombs
 -- ARGV identity tomb_ms force
--- returns 1 buried (or it was already), 0 its lease is alive and force is not "1"
+-- returns 1 it is dead (or was already), 0 its lease is alive and force is not "1"
 -- include now
 if ARGV[3] ~= '1' and redis.call('EXISTS', KEYS[1]) == 1 then
   return 0

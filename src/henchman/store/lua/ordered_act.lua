@@ -1,25 +1,24 @@
 -- ordered_act: what people do to ids of an ordered queue, each on its own
--- KEYS base cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped
--- ARGV act failed_only floor (id)*
+-- KEYS queues
+-- ARGV queue act failed_only floor (id)*
 -- returns {statuses, last}, one status an id: 1 done, 0 there is nothing to act on, 2 it is in flight and stays as it
 --   is, 3 so much waits there that a part of it was done (lowest scores first) and the rest is for another call, a
 --   text: the server refused. act: revive (what is in the morgue joins what waits, due now, with a fresh budget
 --   and without the old error; of an id in flight it joins what arrived meanwhile), kill (all that waits goes to the
 --   morgue), delete (all that waits is gone; of an id in flight what arrived meanwhile is gone, but the id stays held
---   until its holder says how it ended: nothing may run beside it), bury (what is in the morgue is gone), run (due
+--   until its holder says how it ended: nothing may run beside it), purge (what is in the morgue is gone), run (due
 --   now, in the order of before). failed_only: "1" leaves alone who did not fail. floor: run gives no time before it;
 --   last is the last time that it gave.
 -- include now
--- include words
+-- include keys
 -- include ordered
--- include batch
 -- include ordered_track
-local act, failed_only = ARGV[1], ARGV[2] == '1'
-local now, morgue, reasons = server_now(), KEYS[1] .. 'morgue', KEYS[1] .. 'merr'
-local start, moved = math.max(now, tonumber(ARGV[3])), 0
+local act, failed_only = ARGV[2], ARGV[3] == '1'
+local now, morgue, reasons = server_now(), base .. 'morgue', base .. 'merr'
+local start, moved = math.max(now, tonumber(ARGV[4])), 0
 local settings = redis.call('HMGET', meta, 'separator', 'collapse', 'track')
 local separator, collapse = settings[1], settings[2]
-track = settings[3] and tracking(5)
+track = settings[3] and tracking()
 
 local STAGED = '{"ending":"staged","reason":"made due by hand"}'
 local KILLED = '{"ending":"dead","reason":"killed by hand"}'
@@ -28,20 +27,20 @@ local DELETED = '{"ending":"deleted","reason":"deleted by hand"}'
 -- When a pile has more than this call may still move or tell of: takes its lowest payloads out and returns them, with
 -- their scores. Else nothing, and the pile counts as done.
 local function part_of(set)
-  local many = redis.call('ZCARD', KEYS[1] .. set)
+  local many = redis.call('ZCARD', base .. set)
   if many <= room_left() then
     room = room - many
     return
   end
-  local flat = room > 0 and redis.call('ZRANGE', KEYS[1] .. set, 0, room - 1, 'WITHSCORES') or {}
+  local flat = room > 0 and redis.call('ZRANGE', base .. set, 0, room - 1, 'WITHSCORES') or {}
   if room > 0 then
-    redis.call('ZREMRANGEBYRANK', KEYS[1] .. set, 0, room - 1)
+    redis.call('ZREMRANGEBYRANK', base .. set, 0, room - 1)
     room = 0
   end
   return flat
 end
 
-local function forgive(id)
+local function reset_failures(id)
   redis.call('HDEL', crash, id)
   redis.call('HDEL', errors, id)
   redis.call('ZREM', retry, id)
@@ -49,18 +48,18 @@ end
 
 -- What waits is gone; so is its place among those that a group put off, or it would be woken at a time of before.
 local function leave_the_queue(id)
-  forgive(id)
+  reset_failures(id)
   redis.call('HDEL', sole, id)
-  redis.call('UNLINK', KEYS[1] .. 'p:' .. id)
+  redis.call('UNLINK', base .. 'p:' .. id)
   redis.call('ZREM', due, id)
   local group = group_of(id, separator)
   if group then
-    redis.call('ZREM', KEYS[1] .. 'k:' .. group, id)
+    redis.call('ZREM', base .. 'k:' .. group, id)
   end
 end
 
 local function join_arrivals(id)
-  local new = KEYS[1] .. 'n:' .. id
+  local new = base .. 'n:' .. id
   if track then
     track.merge('m:' .. id, 'n:' .. id)
   end
@@ -75,7 +74,7 @@ local function join_arrivals(id)
 end
 
 local function join_waiting(id, was_due)
-  local dead = KEYS[1] .. 'm:' .. id
+  local dead = base .. 'm:' .. id
   local alone = not was_due and redis.call('ZCARD', dead) == 1
   if track then
     track.merge('m:' .. id, (alone and 'p:' or 'n:') .. id)
@@ -85,10 +84,10 @@ local function join_waiting(id, was_due)
     redis.call('HSET', sole, id, packed(only[2], only[1]))
     redis.call('DEL', dead)
   else
-    redis.call('RENAME', dead, KEYS[1] .. 'n:' .. id)
-    thaw(id, collapse)
+    redis.call('RENAME', dead, base .. 'n:' .. id)
+    release_arrivals(id, collapse)
   end
-  forgive(id)
+  reset_failures(id)
   if not was_due or tonumber(was_due) > now then  -- who is overdue keeps its place
     redis.call('ZADD', due, as_text(now), id)
   end
@@ -98,7 +97,7 @@ end
 local acts = {}
 -- A part of what is in the morgue goes back, into what waits or what arrived; nothing when all of it may at once.
 local function revive_part(id, in_flight, was_due)
-  local both = redis.call('EXISTS', KEYS[1] .. (in_flight and 'n:' or 'p:') .. id) == 1
+  local both = redis.call('EXISTS', base .. (in_flight and 'n:' or 'p:') .. id) == 1
   local part = (both or track) and collapse ~= 'latest' and part_of('m:' .. id)
   if not part then
     return false
@@ -106,17 +105,17 @@ local function revive_part(id, in_flight, was_due)
   local set, single = (in_flight and 'n:' or 'p:') .. id, not in_flight and redis.call('HGET', sole, id)
   if track then
     track.some('m:' .. id, part, 'enqueued', '{"ending":"revived"}')
-    track.carry('m:' .. id, set, part)
+    track.move_records('m:' .. id, set, part)
   end
   if single then
     redis.call('HDEL', sole, id)
-    redis.call('ZADD', KEYS[1] .. set, score_of(single), body_of(single))
+    redis.call('ZADD', base .. set, score_of(single), body_of(single))
   end
   add_all(set, part)
   if in_flight then
     redis.call('ZADD', next_due, 'LT', as_text(now), id)
   else
-    forgive(id)
+    reset_failures(id)
     if not was_due or tonumber(was_due) > now then
       redis.call('ZADD', due, as_text(now), id)
     end
@@ -131,7 +130,7 @@ function acts.revive(id, in_flight, was_due)
   if revive_part(id, in_flight, was_due) then
     return 3
   end
-  local some = redis.call('EXISTS', KEYS[1] .. 'm:' .. id) == 1
+  local some = redis.call('EXISTS', base .. 'm:' .. id) == 1
   if some and track then
     track.all('m:' .. id, 'enqueued', '{"ending":"revived"}')
   end
@@ -143,7 +142,7 @@ function acts.revive(id, in_flight, was_due)
   redis.call('ZREM', morgue, id)
   return some and 1 or 0
 end
-function acts.bury(id)
+function acts.purge(id)
   redis.call('HDEL', reasons, id)
   local part = track and part_of('m:' .. id)
   if part then
@@ -154,19 +153,19 @@ function acts.bury(id)
   if track then
     track.all('m:' .. id, 'cancelled', DELETED, true)
   end
-  return redis.call('UNLINK', KEYS[1] .. 'm:' .. id)
+  return redis.call('UNLINK', base .. 'm:' .. id)
 end
 function acts.kill(id, in_flight, was_due)
   if in_flight or not was_due then
     return in_flight and 2 or 0
   end
   redis.call('HDEL', crash, id)
-  local both = redis.call('EXISTS', KEYS[1] .. 'm:' .. id) == 1
+  local both = redis.call('EXISTS', base .. 'm:' .. id) == 1
   local part = (both or track) and part_of('p:' .. id)
   if part then
     if track then
       track.some('p:' .. id, part, 'error', KILLED)
-      track.carry('p:' .. id, 'm:' .. id, part, false, true)
+      track.move_records('p:' .. id, 'm:' .. id, part, false, true)
     end
     add_all('m:' .. id, part)
     redis.call('ZADD', morgue, as_text(now), id)
@@ -179,11 +178,11 @@ function acts.kill(id, in_flight, was_due)
   end
   local single = redis.call('HGET', sole, id)
   if single then
-    redis.call('ZADD', KEYS[1] .. 'm:' .. id, 'LT', score_of(single), body_of(single))
+    redis.call('ZADD', base .. 'm:' .. id, 'LT', score_of(single), body_of(single))
   elseif both then
     unite('p:' .. id, 'm:' .. id)
   else
-    redis.call('RENAME', KEYS[1] .. 'p:' .. id, KEYS[1] .. 'm:' .. id)
+    redis.call('RENAME', base .. 'p:' .. id, base .. 'm:' .. id)
   end
   redis.call('ZADD', morgue, as_text(now), id)
   redis.call('HSET', reasons, id, redis.call('HGET', errors, id) or 'killed by hand')
@@ -198,7 +197,7 @@ function acts.delete(id, in_flight, was_due)
         track.some('n:' .. id, part, 'cancelled', DELETED, true)
         return 3
       end
-      redis.call('UNLINK', KEYS[1] .. 'n:' .. id)
+      redis.call('UNLINK', base .. 'n:' .. id)
       redis.call('ZREM', next_due, id)
       if track then
         track.all('n:' .. id, 'cancelled', DELETED, true)
@@ -228,8 +227,8 @@ function acts.run(id, in_flight, was_due)
     redis.call('ZADD', due, 'XX', as_text(start + moved / 1000000), id)  -- a hair apart: the order stays
     ring()
     if track then  -- of very many the first alone: what comes later is told of when it is taken
-      local many = redis.call('ZCARD', KEYS[1] .. 'p:' .. id) > room_left()
-      local flat = many and redis.call('ZRANGE', KEYS[1] .. 'p:' .. id, 0, room - 1, 'WITHSCORES')
+      local many = redis.call('ZCARD', base .. 'p:' .. id) > room_left()
+      local flat = many and redis.call('ZRANGE', base .. 'p:' .. id, 0, room - 1, 'WITHSCORES')
       if many then
         track.some('p:' .. id, flat, 'enqueued', STAGED)
         room = 0
@@ -242,8 +241,8 @@ function acts.run(id, in_flight, was_due)
 end
 
 local ids, places, status = {}, {}, {}
-for at = 4, #ARGV do
-  ids[at - 3] = ARGV[at]
+for at = 5, #ARGV do
+  ids[at - 4] = ARGV[at]
 end
 local records, dues = redis.call('HMGET', busy, unpack(ids)), redis.call('ZMSCORE', due, unpack(ids))
 for place in ipairs(ids) do

@@ -1,13 +1,249 @@
 -- ordered_claim: take ids that are due, each with its payloads, in claims of up to size ids
--- KEYS base leases tombs_of identities held paused
--- ARGV identity lease_ms queue claims extra size cap look_s
--- returns "LOST" when the identity was buried, "LAPSED" when its lease is gone, "TRACKED", see there, else one flat list: look_in, then for
+-- KEYS queues held
+-- ARGV queue identity lease_ms claims extra size cap look_s tracked
+-- returns "LOST" when the identity was buried, "LAPSED" when its lease is gone, "TRACKED", see below, else one flat list: look_in, then for
 --   each claim its token and its number of ids, each of them as id, retry_count (-1: it never failed), crashes, single
 --   payload or "", number of others, payload, score, payload, score… look_in: in how many seconds to look again, if
 --   nothing rings before ("": not at all). extra: so many claims more where nothing limits the queue. cap: at most so
 --   many payloads an id, fewer when there are very many in all. An id that failed or crashed before is claimed alone. No payload moves: `due` and `busy` say
 --   who holds it, `held` says it of this process. An overdue id of somebody else is free when its holder was buried or
 --   has left, else it is looked at again in look_s.
+--   tracked: "1" for a queue whose payloads have records: behind the payloads of each id stand the jids of theirs, "" where
+--   one has none. For such a queue any other call is answered "TRACKED" and takes nothing.
 -- include now
+-- include keys
 -- include ordered
--- include ordered_claim
+-- include ordered_track
+local identity, size, cap, look = ARGV[2], tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local HELD, leases, tombs = KEYS[2], key('leases'), key('tombs_of')
+if redis.call('PEXPIRE', leases .. identity, ARGV[3]) == 0 then  -- the buried have no lease
+  return redis.call('EXISTS', tombs .. identity) == 1 and 'LOST' or 'LAPSED'
+end
+if redis.call('SISMEMBER', key('paused'), queue) == 1 then
+  return {''}
+end
+local now = server_now()
+local look_at = as_text(now + look)
+local settings = redis.call('HMGET', meta, 'limit', 'defined', 'group_limit', 'separator', 'token', 'track', 'clock', 'ahead', 'back')
+if ARGV[9] == '1' then
+  track = tracking()
+elseif settings[6] then
+  return 'TRACKED'
+end
+keep_time(now, {settings[7], settings[8], settings[9]})
+local limit, group_limit = tonumber(settings[1] or settings[2]) or 0, tonumber(settings[3]) or 0
+local separator = group_limit > 0 and settings[4]
+
+local gone = {}
+local function is_gone(holder)
+  if gone[holder] == nil then
+    gone[holder] = redis.call('EXISTS', tombs .. holder) == 1
+      or (redis.call('EXISTS', leases .. holder) == 0 and not redis.call('ZSCORE', key('identities'), holder))
+  end
+  return gone[holder]
+end
+
+local most = tonumber(ARGV[4])
+if limit > 0 then
+  for _, member in ipairs(redis.call('ZRANGE', open, '-inf', as_text(now), 'BYSCORE')) do
+    if is_gone(string.match(member, '|(.*)$')) then
+      redis.call('ZREM', open, member)
+    else
+      redis.call('ZADD', open, 'XX', look_at, member)
+    end
+  end
+  most = math.min(most, limit - redis.call('ZCARD', open))
+else
+  most = most + tonumber(ARGV[5])
+end
+
+-- Free an overdue id whose holder is gone and was not rescued, as ordered_free would. Whether it ran alone when the
+-- holder died is not known here, so no third death is charged. The number of its deaths.
+local function free_overdue(id, token, holder, delivered)
+  redis.call('HDEL', busy, id)
+  if track then
+    track.rescued(id, delivered, holder)
+  end
+  local deaths = tonumber(redis.call('HGET', crash, id) or '0')
+  if deaths < 2 then
+    deaths = redis.call('HINCRBY', crash, id, 1)
+  end
+  if redis.call('ZSCORE', next_due, id) then
+    release_arrivals(id)
+  end
+  leave_group(id, settings[4])
+  leave_ceiling(token, holder)
+  return deaths
+end
+
+local filled = {}  -- group → when it is looked at again: met once, its other ids cost two commands each
+local function has_room(id, was_due)
+  local group = group_of(id, separator)
+  if not group then
+    return true
+  end
+  if not filled[group] then
+    local inside = base .. 'g:' .. group
+    for _, other in ipairs(redis.call('ZRANGE', inside, '-inf', as_text(now), 'BYSCORE')) do
+      if redis.call('HEXISTS', busy, other) == 1 then
+        redis.call('ZADD', inside, 'XX', look_at, other)
+      else
+        redis.call('ZREM', inside, other)
+      end
+    end
+    if redis.call('ZCARD', inside) < group_limit then
+      redis.call('ZADD', inside, look_at, id)
+      redis.call('ZREM', base .. 'k:' .. group, id)
+      return true
+    end
+    filled[group] = redis.call('ZRANGE', inside, 0, 0, 'WITHSCORES')[2]
+  end
+  redis.call('ZADD', base .. 'k:' .. group, 'NX', was_due, id)  -- put off until one of them leaves
+  redis.call('ZADD', due, 'XX', filled[group], id)
+  return false
+end
+
+-- Claims are formed as ids are found: each is a list of places in the lists of what was taken.
+local formed, ids, dues, retries, deaths = {}, {}, {}, {}, {}
+local function fits(alone)
+  local last = formed[#formed]
+  return #ids < 450 and (#formed < most or not (alone or last.alone or #last >= size))
+end
+local function add(id, was_due, retry_count, crashes)
+  local last, alone, place = formed[#formed], retry_count or crashes, #ids + 1
+  if alone or not last or last.alone or #last >= size then
+    last = {alone = alone}
+    formed[#formed + 1] = last
+  end
+  ids[place], dues[place], last[#last + 1] = id, was_due, place
+  retries[place], deaths[place] = retry_count, crashes
+end
+
+-- One page of what is due; whether another may bring more. What was found is taken, or put off: out of the way.
+local more, mine = false, {}
+local function look_once()
+  local want = #ids + math.min(most * size - #ids, 450) + (separator and 33 or 1)
+  local found = redis.call('ZRANGE', due, '-inf', as_text(now), 'BYSCORE', 'LIMIT', 0, want, 'WITHSCORES')
+  if #found == 0 then
+    return false
+  end
+  local names = {}
+  for i = 1, #found, 2 do
+    names[#names + 1] = found[i]
+  end
+  local records = redis.call('HMGET', busy, unpack(names))
+  local marked = redis.call('EXISTS', retry, crash) > 0
+  local counts = marked and redis.call('ZMSCORE', retry, unpack(names)) or {}
+  local crashes = marked and redis.call('HMGET', crash, unpack(names)) or {}
+  for i, id in ipairs(names) do
+    local token, holder, delivered, _ = nil, nil, nil, nil
+    if records[i] then
+      token, delivered, _, holder = read_record(records[i])
+    end
+    if holder and not is_gone(holder) then
+      redis.call('ZADD', due, 'XX', look_at, id)
+    elseif holder and not mine[id] and redis.call('ZSCORE', next_due, id) and not may_release(id, delivered) then
+      redis.call('ZADD', due, 'XX', as_text(now + 0.05), id)  -- too much for one call; the next one goes on with it
+    elseif not mine[id] then
+      if not fits(counts[i] or crashes[i] or holder) then
+        more = true
+        return false
+      end
+      local died = crashes[i]
+      if holder then
+        died = free_overdue(id, token, holder, delivered)
+      end
+      if not separator or has_room(id, found[2 * i]) then
+        add(id, found[2 * i], counts[i], died)
+        mine[id] = true
+      end
+    end
+  end
+  more = #names == want
+  return more
+end
+for _ = 1, most > 0 and 20 or 0 do
+  if not look_once() then
+    break
+  end
+end
+
+-- The first payloads of a pile with their scores; all piles together give at most 10,000 or, about, 4 MB.
+local numbers, bytes = 10000, 4194304
+local function first_of(set)
+  local found, step = {}, 16
+  while #found < 2 * cap do
+    local first = #found / 2
+    local last = math.min(first + step, first + math.max(numbers, 1), cap) - 1
+    local some = redis.call('ZRANGE', base .. set, first, last, 'WITHSCORES')
+    for at = 1, #some, 2 do
+      found[#found + 1], found[#found + 2] = some[at], some[at + 1]
+      bytes = bytes - #some[at]
+    end
+    numbers = numbers - #some / 2
+    if #some / 2 <= last - first or numbers <= 0 or bytes <= 0 then
+      break
+    end
+    step = step * 4
+  end
+  return found
+end
+
+local answer = {''}
+local function begin(id, others, last, token, retry_count)
+  local bodies = others > 0 and {}
+  for place = 1, others do
+    bodies[place] = answer[last - 2 * (others - place) - 1]
+  end
+  return track.began(id, bodies, token, string.format('%d', (retry_count or -1) + 2), identity)
+end
+if #ids > 0 then
+  local token = math.max(math.floor(now * 1000000), tonumber(settings[5] or '0') + 1)
+  local singles = redis.call('HMGET', sole, unpack(ids))
+  local records, looks, held, n = {}, {}, {}, 1
+  for place, claim in ipairs(formed) do
+    local name = string.format('%.0f', token + place - 1)
+    answer[n + 1], answer[n + 2], n = name, #claim, n + 2
+    for _, at in ipairs(claim) do
+      local id, single, others = ids[at], singles[at], 0
+      if not single then
+        local payloads = first_of('p:' .. id)
+        others = #payloads / 2
+        for i = 1, #payloads do
+          answer[n + 5 + i] = payloads[i]
+        end
+      end
+      answer[n + 1], answer[n + 2], answer[n + 3] = id, retries[at] or '-1', deaths[at] or 0
+      answer[n + 4], answer[n + 5], n = single or '', others, n + 5 + 2 * others
+      if track then
+        for _, jid in ipairs(begin(id, others, n, name, retries[at])) do
+          answer[n + 1], n = jid, n + 1
+        end
+      end
+      local k, wide = 2 * at - 1, at == 1 and WIDE or ''  -- one in a command is enough
+      records[k], records[k + 1] = id, name .. '|' .. others .. '|' .. dues[at] .. '|' .. identity .. wide
+      looks[k], looks[k + 1] = look_at, id
+      held[k], held[k + 1] = id, name .. wide
+    end
+    if limit > 0 then
+      redis.call('ZADD', open, look_at, name .. '|' .. identity)
+    end
+  end
+  redis.call('HSET', meta, 'token', string.format('%.0f', token + #formed - 1))
+  redis.call('HSET', busy, unpack(records))
+  redis.call('ZADD', due, 'XX', unpack(looks))
+  redis.call('HSET', HELD, unpack(held))
+end
+local head = as_text(now)
+if limit > 0 and redis.call('ZCARD', open) >= limit then  -- whoever leaves rings; until then no id may be taken
+  head = redis.call('ZRANGE', open, 0, 0, 'WITHSCORES')[2]
+elseif more then
+  ring()  -- pass it on: one sleeper wakes the next
+else
+  head = redis.call('ZRANGE', due, 0, 0, 'WITHSCORES')[2] or ''
+end
+if track then
+  track.done()
+end
+answer[1] = head ~= '' and as_text(math.max(tonumber(head) - now, 0)) or ''
+return answer

@@ -1,15 +1,16 @@
 -- ordered_look: everything about ids of an ordered queue, as it is at one moment
--- KEYS base leases tombs_of
--- ARGV most (id)*
+-- KEYS queues
+-- ARGV queue most (id)*
 -- returns {now, ids}, an id is {dues, payloads, record, arrivals, failed, dead}: dues is {due, when it was due that its
 --   group put off}; payloads is {single, how many, {payload, score, …}}; record is {record, milliseconds that the lease of the
 --   holder has left (-2: none), whether the holder was buried}; arrivals is {how many, {payload, score, …}, due};
 --   failed is {retry_count, error, crashes}; dead is {how many, {payload, score, …}, when, error}. At most `most`
 --   payloads each, lowest scores first.
 -- include now
+-- include keys
 -- include ordered
-local morgue, reasons = KEYS[1] .. 'morgue', KEYS[1] .. 'merr'
-local last, separator = ARGV[1] - 1, redis.call('HGET', meta, 'separator')
+local morgue, reasons = base .. 'morgue', base .. 'merr'
+local last, separator = ARGV[2] - 1, redis.call('HGET', meta, 'separator')
 
 -- What is known not to be there is not asked for: a list shows a hundred ids at once.
 local function some_of(pile, there)
@@ -23,21 +24,21 @@ local function holder_of(id)
     return {}
   end
   local _, _, _, holder = read_record(record)
-  return {record, redis.call('PTTL', KEYS[2] .. holder), redis.call('EXISTS', KEYS[3] .. holder)}
+  return {record, redis.call('PTTL', key('leases') .. holder), redis.call('EXISTS', key('tombs_of') .. holder)}
 end
 
 local function dues_of(id)
   local group = group_of(id, separator)
-  return {redis.call('ZSCORE', due, id), group and redis.call('ZSCORE', KEYS[1] .. 'k:' .. group, id)}
+  return {redis.call('ZSCORE', due, id), group and redis.call('ZSCORE', base .. 'k:' .. group, id)}
 end
 
 local function look_at(id)
   local dues, single = dues_of(id), redis.call('HGET', sole, id)
   local record, died, count = holder_of(id), redis.call('ZSCORE', morgue, id), redis.call('ZSCORE', retry, id)
   local next_time = record[1] ~= nil and redis.call('ZSCORE', next_due, id)
-  local waiting, waiting_some = some_of(KEYS[1] .. 'p:' .. id, dues[1] and not single)
-  local arrived, arrived_some = some_of(KEYS[1] .. 'n:' .. id, next_time)
-  local dead, dead_some = some_of(KEYS[1] .. 'm:' .. id, died)
+  local waiting, waiting_some = some_of(base .. 'p:' .. id, dues[1] and not single)
+  local arrived, arrived_some = some_of(base .. 'n:' .. id, next_time)
+  local dead, dead_some = some_of(base .. 'm:' .. id, died)
   return {
     dues,
     {single, waiting, waiting_some},
@@ -49,7 +50,7 @@ local function look_at(id)
 end
 
 local found = {}
-for at = 2, #ARGV do
-  found[at - 1] = look_at(ARGV[at])
+for at = 3, #ARGV do
+  found[at - 2] = look_at(ARGV[at])
 end
 return {as_text(server_now()), found}

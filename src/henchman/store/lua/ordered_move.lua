@@ -1,31 +1,31 @@
 -- ordered_move: move ids that wait from one ordered queue to another, with payloads, scores, times, counts and errors
--- KEYS base source_base ordered_queues cancelled broken cron_running batch_base queue_prefix queues history history_bytes history_on history_dropped
--- ARGV queue collapse skip most (id)*
+-- KEYS queues
+-- ARGV queue source collapse skip most (id)*
 -- returns {moved, left, in_flight}, or {moved, left, in_flight, begun}: how many ids were moved, how many still wait in the source, and which were skipped
---   because they are in flight in one of the two. base and queue are the target. Without ids, the next most that are
+--   because they are in flight in one of the two. queue is the target. Without ids, the next most that are
 --   due, after the first skip ones (those that were skipped before); fewer when they have many payloads, or 4 MB of them.
 --   Of an id with very many a part is moved, lowest scores first: it is begun, nobody takes it for a minute, and another
 --   call for it goes on. Where an id
 --   waits in the target too, its payloads merge by collapse; of two that failed the one with the higher count gives
 --   time, count and error, else the one that failed, else the earlier time counts.
 -- include now
--- include words
+-- include keys
 -- include ordered
--- include batch
 -- include ordered_track
 -- include bytes
-local collapse, most, moved, in_flight, size, bytes = ARGV[2], tonumber(ARGV[4]), 0, {}, 0, 0
-local from_due, from_one, from_busy = KEYS[2] .. 'due', KEYS[2] .. 'one', KEYS[2] .. 'busy'
-local from_retry, from_errors, from_crash = KEYS[2] .. 'retry', KEYS[2] .. 'err', KEYS[2] .. 'crash'
-local moving = KEYS[1] .. 'moving'
+local collapse, most, moved, in_flight, size, bytes = ARGV[3], tonumber(ARGV[5]), 0, {}, 0, 0
+local source = key('ordered_base') .. ARGV[2] .. '/'
+local from_due, from_one, from_busy = source .. 'due', source .. 'one', source .. 'busy'
+local from_retry, from_errors, from_crash = source .. 'retry', source .. 'err', source .. 'crash'
+local moving = base .. 'moving'
 local separator = redis.call('HGET', meta, 'separator')
-local from_settings = redis.call('HMGET', KEYS[2] .. 'meta', 'separator', 'track')
+local from_settings = redis.call('HMGET', source .. 'meta', 'separator', 'track')
 local from_separator = from_settings[1]
-redis.call('SADD', KEYS[3], ARGV[1])  -- a full server refuses here, before anything has moved
+redis.call('SADD', key('ordered_queues'), queue)  -- a full server refuses here, before anything has moved
 if from_settings[2] then
   redis.call('HSET', meta, 'track', '1')
 end
-track = (from_settings[2] or redis.call('HEXISTS', meta, 'track') == 1) and tracking(7)
+track = (from_settings[2] or redis.call('HEXISTS', meta, 'track') == 1) and tracking()
 local now = server_now()
 
 -- Of an id with more than MOST payloads PART go at a time.
@@ -35,14 +35,14 @@ local MOST, PART = track and 2000 or 10000, track and 500 or 2500
 local function payloads_of(id, most)
   local single = redis.call('HGET', from_one, id)
   local flat = single and {body_of(single), score_of(single)}
-    or redis.call('ZRANGE', KEYS[2] .. 'p:' .. id, 0, (most or 0) - 1, 'WITHSCORES')
+    or redis.call('ZRANGE', source .. 'p:' .. id, 0, (most or 0) - 1, 'WITHSCORES')
   local bodies = {}
   for i = 1, #flat, 2 do
     bodies[(i + 1) / 2] = flat[i]
     flat[i] = plain(flat[i])
     bytes = bytes + #flat[i]
   end
-  return flat, track and track.jids_of(KEYS[2] .. 'jp:' .. id, bodies) or {}
+  return flat, track and track.jids_of(source .. 'jp:' .. id, bodies) or {}
 end
 
 -- When an id is due that stands in `due` at `at`: one that its group put off is that again, as before.
@@ -61,7 +61,7 @@ local function add_payloads(id, flat, jids, later)
     local single = redis.call('HGET', sole, id)
     if single then
       redis.call('HDEL', sole, id)
-      redis.call('ZADD', KEYS[1] .. 'p:' .. id, score_of(single), body_of(single))
+      redis.call('ZADD', base .. 'p:' .. id, score_of(single), body_of(single))
     end
     for i = 1, #flat, 2 do
       flat[i] = stored(flat[i], arrival and arrival + (i + 1) / 2)
@@ -72,10 +72,10 @@ local function add_payloads(id, flat, jids, later)
   for i = 1, #flat, 2 do
     local body, jid = stored(flat[i], arrival and arrival + (i + 1) / 2), jids[(i + 1) / 2] or nil
     if jid then
-      track.moved(jid, failed, ARGV[1], later)
+      track.moved(jid, failed, queue, later)
     end
     if redis.call('ZSCORE', due, id) then
-      fold(id, flat[i + 1], body, collapse, jid)
+      merge(id, flat[i + 1], body, collapse, jid)
     else
       redis.call('ZADD', due, 'inf', id)
       redis.call('HSET', sole, id, packed(flat[i + 1], body))
@@ -105,8 +105,8 @@ end
 local function leave_source(id)
   redis.call('ZREM', from_due, id)
   redis.call('HDEL', from_one, id)
-  redis.call('DEL', KEYS[2] .. 'p:' .. id)
-  redis.call('DEL', KEYS[2] .. 'jp:' .. id)
+  redis.call('DEL', source .. 'p:' .. id)
+  redis.call('DEL', source .. 'jp:' .. id)
   redis.call('ZREM', from_retry, id)
   redis.call('HDEL', from_errors, id)
   redis.call('HDEL', from_crash, id)
@@ -118,7 +118,7 @@ local function move_part(id, at, was)
   local flat, jids = payloads_of(id, PART)
   local first = redis.call('HEXISTS', moving, id) == 0
   add_payloads(id, flat, jids, tonumber(at) > now)
-  redis.call('ZREMRANGEBYRANK', KEYS[2] .. 'p:' .. id, 0, PART - 1)
+  redis.call('ZREMRANGEBYRANK', source .. 'p:' .. id, 0, PART - 1)
   if first then
     add_state(id, at, was)
     redis.call('HSET', moving, id, redis.call('ZSCORE', due, id))
@@ -127,9 +127,9 @@ local function move_part(id, at, was)
   redis.call('ZADD', due, 'XX', as_text(now + 60), id)
 end
 
-local ids, begun = {unpack(ARGV, 5)}, nil
+local ids, begun = {unpack(ARGV, 6)}, nil
 if #ids == 0 then
-  local skip = tonumber(ARGV[3])
+  local skip = tonumber(ARGV[4])
   ids = redis.call('ZRANGE', from_due, skip, skip + most - 1)
 end
 for _, id in ipairs(ids) do
@@ -139,9 +139,9 @@ for _, id in ipairs(ids) do
       in_flight[#in_flight + 1] = id
     else
       local was, settled = redis.call('ZSCORE', due, id), redis.call('HGET', moving, id)
-      at = time_of(KEYS[2] .. 'k:' .. (group_of(id, from_separator) or ''), id, at)
-      was = time_of(KEYS[1] .. 'k:' .. (group_of(id, separator) or ''), id, was)
-      if redis.call('ZCARD', KEYS[2] .. 'p:' .. id) > (settled and PART or MOST) then
+      at = time_of(source .. 'k:' .. (group_of(id, from_separator) or ''), id, at)
+      was = time_of(base .. 'k:' .. (group_of(id, separator) or ''), id, was)
+      if redis.call('ZCARD', source .. 'p:' .. id) > (settled and PART or MOST) then
         begun = id
         move_part(id, at, was)
       else

@@ -1,15 +1,213 @@
 -- ordered_settle: end claims, each id on its own
--- KEYS base leases tombs_of held morgue processed processed_day failed failed_day
--- ARGV identity lease_ms collapse (ending token id)*
+-- KEYS queues held
+-- ARGV queue identity lease_ms collapse day tracked (ending token id)*
 -- returns "LOST" when the identity was buried, "TRACKED" as ordered_claim, else one status an id: 1 settled, 0 it was not held under this token any
 --   more and nothing was changed, 3 it is held as before, because so much has arrived that the call has to be made again, a text: the row makes no sense or the server refused, it is held as before.
---   verdict: done (what was delivered is gone; an id that failed before is forgiven), retry (all of it again in delay
---   s, count is the new retry_count, the failed id's time goes before that of what arrived), bury (the lowest payload
+--   verdict: done (what was delivered is gone; the failures of an id that failed before are forgotten), retry (all of it again in delay
+--   s, count is the new retry_count, the failed id's time goes before that of what arrived), to_morgue (the lowest payload
 --   goes to the morgue, the rest at once with a fresh budget), snooze (again in delay s, nothing counted), release (as
 --   if it had not been claimed). ending: `verdict delay count error`, "" when it is that of the row before. The token in
 --   `busy` is the fence. At most 500 rows, those of one claim together: its place under the ceiling is free with the
 --   first of them.
+--   tracked: "1" for a queue whose payloads have records, see ordered_claim. Then error is a JSON list of texts: the error,
+--   then for the record status, detail (JSON) and attempt; for the morgue also status and detail of what does not go there.
+--   Of a run that went well it is "+attempt detail".
 -- include now
--- include words
+-- include keys
 -- include ordered
--- include ordered_settle
+-- include ordered_track
+local HELD, identity, collapse = KEYS[2], ARGV[2], ARGV[4]
+if redis.call('PEXPIRE', key('leases') .. identity, ARGV[3]) == 0 and redis.call('EXISTS', key('tombs_of') .. identity) == 1 then
+  return 'LOST'
+end
+local settings = redis.call('HMGET', meta, 'separator', 'track')
+if ARGV[6] == '1' then
+  track = tracking()
+elseif settings[2] then
+  return 'TRACKED'
+end
+local now, separator, ids = server_now(), settings[1], {}
+for row = 1, (#ARGV - 6) / 3 do
+  ids[row] = ARGV[3 * row + 6]
+end
+local records = redis.call('HMGET', busy, unpack(ids))
+local rare = redis.call('EXISTS', retry, crash, next_due, open) > 0
+local marked = rare and redis.call('EXISTS', retry, crash) > 0
+local arrivals, limited = rare and redis.call('EXISTS', next_due) == 1, rare and redis.call('EXISTS', open) == 1
+local gone, singles, settled, status, ended = {}, {}, {}, {}, {}  -- what one command at the end does for all
+local processed, failed, runs, bad_runs, last, last_bad = 0, 0, 0, 0, nil, false
+
+-- Takes away what was delivered; whether anything is left.
+local function drop_delivered(id, delivered)
+  if delivered == 0 then
+    if arrivals then
+      redis.call('HDEL', sole, id)
+    else
+      singles[#singles + 1] = id
+    end
+    return false
+  end
+  redis.call('ZREMRANGEBYRANK', base .. 'p:' .. id, 0, delivered - 1)
+  return redis.call('EXISTS', base .. 'p:' .. id) == 1
+end
+
+-- Moves the lowest payload to the morgue; whether anything is left.
+local function lowest_to_morgue(id, problem)
+  local single, score, body = redis.call('HGET', sole, id), nil, nil
+  if single then
+    score, body = score_of(single), body_of(single)
+    redis.call('HDEL', sole, id)
+  else
+    local lowest = redis.call('ZPOPMIN', base .. 'p:' .. id)
+    body, score = lowest[1], lowest[2]
+  end
+  if body then
+    redis.call('ZADD', base .. 'm:' .. id, 'LT', score, body)
+    redis.call('ZADD', base .. 'morgue', as_text(now), id)
+    redis.call('HSET', base .. 'merr', id, problem)
+  end
+  return not single and redis.call('EXISTS', base .. 'p:' .. id) == 1
+end
+
+-- The id goes on with what is left at `at`; what arrived meanwhile joins, or brings its own time when it is all.
+local function go_on(id, left, at)
+  local arrived = arrivals and redis.call('ZSCORE', next_due, id)
+  if arrived then
+    release_arrivals(id, collapse)
+    at = left and at or tonumber(arrived)
+    left = true
+  end
+  if not left then
+    gone[#gone + 1] = id
+    return
+  end
+  redis.call('ZADD', due, 'XX', as_text(at), id)
+  if at <= now or redis.call('ZRANGE', due, 0, 0)[1] == id then
+    ring()
+  end
+end
+
+local function reset_failures(id)
+  if marked then
+    redis.call('ZREM', retry, id)
+    redis.call('HDEL', errors, id)
+    redis.call('HDEL', crash, id)
+  end
+end
+
+local verdicts = {}
+function verdicts.done(id, delivered)
+  go_on(id, drop_delivered(id, delivered), now)
+  reset_failures(id)
+  processed = processed + 1
+end
+function verdicts.retry(id, _, _, delay, count, problem)
+  go_on(id, true, now + delay)
+  redis.call('ZADD', retry, count, id)
+  redis.call('HSET', errors, id, problem)
+  redis.call('HDEL', crash, id)
+  failed = failed + 1
+end
+function verdicts.to_morgue(id, _, _, _, _, problem)
+  go_on(id, lowest_to_morgue(id, problem), now)
+  reset_failures(id)
+  failed = failed + 1
+end
+function verdicts.snooze(id, _, _, delay)
+  go_on(id, true, now + delay)
+end
+function verdicts.release(id, _, was_due)
+  go_on(id, true, math.min(tonumber(was_due), now))
+end
+
+-- A claim is one run, and a bad one as soon as one of its ids failed.
+local function count_run(token, verdict)
+  local bad = verdict == 'retry' or verdict == 'to_morgue'
+  if bad or verdict == 'done' then
+    if token ~= last then
+      runs, last, last_bad = runs + 1, token, false
+    end
+    if bad and not last_bad then
+      bad_runs, last_bad = bad_runs + 1, true
+    end
+  end
+end
+
+-- How ids end, from what a row says of it; what makes no sense has no verdict.
+local function read(ending)
+  local verdict, delay, tries, problem = string.match(ending, '^(%S+) (%S+) (%S+) (.*)$')
+  local how = {said = ending, delay = tonumber(delay), tries = tonumber(tries), problem = problem}
+  if verdicts[verdict] and how.delay and how.delay == how.delay and how.tries and how.tries == how.tries then
+    how.verdict = verdict
+  end
+  return how
+end
+local function end_one(token, id, delivered, was_due, how)
+  if not how.verdict then  -- before any write
+    error({err = 'ERR no such ending: ' .. string.sub(how.said, 1, 100)})
+  end
+  local problem = how.problem
+  if track then
+    local told = track.read(problem)
+    track.ended(id, delivered, how.verdict, identity, told)
+    problem = told[1]
+  end
+  verdicts[how.verdict](id, delivered, was_due, how.delay, how.tries, problem)
+  leave_group(id, separator)
+  if limited then
+    leave_ceiling(token, identity)
+  end
+  count_run(token, how.verdict)
+end
+local how
+for row, id in ipairs(ids) do
+  local token, ending = ARGV[3 * row + 5], ARGV[3 * row + 4]
+  if ending ~= '' then
+    how = read(ending)
+  end
+  status[row] = 0
+  local held_by, delivered, was_due = read_record(records[row])
+  local many = arrivals and held_by == token and redis.call('ZSCORE', next_due, id) and not may_release(id, delivered)
+  if many and how.verdict then
+    status[row] = 3
+  elseif held_by == token and not ended[id] then
+    local fine, problem = pcall(end_one, token, id, delivered, was_due, how)
+    status[row] = fine and 1 or in_words(problem)
+    if fine then
+      ended[id] = true
+      settled[#settled + 1] = id
+    end
+  end
+end
+if #settled > 0 then
+  redis.call('HDEL', HELD, unpack(settled))
+  redis.call('HDEL', busy, unpack(settled))
+end
+if #singles > 0 then
+  redis.call('HDEL', sole, unpack(singles))
+end
+if #gone > 0 then
+  redis.call('ZREM', due, unpack(gone))
+end
+
+local function count(total, by)
+  local day = total .. ':' .. ARGV[5]
+  if by > 0 then
+    redis.pcall('INCRBY', total, by)
+    if redis.pcall('INCRBY', day, by) == by then
+      redis.pcall('EXPIRE', day, 157680000)
+    end
+  end
+end
+count(key('stat_processed'), runs)
+count(key('stat_failed'), bad_runs)
+if processed > 0 then
+  redis.pcall('HINCRBY', stat, 'processed', processed)
+end
+if failed > 0 then
+  redis.pcall('HINCRBY', stat, 'failed', failed)
+end
+if track then
+  track.done()
+end
+return status

@@ -1,10 +1,11 @@
 -- ordered_stats: the figures of an ordered queue, as they are at one moment
--- KEYS base paused
+-- KEYS queues
 -- ARGV queue
 -- returns {ids known, ids in flight, ids that failed, of those in flight, ids in the morgue, lag, processed, failed,
 --   paused, limit, limit as the code has it, limit of a group}. lag: seconds since the first id that is not in flight
 --   was due; "" when none is.
 -- include now
+-- include keys
 -- include ordered
 local now = server_now()
 
@@ -47,11 +48,11 @@ return {
   redis.call('HLEN', busy),
   redis.call('ZCARD', retry),
   failed_in_flight(),
-  redis.call('ZCARD', KEYS[1] .. 'morgue'),
+  redis.call('ZCARD', base .. 'morgue'),
   lag(),
   counts[1] or 0,
   counts[2] or 0,
-  redis.call('SISMEMBER', KEYS[2], ARGV[1]),
+  redis.call('SISMEMBER', key('paused'), queue),
   limits[1] or '',
   limits[2] or '',
   limits[3] or '',

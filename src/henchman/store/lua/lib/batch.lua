@@ -1,39 +1,34 @@
--- Batches and the record of tracked jobs. KEYS[at] is the base of every batch's keys, then come the base of every queue's
--- key, the set of queue names, the history stream, its size in bytes, whether it is kept, what it dropped
--- (store/keys.py).
--- A job is a member of its batch as long as it stands in the batch's `:jobs`; whoever takes it out of there has ended it,
--- and counts it, once. With `many` the script tells of many jobs: what they have in common is then done once, by `flush`.
+-- Batches and the record of tracked jobs. `batching()` gives what scripts do with them; `flush` comes once, at the end.
+-- A job is a member of its batch as long as it stands in the batch's `:jobs`; the script that takes it out of there has
+-- ended it, and counts it, once.
+-- include stream
 local FINAL = {finished = 1, failed = 1, error = 1, cancelled = 1, expired = 1}
 local MOST_REASONS = 100
-local KEPT = {'', ':dead', ':reasons', ':lanes'}  -- what stays of a batch for a while after it was complete
+local STAYS = {'', ':dead', ':reasons', ':lanes'}  -- what stays of a batch for a while after it was complete
 
 -- A time as payloads hold it: whole milliseconds, in the digits that Ruby and Python write.
 local function as_moment(seconds)
   return (string.gsub(string.gsub(string.format('%.3f', seconds), '0+$', ''), '%.$', '.0'))
 end
 
--- include stream
-local function batching(at, many)
-  local stream = streaming(at + 3, many)
-  local batches = {record = stream.record, tell = stream.tell, said = stream.said, is_full = stream.is_full}
-  local deltas, touched = {}, {}  -- with `many`: what is counted when all of a script's jobs were told of
+local function batching()
+  local base, stream = key('batch_base'), streaming()
+  local batches = {record = stream.record, record_batch = stream.record_batch, said = stream.said,
+    is_full = stream.is_full}
+  local changes, touched = {}, {}  -- what `flush` adds to the counts of each batch; the batches that lost members
 
   -- Enqueue a callback, once for each generation of the batch.
   local function call_back(id, which, generation)
-    local facts = KEYS[at] .. id
-    local told = redis.call('HMGET', facts, 'cb:' .. which .. ':queue', 'cb:' .. which .. ':head', 'cb:' .. which .. ':jid',
-      'cb:' .. which .. ':tail')
-    if not told[1] or redis.call('HSETNX', facts, 'called:' .. which .. ':' .. generation, '1') == 0 then
+    local facts, callback = base .. id, 'cb:' .. which
+    local known = redis.call('HMGET', facts, callback .. ':queue', callback .. ':head', callback .. ':jid', callback .. ':tail')
+    local queue, head, jid, tail = known[1], known[2], known[3], known[4]
+    if not queue or redis.call('HSETNX', facts, 'called:' .. which .. ':' .. generation, '1') == 0 then
       return
     end
-    local jid = told[3] .. (generation == '1' and '' or '-g' .. generation)
-    redis.call('SADD', KEYS[at + 2], told[1])
-    redis.call('LPUSH', KEYS[at + 1] .. told[1],
-      told[2] .. jid .. told[4] .. ',"enqueued_at":' .. as_moment(server_now()) .. '}')
-  end
-
-  local function count_of(counts, name)
-    return tonumber(counts[name] or '0')
+    jid = jid .. (generation == '1' and '' or '-g' .. generation)
+    redis.call('SADD', key('queues'), queue)
+    redis.call('LPUSH', key('queue_prefix') .. queue,
+      head .. jid .. tail .. ',"enqueued_at":' .. as_moment(server_now()) .. '}')
   end
 
   local function as_table(flat)
@@ -44,42 +39,41 @@ local function batching(at, many)
     return found
   end
 
-  -- Every member was settled: say so, call back, and count as settled in the parent.
+  -- Every member is settled: record it, call back, and count as settled in the parent; the parent, if it lost a member.
   local function complete(id)
-    local facts = KEYS[at] .. id
+    local facts = base .. id
     local known = as_table(redis.call('HGETALL', facts))
-    local now, counts, bad = as_text(server_now()), {}, count_of(known, 'bad_children')
+    local counts, bad = {}, tonumber(known.bad_children or '0')
     for status in pairs(FINAL) do
-      counts[#counts + 1] = '"' .. status .. '":' .. count_of(known, 'n:' .. status)
-      bad = bad + (status ~= 'finished' and count_of(known, 'n:' .. status) or 0)
+      local count = tonumber(known['n:' .. status] or '0')
+      counts[#counts + 1] = '"' .. status .. '":' .. count
+      bad = bad + (status ~= 'finished' and count or 0)
     end
-    local why = known.why or ''
-    redis.call('HSET', facts, 'state', 'complete', 'completed', now, 'bad', (bad > 0 or why ~= '') and '1' or '0')
-    redis.call('ZREM', KEYS[at - 3], 'batch:' .. id)  -- nobody is left to hear that it was cancelled
-    batches.tell(id, 'complete', '{"generation":' .. known.generation .. ',"counts":{' .. table.concat(counts, ',') .. '}}')
+    local well = bad == 0 and (known.why or '') == ''
+    redis.call('HSET', facts, 'state', 'complete', 'completed', as_text(server_now()), 'bad', well and '0' or '1')
+    redis.call('ZREM', key('cancelled'), 'batch:' .. id)  -- no job is left that the mark would stop
+    batches.record_batch(id, 'complete',
+      '{"generation":' .. known.generation .. ',"counts":{' .. table.concat(counts, ',') .. '}}')
     call_back(id, 'complete', known.generation)
-    if bad == 0 and why == '' then
+    if well then
       call_back(id, 'success', known.generation)
     end
-    for _, suffix in ipairs(KEPT) do
-      redis.call('EXPIRE', KEYS[at] .. id .. suffix, known.keep)
+    for _, suffix in ipairs(STAYS) do
+      redis.call('EXPIRE', facts .. suffix, known.keep)
     end
     local parent = known.parent or ''
-    if parent ~= '' and redis.call('HDEL', KEYS[at] .. parent .. ':jobs', 'batch:' .. id) == 1 then
-      if bad > 0 or why ~= '' then
-        redis.call('HINCRBY', KEYS[at] .. parent, 'bad_children', 1)
+    if parent ~= '' and redis.call('HDEL', base .. parent .. ':jobs', 'batch:' .. id) == 1 then
+      if not well then
+        redis.call('HINCRBY', base .. parent, 'bad_children', 1)
       end
       return parent
     end
   end
 
-  -- The batch has lost a member, or was closed: it is complete when nobody is left, and then perhaps its parent too.
+  -- The batch has lost a member, or was closed: it is complete when no member is left, and then perhaps its parent too.
   function batches.settled(id)
     for _ = 1, 100 do
-      if not id or redis.call('HGET', KEYS[at] .. id, 'state') ~= 'closed' then
-        return
-      end
-      if redis.call('HLEN', KEYS[at] .. id .. ':jobs') > 0 then
+      if not id or redis.call('HGET', base .. id, 'state') ~= 'closed' or redis.call('HLEN', base .. id .. ':jobs') > 0 then
         return
       end
       id = complete(id)
@@ -89,40 +83,40 @@ local function batching(at, many)
   -- A complete batch goes on in its next generation, and so does the one that it is part of.
   function batches.reopen(id)
     for _ = 1, 100 do
-      local facts = KEYS[at] .. id
+      local facts = base .. id
       local known = redis.call('HMGET', facts, 'state', 'parent', 'bad', 'expires')
-      if known[1] ~= 'complete' then
+      local state, parent, bad, expires = known[1], known[2] or '', known[3], known[4]
+      if state ~= 'complete' then
         return
       end
       redis.call('HSET', facts, 'state', 'closed', 'completed', '', 'why', '')
-      if server_now() > (tonumber(known[4]) or math.huge) then
+      if server_now() > (tonumber(expires) or math.huge) then
         redis.call('HSET', facts, 'expires', '')
       end
-      for _, suffix in ipairs(KEPT) do
-        redis.call('PERSIST', KEYS[at] .. id .. suffix)
+      for _, suffix in ipairs(STAYS) do
+        redis.call('PERSIST', facts .. suffix)
       end
-      batches.tell(id, 'closed', '{"generation":' .. redis.call('HINCRBY', facts, 'generation', 1) .. '}')
-      local parent = known[2] or ''
-      if parent == '' or redis.call('EXISTS', KEYS[at] .. parent) == 0 then
+      batches.record_batch(id, 'closed', '{"generation":' .. redis.call('HINCRBY', facts, 'generation', 1) .. '}')
+      if parent == '' or redis.call('EXISTS', base .. parent) == 0 then
         return
       end
-      redis.call('HSET', KEYS[at] .. parent .. ':jobs', 'batch:' .. id, 'child')
-      if known[3] == '1' then
-        redis.call('HINCRBY', KEYS[at] .. parent, 'bad_children', -1)
+      redis.call('HSET', base .. parent .. ':jobs', 'batch:' .. id, 'child')
+      if bad == '1' then
+        redis.call('HINCRBY', base .. parent, 'bad_children', -1)
       end
       id = parent
     end
   end
 
   local function count_reason(id, status, reason)
-    local reasons, name = KEYS[at] .. id .. ':reasons', status .. ' ' .. reason
+    local reasons, name = base .. id .. ':reasons', status .. ' ' .. reason
     if redis.call('HEXISTS', reasons, name) == 1 or redis.call('HLEN', reasons) < MOST_REASONS then
       redis.call('HINCRBY', reasons, name, 1)
     end
   end
 
   function batches.forget_reasons(id, beginning)
-    local reasons = KEYS[at] .. id .. ':reasons'
+    local reasons = base .. id .. ':reasons'
     for _, name in ipairs(redis.call('HKEYS', reasons)) do
       if string.sub(name, 1, #beginning) == beginning then
         redis.call('HDEL', reasons, name)
@@ -130,34 +124,37 @@ local function batching(at, many)
     end
   end
 
+  -- A member goes from one status to another. false: it was settled before, or the record is a second one of its start.
+  local function change_status(id, jid, status)
+    local members = base .. id .. ':jobs'
+    local old = redis.call('HGET', members, jid)
+    if not old or (old == 'working' and status == 'working') then
+      return false
+    end
+    if old == 'child' then  -- a batch that is gone without having been complete
+      redis.call('HDEL', members, jid)
+      redis.call('HINCRBY', base .. id, 'bad_children', 1)
+      touched[id] = true
+      return false
+    end
+    if FINAL[status] then
+      redis.call('HDEL', members, jid)
+    elseif old ~= status then
+      redis.call('HSET', members, jid, status)
+    end
+    if old ~= status then
+      local counts = changes[id] or {}
+      counts[old], counts[status] = (counts[old] or 0) - 1, (counts[status] or 0) + 1
+      changes[id] = counts
+    end
+    return true
+  end
+
   -- [track, batch, jid, status, attempt, identity, detail, reason]: the job is `status` from now on.
   function batches.track(effect)
     local id, jid, status = effect[2], effect[3], effect[4]
-    if id ~= '' then
-      local facts = KEYS[at] .. id
-      local old = redis.call('HGET', KEYS[at] .. id .. ':jobs', jid)
-      if not old then
-        return  -- settled for good before
-      end
-      if old == 'working' and status == 'working' then
-        return  -- its start was told of before, and nobody read the answer
-      end
-      if old == 'child' then  -- a batch that is gone without having been complete
-        redis.call('HDEL', KEYS[at] .. id .. ':jobs', jid)
-        redis.call('HINCRBY', facts, 'bad_children', 1)
-        touched[id] = true
-        return not many and batches.flush()
-      end
-      if FINAL[status] then
-        redis.call('HDEL', KEYS[at] .. id .. ':jobs', jid)
-      elseif old ~= status then
-        redis.call('HSET', KEYS[at] .. id .. ':jobs', jid, status)
-      end
-      if old ~= status then
-        local counts = deltas[id] or {}
-        counts[old], counts[status] = (counts[old] or 0) - 1, (counts[status] or 0) + 1
-        deltas[id] = counts
-      end
+    if id ~= '' and not change_status(id, jid, status) then
+      return
     end
     batches.record(jid, id, status, effect[5], effect[6], effect[7])
     if id ~= '' and FINAL[status] then
@@ -165,12 +162,9 @@ local function batching(at, many)
         count_reason(id, status, effect[8])
       end
       if status == 'error' then
-        call_back(id, 'death', redis.call('HGET', KEYS[at] .. id, 'generation') or '1')
+        call_back(id, 'death', redis.call('HGET', base .. id, 'generation') or '1')
       end
       touched[id] = true
-    end
-    if not many then
-      batches.flush()
     end
   end
 
@@ -192,20 +186,20 @@ local function batching(at, many)
     return true
   end
 
-  -- What is told of those that are members of the batch, each once; none of them is one afterwards.
+  -- Take members out of their batch, each once; the lines of their records.
   local function taken_out(id, jids, details)
-    local jobs, counts, told, lines = KEYS[at] .. id .. ':jobs', deltas[id] or {}, {}, {}
+    local members, counts, seen, lines = base .. id .. ':jobs', changes[id] or {}, {}, {}
     for first = 1, #jids, 1000 do
-      for place, old in ipairs(redis.call('HMGET', jobs, unpack(jids, first, math.min(first + 999, #jids)))) do
+      for place, old in ipairs(redis.call('HMGET', members, unpack(jids, first, math.min(first + 999, #jids)))) do
         local jid = jids[first + place - 1]
-        if old and not told[jid] then  -- else settled before
-          told[jid], lines[#lines + 1] = true, jid .. ' ' .. details[first + place - 1]
+        if old and not seen[jid] then  -- else settled before
+          seen[jid], lines[#lines + 1] = true, jid .. ' ' .. details[first + place - 1]
           counts[old], counts.finished = (counts[old] or 0) - 1, (counts.finished or 0) + 1
         end
       end
-      redis.call('HDEL', jobs, unpack(jids, first, math.min(first + 999, #jids)))
+      redis.call('HDEL', members, unpack(jids, first, math.min(first + 999, #jids)))
     end
-    deltas[id], touched[id] = counts, true
+    changes[id], touched[id] = counts, true
     return lines
   end
 
@@ -224,30 +218,22 @@ local function batching(at, many)
     end
   end
 
-  local function all_end_well()
-    local waiting, problem = ends, nil
-    ends = {}
-    for head, list in pairs(waiting) do
-      local fine, said = pcall(end_well, head, list.jids, list.details)
-      problem = problem or (not fine and said)
-    end
-    return problem
-  end
-
-  -- Carry what was told into the counts, and see which batches are complete with it.
+  -- Carry everything into the counts, and see which batches are complete with it. The first error comes last.
   function batches.flush()
-    stream.write_bundles()
-    local problem = all_end_well()
-    for id, counts in pairs(deltas) do
+    local problem
+    stream.write_waiting()
+    for head, list in pairs(ends) do
+      local fine, message = pcall(end_well, head, list.jids, list.details)
+      problem = problem or (not fine and message)
+    end
+    for id, counts in pairs(changes) do
       for status, by in pairs(counts) do
-        if by ~= 0 and redis.call('HINCRBY', KEYS[at] .. id, 'n:' .. status, by) == by and FINAL[status] then
-          redis.call('HSETNX', KEYS[at] .. id, 'first', as_text(server_now()))
+        if by ~= 0 and redis.call('HINCRBY', base .. id, 'n:' .. status, by) == by and FINAL[status] then
+          redis.call('HSETNX', base .. id, 'first', as_text(server_now()))
         end
       end
     end
-    local ended = touched
-    deltas, touched, many = {}, {}, false
-    for id in pairs(ended) do
+    for id in pairs(touched) do
       batches.settled(id)
     end
     stream.flush()

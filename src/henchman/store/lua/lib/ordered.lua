@@ -1,9 +1,10 @@
--- What every script of an ordered queue shares. KEYS[1] is the base of the queue's keys; what hangs on it is told in
--- store/keys.py. An id has payloads if, and only if, it stands in `due`, whose score is the next moment at which
+-- What every script of an ordered queue shares: ARGV[1] is the name of the queue. store/keys.py tells what hangs on the
+-- base of its keys. An id has payloads if, and only if, it stands in `due`, whose score is the next moment at which
 -- somebody may take it; while it is in flight, the moment at which somebody looks whether its holder still lives.
-local due, sole, busy = KEYS[1] .. 'due', KEYS[1] .. 'one', KEYS[1] .. 'busy'
-local next_due, retry, errors, crash = KEYS[1] .. 'next', KEYS[1] .. 'retry', KEYS[1] .. 'err', KEYS[1] .. 'crash'
-local meta, stat, wake, open = KEYS[1] .. 'meta', KEYS[1] .. 'stat', KEYS[1] .. 'wake', KEYS[1] .. 'open'
+local queue, base = ARGV[1], key('ordered_base') .. ARGV[1] .. '/'
+local due, sole, busy = base .. 'due', base .. 'one', base .. 'busy'
+local next_due, retry, errors, crash = base .. 'next', base .. 'retry', base .. 'err', base .. 'crash'
+local meta, stat, wake, open = base .. 'meta', base .. 'stat', base .. 'wake', base .. 'open'
 local room  -- payloads that this call may still bring from one pile to another; see may_thaw
 local track  -- of a tracked queue: who writes down what becomes of its payloads, see lib/ordered_track.lua
 
@@ -53,10 +54,10 @@ end
 -- `ahead`, which is given back, is added to them. `told`: clock, ahead and what is left to do, from meta.
 local SLACK, MOVES = 0.2, 1000
 local function all_due(set, now, by, before)
-  local found = redis.call('ZRANGEBYSCORE', KEYS[1] .. set, '(' .. as_text(now), as_text(before), 'WITHSCORES',
+  local found = redis.call('ZRANGEBYSCORE', base .. set, '(' .. as_text(now), as_text(before), 'WITHSCORES',
     'LIMIT', 0, MOVES)
   for i = 1, #found, 2 do
-    redis.call('ZADD', KEYS[1] .. set, as_text(found[i + 1] - by), found[i])
+    redis.call('ZADD', base .. set, as_text(found[i + 1] - by), found[i])
   end
   return #found < 2 * MOVES
 end
@@ -88,24 +89,24 @@ end
 -- two that are the same the one that came later. `jid` names its record, where it has one.
 local function put(set, score, body, collapse, jid)
   if collapse == 'latest' then
-    local newest = redis.call('ZRANGE', KEYS[1] .. set, -1, -1, 'WITHSCORES')
+    local newest = redis.call('ZRANGE', base .. set, -1, -1, 'WITHSCORES')
     local older = newest[1] and tonumber(newest[2]) > tonumber(score)
     if track then
       track.only(set, older and newest[1] or body, jid, older)
     end
     if older then
-      redis.call('ZREMRANGEBYRANK', KEYS[1] .. set, 0, -2)
+      redis.call('ZREMRANGEBYRANK', base .. set, 0, -2)
       return
     end
-    redis.call('UNLINK', KEYS[1] .. set)
+    redis.call('UNLINK', base .. set)
   elseif track then
     track.join(set, body, jid)
   end
-  redis.call('ZADD', KEYS[1] .. set, 'LT', score, body)
+  redis.call('ZADD', base .. set, 'LT', score, body)
 end
 
 -- Add a payload to what waits under an id that is not in flight.
-local function fold(id, score, body, collapse, jid)
+local function merge(id, score, body, collapse, jid)
   local single = redis.call('HGET', sole, id)
   if not single then
     return put('p:' .. id, score, body, collapse, jid)
@@ -121,7 +122,7 @@ local function fold(id, score, body, collapse, jid)
       redis.call('HSET', sole, id, packed(score, body))
     end
   elseif body_of(single) ~= body then
-    redis.call('ZADD', KEYS[1] .. 'p:' .. id, score_of(single), body_of(single), score, body)
+    redis.call('ZADD', base .. 'p:' .. id, score_of(single), body_of(single), score, body)
     redis.call('HDEL', sole, id)
   elseif older then
     redis.call('HSET', sole, id, packed(score, body))
@@ -135,17 +136,17 @@ local function add_all(set, flat)
     for at = first, math.min(first + 997, #flat), 2 do
       some[n + 1], some[n + 2], n = flat[at + 1], flat[at], n + 2
     end
-    redis.call('ZADD', KEYS[1] .. set, 'LT', unpack(some))
+    redis.call('ZADD', base .. set, 'LT', unpack(some))
   end
 end
 
 -- Two piles become one, `to`: the smaller one moves, so that the cost is not that of what merely waits.
 local function unite(from, to)
-  local source, target = KEYS[1] .. from, KEYS[1] .. to
+  local source, target = base .. from, base .. to
   local more = redis.call('ZCARD', source) > redis.call('ZCARD', target)
   local small, large = more and to or from, more and from or to
-  add_all(large, redis.call('ZRANGE', KEYS[1] .. small, 0, -1, 'WITHSCORES'))
-  redis.call('UNLINK', KEYS[1] .. small)
+  add_all(large, redis.call('ZRANGE', base .. small, 0, -1, 'WITHSCORES'))
+  redis.call('UNLINK', base .. small)
   if more then
     redis.call('RENAME', source, target)
   end
@@ -159,9 +160,9 @@ end
 -- Whether what arrived under a held id and what will be left of it may become one now. Not if both are so many that
 -- this would hold the server up: then the last of what is left joins what arrived, as many as one call may bring, and
 -- the id stays held; whoever wants it free asks again.
-local function may_thaw(id, delivered)
-  local remaining = KEYS[1] .. 'p:' .. id
-  local few = math.min(redis.call('ZCARD', KEYS[1] .. 'n:' .. id), redis.call('ZCARD', remaining) - delivered)
+local function may_release(id, delivered)
+  local remaining = base .. 'p:' .. id
+  local few = math.min(redis.call('ZCARD', base .. 'n:' .. id), redis.call('ZCARD', remaining) - delivered)
   if few <= room_left() then
     room = room - math.max(few, 0)
     return true
@@ -180,13 +181,13 @@ end
 
 -- What arrived while the id was in flight joins what is left of it. The id must be in `next`. Who cannot know how the
 -- queue collapses leaves that out: `meta` has it from the push.
-local function thaw(id, collapse)
-  local new, remaining, single = KEYS[1] .. 'n:' .. id, KEYS[1] .. 'p:' .. id, redis.call('HGET', sole, id)
+local function release_arrivals(id, collapse)
+  local new, remaining, single = base .. 'n:' .. id, base .. 'p:' .. id, redis.call('HGET', sole, id)
   redis.call('ZREM', next_due, id)
   if (collapse or redis.call('HGET', meta, 'collapse')) == 'latest' then
     local newest = redis.call('ZRANGE', new, -1, -1, 'WITHSCORES')
     redis.call('UNLINK', new)
-    return fold(id, newest[2], newest[1], 'latest', track and track.take_newest('n:' .. id, newest[1]))
+    return merge(id, newest[2], newest[1], 'latest', track and track.take_newest('n:' .. id, newest[1]))
   end
   if track then
     track.merge('n:' .. id, 'p:' .. id)
@@ -213,9 +214,9 @@ local function leave_group(id, separator)
   if not group then
     return
   end
-  redis.call('ZREM', KEYS[1] .. 'g:' .. group, id)
+  redis.call('ZREM', base .. 'g:' .. group, id)
   while true do
-    local put_off = redis.call('ZPOPMIN', KEYS[1] .. 'k:' .. group)
+    local put_off = redis.call('ZPOPMIN', base .. 'k:' .. group)
     if not put_off[1] then
       return
     end

@@ -1,16 +1,18 @@
 -- The records of a tracked queue: what becomes of each payload is told to the history by the script that moves it.
 -- Beside each pile of payloads stands a hash, `jp:<id>` beside `p:<id>` (and what stands alone), `jn:<id>`, `jm:<id>`: what
 -- names a payload there → the jid of its record. A payload without one was pushed by somebody who did not track.
--- tracking(at) gives `track` of lib/ordered.lua; KEYS[at] is the base of batches, see lib/batch.lua.
-local function tracking(at)
-  local batches, found = batching(at, true), {}
+-- `tracking()` gives `track` of lib/ordered.lua.
+-- include words
+-- include batch
+local function tracking()
+  local batches, found = batching(), {}
 
   local function attempt(act, ...)  -- a record that fails goes to the broken list, and stops nobody
     local fine, problem = pcall(act, ...)
     if not fine then
       local told = {unit = '', ending = 'tracked', effects = table.concat({...}, ' '), error = in_words(problem)}
-      redis.pcall('LPUSH', KEYS[at - 2], cjson.encode(told))
-      redis.pcall('LTRIM', KEYS[at - 2], 0, 999)
+      redis.pcall('LPUSH', key('broken'), cjson.encode(told))
+      redis.pcall('LTRIM', key('broken'), 0, 999)
     end
   end
   local function say(jid, status, detail, run, identity)
@@ -48,10 +50,10 @@ local function tracking(at)
   -- unless it is one that stands alone: that one is all that its hash knows.
   local function in_hand(id, delivered)
     if delivered == 0 then
-      return redis.call('HVALS', KEYS[1] .. 'jp:' .. id)
+      return redis.call('HVALS', base .. 'jp:' .. id)
     end
-    local bodies = redis.call('ZRANGE', KEYS[1] .. 'p:' .. id, 0, delivered - 1)
-    return jids_of(KEYS[1] .. 'jp:' .. id, bodies), bodies
+    local bodies = redis.call('ZRANGE', base .. 'p:' .. id, 0, delivered - 1)
+    return jids_of(base .. 'jp:' .. id, bodies), bodies
   end
 
   local function merged(jid, into, why)
@@ -72,24 +74,24 @@ local function tracking(at)
 
   -- A payload joins a pile in which equal ones are one: the record that is there already goes on.
   function found.join(pile, body, jid)
-    if jid and redis.call('HSETNX', KEYS[1] .. 'j' .. pile, field(body), jid) == 0 then
-      merged(jid, redis.call('HGET', KEYS[1] .. 'j' .. pile, field(body)), 'an equal payload waits')
+    if jid and redis.call('HSETNX', base .. 'j' .. pile, field(body), jid) == 0 then
+      merged(jid, redis.call('HGET', base .. 'j' .. pile, field(body)), 'an equal payload waits')
     end
   end
 
   -- Of a pile and the one that comes with `jid` only `body` stays: the one that came, unless it is `older`.
   function found.only(pile, body, jid, older)
-    local others, stays = redis.call('HVALS', KEYS[1] .. 'j' .. pile), jid
+    local others, stays = redis.call('HVALS', base .. 'j' .. pile), jid
     if older then
-      stays = redis.call('HGET', KEYS[1] .. 'j' .. pile, field(body))
+      stays = redis.call('HGET', base .. 'j' .. pile, field(body))
       merged(jid, stays, 'it has a higher score')
     end
     for _, other in ipairs(others) do
       merged(other, stays, 'it has a higher score, or came later')
     end
-    redis.call('DEL', KEYS[1] .. 'j' .. pile)
+    redis.call('DEL', base .. 'j' .. pile)
     if stays then
-      redis.call('HSET', KEYS[1] .. 'j' .. pile, field(body), stays)
+      redis.call('HSET', base .. 'j' .. pile, field(body), stays)
     end
     return stays
   end
@@ -97,13 +99,13 @@ local function tracking(at)
   -- The record of the newest of a pile that is gone.
   function found.take_newest(pile, body)
     local jid = found.only(pile, body, nil, true)
-    redis.call('DEL', KEYS[1] .. 'j' .. pile)
+    redis.call('DEL', base .. 'j' .. pile)
     return jid
   end
 
   -- A whole pile joins another; with `quiet` what merges stays what it is.
   function found.merge(from, to, quiet)
-    local source, target = KEYS[1] .. 'j' .. from, KEYS[1] .. 'j' .. to
+    local source, target = base .. 'j' .. from, base .. 'j' .. to
     if redis.call('EXISTS', target) == 0 then
       if redis.call('EXISTS', source) == 1 then
         redis.call('RENAME', source, target)
@@ -130,8 +132,8 @@ local function tracking(at)
 
   -- Some payloads of a pile (with their scores) go to another. Of equal ones the record of those that are there goes on,
   -- or with `first_go_on` theirs; with `quiet` what merges stays what it is.
-  function found.carry(from, to, flat, first_go_on, quiet)
-    local source, target, bodies = KEYS[1] .. 'j' .. from, KEYS[1] .. 'j' .. to, {}
+  function found.move_records(from, to, flat, first_go_on, quiet)
+    local source, target, bodies = base .. 'j' .. from, base .. 'j' .. to, {}
     for place = 1, #flat, 2 do
       bodies[#bodies + 1] = flat[place]
     end
@@ -150,7 +152,7 @@ local function tracking(at)
 
   -- These payloads of a pile (with their scores) are `status` from now on; with `gone` they are not there any more.
   function found.some(pile, flat, status, detail, gone)
-    local source, bodies = KEYS[1] .. 'j' .. pile, {}
+    local source, bodies = base .. 'j' .. pile, {}
     for place = 1, #flat, 2 do
       bodies[#bodies + 1] = flat[place]
     end
@@ -169,16 +171,16 @@ local function tracking(at)
 
   -- Every payload of a pile is `status` from now on; with `gone` it is not there any more.
   function found.all(pile, status, detail, gone)
-    for _, jid in ipairs(redis.call('HVALS', KEYS[1] .. 'j' .. pile)) do
+    for _, jid in ipairs(redis.call('HVALS', base .. 'j' .. pile)) do
       say(jid, status, detail)
     end
     if gone then
-      redis.call('UNLINK', KEYS[1] .. 'j' .. pile)
+      redis.call('UNLINK', base .. 'j' .. pile)
     end
   end
 
   -- A payload was pushed. `head` is the beginning of its detail; large ones are told of by their size.
-  function found.born(jid, head, id, payload, score, now, due_at)
+  function found.begin(jid, head, id, payload, score, now, due_at)
     local shown = #payload > 65536 and '"(' .. #payload .. ' bytes)"' or payload
     local later = due_at > now
     say(jid, later and 'scheduled' or 'enqueued', head .. cjson.encode(id) .. ',' .. shown .. '],"kwargs":{"score":'
@@ -187,7 +189,7 @@ local function tracking(at)
 
   -- These, or the one that stands alone, are in the hands of `identity` now; their jids, '' where one has none.
   function found.began(id, bodies, token, run, identity)
-    local hash, detail = KEYS[1] .. 'jp:' .. id, '{"ending":"started","token":' .. token .. '}'
+    local hash, detail = base .. 'jp:' .. id, '{"ending":"started","token":' .. token .. '}'
     local jids = bodies and jids_of(hash, bodies) or redis.call('HVALS', hash)
     for place, jid in ipairs(jids) do
       if jid then
@@ -222,21 +224,21 @@ local function tracking(at)
     local jids, bodies = in_hand(id, delivered)
     local gone = false
     for place, jid in ipairs(jids) do
-      local rest = verdict == 'bury' and place > 1
+      local rest = verdict == 'to_morgue' and place > 1
       if jid then
         say(jid, told[rest and 5 or 2], told[rest and 6 or 3], told[4], identity)
         gone = true
       end
     end
-    if verdict == 'bury' and jids[1] then
-      local name = bodies and field(bodies[1]) or redis.call('HKEYS', KEYS[1] .. 'jp:' .. id)[1]
-      redis.call('HDEL', KEYS[1] .. 'jp:' .. id, name)
-      redis.call('HSETNX', KEYS[1] .. 'jm:' .. id, name, jids[1])
+    if verdict == 'to_morgue' and jids[1] then
+      local name = bodies and field(bodies[1]) or redis.call('HKEYS', base .. 'jp:' .. id)[1]
+      redis.call('HDEL', base .. 'jp:' .. id, name)
+      redis.call('HSETNX', base .. 'jm:' .. id, name, jids[1])
     elseif verdict == 'done' and gone and not bodies then
-      redis.call('DEL', KEYS[1] .. 'jp:' .. id)
+      redis.call('DEL', base .. 'jp:' .. id)
     elseif verdict == 'done' and gone then
       for first = 1, #bodies, 500 do
-        redis.call('HDEL', KEYS[1] .. 'jp:' .. id, unpack(fields(bodies, first)))
+        redis.call('HDEL', base .. 'jp:' .. id, unpack(fields(bodies, first)))
       end
     end
   end

@@ -1,47 +1,38 @@
--- The stream of the history, as scripts write it. KEYS[at] is the stream, then come its size in bytes, whether it is
--- kept, what was dropped (store/keys.py). With `many` the script tells of many jobs: what their records have in common
--- is written once, by `flush`, as one entry (`k` = jobs: a line `jid detail` for each in `d`; history/bundles.py).
-local MOST_LINES, MOST_BYTES = 500, 32768  -- jobs and bytes of one entry; its reader counts to 2,047
+-- The stream of the history, as scripts write it. What the records of many jobs have in common is written once, by
+-- `flush`, as one entry (`k` = jobs: a line `jid detail` for each in `d`).
+local MOST_LINES, MOST_BYTES_OF_LINES = 500, 32768  -- jobs and bytes of one entry; its reader counts to 2,047
 
-local function streaming(at, many)
+local function streaming()
   local stream, bytes = {}, 0
-  local bundles, within = {}, {}  -- records that wait, by what they have in common; and their jids
+  local waiting, within = {}, {}  -- records that wait, by what they have in common; and their jids
+  local entries, counter = key('history'), key('history_bytes')
 
-  -- Whether the history is kept, and how many bytes it may hold; the second answer: whether a full one refuses.
-  local kept, room, strict
+  -- Whether the history is kept, and how many bytes it may hold; `strict`: whether a full one refuses.
+  local is_kept, room, strict
   function stream.is_kept()
-    if kept == nil then
-      local said = redis.call('GET', KEYS[at + 2])
-      kept = said and true or false
-      if said then
-        strict, room = string.match(said, '^(%S+) (%d+)$')
+    if is_kept == nil then
+      local policy = redis.call('GET', key('history_on'))
+      is_kept = policy and true or false
+      if policy then
+        strict, room = string.match(policy, '^(%S+) (%d+)$')
         strict, room = strict == 'strict', tonumber(room) or 0
       end
     end
-    return kept
+    return is_kept
   end
-  local function is_full()
-    return stream.is_kept() and tonumber(redis.call('GET', KEYS[at + 1]) or '0') > room
+  local function has_no_room()
+    return stream.is_kept() and tonumber(redis.call('GET', counter) or '0') > room
   end
   function stream.is_full()
-    return is_full() and strict
+    return has_no_room() and strict
   end
 
-  local function count_bytes()
-    if bytes > 0 then
-      redis.call('INCRBY', KEYS[at + 1], bytes)
-      bytes = 0
-    end
-  end
   local function write(...)
     bytes = bytes + 60
     for place = 1, select('#', ...) do
       bytes = bytes + #select(place, ...)
     end
-    redis.call('XADD', KEYS[at], '*', ...)
-    if not many then
-      count_bytes()
-    end
+    redis.call('XADD', entries, '*', ...)
   end
 
   -- `lines`: `jid detail` of each job.
@@ -56,30 +47,29 @@ local function streaming(at, many)
         'd', table.concat(lines, '\n', first, math.min(first + MOST_LINES - 1, #lines)))
     end
   end
-  local function write_bundles()
-    local waiting = bundles
-    bundles, within = {}, {}
-    for _, one in pairs(waiting) do
+  function stream.write_waiting()
+    local all = waiting
+    waiting, within = {}, {}
+    for _, one in pairs(all) do
       stream.write_lines(one.id, one.status, one.attempt, one.identity, one.lines)
     end
   end
-  stream.write_bundles = write_bundles
 
-  local function bundle(jid, id, status, attempt, identity, detail)
+  local function wait_for_others(jid, id, status, attempt, identity, detail)
     if within[jid] then
-      write_bundles()  -- what is told of one job stays in its order
+      stream.write_waiting()  -- the records of one job stay in their order
     end
-    local key = id .. ' ' .. status .. ' ' .. attempt .. ' ' .. identity
-    local one = bundles[key]
+    local common = id .. ' ' .. status .. ' ' .. attempt .. ' ' .. identity
+    local one = waiting[common]
     if not one then
       one = {lines = {}, size = 0, id = id, status = status, attempt = attempt, identity = identity}
-      bundles[key] = one
+      waiting[common] = one
     end
     local line = jid .. ' ' .. detail
     one.lines[#one.lines + 1], one.size = line, one.size + #line
     within[jid] = true
-    if #one.lines == MOST_LINES or one.size > MOST_BYTES then
-      bundles[key] = nil
+    if #one.lines == MOST_LINES or one.size > MOST_BYTES_OF_LINES then
+      waiting[common] = nil
       stream.write_lines(id, status, attempt, identity, one.lines)
     end
   end
@@ -88,38 +78,41 @@ local function streaming(at, many)
     if not stream.is_kept() then
       return
     end
-    if many and not string.find(jid .. detail, '\n', 1, true) and string.find(jid, '^%S+$') then
-      bundle(jid, id, status, attempt, identity, detail)
+    if not string.find(jid .. detail, '\n', 1, true) and string.find(jid, '^%S+$') then
+      wait_for_others(jid, id, status, attempt, identity, detail)
     else
-      write_bundles()
+      stream.write_waiting()
       write('k', 'job', 'j', jid, 'b', id, 's', status, 'a', attempt, 'w', identity, 'd', detail)
     end
   end
 
   -- The batch itself is in `state` from now on.
-  function stream.tell(id, state, detail)
+  function stream.record_batch(id, state, detail)
     if stream.is_kept() then
-      write_bundles()
+      stream.write_waiting()
       write('k', 'batch', 'b', id, 's', state, 'd', detail)
     end
   end
 
-  -- [said, log|progress, jid, batch, identity, detail]: something said on the way; a full history drops it first.
+  -- [said, log|progress, jid, batch, identity, detail]: a message or progress of a run; a full history drops these first.
   function stream.said(effect)
     if not stream.is_kept() then
       return
     end
-    if is_full() then
-      redis.call('INCR', KEYS[at + 3])
+    if has_no_room() then
+      redis.call('INCR', key('history_dropped'))
     else
-      write_bundles()
+      stream.write_waiting()
       write('k', effect[2], 'j', effect[3], 'b', effect[4], 'w', effect[5], 'd', effect[6])
     end
   end
 
   function stream.flush()
-    write_bundles()
-    count_bytes()
+    stream.write_waiting()
+    if bytes > 0 then
+      redis.call('INCRBY', counter, bytes)
+      bytes = 0
+    end
   end
 
   return stream

@@ -1,0 +1,54 @@
+-- The keys that scripts name themselves; store/keys.py has the same names, and tells what each key holds. Every script
+-- that includes this file gets the key of the set of queue names as KEYS[1]. What stands there before `queues` is the
+-- beginning of every key of the app; a cluster finds all of them in one place by its tag.
+local prefix, names = string.sub(KEYS[1], 1, -#'queues' - 1), nil
+local function key(name)
+  names = names or {  -- made at the first use: many calls need none
+    queues = 'queues',
+    queue_prefix = 'queue:',
+    schedule = 'schedule',
+    retry = 'retry',
+    dead = 'dead',
+    paused = 'paused',
+    stat_processed = 'stat:processed',
+    stat_failed = 'stat:failed',
+    iteration = 'it-',
+    identities = 'hm:identities',
+    leases = 'hm:lease:',
+    tombs_of = 'hm:tomb:',
+    broken = 'hm:broken',
+    cancelled = 'hm:cancelled',
+    cancels = 'hm:cancels',
+    cancel_log = 'hm:cancel_log',
+    deaths = 'hm:deaths',
+    charged = 'hm:charged',
+    suspects = 'hm:suspects',
+    crons = 'hm:crons',
+    cron_ticks = 'hm:cron:ticks',
+    cron_declared = 'hm:cron:declared',
+    cron_paused = 'hm:cron:paused',
+    cron_revision = 'hm:cron:revision',
+    cron_running = 'hm:cron:running',
+    cron_skipped = 'hm:cron:skipped',
+    cron_past = 'hm:cron:past:',
+    cron_leader = 'hm:cron:leader',
+    cron_seen = 'hm:cron:seen',
+    batches = 'hm:batches',
+    batch_base = 'hm:batch:',
+    history = 'hm:history',
+    history_bytes = 'hm:history:bytes',
+    history_on = 'hm:history:on',
+    history_dropped = 'hm:history:dropped',
+    ordered_queues = 'hm:ordered',
+    ordered_base = 'hm:ordered:',
+  }
+  return prefix .. names[name]
+end
+
+-- A key that an effect names as a whole.
+local function own_key(name)
+  if type(name) ~= 'string' or string.sub(name, 1, #prefix) ~= prefix then
+    error('no key of this app: ' .. tostring(name), 0)
+  end
+  return name
+end
