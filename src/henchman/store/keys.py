@@ -62,7 +62,6 @@ class Keys:
         )  # string: "strict" or "best_effort" and the bytes it may hold; absent: off
         self.history_dropped = p + "hm:history:dropped"  # counter: messages and progress that had no room
         self.recorder = p + "hm:recorder"  # string, 10 s: identity of the process that writes history into SQL
-        self.ordered_base = p + "hm:ordered:"  # see ordered()
         self.ordered_queues = p + "hm:ordered"  # set: every ordered queue that was pushed to or served
         self.leases = p + "hm:lease:"  # how every lease and every tomb begins, for scripts that meet other holders
         self.tombs_of = p + "hm:tomb:"
@@ -181,7 +180,7 @@ class Keys:
         whether some have records, how far the clock had come and what it went back by · ``stat`` hash: ids processed
         and failed.
         """
-        return f"{self.ordered_base}{queue}/"
+        return f"{self.prefix}hm:ordered:{queue}/"
 
     def morgue(self, queue: str) -> str:
         """zset: ids of an ordered queue with buried payloads, by the time of the last burial."""

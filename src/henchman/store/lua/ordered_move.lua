@@ -14,7 +14,7 @@
 -- include ordered_track
 -- include bytes
 local collapse, most, moved, in_flight, size, bytes = ARGV[3], tonumber(ARGV[5]), 0, {}, 0, 0
-local source = key('ordered_base') .. ARGV[2] .. '/'
+local source = key('ordered') .. ARGV[2] .. '/'
 local from_due, from_one, from_busy = source .. 'due', source .. 'one', source .. 'busy'
 local from_retry, from_errors, from_crash = source .. 'retry', source .. 'err', source .. 'crash'
 local moving = base .. 'moving'

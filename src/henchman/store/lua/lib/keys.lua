@@ -40,7 +40,7 @@ local function key(name)
     history_on = 'hm:history:on',
     history_dropped = 'hm:history:dropped',
     ordered_queues = 'hm:ordered',
-    ordered_base = 'hm:ordered:',
+    ordered = 'hm:ordered:',
   }
   return prefix .. names[name]
 end

@@ -1,7 +1,7 @@
 -- What every script of an ordered queue shares: ARGV[1] is the name of the queue. store/keys.py tells what hangs on the
 -- base of its keys. An id has payloads if, and only if, it stands in `due`, whose score is the next moment at which
 -- somebody may take it; while it is in flight, the moment at which somebody looks whether its holder still lives.
-local queue, base = ARGV[1], key('ordered_base') .. ARGV[1] .. '/'
+local queue, base = ARGV[1], key('ordered') .. ARGV[1] .. '/'
 local due, sole, busy = base .. 'due', base .. 'one', base .. 'busy'
 local next_due, retry, errors, crash = base .. 'next', base .. 'retry', base .. 'err', base .. 'crash'
 local meta, stat, wake, open = base .. 'meta', base .. 'stat', base .. 'wake', base .. 'open'
