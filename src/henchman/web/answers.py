@@ -72,9 +72,7 @@ def tag_of(value: Any) -> str:
 
 def same(tag: str, given: str | None) -> bool:
     """Whether If-None-Match names ``tag`` (weak comparison)."""
-    if given is None:
-        return False
-    return given.strip() == "*" or tag.removeprefix("W/") in re.findall(r'"[^"]*"', given)
+    return given is not None and (given.strip() == "*" or tag.removeprefix("W/") in re.findall(r'"[^"]*"', given))
 
 
 def as_json(value: Any) -> bytes:
@@ -105,10 +103,11 @@ class Asked:
         self._given: dict[str, str] = {}
         for name, value in request.query_params.multi_items():
             if name not in known:
-                there = f"there are {', '.join(known)}" if known else "there are none here"
-                raise _wrong(f"there is no parameter {_shown(name)}{did_you_mean(name[:50], known) or f'; {there}'}")
+                there = f"; there are {', '.join(known)}" if known else "; there are none here"
+                more = did_you_mean(name[:50], known) or there
+                raise Refusal(400, f"there is no parameter {_shown(name)}{more}")
             if name in self._given:
-                raise _wrong(f"{name} stands there twice")
+                raise Refusal(400, f"{name} stands there twice")
             self._given[name] = value
 
     def __contains__(self, name: str) -> bool:
@@ -124,7 +123,7 @@ class Asked:
         if text is None:
             return otherwise
         if not re.fullmatch(r"[0-9]{1,19}", text, re.ASCII) or not low <= int(text) <= high:
-            raise _wrong(f"{name}={_shown(text)}: a whole number from {low:,} to {high:,}")
+            raise Refusal(400, f"{name}={_shown(text)}: a whole number from {low:,} to {high:,}")
         return int(text)
 
     def statuses(self, name: str) -> tuple[str, ...] | None:
@@ -136,12 +135,8 @@ class Asked:
         for one in wanted:
             if one not in STATUSES:
                 near = did_you_mean(one[:50], STATUSES)
-                raise _wrong(f"{name}: there is no status {_shown(one)}{near}; there are {', '.join(STATUSES)}")
+                raise Refusal(400, f"{name}: there is no status {_shown(one)}{near}; there are {', '.join(STATUSES)}")
         return wanted
-
-
-def _wrong(detail: str) -> Refusal:
-    return Refusal(400, detail)
 
 
 def _shown(text: str) -> str:

@@ -1,17 +1,19 @@
-"""Pages of events within bounds: so many events and so many bytes, however large the arguments of jobs are."""
+"""What is read of the history: pages of so many events and so many bytes, however large the arguments of jobs are."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
+from henchman.app import App
 from henchman.errors import HistoryError
-from henchman.history import as_csv
+from henchman.history import as_csv, load
 from henchman.history.records import FAILURES, Changes, Event, EventPage
-from henchman.web.answers import as_json
-from henchman.web.reader import HistoryReader
+from henchman.kernel.middleware import in_thread
+from henchman.web.answers import Refusal, as_json
 
-__all__ = ["BYTES", "MOST", "EventsJson", "changed", "csv_of", "exact", "failures", "page"]
+__all__ = ["BYTES", "MOST", "EventsJson", "HistoryReader", "changed", "csv_of", "exact", "failures", "page"]
 
 MOST: Final = 1000  # events of one answer
 BYTES: Final = 8 * 1024 * 1024  # of its text; the first event is given however large it is
@@ -19,6 +21,40 @@ _STEP = 100  # events that are read first; their size says how many are read nex
 _CSV_STEP = 500
 #: reads events behind a position, as many as the second number says; the position behind them, None: no more
 _Read = Callable[[int, int], Awaitable[tuple[Sequence[Event], int | None]]]
+
+
+class HistoryReader:
+    """The history of ``app``, opened at the first question; each is asked in a thread. Refusal (501): it is off."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._database: Any = None
+        self._lock = threading.Lock()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether this app's settings name a database."""
+        return not self._app.config.why_history_is_off()
+
+    async def ask(self, method: str, *args: Any, **named: Any) -> Any:
+        """What the method of History answers; HistoryAway, HistoryError."""
+        return await in_thread(self._ask, method, args, named)
+
+    def close(self) -> None:
+        """Close its connections; opened again when it is asked again."""
+        with self._lock:
+            database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    def _ask(self, method: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        with self._lock:
+            if self._database is None:
+                if not self.is_on:
+                    raise Refusal(501, "this needs the history, which is off: see database_url in the settings")
+                self._database = load(self._app.config)
+            reading = self._database.reading
+        return getattr(reading, method)(*args, **named)
 
 
 class EventsJson(NamedTuple):

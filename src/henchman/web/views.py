@@ -17,7 +17,6 @@ from henchman.kernel.middleware import in_thread
 from henchman.store import batches
 from henchman.web import paging
 from henchman.web.answers import LAST, Asked, Refusal, as_json, document, tag_of, tagged, with_events
-from henchman.web.reader import HistoryReader
 
 __all__ = ["Views"]
 
@@ -34,7 +33,7 @@ class Views:
     def __init__(self, app: App) -> None:
         self._app = app
         self._connected = False
-        self.record = HistoryReader(app)
+        self.record = paging.HistoryReader(app)
 
     async def batch(self, request: Request) -> Response:
         """``GET /batches/{id}``."""
