@@ -25,7 +25,7 @@ def test_the_fake_merges_as_the_server(redis_url: str, store: Store, collapse: s
         assert job.push_many(rows) == real
         faked = {
             shown(id): [(score, payload) for score, _, payload in entity.waiting]
-            for (_, id), entity in jobs._shelf.waiting.items()
+            for (_, id), entity in jobs._server.ordered.waiting.items()
         }
     base = store.keys.ordered("q")
     for id, payloads in faked.items():
