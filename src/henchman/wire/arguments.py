@@ -103,10 +103,12 @@ class Signature:
             self.binding.check(args, kwargs or {})
         if self.plain:
             return args, kwargs or {}
+        return self._rich(args, kwargs or {})
+
+    def _rich(self, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         decoded = [self._change(index, self._codec_at(index).decode, value) for index, value in enumerate(args)]
-        return decoded, {
-            name: self._change(name, self._codec_of(name).decode, value) for name, value in (kwargs or {}).items()
-        }
+        named = {name: self._change(name, self._codec_of(name).decode, value) for name, value in kwargs.items()}
+        return decoded, named
 
     def mask(self, args: list[Any], kwargs: dict[str, Any] | None) -> tuple[list[Any], dict[str, Any] | None]:
         """The same with secret parameters replaced by ``***``: for logs, events and people."""
