@@ -179,7 +179,7 @@ class Inline:
         if self._iterations.knows(call, keys):
             return call.decode(self._iterations.answer(call))
         if call.name == "cancel" and call.script is not None:
-            self._iterations.cancel(call)  # all other jobs that were pushed have run
+            self._iterations.cancel(call, keys)  # all other jobs that were pushed have run
             return None
         if (ordered := ordered_rows(call, now)) is not None:
             for row in ordered[1]:

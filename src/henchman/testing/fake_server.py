@@ -90,16 +90,15 @@ def pushes(call: Call[Any], keys: Keys, now: float) -> list[PlainPush] | None:
     return None
 
 
-#: the scripts that push to ordered queues → how many arguments stand before their rows
-_BEFORE = {"ordered_push": 2, "ordered_push_tracked": 5}
+_BEFORE_ROWS = 5  # arguments of a push to an ordered queue
 
 
 def ordered_rows(call: Call[Any], now: float) -> tuple[str, list[OrderedRow]] | None:
     """The merge rule of the ordered queue that ``call`` pushes to, and the pushes; None for any other call."""
-    if call.script is None or call.name not in _BEFORE:
+    if not _is_script(call, "ordered_push"):
         return None
     words = _arguments(call)[1]
-    queue, collapse, rest = _text(words[0]), _text(words[1]), words[_BEFORE[call.name] :]
+    queue, collapse, rest = _text(words[0]), _text(words[1]), words[_BEFORE_ROWS:]
     rows = []
     for i in range(0, len(rest), 4):
         id, due, score, payload = rest[i : i + 4]
@@ -188,12 +187,13 @@ class Iterations:
         state |= {b"ex": _bytes(executions), b"c": _bytes(cursor), b"rt": _bytes(run_time)}
         return int(b"cancelled" in state)
 
-    def cancel(self, call: Call[Any]) -> str:
+    def cancel(self, call: Call[Any], keys: Keys) -> str:
         """Note what ``cancel.lua`` notes for a job that may be an iterable one; the jid that is cancelled."""
-        keys, (jid, *_, is_job) = _arguments(call)
-        for key in keys[3:] if is_job else ():
-            self._states.setdefault(str(key), {}).setdefault(b"cancelled", b"1")
-            self._states[str(key)].setdefault(b"c", b"null")
+        jid, *_, is_job = _arguments(call)[1]
+        if is_job:
+            state = self._states.setdefault(keys.iteration(str(jid)), {})
+            state.setdefault(b"cancelled", b"1")
+            state.setdefault(b"c", b"null")
         return str(jid)
 
     def settle(self, keys: Keys, payload: bytes, ending: str) -> None:
@@ -363,7 +363,7 @@ class FakeServer:
             self.waiting += [Waiting("queue" if one.at is None else "schedule", *one) for one in found]
             return len(found)
         if _is_script(call, "cancel"):
-            self.cancelled.add(self._iterations.cancel(call))
+            self.cancelled.add(self._iterations.cancel(call, self._app.keys))
             return 0
         if _is_script(call, "due"):
             return self._due(now)
@@ -384,20 +384,20 @@ class FakeServer:
         return [1, repr(first), found["retry"], found["schedule"], b"", 0, b"0"]
 
     def _move(self, call: Call[Any]) -> Any:
-        (source, *_), args = _arguments(call)
+        (_, source), args = _arguments(call)
         place = "retry" if source == self._app.keys.retry else "schedule"
         statuses = []
-        for i in range(3, len(args), 5):
-            target, queue, old, new = args[i : i + 4]
+        for i in range(2, len(args), 5):
+            target, name, old, new = args[i : i + 4]
             which = next((one for one in self.waiting if one.place == place and one.payload == old), None)
             statuses.append(int(which is not None))
             if which is None or not isinstance(new, bytes):
                 continue
             self.waiting.remove(which)
-            if target == 0:
+            if target == "dead" and not name:
                 self.dead.append(Waiting("dead", which.queue, new, self._now()))
-            elif int(target) > 0:
-                self.waiting.append(Waiting("queue", str(queue), new, None))
+            elif target == "queue":
+                self.waiting.append(Waiting("queue", str(name), new, None))
         return statuses
 
     def take(self, wanted: Callable[[str], bool], queue: str | None, ordered: dict[str, Any]) -> Unit | None:
