@@ -33,7 +33,6 @@ ROOMS = {
         (
             "client.registry",
             "client.options",
-            "client.ordered_options",
             "client.runtime",
             "work",
             "config",

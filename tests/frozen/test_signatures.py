@@ -24,8 +24,7 @@ IMPORTED = (
 GIVEN = {
     "henchman.client.handle": ("Handle", "Pushed"),
     "henchman.client.job": ("Job", "AsyncJob", "Using", "BoundCall"),
-    "henchman.client.options": ("JobOptions", "PushOptions"),
-    "henchman.client.ordered_options": ("OrderedOptions",),
+    "henchman.client.options": ("JobOptions", "PushOptions", "OrderedOptions"),
     "henchman.config": ("Setting",),
     "henchman.history.reading": ("History",),
     "henchman.history.records": ("Search",),

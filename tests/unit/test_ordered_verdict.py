@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from henchman.client.ordered_options import OrderedOptions
+from henchman.client.options import OrderedOptions
 from henchman.ordered.claim import Claim, OrderedRetryPolicy, retry_delay
 from henchman.store.ordered import ClaimedId
 

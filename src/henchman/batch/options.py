@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from henchman.client.draft import draft
 from henchman.client.job import Using
 from henchman.client.membership import OUTSIDE, within
 from henchman.client.options import named_options
+from henchman.client.prepared import prepare
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.ids import new_jid
@@ -115,7 +115,7 @@ def _callback(runtime: Runtime, target: Any, batch: str) -> dict[str, Any]:
         known, name, options, push = target.job, target.job.name, target.job.options, target.push_as
     if push.delay or push.at is not None or push.batch not in (None, OUTSIDE):
         raise DefinitionError(f"{name}: a callback is enqueued when its batch comes so far; leave out delay, at, batch")
-    plan = draft(name, options, push)
+    plan = prepare(name, options, push)
     runtime.client.check_queue(name, plan.queue)
     signature = _ID_ALONE if known is None else known.signature
     try:

@@ -4,35 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Coroutine, Iterable
-from typing import Any, Generic, NamedTuple, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from henchman.client.handle import Handle, Pushed
 from henchman.client.options import JobOptions, PushOptions, definition_options, push_options
+from henchman.client.prepared import PreparedPush
+from henchman.client.push import BoundCall, Client
 from henchman.client.registry import Registry, wire_name
 from henchman.errors import DefinitionError
 from henchman.wire.arguments import Signature
 
-__all__ = ["AsyncJob", "BoundCall", "Job", "JobDecorator", "Pusher", "Using", "define"]
+__all__ = ["AsyncJob", "BoundCall", "Job", "JobDecorator", "Using", "define"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class BoundCall(NamedTuple):
-    """Arguments for one job of a bulk push, as ``job.call(…)`` makes them."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
-
-
-class Pusher(Protocol):
-    """Who carries a push to the server: the client."""
-
-    def push(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]: ...
-    async def apush(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]: ...
-    def push_many(self, using: Any, rows: Iterable[Any]) -> Pushed: ...
-    async def apush_many(self, using: Any, rows: Iterable[Any]) -> Pushed: ...
-    def check_queue(self, name: str, queue: str | None) -> None: ...
 
 
 AS_DEFINED = PushOptions()
@@ -41,12 +26,12 @@ AS_DEFINED = PushOptions()
 class Using(Generic[P, R]):
     """A job with options for the pushes made through it: ``send.using(delay=60).enqueue(42)``."""
 
-    def __init__(self, job: Any, pusher: Pusher, push_as: PushOptions) -> None:
+    def __init__(self, job: Any, client: Client, push_as: PushOptions) -> None:
         self.job = job
         self.push_as = push_as
-        self.draft: Any = None  # the client's: the payload as far as it is the same for every push
-        self.batch_draft: Any = None  # the same for the batch that it was pushed into last
-        self._pusher = pusher
+        self.prepared: PreparedPush | None = None  # by the client, for pushes into no batch
+        self.prepared_in_batch: PreparedPush | None = None  # by the client, for the batch of the last such push
+        self._client = client
 
     def __repr__(self) -> str:
         said = ((name, getattr(self.push_as, name)) for name in self.push_as.__struct_fields__)
@@ -55,24 +40,24 @@ class Using(Generic[P, R]):
     def using(self, **options: Any) -> Using[P, R]:
         """The same with more options, see ``Job.using``."""
         made = push_options(self.job.name, options, self.push_as)
-        self._pusher.check_queue(self.job.name, made.queue)
-        return Using(self.job, self._pusher, made)
+        self._client.check_queue(self.job.name, made.queue)
+        return Using(self.job, self._client, made)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Push one job; see ``Job.enqueue``."""
-        return self._pusher.push(self, args, kwargs)
+        return self._client.push(self, args, kwargs)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """``enqueue``, awaited."""
-        return await self._pusher.apush(self, args, kwargs)
+        return await self._client.apush(self, args, kwargs)
 
     def enqueue_many(self, rows: Iterable[Any]) -> Pushed:
         """Push many jobs; see ``Job.enqueue_many``."""
-        return self._pusher.push_many(self, rows)
+        return self._client.push_many(self, rows)
 
     async def aenqueue_many(self, rows: Iterable[Any]) -> Pushed:
         """``enqueue_many``, awaited."""
-        return await self._pusher.apush_many(self, rows)
+        return await self._client.apush_many(self, rows)
 
 
 class Job(Using[P, R]):
@@ -82,9 +67,9 @@ class Job(Using[P, R]):
     hears_cancel = False  # True: it ends by itself when it was cancelled, also before it began
 
     def __init__(
-        self, function: Callable[..., Any], name: str, options: JobOptions, signature: Signature, pusher: Pusher
+        self, function: Callable[..., Any], name: str, options: JobOptions, signature: Signature, client: Client
     ) -> None:
-        super().__init__(self, pusher, AS_DEFINED)
+        super().__init__(self, client, AS_DEFINED)
         self.function = function
         self.name = name
         self.options = options
@@ -139,18 +124,18 @@ class AsyncJob(Job[P, Coroutine[Any, Any, R]], Generic[P, R]):
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:  # type: ignore[override]  # R, not a coroutine
         """As ``Job.enqueue``."""
-        return self._pusher.push(self, args, kwargs)
+        return self._client.push(self, args, kwargs)
 
     async def aenqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:  # type: ignore[override]
         """``enqueue``, awaited."""
-        return await self._pusher.apush(self, args, kwargs)
+        return await self._client.apush(self, args, kwargs)
 
     def using(self, **options: Any) -> Using[P, R]:  # type: ignore[override]
         """As ``Job.using``."""
         return super().using(**options)  # type: ignore[return-value]  # R, not a coroutine
 
 
-def define(function: Callable[..., Any], pusher: Pusher, name: str | None, options: dict[str, Any]) -> Job[Any, Any]:
+def define(function: Callable[..., Any], client: Client, name: str | None, options: dict[str, Any]) -> Job[Any, Any]:
     """The job made from ``function``; DefinitionError when it or an option cannot be one."""
     if isinstance(function, Job):
         raise DefinitionError(f"{function.name} is a job already")
@@ -164,14 +149,14 @@ def define(function: Callable[..., Any], pusher: Pusher, name: str | None, optio
     checked = definition_options(wire, options)
     signature = Signature.of(function, name=wire, secret=checked.secret)
     kind = AsyncJob if inspect.iscoroutinefunction(function) else Job
-    return kind(function, wire, checked, signature, pusher)
+    return kind(function, wire, checked, signature, client)
 
 
 class JobDecorator:
     """What ``app.job(queue=…)`` gives: it knows a ``def`` from an ``async def``."""
 
-    def __init__(self, pusher: Pusher, registry: Registry, name: str | None, options: dict[str, Any]) -> None:
-        self._pusher = pusher
+    def __init__(self, client: Client, registry: Registry, name: str | None, options: dict[str, Any]) -> None:
+        self._client = client
         self._registry = registry
         self._name = name
         self._options = options
@@ -181,6 +166,6 @@ class JobDecorator:
     @overload
     def __call__(self, function: Callable[P, R], /) -> Job[P, R]: ...
     def __call__(self, function: Any, /) -> Any:
-        made = define(function, self._pusher, self._name, self._options)
+        made = define(function, self._client, self._name, self._options)
         self._registry.add(made)
         return made

@@ -1,16 +1,14 @@
-"""Which batch a push belongs to, and what it must know of it."""
+"""The batch that a push belongs to, as far as the push must know it."""
 
 from __future__ import annotations
 
-import os
-from collections import deque
 from contextvars import ContextVar
 from typing import Any
 
 from henchman.store.call import Call, command
 from henchman.store.keys import Keys
 
-__all__ = ["OUTSIDE", "Lanes", "Membership", "within"]
+__all__ = ["OUTSIDE", "Membership", "within"]
 
 
 class Membership:
@@ -46,28 +44,3 @@ class Membership:
 OUTSIDE = Membership("")
 #: the batch whose block this thread or task is in
 within: ContextVar[Membership | None] = ContextVar("henchman_batch", default=None)
-
-
-class Lanes:
-    """Names under which pushes are numbered, so that one whose answer was lost is known when it is sent again.
-
-    Each is used by one push at a time; a process has as many as it ever had pushes on their way at once.
-    """
-
-    def __init__(self) -> None:
-        self._free: deque[tuple[str, int]] = deque()
-        self._pid = os.getpid()
-
-    def take(self) -> tuple[str, int]:
-        """A lane, and the number of the next push in it."""
-        if os.getpid() != self._pid:
-            self._free, self._pid = deque(), os.getpid()  # the parent goes on in its own
-        try:
-            name, turn = self._free.pop()
-        except IndexError:
-            name, turn = os.urandom(6).hex(), 0
-        return name, turn + 1
-
-    def give(self, lane: tuple[str, int]) -> None:
-        """Its push was answered."""
-        self._free.append(lane)

@@ -7,33 +7,36 @@ It is never sent again and never buffered: a plain job is not idempotent, and on
 from __future__ import annotations
 
 import contextlib
+import functools
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 from henchman.client.buffer import Buffer
-from henchman.client.bulk import slices
-from henchman.client.draft import Draft, draft
-from henchman.client.handle import Admission, Handle, Pushed
-from henchman.client.membership import OUTSIDE, Lanes, Membership, within
-from henchman.client.options import JobOptions, PushOptions, named_options
-from henchman.client.parcel import Parcel, keep
+from henchman.client.handle import Handle, Pushed
+from henchman.client.membership import OUTSIDE, Membership, within
+from henchman.client.options import PushOptions, named_options
+from henchman.client.prepared import PreparedPush, prepare
 from henchman.client.runtime import Runtime
-from henchman.client.tracked import tracked_calls
+from henchman.client.tracked import PushSequence, jids_of, push_tracked
 from henchman.errors import ArgumentError, BatchError, DefinitionError, ServerAway, ServerError
 from henchman.kernel.ids import new_jid, new_jids
 from henchman.kernel.middleware import compile_async, compile_sync, in_thread
 from henchman.store import jobs
 from henchman.store.call import Call, replicated
 from henchman.store.leases import ask_time
+from henchman.store.procedure import adrive, drive
 from henchman.wire.arguments import Signature
 from henchman.wire.payload import decode, encode
 
-__all__ = ["Client"]
+__all__ = ["BoundCall", "Client"]
 
 T = TypeVar("T")
+SLICE_JOBS = 1000
+SLICE_BYTES = 4_000_000
+_NO_KWARGS: dict[str, Any] = {}
 TIME_KNOWN = 30.0  # seconds for which the server's time goes on being known
 Arguments = tuple[bytes, bytes | None]  # the texts of args and, where there are any, of kwargs
 
@@ -46,8 +49,22 @@ _ANYTHING = Signature.of(_anything, name="enqueue")
 _RUBY = re.compile(r"[A-Z]\w*(::[A-Z]\w*)*")  # how Ruby names classes; a Python job has this name only by name=
 
 
-def _named_batch(push: PushOptions) -> Membership | None:
-    return None if push.batch is OUTSIDE else push.batch or within.get()
+class BoundCall(NamedTuple):
+    """Arguments for one job of a bulk push, as ``job.call(…)`` makes them."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class _Aside(NamedTuple):
+    """A step of a push that is no call to the server: how to do it now, and awaited."""
+
+    now: Callable[[], Any]
+    awaited: Callable[[], Awaitable[Any]]
+
+
+#: a push, written once: it yields calls and other steps, and ``Client`` does them now or awaited
+Steps = Generator[Call[Any] | _Aside, Any, T]
 
 
 class Client:
@@ -59,217 +76,240 @@ class Client:
         self._stamp = runtime.stamp
         self._registry = runtime.registry
         self._clock = runtime.clock
-        self._lanes = Lanes()
+        self._sequence = PushSequence()
         self.buffer = Buffer(runtime)
         self.now: Callable[[], float] = time.time  # tests put a clock of their own here
 
     def push(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
         """Push one job of a definition."""
-        return self.send(self._plan(using, self._group(using.push_as)), using.job.signature.encode(args, kwargs))
+        plan = self._direct(using)
+        if plan is None:
+            return drive(self._do, self._push(using, args, kwargs))
+        handle, scheduled, payload, call = self._one(plan, using.job.signature.encode(args, kwargs))
+        try:
+            self._runtime.connections.run(call)
+        except ServerAway as error:
+            self._keep(plan, scheduled, [(plan.queue, [payload])], error)
+            handle.admission = "buffered"
+        return handle
 
     async def apush(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
-        """Push one job of a definition, awaited."""
-        return await self.asend(
-            self._plan(using, await self._agroup(using.push_as)), using.job.signature.encode(args, kwargs)
-        )
-
-    def send(self, plan: Draft, arguments: Arguments) -> Handle[Any]:
-        """Push one job of a draft."""
-        self._learn_time(plan)
-        jid, parcel = self._one(plan, arguments)
-        if len(self._chain):
-            parcel = self._parcel(plan, parcel.scheduled, self.through(parcel.jobs()))
-        kept = self._carry(plan, parcel)
-        return self._handle(jid, plan, parcel, "buffered" if kept else plan.admission)
-
-    async def asend(self, plan: Draft, arguments: Arguments) -> Handle[Any]:
-        """Push one job of a draft, awaited."""
-        await self._alearn_time(plan)
-        jid, parcel = self._one(plan, arguments)
-        if len(self._chain):
-            parcel = self._parcel(plan, parcel.scheduled, await self.athrough(parcel.jobs()))
-        kept = await self._acarry(plan, parcel)
-        return self._handle(jid, plan, parcel, "buffered" if kept else plan.admission)
+        """``push``, awaited."""
+        plan = self._direct(using)
+        if plan is None:
+            return await adrive(self._ado, self._push(using, args, kwargs))
+        handle, scheduled, payload, call = self._one(plan, using.job.signature.encode(args, kwargs))
+        try:
+            await self._runtime.aconnections.run(call)
+        except ServerAway as error:
+            self._keep(plan, scheduled, [(plan.queue, [payload])], error)
+            handle.admission = "buffered"
+        return handle
 
     def push_many(self, using: Any, rows: Iterable[Any]) -> Pushed:
         """Push a job for each row, a round trip a slice."""
-        plan = self._plan(using, self._group(using.push_as))
-        self._learn_time(plan)
-        count = passed = kept = 0
-        for texts in slices(using.job, rows):
-            parcel = self._many(plan, texts)
-            if len(self._chain):
-                parcel = self._parcel(plan, parcel.scheduled, self.through(parcel.jobs()))
-            kept += self._carry(plan, parcel)
-            count += len(texts)
-            passed += parcel.size
-        return Pushed(count, passed - kept, 0, count - passed, kept)
+        return drive(self._do, self._push_many(using, rows))
 
     async def apush_many(self, using: Any, rows: Iterable[Any]) -> Pushed:
         """``push_many``, awaited."""
-        plan = self._plan(using, await self._agroup(using.push_as))
-        await self._alearn_time(plan)
-        count = passed = kept = 0
-        for texts in slices(using.job, rows):
-            parcel = self._many(plan, texts)
-            if len(self._chain):
-                parcel = self._parcel(plan, parcel.scheduled, await self.athrough(parcel.jobs()))
-            kept += await self._acarry(plan, parcel)
-            count += len(texts)
-            passed += parcel.size
-        return Pushed(count, passed - kept, 0, count - passed, kept)
+        return await adrive(self._ado, self._push_many(using, rows))
 
     def by_name(self, name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Handle[Any]:
         """Push a job for a worker that we know only by name, made of plain JSON arguments."""
-        options, push = self._options(name, given)
-        return self.send(self._named(name, options, push, self._group(push)), _ANYTHING.encode(args, {}))
+        return drive(self._do, self._by_name(name, args, given))
 
     async def aby_name(self, name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Handle[Any]:
         """``by_name``, awaited."""
-        options, push = self._options(name, given)
-        return await self.asend(self._named(name, options, push, await self._agroup(push)), _ANYTHING.encode(args, {}))
-
-    def _options(self, name: str, given: dict[str, Any]) -> tuple[JobOptions, PushOptions]:
-        if not isinstance(name, str) or not name:
-            raise DefinitionError(f"enqueue({name!r}): a job is named by a text")
-        known = self._registry.find(name)
-        return named_options(name, given, None if known is None else known.options)
-
-    def _group(self, push: PushOptions) -> Membership | None:
-        """The batch that a push belongs to: the one it names (or none), else the one whose block it is in."""
-        group = _named_batch(push)
-        if group is not None and not group.known:
-            self._runtime.connections.run(group.learn(self._runtime.keys))
-        return group
-
-    async def _agroup(self, push: PushOptions) -> Membership | None:
-        """``_group``, awaited."""
-        group = _named_batch(push)
-        if group is not None and not group.known:
-            await self._runtime.aconnections.run(group.learn(self._runtime.keys))
-        return group
-
-    def _plan(self, using: Any, group: Membership | None) -> Draft:
-        plan: Draft | None = using.draft if group is None else using.batch_draft
-        if plan is None or plan.group is not group:
-            plan = self.plan(using, group)
-            if group is None:
-                using.draft = plan
-            else:
-                using.batch_draft = plan
-        return plan
-
-    def plan(self, using: Any, group: Membership | None) -> Draft:
-        """What pushes of ``using`` into ``group``, or into none, have in common."""
-        job = using.job
-        made = draft(job.name, job.options, using.push_as, group, job.function, job.signature)
-        self.check_queue(job.name, made.queue)
-        return made
-
-    def _named(self, name: str, options: JobOptions, push: PushOptions, group: Membership | None) -> Draft:
-        known = self._registry.find(name)
-        if group is not None and _RUBY.fullmatch(name) and known is None:
-            raise BatchError(
-                f"{name} is no job of this app, and named like one of Ruby's: a Ruby worker tells no batch how a job "
-                "ended. Push it outside: enqueue(…, batch=None). If Python runs it, define it in this app"
-            )
-        made = draft(name, options, push, group, signature=None if known is None else known.signature)
-        self.check_queue(name, made.queue)
-        return made
+        return await adrive(self._ado, self._by_name(name, args, given))
 
     def check_queue(self, name: str, queue: str | None) -> None:
         """DefinitionError when a plain job would go to an ordered queue of this app."""
         self._registry.refuse_ordered(name, queue)
 
-    def _now(self, plan: Draft) -> float:
-        return self._clock.now() if plan.timed and self.now is time.time else self.now()
+    def _do(self, step: Call[Any] | _Aside) -> Any:
+        return self._runtime.connections.run(step) if isinstance(step, Call) else step.now()
 
-    def _must_learn(self, plan: Draft) -> bool:
-        return plan.timed and self.now is time.time and self._clock.age > TIME_KNOWN
+    async def _ado(self, step: Call[Any] | _Aside) -> Any:
+        return await (self._runtime.aconnections.run(step) if isinstance(step, Call) else step.awaited())
 
-    def _learn_time(self, plan: Draft) -> None:
-        """Ask for the server's time where jobs depend on it. Without an answer this host's clock must do."""
-        if self._must_learn(plan):
-            with contextlib.suppress(ServerError):
-                self._runtime.connections.run(ask_time(self._clock))
+    def _direct(self, using: Any) -> PreparedPush | None:
+        """The prepared push of ``using`` when it is one call: no batch, record, link, clock or buffer has a part in it."""
+        plan: PreparedPush | None = using.prepared
+        if plan is None or plan.timed or not plan.is_plain or len(self._chain) or self.buffer.waiting:
+            return None
+        batch = using.push_as.batch
+        return plan if batch is OUTSIDE or (batch is None and within.get() is None) else None
 
-    async def _alearn_time(self, plan: Draft) -> None:
-        """``_learn_time``, awaited."""
-        if self._must_learn(plan):
-            with contextlib.suppress(ServerError):
-                await self._runtime.aconnections.run(ask_time(self._clock))
-
-    def _one(self, plan: Draft, arguments: Arguments) -> tuple[str, Parcel]:
+    def _one(self, plan: PreparedPush, arguments: Arguments) -> tuple[Handle[Any], bool, bytes, Call[Any]]:
+        """One job that no link changes: its handle, whether it is scheduled, its payload and the call that pushes it."""
         jid = new_jid()
-        seconds = self._now(plan)
-        now = self._stamp(seconds)
-        scheduled = plan.scheduled(seconds)
-        waits = scheduled or plan.parked
-        payload = plan.template.render(*arguments, jid, now, None if waits else now)
-        return jid, Parcel(scheduled, {plan.queue: [payload]})
+        scheduled, now = self._time_of(plan)
+        payload = plan.template.render(*arguments, jid, *now)
+        handle: Handle[Any] = Handle(
+            jid, plan.queue, plan.admission, self._runtime, plan.result_ttl is not None, plan.function
+        )
+        return (
+            handle,
+            scheduled,
+            payload,
+            self.confirmed(self._call(plan, scheduled, plan.queue, [payload]), lambda: [jid]),
+        )
 
-    def _many(self, plan: Draft, arguments: list[Arguments]) -> Parcel:
-        seconds = self._now(plan)
-        now = self._stamp(seconds)
-        scheduled = plan.scheduled(seconds)
-        waits = scheduled or plan.parked
-        jids = new_jids(len(arguments))
-        payloads = plan.template.render_many(arguments, jids, now, None if waits else now)
-        return Parcel(scheduled, {plan.queue: payloads})
+    def _push(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[Handle[Any]]:
+        plan = yield from self._prepared(using)
+        return (yield from self._send(plan, using.job.signature.encode(args, kwargs)))
 
-    def _carry(self, plan: Draft, parcel: Parcel) -> int:
-        """Push, or buffer what is proven not to have been executed; how many jobs were buffered."""
-        buffer = self.buffer
-        if not plan.is_plain:
-            for call in self._tracked_calls(plan, parcel):
-                self._runtime.connections.run(call)
-            return 0
-        if buffer.waiting and not buffer.clear():
-            return keep(buffer, plan, parcel, 0, None)
-        for place, call in enumerate(self._calls(plan, parcel)):
-            try:
-                self._runtime.connections.run(call)
-            except ServerAway as error:
-                if error.executed is not False:
-                    raise
-                return keep(buffer, plan, parcel, place, error)
-        return 0
+    def _by_name(self, name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Steps[Handle[Any]]:
+        if not isinstance(name, str) or not name:
+            raise DefinitionError(f"enqueue({name!r}): a job is named by a text")
+        known = self._registry.find(name)
+        options, push = named_options(name, given, None if known is None else known.options)
+        group = yield from self._group(push)
+        if group is not None and _RUBY.fullmatch(name) and known is None:
+            raise BatchError(
+                f"{name} is no job of this app, and named like one of Ruby's: a Ruby worker tells no batch how a job "
+                "ended. Push it outside: enqueue(…, batch=None). If Python runs it, define it in this app"
+            )
+        plan = prepare(name, options, push, group, signature=None if known is None else known.signature)
+        self.check_queue(name, plan.queue)
+        return (yield from self._send(plan, _ANYTHING.encode(args, {})))
 
-    async def _acarry(self, plan: Draft, parcel: Parcel) -> int:
-        """``_carry``, awaited."""
-        buffer = self.buffer
-        if not plan.is_plain:
-            for call in self._tracked_calls(plan, parcel):
-                await self._runtime.aconnections.run(call)
-            return 0
-        if buffer.waiting and not (await in_thread(buffer.clear) if buffer.due else buffer.passable):
-            return keep(buffer, plan, parcel, 0, None)
-        for place, call in enumerate(self._calls(plan, parcel)):
-            try:
-                await self._runtime.aconnections.run(call)
-            except ServerAway as error:
-                if error.executed is not False:
-                    raise
-                return keep(buffer, plan, parcel, place, error)
-        return 0
+    def _push_many(self, using: Any, rows: Iterable[Any]) -> Steps[Pushed]:
+        plan = yield from self._prepared(using)
+        if plan.timed:
+            yield from self._learn_time()
+        count = passed = kept = 0
+        for arguments in slices(using.job, rows):
+            scheduled, now = self._time_of(plan)
+            payloads = plan.template.render_many(arguments, new_jids(len(arguments)), *now)
+            by_queue = {plan.queue: payloads}
+            if len(self._chain):
+                by_queue = yield from self._through_links(plan, scheduled, payloads)
+            kept += yield from self._deliver(plan, scheduled, by_queue)
+            count += len(arguments)
+            passed += sum(map(len, by_queue.values()))
+        return Pushed(count, passed - kept, 0, count - passed, kept)
 
-    def _calls(self, plan: Draft, parcel: Parcel) -> Iterator[Call[Any]]:
-        """One call a queue: a middleware may have sent jobs elsewhere."""
-        for queue, payloads in parcel.by_queue.items():
-            if parcel.scheduled:
-                entries = [(plan.at, plan.delay, payload) for payload in payloads]
-                yield self._confirmed(jobs.schedule(self._runtime.keys, entries), payloads)
+    def _send(self, plan: PreparedPush, arguments: Arguments) -> Steps[Handle[Any]]:
+        """Push one job."""
+        if plan.timed:
+            yield from self._learn_time()
+        jid = new_jid()
+        scheduled, now = self._time_of(plan)
+        payloads = [plan.template.render(*arguments, jid, *now)]
+        by_queue = {plan.queue: payloads}
+        if len(self._chain):
+            by_queue = yield from self._through_links(plan, scheduled, payloads)
+        kept = yield from self._deliver(plan, scheduled, by_queue)
+        for queue, payloads in by_queue.items():
+            if len(self._chain):
+                jid = decode(payloads[0])["jid"]
+            admission = "buffered" if kept else plan.admission
+            return Handle(jid, queue, admission, self._runtime, plan.result_ttl is not None, plan.function)
+        return Handle(jid, plan.queue, "stopped", self._runtime)
+
+    # --- before the push: the batch, the prepared payload, the time -------------------------------------------------
+
+    def _prepared(self, using: Any) -> Steps[PreparedPush]:
+        """What pushes of ``using`` have in common, kept for the next one into the same batch, or into none."""
+        group = yield from self._group(using.push_as)
+        plan: PreparedPush | None = using.prepared if group is None else using.prepared_in_batch
+        if plan is None or plan.group is not group:
+            job = using.job
+            plan = prepare(job.name, job.options, using.push_as, group, job.function, job.signature)
+            self.check_queue(job.name, plan.queue)
+            if group is None:
+                using.prepared = plan
             else:
-                yield self._confirmed(jobs.push_many(self._runtime.keys, queue, payloads), payloads)
+                using.prepared_in_batch = plan
+        return plan
 
-    def _tracked_calls(self, plan: Draft, parcel: Parcel) -> Iterator[Call[Any]]:
-        """The same for jobs that are written down. They are never buffered: a batch must know what it has."""
-        keep = self._runtime.config.history_kept()
-        made = tracked_calls(self._runtime.keys, self._registry, self._lanes, plan, parcel, keep)
-        return (self._confirmed(call, payloads) for call, payloads in made)
+    def _group(self, push: PushOptions) -> Steps[Membership | None]:
+        """The batch that a push belongs to: the one it names (or none), else the one whose block it is in."""
+        group = None if push.batch is OUTSIDE else push.batch or within.get()
+        if group is not None and not group.known:
+            yield group.learn(self._runtime.keys)
+        return group
 
-    def _confirmed(self, call: Call[Any], payloads: list[bytes]) -> Call[Any]:
-        return self.confirmed(call, lambda: [decode(one)["jid"] for one in payloads])
+    def _learn_time(self) -> Steps[None]:
+        """Ask for the server's time where jobs depend on it. Without an answer this host's clock must do."""
+        if self.now is time.time and self._clock.age > TIME_KNOWN:
+            with contextlib.suppress(ServerError):
+                yield ask_time(self._clock)
+
+    def _time_of(self, plan: PreparedPush) -> tuple[bool, tuple[bytes, bytes | None]]:
+        """Whether jobs that are pushed now go to the schedule; their ``created_at`` and ``enqueued_at``."""
+        seconds = self._clock.now() if plan.timed and self.now is time.time else self.now()
+        scheduled = plan.scheduled(seconds)
+        now = self._stamp(seconds)
+        return scheduled, (now, None if scheduled or plan.parked else now)
+
+    # --- the push itself --------------------------------------------------------------------------------------------
+
+    def _deliver(self, plan: PreparedPush, scheduled: bool, by_queue: dict[str, list[bytes]]) -> Steps[int]:
+        """Push, or buffer what is proven not to have been executed; how many jobs were buffered.
+
+        Tracked jobs are never buffered: a batch must know what it has.
+        """
+        if not plan.is_plain:
+            yield from push_tracked(self._runtime, self._sequence, plan, scheduled, by_queue)
+            return 0
+        buffer = self.buffer
+        if buffer.waiting:
+            clear = _Aside(buffer.clear, functools.partial(in_thread, buffer.clear))
+            if not ((yield clear) if buffer.due else buffer.passable):
+                return self._keep(plan, scheduled, list(by_queue.items()), None)
+        for place, (queue, payloads) in enumerate(by_queue.items()):  # a middleware may have sent jobs elsewhere
+            call = self._call(plan, scheduled, queue, payloads)
+            try:
+                yield self.confirmed(call, functools.partial(jids_of, payloads))
+            except ServerAway as error:
+                return self._keep(plan, scheduled, list(by_queue.items())[place:], error)
+        return 0
+
+    def _call(self, plan: PreparedPush, scheduled: bool, queue: str, payloads: list[bytes]) -> Call[Any]:
+        if scheduled:
+            return jobs.schedule(self._runtime.keys, [(plan.at, plan.delay, payload) for payload in payloads])
+        return jobs.push_many(self._runtime.keys, queue, payloads)
+
+    def _keep(
+        self,
+        plan: PreparedPush,
+        scheduled: bool,
+        by_queue: Iterable[tuple[str, list[bytes]]],
+        error: ServerAway | None,
+    ) -> int:
+        """Buffer jobs; how many that are. Raises ``error`` when they may have been executed, or there is no room."""
+        if error is not None and error.executed is not False:
+            raise error
+        entries = [
+            jobs.Delivery(None if scheduled else queue, plan.at, plan.delay, payload)
+            for queue, payloads in by_queue
+            for payload in payloads
+        ]
+        self.buffer.keep(entries, error)
+        return len(entries)
+
+    # --- client middleware ------------------------------------------------------------------------------------------
+
+    def _through_links(
+        self, plan: PreparedPush, scheduled: bool, payloads: list[bytes]
+    ) -> Steps[dict[str, list[bytes]]]:
+        """The payloads by queue, as the client middleware leaves them."""
+        before = [decode(payload) for payload in payloads]
+        reached = yield _Aside(functools.partial(self.through, before), functools.partial(self.athrough, before))
+        by_queue: dict[str, list[bytes]] = {}
+        for job in reached:
+            for field in ("queue", "class", "jid"):
+                if not isinstance(job.get(field), str) or not job[field]:
+                    raise ArgumentError(
+                        f"a client middleware set {field} of job {job.get('jid')!r} to {job.get(field)!r}"
+                    )
+            self.check_queue(job["class"], job["queue"])
+            if scheduled or plan.parked:
+                job.pop("enqueued_at", None)  # written when it enters its queue
+            by_queue.setdefault(job["queue"], []).append(encode(job))
+        return by_queue
 
     def confirmed(self, call: Call[T], names: Callable[[], list[str]]) -> Call[T]:
         """``call``, confirmed by as many replicas as are asked for; ``names`` are what Unconfirmed tells of."""
@@ -302,24 +342,39 @@ class Client:
             del reached[before:-1]
         return reached
 
-    def _parcel(self, plan: Draft, scheduled: bool, reached: Iterable[dict[str, Any]]) -> Parcel:
-        """What is to be pushed of the jobs that came through the chain."""
-        by_queue: dict[str, list[bytes]] = {}
-        for job in reached:
-            for field in ("queue", "class", "jid"):
-                if not isinstance(job.get(field), str) or not job[field]:
-                    raise ArgumentError(
-                        f"a client middleware set {field} of job {job.get('jid')!r} to {job.get(field)!r}"
-                    )
-            self.check_queue(job["class"], job["queue"])
-            if scheduled or plan.parked:
-                job.pop("enqueued_at", None)  # written when it enters its queue
-            by_queue.setdefault(job["queue"], []).append(encode(job))
-        return Parcel(scheduled, by_queue)
 
-    def _handle(self, jid: str, plan: Draft, parcel: Parcel, admission: Admission) -> Handle[Any]:
-        for queue, payloads in parcel.by_queue.items():
-            if len(self._chain):
-                jid = decode(payloads[0])["jid"]
-            return Handle(jid, queue, admission, self._runtime, plan.result_ttl is not None, plan.function)
-        return Handle(jid, plan.queue, "stopped", self._runtime)
+def slices(job: Any, rows: Iterable[Any]) -> Iterator[list[tuple[bytes, bytes | None]]]:
+    """The encoded arguments of each row of ``job``, up to 1,000 rows or 4 MB at a time.
+
+    A row that cannot be sent raises ArgumentError with its number, after the slice of those before it.
+    """
+    encode = job.signature.encode
+    texts: list[tuple[bytes, bytes | None]] = []
+    size = 0
+    for number, row in enumerate(rows):
+        try:
+            text = encode(row, _NO_KWARGS) if type(row) is tuple else encode(*_arguments(job.name, row))
+        except ArgumentError as error:
+            if texts:
+                yield texts
+            raise ArgumentError(f"row {number}: {error}") from error
+        texts.append(text)
+        size += len(text[0]) + len(text[1] or b"")
+        if len(texts) == SLICE_JOBS or size >= SLICE_BYTES:
+            yield texts
+            texts, size = [], 0
+    if texts:
+        yield texts
+
+
+def _arguments(name: str, row: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(row, BoundCall):
+        return row
+    if isinstance(row, tuple):
+        return row, _NO_KWARGS
+    if isinstance(row, dict):
+        return (), row
+    raise ArgumentError(
+        f"{name}.enqueue_many got {type(row).__name__} {row!r:.80}; give a tuple of arguments, a dict of arguments by "
+        "name, or job.call(…)"
+    )

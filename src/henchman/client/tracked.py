@@ -1,24 +1,24 @@
-"""Pushes of jobs that are written down: what the history is told of each with its first entry."""
+"""Pushes of tracked jobs: each goes with the first entry of its record in history."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections import deque
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from henchman.client.draft import Draft
-from henchman.client.membership import Lanes
-from henchman.client.parcel import Parcel
+from henchman.client.prepared import PreparedPush
 from henchman.client.registry import Registry
+from henchman.client.runtime import Runtime
 from henchman.store import batches
-from henchman.store.call import Call
-from henchman.store.keys import Keys
+from henchman.store.procedure import Procedure
 from henchman.wire import jsontext
 from henchman.wire.payload import decode
 from henchman.wire.secret import masked, places_of
 
-__all__ = ["record_of", "tracked_calls"]
+__all__ = ["PushSequence", "jids_of", "push_tracked", "record_of"]
 
 _MOST = 65_536  # bytes of arguments that the history is given; of more it is told how many they were
 
@@ -38,24 +38,55 @@ _parts = msgspec.json.Decoder(_Parts).decode
 _text = msgspec.json.encode
 
 
-def tracked_calls(
-    keys: Keys, registry: Registry, lanes: Lanes, plan: Draft, parcel: Parcel, keep: str
-) -> Iterator[tuple[Call[int], list[bytes]]]:
-    """The pushes of ``parcel``, one a queue, each with its payloads. The next is asked for when one was answered.
+class PushSequence:
+    """Numbers tracked pushes under names, so that the server knows a push that is sent again after a lost answer.
 
-    The history gets class, queue, arguments (secret ones masked) and tags of each job with them; ``keep``: how it is
-    kept from the first of them on, though no recorder has led yet.
+    One push at a time uses a name; a process has as many names as it ever had pushes on their way at once.
     """
-    group = plan.group
-    when = plan.when(parcel.scheduled)
-    for queue, payloads in parcel.by_queue.items():
-        rows = [_row(registry, payload, when) for payload in payloads]
+
+    def __init__(self) -> None:
+        self._free: deque[tuple[str, int]] = deque()
+        self._pid = os.getpid()
+
+    def take(self) -> tuple[str, int]:
+        """A name, and the number of the next push under it."""
+        if os.getpid() != self._pid:
+            self._free, self._pid = deque(), os.getpid()  # the parent process goes on with its own names
+        try:
+            name, number = self._free.pop()
+        except IndexError:
+            name, number = os.urandom(6).hex(), 0
+        return name, number + 1
+
+    def give(self, taken: tuple[str, int]) -> None:
+        """The push of this number was answered."""
+        self._free.append(taken)
+
+
+def push_tracked(
+    runtime: Runtime, sequence: PushSequence, plan: PreparedPush, scheduled: bool, by_queue: dict[str, list[bytes]]
+) -> Procedure[None]:
+    """Push payloads that history keeps, with class, queue, arguments (secret ones masked) and tags of each job.
+
+    A job outside a batch also tells how history keeps it: no recorder may have led yet.
+    """
+    group, keys = plan.group, runtime.keys
+    when = plan.when(scheduled)
+    for queue, payloads in by_queue.items():
+        rows = [_row(runtime.registry, payload, when) for payload in payloads]
         if group is None:
-            yield batches.push(keys, "", queue, rows, keep=keep), payloads
+            call = batches.push(keys, "", queue, rows, keep=runtime.config.history_kept())
+            yield runtime.client.confirmed(call, partial(jids_of, payloads))
             continue
-        lane = lanes.take()
-        yield batches.push(keys, group.id, queue, rows, member=group.member, lane=lane), payloads
-        lanes.give(lane)
+        taken = sequence.take()
+        call = batches.push(keys, group.id, queue, rows, member=group.member, lane=taken)
+        yield runtime.client.confirmed(call, partial(jids_of, payloads))
+        sequence.give(taken)
+
+
+def jids_of(payloads: list[bytes]) -> list[str]:
+    """The ids of jobs by their payloads."""
+    return [decode(payload)["jid"] for payload in payloads]
 
 
 def _row(registry: Registry, payload: bytes, when: str) -> batches.TrackedPush:

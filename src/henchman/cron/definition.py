@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from henchman.client.draft import draft
 from henchman.client.job import Using
 from henchman.client.options import JobOptions, PushOptions, push_options
+from henchman.client.prepared import prepare
 from henchman.client.registry import Definition, Registry
 from henchman.client.runtime import Runtime
 from henchman.client.tracked import record_of
@@ -85,7 +85,7 @@ def define(
         raise DefinitionError(f"{name}: a cron says itself when its job is due; leave out at= and delay=")
     if isinstance(args, str | bytes) or not isinstance(args, Sequence):
         raise ArgumentError(f"args={args!r}: give a list or tuple of arguments")
-    plan = draft(name, options, push, signature=signature)
+    plan = prepare(name, options, push, signature=signature)
     runtime.registry.refuse_ordered(name, plan.queue)
     texts = signature.encode(tuple(args), dict(kwargs or {}))
     fields = payload.decode(plan.template.render(*texts, new_jid(), b"0.0", None))

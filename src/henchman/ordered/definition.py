@@ -9,8 +9,7 @@ from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
-from henchman.client.options import LATER, JobOptions, PushOptions, definition_options
-from henchman.client.ordered_options import OrderedOptions
+from henchman.client.options import LATER, JobOptions, OrderedOptions, PushOptions, definition_options
 from henchman.client.registry import wire_name
 from henchman.client.runtime import Runtime
 from henchman.errors import DefinitionError

@@ -1,4 +1,4 @@
-"""What the options of a definition and of a push say, as payload fields: made once, used for every push."""
+"""The payload fields that options of a definition and of a push give: prepared once, used for every push."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from henchman.client.options import JobOptions, PushOptions
 from henchman.wire.arguments import Signature
 from henchman.wire.payload import Template
 
-__all__ = ["Draft", "draft"]
+__all__ = ["PreparedPush", "prepare"]
 
 
-class Draft(NamedTuple):
+class PreparedPush(NamedTuple):
     """A payload as far as it is the same for every push of one job with one set of options.
 
-    ``group``: the batch that the jobs belong to. ``tracked``: written down without one. ``result_ttl``: seconds that
-    a result is kept, None when none is. ``function``: the job's own, where it is known. ``timed``: what its jobs say of
-    the time is compared with the server's clock, so that of this host will not do.
+    ``group``: the batch of the jobs. ``tracked``: history keeps them outside a batch too. ``result_ttl``: seconds that
+    a result is kept, None when none is. ``function``: the job's own, where it is known. ``timed``: workers compare
+    times of its payloads with the server's clock, so take them from there too.
     """
 
     template: Template
@@ -38,7 +38,7 @@ class Draft(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether its jobs are only pushed, and nothing is written down."""
+        """Whether its jobs are only pushed, without a record in history."""
         return self.group is None and not self.tracked
 
     @property
@@ -57,15 +57,15 @@ class Draft(NamedTuple):
         return "parked" + due if self.parked else due
 
 
-def draft(
+def prepare(
     name: str,
     options: JobOptions,
     push: PushOptions,
     group: Membership | None = None,
     function: Any = None,
     signature: Signature | None = None,
-) -> Draft:
-    """What ``options`` of the definition and of the push say, as payload fields of the jobs of one batch, or none."""
+) -> PreparedPush:
+    """The payload fields that ``options`` of the definition and ``push`` give to jobs of ``group``, or of no batch."""
     retry = options.retry if push.retry is None else push.retry
     retry_for = options.retry_for if push.retry_for is None else push.retry_for
     queue = push.queue or options.queue
@@ -94,4 +94,6 @@ def draft(
     }
     fields |= {key: value for key, value in optional.items() if value is not None}
     timed = push.at is not None or push.expires is not None or options.expires is not None
-    return Draft(Template(fields), queue, push.delay or 0.0, push.at, group, tracked, result_ttl, function, timed)
+    return PreparedPush(
+        Template(fields), queue, push.delay or 0.0, push.at, group, tracked, result_ttl, function, timed
+    )
