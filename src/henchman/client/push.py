@@ -133,7 +133,7 @@ class Client:
         return await (self._runtime.aconnections.run(step) if isinstance(step, Call) else step.awaited())
 
     def _direct(self, using: Any) -> PreparedPush | None:
-        """The prepared push of ``using`` when it is one call: no batch, record, link, clock or buffer has a part in it."""
+        """The prepared push of ``using`` when one call is all: no batch, record, link, clock or buffer takes part."""
         plan: PreparedPush | None = using.prepared
         if plan is None or plan.timed or not plan.is_plain or len(self._chain) or self.buffer.waiting:
             return None
@@ -141,7 +141,7 @@ class Client:
         return plan if batch is OUTSIDE or (batch is None and within.get() is None) else None
 
     def _one(self, plan: PreparedPush, arguments: Arguments) -> tuple[Handle[Any], bool, bytes, Call[Any]]:
-        """One job that no link changes: its handle, whether it is scheduled, its payload and the call that pushes it."""
+        """One job that no link changes: its handle, whether it is scheduled, its payload, the call that pushes it."""
         jid = new_jid()
         scheduled, now = self._time_of(plan)
         payload = plan.template.render(*arguments, jid, *now)
