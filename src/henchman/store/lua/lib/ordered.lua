@@ -170,7 +170,7 @@ local function may_release(id, delivered)
   if room > 0 then
     local last = redis.call('ZRANGE', remaining, -room, -1, 'WITHSCORES')
     if track then
-      track.carry('p:' .. id, 'n:' .. id, last, true)
+      track.move_records('p:' .. id, 'n:' .. id, last, true)
     end
     add_all('n:' .. id, last)
     redis.call('ZREMRANGEBYRANK', remaining, -room, -1)
