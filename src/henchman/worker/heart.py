@@ -11,6 +11,7 @@ from pathlib import Path
 
 import msgspec
 
+from henchman.client.runtime import Runtime
 from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.clock import awake
 from henchman.kernel.service import Ticker
@@ -21,7 +22,6 @@ from henchman.store.queues import paused
 from henchman.wire import payload
 from henchman.wire.sidekiq import sanitise
 from henchman.worker.control import Cancels, Control
-from henchman.worker.host import Host
 from henchman.worker.manager import Manager
 from henchman.worker.reporter import ExecutionMetrics
 from henchman.worker.run import Run
@@ -39,8 +39,8 @@ class Heart(Ticker):
 
     def __init__(
         self,
-        host: Host,
-        feeds: Manager,
+        runtime: Runtime,
+        manager: Manager,
         session: LeaseSession,
         cancels: Cancels,
         control: Control,
@@ -48,21 +48,21 @@ class Heart(Ticker):
         round_trip: Callable[[], float],
         embedded: bool,
     ) -> None:
-        super().__init__(host.events.failed)
-        self._host = host
-        self._manager = feeds
+        super().__init__(runtime.events.failed)
+        self._runtime = runtime
+        self._manager = manager
         self._session = session
         self._cancels = cancels
         self._control = control
         self._tally = tally
         self._round_trip = round_trip
         self._embedded = embedded
-        self._started_at = host.clock.now()
+        self._started_at = runtime.clock.now()
         self._strays: set[bytes] = set()
 
     def tick(self) -> float:
         """Beat; seconds until the next beat."""
-        started, every = awake(), self._host.config.heartbeat
+        started, every = awake(), self._runtime.config.heartbeat
         try:
             self.beat()
         except ServerAway:
@@ -81,34 +81,34 @@ class Heart(Ticker):
             except ServerAway:
                 raise
             except ServerError as error:
-                self._host.events.emit("part_failed", part=self.name, error=error)
-        self._host.events.emit("beat", identity=self._session.identity)
+                self._runtime.events.emit("part_failed", part=self.name, error=error)
+        self._runtime.events.emit("beat", identity=self._session.identity)
 
     def _hear_paused(self) -> None:
-        self._manager.set_paused(self._host.connections.run(paused(self._host.keys)))
+        self._manager.set_paused(self._runtime.connections.run(paused(self._runtime.keys)))
 
     def _record(self) -> None:
-        mixed = self._host.config.sidekiq in ("mixed", "6")
-        answer = self._host.connections.run(
+        mixed = self._runtime.config.sidekiq in ("mixed", "6")
+        answer = self._runtime.connections.run(
             leases.beat(
-                *(self._host.keys, self._session.identity, self._facts(), dict(self._work())),
+                *(self._runtime.keys, self._session.identity, self._facts(), dict(self._work())),
                 old_work=mixed,
-                every=self._host.config.heartbeat,
+                every=self._runtime.config.heartbeat,
             )
         )
         if answer.first:
-            self._host.events.emit("heartbeat", identity=self._session.identity)
+            self._runtime.events.emit("heartbeat", identity=self._session.identity)
         for name in answer.signals:
             self._control.signal(name)
         self._prune()
 
     def _write_metrics(self) -> None:
         try:
-            self._tally.flush(self._host, self._host.clock.now())
+            self._tally.flush(self._runtime, self._runtime.clock.now())
         except ServerAway:
             raise
         except ServerError as error:  # metrics are worth less than the beat
-            self._host.events.emit("part_failed", part="metrics", error=error)
+            self._runtime.events.emit("part_failed", part="metrics", error=error)
 
     def stop(self, timeout: float = 5.0) -> bool:
         """Beat no more; what ran since the last beat is written down."""
@@ -116,7 +116,7 @@ class Heart(Ticker):
         try:
             self._write_metrics()
         except ServerAway as error:
-            self._host.events.failed("metrics", error)
+            self._runtime.events.failed("metrics", error)
         return ended
 
     def _facts(self) -> dict[str, bytes | str | int | float]:
@@ -124,14 +124,14 @@ class Heart(Ticker):
             "info": self._info(),
             "concurrency": sum(fetcher.pool.size for fetcher in self._manager),
             "busy": self._manager.busy(),
-            "beat": repr(self._host.clock.now()),
+            "beat": repr(self._runtime.clock.now()),
             "quiet": "true" if self._manager[0].quieted.is_set() else "false",
             "rss": resident_kb(),
             "rtt_us": int(self._round_trip() * 1_000_000),
         }
 
     def _info(self) -> bytes:
-        config = self._host.config
+        config = self._runtime.config
         capsules = [fetcher.capsule for fetcher in self._manager]
         return msgspec.json.encode(
             {
@@ -161,15 +161,15 @@ class Heart(Ticker):
         strays = self._session.strays()
         lasting = strays & self._strays
         if lasting:
-            self._host.events.emit("drift", count=len(lasting))
+            self._runtime.events.emit("drift", count=len(lasting))
             self._session.doubt()
         self._strays = strays
         sent = self._session.sweep()
         if sent:
-            self._host.events.emit("swept", count=sent)
+            self._runtime.events.emit("swept", count=sent)
 
     def _prune(self) -> None:
-        runner, keys = self._host.connections, self._host.keys
+        runner, keys = self._runtime.connections, self._runtime.keys
         if runner.run(turn_to_prune(keys)):
             known = runner.run(leases.identities(keys))
             gone = runner.run(leases.missing(keys, known)) if known else []

@@ -11,13 +11,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
+from henchman.client.runtime import Runtime
 from henchman.errors import ServerAway, ServerError
 from henchman.kernel.clock import awake
 from henchman.kernel.service import Ticker
 from henchman.store import leases
 from henchman.store.call import Runner, command
 from henchman.store.leader import LIFELINE_MS, Leader
-from henchman.worker.host import Host
 from henchman.worker.rescue import Death, Rescued, apart, each, give_back_list, rescue, there
 
 WATCH = 15.0
@@ -27,26 +27,26 @@ GAP = 6.0  # longer without a look than this is not unbroken contact
 JITTER = 100  # milliseconds by which the end of a lease may seem to move though nobody renewed it
 
 
-def entomb(host: Host, identity: str) -> bool:
+def entomb(runtime: Runtime, identity: str) -> bool:
     """Declare ``identity`` dead and note that its rescue has begun; False when it lives after all."""
-    runner, keys = host.connections, host.keys
+    runner, keys = runtime.connections, runtime.keys
     try:
         runner.run(command("SADD", keys.rescues, identity))  # any lifeline that finds it there, and a tomb, goes on
     except ServerAway:
         raise
     except ServerError as error:  # a full server: a rescue that is not broken off needs no note
-        host.events.emit("part_failed", part="lifeline", error=error)
+        runtime.events.emit("part_failed", part="lifeline", error=error)
     if not runner.run(leases.entomb(keys, identity, force=False)):
         runner.run(command("SREM", keys.rescues, identity))
         return False
     return True
 
 
-def rescue_lost(host: Host, identity: str) -> Rescued:
+def rescue_lost(runtime: Runtime, identity: str) -> Rescued:
     """Charge and give back what the entombed ``identity`` held, unless it was stopping: then no job is to blame."""
-    stopping = host.connections.run(command("ZSCORE", host.keys.stopping, identity)) is not None
+    stopping = runtime.connections.run(command("ZSCORE", runtime.keys.stopping, identity)) is not None
     death = None if stopping else Death("its host is gone")
-    return rescue(host, identity, death, lambda line: host.events.emit("charged", text=line))
+    return rescue(runtime, identity, death, lambda line: runtime.events.emit("charged", text=line))
 
 
 class _Seen(NamedTuple):
@@ -61,12 +61,12 @@ class Lifeline(Ticker):
 
     name = "lifeline"
 
-    def __init__(self, host: Host) -> None:
-        super().__init__(host.events.failed)
-        self._host = host
-        self.leader = Leader(host.keys.lifeline, LIFELINE_MS)
+    def __init__(self, runtime: Runtime) -> None:
+        super().__init__(runtime.events.failed)
+        self._runtime = runtime
+        self.leader = Leader(runtime.keys.lifeline, LIFELINE_MS)
         self._seen: dict[str, _Seen] = {}
-        self._own = host.connections.apart()
+        self._own = runtime.connections.apart()
         self._opened = 0
         self._run = b""
         self._last = self._swept = float("-inf")
@@ -83,7 +83,7 @@ class Lifeline(Ticker):
         """Look for the dead; rescue those that are certain, sweep what was rescued before. The seconds until our next
         look: at once after the turn of another process has run out."""
         started = awake()
-        seen = self._watch(self._own if self.leader.leads else self._host.connections)
+        seen = self._watch(self._own if self.leader.leads else self._runtime.connections)
         if not seen.turn:
             self._rest()
             return min(max(seen.left, 0.0), self.leader.lease_ms / 1000) + 0.05
@@ -104,7 +104,7 @@ class Lifeline(Ticker):
         ended = super().stop(timeout)
         if ended:
             self._rest()
-        self.leader.resign(self._host.connections, self._host.events, self.name)
+        self.leader.resign(self._runtime.connections, self._runtime.events, self.name)
         return ended
 
     def _rest(self) -> None:
@@ -115,7 +115,7 @@ class Lifeline(Ticker):
 
     def _watch(self, runner: Runner) -> leases.Watch:
         """Every lease, if it is our turn."""
-        keys, leader = self._host.keys, self.leader
+        keys, leader = self._runtime.keys, self.leader
         seen = page = runner.run(leases.watch(keys, leader.identity, leader.lease_ms))
         while page.turn and len(page.expires) == leases.AT_ONCE:
             page = runner.run(leases.watch(keys, leader.identity, leader.lease_ms, len(seen.expires)))
@@ -160,29 +160,29 @@ class Lifeline(Ticker):
         All are entombed before the first is rescued, the longest dead first: what is begun is noted on the server, so
         any lifeline goes on with it at its next look, without a second watching, when the server is lost in between.
         """
-        host, keys = self._host, self._host.keys
+        runtime, keys = self._runtime, self._runtime.keys
         begun = self._begun(seen)
         ripe = self._ripe(seen.expires, now)
-        entombed = there(host, [keys.tomb(name) for name in ripe])
+        entombed = there(runtime, [keys.tomb(name) for name in ripe])
         ripe = [name for name in ripe if keys.tomb(name) not in entombed]
         if ripe and self._server_run() != self._run:
             self._seen.clear()  # something between us and the server leads to another one without a word
             ripe = []
-        dead, alive = apart(partial(entomb, host), ripe)
+        dead, alive = apart(partial(entomb, runtime), ripe)
         rescued, failed = apart(self._rescue_one, [*begun, *(name for name in dead if dead[name])])
         failed |= {name: one.error for name, one in rescued.items() if one.error is not None}
         self._announce_failures(alive | failed)
         return set(failed)
 
     def _rescue_one(self, name: str) -> Rescued:
-        rescued = rescue_lost(self._host, name)
+        rescued = rescue_lost(self._runtime, name)
         if rescued.moved or rescued.error is None:
-            self._host.events.emit("rescued", identity=name, count=rescued.moved)
+            self._runtime.events.emit("rescued", identity=name, count=rescued.moved)
         return rescued
 
     def _announce_failures(self, failed: Mapping[str, Exception]) -> None:
         for error in failed.values():
-            self._host.events.emit("part_failed", part=self.name, error=error)
+            self._runtime.events.emit("part_failed", part=self.name, error=error)
 
     def _ripe(self, expires: Mapping[str, int], now: float) -> list[str]:
         """Whose lease has run out, and was not seen to be renewed for so long that it is certain; the longest first."""
@@ -199,8 +199,8 @@ class Lifeline(Ticker):
         """Rescues that were broken off: by an outage, or by the end of the process that carried them out."""
         if not seen.begun:
             return []
-        runner, keys = self._host.connections, self._host.keys
-        tombs = there(self._host, [keys.tomb(name) for name in seen.begun])
+        runner, keys = self._runtime.connections, self._runtime.keys
+        tombs = there(self._runtime, [keys.tomb(name) for name in seen.begun])
         for name in seen.begun:
             if keys.tomb(name) not in tombs and seen.expires.get(name, -1):
                 runner.run(command("SREM", keys.rescues, name))  # it was not entombed, and lives or has left
@@ -209,13 +209,13 @@ class Lifeline(Ticker):
     def _sweep(self, failed: set[str]) -> None:
         """Send back what reached the lists of the dead late; after an hour they are forgotten. Not of ``failed``, whose
         deaths are not charged yet."""
-        runner, keys = self._host.connections, self._host.keys
+        runner, keys = self._runtime.connections, self._runtime.keys
         tombs: list[Any] = runner.run(command("ZRANGE", keys.tombs, 0, -1, "WITHSCORES"))
         names = [one.decode() for one in tombs[::2]]
         since = dict(zip(names, map(float, tombs[1::2]), strict=True))
-        found = each(self._host, [("SMEMBERS", keys.flights(name)) for name in names])
+        found = each(self._runtime, [("SMEMBERS", keys.flights(name)) for name in names])
         lists = {name: [one.decode() for one in some] for name, some in zip(names, found, strict=True)}
-        filled = there(self._host, [one for some in lists.values() for one in some])
+        filled = there(self._runtime, [one for some in lists.values() for one in some])
 
         def sweep(name: str) -> None:
             self._sweep_one(name, since[name], lists[name], [one for one in lists[name] if one in filled])
@@ -223,13 +223,13 @@ class Lifeline(Ticker):
         self._announce_failures(apart(sweep, [name for name in names if name not in failed])[1])
 
     def _sweep_one(self, name: str, buried: float, lists: list[str], filled: list[str]) -> None:
-        runner, keys = self._host.connections, self._host.keys
-        swept, failed = apart(lambda one: give_back_list(self._host, one, keys.queue_of_flight(one)), filled)
+        runner, keys = self._runtime.connections, self._runtime.keys
+        swept, failed = apart(lambda one: give_back_list(self._runtime, one, keys.queue_of_flight(one)), filled)
         late = sum(swept.values())
         if late:
             runner.run(leases.entomb(keys, name, force=True))  # the hour begins anew
-            self._host.events.emit("rescued", identity=name, count=late)
-        elif not failed and self._host.clock.now() - buried > leases.TOMB_MS / 1000:
+            self._runtime.events.emit("rescued", identity=name, count=late)
+        elif not failed and self._runtime.clock.now() - buried > leases.TOMB_MS / 1000:
             runner.run(leases.leave(keys, name, lists))
             runner.run(command("ZREM", keys.tombs, name))
         self._announce_failures(failed)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from henchman.client.runtime import Runtime
 from henchman.errors import LeaseLost, ServerAway
 from henchman.kernel.clock import awake
 from henchman.kernel.service import Ticker
-from henchman.worker.host import Host
 from henchman.worker.manager import Manager
 from henchman.worker.session import LeaseSession
 
@@ -25,13 +25,13 @@ class Renewal(Ticker):
 
     name = "heart"
 
-    def __init__(self, host: Host, feeds: Manager, session: LeaseSession, pulse: Callable[[], None]) -> None:
-        super().__init__(host.events.failed)
-        self._host = host
-        self._manager = feeds
+    def __init__(self, runtime: Runtime, manager: Manager, session: LeaseSession, pulse: Callable[[], None]) -> None:
+        super().__init__(runtime.events.failed)
+        self._runtime = runtime
+        self._manager = manager
         self._session = session
         self._pulse = pulse
-        self._every = min(host.config.heartbeat, host.config.lease / 6)
+        self._every = min(runtime.config.heartbeat, runtime.config.lease / 6)
         self._next = 0.0
         self._failures = 0
         self._away_since: float | None = None
@@ -68,9 +68,9 @@ class Renewal(Ticker):
         if self._away_since is None:
             self._away_since = now
         self._next = now + min(PULSE, self._every)
-        self._host.events.emit("server_away", part="heart", error=error, failures=self._failures)
+        self._runtime.events.emit("server_away", part="heart", error=error, failures=self._failures)
 
     def _back(self, now: float) -> None:
         if self._away_since is not None:
-            self._host.events.emit("server_back", part="heart", downtime=now - self._away_since)
+            self._runtime.events.emit("server_back", part="heart", downtime=now - self._away_since)
             self._away_since, self._failures = None, 0

@@ -27,7 +27,6 @@ from henchman.store.call import command
 from henchman.store.metrics import LIMITS, Counted, bucket_of, flush, forms, metric_name
 from henchman.work.effects import EndingFacts, attempt_of, encoded
 from henchman.work.unit import Unit
-from henchman.worker.host import Settler
 from henchman.worker.run import Run
 
 __all__ = ["ExecutionMetrics", "JobReporter"]
@@ -258,7 +257,7 @@ class ExecutionMetrics:
                 _join(taken, metric_name(name), counted)
         return taken
 
-    def flush(self, runtime: Settler, now: float) -> None:
+    def flush(self, runtime: Runtime, now: float) -> None:
         """Write down what was counted as of the Unix time ``now``.
 
         ServerAway: it is kept and goes with the next. ServerError: the server refused it, it is lost.

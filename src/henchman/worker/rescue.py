@@ -11,21 +11,36 @@ knows which had started, so all that it held are. A process that was told to sto
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
+from henchman.config import Config
 from henchman.errors import PayloadError, ServerAway, ServerError
+from henchman.kernel.clock import ServerClock
 from henchman.kernel.text import described, visible
 from henchman.store import batches, jobs, leases, ordered
-from henchman.store.call import Arg, command, commands
+from henchman.store.call import Arg, Runner, command, commands
+from henchman.store.keys import Keys
 from henchman.wire import payload, times
 from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload
-from henchman.worker.host import Settler
 
 AT_ONCE = 500  # questions, effects or payloads in one call
 _MARK = 40  # bytes of a jid that a scoreboard keeps
 
 T = TypeVar("T")
 Key = TypeVar("Key")
+
+
+class Settler(Protocol):
+    """What giving work back needs: a worker has it, and so does a supervisor, which has no app."""
+
+    @property
+    def config(self) -> Config: ...
+    @property
+    def keys(self) -> Keys: ...
+    @property
+    def clock(self) -> ServerClock: ...
+    @property
+    def connections(self) -> Runner: ...
 
 
 class Death(NamedTuple):
