@@ -74,9 +74,8 @@ IMPORTS_BY_NAME = {
 
 
 def room_of(module: str) -> str:
-    """The room of a module: its first part; ``config_sources`` is in ``config``."""
-    first = module.partition(".")[0] or "henchman"
-    return first if first in ROOMS else first.partition("_")[0]
+    """The room of a module: its first part."""
+    return module.partition(".")[0] or "henchman"
 
 
 def allowed(room: str) -> tuple[set[str], set[str]]:

@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from henchman.config import Config, Unset
-from henchman.config_web import DUE, is_token
+from henchman.config.web import DUE, is_token
 from henchman.errors import ConfigError
 from henchman.web.answers import problem
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from henchman import config_sources as sources
-from henchman.config_key import key as _key
-from henchman.config_sources import Kind, Layer
+from henchman.config import sources
+from henchman.config.sources import Kind, Layer
+from henchman.config.sources import key as _key
 from henchman.kernel.text import did_you_mean, mask_url, visible
 
 __all__ = ["ENDED", "HistorySettings"]

@@ -13,6 +13,7 @@ import re
 import stat
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -20,7 +21,7 @@ from typing import Any, NamedTuple
 from henchman.errors import ConfigError
 from henchman.kernel.text import did_you_mean, mask_url, shorten, visible
 
-__all__ = ["Kind", "Layer", "environment_layer", "file_layer", "project_folder"]
+__all__ = ["Kind", "Layer", "environment_layer", "file_layer", "key", "project_folder"]
 
 FILE = "henchman.toml"
 PREFIX = "HENCHMAN_"
@@ -317,3 +318,13 @@ def _table(file: Path) -> dict[str, object] | None:
     if own is not None and not isinstance(own, dict):
         raise ConfigError(f"{file}: tool.henchman must be a table, [tool.henchman]")
     return own
+
+
+def key(default: Any, kind: Kind, help: str) -> Any:
+    """The declaration of one setting on one line of the class that holds it, a dataclass field.
+
+    A default that is a dict is made anew for each, and left out of the hash.
+    """
+    if isinstance(default, dict):
+        return field(default_factory=dict, hash=False, metadata={"kind": kind, "help": help})
+    return field(default=default, metadata={"kind": kind, "help": help})

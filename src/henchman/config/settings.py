@@ -15,11 +15,11 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 
-from henchman import config_sources as sources
-from henchman.config_history import HistorySettings
-from henchman.config_key import key as _key
-from henchman.config_sources import Kind, Layer
-from henchman.config_web import WebSettings
+from henchman.config import sources
+from henchman.config.history import HistorySettings
+from henchman.config.sources import Kind, Layer
+from henchman.config.sources import key as _key
+from henchman.config.web import WebSettings
 from henchman.errors import ConfigError
 
 __all__ = ["UNSET", "Config", "Setting", "Unset"]

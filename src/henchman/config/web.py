@@ -6,8 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from henchman.config_key import key as _key
-from henchman.config_sources import Kind, Layer
+from henchman.config.sources import Kind, Layer
+from henchman.config.sources import key as _key
 
 __all__ = ["DUE", "WebSettings", "is_token"]
 
