@@ -148,7 +148,8 @@ class Lifeline(Ticker):
         except ServerError:  # forbidden, as hardened servers do: then a connection stands for its server
             pass
         try:
-            return b"client %d" % own.run(command("CLIENT", "ID"))
+            client: int = own.run(command("CLIENT", "ID"))
+            return b"connection %d, client %d" % (own.opened, client)  # a server counts from 1 again when it starts
         except ServerAway:
             raise
         except ServerError:
