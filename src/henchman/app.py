@@ -235,7 +235,7 @@ class App:
         return await self.client.aby_name(name, args, options)
 
     def cancel(self, jid: str) -> None:
-        """If job ``jid`` waits, it never starts; if it runs, it is told (an async job is cancelled).
+        """A waiting job ``jid`` never starts; a running one sees ``cancelled`` (an async job is cancelled).
 
         An iterable job ends after its current item, also one that waits or runs in Ruby.
         """
@@ -505,8 +505,8 @@ class App:
     def embed(self, **settings: Any) -> Embedded:
         """A worker in this very process: ``with app.embed(concurrency=4): …``, or ``start()`` and ``stop()`` it.
 
-        ``settings`` are those of ``Config`` and go before the app's own; no signals are touched. What it
-        gives, and what it cannot do, is told in ``henchman.worker.launcher.Embedded``.
+        ``settings`` are those of ``Config`` and go before the app's own; no signals are touched.
+        ``henchman.worker.launcher.Embedded`` says what it gives, and what it cannot do.
         """
         from henchman.worker.launcher import Embedded
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from itertools import groupby
 
 from architecture.source import LIMITS, ROOT
 from architecture.test_house import alike, class_files, crowded, room_lines, slang_places
@@ -16,12 +15,13 @@ from architecture.test_house import alike, class_files, crowded, room_lines, sla
 FILE = ROOT / "tests" / "architecture" / "limits.toml"
 
 
-def key(name: str) -> str:
-    return name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
-
-
-def table(found: dict[str, int]) -> str:
-    return "".join(f"{key(name)} = {found[name]}\n" for name in sorted(found))
+FIGURES: dict[str, Callable[[], dict[str, int]]] = {
+    "rooms": room_lines,
+    "crowded": crowded,
+    "prefixes": alike,
+    "class_names": lambda: {name: len(files) for name, files in class_files().items()},
+    "slang": lambda: {word: len(places) for word, places in slang_places().items()},
+}
 
 
 def budget(name: str, lines: int) -> int:
@@ -30,57 +30,28 @@ def budget(name: str, lines: int) -> int:
     return old if lines <= old and lines >= 0.9 * old - 20 else lines + max(20, lines // 50)
 
 
-def slang() -> str:
-    places = slang_places()
-    stand = {word: entry | {"stand": len(places[word])} for word, entry in LIMITS["slang"].items()}
-    return "".join(f'{word} = {{ stand = {one["stand"]}, say = "{one["say"]}" }}\n' for word, one in stand.items())
+def line(table: str, name: str, figure: int) -> str:
+    if table == "slang":
+        return f'{name} = {{ stand = {figure}, say = "{LIMITS[table][name]["say"]}" }}\n'
+    key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
+    return f"{key} = {budget(name, figure) if table == 'rooms' else figure}\n"
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    "rooms": lambda: table({name: budget(name, lines) for name, lines in room_lines().items()}),
-    "crowded": lambda: table(crowded()),
-    "prefixes": lambda: table(alike()),
-    "class_names": lambda: table({name: len(files) for name, files in class_files().items()}),
-    "slang": slang,
-}
-
-
-def risen(name: str) -> list[str]:
-    now = {
-        "rooms": room_lines,
-        "crowded": crowded,
-        "prefixes": alike,
-        "class_names": lambda: {one: len(files) for one, files in class_files().items()},
-        "slang": lambda: {word: len(places) for word, places in slang_places().items()},
-    }[name]()
-    old = {one: value["stand"] if isinstance(value, dict) else value for one, value in LIMITS[name].items()}
-    return [f"[{name}] {one}: {old.get(one, 0)} → {figure}" for one, figure in now.items() if figure > old.get(one, 0)]
+def risen(table: str, found: dict[str, int]) -> list[str]:
+    old = {one: value["stand"] if isinstance(value, dict) else value for one, value in LIMITS[table].items()}
+    return [f"[{table}] {one}: {old.get(one, 0)} → {found[one]}" for one in found if found[one] > old.get(one, 0)]
 
 
 def main() -> None:
-    out = []
-    for _, lines in groupby(FILE.read_text(encoding="utf-8").splitlines(keepends=True), _Section()):
-        part = list(lines)
-        head = re.fullmatch(r"\[(\w+)\]\n", part[0])
-        if head and head[1] in TABLES:
-            tail = [line for line in part[1:] if line.startswith("#") or not line.strip()]
-            out += [part[0], TABLES[head[1]](), *(tail if tail else ["\n"])]
-        else:
-            out += part
-    rises = [line for name in TABLES for line in risen(name)]
-    FILE.write_text("".join(out), encoding="utf-8")
+    text, rises = FILE.read_text(encoding="utf-8"), []
+    for table, figures in FIGURES.items():
+        found = figures()
+        rises += risen(table, found)
+        names = found if table == "slang" else sorted(found)  # the words stand in the order of HOUSE.md
+        lines = "".join(line(table, name, found[name]) for name in names)
+        text = re.sub(rf"(?m)^(\[{table}\]\n)(?:[^\n#\[].*\n)*", lambda head, lines=lines: head[1] + lines, text)
+    FILE.write_text(text, encoding="utf-8")
     print("\n".join(rises) or "nothing has risen", file=sys.stderr)
-
-
-class _Section:
-    """Numbers the lines by the table that they stand in."""
-
-    def __init__(self) -> None:
-        self._number = 0
-
-    def __call__(self, line: str) -> int:
-        self._number += line.startswith("[")
-        return self._number
 
 
 if __name__ == "__main__":

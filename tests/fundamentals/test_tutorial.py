@@ -18,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from support.processes import clean_environ
 from support.worker import until
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
@@ -29,9 +30,8 @@ class Reader:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HENCHMAN_", "REDIS_", "CI"))}
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        self.env = kept | {"PATH": path, "PYTHONPATH": str(folder), "COLUMNS": "120"}
+        self.env = clean_environ() | {"PATH": path, "PYTHONPATH": str(folder), "COLUMNS": "120"}
         self.worker: subprocess.Popen[bytes] | None = None
         self.worker_log = folder / "worker.log"
         self.said = ""

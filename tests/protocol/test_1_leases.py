@@ -32,7 +32,7 @@ from henchman.worker.processor import Processor
 from henchman.worker.rescue import give_back_list
 from henchman.worker.run import Run
 from support.dead import DEAD, corpse, job
-from support.processes import Work, push, state_of
+from support.processes import Work, holds_on, push
 from support.server import running_server
 from support.sleeping import sleeping
 from support.store import Store
@@ -228,7 +228,7 @@ def test_an_orphan_keeps_its_lease_while_it_finishes(redis: Redis, redis_url: st
         redis.pexpire(lease, 1500)
         until(lambda: redis.pttl(lease) > 3000, "the orphan renews it")  # type: ignore[operator]
         work.trace_file.with_suffix(".open").touch()
-        until(lambda: state_of(pid) in ("", "Z"), "it ended")
+        until(lambda: not holds_on(pid), "it ended")
         assert work.count("end") == {"long": 1}, "it finished what ran, and took nothing more"
         assert not in_flight(redis)
         assert redis.llen("queue:default") == 1

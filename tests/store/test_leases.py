@@ -21,7 +21,7 @@ def test_joining_takes_a_lease_and_registers_the_lists(store: Store) -> None:
     assert 150_000 < store.ask("PTTL", store.keys.lease(ME)) <= 200_000
     assert store.run(leases.joined(store.keys)) == [ME]
     assert store.run(leases.in_flight_lists(store.keys, ME)) == [store.flight("a"), store.flight("b")]
-    assert store.run(leases.lease_alive(store.keys, ME))
+    assert store.ask("EXISTS", store.keys.lease(ME))
 
 
 def test_a_raised_epoch_adds_its_lists(store: Store) -> None:
@@ -33,7 +33,7 @@ def test_a_raised_epoch_adds_its_lists(store: Store) -> None:
 
 def test_a_lease_ends_by_itself(store: Store) -> None:
     store.join("a", lease_ms=1)
-    while store.run(leases.lease_alive(store.keys, ME)):
+    while store.ask("EXISTS", store.keys.lease(ME)):
         pass
     assert store.run(leases.joined(store.keys)) == [ME]  # it stays on the books: it may hold something
 
@@ -48,7 +48,7 @@ def test_a_lapsed_lease_can_be_taken_again(store: Store) -> None:
     store.join("a")
     lapse(store)
     assert store.run(leases.renew(store.keys, ME, 25_000)) == 2
-    assert store.run(leases.lease_alive(store.keys, ME))
+    assert store.ask("EXISTS", store.keys.lease(ME))
 
 
 def test_the_living_are_not_buried(store: Store) -> None:
@@ -66,11 +66,11 @@ def test_the_buried_are_lost_for_an_hour(store: Store, force: bool) -> None:
 
     assert store.run(leases.entomb(store.keys, ME, force=force)) == 1
 
-    assert not store.run(leases.lease_alive(store.keys, ME))
+    assert not store.ask("EXISTS", store.keys.lease(ME))
     for call in (leases.renew(store.keys, ME, 1000), leases.join(store.keys, ME, [], 1000)):
         with pytest.raises(LeaseLost):
             store.run(call)
-    assert not store.run(leases.lease_alive(store.keys, ME))
+    assert not store.ask("EXISTS", store.keys.lease(ME))
     assert 3_600_000 < store.ask("PTTL", store.keys.tomb(ME)) <= 3_720_000
     assert store.members(store.keys.tombs) == [ME.encode()]
 

@@ -27,7 +27,7 @@ from henchman.store.leader import AUDITOR_MS, lead
 from henchman.worker import heart, lifeline, watcher
 from henchman.worker.launcher import Launcher, default_capsules
 from support.batch_calls import CALLS
-from support.processes import PATHS
+from support.processes import PATHS, clean_environ
 
 __all__ = ["PULSE", "RESCUE_AFTER", "Nursery", "make_app", "nursery"]
 
@@ -173,7 +173,7 @@ class Nursery:
     """Where mortal processes come from."""
 
     def __init__(self) -> None:
-        env = {name: value for name, value in os.environ.items() if not name.startswith(("HENCHMAN_", "REDIS_"))}
+        env = clean_environ()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "support.mortal"],
             stdin=subprocess.PIPE,

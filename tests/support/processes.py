@@ -19,7 +19,7 @@ from redis import Redis
 import henchman
 from support.worker import push_raw, until
 
-__all__ = ["PATHS", "Work", "children_of", "cpu_of", "push", "records", "state_of"]
+__all__ = ["PATHS", "Work", "children_of", "clean_environ", "cpu_of", "holds_on", "push", "records", "state_of"]
 
 PATHS = [str(Path(henchman.__file__).parents[1]), str(Path(__file__).parents[1])]
 START = "import sys; from henchman.cli.work import work; work(sys.argv[1:])"
@@ -37,6 +37,18 @@ def _stat(pid: int) -> list[str]:
 def state_of(pid: int) -> str:
     """R, S, T, Z…; empty when the process is gone."""
     return next(iter(_stat(pid)), "")
+
+
+def holds_on(pid: int) -> bool:
+    """Whether a thread of it lives: the first may be a zombie while others still hold its connections open, and a
+    wait of theirs takes the next push."""
+    fields = _stat(pid)
+    return bool(fields) and not (fields[0] == "Z" and fields[17] == "1")
+
+
+def clean_environ() -> dict[str, str]:
+    """This process's environment without settings of Henchman and of the server."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("HENCHMAN_", "REDIS_"))}
 
 
 def cpu_of(pid: int) -> float:
@@ -76,8 +88,9 @@ class Work:
         self.trace_file.touch()
         self.log_file = folder / "log"
         settings = {"HENCHMAN_REDIS_URL": url} if url else {}
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HENCHMAN_", "REDIS_"))}
-        self.env = kept | settings | {"PYTHONPATH": os.pathsep.join(PATHS), "ACTING_TRACE": str(self.trace_file)}
+        self.env = (
+            clean_environ() | settings | {"PYTHONPATH": os.pathsep.join(PATHS), "ACTING_TRACE": str(self.trace_file)}
+        )
         self.env |= {"HENCHMAN_DUMP_FOLDER": str(folder)} | env
         command = [*before, sys.executable, "-c", START, *([target] if target else []), *args]
         with self.log_file.open("ab") as out:
@@ -208,14 +221,7 @@ class Work:
 
 
 def _gone(pids: list[int]) -> None:
-    until(lambda: not any(map(_holds_on, pids)), "the killed processes are gone")
-
-
-def _holds_on(pid: int) -> bool:
-    """Whether a thread of it lives: the first may be a zombie while others still hold its connections open, and a
-    wait of theirs takes the next push."""
-    fields = _stat(pid)
-    return bool(fields) and not (fields[0] == "Z" and fields[17] == "1")
+    until(lambda: not any(map(holds_on, pids)), "the killed processes are gone")
 
 
 def _environ(pid: int) -> bytes:

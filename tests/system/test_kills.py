@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from support.processes import Work, children_of, push, records, state_of
+from support.processes import Work, children_of, holds_on, push, records
 from support.worker import in_flight, jobs_in, looker, settled, until
 
 BRIEF = {"HENCHMAN_LEASE": "5", "HENCHMAN_HEARTBEAT": "1", "ACTING_WATCH": "3"}
@@ -126,7 +126,7 @@ def test_an_orphan_finishes_gives_back_and_ends(redis: Redis, redis_url: str, tm
         until(lambda: work.count("start").keys() >= {"short", "long"}, "two run")
         work.signal(signal.SIGKILL)
         work.wait()
-        until(lambda: state_of(pid) in ("", "Z"), "the orphan ended")
+        until(lambda: not holds_on(pid), "the orphan ended")
         assert work.count("end") == {"short": 1, **({"waiting": 1} if work.count("end")["waiting"] else {})}
         left = [job["jid"] for job in jobs_in(redis, "queue:default")]
         assert left[0] == jids[1], "the interrupted job is next to run"
@@ -233,5 +233,5 @@ def test_an_orphan_ends_whatever_its_threads_do(redis: Redis, redis_url: str, tm
         push(redis, "act", ("m", "mute", 600.0))
         until(lambda: work.count("start")["m"] == 1, "it holds the log's lock")
         os.kill(work.pid, signal.SIGKILL)
-        until(lambda: state_of(pid) in ("", "Z"), "the orphan ended")
+        until(lambda: not holds_on(pid), "the orphan ended")
         assert "in _mute" in work.log, "it tells where its threads stood"

@@ -19,7 +19,7 @@ from henchman.store.call import load
 from henchman.store.keys import ROLES, UNTRIED, Keys, acl_line
 from henchman.worker import lifeline
 from support.dead import corpse, job
-from support.processes import PATHS, Work, push
+from support.processes import PATHS, Work, clean_environ, push
 from support.server import PrivateServer, running_server
 from support.store import Store
 from support.worker import Heard, in_flight, looker, settled, until, working
@@ -155,8 +155,7 @@ def test_the_command_line_reads_and_acts_with_the_rights_of_a_console(server: Pr
     with looker(server.url) as redis:
         for number in range(3):
             push(redis, "gone", (number,))
-    environ = {name: value for name, value in os.environ.items() if not name.startswith(("HENCHMAN_", "REDIS_"))}
-    environ |= {"HENCHMAN_REDIS_URL": url, "PYTHONPATH": os.pathsep.join(PATHS)}
+    environ = clean_environ() | {"HENCHMAN_REDIS_URL": url, "PYTHONPATH": os.pathsep.join(PATHS)}
 
     def henchman(*words: str) -> str:
         command = [sys.executable, "-m", "henchman", *words]

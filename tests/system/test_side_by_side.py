@@ -20,7 +20,7 @@ import pytest
 from redis import Redis
 
 from support.before import COMMIT, ROOT
-from support.processes import children_of, state_of
+from support.processes import children_of, clean_environ, holds_on
 from support.worker import in_flight, looker, until
 
 NAMES = [f"{code}-{kind}{number}" for code in ("old", "new") for kind in "pfm" for number in range(60)]
@@ -32,10 +32,9 @@ class Side:
     def __init__(self, source: Path, folder: Path, url: str) -> None:
         self.folder = folder
         folder.mkdir()
-        kept = {name: value for name, value in os.environ.items() if not name.startswith(("HENCHMAN_", "REDIS_"))}
         paths = os.pathsep.join([str(source), str(ROOT / "tests")])
         trace = str(folder.parent / "trace")
-        self.env = kept | {"HENCHMAN_REDIS_URL": url, "PYTHONPATH": paths, "BESIDE_TRACE": trace}
+        self.env = clean_environ() | {"HENCHMAN_REDIS_URL": url, "PYTHONPATH": paths, "BESIDE_TRACE": trace}
 
     def work(self) -> Running:
         return Running(self)
@@ -69,7 +68,7 @@ class Running:
             for pid in [self.process.pid, *pids]:
                 os.kill(pid, signal.SIGKILL)
             self.process.wait(60)
-            until(lambda: all(state_of(pid) in ("", "Z") for pid in pids), "its children are gone")
+            until(lambda: not any(map(holds_on, pids)), "its children are gone")
 
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)

@@ -123,7 +123,7 @@ class ShowGroup(click.Group):
 
 
 def at_terminal() -> bool:
-    """Whether somebody can be asked."""
+    """Whether standard input is a terminal, so that a question can be answered."""
     return sys.stdin.isatty()
 
 

@@ -47,7 +47,7 @@ class Handle(Generic[R]):
         return await self._runtime.ajob_status(self.jid, queue=self.queue)
 
     def cancel(self) -> None:
-        """If it waits, it never starts; if it runs, it is told (an async job is cancelled)."""
+        """A waiting job never starts; a running one sees ``cancelled`` (an async job is cancelled)."""
         self._runtime.cancel(self.jid)
 
     async def acancel(self) -> None:

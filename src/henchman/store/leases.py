@@ -121,11 +121,6 @@ def leave(keys: Keys, identity: str, flight_lists: Sequence[str]) -> Call[int]:
     return script(_LEAVE, names, [identity], int, again=True)
 
 
-def lease_alive(keys: Keys, identity: str) -> Call[bool]:
-    """Whether the lease of an identity stands."""
-    return command("EXISTS", keys.lease(identity), decode=bool)
-
-
 def in_flight_lists(keys: Keys, identity: str) -> Call[list[str]]:
     """The registered in-flight lists of an identity."""
     return command("SMEMBERS", keys.flights(identity), decode=_texts)
