@@ -7,6 +7,7 @@ import errno
 import io
 import os
 import resource
+import signal
 import socket
 import time
 from collections.abc import Iterator
@@ -170,6 +171,24 @@ def test_trouble_with_one_child_is_no_trouble_for_the_next(supervisor: Any, said
     assert supervisor._children == []
     assert [one.identity for one in supervisor._leases._dead] == [ILL, GOOD]
     assert any("process 1" in line and "a look that fails" in line for line in said)
+
+
+@pytest.mark.parametrize(
+    ("number", "doomed", "careful"),
+    [(signal.SIGKILL, False, False), (signal.SIGKILL, True, True), (signal.SIGSEGV, False, True)],
+)
+def test_only_a_crash_among_outcomes_makes_their_settling_careful(
+    supervisor: Any, number: int, doomed: bool, careful: bool
+) -> None:
+    """A busy process has outcomes on their way at almost any moment: one that is killed then says nothing of them, and
+    to settle one by one for a minute would make what ends wait so long that the next kill repeats it."""
+    gone, living = Calm(1), Calm(2)
+    gone.board.settling(True)
+    gone.doomed, gone.status = doomed, -number
+    supervisor._children = [gone, living]
+    supervisor._reap()
+    supervisor._take_care()
+    assert living.board.is_one_by_one() is careful
 
 
 def test_a_step_that_fails_does_not_end_the_loop(supervisor: Any, said: list[str]) -> None:

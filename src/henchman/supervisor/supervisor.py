@@ -26,7 +26,10 @@ from henchman.worker.rescue import Death
 
 MOST_PATIENCE = 10.0  # seconds between two tries to start a process that the system refuses
 QUICK = 2.0  # seconds; a child that lives shorter than this was not worth an immediate successor
-CAREFUL = 60.0  # seconds for which outcomes are settled one by one, after a process died while it settled some
+CAREFUL = 60.0  # seconds for which outcomes are settled one by one, after a process crashed while it settled some
+# What a process does to itself while it packs an outcome. SIGKILL comes from outside and says nothing of outcomes: at
+# almost any moment of a busy process some are on their way.
+CRASHES = frozenset({signal.SIGSEGV, signal.SIGBUS, signal.SIGABRT, signal.SIGILL, signal.SIGFPE})
 AFTER_DEFECT = 0.2  # seconds to wait after a step of the loop that failed, so that it cannot spin
 
 
@@ -179,8 +182,8 @@ class Supervisor:
                     self._say(f"worker process {self._children[-1].pid} could be started")
 
     def _take_care(self) -> None:
-        """After a death among outcomes that were settled together nobody knows whose fault it was: for a while every
-        process settles them one by one, so that the next death says."""
+        """After a crash among outcomes that were settled together nobody knows whose fault it was: for a while every
+        process settles them one by one, so that the next crash says."""
         careful = time.monotonic() < self._careful_until
         for child in (*self._children, *self._leaving):
             child.board.one_by_one(careful)
@@ -283,7 +286,7 @@ class Supervisor:
     def _give_back(self, child: ChildProcess, status: int, expected: bool) -> None:
         worked = child.ready or bool(child.board.started())  # jobs begin a moment before it says that it is ready
         self._cut_off |= self._stopping and worked and status not in (0, 1)
-        if not expected and child.board.was_settling():
+        if not expected and child.board.was_settling() and (child.doomed or -status in CRASHES):
             self._careful_until = time.monotonic() + CAREFUL
         self._leases.give_back(child.identities, self._death(child, status, expected))
         self._after_death(child, status, expected, worked)
