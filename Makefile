@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-oldest check bench chaos ways docs fmt clean
+.PHONY: help demo test test-scale test-oldest check bench chaos ways docs fmt clean
 
 help: ## Show this help
 	@echo "Henchman: background jobs for Python on Redis or Valkey."
@@ -19,19 +19,22 @@ help: ## Show this help
 demo: $(VENV)/.demo ## See ten thousand real jobs run, on a server of their own
 	@$(BIN)/henchman demo $(ARGS)
 
-test: $(VENV)/.dev ## Run the whole test suite against a real server
-	@$(BIN)/python tools/test $(ARGS)
+test: $(VENV)/.dev ## Run the test suite against a real server
+	@$(BIN)/python tools/test together,alone $(ARGS)
+
+test-scale: $(VENV)/.dev ## Run the tests that are large: minutes of chaos, a failover, a million jobs
+	@$(BIN)/python tools/test scale $(ARGS)
 
 test-oldest: $(OLDEST)/.dev ## Run much of the suite with the oldest versions of what Henchman needs
 	@$(OLDEST)/bin/python -m pytest -q -n 4 --dist loadfile $(or $(ARGS),tests/fundamentals tests/unit tests/web \
 		tests/history tests/store/test_connection.py tests/store/test_sentinel.py tests/store/test_embedded.py)
 
-check: $(VENV)/.dev ## All that CI asks for: format, lint, types, architecture, tests
+check: $(VENV)/.dev ## What a change needs: format, lint, types, architecture, tests
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/architecture
-	$(BIN)/python tools/test
+	$(MAKE) test
 
 bench: $(VENV)/.dev ## Measure jobs, ordered queues and history, beside a bare loop on the same machine
 	@for one in load latency enqueue ordered tracked history; do \

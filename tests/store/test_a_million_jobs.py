@@ -16,7 +16,7 @@ from support.measured import median, resident_kb
 from support.server import running_server
 from support.store import Store
 
-pytestmark = pytest.mark.alone("it measures milliseconds")
+pytestmark = pytest.mark.scale("a million, measured in milliseconds")
 
 MILLION = 1_000_000
 LIMIT = 0.050  # seconds: the median of several; a look at every job would take many times as long

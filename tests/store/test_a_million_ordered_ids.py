@@ -24,7 +24,7 @@ from support.measured import median, resident_kb
 from support.server import running_server
 from support.store import DAY, ME, Store
 
-pytestmark = pytest.mark.alone("it measures milliseconds")
+pytestmark = pytest.mark.scale("a million, measured in milliseconds")
 
 MILLION = 1_000_000
 FAILED = 200_000  # of them; the rest is fresh

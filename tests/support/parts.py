@@ -1,8 +1,9 @@
-"""The two parts of a whole run, as ``tools/test`` starts them: ``--part together`` and ``--part alone``.
+"""The three parts of the tests, as ``tools/test`` starts them: ``--part together``, ``alone`` or ``scale``.
 
 Most tests wait for processes and servers to start; several of them side by side wait no longer than one. A test that
-judges how long something takes, or that needs both cores for itself, would judge its neighbours: it bears
-``@pytest.mark.alone("why")``. Without ``--part`` everything runs, in one process.
+judges how long something takes would judge its neighbours: it bears ``@pytest.mark.alone("why")``. One that is large by
+nature (a million ids, minutes of chaos) bears ``@pytest.mark.scale("why")``. Without ``--part`` everything runs, in one
+process.
 """
 
 from __future__ import annotations
@@ -15,9 +16,8 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["COUNTED"]
-
-COUNTED = ("failed", "error", "passed", "skipped", "xfailed", "xpassed")
+MARKS = ("alone", "scale")
+ENDS = ("xpassed", "xfailed", "skipped", "passed", "error", "failed")  # the later one counts, where a test has two
 FIRST = ("system", "history", "interop", "protocol", "worker")  # the folders that take longest: begun first
 
 
@@ -34,21 +34,21 @@ def pytest_configure() -> None:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--part", choices=("together", "alone"), help="only the tests without the mark alone, or with it")
+    parser.addoption("--part", choices=("together", *MARKS), help="only the tests that bear this mark, or neither")
+    parser.addoption("--only", action="append", help="of them, only the test with this id")
+    parser.addoption("--ends", type=Path, help="write here how each test ended")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out the other part; begin with what takes longest, so that nobody waits for one slow file at the end."""
-    alone = {item for item in items if _is_alone(item)}
-    part = config.getoption("--part")
+    """Leave out the other parts; begin with what takes longest, so that nobody waits for one slow file at the end."""
+    parts = {item: _part(item) for item in items}
+    part, only = config.getoption("--part"), config.getoption("--only")
     if part is None:
         return
-    left_out = [item for item in items if (item in alone) != (part == "alone")]
-    if left_out:
-        config.hook.pytest_deselected(items=left_out)
-        items[:] = [item for item in items if (item in alone) == (part == "alone")]
-    items.sort(key=_turn)
+    left_out = {item for item in items if parts[item] != part or (only and item.nodeid not in only)}
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = sorted((item for item in items if item not in left_out), key=_turn)
 
 
 def _turn(item: pytest.Item) -> int:
@@ -56,16 +56,28 @@ def _turn(item: pytest.Item) -> int:
     return FIRST.index(folder) if folder in FIRST else len(FIRST)
 
 
-def _is_alone(item: pytest.Item) -> bool:
-    mark = item.get_closest_marker("alone")
-    if mark is not None and not (mark.args and isinstance(mark.args[0], str)):
-        raise pytest.UsageError(f'{item.nodeid}: say why, as in @pytest.mark.alone("it measures …")')
-    return mark is not None
+def _part(item: pytest.Item) -> str:
+    for name in MARKS:
+        mark = item.get_closest_marker(name)
+        if mark is not None and not (mark.args and isinstance(mark.args[0], str)):
+            raise pytest.UsageError(f'{item.nodeid}: say why, as in @pytest.mark.{name}("it measures …")')
+        if mark is not None:
+            return name
+    return "together"
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell ``tools/test`` how many tests ended how."""
-    file = os.environ.get("HENCHMAN_TEST_COUNTS")
-    if file:
-        counts = {name: len(terminalreporter.stats.get(name, ())) for name in COUNTED}
-        Path(file).write_text(json.dumps(counts), encoding="utf-8")
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Tell ``tools/test`` how each test ended, what is said of those that failed, and the options for the same seed."""
+    file = config.getoption("--ends")
+    if file is None:
+        return
+    reports = [(name, report) for name in ENDS for report in terminalreporter.stats.get(name, ())]
+    said: dict[str, str] = {}
+    for name, report in reports:
+        if name in ("failed", "error"):
+            captured = "".join(f"\n-- {title}:\n{text}" for title, text in report.sections)
+            said[report.nodeid] = f"{said.get(report.nodeid, '')}{report.longreprtext}{captured}\n"
+    seed = config.getoption("randomly_seed", None)
+    options = [] if seed is None else [f"--randomly-seed={seed}"]
+    told = {"ends": {report.nodeid: name for name, report in reports}, "said": said, "options": options}
+    file.write_text(json.dumps(told), encoding="utf-8")

@@ -12,6 +12,7 @@ import pytest
 BENCH = Path(__file__).resolve().parents[2] / "bench"
 
 
+@pytest.mark.scale("benches load both cores")
 @pytest.mark.parametrize(
     ("name", "options", "figures"),
     [

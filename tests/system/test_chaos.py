@@ -54,13 +54,13 @@ def proven(*args: str, limit: float) -> str:
     raise AssertionError(told)
 
 
-@pytest.mark.alone("the judge weighs moments of several processes against each other")
+@pytest.mark.scale("two minutes of attacks, and the judge weighs moments of several processes against each other")
 @pytest.mark.timeout(2800)
 def test_two_minutes_of_everything_lose_nothing() -> None:
     assert "CHAOS: PASSED" in proven("--minutes", "2", limit=900)
 
 
-@pytest.mark.alone("the judge weighs moments of several processes against each other")
+@pytest.mark.scale("a minute of attacks and a failover, weighed as above")
 @pytest.mark.timeout(1900)
 def test_a_failover_loses_nothing_that_the_replica_had_confirmed() -> None:
     assert "accepted but not confirmed by the replica" in proven("--failover", limit=600)

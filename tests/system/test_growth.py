@@ -43,6 +43,7 @@ def run(redis: Redis, job: str, count: int, before: int) -> None:
     until(lambda: not in_flight(redis), "nothing is in flight")
 
 
+@pytest.mark.scale("ten thousand jobs of each kind")
 @pytest.mark.timeout(900)  # 26,000 jobs at most, on a machine that may be busy with others
 @pytest.mark.parametrize("job", ["bad", "abad", "limited", "alimited", "refused", "each", "aeach"])
 def test_10000_jobs_leave_nothing_behind(redis: Redis, redis_url: str, tmp_path: Path, job: str) -> None:
