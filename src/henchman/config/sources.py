@@ -11,7 +11,6 @@ import math
 import os
 import re
 import stat
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from datetime import timedelta
@@ -300,6 +299,14 @@ def _upwards(start: Path) -> Iterator[Path]:
     yield from start.parents
 
 
+def load(text: str) -> dict[str, Any]:
+    """The table that TOML ``text`` is; ValueError if it is none. The reader is slow to import, and most programs of a
+    deployment are set up by their environment alone."""
+    import tomllib
+
+    return tomllib.loads(text)
+
+
 def _table(file: Path) -> dict[str, object] | None:
     """The settings in ``file``; None when it is not there, or is a pyproject.toml that does not speak of Henchman."""
     if not os.path.isfile(file):  # unlike Path.is_file, no error in a folder that we may not read
@@ -308,7 +315,7 @@ def _table(file: Path) -> dict[str, object] | None:
         data = file.read_bytes()
         if file.name != FILE and b"henchman" not in data:
             return None  # another tool's file: not ours to parse, nor to complain of
-        table = tomllib.loads(data.decode())
+        table = load(data.decode())
     except (OSError, ValueError) as error:
         raise ConfigError(f"{file} cannot be read: {error}") from None
     if file.name == FILE:
