@@ -35,12 +35,11 @@ if TYPE_CHECKING:
     from henchman.cron.registry import CronRegistry
     from henchman.embedded.server import EmbeddedServer
     from henchman.inspector.jobs import JobStatus
-    from henchman.inspector.metrics import Deploy, Metrics
+    from henchman.inspector.metrics import Deploy, Metrics, Stats
     from henchman.inspector.ordered import OrderedQueues
     from henchman.inspector.processes import Processes, Running
     from henchman.inspector.queues import Queues
     from henchman.inspector.sets import JobSet
-    from henchman.inspector.stats import Stats
     from henchman.iterable.job import ClassDecorator, FunctionDecorator
     from henchman.ordered.definition import DerivingJob, OrderedJob
     from henchman.store.aconnection import AsyncConnections
@@ -431,7 +430,7 @@ class App:
     @now
     def stats(self) -> Procedure[Stats]:
         """The counts as they are now: processed, failed, enqueued, scheduled, retries, dead, busy…"""
-        from henchman.inspector.stats import overview
+        from henchman.inspector.metrics import overview
 
         return (yield from overview(self.keys)).stats
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from henchman.store import batches, cron, history, jobs, leader, leases, ordered, ordered_people, queues
+from henchman.store import batches, cron, history, jobs, leases, ordered, ordered_people, queues
 from henchman.store.call import Call
 from henchman.store.keys import Keys
 
@@ -147,9 +147,9 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "leases.renew_known": [lambda keys: leases.renew_known(keys, ME, 30_000)],
     "leases.watch": [lambda keys: leases.watch(keys, ME, 3_000)],
     "leases.entomb": [lambda keys: leases.entomb(keys, ME, force=False)],
-    "leader.lead": [
-        lambda keys: leader.lead(keys.auditor, ME, 1000),
-        lambda keys: leader.lead(keys.recorder, ME, 1000, keys.history_on, "strict 1000"),
+    "leases.lead": [
+        lambda keys: leases.lead(keys.auditor, ME, 1000),
+        lambda keys: leases.lead(keys.recorder, ME, 1000, keys.history_on, "strict 1000"),
     ],
     "leases.sizes": [lambda keys: leases.sizes({keys.flight(ME, 1, "a"): "list", keys.held(ME, 1, "b"): "hash"})],
     "leases.beat": [

@@ -14,7 +14,7 @@ from rich.cells import cell_len
 from cli.conftest import INVISIBLE
 from henchman.cli.main import henchman
 from henchman.cli.status import _line, _Look
-from henchman.inspector.stats import overview
+from henchman.inspector.metrics import overview
 from henchman.store import procedure
 from henchman.store.ordered import Push, Verdict
 from support.ordered import FAR, OrderedQueue

@@ -14,7 +14,7 @@ import henchman
 from frozen.conftest import Frozen
 from henchman.errors import Failure
 from henchman.log.events import ENDINGS, PLAIN, Announcer
-from henchman.log.lines import FORMATS
+from henchman.log.handler import FORMATS
 from henchman.work.outcome import Outcome
 from support.events import StrictEvents
 from support.runs import make_run

@@ -15,7 +15,7 @@ from redis import Redis
 from henchman import App
 from henchman.cli.main import henchman
 from henchman.inspector.jobs import find_job
-from henchman.inspector.stats import overview
+from henchman.inspector.metrics import overview
 from henchman.store.procedure import run
 from interop.both import make_app, ours
 from interop.ruby_side import Ruby, RubyWorker, trace

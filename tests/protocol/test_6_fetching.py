@@ -15,7 +15,7 @@ from redis import Redis
 from henchman import App, current_job
 from henchman.kernel import failpoints
 from henchman.store.call import load
-from henchman.store.leader import STAGING_MS
+from henchman.store.leases import STAGING_MS
 from henchman.worker import heart, stager
 from support.dead import Spy
 from support.worker import Heard, in_flight, jobs_in, settled, until, working

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from henchman import App
-from henchman.inspector.entry import Entry
+from henchman.inspector.base import Entry
 from support.measured import median, resident_kb
 from support.server import running_server
 from support.store import Store

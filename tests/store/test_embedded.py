@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from henchman.embedded.folder import recorded_socket
-from henchman.embedded.lock import LockFile
+from henchman.embedded.folder import LockFile, recorded_socket
 from henchman.embedded.process import info
 from henchman.embedded.server import EmbeddedServer
 from henchman.errors import EmbeddedServerError

@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from henchman.embedded import process as embedded_process
-from henchman.embedded.lock import LockFile
+from henchman.embedded.folder import LockFile
 from henchman.embedded.process import find_binaries, launch
 from henchman.embedded.server import EmbeddedServer
 from henchman.errors import EmbeddedServerError

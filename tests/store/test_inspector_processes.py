@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from henchman.inspector.metrics import overview, rates
 from henchman.inspector.processes import Processes, process_state
-from henchman.inspector.stats import overview, rates
 from henchman.store.leases import Record
 from henchman.store.procedure import run
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from henchman.kernel.events import Events
-from henchman.store.leader import AUDITOR_MS, CRON_MS, LIFELINE_MS, RECORDER_MS, STAGING_MS, Leader
+from henchman.store.leases import AUDITOR_MS, CRON_MS, LIFELINE_MS, RECORDER_MS, STAGING_MS, Leader
 from support.store import Store
 
 DUTY = "hm:auditor"

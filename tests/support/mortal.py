@@ -23,7 +23,7 @@ from henchman import App, current_job
 from henchman.iterable import execution
 from henchman.kernel import failpoints
 from henchman.store.jobs import Delivery, deliver, rebase, uncancel
-from henchman.store.leader import AUDITOR_MS, lead
+from henchman.store.leases import AUDITOR_MS, lead
 from henchman.worker import heart, lifeline, watcher
 from henchman.worker.launcher import Launcher, default_capsules
 from support.batch_calls import CALLS

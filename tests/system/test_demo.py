@@ -25,23 +25,25 @@ from henchman.batch.batch import FINAL, LIVE
 from henchman.demo import main as command
 from henchman.demo import view as demo_view
 from henchman.demo.catalogue import Catalogue
-from henchman.demo.check import wrong_batch, wrong_failures, wrong_prices, wrong_rows
+from henchman.demo.main import View, summary_table, wrong_batch, wrong_failures, wrong_prices, wrong_rows
 from henchman.demo.products import (
+    COUNT,
     PRODUCERS,
     VERSIONS,
     PriceChange,
     PriceError,
     Product,
+    Row,
     ask,
     clean,
+    made,
     meant,
     misbehaviour,
     planned,
     produced,
     retail,
+    rows,
 )
-from henchman.demo.rows import COUNT, Row, made, rows
-from henchman.demo.view import View, summary_table
 from henchman.errors import Failure
 
 ROW = Row(

@@ -6,14 +6,14 @@ import datetime as dt
 from typing import assert_type
 
 from henchman import App
-from henchman.inspector.entry import Entry
+from henchman.inspector.base import Entry
 from henchman.inspector.jobs import JobStatus
+from henchman.inspector.metrics import Stats
 from henchman.inspector.ordered import OrderedQueue
 from henchman.inspector.ordered_id import Holder, OrderedId, OrderedStats
 from henchman.inspector.processes import Processes, ProcessState, Running, Work
 from henchman.inspector.queues import Queue, Queues, QueueState
 from henchman.inspector.sets import Acted, JobSet
-from henchman.inspector.stats import Stats
 from henchman.store.procedure import Items
 
 app = App()

@@ -9,9 +9,8 @@ import pytest
 
 from henchman.errors import Failure, ServerAway, ServerError
 from henchman.kernel.events import Events
-from henchman.log.events import ENDINGS, PLAIN, Announcer
+from henchman.log.events import ENDINGS, PER_SECOND, PLAIN, Announcer
 from henchman.log.handler import subscribe
-from henchman.log.repeats import PER_SECOND
 from henchman.wire.secret import Secrets
 from henchman.work.current import running
 from henchman.work.outcome import DONE, Outcome

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from henchman.errors import ArgumentError
-from henchman.wire import floats, jsontext, sidekiq, times
+from henchman.wire import jsontext, numbers, sidekiq, times
 
 TABLE = Path(__file__).with_name("floats_of_ruby.txt")
 
@@ -65,7 +65,7 @@ def test_doubles_are_written_digit_for_digit_as_ruby_writes_them() -> None:
     rows = [line.split() for line in TABLE.read_text().splitlines() if not line.startswith("#")]
     pairs = [(struct.unpack(">d", bytes.fromhex(bits))[0], text.encode()) for bits, text in rows]
     assert len(pairs) == 10_000
-    assert [(one, text) for one, text in pairs if floats.as_ruby(one) != text] == []
+    assert [(one, text) for one, text in pairs if numbers.as_ruby(one) != text] == []
     beyond = [(one, text) for one, text in pairs if not jsontext.is_plain(one)]
     assert len(beyond) > 5000
     assert [(one, text) for one, text in beyond if jsontext.dumps([one]) != b"[%b]" % text] == []

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from henchman.inspector.entry import Entry
+from henchman.inspector.base import Entry
 from henchman.inspector.processes import ProcessState, process_state
 from henchman.store.leases import Record
 from henchman.wire import payload, sidekiq, times

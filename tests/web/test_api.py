@@ -87,8 +87,8 @@ def test_events_page_by_page(web: Api, imported: Import) -> None:
 
 
 def test_a_page_is_bounded_by_its_bytes_too(web: Api, imported: Import, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("henchman.web.paging.BYTES", 1500)
-    monkeypatch.setattr("henchman.web.paging._STEP", 5)
+    monkeypatch.setattr("henchman.web.views.BYTES", 1500)
+    monkeypatch.setattr("henchman.web.views._STEP", 5)
     seen: list[str] = []
     after, pages = "0", 0
     while after is not None:

@@ -17,8 +17,8 @@ from henchman import App
 from henchman.errors import ConfigError, HistoryAway
 from henchman.history import as_csv
 from henchman.store.call import command
-from henchman.web import answers, guard, paging
-from henchman.web.api import Api, api
+from henchman.web import views
+from henchman.web.api import Api, Guard, api
 from support.asgi import TOKEN, Answer, ask, scope_of
 from support.web import SECRET, Import
 
@@ -103,9 +103,9 @@ class TestToken:
     def test_two_headers_open_nothing(self) -> None:
         scope = scope_of("/x")
         scope["headers"] = [(b"authorization", f"Bearer {TOKEN}".encode()), (b"Authorization", b"Bearer x")]
-        assert guard.Guard(Response(), (TOKEN,))._refused(scope) is not None
+        assert Guard(Response(), (TOKEN,))._refused(scope) is not None
         del scope["headers"][1]
-        assert guard.Guard(Response(), (TOKEN,))._refused(scope) is None
+        assert Guard(Response(), (TOKEN,))._refused(scope) is None
 
     def test_a_token_in_the_address_is_no_token(self) -> None:
         for name in ("token", "access_token", "api_token"):
@@ -118,7 +118,7 @@ class TestToken:
             compared.append((one, other))
             return hmac.compare_digest(one, other)
 
-        monkeypatch.setattr(guard, "hmac", type("Watched", (), {"compare_digest": staticmethod(watched)}))
+        monkeypatch.setattr("henchman.web.api.hmac", type("Watched", (), {"compare_digest": staticmethod(watched)}))
         second = TOKEN + "-2"
         for made in (api(closed(), token=[TOKEN, second]), api(closed(api_token=[TOKEN, second]))):
             for token, status in ((TOKEN, 404), (second, 404), ("bearer-of-nothing-0123", 401)):
@@ -254,7 +254,7 @@ class TestAnswers:
 
     def test_json_is_ascii_and_json_whatever_it_holds(self) -> None:
         odd = {"nan": [float("nan"), float("inf"), 1.5], "half": "\ud800", "big": 10**30, "html": "</script>\u2028"}
-        text = answers.as_json(odd)
+        text = views.as_json(odd)
         assert text.isascii()
         assert json.loads(text, parse_constant=pytest.fail) == odd | {"nan": [None, None, 1.5]}
 
@@ -314,8 +314,8 @@ class TestAway:
     def test_a_sheet_that_cannot_go_on_breaks_off_and_does_not_end(
         self, web: Api, imported: Import, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(paging, "_CSV_STEP", 4)
-        real, asked = paging.failures, []
+        monkeypatch.setattr(views, "_CSV_STEP", 4)
+        real, asked = views.failures, []
 
         async def once(record: Any, batch: str, after: int) -> Any:
             asked.append(after)
@@ -323,7 +323,7 @@ class TestAway:
                 raise HistoryAway("gone")
             return await real(record, batch, after)
 
-        monkeypatch.setattr(paging, "failures", once)
+        monkeypatch.setattr(views, "failures", once)
         sent: list[Any] = []
 
         async def receive() -> Any:

@@ -23,7 +23,7 @@ from redis import Redis
 from henchman import App, ArgumentError
 from henchman.history.database import Database
 from henchman.history.reading import History
-from henchman.inspector.entry import Entry
+from henchman.inspector.base import Entry
 from henchman.log import handler as log
 from henchman.log.handler import LineHandler, subscribe
 from henchman.wire.secret import Secrets

@@ -18,7 +18,7 @@ from henchman.cron.registry import CronState, set_paused, states
 from henchman.cron.timing import zone
 from henchman.errors import HistoryError, UnknownCron
 from henchman.history.records import Event, Job
-from henchman.inspector.entry import argument_text
+from henchman.inspector.base import argument_text
 from henchman.inspector.jobs import MOST, JobStatus, find_job
 from henchman.kernel.text import did_you_mean, shorten, visible
 from henchman.store import jobs as store

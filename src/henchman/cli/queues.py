@@ -15,7 +15,7 @@ from henchman.cli.ordered import ordered_table, tell
 from henchman.cli.session import Session, as_json, command, confirmed, group, yes
 from henchman.cli.show import Table, ago, answer, cell, complain, count, duration, figure, listed, say, table
 from henchman.errors import HenchmanError
-from henchman.inspector.entry import Entry
+from henchman.inspector.base import Entry
 from henchman.inspector.ordered import OrderedQueue, all_ordered_stats
 from henchman.inspector.ordered_id import OrderedStats
 from henchman.inspector.queues import Queue, QueueList, Queues, QueueState, list_queues

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Literal
 
 import click
 from rich.console import RenderableType
@@ -14,10 +15,11 @@ from henchman.cli.session import NOTHING_RUNS, NothingRuns, Session, as_json, co
 from henchman.cli.show import answer, cell, complain, facts, say, table
 from henchman.config import Config
 from henchman.embedded.server import EmbeddedServer
-from henchman.errors import ServerError
-from henchman.history import health
+from henchman.errors import ConfigError, HistoryError, ServerError
+from henchman.history import load
 from henchman.inspector.doctor import Check, examine, unserved
 from henchman.kernel.text import visible
+from henchman.store import history
 
 __all__ = ["doctor", "server"]
 
@@ -27,6 +29,7 @@ _STATES = {
     "silent": "its process lives, but does not answer",
     "stopped": "not running",
 }
+_BEHIND, _FAR_BEHIND = 10.0, 300.0  # seconds that the recorder may be behind
 _MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "bad": ("BAD", "bold red")}
 
 
@@ -111,9 +114,9 @@ def doctor(session: Session, as_json: bool) -> None:
     except ServerError as error:
         checks = [_unreachable(session, error)]
     reachable = len(checks) > 1
-    checks.append(Check(*health.database(session.config)))
+    checks.append(_database(session.config))
     if reachable:
-        checks.append(Check(*health.stream(session.config, session.runner, session.keys)))
+        checks.append(_stream(session))
     columns = {
         "setting": lambda one: one.name,
         "value": lambda one: cell(one.value_text, "bold" if one.origin != "default" else ""),
@@ -129,6 +132,48 @@ def doctor(session: Session, as_json: bool) -> None:
         sys.exit(NOTHING_RUNS)
     if any(one.verdict == "bad" for one in checks):
         sys.exit(1)
+
+
+def _database(config: Config) -> Check:
+    """Whether the database can be reached, and fits this release."""
+    name = "history"
+    off = config.why_history_is_off()
+    if off:
+        wanted = config.history != "off" and config.database_url is not None
+        return Check(name, "warn" if wanted else "ok", off, "jobs run all the same")
+    try:
+        admin = load(config)
+    except ConfigError as error:
+        return Check(name, "bad", str(error), "install the driver where workers run")
+    try:
+        version = admin.current()
+    except HistoryError as error:
+        advice = "is the address right, and does the database run? Jobs run on meanwhile"
+        return Check(name, "bad", str(error), advice)
+    finally:
+        admin.close()
+    if version.fits:
+        return Check(name, "ok", f"{admin.shown}, schema {version.found}")
+    has = f"schema {version.found}, {version.needed} is needed" if version.found else "no tables of Henchman yet"
+    if admin.makes_itself:
+        return Check(name, "ok", f"{admin.shown}: {has}; a worker that records sees to it")
+    return Check(name, "bad", f"{admin.shown}: {has}", "henchman db upgrade")
+
+
+def _stream(session: Session) -> Check:
+    """How far the recorder is behind. ServerError when there is no server."""
+    name = "history lag"
+    found = session.runner.run(history.backlog(session.keys))
+    if not found.entries:
+        dropped = f"; {found.dropped:,} messages and steps of progress had no room, so far" if found.dropped else ""
+        return Check(name, "ok", f"nothing waits to be recorded{dropped}")
+    share = found.bytes / session.config.history_bytes
+    text = f"{found.entries:,} entries wait, the oldest for {found.lag:,.1f} s; {share:.0%} of history_bytes"
+    if found.lag < _BEHIND and share < 0.5:
+        return Check(name, "ok", text)
+    who = f"{found.recorder} records" if found.recorder else "nobody records: a worker with history on does"
+    verdict: Literal["warn", "bad"] = "bad" if found.lag > _FAR_BEHIND or share > 0.9 else "warn"
+    return Check(name, verdict, f"{text}; {who}", "see the workers' log, and whether the database keeps up")
 
 
 def _unreachable(session: Session, error: ServerError) -> Check:

@@ -15,7 +15,7 @@ from henchman.config import Config
 from henchman.embedded.folder import data_bytes
 from henchman.embedded.server import EmbeddedServer
 from henchman.errors import ConfigError, HenchmanError
-from henchman.inspector.entry import Mask
+from henchman.inspector.base import Mask
 from henchman.kernel.text import mask_url, visible
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys

@@ -17,9 +17,9 @@ from henchman.cli.queues import queue_rows, queue_table
 from henchman.cli.session import NOTHING_RUNS, Session, as_json, command, group
 from henchman.cli.show import Table, ago, answer, cell, count, duration, say, table, watch
 from henchman.errors import HenchmanError, ServerAway
+from henchman.inspector.metrics import Overview, overview, rates
 from henchman.inspector.processes import ProcessState, Work
 from henchman.inspector.queues import QueueState
-from henchman.inspector.stats import Overview, overview, rates
 from henchman.kernel.text import did_you_mean
 from henchman.store.procedure import run
 from henchman.wire import times

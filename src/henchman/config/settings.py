@@ -7,8 +7,10 @@ is read at import. A value that was not set is not the same as one that was set 
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
@@ -16,13 +18,58 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 
 from henchman.config import sources
-from henchman.config.history import HistorySettings
 from henchman.config.sources import Kind, Layer
 from henchman.config.sources import key as _key
-from henchman.config.web import WebSettings
 from henchman.errors import ConfigError
+from henchman.kernel.text import did_you_mean, mask_url
 
-__all__ = ["UNSET", "Config", "Setting", "Unset"]
+__all__ = ["ENDED", "UNSET", "Config", "Setting", "Unset"]
+
+#: the statuses in which a job ends; only these are forgotten by age
+ENDED: Final = ("finished", "failed", "error", "cancelled", "expired")
+FILE = "history.sqlite"
+_SCHEMES = ("sqlite", "postgresql", "postgres", "mysql", "mariadb")
+_DUE = "an address such as postgresql://user@host/name (or mysql://, mariadb://, sqlite:///path/to/file)"
+
+
+def _durations(names: tuple[str, ...], high: float) -> Kind:
+    """Seconds by name: ``{"finished": 604800}``; in the environment ``finished=604800,error=2592000``."""
+    one = sources.seconds(0, high)
+
+    def read(value: Any, layer: Layer) -> dict[str, float]:
+        if layer.text:
+            pairs = (part.partition("=") for part in value.split(",") if part.strip())
+            value = {name.strip(): seconds.strip() for name, _, seconds in pairs}
+        if not isinstance(value, Mapping):
+            raise ValueError(f"seconds by status, such as {{finished = 604800}}; statuses are {', '.join(names)}")
+        for name in value:
+            if name not in names:
+                raise ValueError(f"by status, of {', '.join(names)}{did_you_mean(str(name), names)}")
+        return {str(name): float(one.read(given, layer)) for name, given in value.items()}  # type: ignore[arg-type]
+
+    return Kind(read, unit=" s")
+
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,200}")  # what RFC 6750 lets stand behind "Bearer"
+DUE: Final = "16 to 200 letters, digits and . _ ~ + / = -"
+
+
+def is_token(text: object) -> bool:
+    """Whether ``text`` can be a token: long enough not to be guessed, and sendable in a header."""
+    return isinstance(text, str) and _TOKEN.fullmatch(text) is not None
+
+
+def _tokens() -> Kind:
+    """One token or several, separated by commas where they come as text; never shown."""
+
+    def read(value: Any, layer: Layer) -> tuple[str, ...]:
+        if isinstance(value, str):
+            value = [part.strip() for part in value.split(",") if part.strip()]
+        if not isinstance(value, list | tuple) or not all(is_token(one) for one in value):
+            raise ValueError(f"a token or a list of tokens, each {DUE}")
+        return tuple(value)
+
+    return Kind(read, hide=lambda value: "***")
 
 
 class Unset(Enum):
@@ -50,7 +97,7 @@ class Setting(NamedTuple):
 
 
 @dataclass(frozen=True, repr=False)
-class Config(WebSettings, HistorySettings):
+class Config:
     """The settings of one app. Durations are seconds. Made by ``load``; tests may call it with keywords."""
 
     app: str | None = _key(
@@ -63,7 +110,7 @@ class Config(WebSettings, HistorySettings):
     )
     redis_url: str | None = _key(
         None,
-        sources.url(),
+        sources.address(sources.SERVERS, sources.SCHEMES),
         "The server: redis://, rediss://, unix://, sentinel:// or cluster://. Not set: the embedded server.",
     )
     namespace: str = _key(
@@ -144,7 +191,7 @@ class Config(WebSettings, HistorySettings):
     dead_timeout: float = _key(180 * 86400.0, sources.seconds(0, 100 * YEAR), "How long the dead set keeps a job.")
     max_memory: int | None = _key(
         None,
-        sources.megabytes(16, 16 * 1024 * 1024),
+        sources.amount(16, 16 * 1024**2, megabytes=True),
         'Memory above which a worker process is replaced, such as "500MB". Not set: no limit.',
     )
     max_jobs: int | None = _key(
@@ -170,6 +217,34 @@ class Config(WebSettings, HistorySettings):
     )
     tag: str = _key("", sources.text(), "A word that names this deployment in process lists.")
     labels: tuple[str, ...] = _key((), sources.words(), "Labels of a worker process, shown in process lists.")
+    database_url: str | None = _key(
+        None,
+        sources.address(_DUE, _SCHEMES, drivers=True),
+        "Where history is kept: postgresql://, mysql://, mariadb:// or sqlite:///. Not set: beside the embedded "
+        "server, else nowhere.",
+    )
+    history: Literal["on", "best_effort", "off"] = _key(
+        "on",
+        sources.choice("on", "best_effort", "off"),
+        "Whether tracked jobs are recorded in SQL, where a database is known. When the stream is full, on refuses "
+        "tracked pushes, best_effort leaves them out of history.",
+    )
+    history_bytes: int = _key(
+        256 * 1024**2,
+        sources.amount(1024**2, 1024**4),
+        'Most bytes that wait on the server to be recorded, such as "256MB".',
+    )
+    history_keep: float = _key(
+        180 * 86400.0, sources.seconds(0, 100 * YEAR), "How long the record keeps a job that has ended."
+    )
+    history_keep_status: Mapping[str, float] = _key(
+        {}, _durations(ENDED, 100 * YEAR), "The same by status, such as {finished = 604800}; the rest as history_keep."
+    )
+    api_token: tuple[str, ...] = _key(
+        (),
+        _tokens(),
+        "The token, or several, that henchman.web.api asks for; each of 16 to 200 characters.",
+    )
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     @classmethod
@@ -204,6 +279,34 @@ class Config(WebSettings, HistorySettings):
     def server_folder(self) -> Path:
         """The embedded server's folder: ``folder``, or ``.henchman`` in the project that the working folder is in."""
         return self.folder or sources.project_folder(Path.cwd()) / ".henchman"
+
+    def history_url(self) -> str | None:
+        """The address of the database to record into; None when history is off."""
+        return None if self.why_history_is_off() else self._address()
+
+    def history_kept(self) -> str:
+        """How the scripts are to keep history: ``strict`` or ``best_effort``, and bytes; empty when it is off."""
+        if self.history_url() is None:
+            return ""
+        return f"{'best_effort' if self.history == 'best_effort' else 'strict'} {self.history_bytes}"
+
+    def why_history_is_off(self) -> str:
+        """Empty when history is on; else the reason and how to turn it on. Reads no file and opens nothing."""
+        if self.history == "off":
+            return 'history is off: history = "off"'
+        address = self._address()
+        if address is None:
+            return "history is off: set database_url (postgresql://, mysql://, mariadb:// or sqlite:///) to turn it on"
+        if importlib.util.find_spec("sqlalchemy") is None or importlib.util.find_spec("alembic") is None:
+            return f"history is off: {mask_url(address)} needs SQLAlchemy and Alembic (pip install 'henchman[sql]')"
+        return ""
+
+    def _address(self) -> str | None:
+        if self.database_url is not None:
+            return self.database_url
+        if self.redis_url is not None or not self.embedded:
+            return None
+        return f"sqlite:///{self.server_folder() / FILE}"
 
     def to_json(self) -> str:
         """The settings and their origins as text for a child process. It holds passwords: not for a log."""
@@ -286,9 +389,7 @@ def _check_wait(values: dict[str, Any], origins: dict[str, str]) -> None:
         )
 
 
-_LAST = [one.name for part in (HistorySettings, WebSettings) for one in fields(part)]  # a dataclass puts these first
-CONFIG_FIELDS = {one.name: one for one in sorted(fields(Config), key=lambda one: one.name in _LAST)}
-del CONFIG_FIELDS["origins"]
+CONFIG_FIELDS = {one.name: one for one in fields(Config) if one.name != "origins"}
 KEYS = tuple(CONFIG_FIELDS)
 KINDS: dict[str, Kind] = {name: one.metadata["kind"] for name, one in CONFIG_FIELDS.items()}
 HELP: dict[str, str] = {name: one.metadata["help"] for name, one in CONFIG_FIELDS.items()}

@@ -29,6 +29,7 @@ NOT_SETTINGS = ("HENCHMAN_DEBUG", "HENCHMAN_REQUIRE_ALL", "HENCHMAN_TEST_", "HEN
 # Kubernetes puts these into every pod beside a service whose name begins with "henchman".
 OF_KUBERNETES = re.compile(r"HENCHMAN_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 SCHEMES = ("redis", "rediss", "unix", "sentinel", "cluster")
+SERVERS = f"an address such as redis://localhost:6379/0 (or {', '.join(f'{one}://' for one in SCHEMES[1:])})"
 PROJECT_MARKS = (FILE, "pyproject.toml", "setup.py", "setup.cfg", ".git")
 
 
@@ -140,17 +141,24 @@ def seconds(low: float, high: float) -> Kind:
     return Kind(read, unit=" s")
 
 
-def megabytes(low: int, high: int) -> Kind:
-    """An amount of memory in MB: a whole number, or text such as "500MB" or "1.5GB"."""
+def amount(low: int, high: int, *, megabytes: bool = False) -> Kind:
+    """An amount of memory, kept in bytes or in MB: a whole number, or text such as "500MB" or "1.5GB"."""
+    units = "MB|GB|M|G" if megabytes else "MB|GB|M|G|B"
+    factors = {"m": 1, "g": 1024} if megabytes else {"b": 1, "m": 1024**2, "g": 1024**3}
+    due = (
+        f'memory from {low:,} to {high:,} MB, such as 500, "500MB"'
+        if megabytes
+        else (f'bytes from {low:,} to {high:,}, or text such as "256MB"')
+    )
 
     def read(value: Any, layer: Layer) -> int:
-        if isinstance(value, str) and (match := re.fullmatch(r"(?i)([0-9]+(?:\.[0-9]+)?) ?(MB|GB|M|G)?", value)):
-            value = int(float(match[1]) * (1024 if (match[2] or "m")[0] in "gG" else 1))
+        if isinstance(value, str) and (match := re.fullmatch(rf"(?i)([0-9]+(?:\.[0-9]+)?) ?({units})?", value)):
+            value = int(float(match[1]) * factors[(match[2] or next(iter(factors)))[0].lower()])
         if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
-            raise ValueError(f'memory from {low:,} to {high:,} MB, such as 500, "500MB" or "1.5GB"')
+            raise ValueError(f'{due} or "1.5GB"')
         return value
 
-    return Kind(read, unit=" MB")
+    return Kind(read, unit=" MB" if megabytes else " bytes")
 
 
 def path() -> Kind:
@@ -190,16 +198,16 @@ def _capsule(name: str, table: object, due: str) -> dict[str, object]:
     return {"queues": list(queues), "concurrency": slots}
 
 
-def url() -> Kind:
-    """The address of a server; its password is never shown."""
+def address(due: str, schemes: tuple[str, ...], *, drivers: bool = False) -> Kind:
+    """The address of a server, with ``drivers`` also as ``postgresql+psycopg``; its password is never shown."""
 
     def read(value: Any, layer: Layer) -> str:
-        due = f"an address such as redis://localhost:6379/0 (or {', '.join(f'{one}://' for one in SCHEMES[1:])})"
         if not isinstance(value, str):
             raise ValueError(due)
         scheme, found, rest = value.strip().partition("://")
-        if not found or not rest or scheme.lower() not in SCHEMES:
-            raise ValueError(due + (did_you_mean(scheme, SCHEMES) if found else ""))
+        product = scheme.lower().partition("+" if drivers else ":")[0]
+        if not found or not rest or product not in schemes:
+            raise ValueError(due + (did_you_mean(product, schemes) if found else ""))
         return value.strip()
 
     return Kind(read, hide=_masked)

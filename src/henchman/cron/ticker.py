@@ -22,7 +22,7 @@ from henchman.kernel.service import Ticker
 from henchman.store import cron as store
 from henchman.store import history
 from henchman.store.call import Call
-from henchman.store.leader import CRON_MS, Leader
+from henchman.store.leases import CRON_MS, Leader
 
 __all__ = ["CronTicker"]
 

@@ -14,8 +14,7 @@ from functools import cache
 
 from henchman import App, current_job
 from henchman.demo.catalogue import Catalogue
-from henchman.demo.products import PriceChange, ask, clean
-from henchman.demo.rows import Row
+from henchman.demo.products import PriceChange, Row, ask, clean
 
 __all__ = ["app", "change_prices", "import_product", "imported"]
 

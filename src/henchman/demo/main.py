@@ -1,11 +1,16 @@
 """``henchman demo``: ten thousand real jobs, watched, and checked against the file they came from.
 
-Exit status: 0 when every row is imported or refused as the file says and every product has its newest price, 1 when
-not (it says which), 130 after Ctrl-C.
+The proof asks the same pure functions what each row should have become: the way there, through queues, retries and
+several processes, lost nothing, doubled nothing and mixed nothing up. Each ``wrong_…`` gives one line for each thing
+that is wrong.
+
+Exit status: 0 when every row is imported or refused as the file says and every product has its newest price, 1 when not
+(it says which), 130 after Ctrl-C.
 """
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 import signal
@@ -13,25 +18,211 @@ import sqlite3
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter, defaultdict, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import click
-from rich.console import Console
+from rich import box
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+from rich.table import Table
 from rich.text import Text
 
-from henchman.demo.check import wrong_batch, wrong_failures, wrong_prices, wrong_rows
-from henchman.demo.products import misbehaviour, planned
-from henchman.demo.rows import COUNT, Row, rows
+from henchman.batch.batch import BatchStatus
+from henchman.demo.catalogue import Catalogue, Change
+from henchman.demo.products import (
+    COUNT,
+    PRODUCERS,
+    PriceChange,
+    Product,
+    Row,
+    meant,
+    misbehaviour,
+    planned,
+    retail,
+    rows,
+)
 from henchman.demo.stage import DemoError, Stage, why_not
-from henchman.demo.view import View, summary_table
 from henchman.errors import HenchmanError
 from henchman.history.records import Event
 
-__all__ = ["demo"]
+__all__ = ["View", "demo", "summary_table", "wrong_batch", "wrong_failures", "wrong_prices", "wrong_rows"]
+
+
+def wrong_rows(
+    rows: Iterable[Row], events: Iterable[Event], products: Mapping[str, tuple[Product, int]]
+) -> Iterator[str]:
+    """Rows that are missing, doubled, or not what the file says, in history and in the catalogue."""
+    known, left = defaultdict(list), dict(products)
+    for one in events:
+        if one.args and isinstance(one.args[0], dict):
+            known[one.args[0]["number"]].append((one.status, one.message or ""))
+    for row in rows:
+        wanted = meant(row)
+        found = known.pop(row.number, [])
+        status = ("failed", wanted) if isinstance(wanted, str) else ("finished", "")
+        if found != [status]:
+            yield f"row {row.number} ({row.sku.strip()}): {found or 'missing'}; it should be {status}"
+        elif isinstance(wanted, Product):
+            stored = left.pop(wanted.sku, None)
+            price = retail(wanted)
+            if stored != (wanted, price):
+                yield f"row {row.number} ({wanted.sku}): the catalogue has {stored}; it should have {(wanted, price)}"
+    yield from (f"row {number}: in history, but not in the file" for number in known)
+    yield from (f"{sku}: in the catalogue, but no row of the file asks for it" for sku in left)
+
+
+def wrong_failures(path: Path, rows: Iterable[Row]) -> Iterator[str]:
+    """Rows that the CSV of failures lacks, or has though the file does not refuse them, or with another reason."""
+    with path.open(encoding="utf-8-sig", newline="") as file:
+        lines = list(csv.DictReader(file))
+    told = Counter((json.loads(one["arguments"])[0]["number"], one["message"]) for one in lines)
+    wanted = Counter((row.number, reason) for row in rows if isinstance(reason := meant(row), str))
+    for words, more in (("lacks it", wanted - told), ("has it too often", told - wanted)):
+        yield from (f"row {number}: {path.name} {words}: {reason}" for number, reason in more)
+
+
+def wrong_batch(status: BatchStatus, events: Iterable[Event], called: Sequence[str]) -> Iterator[str]:
+    """Where the server's count of the batch, its history and its callback are not one and the same."""
+    server = {name: many for name, many in status.counts.items() if many}
+    recorded = Counter(one.status for one in events)
+    if status.state != "complete":
+        yield f"the batch is {status.state}; it should be complete"
+    if server != recorded:
+        yield f"the batch counts {server}, its history {dict(recorded)}"
+    if status.called != {"complete": [1]}:
+        yield f"callbacks were enqueued as {status.called}, and on_complete was to be, once"
+    if set(called) != {status.id}:
+        yield f"on_complete was run for {called}, not for {status.id}"
+
+
+def wrong_prices(plan: Mapping[str, Sequence[PriceChange]], catalogue: Catalogue) -> Iterator[str]:
+    """Products whose price is not their newest, or whose changes were not handled one after another."""
+    now, handled = catalogue.prices(), defaultdict(list)
+    for change in catalogue.changes():
+        handled[change.sku].append(change)
+    for sku, changes in plan.items():
+        mine = handled.pop(sku, [])
+        if missing := {one.version for one in changes} - {one.version for one in mine}:
+            yield f"{sku}: price changes {sorted(missing)} were never handled"
+        if now.get(sku) != changes[-1]:
+            yield f"{sku}: the price is {now.get(sku)}; it should be {changes[-1]}"
+        yield from (f"{sku}: {words}" for words in _wrong_turns(mine))
+    yield from (f"{sku}: a price was changed that nobody asked to change" for sku in handled)
+
+
+def _wrong_turns(changes: Sequence[Change]) -> Iterator[str]:
+    """What is wrong with the order in which the changes of one product were handled, in the order of their writing."""
+    if any(one.token == after.token and one.version > after.version for one, after in pairwise(changes)):
+        yield "a turn did not get its changes by version"
+    written = [one.version for one in changes if one.written]
+    if written != sorted(written):
+        yield f"the price went back: versions {written} were written in this order"
+    ends: dict[tuple[float, int], float] = {}  # of each turn, by its beginning and its token
+    for one in changes:
+        ends[one.began, one.token] = one.ended
+    for ((_, token), ended), ((began, later), _) in pairwise(sorted(ends.items())):
+        if began < ended:
+            yield f"two had it at once, with the tokens {token} and {later}"
+        elif later <= token:
+            yield f"the token {later} came after {token}"
+
+
+TOP_REASONS = 6
+#: status of jobs in the batch, what it means here, its colour
+FIGURES = (
+    ("finished", "imported", "green"),
+    ("failed", "refused", "yellow"),
+    ("retrying", "retrying", "magenta"),
+    ("error", "dead", "bold red"),
+)
+LINE_EVERY = 3.0  # seconds between two lines where there is no terminal
+
+
+class View:
+    """How far the import of ``total`` rows is; nothing when ``quiet``."""
+
+    def __init__(self, console: Console, total: int, *, quiet: bool) -> None:
+        self._console, self._total, self._quiet = console, total, quiet
+        self._looks: deque[tuple[float, int]] = deque(maxlen=20)
+        self._next_line = time.monotonic() + LINE_EVERY
+        columns = TextColumn("Importing"), BarColumn(bar_width=None), MofNCompleteColumn(), TaskProgressColumn()
+        self._bar = Progress(*columns, TimeElapsedColumn(), console=console, expand=True)
+        self._task = self._bar.add_task("", total=total)
+        self._live: Live | None = None
+        if console.is_terminal and not quiet:
+            self._live = Live(self._bar, console=console, refresh_per_second=10)
+            self._live.start()
+
+    def say(self, text: str) -> None:
+        """One line about what happens now."""
+        if not self._quiet:
+            self._console.print(Text(text, "dim"), soft_wrap=True)
+
+    def show(self, counts: Mapping[str, int], changes: int) -> None:
+        """The figures of this moment: the jobs of the batch by status, and the price changes beside it."""
+        settled = counts["finished"] + counts["failed"] + counts["error"]
+        self._looks.append((time.monotonic(), settled))
+        (then, before), (now, _) = self._looks[0], self._looks[-1]
+        figures = Text("  ")
+        for name, words, style in FIGURES:
+            figures.append(f"{counts[name]:,} {words}", style).append("   ")
+        figures.append(f"{changes:,} price changes", "blue").append("   ")
+        figures.append(f"{(settled - before) / (now - then) if now > then else 0:,.0f} jobs/s", "cyan")
+        if self._live is not None:
+            self._bar.update(self._task, completed=settled)
+            self._live.update(Group(self._bar, figures))
+        elif now >= self._next_line:
+            self._next_line = now + LINE_EVERY
+            self.say(f"{settled:,}/{self._total:,} {figures.plain}")
+
+    def close(self) -> None:
+        """Leave the bar as it stands."""
+        if self._live is not None:
+            self._live.stop()
+
+
+def summary_table(told: Mapping[str, Any]) -> Table:
+    """The demo's result for people: two columns and notes."""
+    table = Table(title="Import of the product file", title_justify="left", show_header=False, box=box.SIMPLE)
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+
+    def add(name: str, figure: str, note: str = "") -> None:
+        table.add_row(Text(name, "not bold" if name.startswith(" ") else ""), figure, Text(note, "dim"))
+
+    add("imported", f"{told['imported']:,}", f"of {told['rows']:,} rows")
+    add("refused", f"{told['refused']:,}", "said no for good; not retried")
+    for reason, many in _top(told["reasons"]):
+        add(f"  {reason}", f"{many:,}")
+    if told["dead"]:
+        add("dead", f"{told['dead']:,}", "errors that no retry healed")
+    add("errors healed by retry", f"{told['healed']['total']:,}", "the row came through later")
+    for error, many in _top(told["healed"]["by_error"]):
+        add(f"  {error}", f"{many:,}")
+    products, changes, late = (told["prices"][name] for name in ("products", "changes", "late"))
+    add("price changes", f"{changes:,}", f"of {products:,} products, from {PRODUCERS} sides")
+    add("  written", f"{changes - late:,}", "newer than what was there")
+    add("  came too late", f"{late:,}", "a newer one was there")
+    slots = f"{told['processes']} × {told['concurrency']} slots"
+    add("jobs a second", f"{told['jobs_per_second']:,.0f}", f"{told['seconds']:.1f} s in all, {slots}")
+    return table
+
+
+def _top(counted: Mapping[str, int]) -> list[tuple[str, int]]:
+    """The most frequent reasons, and the rest as one."""
+    found = sorted(counted.items(), key=lambda one: (-one[1], one[0]))
+    if len(found) <= TOP_REASONS + 1:
+        return found
+    rest = found[TOP_REASONS:]
+    return [*found[:TOP_REASONS], (f"{len(rest)} other reasons", sum(many for _, many in rest))]
+
 
 GRACE = 5  # seconds that running jobs get at a stop
 LOOK = 0.1  # seconds between two looks

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from henchman.demo.jobs import app, change_prices, import_product, imported
-from henchman.demo.products import PRODUCERS, planned, produced
-from henchman.demo.rows import rows
+from henchman.demo.products import PRODUCERS, planned, produced, rows
 
 __all__ = ["main"]
 

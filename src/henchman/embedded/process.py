@@ -27,6 +27,7 @@ from typing import IO
 
 from henchman.embedded.folder import (
     WAY_OUT,
+    LockFile,
     choose_socket,
     disk_full,
     note_writer,
@@ -38,7 +39,6 @@ from henchman.embedded.folder import (
     write_private,
     writer_of,
 )
-from henchman.embedded.lock import LockFile
 from henchman.errors import EmbeddedServerError
 from henchman.kernel.text import visible
 

@@ -19,8 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from henchman.embedded.folder import data_bytes, exists, prepare, told, write_private
-from henchman.embedded.lock import LockFile
+from henchman.embedded.folder import LockFile, data_bytes, exists, prepare, told, write_private
 from henchman.embedded.process import ServerProcess, info, product
 from henchman.embedded.watch import watch_over
 from henchman.errors import EmbeddedServerError

@@ -14,7 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from henchman.embedded.lock import LockFile
+from henchman.embedded.folder import LockFile
 from henchman.embedded.process import ServerProcess
 from henchman.errors import EmbeddedServerError
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from sqlalchemy import Connection, Table, delete, exists, func, or_, select
 
 from henchman.config import Config
-from henchman.config.history import ENDED
+from henchman.config.settings import ENDED
 from henchman.history.database import Database, Version
 from henchman.history.reading import History
 from henchman.history.records import OF_BATCH

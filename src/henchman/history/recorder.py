@@ -24,8 +24,7 @@ from henchman.kernel.service import Ticker
 from henchman.store import history as store
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
-from henchman.store.leader import RECORDER_MS, Leader
-from henchman.store.leases import ask_time
+from henchman.store.leases import RECORDER_MS, Leader, ask_time
 
 __all__ = ["Recorder", "companion"]
 

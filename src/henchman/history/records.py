@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from henchman.config.history import ENDED
+from henchman.config.settings import ENDED
 from henchman.errors import ArgumentError
 from henchman.kernel.text import did_you_mean
 from henchman.wire import times

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from henchman.config.history import ENDED
+from henchman.config.settings import ENDED
 from henchman.history.records import OF_BATCH
 from henchman.history.schema import KEY, NAME, WORD, BatchRow, EventRow
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 from henchman.errors import ServerAway, ServerError
-from henchman.inspector.entry import Entry, Mask
+from henchman.inspector.base import Entry, Mask
 from henchman.inspector.processes import list_work
 from henchman.store import leases, queues
 from henchman.store.keys import Keys

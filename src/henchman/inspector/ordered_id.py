@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from henchman.errors import ArgumentError
-from henchman.inspector.entry import text_of
+from henchman.inspector.base import text_of
 from henchman.inspector.sets import Acted
 from henchman.store import ordered_people
 from henchman.store.keys import Keys

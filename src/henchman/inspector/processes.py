@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from henchman.errors import ArgumentError, ServerAway, ServerError
-from henchman.inspector.base import Inspector
-from henchman.inspector.entry import Entry, Mask
+from henchman.inspector.base import Entry, Inspector, Mask
 from henchman.kernel.clock import ServerClock
 from henchman.store import leases
 from henchman.store.keys import Keys

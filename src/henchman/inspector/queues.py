@@ -12,8 +12,7 @@ from typing import NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, ServerAway, ServerError
-from henchman.inspector.base import Inspector, checked_name, checked_page, checked_text
-from henchman.inspector.entry import Entry
+from henchman.inspector.base import Entry, Inspector, checked_name, checked_page, checked_text
 from henchman.store import ordered_people, queues
 from henchman.store.keys import Keys
 from henchman.store.procedure import Page, Pages, Procedure, ask, awaited, first, now

@@ -13,8 +13,16 @@ from typing import Literal, NamedTuple, TypeVar
 
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, PayloadError
-from henchman.inspector.base import Inspector, checked_entries, checked_entry, checked_page, checked_text, seconds
-from henchman.inspector.entry import Entry, text_of
+from henchman.inspector.base import (
+    Entry,
+    Inspector,
+    checked_entries,
+    checked_entry,
+    checked_page,
+    checked_text,
+    seconds,
+    text_of,
+)
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.text import described
 from henchman.store import jobs, leases, queues

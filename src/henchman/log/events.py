@@ -6,17 +6,162 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from henchman.errors import PayloadError
-from henchman.kernel.text import described, shorten
-from henchman.log.repeats import Outage, RateLimit
-from henchman.log.secrets import without_secrets
+from henchman.errors import PayloadError, ServerAway
+from henchman.kernel.text import described, shorten, words_of
 from henchman.wire import payload
 from henchman.wire.secret import NO_SECRETS, Secrets
 from henchman.work.current import running
 
-__all__ = ["Announcer", "level_of"]
+__all__ = ["PER_SECOND", "Announcer", "level_of"]
+
+PER_SECOND = 20
+_KEYS_MOST = 500
+
+Key = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Window:
+    """How often a line came in the second that began at ``since``; ``held`` of them were not written."""
+
+    since: float
+    count: int = 0
+    held: int = 0
+    last: tuple[logging.Logger, int, str, Mapping[str, Any]] | None = None
+
+    def sum_up(self) -> None:
+        """Write how many were left out."""
+        if self.last is not None:
+            logger, level, text, facts = self.last
+            shown = {name: facts[name] for name in ("class", "hm_secrets") if name in facts}
+            logger.log(level, "%s more lines like this were left out: %s", f"{self.held:,}", text, extra=shown)
+
+
+class RateLimit:
+    """Rate limit for repeated log lines: those that are alike share a key. Thread-safe.
+
+    The summary comes with the next such line, or with ``flush``.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._lock = threading.Lock()
+        self._windows: dict[Key, _Window] = {}
+
+    def log(
+        self, key: Key, logger: logging.Logger, level: int, text: str, facts: Mapping[str, Any], exc_info: Any = None
+    ) -> None:
+        """Write the line, or count it when it came too often within this second."""
+        if not logger.isEnabledFor(level):
+            return
+        now = self._monotonic()
+        over: list[_Window] = []
+        with self._lock:
+            window = self._windows.get(key)
+            if window is None or now - window.since >= 1.0:
+                over += [] if window is None else [window]
+                if len(self._windows) >= _KEYS_MOST:
+                    over += self._windows.values()
+                    self._windows.clear()
+                window = self._windows[key] = _Window(now)
+            window.count += 1
+            held = window.count > PER_SECOND
+            if held:
+                window.held += 1
+                window.last = (logger, level, text, facts)
+        for one in over:
+            one.sum_up()
+        if not held:
+            logger.log(level, "%s", text, extra=facts, exc_info=exc_info)
+
+    def flush(self, *, all: bool = False) -> None:
+        """Sum up every line whose second is over, or all."""
+        now = self._monotonic()
+        with self._lock:
+            over = [key for key, window in self._windows.items() if all or now - window.since >= 1.0]
+            windows = [self._windows.pop(key) for key in over]
+        for window in windows:
+            window.sum_up()
+
+
+class Outage:
+    """The server, gone and back: one line at each edge for the process, however many parts notice. Thread-safe."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._log = logging.getLogger("henchman")
+        self._lock = threading.Lock()
+        self._silent: dict[str, bool] = {}  # part that cannot work → whether it got no answer (else it was refused)
+        self._since = 0.0
+
+    def away(self, part: str = "", error: BaseException | None = None, **_: Any) -> None:
+        """``part`` could not work; the first one is written."""
+        silent = isinstance(error, ServerAway)
+        with self._lock:
+            first = not self._silent
+            if first:
+                self._since = self._monotonic()
+            self._silent[part] = silent
+        if first:
+            words = "the server is away" if silent else "the server refuses"
+            said = "" if error is None else f": {described(error)}"
+            self._log.error("%s%s", words, said, extra={"part": part})
+
+    def back(self, part: str = "", **_: Any) -> None:
+        """``part`` works again; written when it was the last."""
+        self._over({part})
+
+    def answered(self) -> None:
+        """The server answers, whatever each part has noticed yet; those that it refused still wait."""
+        if self._silent:
+            with self._lock:
+                silent = {part for part, silent in self._silent.items() if silent}
+            self._over(silent)
+
+    def _over(self, parts: set[str]) -> None:
+        with self._lock:
+            before = bool(self._silent)
+            for part in parts:
+                self._silent.pop(part, None)
+            over = before and not self._silent
+            downtime = self._monotonic() - self._since
+        if over:
+            self._log.warning("the server is back", extra={"downtime": round(downtime, 3)})
+
+
+_MOST = 100  # errors in one chain or group; what is beyond is left out
+
+
+def without_secrets(error: BaseException, secrets: Secrets) -> BaseException:
+    """An error of the same name, with the same tracebacks, that says the same with ``***`` in place of ``secrets``."""
+    return _copy(error, secrets, {})
+
+
+def _copy(error: BaseException, secrets: Secrets, made: dict[int, BaseException]) -> BaseException:
+    if id(error) in made or len(made) >= _MOST:
+        return made.get(id(error), error if not secrets else Exception("(more of them were left out)"))
+    kind = type(error)
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__str__": BaseException.__str__}
+    copy: BaseException
+    if isinstance(error, BaseExceptionGroup):
+        made[id(error)] = error
+        inner = [_copy(one, secrets, made) for one in error.exceptions]
+        copy = type(kind.__name__, (BaseExceptionGroup,), {**names, "__str__": BaseExceptionGroup.__str__})(
+            secrets.hide(error.message), inner
+        )
+    else:
+        copy = type(kind.__name__, (Exception,), names)(secrets.hide(words_of(error)))
+    made[id(error)] = copy
+    for note in getattr(error, "__notes__", ()):
+        copy.add_note(secrets.hide(str(note)))
+    copy.__cause__ = None if error.__cause__ is None else _copy(error.__cause__, secrets, made)
+    copy.__context__ = None if error.__context__ is None else _copy(error.__context__, secrets, made)
+    copy.__suppress_context__ = error.__suppress_context__
+    return copy.with_traceback(error.__traceback__)
+
 
 _DEBUG, _INFO, _WARNING, _ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR
 _LEVELS: Mapping[object, int] = {"debug": 10, "info": 20, "warn": 30, "warning": 30, "error": 40, "fatal": 50}

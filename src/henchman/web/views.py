@@ -1,9 +1,18 @@
-"""The endpoints: each reads its request strictly, asks server and history, and answers."""
+"""The endpoints: each reads its request strictly, asks server and history, and answers.
+
+Of the history it reads pages of so many events and so many bytes, however large the arguments of jobs are. Answers are
+JSON under entity tags, and problems (RFC 9457).
+"""
 
 from __future__ import annotations
 
+import hashlib
+import json
+import math
 import re
-from typing import Any
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 from starlette.requests import Request
@@ -11,14 +20,284 @@ from starlette.responses import Response, StreamingResponse
 
 from henchman.app import App
 from henchman.batch.batch import status_of
-from henchman.errors import UnknownBatch
-from henchman.history.records import EventPage, batch_status
+from henchman.errors import HistoryError, UnknownBatch
+from henchman.history import as_csv, load
+from henchman.history.records import FAILURES, STATUSES, Changes, Event, EventPage, batch_status
 from henchman.kernel.middleware import in_thread
+from henchman.kernel.text import did_you_mean, shorten, visible
 from henchman.store import batches
-from henchman.web import paging
-from henchman.web.answers import LAST, Asked, Refusal, as_json, document, tag_of, tagged, with_events
 
-__all__ = ["Views"]
+__all__ = ["Refusal", "Views", "as_json", "failures", "problem"]
+
+MOST: Final = 1000  # events of one answer
+BYTES: Final = 8 * 1024 * 1024  # of its text; the first event is given however large it is
+_STEP = 100  # events that are read first; their size says how many are read next
+_CSV_STEP = 500
+#: reads events behind a position, as many as the second number says; the position behind them, None: no more
+_Read = Callable[[int, int], Awaitable[tuple[Sequence[Event], int | None]]]
+
+
+class HistoryReader:
+    """The history of ``app``, opened at the first question; each is asked in a thread. Refusal (501): it is off."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self._database: Any = None
+        self._lock = threading.Lock()
+
+    @property
+    def is_on(self) -> bool:
+        """Whether this app's settings name a database."""
+        return not self._app.config.why_history_is_off()
+
+    async def ask(self, method: str, *args: Any, **named: Any) -> Any:
+        """What the method of History answers; HistoryAway, HistoryError."""
+        return await in_thread(self._ask, method, args, named)
+
+    def close(self) -> None:
+        """Close its connections; opened again when it is asked again."""
+        with self._lock:
+            database, self._database = self._database, None
+        if database is not None:
+            database.close()
+
+    def _ask(self, method: str, args: tuple[Any, ...], named: dict[str, Any]) -> Any:
+        with self._lock:
+            if self._database is None:
+                if not self.is_on:
+                    raise Refusal(501, "this needs the history, which is off: see database_url in the settings")
+                self._database = load(self._app.config)
+            reading = self._database.reading
+        return getattr(reading, method)(*args, **named)
+
+
+class EventsJson(NamedTuple):
+    """Some events as a JSON list, the last of them, and whether there are more."""
+
+    events: bytes
+    last: Event | None
+    more: bool
+
+
+class _Filling:
+    """A page that takes events until it is full. Each event becomes JSON once."""
+
+    def __init__(self, limit: int) -> None:
+        self.last: Event | None = None
+        self._limit = limit
+        self._parts: list[bytes] = []
+        self._held = self._bytes = 0
+
+    def page(self, *, more: bool) -> EventsJson:
+        """The events that were taken."""
+        return EventsJson(b"[" + b",".join(self._parts) + b"]", self.last, more)
+
+    def take(self, events: Sequence[Event]) -> bool:
+        """Take as many events as have room, the first in any case; whether all of them had room."""
+        if not events or self._add(events):
+            return True
+        return all(self._add([one], first=not self._parts) for one in events)
+
+    def _add(self, events: Sequence[Event], *, first: bool = False) -> bool:
+        text = as_json([exact(one.to_json()) for one in events])[1:-1]
+        if self._bytes + len(text) > BYTES and not first:
+            return False
+        self._parts.append(text)
+        self._bytes += len(text)
+        self._held += len(events)
+        self.last = events[-1]
+        return True
+
+    @property
+    def step(self) -> int:
+        """How many events to read next, fewer when they are large; 0: the page is full."""
+        left = self._limit - self._held
+        if not self._held:
+            return min(left, _STEP)
+        return min(left, max((BYTES - self._bytes) * self._held // self._bytes, 1))
+
+
+def exact(record: dict[str, Any]) -> dict[str, Any]:
+    """A record whose positions are text: JavaScript rounds whole numbers of this size."""
+    return record | {name: str(record[name]) for name in ("seq", "changed", "position") if name in record}
+
+
+async def page(record: HistoryReader, batch: str, status: Sequence[str] | None, after: int, limit: int) -> EventsJson:
+    """Events of a batch behind position ``after``, in the order in which they were enqueued."""
+
+    async def read(after: int, step: int) -> tuple[Sequence[Event], int | None]:
+        found: EventPage = await record.ask("events", batch, status, after=after, limit=step)
+        return found.events, found.after
+
+    return await _filled(read, after, limit)
+
+
+async def changed(record: HistoryReader, batch: str, position: int, limit: int) -> EventsJson:
+    """Events of a batch that changed behind ``position``, in the order in which they did."""
+
+    async def read(position: int, step: int) -> tuple[Sequence[Event], int | None]:
+        found: Changes = await record.ask("changed_since", batch, position, limit=step)
+        return found.events, found.position if found.more else None
+
+    return await _filled(read, position, limit)
+
+
+async def _filled(read: _Read, position: int, limit: int) -> EventsJson:
+    filling = _Filling(limit)
+    while True:
+        events, following = await read(position, filling.step)
+        whole = filling.take(events)
+        if not whole or following is None or not filling.step:
+            return filling.page(more=not whole or following is not None)
+        position = following
+
+
+async def csv_of(record: HistoryReader, batch: str, first: EventPage) -> AsyncIterator[bytes]:
+    """The failures of a batch as CSV, from their ``first`` page on, a page at a time."""
+    yield as_csv.head()
+    found = first
+    while True:
+        if found.events:
+            yield as_csv.lines(found.events)
+        if found.after is None:
+            return
+        try:
+            found = await failures(record, batch, found.after)
+        except HistoryError as error:  # as an OSError it would pass for a client that went away
+            raise RuntimeError(f"failures.csv of batch {batch} breaks off: {error}") from error
+
+
+async def failures(record: HistoryReader, batch: str, after: int) -> EventPage:
+    """The next failures of a batch, as many as are written at once."""
+    found: EventPage = await record.ask("events", batch, FAILURES, after=after, limit=_CSV_STEP)
+    return found
+
+
+LAST: Final = 2**63 - 1  # the greatest position that a database holds
+TITLES: Final = {
+    400: "Bad request",
+    401: "Token needed",
+    404: "Not found",
+    405: "Read only",
+    414: "Too long",
+    500: "Internal error",
+    501: "History is off",
+    503: "Try again later",
+}
+
+
+class Refusal(Exception):
+    """A request that is refused, with the status and a sentence that says why."""
+
+    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(detail)
+        self.status = status
+        self.detail = detail
+        self.headers = dict(headers or {})
+
+
+def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
+    """An error as JSON that programs can read."""
+    body = {"type": "about:blank", "title": TITLES.get(status, "Error"), "status": status, "detail": detail}
+    return Response(as_json(body), status, {"Cache-Control": "no-store", **(headers or {})}, "application/problem+json")
+
+
+def with_events(facts: Mapping[str, Any], events: bytes | None) -> bytes:
+    """A document as JSON, with ``events``, which are JSON already, as its last field."""
+    text = as_json(facts)
+    return text if events is None else text[:-1] + b',"events":' + events + b"}"
+
+
+def document(text: bytes) -> Response:
+    """A JSON document that no cache keeps."""
+    return Response(text, 200, {"Cache-Control": "no-store"}, "application/json")
+
+
+def tagged(text: bytes, tag: str, given: str | None) -> Response:
+    """A JSON document under an entity tag; 304 without it when ``given`` (If-None-Match) names that tag."""
+    headers = {"Cache-Control": "private, no-cache", "ETag": tag, "Vary": "Authorization"}
+    if same(tag, given):
+        return Response(None, 304, headers)
+    return Response(text, 200, headers, "application/json")
+
+
+def tag_of(value: Any) -> str:
+    """A weak entity tag of the content of ``value``."""
+    return f'W/"{hashlib.blake2b(as_json(value), digest_size=12).hexdigest()}"'
+
+
+def same(tag: str, given: str | None) -> bool:
+    """Whether If-None-Match names ``tag`` (weak comparison)."""
+    return given is not None and (given.strip() == "*" or tag.removeprefix("W/") in re.findall(r'"[^"]*"', given))
+
+
+def as_json(value: Any) -> bytes:
+    """Plain values as JSON in ASCII, all other characters escaped. NaN and infinities become null."""
+    try:
+        return _written(value)
+    except ValueError:
+        return _written(_finite(value))
+
+
+def _written(value: Any) -> bytes:
+    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+class Asked:
+    """The parameters of a request: only ``known`` ones, each once; Refusal names the one that is wrong."""
+
+    def __init__(self, request: Request, known: Iterable[str] = ()) -> None:
+        known = tuple(known)
+        self._given: dict[str, str] = {}
+        for name, value in request.query_params.multi_items():
+            if name not in known:
+                there = f"; there are {', '.join(known)}" if known else "; there are none here"
+                more = did_you_mean(name[:50], known) or there
+                raise Refusal(400, f"there is no parameter {_shown(name)}{more}")
+            if name in self._given:
+                raise Refusal(400, f"{name} stands there twice")
+            self._given[name] = value
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._given
+
+    def text(self, name: str) -> str | None:
+        """The parameter as it stands in the request."""
+        return self._given.get(name)
+
+    def whole(self, name: str, low: int, high: int, otherwise: int) -> int:
+        """A whole number from ``low`` to ``high``."""
+        text = self._given.get(name)
+        if text is None:
+            return otherwise
+        if not re.fullmatch(r"[0-9]{1,19}", text, re.ASCII) or not low <= int(text) <= high:
+            raise Refusal(400, f"{name}={_shown(text)}: a whole number from {low:,} to {high:,}")
+        return int(text)
+
+    def statuses(self, name: str) -> tuple[str, ...] | None:
+        """One status or several, separated by commas; None when nothing was given."""
+        text = self._given.get(name)
+        if text is None:
+            return None
+        wanted = tuple(dict.fromkeys(text.split(",")))
+        for one in wanted:
+            if one not in STATUSES:
+                near = did_you_mean(one[:50], STATUSES)
+                raise Refusal(400, f"{name}: there is no status {_shown(one)}{near}; there are {', '.join(STATUSES)}")
+        return wanted
+
+
+def _shown(text: str) -> str:
+    return repr(visible(shorten(text, 100)))
+
 
 _BATCH = re.compile(r"[0-9a-f]{32}")
 _JID = re.compile(r"[\x21-\x7e]{1,100}")
@@ -33,7 +312,7 @@ class Views:
     def __init__(self, app: App) -> None:
         self._app = app
         self._connected = False
-        self.record = paging.HistoryReader(app)
+        self.record = HistoryReader(app)
 
     async def batch(self, request: Request) -> Response:
         """``GET /batches/{id}``."""
@@ -41,7 +320,7 @@ class Views:
         asked = Asked(request, ("since", "limit"))
         if "limit" in asked and "since" not in asked:
             raise Refusal(400, "limit goes with since: it bounds the events that changed")
-        limit = asked.whole("limit", 1, paging.MOST, paging.MOST)
+        limit = asked.whole("limit", 1, MOST, MOST)
         latest = asked.text("since") == _LATEST
         since = 0 if latest else asked.whole("since", 0, LAST, 0)
         facts, events = await self._status(batch), None
@@ -57,8 +336,8 @@ class Views:
         batch = _batch_id(request)
         asked = Asked(request, ("status", "after", "limit"))
         status = asked.statuses("status")
-        limit = asked.whole("limit", 1, paging.MOST, 100)
-        found = await paging.page(self.record, batch, status, asked.whole("after", 0, LAST, 0), limit)
+        limit = asked.whole("limit", 1, MOST, 100)
+        found = await page(self.record, batch, status, asked.whole("after", 0, LAST, 0), limit)
         if found.last is None:
             await self._status(batch)
         following = str(found.last.seq) if found.last is not None and found.more else None
@@ -68,9 +347,7 @@ class Views:
         """``GET /batches/{id}/failures.csv``."""
         batch = _batch_id(request)
         Asked(request)
-        first: EventPage = await paging.failures(
-            self.record, batch, 0
-        )  # so that an error is answered before the CSV begins
+        first: EventPage = await failures(self.record, batch, 0)  # so that an error is answered before the CSV begins
         if not first.events:
             await self._status(batch)
         headers = {
@@ -80,7 +357,7 @@ class Views:
         kind = "text/csv; charset=utf-8; header=present"
         if request.method == "HEAD":
             return Response(None, 200, headers | {"Content-Type": kind})
-        return StreamingResponse(paging.csv_of(self.record, batch, first), 200, headers | {"Content-Type": kind})
+        return StreamingResponse(csv_of(self.record, batch, first), 200, headers | {"Content-Type": kind})
 
     async def job(self, request: Request) -> Response:
         """``GET /jobs/{jid}``."""
@@ -90,9 +367,9 @@ class Views:
         if found is None:
             raise _not_there()
         facts = found.to_json()
-        facts["event"] = paging.exact(facts["event"])
+        facts["event"] = exact(facts["event"])
         for name in ("changes", "messages"):
-            facts[name] = [paging.exact(one) for one in facts[name]]
+            facts[name] = [exact(one) for one in facts[name]]
         facts["complete"] = all(len(facts[name]) < _LIFE for name in ("changes", "runs", "messages"))
         return document(as_json(facts))
 
@@ -115,7 +392,7 @@ class Views:
         """The position to go on from, whether there is more at once, and the events as JSON."""
         if since is None:
             return str(await self.record.ask("latest", batch)), False, b"[]"
-        found = await paging.changed(self.record, batch, since, limit)
+        found = await changed(self.record, batch, since, limit)
         return str(since if found.last is None else found.last.changed), found.more, found.events
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from henchman.wire.floats import as_ruby
+from henchman.wire.numbers import as_ruby
 
 __all__ = [
     "MAX_DEPTH",

@@ -17,7 +17,7 @@ from henchman.kernel.clock import awake
 from henchman.kernel.service import Ticker
 from henchman.kernel.text import described
 from henchman.store import leases
-from henchman.store.leader import turn_to_prune
+from henchman.store.leases import turn_to_prune
 from henchman.store.queues import paused
 from henchman.wire import payload
 from henchman.wire.sidekiq import sanitise

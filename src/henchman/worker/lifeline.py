@@ -17,7 +17,7 @@ from henchman.kernel.clock import awake
 from henchman.kernel.service import Ticker
 from henchman.store import leases
 from henchman.store.call import Runner, command
-from henchman.store.leader import LIFELINE_MS, Leader
+from henchman.store.leases import LIFELINE_MS, Leader
 from henchman.worker.rescue import Death, Rescued, apart, each, give_back_list, rescue, there
 
 WATCH = 15.0

@@ -22,7 +22,7 @@ from henchman.kernel.middleware import compile_sync
 from henchman.kernel.service import Ticker
 from henchman.store.call import command
 from henchman.store.jobs import Due, Move, due, move, rebase
-from henchman.store.leader import STAGING_MS, Leader
+from henchman.store.leases import STAGING_MS, Leader
 from henchman.wire import payload
 from henchman.wire.sidekiq import sanitise
 from henchman.work.effects import EndingFacts, batch_of, encoded

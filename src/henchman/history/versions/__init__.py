@@ -1,1 +1,0 @@
-"""Alembic's scripts, one a change of the schema; loaded by Alembic from this folder, imported by nobody."""
