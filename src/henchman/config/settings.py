@@ -110,7 +110,7 @@ class Config:
     )
     redis_url: str | None = _key(
         None,
-        sources.address(sources.SERVERS, sources.SCHEMES),
+        sources.url(sources.SERVERS, sources.SCHEMES),
         "The server: redis://, rediss://, unix://, sentinel:// or cluster://. Not set: the embedded server.",
     )
     namespace: str = _key(
@@ -219,7 +219,7 @@ class Config:
     labels: tuple[str, ...] = _key((), sources.words(), "Labels of a worker process, shown in process lists.")
     database_url: str | None = _key(
         None,
-        sources.address(_DUE, _SCHEMES, drivers=True),
+        sources.url(_DUE, _SCHEMES, drivers=True),
         "Where history is kept: postgresql://, mysql://, mariadb:// or sqlite:///. Not set: beside the embedded "
         "server, else nowhere.",
     )

@@ -198,7 +198,7 @@ def _capsule(name: str, table: object, due: str) -> dict[str, object]:
     return {"queues": list(queues), "concurrency": slots}
 
 
-def address(due: str, schemes: tuple[str, ...], *, drivers: bool = False) -> Kind:
+def url(due: str, schemes: tuple[str, ...], *, drivers: bool = False) -> Kind:
     """The address of a server, with ``drivers`` also as ``postgresql+psycopg``; its password is never shown."""
 
     def read(value: Any, layer: Layer) -> str:
