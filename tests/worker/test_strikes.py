@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import json
 import logging
+import operator
 import os
 import queue
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 
-from henchman import JobTimeout
+from henchman import App, JobTimeout
 from henchman.errors import JobShutdown
+from henchman.kernel import frames
+from henchman.kernel.frames import stack_of
 from henchman.log import handler as log
 from henchman.work.current import running
 from henchman.worker.run import Run, Slot
-from henchman.worker.watchdog import Watchdog, strike
+from henchman.worker.watchdog import Standstill, Watchdog, strike
 from support.processes import PATHS
 from support.runs import running_a_job
-from support.worker import until
+from support.worker import looker, settled, until, working
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
 
 ENOUGH = 1500  # strikes, where the machine is fast enough
 SECONDS = float(os.environ.get("STRUCK_SECONDS", "20"))  # a longer form by hand: STRUCK_SECONDS=600
@@ -48,6 +60,35 @@ def test_a_thousand_time_outs_at_random_moments_leave_no_lock_behind(redis_url: 
     assert told["dead"]["JobTimeout"] >= 0.98 * told["sent"]
     assert told["strikes"] > 100, told
     assert all(told["did"].values()), told
+
+
+def test_garbage_that_is_collected_meanwhile_neither_stops_nor_crashes_the_process() -> None:
+    """What is freed gives the interpreter lock away, on CPython 3.11 also in the middle of a look at the frames."""
+    done = subprocess.run(
+        [sys.executable, "-m", "support.littered", "10"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(PATHS)},
+        capture_output=True,
+        timeout=240,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, b"10\n"), done.stderr[-3000:]
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_a_look_at_frames_leaves_the_collector_as_it_was(on: bool) -> None:
+    before = gc.isenabled()
+    during = list[bool]()
+    try:
+        (gc.enable if on else gc.disable)()
+        assert stack_of(threading.get_ident())[-1][0].f_back is None, "the outermost is there"
+        assert stack_of(0) == [], "a thread that is gone"
+        with pytest.raises(TypeError):
+            frames.uncollected(map(len, (1,)))  # type: ignore[arg-type]
+        assert gc.isenabled() is on
+        frames.uncollected(map(during.append, map(operator.call, (gc.isenabled,))))
+        assert during == [False]
+    finally:
+        (gc.enable if before else gc.disable)()
 
 
 class Slow(logging.Handler):
@@ -196,6 +237,50 @@ def test_a_job_that_does_nothing_but_log_is_struck_at_a_line() -> None:
     assert strike(slot, run, JobTimeout) == "struck", "once"
     assert slow.lock is not None
     assert slow.lock.acquire(blocking=False), "nobody holds the handler's lock"
+
+
+def test_a_thread_that_waits_for_a_lock_after_its_job_has_ended_stands_still_too() -> None:
+    """It has a slot, and tells of the end: a death handler, or the log, waits for what a struck job left locked."""
+    lock, looks = threading.Lock(), Standstill()
+    lock.acquire()
+
+    def job() -> None:
+        with lock:
+            pass
+
+    with running_a_job(job) as (slot, _, thread, _):
+        until(lambda: looks.look([slot], 0.0), "it waits")
+        assert looks.look([slot], 60.0) == [], "not for long"
+        slot.run = None
+        [found] = looks.look([slot], 0.0)
+        assert found.startswith("a job that has ended at ")
+        assert f"{__file__}:" in found
+        lock.release()
+        thread.join(30)
+    assert looks.look([slot], 0.0) == []
+    assert looks.look([], 0.0) == [], "nothing runs"
+
+
+def test_a_slot_is_taken_until_its_job_has_been_told_of(redis: Redis, redis_url: str) -> None:
+    app, told, go = App(redis_url=redis_url), threading.Event(), threading.Event()
+
+    @app.job(name="brief", queue="default")
+    def brief() -> None:
+        pass
+
+    def hear(**_: Any) -> None:
+        told.set()
+        go.wait(30)
+
+    app.events.on("job_end", hear)
+    with working(app) as launcher:
+        brief.enqueue()
+        assert told.wait(30)
+        [slot] = launcher.manager.taken()
+        assert slot.run is None, "it has ended"
+        go.set()
+        until(lambda: not launcher.manager.taken(), "it is idle")
+        settled(redis, 1)
 
 
 def test_what_cannot_be_struck_is_tried_until_it_can_and_given_up_in_the_end() -> None:

@@ -287,10 +287,10 @@ class Launcher:
             self.runtime.events.emit("loop_blocked" if blocked else "loop_back", stack=stack)
 
     def _look_for_a_standstill(self) -> None:
-        """Ask for another process when every job of ours waits for a lock. Ask first: a log line may need that lock."""
+        """Ask for another process when all that runs waits for a lock. Ask first: a log line may need that lock."""
         known = self.standstill.found
         limit = AFTER_STRIKE if self.watchdog.struck else self.runtime.config.hang_after
-        found = self.standstill.look(self.manager.slots(), limit)
+        found = self.standstill.look(self.manager.taken(), limit)
         if found and not known:
             self._replace(f"every job in it waits for a lock that nobody gives back: {found[0]}")
             self.runtime.events.emit("standstill", waiting=found)

@@ -22,6 +22,10 @@ class Manager(list[Fetcher]):
         """The slot of every thread."""
         return [slot for fetcher in self for slot in fetcher.pool.slots]
 
+    def taken(self) -> list[Slot]:
+        """The slots of threads that are not idle."""
+        return [slot for fetcher in self for slot in fetcher.pool.taken()]
+
     def tasks(self) -> list[Run]:
         """Every run on the event loop."""
         return [run for fetcher in self for run in list(fetcher.pool.tasks)]

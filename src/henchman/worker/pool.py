@@ -76,6 +76,11 @@ class Pool:
         """Jobs started in the life of this process."""
         return self._starts
 
+    def taken(self) -> list[Slot]:
+        """The slots of threads that are not idle: a job runs there, or is about to, or has just ended."""
+        idle = set(self._idle)
+        return [slot for slot in list(self.slots) if slot not in idle]
+
     def running(self) -> Iterator[tuple[str, Run]]:
         """(slot name, run) of every job that runs now."""
         for slot in list(self.slots):

@@ -12,10 +12,10 @@ watchdog tries again every 10 ms while they say no.
 The look and the raising are one step. A thread that does not hold the interpreter lock stands either between two steps
 of Python, where the exception comes at once, or in a call of C code, after which it comes. So what the frames say holds
 as long as no other thread runs in between. Steps of Python may give the interpreter lock away; a call that stays in C
-does not. ``_raise_where_seen`` looks again, compares and raises in one such call.
+and collects no garbage does not. ``_raise_where_seen`` looks again, compares and raises in one such call.
 
-``Standstill`` finds that every job that runs in a thread waits for a lock that nobody gives back: a job that was struck
-may leave a lock of its own, or of a driver, locked. The process looks alive, for its heart beats.
+``Standstill`` finds that every thread with a job waits for a lock that nobody gives back: a job that was struck may
+leave a lock of its own, or of a driver, locked. The process looks alive, for its heart beats.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain, compress, dropwhile, starmap
 from pathlib import Path
-from types import CodeType, FrameType
+from types import CodeType
 from typing import Literal, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.errors import JobTimeout
+from henchman.kernel.frames import Stack, local, stack_from, stack_of, threads, uncollected
 from henchman.kernel.service import Ticker
 from henchman.kernel.text import visible
 from henchman.worker.run import Run, Slot, task_name
@@ -220,7 +220,7 @@ def strike(slot: Slot, run: Run, error: type[BaseException]) -> Struck:
             return "over"
         if run.struck is error:
             return "struck"
-        seen = _frames(sys._current_frames().get(slot.thread_id))
+        seen = stack_of(slot.thread_id)
         if not _may_be_struck(seen) or not _raise_where_seen(slot.thread_id, seen, error):
             run.late = partial(_here, slot, run, error)
             return "later"
@@ -231,7 +231,7 @@ def strike(slot: Slot, run: Run, error: type[BaseException]) -> Struck:
 def _here(slot: Slot, run: Run, error: type[BaseException]) -> None:
     """Raise ``error`` from a log call of the job, which is about to take its locks: a job that only ever writes log
     lines is hardly ever seen outside of them."""
-    frames = dropwhile(lambda one: _within(str(one[0].f_globals.get("__name__")), _SAYS), _frames(sys._getframe()))
+    frames = dropwhile(lambda one: _within(str(one[0].f_globals.get("__name__")), _SAYS), stack_from(sys._getframe()))
     if threading.get_ident() != slot.thread_id or not _may_be_struck(list(frames)):
         return
     with slot.lock:
@@ -246,19 +246,7 @@ def calm(slot: Slot) -> None:
     _clear_in(slot.thread_id, None)
 
 
-Seen = list[tuple[FrameType, int]]
-
-
-def _frames(frame: FrameType | None) -> Seen:
-    """A frame and those that called it, with the step at which each stands: innermost first."""
-    seen = []
-    while frame is not None:
-        seen.append((frame, frame.f_lasti))
-        frame = frame.f_back
-    return seen
-
-
-def _may_be_struck(seen: Seen) -> bool:
+def _may_be_struck(seen: Stack) -> bool:
     """Whether these frames are in the middle of a job, and of nothing that must not be broken off."""
     for depth, (frame, step) in enumerate(seen):
         module = frame.f_globals.get("__name__")
@@ -305,7 +293,7 @@ def _waiting_steps() -> dict[CodeType, frozenset[int]]:
 _WAITS = _waiting_steps()
 
 
-def _raise_where_seen(thread_id: int, seen: Seen, error: type[BaseException]) -> bool:
+def _raise_where_seen(thread_id: int, seen: Stack, error: type[BaseException]) -> bool:
     """Raise ``error`` in a thread if it still stands where ``seen`` says; whether it was raised.
 
     One call of C functions alone. Outer frames stand still as long as the innermost does, but for generators: another
@@ -322,19 +310,20 @@ def _raise_where_seen(thread_id: int, seen: Seen, error: type[BaseException]) ->
     then = (innermost, step, *map(below.get, resumable))
     same = map(operator.eq, now, then)
     try:
-        return bool(sum(starmap(_raise_in, compress(((thread_id, error),), map(all, (same,))))))
+        return any(uncollected(starmap(_raise_in, compress(((thread_id, error),), map(all, (same,))))))
     except KeyError:
         return False  # the thread is gone
 
 
 AFTER_STRIKE = 5.0  # seconds of standing still, in a process where a job was struck; in any other ``hang_after``
 _OURS = {"logging": ("acquire", "_acquireLock"), "importlib._bootstrap": ("acquire",), "threading": ("__enter__",)}
+_SETTLES = "henchman.worker.acker"
 
 
 class _Place(NamedTuple):
-    """Where a job stood at the last look: its frame by ``id``, the step, and since when (``time.monotonic``)."""
+    """Where a thread stood at the last look: its frame by ``id``, the step, and since when (``time.monotonic``)."""
 
-    run: Run
+    run: Run | None
     frame: int
     step: int
     since: float
@@ -349,60 +338,56 @@ class Standstill:
         self.found: list[str] = []
 
     def look(self, slots: Iterable[Slot], limit: float) -> list[str]:
-        """Where each running job waits for a lock, when all have done so for ``limit`` seconds; else nothing."""
-        now, frames = time.monotonic(), sys._current_frames()
-        places = {}
-        for slot in slots:
-            run, frame = slot.run, frames.get(slot.thread_id)
-            if run is not None and frame is not None:
-                places[slot] = self._place(self._places.get(slot), run, frame, now)
-        self._places = places
-        still = bool(places) and all(one.line and now - one.since >= limit for one in places.values())
-        self.found = [f"{one.run.name} {one.run.jid} at {one.line}" for one in places.values()] if still else []
+        """Where each thread with a job waits for a lock, when all have done so for ``limit`` seconds; else nothing.
+
+        ``slots``: those in use. A job that has ended is not over before what hears of its end is: death handlers, the
+        log.
+        """
+        now = time.monotonic()
+        stacks = {slot: stack for slot in slots if (stack := stack_of(slot.thread_id))}
+        self._places = {slot: self._place(slot, stack, now) for slot, stack in stacks.items()}
+        places = self._places.values()
+        still = bool(places) and all(one.line and now - one.since >= limit for one in places)
+        self.found = [f"{_named(one.run)} at {one.line}" for one in places] if still else []
         return self.found
 
-    @staticmethod
-    def _place(before: _Place | None, run: Run, frame: FrameType, now: float) -> _Place:
-        if before is not None and (before.run, before.frame, before.step) == (run, id(frame), frame.f_lasti):
+    def _place(self, slot: Slot, stack: Stack, now: float) -> _Place:
+        before, run, (frame, step) = self._places.get(slot), slot.run, stack[0]
+        if before is not None and before[:3] == (run, id(frame), step):
             return before
-        return _Place(run, id(frame), frame.f_lasti, now, _lock_waited_for(frame))
+        return _Place(run, id(frame), step, now, _lock_waited_for(stack))
 
 
-def _lock_waited_for(frame: FrameType) -> str:
-    """Where in the job ``frame`` waits for a lock without a limit, as ``file:line``; empty when it does not."""
-    code, module = frame.f_code, str(frame.f_globals.get("__name__"))
+def _named(run: Run | None) -> str:
+    return "a job that has ended" if run is None else f"{run.name} {run.jid}"
+
+
+def _lock_waited_for(stack: Stack) -> str:
+    """Where in the job ``stack`` waits for a lock without a limit, as ``file:line``; empty when it does not."""
+    (frame, step), (caller, _) = stack[0], stack[min(1, len(stack) - 1)]
+    code, modules = frame.f_code, [str(one.f_globals.get("__name__")) for one, _ in stack]
+    if _SETTLES in modules:  # for who talks to the server: that ends
+        return ""
     if code is threading.Condition.wait.__code__:  # for a word of somebody, or for a semaphore
-        caller = frame.f_back
-        waits = caller is not None and caller.f_code is threading.Semaphore.acquire.__code__
-        waits = waits and caller is not None and caller.f_locals.get("timeout") is None
+        waits = caller.f_code is threading.Semaphore.acquire.__code__ and local(caller, "timeout") is None
     else:
-        waits = code.co_name in _OURS.get(module, ()) or frame.f_lasti in _locking(frame)
+        waits = code.co_name in _OURS.get(modules[0], ()) or step in _locking(code)
     if not waits:
         return ""
-    theirs = next((one for one in _outwards(frame) if str(one.f_globals.get("__name__")) not in _OURS), frame)
+    theirs = next((one for (one, _), module in zip(stack, modules, strict=True) if module not in _OURS), frame)
     return f"{theirs.f_code.co_filename}:{theirs.f_lineno}"
 
 
-def _locking(frame: FrameType) -> set[int]:
+def _locking(code: CodeType) -> set[int]:
     """The steps of a function at which it may wait for a lock of C: in ``with``, or in ``acquire()``."""
-    code = frame.f_code
     calls = steps_calling(code, "acquire") | steps_calling(code, "__enter__")
     withs = {one.offset for one in dis.get_instructions(code) if one.opname == "BEFORE_WITH"}
     return withs | {step for step, arguments in calls.items() if not arguments}
 
 
-def _outwards(frame: FrameType | None) -> Iterator[FrameType]:
-    while frame is not None:
-        yield frame
-        frame = frame.f_back
-
-
 def frames_of(thread_id: int | None) -> list[str]:
     """Where a thread stands now: ``path:line:in function``, newest frame first; empty when it is gone."""
-    top = sys._current_frames().get(thread_id or 0)
-    return (
-        [f"{one.filename}:{one.lineno}:in {one.name}" for one in reversed(traceback.extract_stack(top))] if top else []
-    )
+    return [f"{one.f_code.co_filename}:{one.f_lineno}:in {one.f_code.co_name}" for one, _ in stack_of(thread_id or 0)]
 
 
 def thread_stacks() -> dict[int, tuple[str, list[str]]]:
@@ -410,7 +395,7 @@ def thread_stacks() -> dict[int, tuple[str, list[str]]]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found: dict[int, tuple[str, list[str]]] = {}
     taken = set[str]()
-    for ident in list(sys._current_frames()):
+    for ident in threads():
         name = names.get(ident, str(ident))
         if name in taken:
             name = f"{name} ({ident})"
