@@ -32,7 +32,8 @@ class Repeats:
         self.unexplained: list[str] = []
         self.jobs: set[str] = set()
         self._strikes: dict[int, list[Window]] = defaultdict(list)
-        self._away = [window for window in history.windows if window.cause == "away"]
+        self._absent = [window for window in history.windows if window.cause == "away"]
+        self._absences: dict[int, list[tuple[float, float]]] = {}
         self._slow = [window for window in history.windows if window.cause == "delayed"]
         for window in history.windows:
             if window.cause not in ("away", "delayed"):
@@ -68,7 +69,7 @@ class Repeats:
             late = strike.since - run.ended
             if late <= ACK:
                 return f"{strike.cause}: it had ended less than 5 ms before"
-            if any(self._untold(window, run, strike) for window in self._away):
+            if any(since - BUSY <= run.ended and strike.since <= to + AGAIN for since, to in self._away(run.pid)):
                 return f"{strike.cause}: it had ended while the server was away"
             if late <= SLOW and any(run.pid in one.pids and one.since <= run.ended <= one.to for one in self._slow):
                 return f"{strike.cause}: it had ended while answers came late"
@@ -83,14 +84,19 @@ class Repeats:
         """An orphan finishes what it can: what it had to cut off is run again, and what it could not tell any more."""
         if run.how in CUT_OFF or run.ended >= strike.since + float(GRACE):
             return "orphaned: it was running"
-        for window in self._away:
-            if (not window.pids or run.pid in window.pids) and window.since - BUSY <= run.ended <= window.to:
-                return "orphaned: it had ended while the server was away"
+        if any(since - BUSY <= run.ended <= to for since, to in self._away(run.pid)):
+            return "orphaned: it had ended while the server was away"
         return None
 
-    @staticmethod
-    def _untold(window: Window, run: Run, strike: Window) -> bool:
-        """Whether the end of ``run`` could not be told, because the server was away, and the next try came no earlier
-        than the strike."""
-        concerned = not window.pids or run.pid in window.pids
-        return concerned and window.since - BUSY <= run.ended and strike.since <= window.to + AGAIN
+    def _away(self, pid: int) -> list[tuple[float, float]]:
+        """From when to when ``pid`` could tell nothing: what begins before its next try belongs to what was before."""
+        if pid not in self._absences:
+            merged: list[tuple[float, float]] = []
+            concerning = [(one.since, one.to) for one in self._absent if not one.pids or pid in one.pids]
+            for since, to in sorted(concerning):
+                if merged and since <= merged[-1][1] + AGAIN:
+                    merged[-1] = (merged[-1][0], max(to, merged[-1][1]))
+                else:
+                    merged.append((since, to))
+            self._absences[pid] = merged
+        return self._absences[pid]

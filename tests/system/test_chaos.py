@@ -209,6 +209,20 @@ def test_a_repeat_is_explained_by_a_kill_at_its_time_and_by_no_other(
         assert (rule not in judged(first, ended, *again, attacks=(*pushed, kill, gone))) is told, away
 
 
+@pytest.mark.parametrize(("back", "known"), [("103.0", True), ("103.9", False)])
+def test_what_ends_before_the_next_try_makes_one_absence_of_two(
+    judgement: Callable[..., Any], back: str, known: bool
+) -> None:
+    """The server was there for less than the time to the next try, and went away again until the kill."""
+    ran = "100.2 start long-exact-9 1 100.05 a", "101.0 end long-exact-9 1 ok"
+    pushed = ("100.0 push long-exact-9", "100.1 accepted long-exact-9")
+    again = ("107.0 start long-exact-9 1 100.05 a", "109.0 end long-exact-9 1 ok")
+    away = ("102.0 window away 100.9 102.0 all", f"105.0 window away {back} 105.0 all")
+    repeats = judgement(*ran, attacks=(*pushed, *again, *away, "105.5 window kill 105.5 105.5 8")).repeats
+    assert bool(repeats.unexplained) is not known
+    assert repeats.causes == ({"kill: it had ended while the server was away": 1} if known else {})
+
+
 def test_a_run_that_was_let_start_before_a_freeze_and_no_other_may_be_repeated_because_of_it(
     judged: Callable[..., dict[str, list[str]]],
 ) -> None:
