@@ -1,4 +1,4 @@
-"""The examples of docs/ordered.md on a real server with a real worker, and a drain that waits for ordered queues."""
+"""The examples of the pages on ordered queues on a real server with a real worker; a drain waits for ordered queues."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from henchman import App, testing
 from henchman.ordered.definition import KNOWN
 from support.store import Store
 
-PAGE = (Path(__file__).parents[2] / "docs" / "ordered.md").read_text(encoding="utf-8")
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "ordered.md").read_text(encoding="utf-8")
+OPTIONS = (DOCS / "options.md").read_text(encoding="utf-8")
 
 
 class Busy(Exception):
@@ -50,14 +52,10 @@ class Shop:
 def page(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The names that the page's examples define, all run in one module."""
     monkeypatch.setenv("HENCHMAN_REDIS_URL", redis_url)
-    monkeypatch.setitem(sys.modules, "page_of_docs", ModuleType("page_of_docs"))
-    shop = Shop()
-    names: dict[str, Any] = {
-        "__name__": "page_of_docs",
-        "shop": shop,
-        "db": shop,
-        "changes": [{"sku": 9, "version": 1}],
-    }
+    module = ModuleType("prices")  # the page's first file: later blocks import from it
+    monkeypatch.setitem(sys.modules, "prices", module)
+    names = vars(module)
+    names["shop"] = names["db"] = Shop()
     for block in re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE):
         exec(compile(ast.parse(block), "docs/ordered.md", "exec"), names)  # noqa: S102 - our own page
     return SimpleNamespace(**names)
@@ -84,7 +82,7 @@ def test_the_examples_run(
 
 
 def test_the_page_tells_every_option() -> None:
-    table = PAGE.partition("## Options")[2].partition("\n## ")[0]
+    table = OPTIONS.partition("## Options of an ordered queue")[2]
     assert set(re.findall(r"`(\w+)`", "".join(re.findall(r"^\| (`.*?)\|", table, re.MULTILINE)))) == {
         *KNOWN,
         "name",

@@ -1,0 +1,144 @@
+"""Pages walked as a newcomer does: their files are written, their commands run, their outputs appear.
+
+The tutorial is walked from top to bottom, of the README its quick start, and of each How-to page its opening (all
+before the first heading of the second level). A block of Python or TOML that begins with ``# name`` is that file;
+``# name, continued`` is added to it. The lines of a ``sh`` block are run; ``henchman work`` stays in the background
+until the next one takes its place. The lines of a ``text`` block are seen, in any order, in what the commands before it
+or the worker have written; ``…`` is any text. A comment ``# exit status 4`` behind a command says with which one it
+ends.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.processes import clean_environ
+from support.worker import until
+
+LOOK = re.compile("henchman (job|history|batch) ")
+ROOT = Path(__file__).resolve().parents[2]
+BLOCK = re.compile(r"^```(python|toml|sh|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+OPENINGS = {
+    page.stem: opening
+    for page in sorted((ROOT / "docs").glob("*.md"))
+    if "**The task:**" in (opening := page.read_text(encoding="utf-8").partition("\n## ")[0])
+    and "\n```text\n" in opening
+}
+
+
+class Reader:
+    """A newcomer who follows a page in an empty folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        self.env = clean_environ() | {"PATH": path, "COLUMNS": "120"}
+        self.worker: subprocess.Popen[bytes] | None = None
+        self.worker_log = folder / "worker.log"
+        self.worker_log.touch()
+        self.said = ""
+        self.starts = 0  # how many workers have said that they are ready and were stopped
+
+    def walk(self, text: str) -> None:
+        for language, block in BLOCK.findall(text):
+            if language in ("python", "toml"):
+                self.write(block)
+            elif language == "sh":
+                self.said = ""
+                for line in block.splitlines():
+                    self.run(line)
+            else:
+                self.see(block)
+
+    def write(self, text: str) -> None:
+        head, _, body = text.partition("\n")
+        name, continued = re.fullmatch(r"# ([\w.]+)(, continued)?", head).groups()  # type: ignore[union-attr]
+        file = self.folder / name
+        file.write_text(f"{file.read_text()}\n\n{body}" if continued else body)
+
+    def run(self, line: str) -> None:
+        if line.startswith("henchman work"):
+            self.stop()
+            with self.worker_log.open("ab") as out:
+                self.worker = subprocess.Popen(
+                    shlex.split(line, comments=True), cwd=self.folder, env=self.env, stdout=out, stderr=out
+                )
+            until(lambda: self.worker_log.read_text().count("is ready") > self.starts, "the worker is ready")
+            return
+        status = re.search(r"# exit status (\d+)", line)
+        wanted = int(status[1]) if status else 0
+        done = self.bash(line)
+        if done.returncode != wanted and LOOK.match(line):  # history is a moment behind
+            until(lambda: self.bash(line).returncode == wanted, f"{line} ends with {wanted}", 30)
+        else:
+            assert done.returncode == wanted, f"{line}\n{done.stdout}{done.stderr}"
+        self.said += done.stdout
+
+    def bash(self, line: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            ["bash", "-c", line],
+            cwd=self.folder,
+            env=self.env,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+
+    def see(self, text: str) -> None:
+        wanted = [".*".join(map(re.escape, line.split("…"))) for line in text.splitlines()]
+
+        def missing() -> list[str]:
+            lines = [*self.said.splitlines(), *self.worker_log.read_text().splitlines()]
+            return [one for one in wanted if not any(re.search(one, line) for line in lines)]
+
+        until(lambda: not missing(), f"the page says: {text}", 60)
+        self.said = ""
+
+    def stop(self) -> None:
+        if self.worker is not None:
+            self.worker.send_signal(signal.SIGINT)
+            assert self.worker.wait(60) == 0, self.worker_log.read_text()
+            self.starts = self.worker_log.read_text().count("is ready")
+            self.worker = None
+
+
+@pytest.fixture
+def reader(tmp_path: Path) -> Iterator[Reader]:
+    made = Reader(tmp_path)
+    yield made
+    made.stop()
+
+
+def text_of(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def test_the_tutorial(reader: Reader) -> None:
+    text = text_of("docs/tutorial.md")
+    assert len(BLOCK.findall(text)) > 25
+    reader.walk(text)
+
+
+def test_the_quick_start(reader: Reader) -> None:
+    start = text_of("README.md").partition("## Quick start")[2].partition("\n## ")[0]
+    _, _, after_the_installation = start.partition("Write your jobs")
+    reader.walk(after_the_installation)
+
+
+@pytest.mark.parametrize("page", OPENINGS)
+def test_the_opening_of_a_page(page: str, reader: Reader) -> None:
+    reader.walk(OPENINGS[page])
+
+
+def test_most_pages_have_an_opening() -> None:
+    assert len(OPENINGS) >= 15
