@@ -10,14 +10,26 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from henchman.worker.acker import PENDING_BYTES
+from henchman.worker.fetcher import AHEAD_BYTES
 from support.processes import Work
 from support.worker import in_flight, looker, settled
 
 MB = 1 << 20
 JOBS = 60
+SLOTS, ONE, CALL = 10, 3 * MB, 4 * MB
+HELD = 2 * (  # as it came, and decoded, for as long as a process holds it
+    SLOTS * ONE  # in its slots
+    + AHEAD_BYTES + CALL  # fetched ahead: as much as is allowed, and a call more
+    + PENDING_BYTES + SLOTS * ONE  # waiting to be settled: as much as is allowed, and what ran meanwhile
+)  # fmt: skip
 MOST_MEMORY = (
-    260 * MB
-)  # of the process: 45 as it starts, ten slots with 3 MB of JSON each in three forms, the rest on its way
+    45 * MB  # the process as it starts
+    + HELD
+    + (SLOTS + 3) * ONE  # the heart tells what runs, one after the other in three forms more
+    + 3 * (CALL + ONE)  # the stager's call: as it came, as it goes, in between
+    + 3 * (CALL + ONE)  # answers that are being read: a fetch, a look at what is due, a wait
+)  # 286 MB; without bounds the sixty jobs take 1.5 GB
 MOST_HELD = 150_000  # microseconds that a script may hold the server: 25 ms, and what a loaded machine adds
 
 
@@ -28,7 +40,7 @@ def redis(redis_url: str) -> Iterator[Redis]:
 
 
 def payload(number: int) -> bytes:
-    text = b"x" * (3 * MB)
+    text = b"x" * ONE
     return b'{"class":"weigh","args":["%b",%d],"jid":"%024d","queue":"large","retry":true}' % (text, number, number)
 
 
@@ -42,7 +54,7 @@ def peak(pid: int) -> int:
 def test_sixty_jobs_of_3_mb(tmp_path: Path, redis: Redis, redis_url: str, where: str) -> None:
     redis.config_set("slowlog-log-slower-than", MOST_HELD)
     redis.slowlog_reset()
-    with Work(tmp_path / "work", redis_url, "-c", "10", "-q", "large", target="support.large:app") as work:
+    with Work(tmp_path / "work", redis_url, "-c", str(SLOTS), "-q", "large", target="support.large:app") as work:
         [pid] = work.ready(redis)
         before, due = peak(pid), time.time() + 2.0
         for number in range(JOBS):

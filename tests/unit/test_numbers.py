@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from henchman.errors import ArgumentError
-from henchman.store.connection import pack, pack_all
+from henchman.store.connection import LARGE, pack, pack_all, pieces
 from henchman.wire import numbers, times
 from henchman.worker.retry import retry_delay
 
@@ -73,6 +73,17 @@ def test_what_is_packed_is_what_the_server_reads() -> None:
         with pytest.raises(TypeError):
             pack(("A", wrong))  # type: ignore[arg-type]
     assert pack_all([("A",), ("B", "c")]) == pack(("A",)) + pack(("B", "c"))
+
+
+def test_a_large_value_is_sent_as_it_is() -> None:
+    large = b"x" * LARGE
+    assert pieces(("SET", "k", 5, 0.5)) == [pack(("SET", "k", 5, 0.5))]
+    for parts in [("A", large), (large, "é", 7, 1e308, large, large), ("A", large, 5, b"", "k", 0.1, large, b"\r\n")]:
+        found = pieces(parts)
+        assert b"".join(found) == pack(parts)
+        assert sum(one is large for one in found) == parts.count(large), "no copy"
+    with pytest.raises(ArgumentError, match="beyond 64 bits"):
+        pieces((large, HUGE))
 
 
 def test_without_the_guard_the_process_ends() -> None:

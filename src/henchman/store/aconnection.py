@@ -19,7 +19,7 @@ from henchman.errors import ServerAway
 from henchman.kernel import failpoints
 from henchman.kernel.text import mask_url
 from henchman.store.call import Arg, Call
-from henchman.store.connection import check_url, is_quiet, pack, pack_all, read_options
+from henchman.store.connection import check_url, is_quiet, pack_all, pieces, read_options
 from henchman.store.replies import Progress, Refused, error_code, is_answer, not_let_in, refused_for_good, together
 from henchman.store.sentinel import PAUSE, Host, Sentinels, World, for_good, is_current, not_master, too_late
 
@@ -246,14 +246,14 @@ class AsyncConnections:
 
 async def _talk(conn: Any, parts: Sequence[tuple[Arg, ...]], name: str) -> Any:
     if len(parts) == 1:
-        await _send(conn, pack(parts[0]), name)
+        await _send(conn, pieces(parts[0]), name)
         try:
             return await conn.read_response(disconnect_on_error=False)
         except redis.RedisError as error:
             if is_answer(error):
                 raise Refused([error]) from None
             raise
-    await _send(conn, pack_all(parts), name)
+    await _send(conn, [pack_all(parts)], name)
     replies: list[Any] = []
     for _ in parts:
         try:
@@ -265,7 +265,7 @@ async def _talk(conn: Any, parts: Sequence[tuple[Arg, ...]], name: str) -> Any:
     return together(parts, replies)
 
 
-async def _send(conn: Any, packed: bytes, name: str) -> None:
+async def _send(conn: Any, packed: list[bytes], name: str) -> None:
     if failpoints.armed:
         failpoints.point(f"{name}:before")
     await conn.send_packed_command(packed, check_health=False)

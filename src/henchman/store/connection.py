@@ -32,6 +32,7 @@ from henchman.store.sentinel import SCHEME, SYNC, Sentinels, World, is_current, 
 T = TypeVar("T")
 RawConnection = Any  # redis-py types its connections only by half
 _64_BITS = 2**63
+LARGE = 1 << 16  # bytes of a value that is sent without a copy
 _packed: Callable[[Any], bytes] = hiredis.pack_command
 _parse: Callable[[str], dict[str, Any]] = parse_url
 
@@ -94,9 +95,28 @@ def pack(parts: Sequence[Arg]) -> bytes:
 
     hiredis ends the process, in C, at an integer that Python refuses to write as text (more than 4,300 digits).
     """
-    if [one for one in parts if type(one) is int and not -_64_BITS <= one < _64_BITS]:
-        raise ArgumentError(f"{parts[0]!r}: an integer is beyond 64 bits")
+    _check(parts)
     return _packed(parts)
+
+
+def _check(parts: Sequence[Arg]) -> None:
+    if [one for one in parts if type(one) is int and not -_64_BITS <= one < _64_BITS]:
+        raise ArgumentError(f"{parts[0]!r:.100}: an integer is beyond 64 bits")
+
+
+def pieces(parts: Sequence[Arg]) -> list[bytes]:
+    """As ``pack``, in pieces: a large value is one of its own, for hiredis would copy it twice."""
+    if not [one for one in parts if type(one) is bytes and len(one) >= LARGE]:
+        return [pack(parts)]
+    _check(parts)
+    found, text = [], b"*%d\r\n" % len(parts)
+    for one in parts:
+        if type(one) is bytes and len(one) >= LARGE:
+            found += [text + b"$%d\r\n" % len(one), one]
+            text = b"\r\n"
+        else:
+            text += _packed((one,)).partition(b"\n")[2]  # without the number of values
+    return [*found, text]
 
 
 def pack_all(many: Sequence[tuple[Arg, ...]]) -> bytes:
@@ -307,14 +327,14 @@ class Connections:
 def _talk(conn: RawConnection, parts: Sequence[tuple[Arg, ...]], name: str) -> Any:
     """Send commands in one write and read their answers: one as it is, several as a list. Raises Refused."""
     if len(parts) == 1:
-        _send(conn, pack(parts[0]), name)
+        _send(conn, pieces(parts[0]), name)
         try:
             return conn.read_response(disconnect_on_error=False)
         except redis.RedisError as error:
             if is_answer(error):
                 raise Refused([error]) from None
             raise
-    _send(conn, pack_all(parts), name)
+    _send(conn, [pack_all(parts)], name)
     replies: list[Any] = []
     for _ in parts:
         try:
@@ -326,10 +346,10 @@ def _talk(conn: RawConnection, parts: Sequence[tuple[Arg, ...]], name: str) -> A
     return together(parts, replies)
 
 
-def _send(conn: RawConnection, packed: bytes, name: str) -> None:
+def _send(conn: RawConnection, packed: list[bytes], name: str) -> None:
     if failpoints.armed:
         failpoints.point(f"{name}:before")
-    conn.send_packed_command([packed], check_health=False)
+    conn.send_packed_command(packed, check_health=False)
     if failpoints.armed:
         failpoints.executed(name, conn._sock)
 

@@ -35,6 +35,7 @@ __all__ = ["Acker"]
 
 BATCH = 500
 PENDING_MOST = 5000  # outcomes that may wait; while more do, nothing is fetched
+PENDING_BYTES = 8 << 20  # and the most of their payloads
 ALONE_THREADS = 4  # that commit for the event loop what is settled alone
 STEP = 0.05  # seconds between two looks whether a unit is settled that could not be settled at once
 LATEST = 0.004  # seconds an outcome waits for company; with the round trip it stays below 5 ms
@@ -132,7 +133,9 @@ class Acker(Service):
     @property
     def full(self) -> bool:
         """Whether so many outcomes wait that nothing more should be fetched."""
-        return len(self._rows) > PENDING_MOST
+        if len(self._rows) > PENDING_MOST:
+            return True
+        return sum([len(row[0].payload) for row in list(self._rows)]) > PENDING_BYTES
 
     def interrupt(self) -> None:
         self._first.set()
