@@ -22,10 +22,6 @@ SILENT = 30.0  # seconds; a job may hold the interpreter lock for a while
 EXIT_CUT_OFF = 3  # stopped as told, but not every running job ended in its time: the others were given back
 EXIT_CONFIG = 78  # as sysexits.h: the configuration is wrong, another try would end the same way
 
-#: Many threads, each with a heap of its own, would cost more memory than they save time. What is larger than a megabyte
-#: goes back to the system when it is freed: in a heap, large payloads leave holes that the next ones do not fit.
-MALLOC = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "1048576", "MALLOC_TRIM_THRESHOLD_": "2097152"}
-
 
 class WorkerArgs(msgspec.Struct):
     """What a supervisor tells its child at start. Descriptors are inherited; ``settings`` go before the app's own."""
@@ -76,7 +72,8 @@ class ChildProcess:
                 process = subprocess.Popen(  # noqa: S603 - ourselves
                     command,
                     stdin=subprocess.DEVNULL,
-                    env=MALLOC | os.environ,
+                    # many threads, each with a heap of its own, would cost more memory than they save time
+                    env={"MALLOC_ARENA_MAX": "2", **os.environ},
                     pass_fds=(status_write, lifeline_read, file.fileno()),
                     process_group=0,
                 )
