@@ -17,6 +17,7 @@ from support.worker import in_flight, jobs_in, looker, settled, until
 
 JOBS = 600  # struck once each, at random moments of one transaction after another
 HOW = "pooled", "plain"
+LEFT = "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
 REPLACED = 10.0  # seconds after which a process that stands still is replaced
 LOADED = 50.0  # and what a loaded machine adds until the next one has done its work
 
@@ -35,6 +36,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
         yield made
 
 
+@pytest.mark.filterwarnings(LEFT)  # PyMySQL leaves the socket of a refused connection to the collector
 def test_jobs_that_are_struck_in_a_database_driver(
     tmp_path: Path, redis: Redis, redis_url: str, server: DatabaseServer
 ) -> None:
