@@ -36,13 +36,13 @@ def drain(raw: Raw, count: int) -> float:
     """Jobs a second: run ``count`` jobs from the queue, from the first fetch to the last settlement."""
     keys = Keys()
     queue = noop.options.queue
-    flight = keys.flight(IDENTITY, 1, queue)
+    flight = keys.in_flight(IDENTITY, 1, queue)
     registry = {noop.name: noop.function}
     decode = msgspec.json.Decoder().decode
     for script in ("fetch", "settle", "join"):
         raw.ask("SCRIPT", "LOAD", load(script).text)
     raw.ask(*leases.join(keys, IDENTITY, [flight], LEASE_MS).parts[0])
-    fetch = pack(*jobs.fetch(keys, IDENTITY, 1, [(queue, 0)], BATCH, LEASE_MS).parts[0])
+    fetch = pack(*jobs.fetch(keys, IDENTITY, [(queue, keys.queue(queue), flight, 0)], BATCH, LEASE_MS).parts[0])
     day = dt.datetime.now(dt.UTC).date().isoformat()
     # all that goes before the units: script, keys, limits
     settle = jobs.settle(

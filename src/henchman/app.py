@@ -13,9 +13,8 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
-from henchman.client.handle import Handle
 from henchman.client.job import AsyncJob, Job, JobDecorator, Using
-from henchman.client.push import Client
+from henchman.client.push import Client, Handle
 from henchman.client.registry import Registry, load_modules
 from henchman.client.runtime import Companion, Connector, DeathHandler, ErrorHandler
 from henchman.config import Config

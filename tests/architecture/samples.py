@@ -12,6 +12,7 @@ from typing import Any
 from henchman.store import batches, cron, history, jobs, leases, ordered, ordered_people, queues
 from henchman.store.call import Call
 from henchman.store.keys import Keys
+from support.store import fetching
 
 ME = "host:1:0123456789ab"
 DEAD: dict[str, Any] = {"dead_max": 10, "dead_timeout": 60.0}
@@ -22,7 +23,7 @@ def _uniterate(keys: Keys, *jids: str) -> bytes:
 
 
 def _settle(keys: Keys) -> Call[Any]:
-    pairs = [(keys.flight(ME, 1, name), keys.queue(name)) for name in "ab"]
+    pairs = [(keys.in_flight(ME, 1, name), keys.queue(name)) for name in "ab"]
     units = [
         jobs.Settlement(1, b"{}", "done", effects=_uniterate(keys, "a")),
         jobs.Settlement(2, b"{}", "retry", b"{}", 3.5, b"[]"),
@@ -49,7 +50,7 @@ def _deliver(keys: Keys) -> Call[Any]:
 
 def _charge(keys: Keys) -> Call[Any]:
     effects = _uniterate(keys, "a", "b")
-    flight = keys.flight(ME, 1, "a")
+    flight = keys.in_flight(ME, 1, "a")
     return jobs.charge(
         keys,
         flight,
@@ -90,7 +91,7 @@ def _batch_push(keys: Keys) -> Call[Any]:
 
 def _started(keys: Keys) -> Call[Any]:
     effects = _uniterate(keys, "a", "b")
-    return batches.started(keys, [batches.Started(keys.flight(ME, 1, name), b"{}", effects) for name in "abc"])
+    return batches.started(keys, [batches.Started(keys.in_flight(ME, 1, name), b"{}", effects) for name in "abc"])
 
 
 def _batch_retry(keys: Keys) -> Call[Any]:
@@ -123,9 +124,9 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "queues.clear": [lambda keys: queues.clear(keys, "a", 9, {b"1": b"", b"2": _uniterate(keys, "a", "b")})],
     "jobs.deliver": [_deliver],
     "jobs.schedule": [lambda keys: jobs.schedule(keys, [(1.5, 0.0, b"{}"), (None, 30.0, b"{}")])],
-    "jobs.fetch": [lambda keys: jobs.fetch(keys, ME, 1, [("a", 0), ("b", 5)], 10, 30_000)],
+    "jobs.fetch": [lambda keys: fetching(keys, ("a", 0), ("b", 5), count=10)],
     "jobs.settle": [_settle],
-    "jobs.give_back": [lambda keys: jobs.give_back(keys, keys.flight(ME, 1, "a"), "a", 1000)],
+    "jobs.give_back": [lambda keys: jobs.give_back(keys, keys.in_flight(ME, 1, "a"), "a", 1000)],
     "jobs.rebase": [lambda keys: jobs.rebase(keys.retry, "(1", 5.0, 100)],
     "jobs.due": [lambda keys: jobs.due(keys, ME, 60_000, 100)],
     "jobs.move": [_move],
@@ -142,7 +143,9 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "ordered.free": [_free_ids],
     "ordered.move": [lambda keys: ordered.move(keys, "b", "a", "min", ids=[b"1", b"2"])],
     "queues.set_stretch": [lambda keys: queues.set_stretch(keys.dead, 0, 100)],
-    "leases.join": [lambda keys: leases.join(keys, ME, [keys.flight(ME, 1, "a"), keys.flight(ME, 1, "b")], 30_000)],
+    "leases.join": [
+        lambda keys: leases.join(keys, ME, [keys.in_flight(ME, 1, "a"), keys.in_flight(ME, 1, "b")], 30_000)
+    ],
     "leases.renew": [lambda keys: leases.renew(keys, ME, 30_000)],
     "leases.renew_known": [lambda keys: leases.renew_known(keys, ME, 30_000)],
     "leases.watch": [lambda keys: leases.watch(keys, ME, 3_000)],
@@ -151,9 +154,9 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
         lambda keys: leases.lead(keys.auditor, ME, 1000),
         lambda keys: leases.lead(keys.recorder, ME, 1000, keys.history_on, "strict 1000"),
     ],
-    "leases.sizes": [lambda keys: leases.sizes({keys.flight(ME, 1, "a"): "list", keys.held(ME, 1, "b"): "hash"})],
+    "leases.sizes": [lambda keys: leases.sizes({keys.in_flight(ME, 1, "a"): "list", keys.held(ME, 1, "b"): "hash"})],
     "leases.beat": [
         lambda keys: leases.beat(keys, ME, {"info": "{}", "busy": 1}, {"a": b"{}"}, old_work=True),
     ],
-    "leases.leave": [lambda keys: leases.leave(keys, ME, [keys.flight(ME, 1, "a"), keys.flight(ME, 1, "b")])],
+    "leases.leave": [lambda keys: leases.leave(keys, ME, [keys.in_flight(ME, 1, "a"), keys.in_flight(ME, 1, "b")])],
 }

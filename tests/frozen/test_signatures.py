@@ -22,7 +22,7 @@ IMPORTED = (
 )
 #: what they are given, never importing it; where it stands may change
 GIVEN = {
-    "henchman.client.handle": ("Handle", "Pushed"),
+    "henchman.client.push": ("Handle", "Pushed"),
     "henchman.client.job": ("Job", "AsyncJob", "Using", "BoundCall"),
     "henchman.client.options": ("JobOptions", "PushOptions", "OrderedOptions"),
     "henchman.config": ("Setting",),

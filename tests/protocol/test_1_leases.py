@@ -74,7 +74,7 @@ def test_a_full_server_writes_down_what_becomes_of_tracked_jobs(app: App, store:
         app.enqueue("act")
     store.join("default", identity=DEAD)
     store.fetch("default", identity=DEAD)
-    flight = store.keys.flight(DEAD, 1, "default")
+    flight = store.keys.in_flight(DEAD, 1, "default")
     (stored,) = store.ask("LRANGE", flight, 0, -1)
     word = of_payload(app.keys, stored, "started", EndingFacts(DEAD, 1))
     store.ask("CONFIG", "SET", "maxmemory", 1)
@@ -212,7 +212,7 @@ def test_others_go_by_the_lease_alone(app: App, store: Store, monkeypatch: pytes
     for _ in range(3):
         line.look()
     assert store.queue("default") == [job("a")]
-    assert store.ask("LLEN", store.keys.flight(nobodys, 1, "default")) == 1
+    assert store.ask("LLEN", store.keys.in_flight(nobodys, 1, "default")) == 1
 
 
 def test_an_orphan_keeps_its_lease_while_it_finishes(redis: Redis, redis_url: str, tmp_path: Path) -> None:
@@ -339,7 +339,7 @@ def test_after_its_lease_nothing_starts_that_was_prefetched(
         if number % 40 == 20 and slept:
             sleep(3600)
         elif number % 40 == 20:  # as after a long freeze: the time is over, and the server has not been asked
-            flights.renewed -= 60
+            flights.valid_until -= 60
 
     note.enqueue_many([(n,) for n in range(400)])
     with working(app, start=False) as launcher:

@@ -56,7 +56,7 @@ def test_a_wait_is_armed_only_beside_a_fresh_lease(redis_url: str, monkeypatch: 
         until(lambda: heard["beat"] and launcher.watcher.armed, "it waits")
         refused.set()
         until(lambda: told, "a fetch was refused: none is on its way any more that would renew")
-        launcher.session.renewed = awake() - 30.2  # a third of the lease is 30
+        launcher.session.valid_until = awake() + launcher.session.lease - 30.2  # a third of the lease is 30
         until(lambda: not launcher.watcher.armed, "the wait ended")
         end = time.monotonic() + 0.5
         while time.monotonic() < end:
@@ -103,7 +103,7 @@ def test_lists_of_the_dead_are_swept_until_they_were_empty_for_an_hour(app: App,
     """2.3: at every tick; none is forgotten at its first empty look, and what comes late starts the hour anew."""
     corpse(store)
     store.run(leases.entomb(store.keys, DEAD, force=False))
-    line, flight, tomb = Lifeline(app), store.keys.flight(DEAD, 1, "default"), store.keys.tomb(DEAD)
+    line, flight, tomb = Lifeline(app), store.keys.in_flight(DEAD, 1, "default"), store.keys.tomb(DEAD)
 
     def an_hour_passes() -> None:
         store.ask("ZADD", store.keys.tombs, store.now() - 3601, DEAD)
@@ -124,7 +124,7 @@ def test_lists_of_the_dead_are_swept_until_they_were_empty_for_an_hour(app: App,
 
     an_hour_passes()
     line.look()
-    assert not store.ask("EXISTS", store.keys.tombs, store.keys.flights(DEAD))
+    assert not store.ask("EXISTS", store.keys.tombs, store.keys.lists_of(DEAD))
     assert store.ask("EXISTS", tomb), "and a little longer"
 
 
@@ -135,8 +135,8 @@ def test_the_many_dead_of_an_hour_take_no_look_each(app: App, store: Store, monk
         name = f"host:{number}:abcdefabcdef"
         store.ask("ZADD", store.keys.identities, 1.0, name)
         store.run(leases.entomb(store.keys, name, force=True))
-        store.ask("SADD", store.keys.flights(name), *(store.keys.flight(name, epoch, "q") for epoch in range(30)))
-    store.ask("LPUSH", store.keys.flight("host:7:abcdefabcdef", 29, "q"), job("late"))
+        store.ask("SADD", store.keys.lists_of(name), *(store.keys.in_flight(name, epoch, "q") for epoch in range(30)))
+    store.ask("LPUSH", store.keys.in_flight("host:7:abcdefabcdef", 29, "q"), job("late"))
     corpse(store, job("a"))
     line = Lifeline(app)
     with Spy(app) as spy:
@@ -167,7 +167,7 @@ def test_the_word_of_who_lost_a_unit_changes_nothing(store: Store, ending: str) 
 
     assert store.settle(Settlement(1, b"1", ending, b"1", 1.0, b'[["uncancel","j"]]')) == [0]
 
-    assert store.ask("LRANGE", store.keys.flight(other, 1, "a"), 0, -1) == [b"1"]
+    assert store.ask("LRANGE", store.keys.in_flight(other, 1, "a"), 0, -1) == [b"1"]
     assert not store.ask("EXISTS", "retry", "dead", "schedule", "queue:a", "stat:processed")
     assert store.members("hm:cancelled") == [b"j"]
 
@@ -198,7 +198,7 @@ def test_a_rescue_that_was_broken_off_is_ended_by_the_next_tick(
     for jid in ("a", "b"):
         assert store.ask("HGET", store.keys.deaths, jid).count(b"its host is gone") == 1
     assert heard["rescued"]
-    assert not store.ask("EXISTS", store.keys.rescues, store.keys.flight(DEAD, 1, "default"))
+    assert not store.ask("EXISTS", store.keys.rescues, store.keys.in_flight(DEAD, 1, "default"))
 
 
 OTHERS = ["host:2:dead00000000", "host:0:dead00000000", "host:3:dead00000000"]
@@ -286,8 +286,8 @@ def test_a_broken_list_of_a_dead_process_does_not_hold_up_its_others(
     monkeypatch.setattr(lifeline, "WATCH", 0.0)
     heard = Heard(app, "part_failed", "rescued")
     corpse(store, job("a"))
-    broken, late = store.keys.flight(DEAD, 1, "broken"), store.keys.flight(DEAD, 2, "default")
-    store.ask("SADD", store.keys.flights(DEAD), broken, late)
+    broken, late = store.keys.in_flight(DEAD, 1, "broken"), store.keys.in_flight(DEAD, 2, "default")
+    store.ask("SADD", store.keys.lists_of(DEAD), broken, late)
     store.ask("SET", broken, "no list")
     line = Lifeline(app)
     line.look()
@@ -397,7 +397,7 @@ def test_from_afar_the_dead_are_rescued_too(redis_url: str, store: Store, monkey
         app.job(name="act")(lambda name: None)
         with working(app):
             until(lambda: store.ask("GET", "stat:processed"), "it was rescued, and ran", 60)
-    assert not store.ask("EXISTS", store.keys.flight(DEAD, 1, "default"))
+    assert not store.ask("EXISTS", store.keys.in_flight(DEAD, 1, "default"))
 
 
 def test_a_rescue_that_came_to_nothing_leaves_no_note(app: App, store: Store) -> None:
@@ -408,7 +408,7 @@ def test_a_rescue_that_came_to_nothing_leaves_no_note(app: App, store: Store) ->
     store.ask("SADD", store.keys.rescues, DEAD)  # who began it ended just then
     Lifeline(app).look()
     assert not store.ask("EXISTS", store.keys.rescues)
-    assert store.ask("LRANGE", store.keys.flight(DEAD, 1, "default"), 0, -1) == [job("a")]
+    assert store.ask("LRANGE", store.keys.in_flight(DEAD, 1, "default"), 0, -1) == [job("a")]
 
 
 def test_a_full_server_takes_a_rescue_too(app: App, store: Store) -> None:

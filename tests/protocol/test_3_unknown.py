@@ -70,7 +70,7 @@ def test_a_push_through_a_lane_may_be_sent_again() -> None:
 
 def test_a_settling_that_gives_something_back_is_never_sent_again() -> None:
     """3.1: what came back may have been fetched anew by then, into the same list, and be running."""
-    pairs = [(KEYS.flight("host:1:0123456789ab", 1, "a"), KEYS.queue("a"))]
+    pairs = [(KEYS.in_flight("host:1:0123456789ab", 1, "a"), KEYS.queue("a"))]
     done, released = jobs.Settlement(1, b"1", "done"), jobs.Settlement(1, b"2", "released")
     limits: Any = {"lease_ms": 1, "day": "2026-01-01", "dead_max": 1, "dead_timeout": 1.0}
     assert not jobs.settle(KEYS, "host:1:0123456789ab", pairs, [done, released], **limits).again
@@ -108,7 +108,7 @@ def test_what_may_be_sent_again_changes_nothing_the_second_time(redis_url: str, 
     store = Store(redis_url)
     something_is_there(store)
     call = TWICE[name](store.keys)
-    flight = store.keys.flight("host:1:0123456789ab", 1, "a")
+    flight = store.keys.in_flight("host:1:0123456789ab", 1, "a")
     store.join("a", "b")
     store.ask("LPUSH", flight, b"{}", b"{2}")
     store.ask("ZADD", "retry", 1, b"1", 1, b"2", 1, b"3", 1, b"4")

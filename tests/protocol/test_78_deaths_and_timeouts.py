@@ -57,7 +57,7 @@ def test_what_was_held_and_had_not_started_is_not_charged(redis_url: str) -> Non
     """7: of what lies in flight, only the marked ones; of a host that is gone, all."""
     store, app = Store(redis_url), App(redis_url=redis_url)
     corpse(store, job("a"), job("b"))
-    held = held_in(app, store.keys.flight(DEAD, 1, "default"))
+    held = held_in(app, store.keys.in_flight(DEAD, 1, "default"))
     charge(app, DEAD, held, Death("it ended", started=[b"b"], alone=False))
     assert store.ask("HKEYS", store.keys.deaths) == [b"b"]
     charge(app, "h:2:c", held, Death("its host is gone"))
@@ -71,7 +71,7 @@ def test_a_death_is_charged_once_however_often_it_is_told(redis_url: str) -> Non
     """7 and 3.1: the answer to a charge was lost, and the supervisor says it again, a little later."""
     store = Store(redis_url)
     corpse(store, job("a"))
-    flight = store.keys.flight(DEAD, 1, "default")
+    flight = store.keys.in_flight(DEAD, 1, "default")
 
     def charge(line: str) -> int:
         return store.run(

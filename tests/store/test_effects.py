@@ -242,8 +242,8 @@ class TestWhoEndsAJob:
                 store.push("a", PAYLOAD)
                 store.fetch("a", identity=identity)
             else:
-                earlier = store.keys.flight(f"host:{number - 1}:0123456789ab", 1, "a")
-                store.ask("RENAME", earlier, store.keys.flight(identity, 1, "a"))
+                earlier = store.keys.in_flight(f"host:{number - 1}:0123456789ab", 1, "a")
+                store.ask("RENAME", earlier, store.keys.in_flight(identity, 1, "a"))
             for flight in store.run(in_flight_lists(store.keys, identity)):
                 charge(app, identity, held_in(app, flight), Death("died", alone=True))
         assert store.ask("ZCARD", "dead") == 0

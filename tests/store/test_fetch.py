@@ -6,7 +6,7 @@ import pytest
 
 from henchman.errors import LeaseLost
 from henchman.store import jobs, leases, queues
-from support.store import ME, Store
+from support.store import ME, Store, fetching
 
 
 def many(count: int, start: int = 0) -> list[bytes]:
@@ -116,7 +116,7 @@ def test_the_buried_get_nothing(store: Store) -> None:
 
 def test_the_number_of_cancellations_comes_along(store: Store) -> None:
     store.join("a")
-    call = jobs.fetch(store.keys, ME, 1, [("a", 0)], 1, 30_000)
+    call = fetching(store.keys, ("a", 0), count=1)
     assert store.run(call).cancels == 0
     store.run(jobs.cancel(store.keys, "j1"))
     store.run(jobs.cancel(store.keys, "j2"))

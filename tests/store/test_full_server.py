@@ -48,7 +48,7 @@ def test_a_lapsed_lease_is_taken_again(full: Store) -> None:
 
 def test_joining_works(full: Store) -> None:
     full.join("a", identity="host:9:0")
-    assert full.ask("SCARD", full.keys.flights("host:9:0")) == 1
+    assert full.ask("SCARD", full.keys.lists_of("host:9:0")) == 1
 
 
 def test_fetching_goes_on(full: Store) -> None:

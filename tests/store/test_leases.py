@@ -26,7 +26,7 @@ def test_joining_takes_a_lease_and_registers_the_lists(store: Store) -> None:
 
 def test_a_raised_epoch_adds_its_lists(store: Store) -> None:
     store.join("a")
-    later = store.keys.flight(ME, 2, "a")
+    later = store.keys.in_flight(ME, 2, "a")
     store.run(leases.join(store.keys, ME, [later], 30_000))
     assert store.run(leases.in_flight_lists(store.keys, ME)) == [store.flight("a"), later]
 

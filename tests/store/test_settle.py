@@ -45,7 +45,12 @@ def test_endings_that_leave_no_trace(store: Store, ending: str, processed: int, 
 
     assert counted(store) == (processed, processed, failed, failed)
     counters = {key for key in store.all_keys() if key.startswith("stat:")}
-    assert store.all_keys() - counters == {"queues", store.keys.lease(ME), "hm:identities", store.keys.flights(ME)}
+    assert store.all_keys() - counters == {
+        "queues",
+        store.keys.lease(ME),
+        "hm:identities",
+        store.keys.lists_of(ME),
+    }
 
 
 @pytest.mark.parametrize(("ending", "target", "failed"), [("retry", "retry", 1), ("snoozed", "schedule", 0)])

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from henchman.store import batches, history, jobs, leases
+from henchman.store import batches, history, leases
 from henchman.store.call import Call
 from henchman.store.keys import Keys
 from support.store import ME, Store
@@ -39,7 +39,7 @@ CALLS: dict[str, Callable[[Keys], Call[Any]]] = {
     "batch_retry": lambda keys: batches.retry(keys, "b", [batches.Retried("dead", "q", b"old", b"new")]),
     "note": lambda keys: batches.note(keys, [_effects("scheduled")]),
     "started": lambda keys: batches.started(
-        keys, [batches.Started(keys.flight(ME, 1, "work"), b'{"jid":"run"}', _effects("working"))]
+        keys, [batches.Started(keys.in_flight(ME, 1, "work"), b'{"jid":"run"}', _effects("working"))]
     ),
 }
 
@@ -51,7 +51,7 @@ def there_is_a_batch(store: Store) -> None:
         store.run(batches.make(store.keys, name, FACTS, b"{}"))
     store.run(batches.push(store.keys, "b", "work", [_job("run")]))
     store.run(leases.join(store.keys, ME, [store.flight("work")], 60_000))
-    store.run(jobs.fetch(store.keys, ME, 1, [("work", 0)], 1, 60_000))
+    store.fetch("work", count=1)
     parked = [_job("k1", "parked"), _job("k2", "parked")]
     store.run(batches.push(store.keys, "b", "q", parked))
     store.run(batches.push(store.keys, "b", "elsewhere", [_job("dead")]))

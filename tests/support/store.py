@@ -12,12 +12,18 @@ from henchman.store.call import Arg, Call, command
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 
-__all__ = ["DAY", "ME", "Store"]
+__all__ = ["DAY", "ME", "Store", "fetching"]
 
 T = TypeVar("T")
 
 ME = "host:1:0123456789ab"
 DAY = "2026-01-31"
+
+
+def fetching(keys: Keys, *queues: tuple[str, int], count: int, identity: str = ME) -> Call[jobs.Fetched]:
+    """The fetch of ``identity`` in its first epoch from ``queues``: (name, extra)."""
+    asked = [(name, keys.queue(name), keys.in_flight(identity, 1, name), extra) for name, extra in queues]
+    return jobs.fetch(keys, identity, asked, count, 30_000)
 
 
 class Store:
@@ -46,12 +52,12 @@ class Store:
         self.run(jobs.push_many(self.keys, queue, payloads))
 
     def join(self, *queues: str, lease_ms: int = 30_000, identity: str = ME) -> None:
-        lists = [self.keys.flight(identity, 1, name) for name in queues]
+        lists = [self.keys.in_flight(identity, 1, name) for name in queues]
         self.run(leases.join(self.keys, identity, lists, lease_ms))
 
     def fetch(self, *queues: str | tuple[str, int], count: int = 10, identity: str = ME) -> list[list[bytes]]:
         asked = [(one, 0) if isinstance(one, str) else one for one in queues]
-        return self.run(jobs.fetch(self.keys, identity, 1, asked, count, 30_000)).payloads
+        return self.run(fetching(self.keys, *asked, count=count, identity=identity)).payloads
 
     def settle(
         self, *units: jobs.Settlement, queues: tuple[str, ...] = ("a",), dead_max: int = 100, dead_timeout: float = 60.0
@@ -69,7 +75,7 @@ class Store:
         return self.run(jobs.move(self.keys, source, moves, dead_max=dead_max, dead_timeout=dead_timeout))
 
     def flight(self, queue: str) -> str:
-        return self.keys.flight(ME, 1, queue)
+        return self.keys.in_flight(ME, 1, queue)
 
     def queue(self, name: str) -> list[bytes]:
         """What a queue holds, next to run first."""

@@ -117,7 +117,7 @@ def test_a_dead_host_is_rescued_without_info(
     corpse(store, job("a"))
     with Work(tmp_path / "w", user(server, "worker"), "-c", "1", ACTING_WATCH="2"):
         until(lambda: store.ask("GET", "stat:processed"), "what it held has run")
-    assert not store.ask("EXISTS", store.keys.flight("host:1:dead00000000", 1, "default"))
+    assert not store.ask("EXISTS", store.keys.in_flight("host:1:dead00000000", 1, "default"))
     store.connections.close()
 
 

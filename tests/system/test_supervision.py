@@ -251,8 +251,8 @@ def test_a_refused_rescue_holds_up_no_other_and_no_renewal(leases: Any, store: S
     corpse(store, job("b"), identity=GOOD)
     store.join("default", identity=LIVING)
     store.ask("PEXPIRE", store.keys.lease(LIVING), 1000)
-    store.ask("RENAME", store.keys.flights(ILL), "aside")
-    store.ask("SET", store.keys.flights(ILL), "in the way")
+    store.ask("RENAME", store.keys.lists_of(ILL), "aside")
+    store.ask("SET", store.keys.lists_of(ILL), "in the way")
     leases.children = [Calm(1, LIVING)]
     leases.give_back([ILL, GOOD])
     leases.tick()
@@ -263,8 +263,8 @@ def test_a_refused_rescue_holds_up_no_other_and_no_renewal(leases: Any, store: S
     assert len([line for line in said if ILL in line]) == 1, "it is said once"
     assert "WRONGTYPE" in said[0]
     assert not [line for line in said if "cannot be reached" in line]
-    store.ask("DEL", store.keys.flights(ILL))
-    store.ask("RENAME", "aside", store.keys.flights(ILL))
+    store.ask("DEL", store.keys.lists_of(ILL))
+    store.ask("RENAME", "aside", store.keys.lists_of(ILL))
     until(lambda: leases.tick() and not leases._dead, "its turn comes")
     assert sorted(store.queue("default")) == [job("a"), job("b")]
 
@@ -293,8 +293,8 @@ def test_a_defect_in_one_rescue_holds_up_no_other(
 def test_a_broken_list_of_a_dead_child_holds_up_no_other_list(leases: Any, store: Store, said: list[str]) -> None:
     """What can go back does, at once; the rest as soon as it can."""
     corpse(store, job("a"), identity=ILL)
-    broken = store.keys.flight(ILL, 1, "broken")
-    store.ask("SADD", store.keys.flights(ILL), broken)
+    broken = store.keys.in_flight(ILL, 1, "broken")
+    store.ask("SADD", store.keys.lists_of(ILL), broken)
     store.ask("SET", broken, "no list")
     leases.give_back([ILL], Death("it ended with signal 9", [b"a"], False))
     leases.tick()

@@ -8,7 +8,7 @@ from typing import assert_type
 from henchman import App
 from henchman.batch.auditor import Audited
 from henchman.batch.batch import Batch, BatchStatus, Reason
-from henchman.client.handle import Pushed
+from henchman.client.push import Pushed
 
 app = App()
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import assert_type
 
 from henchman import App
-from henchman.client.handle import Handle, Pushed
 from henchman.client.job import AsyncJob, BoundCall, Job, Using
+from henchman.client.push import Handle, Pushed
 
 app = App()
 

@@ -18,7 +18,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.client.handle import Pushed
+from henchman.client.push import Pushed
 from henchman.errors import ConfigError, ServerAway, ServerError
 from henchman.store import jobs
 from support.fake_server import CLOSE, FakeServer

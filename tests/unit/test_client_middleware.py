@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from henchman.app import App
-from henchman.client.handle import Handle, Pushed
+from henchman.client.push import Handle, Pushed
 from henchman.errors import ArgumentError
 from henchman.store.call import Call
 

@@ -15,7 +15,7 @@ import pytest
 
 from henchman.app import App
 from henchman.client import push as pushing
-from henchman.client.handle import Pushed
+from henchman.client.push import Pushed
 from henchman.errors import ArgumentError, DefinitionError, ServerAway
 from henchman.store.call import Call
 

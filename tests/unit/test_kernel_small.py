@@ -12,8 +12,9 @@ import pytest
 
 from henchman.kernel.clock import ServerClock, awake, capped_backoff
 from henchman.kernel.events import Events
-from henchman.kernel.ids import new_identity, new_jid, new_jids
 from henchman.kernel.text import did_you_mean, mask_url, shorten, visible
+from henchman.store.leases import new_identity
+from henchman.wire.payload import new_jid, new_jids
 from henchman.worker.retry import retry_delay
 
 

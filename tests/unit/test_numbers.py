@@ -11,7 +11,7 @@ import pytest
 
 from henchman.errors import ArgumentError
 from henchman.store.connection import LARGE, pack, pack_all, pieces
-from henchman.wire import numbers, times
+from henchman.wire import payload, times
 from henchman.worker.retry import retry_delay
 
 HUGE = 10**5000
@@ -24,7 +24,7 @@ ANY: tuple[Any, ...] = (None, True, False, "5", [1], {}, "", "nan")
     ids=[*"abcdefg"],  # pytest would write the numbers
 )
 def test_a_count(value: Any, count: int | None) -> None:
-    assert numbers.count(value) == count
+    assert payload.count(value) == count
 
 
 @pytest.mark.parametrize(
@@ -33,16 +33,16 @@ def test_a_count(value: Any, count: int | None) -> None:
     ids=[*"abcdefg"],
 )
 def test_seconds(value: Any, seconds: float) -> None:
-    found = numbers.seconds(value)
+    found = payload.seconds(value)
     assert found == seconds
     assert type(found) is float
 
 
 def test_what_is_no_number_is_none() -> None:
     for value in ANY:
-        assert numbers.count(value) is None
-        assert numbers.seconds(value) is None
-    assert numbers.seconds(math.nan) is None
+        assert payload.count(value) is None
+        assert payload.seconds(value) is None
+    assert payload.seconds(math.nan) is None
 
 
 def test_times_beyond_every_calendar_are_none() -> None:
@@ -54,7 +54,7 @@ def test_times_beyond_every_calendar_are_none() -> None:
 
 def test_a_delay_has_a_bound() -> None:
     assert retry_delay(2) < 16 + 15 + 30
-    assert retry_delay(HUGE) < numbers.LONGEST
+    assert retry_delay(HUGE) < payload.LONGEST
     assert retry_delay(300) <= retry_delay(10**9) + 10 * 301
 
 

@@ -96,7 +96,7 @@ class Scene:
 
     def fetched(self) -> None:
         """Everything that waits is held by a process that is not there any more."""
-        keys, flight = self.app.keys, self.app.keys.flight(ME, 1, "default")
+        keys, flight = self.app.keys, self.app.keys.in_flight(ME, 1, "default")
         self.app.connections.run(join(keys, ME, [flight], 30_000))
         self.redis.rename("queue:default", flight)
 
@@ -227,7 +227,7 @@ def test_three_deaths_alone_bury_each(scene: Scene) -> None:
 def _dies_alone(scene: Scene, identity: str, one: Hostile) -> None:
     if not scene.redis.lrem("queue:default", 1, one.payload):  # type: ignore[arg-type]
         return
-    keys, flight = scene.app.keys, scene.app.keys.flight(identity, 1, "default")
+    keys, flight = scene.app.keys, scene.app.keys.in_flight(identity, 1, "default")
     scene.app.connections.run(join(keys, identity, [flight], 30_000))
     scene.redis.rpush(flight, one.payload)
     scene.redis.delete(f"hm:lease:{identity}")

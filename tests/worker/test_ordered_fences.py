@@ -36,7 +36,7 @@ def test_a_claim_whose_answer_comes_after_it_was_freed_does_not_run(app: App, re
     job = app.ordered(queue="q", name="x")(lambda claim: None)
     job.push("x", 1)
     source = sources_of(app)["q"]
-    flight = source.flight("h:1:abcdefabcdef", 1)
+    flight = source.in_flight_list("h:1:abcdefabcdef", 1)
     app.connections.run(leases.join(app.keys, flight.identity, [flight.key], 60_000))
     (unit,) = source.fetch(flight, 1, 0).units  # its answer is still on the way, as far as the sweep knows
     held: set[Unit] = set()
@@ -56,7 +56,7 @@ def test_what_is_held_here_is_not_freed_and_runs(app: App, redis: Redis) -> None
     job = app.ordered(queue="q", name="x")(lambda claim: None)
     job.push("x", 1)
     source = sources_of(app)["q"]
-    flight = source.flight("h:1:abcdefabcdef", 1)
+    flight = source.in_flight_list("h:1:abcdefabcdef", 1)
     app.connections.run(leases.join(app.keys, flight.identity, [flight.key], 60_000))
     (unit,) = source.fetch(flight, 1, 0).units
     assert source.free(flight, {unit}) == 0
@@ -90,7 +90,7 @@ def test_a_zombie_that_ignores_its_timeout_charges_nobody(app: App, redis: Redis
     job = app.ordered(queue="q", name="x")(lambda claim: None)
     job.push("x", 1)
     source = sources_of(app)["q"]
-    flight = source.flight("h:1:abcdefabcdef", 1)
+    flight = source.in_flight_list("h:1:abcdefabcdef", 1)
     app.connections.run(leases.join(app.keys, flight.identity, [flight.key], 60_000))
     (unit,) = source.fetch(flight, 1, 0).units
     source.abandon(unit)

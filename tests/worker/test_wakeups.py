@@ -223,7 +223,7 @@ def test_a_lease_that_is_valid_again(make: Any, redis: Redis) -> None:
         app.enqueue("note", -1)
         ran(gate, -1)
         app.enqueue("note", 1)
-        launcher.session.renewed = -1e9
+        launcher.session.valid_until = -1e9
         gate.open.set()
         until(lambda: launcher.pool.free, "its slot is free, and it may not fetch", LIMIT)
         launcher.session.renew()
@@ -236,7 +236,7 @@ def test_a_wait_that_ends_while_the_lease_is_not_fresh(make: Any, redis: Redis) 
     noting(app, gate)
     with working(app) as launcher:
         until(lambda: launcher.watcher.armed, "it waits", LIMIT)
-        launcher.session.renewed = time.monotonic() - launcher.session.lease_ms / 2000
+        launcher.session.valid_until = time.monotonic() + launcher.session.lease / 2
         for client in redis.client_list():
             if client["cmd"] == "blmove":
                 redis.client_unblock(int(client["id"]))

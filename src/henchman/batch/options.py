@@ -14,10 +14,9 @@ from henchman.client.options import named_options
 from henchman.client.prepared import prepare
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, DefinitionError
-from henchman.kernel.ids import new_jid
 from henchman.store.call import Arg
 from henchman.wire.arguments import Signature
-from henchman.wire.payload import decode, encode
+from henchman.wire.payload import decode, encode, new_jid
 
 __all__ = ["BatchOptions", "callback_fields", "callbacks", "checked"]
 

@@ -18,8 +18,7 @@ from henchman.store.keys import Keys
 from henchman.store.leases import ask_time
 from henchman.store.procedure import Procedure
 from henchman.wire import times
-from henchman.wire.numbers import LONGEST, seconds
-from henchman.wire.payload import decode, encode
+from henchman.wire.payload import LONGEST, decode, encode, seconds
 from henchman.work.effects import EndingFacts, batch_of, encoded
 
 __all__ = ["cancel", "close", "expire", "make", "release", "retry"]

@@ -20,9 +20,8 @@ from itertools import islice
 from henchman.client.runtime import Runtime
 from henchman.errors import ServerAway
 from henchman.kernel.clock import capped_backoff
-from henchman.kernel.ids import new_jid
 from henchman.store.jobs import Delivery, deliver
-from henchman.wire.payload import decode
+from henchman.wire.payload import decode, new_jid
 
 __all__ = ["EXIT_LIMIT", "Buffer"]
 
@@ -53,7 +52,7 @@ class Buffer:
         self._lock = threading.Condition()
         self._delivering = threading.Lock()
         self._bell = threading.Event()
-        self._held: deque[tuple[Delivery, float]] = deque()  # with the moment (monotonic) at which it was kept
+        self.held: deque[tuple[Delivery, float]] = deque()  # with the moment (monotonic) at which it was kept
         self._bytes = 0
         self._slice = ("", 0)  # the mark, and the number of jobs at the head, that are on their way under it
         self._thread: threading.Thread | None = None
@@ -67,7 +66,7 @@ class Buffer:
     @property
     def waiting(self) -> int:
         """How many jobs are kept; what is pushed meanwhile belongs behind them."""
-        return len(self._held)
+        return len(self.held)
 
     @property
     def due(self) -> bool:
@@ -77,7 +76,7 @@ class Buffer:
     @property
     def passable(self) -> bool:
         """Whether a push need not go behind what is kept: nothing is, or the server is there and refuses it."""
-        return not self._held or self._refused
+        return not self.held or self._refused
 
     def keep(self, entries: Sequence[Delivery], error: ServerAway | None) -> None:
         """Keep jobs whose push failed with ``error`` (None: they wait behind others).
@@ -86,12 +85,12 @@ class Buffer:
         """
         size = sum(len(one.payload) for one in entries)
         with self._lock:
-            first = not self._held
-            fits = len(self._held) + len(entries) <= self._runtime.config.buffer and self._bytes + size <= BYTES_MOST
+            first = not self.held
+            fits = len(self.held) + len(entries) <= self._runtime.config.buffer and self._bytes + size <= BYTES_MOST
             if not fits or not self._carried_by_a_thread():
-                raise error or ServerAway(f"the server is away and {len(self._held):,} jobs wait", executed=False)
+                raise error or ServerAway(f"the server is away and {len(self.held):,} jobs wait", executed=False)
             now = time.monotonic()
-            self._held.extend((one, now) for one in entries)
+            self.held.extend((one, now) for one in entries)
             self._bytes += size
             if first:
                 self._since, self._delivered = now, 0
@@ -118,10 +117,10 @@ class Buffer:
         with self._lock:
             self._urgent = True
             self._bell.set()
-            while self._held and time.monotonic() < deadline:
+            while self.held and time.monotonic() < deadline:
                 self._lock.wait(deadline - time.monotonic())
             self._urgent = False
-            return [one.payload for one, _ in self._held]
+            return [one.payload for one, _ in self.held]
 
     def _carried_by_a_thread(self) -> bool:
         """Whether somebody tries again by himself; under the lock. False when the interpreter is ending."""
@@ -145,13 +144,13 @@ class Buffer:
             with self._delivering:
                 self._deliver_all()
             with self._lock:
-                if not self._held:
+                if not self.held:
                     self._thread = None
                     return
 
     def _deliver_all(self) -> None:
         """Slice by slice, in order; only one thread is in here."""
-        while self._held:
+        while self.held:
             mark, entries = self._next_slice()
             try:
                 statuses = self._runtime.connections.run(deliver(self._runtime.keys, mark, entries))
@@ -160,7 +159,7 @@ class Buffer:
                 return self._wait_longer()
             except Exception as error:  # refused as a whole, or a defect of ours: it must not end the trying
                 if not self._refused:
-                    self._notice("%s jobs that are kept in memory cannot be delivered: %r", len(self._held), error)
+                    self._notice("%s jobs that are kept in memory cannot be delivered: %r", len(self.held), error)
                 self._refused = True
                 return self._wait_longer()
             self._settled(entries, statuses)
@@ -172,7 +171,7 @@ class Buffer:
             mark, count = self._slice
             if not count:
                 size = 0
-                for one, _ in self._held:
+                for one, _ in self.held:
                     size += len(one.payload)
                     count += 1
                     if count == _SLICE_JOBS or size >= _SLICE_BYTES:
@@ -180,18 +179,18 @@ class Buffer:
                 mark = new_jid()
                 self._slice = (mark, count)
             now = time.monotonic()
-            head = islice(self._held, count)
+            head = islice(self.held, count)
             return mark, [one._replace(delay=max(0.0, one.delay - (now - since))) for one, since in head]
 
     def _settled(self, entries: Sequence[Delivery], statuses: Sequence[int | bytes]) -> None:
         refused = [(one, why) for one, why in zip(entries, statuses, strict=False) if why != 1]
         with self._lock:
             for _ in entries:
-                self._bytes -= len(self._held.popleft()[0].payload)
+                self._bytes -= len(self.held.popleft()[0].payload)
             self._slice = ("", 0)
             self._failures, self._retry_at, self._refused = 0, 0.0, False
             self._delivered += len(entries) - len(refused)
-            over = not self._held
+            over = not self.held
             self._lock.notify_all()
         for one, why in refused:
             self._notice("a job that was kept in memory is lost, the server refused it: %s: %r", _jid(one.payload), why)
@@ -205,7 +204,7 @@ class Buffer:
 
     def _finish(self) -> None:
         """The process ends."""
-        left = self.flush() if self._held else []
+        left = self.flush() if self.held else []
         if left:
             jids = ", ".join(map(_jid, left[:_SHOWN])) + (", …" if len(left) > _SHOWN else "")
             self._notice("the server did not come back: %s jobs that were kept in memory are lost: %s", len(left), jids)

@@ -6,10 +6,9 @@ import inspect
 from collections.abc import Callable, Coroutine, Iterable
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
-from henchman.client.handle import Handle, Pushed
 from henchman.client.options import JobOptions, PushOptions, definition_options, push_options
 from henchman.client.prepared import PreparedPush
-from henchman.client.push import BoundCall, Client
+from henchman.client.push import BoundCall, Client, Handle, Pushed
 from henchman.client.registry import Registry, wire_name
 from henchman.errors import DefinitionError
 from henchman.wire.arguments import Signature
@@ -106,7 +105,7 @@ class Job(Using[P, R]):
         be reached: with ``executed=False`` the job was not pushed, with None that is unknown. With the setting
         ``buffer`` a job that was not pushed is kept in memory as long as there is room (``admission="buffered"``).
         """
-        return super().enqueue(*args, **kwargs)
+        return self._client.push(self, args, kwargs)
 
     def enqueue_many(self, rows: Iterable[Any]) -> Pushed:
         """Push one job for each row, read lazily, a round trip for each 1,000 jobs or 4 MB.

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from henchman.client.handle import Admission
 from henchman.client.membership import Membership
 from henchman.client.options import JobOptions, PushOptions
 from henchman.wire.arguments import Signature
 from henchman.wire.payload import Template
 
-__all__ = ["PreparedPush", "prepare"]
+__all__ = ["Admission", "PreparedPush", "prepare"]
+
+Admission = Literal["created", "duplicate", "blocked", "deferred", "buffered", "stopped"]
 
 
 class PreparedPush(NamedTuple):
     """A payload as far as it is the same for every push of one job with one set of options.
 
-    ``group``: the batch of the jobs. ``tracked``: history keeps them outside a batch too. ``result_ttl``: seconds that
-    a result is kept, None when none is. ``function``: the job's own, where it is known. ``timed``: workers compare
-    times of its payloads with the server's clock, so take them from there too.
+    ``group``: the batch of the jobs. ``result_ttl``: seconds that a result is kept, None when none is. ``function``:
+    the job's own, where it is known. ``timed``: workers compare times of its payloads with the server's clock, so take
+    them from there too. ``is_plain``: its jobs are only pushed, without a record in history. ``may_wait``: they have a
+    delay or a time. ``parked``: they wait until their batch is released. ``admission``: how the server receives them.
     """
 
     template: Template
@@ -27,29 +29,17 @@ class PreparedPush(NamedTuple):
     delay: float
     at: float | None
     group: Membership | None = None
-    tracked: bool = False
     result_ttl: float | None = None
     function: Any = None
     timed: bool = False
+    is_plain: bool = True
+    may_wait: bool = False
+    parked: bool = False
+    admission: Admission = "created"
 
     def scheduled(self, now: float) -> bool:
         """Whether it goes to the schedule: due later than now. A past ``at`` is due now."""
         return self.delay > 0 or (self.at is not None and self.at > now)
-
-    @property
-    def is_plain(self) -> bool:
-        """Whether its jobs are only pushed, without a record in history."""
-        return self.group is None and not self.tracked
-
-    @property
-    def parked(self) -> bool:
-        """Whether its jobs wait until their batch is released."""
-        return self.group is not None and self.group.atomic
-
-    @property
-    def admission(self) -> Admission:
-        """How the server receives its jobs."""
-        return "blocked" if self.parked else "created"
 
     def when(self, scheduled: bool) -> str:
         """When its jobs are due, as a tracked push says it."""
@@ -94,6 +84,18 @@ def prepare(
     }
     fields |= {key: value for key, value in optional.items() if value is not None}
     timed = push.at is not None or push.expires is not None or options.expires is not None
+    parked = group is not None and group.atomic
     return PreparedPush(
-        Template(fields), queue, push.delay or 0.0, push.at, group, tracked, result_ttl, function, timed
+        Template(fields),
+        queue,
+        push.delay or 0.0,
+        push.at,
+        group,
+        result_ttl,
+        function,
+        timed,
+        is_plain=group is None and not tracked,
+        may_wait=bool(push.delay) or push.at is not None,
+        parked=parked,
+        admission="blocked" if parked else "created",
     )

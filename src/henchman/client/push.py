@@ -12,28 +12,29 @@ import math
 import re
 import time
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
 
 from henchman.client.buffer import Buffer
-from henchman.client.handle import Handle, Pushed
 from henchman.client.membership import OUTSIDE, Membership, within
 from henchman.client.options import PushOptions, named_options
-from henchman.client.prepared import PreparedPush, prepare
+from henchman.client.prepared import Admission, PreparedPush, prepare
 from henchman.client.runtime import Runtime
 from henchman.client.tracked import PushSequence, jids_of, push_tracked
-from henchman.errors import ArgumentError, BatchError, DefinitionError, ServerAway, ServerError
-from henchman.kernel.ids import new_jid, new_jids
+from henchman.errors import ArgumentError, BatchError, DefinitionError, ResultError, ServerAway, ServerError
 from henchman.kernel.middleware import compile_async, compile_sync, in_thread
 from henchman.store import jobs
 from henchman.store.call import Call, replicated
 from henchman.store.leases import ask_time
 from henchman.store.procedure import adrive, drive
 from henchman.wire.arguments import Signature
-from henchman.wire.payload import decode, encode
+from henchman.wire.payload import decode, encode, new_jid, new_jids
 
-__all__ = ["BoundCall", "Client"]
+__all__ = ["BoundCall", "Client", "Handle", "Pushed"]
 
 T = TypeVar("T")
+R = TypeVar("R", covariant=True)
 SLICE_JOBS = 1000
 SLICE_BYTES = 4_000_000
 _NO_KWARGS: dict[str, Any] = {}
@@ -61,6 +62,80 @@ class _Aside(NamedTuple):
 
     now: Callable[[], Any]
     awaited: Callable[[], Awaitable[Any]]
+
+
+class Handle(Generic[R]):
+    """One pushed job. ``admission``: "created"; "stopped" when a client middleware stopped the push; "blocked" when it
+    waits until its atomic batch ends well; "buffered" when the server is away and the job is kept in the memory of this
+    process: that is not accepted, it dies with it.
+    """
+
+    __slots__ = ("_function", "_keeps", "_runtime", "admission", "duplicate_of", "jid", "queue")
+
+    def __init__(
+        self, jid: str, queue: str, admission: Admission, runtime: Runtime, keeps: bool = False, function: Any = None
+    ) -> None:
+        self.jid = jid
+        self.queue = queue
+        self.admission: Admission = admission
+        self.duplicate_of: str | None = None
+        self._runtime = runtime
+        self._keeps = keeps
+        self._function = function
+
+    def __repr__(self) -> str:
+        return f"Handle({self.jid} in {self.queue!r}, {self.admission})"
+
+    def status(self) -> Any:
+        """Where the job is now, as ``app.job_status`` tells; it looks through its queue and the sets, page by page."""
+        return self._runtime.job_status(self.jid, queue=self.queue)
+
+    async def astatus(self) -> Any:
+        """``status``, awaited."""
+        return await self._runtime.ajob_status(self.jid, queue=self.queue)
+
+    def cancel(self) -> None:
+        """A waiting job never starts; a running one sees ``cancelled`` (an async job is cancelled)."""
+        self._runtime.cancel(self.jid)
+
+    async def acancel(self) -> None:
+        """``cancel``, awaited."""
+        await self._runtime.acancel(self.jid)
+
+    def result(self, timeout: float | None = None) -> R:
+        """What the job returned, as its return annotation says; waits until it has ended, at most ``timeout`` seconds.
+
+        Woken by the server, nothing is polled. Raises JobFailed when the job ended otherwise, TimeoutError, and
+        ResultError at once when the job keeps no result (``result_ttl=``).
+        """
+        self._check()
+        value: R = self._runtime.result(self.jid, timeout, function=self._function, queue=self.queue)
+        return value
+
+    async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - the same word as above
+        """``result``, awaited."""
+        self._check()
+        value: R = await self._runtime.aresult(self.jid, timeout, function=self._function, queue=self.queue)
+        return value
+
+    def _check(self) -> None:
+        if not self._keeps:
+            raise ResultError(
+                f"job {self.jid} keeps no result: say how long it is to be kept, as in @app.job(result_ttl=3600) or "
+                "using(result_ttl=3600)"
+                if self.admission != "stopped"
+                else f"job {self.jid} was stopped by a client middleware: it never runs"
+            )
+
+
+class Pushed(msgspec.Struct, frozen=True):
+    """What became of a bulk push: ``count`` rows read = created + duplicates + stopped + buffered."""
+
+    count: int
+    created: int
+    duplicates: int
+    stopped: int
+    buffered: int = 0
 
 
 #: a push, written once: it yields calls and other steps, and ``Client`` does them now or awaited
@@ -135,7 +210,7 @@ class Client:
     def _direct(self, using: Any) -> PreparedPush | None:
         """The prepared push of ``using`` when one call is all: no batch, record, link, clock or buffer takes part."""
         plan: PreparedPush | None = using.prepared
-        if plan is None or plan.timed or not plan.is_plain or len(self._chain) or self.buffer.waiting:
+        if plan is None or plan.timed or not plan.is_plain or self._chain.links or self.buffer.held:
             return None
         batch = using.push_as.batch
         return plan if batch is OUTSIDE or (batch is None and within.get() is None) else None
@@ -183,7 +258,7 @@ class Client:
             scheduled, now = self._time_of(plan)
             payloads = plan.template.render_many(arguments, new_jids(len(arguments)), *now)
             by_queue = {plan.queue: payloads}
-            if len(self._chain):
+            if self._chain.links:
                 by_queue = yield from self._through_links(plan, scheduled, payloads)
             kept += yield from self._deliver(plan, scheduled, by_queue)
             count += len(arguments)
@@ -198,11 +273,11 @@ class Client:
         scheduled, now = self._time_of(plan)
         payloads = [plan.template.render(*arguments, jid, *now)]
         by_queue = {plan.queue: payloads}
-        if len(self._chain):
+        if self._chain.links:
             by_queue = yield from self._through_links(plan, scheduled, payloads)
         kept = yield from self._deliver(plan, scheduled, by_queue)
         for queue, payloads in by_queue.items():
-            if len(self._chain):
+            if self._chain.links:
                 jid = decode(payloads[0])["jid"]
             admission = "buffered" if kept else plan.admission
             return Handle(jid, queue, admission, self._runtime, plan.result_ttl is not None, plan.function)
@@ -240,7 +315,7 @@ class Client:
     def _time_of(self, plan: PreparedPush) -> tuple[bool, tuple[bytes, bytes | None]]:
         """Whether jobs that are pushed now go to the schedule; their ``created_at`` and ``enqueued_at``."""
         seconds = self._clock.now() if plan.timed and self.now is time.time else self.now()
-        scheduled = plan.scheduled(seconds)
+        scheduled = plan.may_wait and plan.scheduled(seconds)
         now = self._stamp(seconds)
         return scheduled, (now, None if scheduled or plan.parked else now)
 

@@ -19,11 +19,11 @@ from henchman.client.runtime import Runtime
 from henchman.client.tracked import record_of
 from henchman.cron.timing import timing_of
 from henchman.errors import ArgumentError, DefinitionError
-from henchman.kernel.ids import new_jid
 from henchman.kernel.middleware import compile_sync
 from henchman.store.cron import Tick
 from henchman.wire import payload
 from henchman.wire.arguments import Signature
+from henchman.wire.payload import new_jid
 
 __all__ = ["Cron", "build_tick", "check_name", "decoded", "define", "encoded"]
 
@@ -126,7 +126,7 @@ def build_tick(runtime: Runtime, name: str, cron: Cron, planned: float, now: flo
     extra = payload.members({"hm": {**cron.hm, "cron": name, "planned": planned}})
     tail = b',"jid":"%b","created_at":%b,"enqueued_at":%b}' % (jid.encode(), moment, moment)
     text = cron.job.encode()[:-1] + extra + tail
-    if not len(runtime.client_middleware):
+    if not runtime.client_middleware.links:
         return Tick(name, planned, cron.queue, jid, text, cron.overlap_for, _record(runtime, text, cron.hm))
     reached: list[dict[str, Any]] = []
     compile_sync(runtime.client_middleware, reached.append)(payload.decode(text))

@@ -11,8 +11,8 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from henchman.client.handle import Handle
 from henchman.client.job import Job, Using
+from henchman.client.push import Handle
 from henchman.client.runtime import Runtime
 from henchman.cron.definition import Cron, build_tick, check_name, decoded, define, encoded
 from henchman.cron.timing import Expression, read_timing, upcoming

@@ -15,7 +15,7 @@ from henchman.errors import ArgumentError, PayloadError
 from henchman.kernel.text import shorten
 from henchman.store.procedure import BothWays
 from henchman.store.queues import raw
-from henchman.wire import jsontext, numbers, sidekiq, times
+from henchman.wire import jsontext, payload, sidekiq, times
 from henchman.wire.payload import INVALID_CLASS, decode
 from henchman.wire.secret import masked, places_of
 
@@ -110,7 +110,7 @@ class Entry:
     @property
     def attempts(self) -> int:
         """How many runs have failed so far."""
-        count = numbers.count(self.job.get("retry_count"))
+        count = payload.count(self.job.get("retry_count"))
         return 0 if count is None else count + 1
 
     @property

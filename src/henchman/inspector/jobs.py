@@ -114,7 +114,7 @@ class _Search:
         for name, payloads in zip(lists, held, strict=True):
             entry = self._pick(payloads)
             if entry is not None:
-                heads = {one: self.keys.flight(one, 0, "").removesuffix("0:") for one in identities}
+                heads = {one: self.keys.in_flight(one, 0, "").removesuffix("0:") for one in identities}
                 owner = next((one for one, head in heads.items() if name.startswith(head)), None)
                 queue = name.removeprefix(heads[owner]).partition(":")[2] if owner else entry.queue
                 note = next((one for one in written if one.identity == owner), None)

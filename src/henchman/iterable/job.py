@@ -14,9 +14,9 @@ from typing import Any, ClassVar, Concatenate, Generic, NoReturn, ParamSpec, Typ
 
 import msgspec
 
-from henchman.client.handle import Handle
 from henchman.client.job import Job, Using
 from henchman.client.options import definition_options
+from henchman.client.push import Handle
 from henchman.client.registry import wire_name
 from henchman.client.runtime import Runtime
 from henchman.errors import DefinitionError

@@ -25,21 +25,21 @@ class Chain:
     """An ordered list of links; ``version`` rises with every change, so that a compiled chain knows it is stale."""
 
     def __init__(self) -> None:
-        self._links: list[Link] = []
+        self.links: tuple[Link, ...] = ()  # replaced, never changed
         self.version = 0
 
     def __iter__(self) -> Iterator[Link]:
-        return iter(tuple(self._links))
+        return iter(self.links)
 
     def __len__(self) -> int:
-        return len(self._links)
+        return len(self.links)
 
     def __contains__(self, link: object) -> bool:
         return self._find(link) is not None
 
     def add(self, link: Link) -> Link:
         """Append ``link``, innermost so far; usable as a decorator. A link already there moves to the end."""
-        return self._place(link, lambda: len(self._links))
+        return self._place(link, lambda: len(self.links))
 
     def prepend(self, link: Link) -> Link:
         """Put ``link`` outermost."""
@@ -57,7 +57,7 @@ class Chain:
         """Take ``link`` out; nothing happens when it is not there."""
         index = self._find(link)
         if index is not None:
-            del self._links[index]
+            self.links = (*self.links[:index], *self.links[index + 1 :])
             self.version += 1
 
     def exists(self, link: Link) -> bool:
@@ -66,11 +66,11 @@ class Chain:
 
     def clear(self) -> None:
         """Take all links out."""
-        self._links.clear()
+        self.links = ()
         self.version += 1
 
     def _find(self, link: object) -> int | None:
-        for index, present in enumerate(self._links):
+        for index, present in enumerate(self.links):
             if present == link or (isinstance(link, type) and isinstance(present, link)):
                 return index
         return None
@@ -78,7 +78,7 @@ class Chain:
     def _index(self, other: Link) -> int:
         index = self._find(other)
         if index is None:
-            names = ", ".join(getattr(link, "__name__", repr(link)) for link in self._links) or "nothing"
+            names = ", ".join(getattr(link, "__name__", repr(link)) for link in self.links) or "nothing"
             raise ConfigError(f"{other!r} is not in this middleware chain; it holds {names}")
         return index
 
@@ -92,7 +92,8 @@ class Chain:
             raise ConfigError(f"{link!r} cannot be a middleware: it is not callable")
         made = link() if isinstance(link, type) else link
         self.remove(link)
-        self._links.insert(where(), made)
+        at = where()
+        self.links = (*self.links[:at], made, *self.links[at:])
         self.version += 1
         return link
 

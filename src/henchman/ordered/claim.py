@@ -12,8 +12,8 @@ from typing import Any
 
 import msgspec
 
-from henchman.client.handle import Handle, Pushed
 from henchman.client.options import OrderedOptions
+from henchman.client.push import Handle, Pushed
 from henchman.errors import ArgumentError, Discard, Failure, JobCancelled, JobInterrupted, JobShutdown, Kill, Snooze
 from henchman.kernel.middleware import takes
 from henchman.kernel.text import described, words_of

@@ -164,12 +164,12 @@ class Pusher:
 
     def _through(self, entries: list[Entry]) -> list[Entry]:
         """``entries`` as the client middleware lets them through."""
-        if not len(self._runtime.client_middleware):
+        if not self._runtime.client_middleware.links:
             return entries
         return [self._back(job) for job in self._runtime.client.through(map(self._job, entries))]
 
     async def _athrough(self, entries: list[Entry]) -> list[Entry]:
-        if not len(self._runtime.client_middleware):
+        if not self._runtime.client_middleware.links:
             return entries
         return [self._back(job) for job in await self._runtime.client.athrough(map(self._job, entries))]
 

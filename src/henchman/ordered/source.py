@@ -73,7 +73,7 @@ class OrderedSource:
         )
         self._runtime.connections.run(call)
 
-    def flight(self, identity: str, epoch: int) -> InFlightList:
+    def in_flight_list(self, identity: str, epoch: int) -> InFlightList:
         """The hash of what is held; its ``queue_key`` is the marker that wakes."""
         keys = self._runtime.keys
         return InFlightList(self.queue, keys.wake(self.queue), keys.held(identity, epoch, self.queue), identity, epoch)

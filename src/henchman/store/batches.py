@@ -323,5 +323,7 @@ def in_flight_lists(keys: Keys, identities: Sequence[str]) -> Call[list[str]]:
         return [one.decode("utf-8", "replace") for reply in replies for one in reply]
 
     return commands(
-        *(("SMEMBERS", keys.flights(one)) for one in identities), ("SMEMBERS", keys.flights("")), decode=read
+        *(("SMEMBERS", keys.lists_of(one)) for one in identities),
+        ("SMEMBERS", keys.lists_of("")),
+        decode=read,
     )

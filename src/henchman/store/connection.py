@@ -187,6 +187,7 @@ class Connections:
         self.url = url
         self._revive = revive
         self._kind, options = connection_options(url)
+        self._led = "sentinels" in options
         self.io_timeout = options.pop("socket_timeout", None) or io_timeout
         self._connect_timeout = options.pop("socket_connect_timeout", None) or connect_timeout
         self._options = {"protocol": 2, "driver_info": None, "health_check_interval": 0, **options}
@@ -230,8 +231,12 @@ class Connections:
         if os.getpid() != self._pid:
             self._after_fork()
         conn = self._take()
+        resent, deadline = False, time.monotonic() + self.io_timeout
         try:
-            reply, resent = self._exchange(conn, call)
+            try:
+                reply = _talk(conn, call.parts, call.name)
+            except (Refused, redis.RedisError, OSError) as problem:
+                reply, resent = self._recover(conn, call, problem, deadline)
         except redis.ResponseError as error:
             self._idle.append(conn)
             raise refused_for_good(self.url, call.name, error) from error
@@ -258,7 +263,7 @@ class Connections:
                 conn = self._idle.pop()
             except IndexError:
                 return self._open()
-            if is_quiet(conn._sock) and is_current(conn):
+            if is_quiet(conn._sock) and (not self._led or is_current(conn)):
                 return conn
             conn.disconnect()
 
@@ -284,25 +289,21 @@ class Connections:
         time.sleep(0.05)
         return True
 
-    def _exchange(self, conn: RawConnection, call: Call[Any]) -> tuple[Any, bool]:
-        """Send and read, and send again where that is allowed; the answer, and whether an earlier one was not read."""
-        deadline = time.monotonic() + self.io_timeout
+    def _recover(self, conn: RawConnection, call: Call[Any], problem: Exception, deadline: float) -> tuple[Any, bool]:
+        """Send again after ``problem``, where that is allowed; the answer, and whether an earlier one was not read."""
         progress: Progress | None = None
         resent = False
         while True:
-            try:
-                reply = _talk(conn, call.parts if progress is None else progress.parts, call.name)
-                return (reply if progress is None else progress.finish(reply)), resent
-            except Refused as refused:
+            if isinstance(problem, Refused):
                 progress = progress or Progress(call)
-                error = progress.refused(refused.replies)
+                error = progress.refused(problem.replies)
                 if time.monotonic() > deadline and not progress.only_forgot:
                     raise progress.away(self.url, error) from error
                 if error_code(error) == "READONLY":
                     self.close()  # who waits idle is connected to the old master too: reads would not notice
                 if error_code(error) != "NOSCRIPT":
                     self._reconnect(conn, progress)
-            except (redis.RedisError, OSError) as problem:
+            else:
                 conn.disconnect()
                 if resent or not call.again:
                     raise ServerAway(f"{mask_url(self.url)} did not answer {call.name}: {problem}") from problem
@@ -312,6 +313,13 @@ class Connections:
                 except ServerAway as away:
                     away.executed = None  # the first sending may have been
                     raise
+            try:
+                reply = _talk(conn, call.parts if progress is None else progress.parts, call.name)
+            except (Refused, redis.RedisError, OSError) as again:
+                problem = again
+                continue
+            del problem  # its traceback holds this frame
+            return (reply if progress is None else progress.finish(reply)), resent
 
     def _reconnect(self, conn: RawConnection, progress: Progress) -> None:
         """When the server changed its role, its name may lead to the new one now."""
@@ -336,6 +344,7 @@ def _talk(conn: RawConnection, parts: Sequence[tuple[Arg, ...]], name: str) -> A
             raise
     _send(conn, [pack_all(parts)], name)
     replies: list[Any] = []
+    inside = parts[-1][0] == "EXEC"  # an answer may hold errors
     for _ in parts:
         try:
             replies.append(conn.read_response(disconnect_on_error=False))
@@ -343,7 +352,8 @@ def _talk(conn: RawConnection, parts: Sequence[tuple[Arg, ...]], name: str) -> A
             if not is_answer(error):
                 raise
             replies.append(error)  # and read the rest, so that the connection stays in step
-    return together(parts, replies)
+            inside = True
+    return together(parts, replies) if inside else replies
 
 
 def _send(conn: RawConnection, packed: list[bytes], name: str) -> None:

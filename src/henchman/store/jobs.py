@@ -97,18 +97,18 @@ def _fetched(reply: Any) -> Fetched:
 
 
 def fetch(
-    keys: Keys, identity: str, epoch: int, queues: Sequence[tuple[str, int]], count: int, lease_ms: int
+    keys: Keys, identity: str, queues: Sequence[tuple[str, str, str, int]], count: int, lease_ms: int
 ) -> Call[Fetched]:
     """Move up to ``count`` payloads from ``queues`` into flight.
 
-    ``queues`` are (name, extra) in the order to look at: the one that fills the count may give ``extra`` more. No more
-    than 4 MB come at once, or one payload.
+    ``queues`` are (name, key, in-flight list, extra) in the order to look at: the one that fills the count may give
+    ``extra`` more. No more than 4 MB come at once, or one payload.
     Raises LeaseLost or LeaseLapsed.
     """
-    names = [keys.lease(identity), keys.tomb(identity), keys.paused, keys.cancels]
+    names = [keys.leases + identity, keys.tombs_of + identity, keys.paused, keys.cancels]
     args: list[Arg] = [lease_ms, count]
-    for name, extra in queues:
-        names += (keys.queue(name), keys.flight(identity, epoch, name))
+    for name, key, in_flight, extra in queues:
+        names += (key, in_flight)
         args += (name, extra)
     return script(_FETCH, names, args, _fetched, again=False)
 
@@ -158,7 +158,7 @@ def settle(
     Raises LeaseLost.
     Never sent again when it gives something back: the same bytes may have been fetched anew by then, and be running.
     """
-    names = [keys.queues, keys.lease(identity), keys.tomb(identity), *chain.from_iterable(pairs)]
+    names = [keys.queues, keys.leases + identity, keys.tombs_of + identity, *chain.from_iterable(pairs)]
     args: list[Arg] = [lease_ms, day, dead_max, dead_timeout, *chain.from_iterable(units)]
     again = "released" not in map(_ENDING, units)
     return script(_SETTLE, names, args, _statuses, again=again, decode_again=_statuses_again)

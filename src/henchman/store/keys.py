@@ -131,11 +131,11 @@ class Keys:
         """string, 62 minutes: this identity was declared dead; nothing that it says counts."""
         return self.tombs_of + identity
 
-    def flights(self, identity: str) -> str:
+    def lists_of(self, identity: str) -> str:
         """set: the in-flight lists of a process; removed at stop or when swept."""
         return f"{self.prefix}hm:flights:{identity}"
 
-    def flight(self, identity: str, epoch: int, queue: str) -> str:
+    def in_flight(self, identity: str, epoch: int, queue: str) -> str:
         """list: payloads that a process fetched from ``queue`` and has not settled, newest left."""
         return f"{self.prefix}hm:flight:{identity}:{epoch}:{queue}"
 

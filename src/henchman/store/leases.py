@@ -9,13 +9,13 @@ answer says.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from henchman.errors import LeaseLost, ServerError
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
-from henchman.kernel.ids import new_identity
 from henchman.store.call import Arg, Call, Runner, command, commands, load, script
 from henchman.store.keys import Keys
 from henchman.store.queues import raw
@@ -37,6 +37,13 @@ _RECORD_LIFE = 60  # seconds at least: a record that nobody renews is gone
 _SIGNAL_LIFE = 60  # seconds: a signal that nobody fetched is gone
 
 
+def new_identity() -> str:
+    """``<hostname>:<pid>:<12 hex digits>``, as Sidekiq names a process (wire format, section 11.1); the host is the
+    variable DYNO where it is set."""
+    host = os.environ.get("DYNO") or os.uname().nodename
+    return f"{host}:{os.getpid()}:{os.urandom(6).hex()}"
+
+
 def _number(reply: Any) -> int:
     if reply == b"LOST":
         raise LeaseLost("this process was declared dead by another one")
@@ -53,7 +60,7 @@ def _texts(reply: Iterable[bytes]) -> list[str]:
 
 def join(keys: Keys, identity: str, flight_lists: Sequence[str], lease_ms: int) -> Call[int]:
     """Take the lease and register the in-flight lists, before anything is fetched into them. Raises LeaseLost."""
-    names = [keys.lease(identity), keys.tomb(identity), keys.identities, keys.flights(identity)]
+    names = [keys.lease(identity), keys.tomb(identity), keys.identities, keys.lists_of(identity)]
     return script(_JOIN, names, [lease_ms, identity, *flight_lists], _number, again=True)
 
 
@@ -68,7 +75,7 @@ def renew_known(keys: Keys, identity: str, lease_ms: int) -> Call[tuple[int, boo
 
 
 def _renewing(keys: Keys, identity: str) -> list[str]:
-    return [keys.lease(identity), keys.tomb(identity), keys.flights(identity)]
+    return [keys.lease(identity), keys.tomb(identity), keys.lists_of(identity)]
 
 
 def _renewed(reply: Any) -> tuple[int, bool]:
@@ -124,13 +131,13 @@ def entomb(keys: Keys, identity: str, *, force: bool) -> Call[int]:
 
 def leave(keys: Keys, identity: str, flight_lists: Sequence[str]) -> Call[int]:
     """1 the identity is off the books; 0 one of its lists still holds something."""
-    names = [keys.lease(identity), keys.identities, keys.flights(identity), *flight_lists]
+    names = [keys.lease(identity), keys.identities, keys.lists_of(identity), *flight_lists]
     return script(_LEAVE, names, [identity], int, again=True)
 
 
 def in_flight_lists(keys: Keys, identity: str) -> Call[list[str]]:
     """The registered in-flight lists of an identity."""
-    return command("SMEMBERS", keys.flights(identity), decode=_texts)
+    return command("SMEMBERS", keys.lists_of(identity), decode=_texts)
 
 
 def sizes(kinds: Mapping[str, str]) -> Call[list[int]]:
@@ -140,7 +147,7 @@ def sizes(kinds: Mapping[str, str]) -> Call[list[int]]:
 
 def unregister(keys: Keys, identity: str, flight: str) -> Call[int]:
     """Forget one in-flight list that nothing can reach any more."""
-    return command("SREM", keys.flights(identity), flight, decode=int)
+    return command("SREM", keys.lists_of(identity), flight, decode=int)
 
 
 # Records of processes.
@@ -249,7 +256,7 @@ def records(keys: Keys, which: Sequence[str]) -> Call[list[Record]]:
 
 def lists_of(keys: Keys, which: Sequence[str]) -> Call[list[str]]:
     """The keys of the in-flight lists of the processes ``which`` (at least one)."""
-    parts = [("SMEMBERS", raw(keys.flights(identity))) for identity in which]
+    parts = [("SMEMBERS", raw(keys.lists_of(identity))) for identity in which]
     return commands(*parts, decode=lambda replies: [name for one in replies for name in _names(one)])
 
 

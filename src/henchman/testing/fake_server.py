@@ -159,7 +159,7 @@ def plain_unit(app: Any, queue: str, payload: bytes) -> Unit:
 def ordered_unit(app: Any, queue: str, claim: Claim) -> Unit:
     """A claim as a worker of ``app`` gets it."""
     source = app.sources()[queue]
-    return Unit(b"", source.flight("testing", 1), time.monotonic(), source, claim)
+    return Unit(b"", source.in_flight_list("testing", 1), time.monotonic(), source, claim)
 
 
 class Iterations:

@@ -86,13 +86,16 @@ class Signature:
         else:
             text = self._careful(args)
         keywords = None if not rest else self._keywords(rest)
-        if len(text) + len(keywords or b"") > MAX_BYTES:
-            size = len(text) + len(keywords or b"")
-            raise ArgumentError(
-                f"{self.binding.name}: the arguments take {size:,} bytes, more than {MAX_BYTES:,}; "
-                "keep large data in a file or table and send its name"
-            )
+        size = len(text) + len(keywords or b"")
+        if size > MAX_BYTES:
+            raise self._too_large(size)
         return text, keywords
+
+    def _too_large(self, size: int) -> ArgumentError:
+        return ArgumentError(
+            f"{self.binding.name}: the arguments take {size:,} bytes, more than {MAX_BYTES:,}; "
+            "keep large data in a file or table and send its name"
+        )
 
     def decode(self, args: list[Any], kwargs: dict[str, Any] | None) -> tuple[Sequence[Any], dict[str, Any]]:
         """Arguments to call the function with, from what was read out of a payload.

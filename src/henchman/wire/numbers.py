@@ -1,8 +1,4 @@
-"""Numbers out of payloads, bounded where they are read (any client may have written anything), and doubles as Ruby
-writes them.
-
-JSON holds integers of thousands of digits and floats up to 1.8e308. Beyond these bounds our arithmetic overflows, the C
-code that writes to the server ends the process, and SQL and Ruby's pages refuse the row.
+"""Doubles as Ruby writes them.
 
 Ruby's json (from 2.15 on; docs/sidekiq.md names the older ones) has a double's digits from the Grisu2 algorithm
 (Loitsch, PLDI 2010): most are the shortest that read back as the same double, about one double of a thousand gets a
@@ -14,28 +10,8 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import Any, Final
 
-__all__ = ["LONGEST", "as_ruby", "count", "seconds"]
-
-LONGEST: Final = 9e9  #: seconds, 285 years; the longest wait that threads accept is a little more
-MOST: Final = 10**9  #: of what is counted: it fits 32 bits
-
-
-def count(value: Any) -> int | None:
-    """``value`` as a count from -1 to 1,000,000,000, cut to that; None for what is no integer.
-
-    -1 is a ``retry_count`` too: Sidekiq takes one off for a retry by hand, so that this run is free.
-    """
-    return min(max(value, -1), MOST) if type(value) is int else None
-
-
-def seconds(value: Any) -> float | None:
-    """``value`` as a duration in seconds from -9e9 to 9e9, cut to that; None for what is no number."""
-    if type(value) not in (int, float) or value != value:
-        return None
-    return float(min(max(value, -LONGEST), LONGEST))
-
+__all__ = ["as_ruby"]
 
 _HIDDEN = 1 << 52
 _DENORMAL = -1074  # the exponent of the smallest doubles

@@ -4,19 +4,35 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 from zlib import crc32
 
 import msgspec
 
 from henchman.errors import ArgumentError, PayloadError
-from henchman.kernel.ids import new_jid
 from henchman.wire import jsontext, times
 from henchman.wire.jsontext import EncodeError, kind_of
 
-__all__ = ["INVALID_CLASS", "NAMED", "Template", "decode", "encode", "invalid", "members", "name_of", "with_field"]
+__all__ = [
+    "INVALID_CLASS",
+    "LONGEST",
+    "MOST",
+    "NAMED",
+    "Template",
+    "count",
+    "decode",
+    "encode",
+    "invalid",
+    "members",
+    "name_of",
+    "new_jid",
+    "new_jids",
+    "seconds",
+    "with_field",
+]
 
 INVALID_CLASS = "InvalidPayload"
 NAMED = "payload-"
@@ -24,6 +40,10 @@ _MAX_DEPTH = 100  # where Ruby stops
 _KEPT_BYTES = 1024 * 1024
 _ENVELOPE = jsontext.MAX_DEPTH - _MAX_DEPTH  # a whole payload may be deeper than its arguments
 _SPACE = re.compile(r"[ \t\n\r]*")
+# JSON holds integers of thousands of digits and floats up to 1.8e308. Beyond these bounds our arithmetic overflows, the
+# C code that writes to the server ends the process, and SQL and Ruby's pages refuse the row.
+LONGEST: Final = 9e9  #: seconds, 285 years; the longest wait that threads accept is a little more
+MOST: Final = 10**9  #: of what is counted: it fits 32 bits
 _read_value = json.JSONDecoder(parse_float=len, parse_int=len).raw_decode  # only the end of a value is used
 
 
@@ -43,22 +63,54 @@ def decode(payload: bytes) -> dict[str, Any]:
     name = job.get("class")
     if type(name) is not str or not name:
         raise PayloadError("payload has no class" if not name else f"class is {kind_of(name)}, not text")
+    if type(job.get("args")) is not list or type(job.get("jid")) is not str or "kwargs" in job:
+        _check_fields(job)
+    if len(payload) > 2 * _MAX_DEPTH:
+        _check_depth(job, payload)
+    return job
+
+
+def _check_fields(job: dict[str, Any]) -> None:
+    """Bring ``args`` and ``jid`` into form; PayloadError for what has none."""
     if type(job.get("args")) is not list:
         if job.get("args") is not None:
             raise PayloadError(f"args is {kind_of(job['args'])}, not a list")
         job["args"] = []
-    jid = job.get("jid")
-    if type(jid) is not str and "jid" in job:
+    if type(job.get("jid")) is not str and "jid" in job:
         _sanitise_jid(job)
     if "kwargs" in job and type(job["kwargs"]) is not dict and job["kwargs"] is not None:
         raise PayloadError(f"kwargs is {kind_of(job['kwargs'])}, not an object")
-    if (
-        len(payload) > 2 * _MAX_DEPTH
-        and payload.count(b"[") + payload.count(b"{") > _MAX_DEPTH
-        and _deeper_than(job, _MAX_DEPTH)
-    ):
+
+
+def _check_depth(job: dict[str, Any], payload: bytes) -> None:
+    if payload.count(b"[") + payload.count(b"{") > _MAX_DEPTH and _deeper_than(job, _MAX_DEPTH):
         raise PayloadError(f"payload is nested deeper than {_MAX_DEPTH} levels")
-    return job
+
+
+def count(value: Any) -> int | None:
+    """``value`` as a count from -1 to 1,000,000,000, cut to that; None for what is no integer.
+
+    -1 is a ``retry_count`` too: Sidekiq takes one off for a retry by hand, so that this run is free.
+    """
+    return min(max(value, -1), MOST) if type(value) is int else None
+
+
+def seconds(value: Any) -> float | None:
+    """``value`` as a duration in seconds from -9e9 to 9e9, cut to that; None for what is no number."""
+    if type(value) not in (int, float) or value != value:
+        return None
+    return float(min(max(value, -LONGEST), LONGEST))
+
+
+def new_jid() -> str:
+    """24 lower-case hex digits: 12 random bytes."""
+    return os.urandom(12).hex()
+
+
+def new_jids(count: int) -> list[bytes]:
+    """``count`` job ids, as payloads hold them, from one request to the kernel."""
+    text = os.urandom(12 * count).hex().encode()
+    return [text[i : i + 24] for i in range(0, 24 * count, 24)]
 
 
 def name_of(payload: bytes) -> str:

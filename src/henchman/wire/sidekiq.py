@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from henchman.errors import ArgumentError
-from henchman.kernel.ids import new_jid
 from henchman.wire import jsontext, times
+from henchman.wire.payload import new_jid
 
 __all__ = [
     "QUEUE_NAME",

@@ -16,7 +16,7 @@ import msgspec
 
 from henchman.kernel.text import as_shown, described
 from henchman.store.keys import Keys
-from henchman.wire import numbers
+from henchman.wire import payload as payloads
 from henchman.wire.payload import decode
 from henchman.wire.sidekiq import backtrace_of
 from henchman.work.outcome import Outcome
@@ -107,7 +107,7 @@ def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts =
             found.append(("cron_done", said["cron"], jid))
         if ending in _OVER and (cancelled or said.get("iterable") is True):  # cancel.lua leaves a flag for any job
             found.append(("uniterate", keys.iteration(jid)))
-        ttl = numbers.seconds(said.get("result_ttl"))
+        ttl = payloads.seconds(said.get("result_ttl"))
         if ttl is not None:
             found.append(_result(keys, jid, ttl, ending, told))
     if "batch" in said or said.get("track") is True:
@@ -206,7 +206,7 @@ def tracked(job: Mapping[str, Any]) -> bool:
 
 def attempt_of(job: Mapping[str, Any]) -> int:
     """1 in the first run, 2 in the first retry."""
-    count = numbers.count(job.get("retry_count"))
+    count = payloads.count(job.get("retry_count"))
     return 1 if count is None else count + 2
 
 

@@ -48,7 +48,7 @@ class Source(Protocol):
     def declare(self) -> None:
         """Make the queue and its limits known, once at the start of a worker."""
 
-    def flight(self, identity: str, epoch: int) -> InFlightList:
+    def in_flight_list(self, identity: str, epoch: int) -> InFlightList:
         """Where the server notes what a process of that name holds of this queue."""
         ...
 

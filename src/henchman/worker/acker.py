@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import datetime as dt
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -23,15 +24,16 @@ from henchman.kernel.scoreboard import Scoreboard
 from henchman.kernel.service import Service
 from henchman.kernel.text import described
 from henchman.store.jobs import CALLED_OFF, EARLIER, MOST_BYTES
+from henchman.store.metrics import LIMITS, Counted, bucket_of, flush, forms, metric_name
 from henchman.wire.payload import decode
 from henchman.work.effects import NOTHING, EndingFacts, batch_of, encoded, facts_of, finished, tracked
 from henchman.work.outcome import DONE, Outcome
-from henchman.work.unit import Unit
+from henchman.work.unit import Unit, settle_units
 from henchman.worker.control import Cancels
-from henchman.worker.reporter import ExecutionMetrics, JobReporter
-from henchman.worker.session import LeaseSession, settle_units
+from henchman.worker.reporter import JobReporter
+from henchman.worker.session import LeaseSession
 
-__all__ = ["Acker"]
+__all__ = ["Acker", "ExecutionMetrics"]
 
 BATCH = 500
 PENDING_MOST = 5000  # outcomes that may wait; while more do, nothing is fetched
@@ -73,6 +75,11 @@ class Acker(Service):
             self._first.set()
 
     def _row(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Row:
+        if "hm" not in job and outcome.ending != "cancelled" and not unit.cancelled:
+            return unit, outcome.ending, outcome.stored, outcome.delay, b""  # nothing waits for its end
+        return self._row_with_effects(unit, outcome, job)
+
+    def _row_with_effects(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Row:
         try:
             return self._written(unit, outcome, job)
         except BaseException as error:  # of values that are anybody's: it ends all the same, with fewer facts
@@ -122,7 +129,8 @@ class Acker(Service):
     def _commit_alone(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         row = self._row(unit, outcome, job)
         try:
-            self.reporter.send()
+            if self.reporter.timed or self.reporter.since:
+                self.reporter.send()
             self._commit([row])
         except Exception as error:  # a defect of ours, as in flush
             self._rows.append(row)
@@ -143,7 +151,8 @@ class Acker(Service):
 
     def run(self) -> None:
         while not self.stopping.is_set():
-            self._first.wait(self.reporter.due_in())
+            timed = self.reporter.timed or self.reporter.since
+            self._first.wait(self.reporter.due_in() if timed else None)
             if 0 < len(self._rows) < BATCH:
                 self.stopping.wait(LATEST)
             self._first.clear()
@@ -158,18 +167,25 @@ class Acker(Service):
                 full = self.full
                 batch = self._batch()
                 try:
-                    self.reporter.send()  # what they said comes before their end
+                    if self.reporter.timed or self.reporter.since:
+                        self.reporter.send()  # what they said comes before their end
                     if not self._commit_marked(batch):
                         return False
                 except Exception as error:  # a defect of ours must not lose outcomes: a second settling finds nothing
-                    self._rows.extendleft(reversed(batch))
-                    self._away += 1
-                    self._runtime.events.emit("part_failed", part=self.name, error=error)
-                    return False
+                    return self._keep(batch, error, "part_failed")
                 if full and not self.full:
                     self._session.ring()
-            self.reporter.send()
+            if self.reporter.timed or self.reporter.since:
+                self.reporter.send()
             return True
+
+    def _keep(self, rows: Sequence[Row], error: Exception, event: str) -> bool:
+        """What could not be committed waits on, ahead of all that came since; always False."""
+        self._rows.extendleft(reversed(rows))
+        self._away += 1
+        failures = {"failures": self._away} if event == "server_away" else {}
+        self._runtime.events.emit(event, part=self.name, error=error, **failures)
+        return False
 
     def _commit_marked(self, batch: list[Row]) -> bool:
         """Commit; meanwhile the supervisor can see that, and of a batch of one what it is."""
@@ -189,13 +205,17 @@ class Acker(Service):
         most = 1 if self._board.is_one_by_one() else BATCH
         batch = [self._rows.popleft() for _ in range(min(most, len(self._rows)))]
         if sum([len(row[0].payload) for row in batch]) > MOST_BYTES:
-            size, count = 0, 0
-            while count < len(batch) and size < MOST_BYTES:
-                size += len(batch[count][0].payload) + len(batch[count][2])
-                count += 1
-            self._rows.extendleft(reversed(batch[count:]))
-            del batch[count:]
+            self._cut(batch)
         return batch
+
+    def _cut(self, batch: list[Row]) -> None:
+        """Put back what is beyond 4 MB."""
+        size, count = 0, 0
+        while count < len(batch) and size < MOST_BYTES:
+            size += len(batch[count][0].payload) + len(batch[count][2])
+            count += 1
+        self._rows.extendleft(reversed(batch[count:]))
+        del batch[count:]
 
     def _commit(self, batch: list[Row]) -> bool:
         by_holder: dict[tuple[str, Any, bool], list[Row]] = {}
@@ -210,11 +230,8 @@ class Acker(Service):
                 heard = True
             except ServerAway as error:
                 if not holder[2] or self._may_release_again(by_holder[holder], error):
-                    for rows in by_holder.values():
-                        self._rows.extendleft(reversed(rows))
-                    self._away += 1
-                    self._runtime.events.emit("server_away", part="acker", error=error, failures=self._away)
-                    return False
+                    left = [row for rows in reversed(by_holder.values()) for row in rows]
+                    return self._keep(left, error, "server_away")
             del by_holder[holder]
         if self._away and heard:
             self._away = 0
@@ -246,14 +263,12 @@ class Acker(Service):
             if error.executed is None:
                 self._doubted.update(row[0] for row in rows)
             raise
-        except Exception as error:  # refused as a whole, or a row that cannot be sent: find the one it failed for
-            if len(rows) == 1:
-                words = str(error) if isinstance(error, ServerError) else described(error)
-                statuses = [words.encode("utf-8", "replace")]
-            else:
-                for row in rows:
-                    self._settle(identity, [row])
+        except Exception as error:  # refused as a whole, or a row that cannot be sent
+            if len(rows) > 1:
+                self._settle_apart(identity, rows)
                 return
+            words = str(error) if isinstance(error, ServerError) else described(error)
+            statuses = [words.encode("utf-8", "replace")]
         self._count(rows)
         for row, status in zip(rows, statuses, strict=True):
             if status == CALLED_OFF:
@@ -265,6 +280,11 @@ class Acker(Service):
                 self._doubted.discard(row[0])
             else:
                 self._refused(row, status)
+
+    def _settle_apart(self, identity: str, rows: Sequence[Row]) -> None:
+        """Find the row that a call failed for."""
+        for row in rows:
+            self._settle(identity, [row])
 
     def _go_on(self, unit: Unit) -> None:
         """Its cancellation was taken back, and we had not heard of it: it goes back into its queue, to run."""
@@ -301,3 +321,126 @@ class Acker(Service):
     def _again(self, row: Row) -> None:
         self._rows.append(row)
         self._first.set()
+
+
+# --- figures of what ran ----------------------------------------------------------------------------------------------
+
+RAISED = frozenset({"retry", "dead", "kept", "gone"})
+MOST_WRAPPED = 1000  # names that pushers chose; beyond, what is wrapped counts under the class that wraps it
+
+_FIRST = LIMITS[0] / 1000  # seconds: quicker runs need no look into the limits
+
+
+class _Cell:
+    """The figures of one class since the last flush; ``seconds`` of runs that did not raise."""
+
+    __slots__ = ("failed", "histogram", "processed", "seconds")
+
+    def __init__(self) -> None:
+        self.processed = 0
+        self.failed = 0
+        self.seconds = 0.0
+        self.histogram = [0] * (len(LIMITS) + 1)
+
+
+class ExecutionMetrics:
+    """The figures of one process: what ran between two heartbeats. The acker's thread adds, the heart writes.
+
+    A kill loses counts that were not written, and a write whose answer was lost may count twice. Only units that ran
+    count; a business failure ran well, an error did not. A run that a stop interrupted does not count: it will run
+    again.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # once for each batch of settled units, never in a job's thread
+        self._cells: dict[str, _Cell] = {}
+
+    def count(self, rows: Iterable[tuple[Unit, str, bytes, float | str, bytes]]) -> None:
+        """Add units that were settled, with their endings. Short runs of one class in a row are added up on the way."""
+        with self._lock:
+            last: Any = None
+            short, seconds = 0, 0.0
+            for unit, ending, _, _, _ in rows:
+                elapsed = unit.elapsed
+                if elapsed is None:
+                    continue
+                job = unit.job
+                name = job.get("wrapped") or job["class"]
+                if elapsed < _FIRST and ending == "done":
+                    if name != last:
+                        self._add_short(last, short, seconds)
+                        last, short, seconds = self._known(name, job), 0, 0.0
+                    short += 1
+                    seconds += elapsed
+                elif ending != "released":
+                    self._add(self._cells[self._known(name, job)], ending, elapsed)
+            self._add_short(last, short, seconds)
+
+    def _add_short(self, name: Any, count: int, seconds: float) -> None:
+        if count:
+            cell = self._cells[name]
+            cell.processed += count
+            cell.seconds += seconds
+            cell.histogram[0] += count
+
+    @staticmethod
+    def _add(cell: _Cell, ending: str, elapsed: float) -> None:
+        cell.processed += 1
+        if ending in RAISED:
+            cell.failed += 1
+        else:
+            cell.seconds += elapsed
+            cell.histogram[bucket_of(elapsed * 1000)] += 1
+
+    def _known(self, name: Any, job: Mapping[str, Any]) -> str:
+        """The name under which a run counts; there is a cell of that name afterwards."""
+        if not isinstance(name, str) or (name not in self._cells and len(self._cells) >= MOST_WRAPPED):
+            name = job["class"]
+        if name not in self._cells:
+            self._cells[name] = _Cell()
+        return str(name)
+
+    def take(self) -> dict[str, Counted]:
+        """What was counted since the last time, by class as it stands in metrics."""
+        with self._lock:
+            cells, self._cells = self._cells, {}
+        taken: dict[str, Counted] = {}
+        for name, cell in cells.items():
+            if cell.processed:
+                counted = Counted(cell.processed, cell.failed, round(cell.seconds * 1000), cell.histogram)
+                _join(taken, metric_name(name), counted)
+        return taken
+
+    def flush(self, runtime: Runtime, now: float) -> None:
+        """Write down what was counted as of the Unix time ``now``.
+
+        ServerAway: it is kept and goes with the next. ServerError: the server refused it, it is lost.
+        """
+        counts = self.take()
+        if not counts:
+            return
+        at = dt.datetime.fromtimestamp(now, dt.UTC)
+        try:
+            runtime.connections.run(flush(runtime.keys, at, counts, forms(runtime.config.sidekiq)))
+        except ServerAway:
+            self.put_back(counts)
+            raise
+
+    def put_back(self, counts: Mapping[str, Counted]) -> None:
+        """Take back what could not be flushed; it goes with the next."""
+        with self._lock:
+            for name, one in counts.items():
+                cell = self._cells.setdefault(name, _Cell())
+                cell.processed += one.processed
+                cell.failed += one.failed
+                cell.seconds += one.ms / 1000
+                cell.histogram = [old + new for old, new in zip(cell.histogram, one.histogram, strict=True)]
+
+
+def _join(taken: dict[str, Counted], name: str, more: Counted) -> None:
+    """Two classes may have one name in metrics."""
+    old = taken.get(name)
+    if old is not None:
+        histogram = [a + b for a, b in zip(old.histogram, more.histogram, strict=True)]
+        more = Counted(old.processed + more.processed, old.failed + more.failed, old.ms + more.ms, histogram)
+    taken[name] = more

@@ -33,7 +33,8 @@ SPARE = 50  # more of them, for those that come while we ask
 class Cancels:
     """The cancelled jids (of a batch ``batch:<id>``), and those of suspects; reading them is one look into a set.
 
-    ``on_change()`` follows news.
+    ``on_change()`` follows news. ``seen``: the counter as we know it; ``opened``: the number of the connection
+    that told it.
     """
 
     def __init__(self, runtime: Runtime, on_change: Callable[[], None] = lambda: None) -> None:
@@ -43,14 +44,14 @@ class Cancels:
         self.jids: set[str] = set()
         self.suspects: frozenset[str] = frozenset()
         self._most = ENDED
-        self._opened = 0
+        self.opened = 0
         self._lock = threading.Lock()
         self._begun = self._read = 0  # several threads read: what an earlier one brings late is old
         self._under_way: dict[int, set[str]] = {}  # what was announced while it was read
 
     def catch_up(self, counter: int) -> None:
         """Read what is new if ``counter`` is not the one we know, and everything if it may be another server's."""
-        if self._runtime.connections.opened != self._opened or (counter != self.seen and not self._read_on(counter)):
+        if self._runtime.connections.opened != self.opened or (counter != self.seen and not self._read_on(counter)):
             self.load()
 
     def _read_on(self, counter: int) -> bool:
@@ -86,7 +87,7 @@ class Cancels:
         with self._lock:
             if turn < self._read:
                 return
-            self._read, self._opened = turn, opened
+            self._read, self.opened = turn, opened
             self.suspects = suspects
             self.jids = jids | announced
             self._most = 2 * len(jids) + ENDED  # what has ended since stands in no log

@@ -89,6 +89,9 @@ class Fetcher(Service):
         self._board = board
         self._mark, self._watcher_mark = next(_marks), next(_marks)
         self._sources = {name: sources[name] for name in capsule.queues if name in sources}
+        drawn = capsule.mode != "strict" and len(capsule.queues) > 1
+        self._fixed = None if drawn else list(capsule.queues)
+        self._is_scheduled = drawn and len(self._sources) > 1  # by the scheduler of their kind
         self._look_at = dict.fromkeys(self._sources, 0.0)  # time.monotonic() from which a source may have something
         self._asked = dict.fromkeys(self._sources, 0.0)
         self._passed_on: set[str] = set()
@@ -143,7 +146,7 @@ class Fetcher(Service):
 
     def may_arm(self, queue: str) -> bool:
         """Whether to wait for ``queue``: not while quiet or paused, not without a free slot."""
-        if self.quieted.is_set() or self._isolation.pending or queue in self.paused:
+        if self.quieted.is_set() or self._isolation.waiting or queue in self.paused:
             return False
         if self.pool.free <= 0:
             self._look = True  # the thread that frees a slot rings, and the fetcher looks into the queue then
@@ -185,23 +188,31 @@ class Fetcher(Service):
 
     def _step(self) -> float:
         """Do what is to be done now; the seconds until the next look."""
-        if self._buried is not None or self._session.in_doubt:
+        if self._buried is not None or self._session.doubts != self._session.settled_doubts:
             self._renew_lists()
         if self.quieted.is_set():
             return self._wind_down()
-        if self._isolation.pending:
-            self.give_back()
-            self._look = True
-            return self._isolation.step()
+        if self._isolation.waiting:
+            return self._isolate()
         self._give_back_stuck()
         want = self._wanted()
         if not want:
-            self._look = True
-            self._pass_on()
-            return self._idle(full=True)
+            return self._wait_for_room()
         if (self._look or not self._watched() or not self._due_in()) and self._fetch(want):
             return 0.0
         return self._idle()
+
+    def _isolate(self) -> float:
+        """A suspect waits or runs: nothing else may start."""
+        self.give_back()
+        self._look = True
+        return self._isolation.step()
+
+    def _wait_for_room(self) -> float:
+        """Nothing more may be fetched: whoever makes room rings."""
+        self._look = True
+        self._pass_on()
+        return self._idle(full=True)
 
     def _away(self, error: BaseException) -> float:
         self._failures += 1
@@ -270,7 +281,7 @@ class Fetcher(Service):
     def _wanted(self) -> int:
         """How many jobs to ask for now."""
         waiting = self.pool.waiting
-        if self._acker.full or self._session.valid_for() <= 0:
+        if self._acker.full or awake() >= self._session.valid_until:
             return 0
         free = self.pool.free - waiting
         if free > 0:
@@ -336,10 +347,14 @@ class Fetcher(Service):
         return found
 
     def _order(self) -> list[str]:
-        """The queues as the capsule drew them; places of sources that may have something, as their scheduler says."""
-        order = [name for name in self.capsule.order() if name not in self.paused]
-        if len(self._sources) < 2 or self.capsule.mode == "strict":
-            return order
+        """The queues to look at now, as the capsule draws them."""
+        order = self._fixed or self.capsule.order()
+        if self.paused:
+            order = [name for name in order if name not in self.paused]
+        return self._scheduled(order) if self._is_scheduled else order
+
+    def _scheduled(self, order: list[str]) -> list[str]:
+        """``order``, with the places of sources that may have something as their scheduler says."""
         places = [place for place, name in enumerate(order) if name in self._sources and self._may_have(name)]
         if len(places) > 1:
             names = [order[place] for place in places]
@@ -360,13 +375,13 @@ class Fetcher(Service):
         """(queue, units) of what the plain queues ``names`` have, by one script; or of what one source has."""
         if names[0] in self._sources:
             return self._claim(names[0], want, ahead.get(names[0], 0), current[names[0]])
-        session, lists = self._session, current[names[0]]
-        started = awake()
-        asked = [(name, ahead.get(name, 0)) for name in names]
-        call = fetch(self._runtime.keys, lists.identity, lists.epoch, asked, want, session.lease_ms)
-        fetched = self._runtime.connections.run(call)
-        session.renewed = max(session.renewed, started)
-        self._cancels.catch_up(fetched.cancels)
+        session, identity = self._session, current[names[0]].identity
+        started, runner, cancels = awake(), self._runtime.connections, self._cancels
+        asked = [(name, current[name].queue_key, current[name].key, ahead.get(name, 0)) for name in names]
+        fetched = runner.run(fetch(self._runtime.keys, identity, asked, want, session.lease_ms))
+        session.valid_until = max(session.valid_until, started + session.lease)
+        if fetched.cancels != cancels.seen or runner.opened != cancels.opened:
+            cancels.catch_up(fetched.cancels)
         now = time.monotonic()
         # a hair apart, so that what goes back keeps its order
         return [
@@ -388,7 +403,7 @@ class Fetcher(Service):
         except BaseException:
             self._look_at[name] = 0.0
             raise
-        self._session.renewed = max(self._session.renewed, started)
+        self._session.valid_until = max(self._session.valid_until, started + self._session.lease)
         if look_in is not None:
             self._look_at[name] = min(self._look_at[name], time.monotonic() + look_in)
         return [(name, units)] if units else []
@@ -406,7 +421,7 @@ class Fetcher(Service):
             if self._ahead[queue] < 2:
                 self._ahead.pop(queue, None)
             self.pool.low_water = max(list(self._ahead.values()), default=0) // 2
-        unwanted = self.quieted.is_set() or queue in self.paused or self._isolation.pending
+        unwanted = self.quieted.is_set() or queue in self.paused or self._isolation.waiting
         if unwanted or (beyond and queue not in self._ahead):
             self._release(runs)
         else:
@@ -416,16 +431,23 @@ class Fetcher(Service):
         """What of ``units`` can run now. A suspect is not even read beside others."""
         runs, cancels = [], self._cancels
         for unit in units:
-            if unit.suspect or (cancels.suspects and cancels.suspected(unit.payload)):
-                self._isolation.add(unit, self._start_alone)
-            elif (run := self._read(unit, mark)) is None:
-                continue
-            elif cancels.suspects and run.jid in cancels.suspects:  # its id stands there in another spelling
-                self._isolation.add(unit, self._start_alone)
-            else:
+            read = self._read if not unit.suspect and not cancels.suspects else self._read_beside_others
+            if (run := read(unit, mark)) is not None:
                 runs.append(run)
         self._board.mark(mark, b"")
         return runs
+
+    def _read_beside_others(self, unit: Unit, mark: int) -> Run | None:
+        """The run of ``unit``, where there are suspects: one of them waits until it is alone."""
+        suspects = self._cancels.suspects
+        if unit.suspect or self._cancels.suspected(unit.payload):
+            self._isolation.add(unit, self._start_alone)
+            return None
+        run = self._read(unit, mark)
+        if run is not None and run.jid in suspects:  # its id stands there in another spelling
+            self._isolation.add(unit, self._start_alone)
+            return None
+        return run
 
     def _start_alone(self, unit: Unit) -> None:
         """Read a suspect and start it."""

@@ -214,7 +214,7 @@ class Lifeline(Ticker):
         tombs: list[Any] = runner.run(command("ZRANGE", keys.tombs, 0, -1, "WITHSCORES"))
         names = [one.decode() for one in tombs[::2]]
         since = dict(zip(names, map(float, tombs[1::2]), strict=True))
-        found = each(self._runtime, [("SMEMBERS", keys.flights(name)) for name in names])
+        found = each(self._runtime, [("SMEMBERS", keys.lists_of(name)) for name in names])
         lists = {name: [one.decode() for one in some] for name, some in zip(names, found, strict=True)}
         filled = there(self._runtime, [one for some in lists.values() for one in some])
 

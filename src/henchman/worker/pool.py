@@ -122,6 +122,9 @@ class Pool:
         if self._idle:
             self._idle.pop().wake.release()
             return
+        self._new_thread()
+
+    def _new_thread(self) -> None:
         slot = Slot(_base36(len(self.slots) + 1), next(_places))
         self.slots.append(slot)
         threading.Thread(target=self._work, args=[slot], name=f"henchman-job-{slot.name}", daemon=True).start()
@@ -241,7 +244,8 @@ class Isolation:
     """Runs suspects with nothing beside them: when such a process dies again, it is known whose fault it was.
 
     One a process. ``busy()`` counts the slots in use, over every capsule; ``look()`` lets every fetcher look. A suspect
-    is read, run and settled before anything else begins.
+    is read, run and settled before anything else begins. ``waiting``: suspects that wait or run; nothing else may start
+    while there is one.
     """
 
     def __init__(
@@ -258,40 +262,35 @@ class Isolation:
         self._acker = acker
         self._busy = busy
         self._look = look
-        self._waiting: deque[tuple[Unit, Callable[[Unit], None], float]] = deque()
+        self.waiting: deque[tuple[Unit, Callable[[Unit], None], float]] = deque()
         self._inside: Unit | None = None
         self._began = 0.0
         self._lock = threading.Lock()
 
-    @property
-    def pending(self) -> bool:
-        """Whether a suspect waits or runs: nothing else may start then."""
-        return bool(self._waiting)
-
     def add(self, unit: Unit, start: Callable[[Unit], None]) -> None:
         """A suspect was fetched; ``start(unit)`` reads and starts it, or settles what cannot run."""
         with self._lock:
-            self._waiting.append((unit, start, time.monotonic()))
+            self.waiting.append((unit, start, time.monotonic()))
         self._look()
 
     def step(self) -> float:
         """Start the next suspect when nothing else runs, see whether it has ended; seconds until the next step."""
         with self._lock:
-            if self._waiting and not self._busy() and not self._settling():
+            if self.waiting and not self._busy() and not self._settling():
                 if self._inside is not None:
-                    self._waiting.popleft()
+                    self.waiting.popleft()
                     self._inside = None
                     self._board.alone(False)
-                if self._waiting:
-                    self._inside, start, _ = self._waiting[0]
+                if self.waiting:
+                    self._inside, start, _ = self.waiting[0]
                     self._began = time.monotonic()
                     self._board.alone(True)
                     start(self._inside)
-            elif self._waiting and self._inside is None and time.monotonic() - self._waiting[0][2] > ALONE_WITHIN:
-                unit, _, _ = self._waiting.popleft()
+            elif self.waiting and self._inside is None and time.monotonic() - self.waiting[0][2] > ALONE_WITHIN:
+                unit, _, _ = self.waiting.popleft()
                 reason = "a suspect: it could not have a process to itself"
                 self._acker.submit(unit, Outcome("deferred", unit.payload, ALONE_WITHIN, reason), unit.job)
-        if not self._waiting:
+        if not self.waiting:
             self._look()
         return ALONE_STEP
 
@@ -303,8 +302,8 @@ class Isolation:
         """The suspects that have not started; they will not start here."""
         with self._lock:
             kept = 1 if self._inside is not None else 0
-            units = [unit for unit, _, _ in list(self._waiting)[kept:]]
-            self._waiting = deque(list(self._waiting)[:kept])
+            units = [unit for unit, _, _ in list(self.waiting)[kept:]]
+            self.waiting = deque(list(self.waiting)[:kept])
         return units
 
 

@@ -90,7 +90,7 @@ class Processor:
                 except (JobTimeout, JobShutdown) as late:  # struck between the job's end and leaving it
                     self._leave(slot, run)
                     problem = late if problem is None else problem
-                if problem is None and _is_overdue(run):
+                if run.deadline is not None and problem is None and _is_overdue(run):
                     problem = _timed_out(run)
                 try:  # handlers of its failure are of its run: what they log of it is masked
                     outcome = self._outcome(run, result, problem)

@@ -17,7 +17,7 @@ from henchman.client.runtime import Runtime
 from henchman.errors import Discard, Failure, JobCancelled, JobInterrupted, JobShutdown, JobTimeout, Kill, Snooze
 from henchman.kernel.middleware import run_coroutine, takes
 from henchman.kernel.text import described
-from henchman.wire import numbers, payload, sidekiq, times
+from henchman.wire import payload, sidekiq, times
 from henchman.wire.arguments import to_json
 from henchman.wire.secret import NO_SECRETS, Secrets
 from henchman.wire.sidekiq import sanitise
@@ -161,7 +161,7 @@ class RetryPolicy:
         job["queue"] = retry_queue if isinstance(retry_queue, str) and retry_queue else unit.flight.queue
         job["error_message"] = reason
         job["error_class"] = type(error).__name__
-        count = numbers.count(job.get("retry_count"))
+        count = payload.count(job.get("retry_count"))
         if count is not None:
             job["retried_at"] = now
             job["retry_count"] = count = count + 1
@@ -182,7 +182,7 @@ class RetryPolicy:
             return True
         if options.retry_on and not isinstance(error, options.retry_on):
             return True
-        retry_for = numbers.seconds(job.get("retry_for"))
+        retry_for = payload.seconds(job.get("retry_for"))
         if retry_for is not None:
             failed_at = times.read(job.get("failed_at"))
             return failed_at is not None and failed_at + max(retry_for, 0.0) < self._runtime.clock.now()
@@ -252,4 +252,5 @@ def _message(error: BaseException, secrets: Secrets) -> str:
         text = f"({type(error).__name__} cannot be shown: its __str__ raises)"
     if isinstance(error, JobTimeout) and not text:
         text = "the job ran longer than its timeout"
-    return secrets.hide(text)[:_MESSAGE_MOST].encode("utf-8", "replace").decode()
+    text = text if secrets is NO_SECRETS else secrets.hide(text)
+    return text[:_MESSAGE_MOST].encode("utf-8", "replace").decode()

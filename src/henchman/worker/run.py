@@ -12,7 +12,7 @@ from henchman.client.registry import Definition
 from henchman.errors import ArgumentError, HenchmanError
 from henchman.kernel.events import Events
 from henchman.kernel.middleware import Chain, compile_async, compile_sync
-from henchman.wire import numbers, payload, times
+from henchman.wire import payload, times
 from henchman.wire.arguments import Signature
 from henchman.wire.secret import NO_SECRETS, Secrets, marked, places_of
 from henchman.work.effects import attempt_of, batch_of
@@ -88,10 +88,10 @@ class Run:
         """Time-out and expiry: what the push said goes before what the definition says."""
         said = job.get("hm")
         limits = said if isinstance(said, dict) else {}
-        timeout = numbers.seconds(limits.get("timeout"))
+        timeout = payload.seconds(limits.get("timeout"))
         if timeout is not None and timeout > 0:
             self.timeout = timeout
-        expires = numbers.seconds(limits.get("expires", self.compiled.expires))
+        expires = payload.seconds(limits.get("expires", self.compiled.expires))
         due = times.read(job.get("enqueued_at")) or times.read(job.get("created_at"))
         if expires is not None and due is not None:
             self.expires = due + expires
@@ -102,9 +102,9 @@ class Run:
         self.batch_id = batch_of(self.job)
         self.tracked = bool(self.batch_id) or hm.get("track") is True
         self.keeps = self.tracked or "result_ttl" in hm
-        self.batch_expires = numbers.seconds(hm.get("batch_expires"))
+        self.batch_expires = payload.seconds(hm.get("batch_expires"))
         if self.batch_expires is not None:
-            self.expires = min(self.batch_expires, numbers.LONGEST if self.expires is None else self.expires)
+            self.expires = min(self.batch_expires, payload.LONGEST if self.expires is None else self.expires)
 
     @property
     def queue(self) -> str:
@@ -146,7 +146,7 @@ class Run:
         """What must not be shown of its secret arguments: of those that its job calls so, or its payload."""
         if self._secrets is None:
             signature = self.compiled.signature
-            if not signature.secret and not places_of(self.job):
+            if not signature.secret and ("hm" not in self.job or not places_of(self.job)):
                 self._secrets = NO_SECRETS
                 return NO_SECRETS
             calls = [(self.args, self.kwargs)]

@@ -14,50 +14,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from henchman.client.runtime import Runtime
 from henchman.kernel.clock import awake
-from henchman.kernel.ids import new_identity
 from henchman.store import leases
 from henchman.store.call import command
-from henchman.store.jobs import Settlement, settle
-from henchman.wire.numbers import seconds
-from henchman.wire.times import day
 from henchman.work.effects import EndingFacts, of_payload
 from henchman.work.source import Source
-from henchman.work.unit import InFlightList, Unit
+from henchman.work.unit import InFlightList, Unit, settle_units
 from henchman.worker.rescue import give_back_list
 
-__all__ = ["LeaseSession", "settle_units"]
-
-
-def settle_units(
-    runtime: Runtime, identity: str, units: Sequence[tuple[Unit, str, bytes, float | str, bytes]]
-) -> list[int | bytes]:
-    """Settle (unit, ending, stored, delay, effects), all of one source; the statuses, see ``store.jobs.settle``."""
-    source: Source | None = units[0][0].source
-    if source is not None:
-        return source.settle(identity, units)
-    pairs: dict[str, tuple[int, str]] = {}
-    rows = []
-    for unit, ending, stored, delay, effects in units:
-        flight = unit.flight
-        known = pairs.get(flight.key)
-        if known is None:
-            known = pairs[flight.key] = (len(pairs) + 1, flight.queue_key)
-        if delay and delay.__class__ is not str:
-            delay = seconds(delay) or 0.0  # noqa: PLW2901 - whoever judged: what is handed to the server is bounded
-        rows.append(Settlement(known[0], unit.payload, ending, stored, delay, effects))
-    config = runtime.config
-    return runtime.connections.run(
-        settle(
-            runtime.keys,
-            identity,
-            [(key, queue_key) for key, (_, queue_key) in pairs.items()],
-            rows,
-            lease_ms=int(config.lease * 1000),
-            day=day(runtime.clock.now()),
-            dead_max=config.dead_max,
-            dead_timeout=config.dead_timeout,
-        )
-    )
+__all__ = ["LeaseSession"]
 
 
 SETTLED = 6.0  # seconds until no wait of an earlier epoch can be open: they end on the server after 5
@@ -82,12 +46,14 @@ class LeaseSession:
         self._sources = sources or {}
         self._announce = announce
         self.lease_ms = int(runtime.config.lease * 1000)
+        self.lease = self.lease_ms / 1000
         self.identity = ""
         self._lapsed = False  # the lease had run out, and that was not announced yet
         self.epoch = 0
-        self.renewed = 0.0
+        self.valid_until = 0.0  # ``kernel.clock.awake()`` at which the lease runs out, as far as we know
         self._bells: list[threading.Event] = []
-        self.doubts = self._settled = 0  # how often it was not known what a wait or fetch brought; for how many we know
+        self.doubts = 0  # how often it was not known what a wait or fetch brought
+        self.settled_doubts = 0  # how many of them we have settled by fresh lists
         self.current: dict[str, InFlightList] = {}
         self.held: set[Unit] = set()
         self._old: dict[InFlightList, float] = {}  # lists of earlier epochs, and when each was last in use
@@ -113,39 +79,34 @@ class LeaseSession:
         with self._change:
             if self.identity != lost:
                 return
-            identity = new_identity()
+            identity = leases.new_identity()
             self._announce(identity)
             self._enter(identity, 1)
             self._old = {}
-
-    @property
-    def in_doubt(self) -> bool:
-        """Whether it is not known what a list of the current epoch holds."""
-        return self.doubts != self._settled
 
     def settle_doubts(self) -> bool:
         """Take fresh lists if there are doubts: a new epoch. Whether it did.
 
         What the old lists hold and we do not goes back to its queue at the next sweep.
         """
-        if not self.in_doubt:
+        if self.doubts == self.settled_doubts:
             return False
         with self._lapse_announced(), self._change:
             doubts = self.doubts
-            if doubts != self._settled:  # else another fetcher took them meanwhile
+            if doubts != self.settled_doubts:  # else another fetcher took them meanwhile
                 old = dict.fromkeys(self.current.values(), time.monotonic())
                 self._prolong()  # only to know: taking the new lists takes the lease too
                 self._enter(self.identity, self.epoch + 1)
                 self._old |= old
-                self._settled = doubts
+                self.settled_doubts = doubts
         return True
 
     def _enter(self, identity: str, epoch: int) -> None:
         keys, sources = self._runtime.keys, self._sources
         flights = {
-            name: sources[name].flight(identity, epoch)
+            name: sources[name].in_flight_list(identity, epoch)
             if name in sources
-            else InFlightList(name, keys.queue(name), keys.flight(identity, epoch, name), identity, epoch)
+            else InFlightList(name, keys.queue(name), keys.in_flight(identity, epoch, name), identity, epoch)
             for name in self._queues
         }
         started = awake()
@@ -153,7 +114,7 @@ class LeaseSession:
         self._runtime.connections.run(leases.join(keys, identity, lists, self.lease_ms))
         self.identity, self.epoch, self.current = identity, epoch, flights
         # last: what was fetched under another name must not start on this one's lease
-        lapsed, self.renewed = self.valid_for() <= 0, started
+        lapsed, self.valid_until = self.valid_for() <= 0, started + self.lease
         if lapsed:
             self.ring()
 
@@ -170,7 +131,7 @@ class LeaseSession:
             self._lapsed |= renewed == 2
             if not known:
                 runner.run(leases.join(keys, self.identity, self.lists(), self.lease_ms))
-            lapsed, self.renewed = self.valid_for() <= 0, max(self.renewed, started)
+            lapsed, self.valid_until = self.valid_for() <= 0, max(self.valid_until, started + self.lease)
         if lapsed:
             self.ring()
 
@@ -191,11 +152,6 @@ class LeaseSession:
     def valid_for(self) -> float:
         """Seconds until the lease runs out, as far as we know; negative when it may have."""
         return self.valid_until - awake()
-
-    @property
-    def valid_until(self) -> float:
-        """``kernel.clock.awake()`` at which the lease runs out, as far as we know."""
-        return self.renewed + self.lease_ms / 1000
 
     def strays(self) -> set[bytes]:
         """Payloads in the current lists that we do not hold; those on their way to us right now are among them."""

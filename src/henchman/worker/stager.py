@@ -129,7 +129,7 @@ class Stager(Ticker):
             if not isinstance(queue, str) or not queue:
                 queue = "default"
             mended = sanitise(job)
-            if len(self._runtime.client_middleware):
+            if self._runtime.client_middleware.links:
                 yield self._through_middleware(entry, job, queue, stamp)
                 if self._middleware.gave_up:
                     return

@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 from henchman.client.runtime import Runtime
 from henchman.errors import ServerAway, ServerError
-from henchman.kernel.clock import capped_backoff
+from henchman.kernel.clock import awake, capped_backoff
 from henchman.kernel.service import Service
 from henchman.store.call import command
 from henchman.work.source import Source
@@ -168,15 +168,9 @@ class Watcher(Service):
             raise ServerAway(f"a wait of {BLOCK:g} s did not end within {BLOCK + GRACE:g} s")
 
     def _arm_all(self) -> None:
-        if time.monotonic() < self._retry_at:
-            self.stopping.wait(min(0.5, self._retry_at - time.monotonic()))
+        if (self._control is None or self._renamed) and not self._listen():
             return
-        if self._renamed:
-            self._close(self._control)
-            self._control, self._renamed = None, False
-        if self._control is None:
-            self._subscribe()
-        fresh = self._session.valid_for() > self._session.lease_ms / 1500
+        fresh = self._session.valid_until - awake() > self._session.lease / 1.5
         for post in [post for post in self._posts if post.armed is None]:
             receiver = self._receivers[post.queue]
             if not receiver.may_arm(post.queue):
@@ -189,12 +183,25 @@ class Watcher(Service):
             self._failures = 0
             self._runtime.events.emit("server_back", part="watcher")
 
+    def _listen(self) -> bool:
+        """Listen to the control channel under the name that we have now; False when it is too early to try again."""
+        if time.monotonic() < self._retry_at:
+            self.stopping.wait(min(0.5, self._retry_at - time.monotonic()))
+            return False
+        self._close(self._control)
+        self._control, self._renamed = None, False
+        self._subscribe()
+        return True
+
+    def _open(self, post: _Post) -> None:
+        post.conn = self._runtime.connections.open(BLOCK + GRACE)
+        post.conn.send("CLIENT", "ID")
+        post.client_id = post.conn.read()
+        self._selector.register(post.conn, selectors.EVENT_READ, post)
+
     def _arm(self, post: _Post) -> None:
         if post.conn is None:
-            post.conn = self._runtime.connections.open(BLOCK + GRACE)
-            post.conn.send("CLIENT", "ID")
-            post.client_id = post.conn.read()
-            self._selector.register(post.conn, selectors.EVENT_READ, post)
+            self._open(post)
         flight = self._session.current[post.queue]
         post.armed, post.armed_at = flight, time.monotonic()
         source = self._sources.get(post.queue)
