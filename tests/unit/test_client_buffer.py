@@ -239,7 +239,7 @@ def test_a_delay_counts_from_the_push(server: PrivateServer, redis: Redis) -> No
     note.using(delay=60).enqueue(1)
     buffer = app.client.buffer
     with buffer._lock:
-        buffer._held[0] = (buffer._held[0][0], buffer._held[0][1] - 20)  # as if it had been kept for 20 s
+        buffer.held[0] = (buffer.held[0][0], buffer.held[0][1] - 20)  # as if it had been kept for 20 s
     server.start()
     until(lambda: buffer.waiting == 0, "delivered")
     ((payload, due),) = redis.zrange("schedule", 0, -1, withscores=True)
