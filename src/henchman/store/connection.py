@@ -95,20 +95,20 @@ def pack(parts: Sequence[Arg]) -> bytes:
 
     hiredis ends the process, in C, at an integer that Python refuses to write as text (more than 4,300 digits).
     """
-    _check(parts)
-    return _packed(parts)
-
-
-def _check(parts: Sequence[Arg]) -> None:
     if [one for one in parts if type(one) is int and not -_64_BITS <= one < _64_BITS]:
         raise ArgumentError(f"{parts[0]!r:.100}: an integer is beyond 64 bits")
+    return _packed(parts)
 
 
 def pieces(parts: Sequence[Arg]) -> list[bytes]:
     """As ``pack``, in pieces: a large value is one of its own, for hiredis would copy it twice."""
-    if not [one for one in parts if type(one) is bytes and len(one) >= LARGE]:
-        return [pack(parts)]
-    _check(parts)
+    if [one for one in parts if type(one) is bytes and len(one) >= LARGE]:
+        return _around_large(parts)
+    return [pack(parts)]
+
+
+def _around_large(parts: Sequence[Arg]) -> list[bytes]:
+    pack([parts[0], *[one for one in parts if type(one) is int]])  # only to check them
     found, text = [], b"*%d\r\n" % len(parts)
     for one in parts:
         if type(one) is bytes and len(one) >= LARGE:

@@ -141,9 +141,8 @@ class Acker(Service):
     @property
     def full(self) -> bool:
         """Whether so many outcomes wait that nothing more should be fetched."""
-        if len(self._rows) > PENDING_MOST:
-            return True
-        return sum([len(row[0].payload) for row in list(self._rows)]) > PENDING_BYTES
+        rows = self._rows
+        return len(rows) > PENDING_MOST or sum([len(row[0].payload) for row in list(rows)]) > PENDING_BYTES
 
     def interrupt(self) -> None:
         self._first.set()
