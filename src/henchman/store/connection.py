@@ -108,7 +108,7 @@ def pieces(parts: Sequence[Arg]) -> list[bytes]:
 
 
 def _around_large(parts: Sequence[Arg]) -> list[bytes]:
-    pack([parts[0], *[one for one in parts if type(one) is int]])  # only to check them
+    pack((parts[0], *[one for one in parts if type(one) is int]))  # only to check them
     found, text = [], b"*%d\r\n" % len(parts)
     for one in parts:
         if type(one) is bytes and len(one) >= LARGE:
