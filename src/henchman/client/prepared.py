@@ -56,34 +56,22 @@ def prepare(
     signature: Signature | None = None,
 ) -> PreparedPush:
     """The payload fields that ``options`` of the definition and ``push`` give to jobs of ``group``, or of no batch."""
-    retry = options.retry if push.retry is None else push.retry
     retry_for = options.retry_for if push.retry_for is None else push.retry_for
     queue = push.queue or options.queue
+    retry = options.retry if push.retry is None else push.retry
     fields: dict[str, Any] = {"retry": retry, "queue": queue, "class": name}
-    tags = options.tags if push.tags is None else push.tags
     tracked = options.track if push.track is None else push.track
     result_ttl = options.result_ttl if push.result_ttl is None else push.result_ttl
-    ours = {
-        "timeout": push.timeout,
-        "expires": push.expires,
-        "iterable": options.iterable or None,
-        "batch": group.id if group else None,
-        "batch_expires": group.expires if group else None,
-        "track": tracked or None,
-        "result_ttl": result_ttl,
-        "secret": signature.secret_places if signature is not None else None,
-    }
     optional = {
         "retry_for": math.ceil(retry_for) if retry_for else None,
         "retry_queue": options.retry_queue,
         "dead": None if options.dead else False,
         "backtrace": options.backtrace or None,
-        "tags": list(tags) or None,
+        "tags": list(options.tags if push.tags is None else push.tags) or None,
         "log_level": options.log_level,
-        "hm": {key: value for key, value in ours.items() if value is not None} or None,
+        "hm": _own_fields(options, push, group, tracked, result_ttl, signature) or None,
     }
     fields |= {key: value for key, value in optional.items() if value is not None}
-    timed = push.at is not None or push.expires is not None or options.expires is not None
     parked = group is not None and group.atomic
     return PreparedPush(
         Template(fields),
@@ -93,9 +81,31 @@ def prepare(
         group,
         result_ttl,
         function,
-        timed,
+        push.at is not None or push.expires is not None or options.expires is not None,
         is_plain=group is None and not tracked,
         may_wait=bool(push.delay) or push.at is not None,
         parked=parked,
         admission="blocked" if parked else "created",
     )
+
+
+def _own_fields(
+    options: JobOptions,
+    push: PushOptions,
+    group: Membership | None,
+    tracked: bool | None,
+    result_ttl: float | None,
+    signature: Signature | None,
+) -> dict[str, Any]:
+    """What stands under ``hm``."""
+    fields = {
+        "timeout": push.timeout,
+        "expires": push.expires,
+        "iterable": options.iterable or None,
+        "batch": group.id if group else None,
+        "batch_expires": group.expires if group else None,
+        "track": tracked or None,
+        "result_ttl": result_ttl,
+        "secret": signature.secret_places if signature is not None else None,
+    }
+    return {key: value for key, value in fields.items() if value is not None}

@@ -78,15 +78,12 @@ class Fetcher(Service):
         board: Scoreboard,
     ) -> None:
         super().__init__()
-        self._runtime = runtime
-        self.capsule = capsule
+        self._runtime, self.capsule = runtime, capsule
         self._wake = session.bell()
         self.pool = Pool(capsule.concurrency, processor, loop, runtime.events, self._wake.set)
-        self._session, self._acker = session, acker
-        self._reader = processor.reader
-        self._cancels = cancels
+        self._session, self._acker, self._reader = session, acker, processor.reader
         self._isolation, self._watcher = isolation, watcher
-        self._board = board
+        self._cancels, self._board = cancels, board
         self._mark, self._watcher_mark = next(_marks), next(_marks)
         self._sources = {name: sources[name] for name in capsule.queues if name in sources}
         drawn = capsule.mode != "strict" and len(capsule.queues) > 1
