@@ -12,7 +12,9 @@ from __future__ import annotations
 import configparser
 import importlib
 import json
+import pkgutil
 import re
+import runpy
 import shlex
 import subprocess
 import sys
@@ -233,3 +235,10 @@ def test_every_option_of_a_job_is_told() -> None:
     ours = {"iterable"}  # said by @app.iterable alone
     assert set(told) == {*JobOptions.__struct_fields__, *PushOptions.__struct_fields__} - ours
     assert {name for name, one in told.items() if one} == set(PushOptions.__struct_fields__)
+
+
+def test_the_reference_finds_what_it_describes() -> None:
+    """Building it takes half a minute and is CI's: a class that was moved is to be known at once."""
+    pages = runpy.run_path(str(ROOT / "docs" / "reference_pages.py"))
+    for heading, target in pages["CLASSES"].items():
+        assert isinstance(pkgutil.resolve_name(target), type), f"{heading}: {target}"
