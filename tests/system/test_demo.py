@@ -23,7 +23,6 @@ from rich.console import Console
 
 from henchman.batch.batch import FINAL, LIVE
 from henchman.demo import main as command
-from henchman.demo import view as demo_view
 from henchman.demo.catalogue import Catalogue
 from henchman.demo.main import View, summary_table, wrong_batch, wrong_failures, wrong_prices, wrong_rows
 from henchman.demo.products import (
@@ -441,7 +440,7 @@ def test_differences_are_listed_and_end_in_status_1(capsys: pytest.CaptureFixtur
 def test_without_a_terminal_figures_come_as_lines(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(demo_view, "LINE_EVERY", 600.0)
+    monkeypatch.setattr(command, "LINE_EVERY", 600.0)
     counts = dict.fromkeys((*LIVE, *FINAL), 0)
     view = View(Console(width=80), total=100, quiet=False)
     view.show(counts | {"finished": 1}, 0)
