@@ -13,15 +13,11 @@ from redis import Redis
 from henchman.history.database import Database
 from henchman.history.reading import History
 from henchman.history.recorder import Recorder
-from support.databases import DatabaseServer, MariaDB, PostgreSQL, available, emptied, running
+from support.databases import LEFT, DatabaseServer, MariaDB, PostgreSQL, available, emptied, running
 from support.history import Home, Teller, recording
 from support.worker import looker
 
 SERVERS: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
-
-
-#: PyMySQL leaves the socket of a connection that did not come about to the garbage collector
-LEFT = "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

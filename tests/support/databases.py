@@ -34,6 +34,10 @@ def _program(name: str) -> str:
     )
 
 
+#: PyMySQL leaves the socket of a connection that did not come about to the garbage collector
+LEFT = "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
+
+
 class DatabaseServer:
     """A server that can be killed and started again on the same data. ``url`` is for ``database_url``."""
 

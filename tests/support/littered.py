@@ -24,13 +24,13 @@ class Litter:
         self.me = self
 
     def __del__(self) -> None:
-        time.sleep(0)
+        time.sleep(0)  # gives the interpreter lock away
 
 
 def _litter() -> None:
     while True:
         Litter()
-        time.sleep(0)
+        time.sleep(0)  # the others' turn
 
 
 def _deep(left: int) -> None:
@@ -53,7 +53,7 @@ def main(jobs: int) -> int:
             standstill.look([slot], 5.0)
             thread_stacks()
             while strike(slot, run, JobTimeout) != "struck":
-                time.sleep(0)
+                time.sleep(0)  # the job's turn
             thread.join()
             struck += [type(error) for error in raised] == [JobTimeout]
     return struck

@@ -11,13 +11,12 @@ from redis import Redis
 from sqlalchemy import text
 
 from henchman.history.database import Database
-from support.databases import DatabaseServer, MariaDB, PostgreSQL, available, running
+from support.databases import LEFT, DatabaseServer, MariaDB, PostgreSQL, available, running
 from support.processes import Work, push
 from support.worker import in_flight, jobs_in, looker, settled, until
 
 JOBS = 600  # struck once each, at random moments of one transaction after another
 HOW = "pooled", "plain"
-LEFT = "ignore:Exception ignored in. <socket.socket:pytest.PytestUnraisableExceptionWarning"
 REPLACED = 10.0  # seconds after which a process that stands still is replaced
 LOADED = 50.0  # and what a loaded machine adds until the next one has done its work
 
@@ -36,7 +35,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[DatabaseServer]:
         yield made
 
 
-@pytest.mark.filterwarnings(LEFT)  # PyMySQL leaves the socket of a refused connection to the collector
+@pytest.mark.filterwarnings(LEFT)
 def test_jobs_that_are_struck_in_a_database_driver(
     tmp_path: Path, redis: Redis, redis_url: str, server: DatabaseServer
 ) -> None:

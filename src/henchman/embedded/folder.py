@@ -36,8 +36,6 @@ from typing import NamedTuple, Self
 from henchman.errors import EmbeddedServerError
 from henchman.kernel.text import visible
 
-__all__ = []
-
 
 class LockFile:
     """One lock on one file, for the process that took it; without ``make`` the file must be there."""

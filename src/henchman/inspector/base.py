@@ -56,7 +56,7 @@ class Entry:
         try:
             return decode(self.payload), ""
         except PayloadError as error:
-            return _object(self.payload), str(error)
+            return json_object(self.payload), str(error)
 
     @property
     def job(self) -> Mapping[str, Any]:
@@ -187,9 +187,10 @@ def _plain(value: Any) -> str:
     return value if isinstance(value, str) else "" if value is None else str(value)[:10_000]
 
 
-def _object(payload: bytes) -> dict[str, Any]:
+def json_object(text: bytes) -> dict[str, Any]:
+    """The object that ``text`` is; an empty one for anything else."""
     try:
-        found = jsontext.loads(payload)
+        found = jsontext.loads(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, NamedTuple
 
-import msgspec
-
 from henchman.errors import ArgumentError, ServerAway, ServerError
-from henchman.inspector.base import Entry, Inspector, Mask
+from henchman.inspector.base import Entry, Inspector, Mask, json_object
 from henchman.kernel.clock import ServerClock
 from henchman.store import leases
 from henchman.store.keys import Keys
@@ -82,20 +80,12 @@ def _texts(value: Any) -> tuple[str, ...]:
     return (value,) if isinstance(value, str) and value else ()
 
 
-def _json(text: bytes) -> dict[str, Any]:
-    try:
-        found = jsontext.loads(text)
-    except (msgspec.MsgspecError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
 def process_state(record: leases.Record) -> ProcessState | None:
     """What a record says; None when there is none behind the identity. Reads every version's, and broken ones."""
     facts = record.facts
     if not facts:
         return None
-    info = _json(facts.get("info", b""))
+    info = json_object(facts.get("info", b""))
     host, _, rest = record.identity.partition(":")
     pid = info.get("pid", rest.partition(":")[0])
     capsules = info.get("capsules")
@@ -122,7 +112,7 @@ def process_state(record: leases.Record) -> ProcessState | None:
 
 
 def _work(identity: str, slot: str, value: bytes, mask: Mask | None) -> Work:
-    record = _json(value)
+    record = json_object(value)
     payload = record.get("payload")
     if isinstance(payload, str):
         stored = payload.encode("utf-8", "replace")

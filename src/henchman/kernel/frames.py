@@ -32,7 +32,7 @@ _current_frames: Iterable[Callable[[], dict[int, FrameType]]] = (sys._current_fr
 
 def uncollected(steps: Iterable[T]) -> list[T]:
     """What ``steps`` give, which are lazy and of C alone: nothing is collected between the first and the last, and no
-    other thread runs. A collector that somebody else switched off stays off."""
+    other thread runs. A collector that was off before stays off."""
     was_on: list[bool] = []
     first: Iterator[Any] = chain(map(was_on.append, map(call, (gc.isenabled,))), map(call, (gc.disable,)))
     last: Iterator[Any] = map(call, compress((gc.enable,), was_on))

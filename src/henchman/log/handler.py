@@ -166,7 +166,7 @@ def _plain(value: Any, record: logging.LogRecord) -> Any:
         return value if shown == text else shown
     try:
         text = value if isinstance(value, str) else str(value)
-    except Exception:  # somebody else's __str__
+    except Exception:  # a __str__ of the user's raises
         text = f"({type(value).__name__} cannot be shown)"
     return _fit(text, FIELD_MOST, record)
 

@@ -20,8 +20,6 @@ from henchman.store.call import Arg, Call, Runner, command, commands, load, scri
 from henchman.store.keys import Keys
 from henchman.store.queues import raw
 
-__all__ = []
-
 _JOIN = load("join")
 _RENEW = load("renew")
 _ENTOMB = load("entomb")

@@ -129,8 +129,7 @@ class Acker(Service):
     def _commit_alone(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         row = self._row(unit, outcome, job)
         try:
-            if self.reporter.timed or self.reporter.since:
-                self.reporter.send()
+            self._report()
             self._commit([row])
         except Exception as error:  # a defect of ours, as in flush
             self._rows.append(row)
@@ -150,8 +149,7 @@ class Acker(Service):
 
     def run(self) -> None:
         while not self.stopping.is_set():
-            timed = self.reporter.timed or self.reporter.since
-            self._first.wait(self.reporter.due_in() if timed else None)
+            self._first.wait(self.reporter.due_in() if self.reporter.timed or self.reporter.since else None)
             if 0 < len(self._rows) < BATCH:
                 self.stopping.wait(LATEST)
             self._first.clear()
@@ -163,20 +161,21 @@ class Acker(Service):
         """Commit everything that waits, from any thread; False when the server is away (it is kept)."""
         with self._flushing:
             while self._rows:
-                full = self.full
-                batch = self._batch()
+                full, batch = self.full, self._batch()
                 try:
-                    if self.reporter.timed or self.reporter.since:
-                        self.reporter.send()  # what they said comes before their end
+                    self._report()  # what they said comes before their end
                     if not self._commit_marked(batch):
                         return False
                 except Exception as error:  # a defect of ours must not lose outcomes: a second settling finds nothing
                     return self._keep(batch, error, "part_failed")
                 if full and not self.full:
                     self._session.ring()
-            if self.reporter.timed or self.reporter.since:
-                self.reporter.send()
+            self._report()
             return True
+
+    def _report(self) -> None:
+        if self.reporter.timed or self.reporter.since:
+            self.reporter.send()
 
     def _keep(self, rows: Sequence[Row], error: Exception, event: str) -> bool:
         """What could not be committed waits on, ahead of all that came since; always False."""
