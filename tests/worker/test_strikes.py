@@ -22,8 +22,8 @@ from redis import Redis
 
 from henchman import App, JobTimeout
 from henchman.errors import JobShutdown
-from henchman.kernel import frames
-from henchman.kernel.frames import stack_of
+from henchman.kernel import threads
+from henchman.kernel.threads import stack_of
 from henchman.log import handler as log
 from henchman.work.current import running
 from henchman.worker.run import Run, Slot
@@ -83,9 +83,9 @@ def test_a_look_at_frames_leaves_the_collector_as_it_was(on: bool) -> None:
         assert stack_of(threading.get_ident())[-1][0].f_back is None, "the outermost is there"
         assert stack_of(0) == [], "a thread that is gone"
         with pytest.raises(TypeError):
-            frames.uncollected(map(len, (1,)))  # type: ignore[arg-type]
+            threads.uncollected(map(len, (1,)))  # type: ignore[arg-type]
         assert gc.isenabled() is on
-        frames.uncollected(map(during.append, map(operator.call, (gc.isenabled,))))
+        threads.uncollected(map(during.append, map(operator.call, (gc.isenabled,))))
         assert during == [False]
     finally:
         (gc.enable if before else gc.disable)()

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 from henchman.batch import procedures
 from henchman.client.runtime import Runtime
 from henchman.errors import PayloadError, UnknownBatch
-from henchman.kernel.service import Ticker
+from henchman.kernel.threads import Ticker
 from henchman.store import batches, queues
 from henchman.store.batches import Glance
 from henchman.store.call import Call

@@ -18,7 +18,7 @@ from henchman.client.runtime import Runtime
 from henchman.cron.definition import Cron, build_tick, decoded, encoded
 from henchman.cron.timing import Plan, Timing, plan, read_timing
 from henchman.errors import DefinitionError, ServerError
-from henchman.kernel.service import Ticker
+from henchman.kernel.threads import Ticker
 from henchman.store import cron as store
 from henchman.store import history
 from henchman.store.call import Call

@@ -20,7 +20,7 @@ from henchman.history.checkpoint import BEGINNING, Checkpoint, Chunk, Overtaken
 from henchman.history.database import Database
 from henchman.kernel.clock import ServerClock, capped_backoff
 from henchman.kernel.events import Events
-from henchman.kernel.service import Ticker
+from henchman.kernel.threads import Ticker
 from henchman.store import history as store
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys

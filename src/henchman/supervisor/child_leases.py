@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from henchman.config import Config
 from henchman.errors import HenchmanError, ServerAway
 from henchman.kernel.clock import awake, capped_backoff
-from henchman.kernel.service import Ticker
+from henchman.kernel.threads import Ticker
 from henchman.store import leases
 from henchman.supervisor.child import ChildProcess
 from henchman.supervisor.server_link import ServerLink

@@ -21,8 +21,8 @@ from henchman.client.runtime import Runtime
 from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.clock import capped_backoff
 from henchman.kernel.scoreboard import Scoreboard
-from henchman.kernel.service import Service
 from henchman.kernel.text import described
+from henchman.kernel.threads import Service
 from henchman.store.jobs import CALLED_OFF, EARLIER, MOST_BYTES
 from henchman.store.metrics import LIMITS, Counted, bucket_of, flush, forms, metric_name
 from henchman.wire.payload import decode

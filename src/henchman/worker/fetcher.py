@@ -26,7 +26,7 @@ from henchman.client.runtime import Runtime
 from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.clock import awake, capped_backoff
 from henchman.kernel.scoreboard import Scoreboard
-from henchman.kernel.service import Service
+from henchman.kernel.threads import Service
 from henchman.store.jobs import LeaseLapsed, fetch
 from henchman.work.outcome import Outcome
 from henchman.work.source import Source

@@ -14,8 +14,8 @@ import msgspec
 from henchman.client.runtime import Runtime
 from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.clock import awake
-from henchman.kernel.service import Ticker
 from henchman.kernel.text import described
+from henchman.kernel.threads import Ticker
 from henchman.store import leases
 from henchman.store.leases import turn_to_prune
 from henchman.store.queues import paused

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from henchman.client.runtime import Runtime
 from henchman.errors import ServerAway, ServerError
 from henchman.kernel.clock import awake
-from henchman.kernel.service import Ticker
+from henchman.kernel.threads import Ticker
 from henchman.store import leases
 from henchman.store.call import Runner, command
 from henchman.store.leases import LIFELINE_MS, Leader

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from henchman.client.runtime import Runtime
 from henchman.errors import LeaseLost, ServerAway
 from henchman.kernel.clock import awake
-from henchman.kernel.service import Ticker
+from henchman.kernel.threads import Ticker
 from henchman.worker.manager import Manager
 from henchman.worker.session import LeaseSession
 

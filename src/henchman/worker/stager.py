@@ -19,7 +19,7 @@ from henchman.client.runtime import Runtime
 from henchman.errors import PayloadError
 from henchman.kernel.clock import STEP, capped_backoff
 from henchman.kernel.middleware import compile_sync
-from henchman.kernel.service import Ticker
+from henchman.kernel.threads import Ticker
 from henchman.store.call import command
 from henchman.store.jobs import Due, Move, due, move, rebase
 from henchman.store.leases import STAGING_MS, Leader

@@ -43,9 +43,8 @@ from typing import Literal, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.errors import JobTimeout
-from henchman.kernel.frames import Stack, local, stack_from, stack_of, threads, uncollected
-from henchman.kernel.service import Ticker
 from henchman.kernel.text import visible
+from henchman.kernel.threads import Stack, Ticker, local, stack_from, stack_of, thread_ids, uncollected
 from henchman.worker.run import Run, Slot, task_name
 
 __all__ = [
@@ -395,7 +394,7 @@ def thread_stacks() -> dict[int, tuple[str, list[str]]]:
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     found: dict[int, tuple[str, list[str]]] = {}
     taken = set[str]()
-    for ident in threads():
+    for ident in thread_ids():
         name = names.get(ident, str(ident))
         if name in taken:
             name = f"{name} ({ident})"

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from henchman.client.runtime import Runtime
 from henchman.errors import ServerAway, ServerError
 from henchman.kernel.clock import awake, capped_backoff
-from henchman.kernel.service import Service
+from henchman.kernel.threads import Service
 from henchman.store.call import command
 from henchman.work.source import Source
 from henchman.work.unit import InFlightList, Unit

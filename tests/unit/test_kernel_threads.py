@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from henchman.kernel.service import Service, Ticker
+from henchman.kernel.threads import Service, Ticker
 
 
 class Waiting(Service):
