@@ -15,7 +15,7 @@ import msgspec
 from henchman.batch import options as batch_options
 from henchman.batch import procedures
 from henchman.batch.options import BatchOptions
-from henchman.client.membership import Membership, within
+from henchman.client.options import Membership, within
 from henchman.client.push import Pushed
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, BatchError, HenchmanError, UnknownBatch

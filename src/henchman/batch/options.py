@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from henchman.client.job import Using
-from henchman.client.membership import OUTSIDE, within
-from henchman.client.options import named_options
+from henchman.client.options import OUTSIDE, named_options, within
 from henchman.client.prepared import prepare
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, DefinitionError

@@ -17,11 +17,9 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from henchman.client.buffer import Buffer
-from henchman.client.membership import OUTSIDE, Membership, within
-from henchman.client.options import PushOptions, named_options
-from henchman.client.prepared import Admission, PreparedPush, prepare
+from henchman.client.options import OUTSIDE, Membership, PushOptions, named_options, within
+from henchman.client.prepared import Admission, PreparedPush, PushSequence, jids_of, prepare, push_tracked
 from henchman.client.runtime import Runtime
-from henchman.client.tracked import PushSequence, jids_of, push_tracked
 from henchman.errors import ArgumentError, BatchError, DefinitionError, ResultError, ServerAway, ServerError
 from henchman.kernel.middleware import compile_async, compile_sync, in_thread
 from henchman.store import jobs

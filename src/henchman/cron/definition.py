@@ -13,10 +13,9 @@ import msgspec
 
 from henchman.client.job import Using
 from henchman.client.options import JobOptions, PushOptions, push_options
-from henchman.client.prepared import prepare
+from henchman.client.prepared import prepare, record_of
 from henchman.client.registry import Definition, Registry
 from henchman.client.runtime import Runtime
-from henchman.client.tracked import record_of
 from henchman.cron.timing import timing_of
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.middleware import compile_sync
