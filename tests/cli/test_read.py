@@ -168,21 +168,50 @@ def test_wrong_usage() -> None:
     assert [run(one).exit_code for one in ("enqueue x {}", "enqueue x [", "status --every x")] == [2] * 3
 
 
-def test_an_app_that_cannot_be_loaded(project: Path) -> None:
+def test_an_app_that_cannot_be_loaded(store: Store, project: Path) -> None:
     (project / "broken_app_1.py").write_text("raise ValueError('two\\nlines')")
+    (project / "broken_app_2.py").write_text("import sys; sys.exit('SHOP_KEY is not set')")
     (project / "no_app_1.py").write_text("app = 5")
     for target, text in (
         ("broken_app_1", "broken_app_1 cannot be imported: ValueError: two\\nlines"),
+        ("broken_app_2", "broken_app_2 cannot be imported: SystemExit: SHOP_KEY is not set"),
         ("no_app_1", "not an App"),
         ("nothing.here", "there is no module"),
         ("no_app_1.py", "did you mean no_app_1:app?"),
         ("./no_app_1.py:app", "did you mean no_app_1:app?"),
         ("no_app_1.app", "did you mean no_app_1:app?"),
     ):
-        shown = run(f"-A {target} status")
-        assert shown.exit_code == 1
-        assert text in shown.stderr
-        assert shown.stderr.count("\n") == 1
+        for command in ("enqueue x", "cron run x"):
+            shown = run(f"-A {target} {command}", store)
+            assert (shown.exit_code, shown.stdout) == (1, ""), "what the job is to be is not known"
+            assert shown.stderr.startswith("Error: ")
+            assert text in shown.stderr
+            assert shown.stderr.count("\n") == 1
+    assert store.all_keys() == set()
+
+
+SHOWS = ["status", "dead", "dead list --json", "retries list", "scheduled", "queues", "processes", "ordered", "batches"]
+SHOWS += ["job abc", "job abc --json", "cron", "metrics", "doctor", "doctor --json", "cancel abc", "dead retry abc"]
+
+
+@pytest.mark.parametrize("command", SHOWS)
+def test_an_app_that_cannot_be_loaded_stops_no_command_that_looks(store: Store, project: Path, command: str) -> None:
+    (project / "henchman.toml").write_text('app = "broken_app_3:app"')
+    (project / "pyproject.toml").unlink()
+    (project / "broken_app_3.py").write_text("import sys; sys.exit(1)")
+    for name in ("shop.pay", ["no", "name"]):  # a class that no mask knows
+        stored = payload("abc", **{"class": name}, args=[5, "4111"], kwargs={"card": "4111"})
+        store.ask("ZADD", store.keys.dead, 9e9, stored)
+    shown = run(command, store)
+    assert shown.exit_code in {0, int(command.startswith("doctor")), 3 * int(command == "status")}, shown.output
+    why = "Warning: broken_app_3:app cannot be imported: SystemExit: 1; every argument is hidden"
+    assert shown.stderr.startswith(why)
+    assert shown.stderr.count("\n") == 1
+    assert "4111" not in shown.output
+    if command in ("dead", "dead list --json", "job abc"):
+        assert "***" in shown.stdout
+    if command.startswith("doctor"):
+        assert "workers cannot start like this" in shown.stdout
 
 
 def test_help_and_version() -> None:

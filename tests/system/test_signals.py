@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -118,6 +119,7 @@ def test_ttin_writes_every_stack_to_the_log(redis: Redis, redis_url: str, tmp_pa
 
 EARLY = """
 import os
+import re
 import time
 from support.acting import app
 
@@ -229,6 +231,17 @@ def test_a_wrong_target_ends_with_a_clear_line(tmp_path: Path, redis_url: str) -
             assert work.wait() != 0
             assert words in work.log
             assert "Traceback" not in work.log
+
+
+@pytest.mark.parametrize(
+    "line", ["import sys; sys.exit('SHOP_KEY is not set')", "raise ValueError('SHOP_KEY is not set')"]
+)
+def test_code_that_does_not_import_ends_the_first_start(tmp_path: Path, redis_url: str, line: str) -> None:
+    (tmp_path / "exits.py").write_text(line, encoding="utf-8")
+    with Work(tmp_path, redis_url, target="exits:app") as work:
+        assert work.wait() == 1
+        assert "exits.py" in work.log, "where"
+        assert re.search(r"exits:app cannot be imported: (SystemExit|ValueError): SHOP_KEY is not set", work.log)
 
 
 def test_a_child_that_dies_at_once_is_replaced_with_back_off(tmp_path: Path, redis_url: str, redis: Redis) -> None:

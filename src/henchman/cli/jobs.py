@@ -169,7 +169,7 @@ def _life(found: Job) -> Iterator[tuple[int, float, str]]:
 @as_json
 def enqueue(session: Session, name: str, arguments: str, queue: str | None, delay: float | None, as_json: bool) -> None:
     """Push the job NAME with the arguments JSON-ARGS, a JSON list: henchman enqueue mail.send '[42, "de"]'."""
-    args, registry = _arguments(arguments), session.any_app.registry
+    args, registry = _arguments(arguments), session.known_app.registry
     known = registry.find(name)
     if known is not None:
         known.signature.decode(args, {})  # says what does not fit, here and not in the worker
@@ -179,7 +179,7 @@ def enqueue(session: Session, name: str, arguments: str, queue: str | None, dela
         near = f"; did you mean {same[0]!r}?" if same else did_you_mean(name, names)
         complain(f"Note: {name} is not one of this app's jobs, and pushed all the same{near}")
     options = {key: value for key, value in (("queue", queue), ("delay", delay)) if value is not None}
-    handle = session.any_app.enqueue(name, *args, **options)
+    handle = session.known_app.enqueue(name, *args, **options)
     shown = handle.jid if handle.admission == "created" else f"{handle.jid} ({handle.admission})"
     answer(_pushed(handle), shown, as_json=as_json)
 
@@ -245,7 +245,7 @@ def _list_crons(session: Session, names: tuple[str, ...], *, as_json: bool) -> N
 @as_json
 def run(session: Session, name: str, as_json: bool) -> None:
     """Enqueue the job of NAME now, beside its planned times."""
-    handle = session.any_app.crons.run(name)
+    handle = session.known_app.crons.run(name)
     shown = handle.jid if handle.admission == "created" else "stopped by a client middleware"
     answer(_pushed(handle), shown, as_json=as_json)
 

@@ -114,6 +114,9 @@ def doctor(session: Session, as_json: bool) -> None:
     except ServerError as error:
         checks = [_unreachable(session, error)]
     reachable = len(checks) > 1
+    if session.app_problem:
+        advice = "workers cannot start like this; henchman work shows the whole traceback"
+        checks.append(Check("app", "bad", session.app_problem, advice))
     checks.append(_database(session.config))
     if reachable:
         checks.append(_stream(session))

@@ -11,15 +11,16 @@ from typing import Any, TypeVar
 import click
 
 from henchman.app import App
+from henchman.client.registry import Registry
 from henchman.config import Config
 from henchman.embedded.folder import data_bytes
 from henchman.embedded.server import EmbeddedServer
-from henchman.errors import ConfigError, HenchmanError
-from henchman.inspector.base import Mask
+from henchman.errors import ConfigError
+from henchman.inspector.base import Mask, mask_all
 from henchman.kernel.text import mask_url, visible
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
-from henchman.supervisor.load import load_app, why_not
+from henchman.supervisor.load import load_app
 
 __all__ = ["NOTHING_RUNS", "NothingRuns", "Session", "ShowGroup", "as_json", "command", "confirmed", "group"]
 __all__ += ["server_options", "settings_of", "yes"]
@@ -139,8 +140,19 @@ def confirmed(question: str, *, yes: bool) -> None:
 # ---- server and app
 
 
+class _Unknown(Registry):
+    """The jobs of an app that does not import."""
+
+    def mask(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        return mask_all(name, args, kwargs)
+
+
 class Session:
-    """One command's view: ``config``, ``runner``, ``keys``, and the ``app`` when one was named; each on first use."""
+    """One command's view: ``config``, ``runner``, ``keys``, and the ``app`` when one was named; each on first use.
+
+    An app that does not import stops no command that looks: it is said once, all arguments are hidden, and the settings
+    are those of this folder and environment. Only ``known_app`` raises then.
+    """
 
     def __init__(self, context: click.Context) -> None:
         self._given = settings_of(context)
@@ -156,16 +168,33 @@ class Session:
         return Config.load(arguments=self._overrides)
 
     @cached_property
-    def app(self) -> App | None:
-        """The app that was named; None without one."""
+    def _found(self) -> App | ConfigError | None:
+        """The app that was named, or why it cannot be imported; None without one."""
         target = self._given.get("app") or self._plain.app
         if target is None:
             return None
-        app = _load(target)
-        self._closing.callback(app.close)
-        if app.config.with_arguments(**self._overrides) != app.config:
-            app.configure(**self._overrides)
+        try:
+            app = load_app(target)
+            self._closing.callback(app.close)
+            if app.config.with_arguments(**self._overrides) != app.config:
+                app.configure(**self._overrides)
+        except ConfigError as error:
+            return error
         return app
+
+    @cached_property
+    def app(self) -> App | None:
+        """The app that was named; None without one, and when it does not import."""
+        if isinstance(self._found, ConfigError):
+            more = "every argument is hidden, and settings that stand in it are not known"
+            click.echo(visible(f"Warning: {self._found}; {more}"), err=True)
+            return None
+        return self._found
+
+    @property
+    def app_problem(self) -> str:
+        """Why the app that was named does not import; "" when it does, or none was named."""
+        return str(self._found) if isinstance(self._found, ConfigError) else ""
 
     @cached_property
     def config(self) -> Config:
@@ -213,11 +242,20 @@ class Session:
         """The app that was named, else one that knows the server and no jobs. It never starts a server."""
         if self.app is None:
             plain = App(redis_url=self.url, namespace=self.config.namespace)
+            if self.app_problem:
+                plain.registry = _Unknown()
             self._closing.callback(plain.close)
             return plain
         if self.app.config.redis_url is None:
             self.app.configure(redis_url=self.url)  # the embedded server that is up
         return self.app
+
+    @property
+    def known_app(self) -> App:
+        """``any_app`` for what enqueues: ConfigError when the app that was named does not import."""
+        if isinstance(self._found, ConfigError):
+            raise self._found
+        return self.any_app
 
     @property
     def shown_url(self) -> str:
@@ -226,14 +264,7 @@ class Session:
 
     @property
     def mask(self) -> Mask | None:
-        """Hides secret arguments, when the app that knows them was named."""
+        """Hides secret arguments, when an app was named: of one that does not import all."""
+        if self.app_problem:
+            return mask_all
         return None if self.app is None else self.app.registry.mask
-
-
-def _load(target: str) -> App:
-    try:
-        return load_app(target)
-    except HenchmanError:
-        raise
-    except Exception as error:  # the module is the user's: whatever it raises when it is imported
-        raise click.ClickException(visible(f"{target} cannot be imported: {why_not(error)[1]}")) from error

@@ -17,7 +17,7 @@ from henchman.store.procedure import BothWays
 from henchman.store.queues import raw
 from henchman.wire import jsontext, payload, sidekiq, times
 from henchman.wire.payload import INVALID_CLASS, decode
-from henchman.wire.secret import masked, places_of
+from henchman.wire.secret import MASK, masked, places_of
 
 __all__ = [
     "Entry",
@@ -30,12 +30,19 @@ __all__ = [
     "checked_name",
     "checked_page",
     "checked_text",
+    "mask_all",
     "seconds",
     "text_of",
 ]
 
 #: (wire name, args, kwargs) → the same with secret values replaced; the app's registry knows which they are.
 Mask = Callable[[str, list[Any], dict[str, Any]], tuple[list[Any], dict[str, Any]]]
+
+
+def mask_all(name: str, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+    """The mask of a program that does not know the jobs: any argument may be secret."""
+    return [MASK] * len(args), dict.fromkeys(kwargs, MASK)
+
 
 _SHOWN_BYTES = 4096  # of arguments; more is cut where it is shown
 
@@ -95,9 +102,9 @@ class Entry:
         named = kwargs if isinstance(kwargs, dict) else {}
         wire_name = self.job.get("class")
         plain, named = masked(places_of(self.job), plain, named)
-        if self._mask is None or not isinstance(wire_name, str):
+        if self._mask is None:
             return plain, named
-        return self._mask(wire_name, plain, named)
+        return self._mask(wire_name if isinstance(wire_name, str) else "", plain, named)
 
     def call_text(self, most: int = 200) -> str:
         """The job as a call, ``mail.send(42, "de")``; the beginning of the text when it is no JSON object."""

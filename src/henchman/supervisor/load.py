@@ -10,11 +10,23 @@ from typing import Any
 
 from henchman.app import App
 from henchman.errors import ConfigError
-from henchman.kernel.text import did_you_mean
+from henchman.kernel.text import described, did_you_mean
 
 
 def load_app(target: str) -> App:
-    """The app at ``pkg.mod:app`` (``:app`` may be left out); ConfigError says what is missing and where it looked."""
+    """The app at ``pkg.mod:app`` (``:app`` may be left out).
+
+    ConfigError says what is missing and where it looked, or what the user's code raised, which is the error's cause.
+    """
+    try:
+        return _imported(target)
+    except (ConfigError, KeyboardInterrupt):
+        raise
+    except BaseException as error:  # the module is the user's: whatever it raises, sys.exit() too
+        raise ConfigError(f"{target} cannot be imported: {described(error)}") from error
+
+
+def _imported(target: str) -> App:
     module_name, _, attribute = target.partition(":")
     if not all(part.isidentifier() for part in module_name.split(".")):
         raise ConfigError(f"{target!r} names no module{_instead(module_name, attribute)}")
@@ -38,18 +50,16 @@ def load_app(target: str) -> App:
     return found
 
 
-def why_not(error: BaseException) -> tuple[str, str]:
-    """Why a user's module could not be imported: his own part of the traceback, and the error as one line."""
+def their_traceback(error: BaseException) -> str:
+    """The part of a traceback that is the user's, with the error."""
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [
         one for one in frames if not one.filename.startswith("<frozen ") and Path(one.filename).parent not in _OURS
     ]
     last = traceback.format_exception_only(error)
-    told = "".join(
+    return "".join(
         [*(["Traceback (most recent call last):\n"] if theirs else []), *traceback.format_list(theirs), *last]
     )
-    line = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return told, line
 
 
 def _instead(module_name: str, attribute: str) -> str:

@@ -18,7 +18,7 @@ from henchman.errors import ConfigError, HenchmanError
 from henchman.kernel.scoreboard import SCOREBOARD_BYTES, Scoreboard
 from henchman.log import handler as log
 from henchman.supervisor.child import EXIT_CONFIG, EXIT_CUT_OFF, WorkerArgs
-from henchman.supervisor.load import load_app, why_not
+from henchman.supervisor.load import load_app, their_traceback
 from henchman.worker.heart import resident_kb
 from henchman.worker.launcher import Launcher, default_capsules
 from henchman.worker.processor import in_child
@@ -162,12 +162,10 @@ class Child:
         """The user's app; ConfigError when his code does not import: another try would end the same way."""
         try:
             return load_app(self._args.target)
-        except ConfigError:
+        except ConfigError as error:
+            if error.__cause__ is not None:
+                sys.stderr.write(their_traceback(error.__cause__))
             raise
-        except Exception as error:
-            told, line = why_not(error)
-            sys.stderr.write(told)
-            raise ConfigError(f"{self._args.target} cannot be imported: {line}") from None
 
     def _next(self) -> str:
         """The next word. It looks up each half second: a signal that comes in the moment before the wait, or that the
