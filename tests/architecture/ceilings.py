@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 
 from architecture.source import LIMITS, ROOT
-from architecture.test_house import alike, class_files, crowded, room_lines, slang_places
+from architecture.test_house import alike, crowded, room_lines, slang_places
 
 FILE = ROOT / "tests" / "architecture" / "limits.toml"
 
@@ -19,7 +19,6 @@ FIGURES: dict[str, Callable[[], dict[str, int]]] = {
     "rooms": room_lines,
     "crowded": crowded,
     "prefixes": alike,
-    "class_names": lambda: {name: len(files) for name, files in class_files().items()},
     "slang": lambda: {word: len(places) for word, places in slang_places().items()},
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from henchman.embedded.folder import Product, can_read
+from henchman.embedded.folder import ServerVersion, can_read
 from henchman.embedded.process import find_binaries
 from henchman.embedded.server import EmbeddedServer
 from henchman.errors import EmbeddedServerError
@@ -140,7 +140,7 @@ def test_who_reads_whom(reader: str, writer: str, can: bool) -> None:
     assert can_read(_product(reader), _product(writer)) is can
 
 
-def _product(text: str) -> Product:
-    made = Product.parse(text)
+def _product(text: str) -> ServerVersion:
+    made = ServerVersion.parse(text)
     assert made is not None
     return made

@@ -12,7 +12,7 @@ from redis import Redis
 
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
 from henchman.history.reading import History
-from henchman.history.records import Job, Search
+from henchman.history.records import JobRecord, Search
 from henchman.worker import launcher
 from support.worker import looker, until, working
 
@@ -35,18 +35,18 @@ def history(app: App) -> Iterator[History]:
     made.close()
 
 
-def recorded(history: History, redis: Redis, jid: str | None, status: str) -> Job:
+def recorded(history: History, redis: Redis, jid: str | None, status: str) -> JobRecord:
     """The record ``jid``, once it is in the database with ``status``."""
     assert jid is not None
 
-    def look() -> Job | None:
+    def look() -> JobRecord | None:
         found = None if redis.xlen("hm:history") else history.job(jid)
         return found if found is not None and found.event.status == status else None
 
     return until(look, f"the record of {jid} is {status}")
 
 
-def words(job: Job) -> list[str]:
+def words(job: JobRecord) -> list[str]:
     return [change.status for change in job.changes]
 
 

@@ -17,7 +17,7 @@ from henchman.cli.show import ago, answer, cell, complain, count, duration, fact
 from henchman.cron.registry import CronState, set_paused, states
 from henchman.cron.timing import zone
 from henchman.errors import HistoryError, UnknownCron
-from henchman.history.records import Event, Job
+from henchman.history.records import Event, JobRecord
 from henchman.inspector.base import argument_text
 from henchman.inspector.jobs import MOST, JobStatus, find_job
 from henchman.kernel.text import did_you_mean, shorten, visible
@@ -99,20 +99,20 @@ def _status_lines(status: JobStatus) -> Iterator[Text]:
     yield from (Text(f"  {visible(line)}", "dim") for line in entry.backtrace)
 
 
-def _recorded(session: Session, jid: str) -> Job | None:
+def _recorded(session: Session, jid: str) -> JobRecord | None:
     """The job as history has it; None when it has nothing, or there is none. What is wrong goes to standard error."""
     if session.config.why_history_is_off():
         return None
     try:
         with history_of(session) as admin:
-            found: Job | None = admin.reading.job(jid, most=_LIFE)
+            found: JobRecord | None = admin.reading.job(jid, most=_LIFE)
     except HistoryError as error:
         complain(f"Note: {error}")
         return None
     return found
 
 
-def _recorded_lines(found: Job) -> Iterator[Text]:
+def _recorded_lines(found: JobRecord) -> Iterator[Text]:
     """How the job stands in history, then its life."""
     one = found.event
     yield Text.assemble(cell(one.status or "known", COLOURS.get(one.status, "bold")), "  in history")
@@ -149,7 +149,7 @@ def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _life(found: Job) -> Iterator[tuple[int, float, str]]:
+def _life(found: JobRecord) -> Iterator[tuple[int, float, str]]:
     """(position, time, words) of every change and message."""
     for change in found.changes:
         run = f", run {change.attempt}" if change.attempt else ""

@@ -11,7 +11,7 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from henchman.cli.session import Session, as_json, command
-from henchman.cli.show import Row, Table, ago, answer, cell, console, count, figure, listed
+from henchman.cli.show import Table, TableRow, ago, answer, cell, console, count, figure, listed
 from henchman.errors import HenchmanError
 from henchman.inspector.metrics import ClassMetrics, Metrics, mark_deploy
 from henchman.inspector.metrics import metrics as measured
@@ -116,10 +116,10 @@ def _view(found: Metrics, span: str, out: Console, *, one: bool) -> Group:
     rows = [_row(each, width, levels) for each in shown]
     drawn = out.width >= _FIGURES + _SPARK[0]
     if found.deploys and drawn:
-        rows.append(Row([cell("deploys", "dim"), *[""] * 6, Text(_arrows(found, width, arrow), "cyan")]))
+        rows.append(TableRow([cell("deploys", "dim"), *[""] * 6, Text(_arrows(found, width, arrow), "cyan")]))
     titles = ["class", "runs>", "failed>", "mean>", "p50>", "p95>", "total>", f"{span}!"]
     if not drawn:  # a narrow terminal: the names are worth more
-        titles, rows = titles[:-1], [Row(row.cells[:-1]) for row in rows]
+        titles, rows = titles[:-1], [TableRow(row.cells[:-1]) for row in rows]
     parts: list[Any] = [Table(titles, rows, wide="class")]
     if len(found.classes) > len(shown):
         parts.append(Text(listed(len(shown), len(found.classes), "classes, those with the most time"), "dim"))
@@ -132,8 +132,8 @@ def _view(found: Metrics, span: str, out: Console, *, one: bool) -> Group:
     return Group(*parts)
 
 
-def _row(one: ClassMetrics, width: int, levels: str) -> Row:
-    return Row(
+def _row(one: ClassMetrics, width: int, levels: str) -> TableRow:
+    return TableRow(
         [
             one.name,
             figure(one.processed),

@@ -25,7 +25,7 @@ from henchman.errors import ServerAway
 from henchman.kernel.text import shorten, visible
 from henchman.wire import times
 
-__all__ = ["Row", "Table", "ago", "answer", "cell", "complain", "console", "count", "duration", "facts", "figure"]
+__all__ = ["Table", "TableRow", "ago", "answer", "cell", "complain", "console", "count", "duration", "facts", "figure"]
 __all__ += ["listed", "moment", "say", "table", "watch"]
 
 T = TypeVar("T")
@@ -180,7 +180,7 @@ def facts(pairs: Iterable[tuple[str, object]], width: int = 11) -> Iterator[Text
             yield Text.assemble((f"{name:<{width}}", "dim"), visible(shorten(str(value), _LONGEST_FACT)))
 
 
-class Row(NamedTuple):
+class TableRow(NamedTuple):
     """The cells of one line, and a note that stands below it on a line of its own."""
 
     cells: Sequence[Text | str]
@@ -195,9 +195,9 @@ def table(
 ) -> Table:
     """A line for each thing: the titles of ``Table``, with what each shows; ``error`` stands below the line."""
 
-    def row(thing: T) -> Row:
+    def row(thing: T) -> TableRow:
         text = error(thing)
-        return Row([show(thing) for show in columns.values()], cell(text, "red") if text else None)
+        return TableRow([show(thing) for show in columns.values()], cell(text, "red") if text else None)
 
     return Table(list(columns), map(row, things), wide)
 
@@ -209,13 +209,15 @@ class Table:
     way when the terminal is narrow.
     """
 
-    def __init__(self, columns: Sequence[str], rows: Iterable[Row], wide: str) -> None:
+    def __init__(self, columns: Sequence[str], rows: Iterable[TableRow], wide: str) -> None:
         self._right = [name.endswith(">") for name in columns]
         self._whole = [name.endswith("!") for name in columns]
         titles = [name.rstrip(">!") for name in columns]
         self._wide = titles.index(wide)
         self._titles = [Text(title, "bold") for title in titles]
-        self._rows = [Row([one if isinstance(one, Text) else cell(one) for one in row.cells], row.note) for row in rows]
+        self._rows = [
+            TableRow([one if isinstance(one, Text) else cell(one) for one in row.cells], row.note) for row in rows
+        ]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         widths = self._widths(options.max_width)

@@ -22,7 +22,7 @@ from henchman.kernel.text import did_you_mean
 from henchman.store import batches
 from henchman.store import cron as store
 from henchman.store.batches import TrackedPush
-from henchman.store.cron import Running, Skipped
+from henchman.store.cron import RunningTick, Skipped
 from henchman.store.keys import Keys
 from henchman.store.procedure import Procedure, arun, run
 
@@ -61,7 +61,7 @@ class CronState(NamedTuple):
     problem: str = ""
     overlap: str = "allow"
     overlap_for: float | None = None
-    running: Running | None = None
+    running: RunningTick | None = None
     skipped: Skipped | None = None
 
 
@@ -78,7 +78,7 @@ def states(keys: Keys) -> Procedure[list[CronState]]:
 
 
 def _state(
-    stored: store.Stored, name: str, last: list[Past], running: Running | None, skipped: Skipped | None
+    stored: store.Stored, name: str, last: list[Past], running: RunningTick | None, skipped: Skipped | None
 ) -> CronState:
     declared = stored.declared.get(name)
     origin = "live" if declared is None else "code"

@@ -36,7 +36,7 @@ CHUNK = 200
 HELD_UP = 5.0  # seconds until a cron that could not be enqueued is tried again
 
 
-class Held(NamedTuple):
+class ScheduledCron(NamedTuple):
     """A cron that this process looks after. ``last``: dealt with until there; ``next``: its next planned time."""
 
     cron: Cron
@@ -45,9 +45,9 @@ class Held(NamedTuple):
     next: float
 
 
-def held(cron: Cron, timing: Timing, last: float) -> Held:
+def scheduled_cron(cron: Cron, timing: Timing, last: float) -> ScheduledCron:
     """With the next planned time after ``last``; never, when there is none."""
-    return Held(cron, timing, last, next(timing.after(last), float("inf")))
+    return ScheduledCron(cron, timing, last, next(timing.after(last), float("inf")))
 
 
 class CronTicker(Ticker):
@@ -66,13 +66,13 @@ class CronTicker(Ticker):
         self._look_at = 0.0
         self._changed = False
         self._empty = LOOK_EMPTY[0]
-        self._seen: store.Look | None = None
+        self._seen: store.CronLook | None = None
         self._stepped = runtime.clock.stepped
         self._hold_until = 0.0  # the server's clock went forward: nobody is forgotten before all have declared again
         self._read_at = 0.0  # on our clock, when the answer to the look came
         self._revision: bytes | None = None
         self._retired: frozenset[str] | None = None
-        self._held: dict[str, Held] = {}
+        self._scheduled: dict[str, ScheduledCron] = {}
         self._failing: set[str] = set()  # crons whose job no middleware lets through just now
         self._handled: float | None = None
         self._quiet = False
@@ -116,8 +116,8 @@ class CronTicker(Ticker):
         if self.leads:
             self._fire()
         wait = self._look_at - self._monotonic()
-        if self.leads and self._held:
-            wait = min(wait, min(one.next for one in self._held.values()) - self._now())
+        if self.leads and self._scheduled:
+            wait = min(wait, min(one.next for one in self._scheduled.values()) - self._now())
         return wait
 
     def _run(self, call: Call[T]) -> T:
@@ -149,7 +149,7 @@ class CronTicker(Ticker):
         clock.heard(seen.now, sent)
         self._seen, self._read_at = seen, self._monotonic()
         if not (led and seen.mine):  # what we know may be old
-            self._handled, self._revision, self._held = None, None, {}
+            self._handled, self._revision, self._scheduled = None, None, {}
         if names:
             self._declare_at = started + DECLARE
         if seen.lost:  # the server was emptied, or a process removed what no worker had declared
@@ -163,17 +163,19 @@ class CronTicker(Ticker):
         if seen.mine and (seen.revision, seen.retired) != (self._revision, self._retired):
             self._load(seen)
 
-    def _load(self, seen: store.Look) -> None:
+    def _load(self, seen: store.CronLook) -> None:
         """Read every cron that is to tick."""
         stored = self._run(store.read(self._runtime.keys))
         self._revision, self._retired = stored.revision, seen.retired
-        self._held = {}
+        self._scheduled = {}
         for name, text in stored.definitions.items():
             if name in stored.paused or name in seen.retired:
                 continue
             try:
                 cron = decoded(text)
-                self._held[name] = held(cron, read_timing(cron.timing), stored.last.get(name, stored.now))
+                self._scheduled[name] = scheduled_cron(
+                    cron, read_timing(cron.timing), stored.last.get(name, stored.now)
+                )
             except (msgspec.MsgspecError, DefinitionError) as error:
                 self._runtime.events.emit("cron_unreadable", cron=name, error=error)
         if self._monotonic() < self._hold_until:
@@ -190,13 +192,13 @@ class CronTicker(Ticker):
         while chunk := list(islice(due, CHUNK)):
             if not self._send(chunk):
                 return
-        if all(one.next > now for one in self._held.values()):
+        if all(one.next > now for one in self._scheduled.values()):
             self._handled = now
 
     def _due(self, now: float) -> Iterator[store.Tick]:
         assert self._seen is not None  # noqa: S101 - only the leader asks
         seen = self._seen.seen if self._handled is None else self._handled
-        for name, one in list(self._held.items()):
+        for name, one in list(self._scheduled.items()):
             if one.next > now:
                 continue
             planned = plan(one.timing, one.cron.missed, one.last, now, seen)
@@ -204,7 +206,7 @@ class CronTicker(Ticker):
                 self._runtime.events.emit("cron_missed", cron=name, since=one.last, enqueued=len(planned.ticks))
             yield from self._ticks(name, one, planned, now)
 
-    def _ticks(self, name: str, one: Held, planned: Plan, now: float) -> Iterator[store.Tick]:
+    def _ticks(self, name: str, one: ScheduledCron, planned: Plan, now: float) -> Iterator[store.Tick]:
         if planned.floor is not None:
             yield store.Tick(name, planned.floor)
         try:
@@ -213,7 +215,7 @@ class CronTicker(Ticker):
             if name not in self._failing:
                 self._failing.add(name)
                 self._runtime.events.emit("part_failed", part=f"cron {name}", error=error)
-            self._held[name] = one._replace(next=now + HELD_UP)
+            self._scheduled[name] = one._replace(next=now + HELD_UP)
             return
         if name in self._failing:
             self._failing.discard(name)
@@ -236,16 +238,16 @@ class CronTicker(Ticker):
         self._seen, self._read_at = self._seen._replace(now=answer.now), self._monotonic()
         fine = True
         for one, status in zip(ticks, answer.statuses, strict=True):
-            known = self._held[one.name]
+            known = self._scheduled[one.name]
             if isinstance(status, bytes):
                 fine = False
                 error = ServerError(status.decode("utf-8", "replace"))
                 self._runtime.events.emit("part_failed", part=f"cron {one.name}", error=error)
-                self._held[one.name] = known._replace(next=answer.now + HELD_UP)
+                self._scheduled[one.name] = known._replace(next=answer.now + HELD_UP)
             elif status < 0:
                 fine = False
             elif one.planned > known.last:
-                self._held[one.name] = held(known.cron, known.timing, one.planned)
+                self._scheduled[one.name] = scheduled_cron(known.cron, known.timing, one.planned)
                 if status == 2:
                     self._runtime.events.emit("cron_overlap", cron=one.name, planned=one.planned)
                 elif status and one.payload:

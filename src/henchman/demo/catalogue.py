@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from henchman.demo.products import PriceChange, Product
 
-__all__ = ["Catalogue", "Change"]
+__all__ = ["Catalogue", "HandledChange"]
 
 BUSY = 10.0  # seconds to wait for another writer
 COLUMNS = tuple(one.name for one in fields(Product))
@@ -42,7 +42,7 @@ ON CONFLICT (sku) DO UPDATE SET version = excluded.version, price = excluded.pri
     WHERE excluded.version > version AND excluded.token >= token"""
 
 
-class Change(NamedTuple):
+class HandledChange(NamedTuple):
     """A price change that was handled by the claim ``token``, from ``began`` to ``ended`` on this machine's monotonic
     clock; ``written``: it was newer than the price there."""
 
@@ -77,7 +77,7 @@ class Catalogue:
             for sku, changes in claim.items():
                 for one in changes:
                     written = db.execute(PUT_OFFER, (sku, one.version, one.price, token)).rowcount
-                    change = Change(sku, one.version, token, began, time.monotonic(), bool(written))
+                    change = HandledChange(sku, one.version, token, began, time.monotonic(), bool(written))
                     db.execute("INSERT INTO changes VALUES (?, ?, ?, ?, ?, ?)", change)
 
     def write(self, statement: str, values: Sequence[object]) -> None:
@@ -99,9 +99,9 @@ class Catalogue:
         """The price that the latest change gave each product."""
         return {sku: PriceChange(*one) for sku, *one in self.read("SELECT sku, version, price FROM offers")}
 
-    def changes(self) -> list[Change]:
+    def changes(self) -> list[HandledChange]:
         """Every change that was handled, in the order of their writing."""
-        return [Change(*one) for one in self.read("SELECT * FROM changes ORDER BY rowid")]
+        return [HandledChange(*one) for one in self.read("SELECT * FROM changes ORDER BY rowid")]
 
     def called(self) -> list[str]:
         """The batches that have called back, once for each time."""

@@ -34,7 +34,7 @@ from rich.table import Table
 from rich.text import Text
 
 from henchman.batch.batch import BatchStatus
-from henchman.demo.catalogue import Catalogue, Change
+from henchman.demo.catalogue import Catalogue, HandledChange
 from henchman.demo.products import (
     COUNT,
     PRODUCERS,
@@ -116,7 +116,7 @@ def wrong_prices(plan: Mapping[str, Sequence[PriceChange]], catalogue: Catalogue
     yield from (f"{sku}: a price was changed that nobody asked to change" for sku in handled)
 
 
-def _wrong_turns(changes: Sequence[Change]) -> Iterator[str]:
+def _wrong_turns(changes: Sequence[HandledChange]) -> Iterator[str]:
     """What is wrong with the order in which the changes of one product were handled, in the order of their writing."""
     if any(one.token == after.token and one.version > after.version for one, after in pairwise(changes)):
         yield "a turn did not get its changes by version"

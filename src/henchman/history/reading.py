@@ -25,14 +25,14 @@ from henchman.history.records import (
     MOST,
     OF_BATCH,
     STATUSES,
-    Batch,
+    BatchRecord,
     Change,
     Changes,
     Event,
     EventPage,
-    Job,
+    JobRecord,
     Message,
-    Run,
+    RunRecord,
     Search,
 )
 from henchman.history.schema import batches, changes, events, messages, runs
@@ -79,7 +79,7 @@ class History:
         """Close idle connections."""
         self.database.close()
 
-    def batch(self, batch: str) -> Batch | None:
+    def batch(self, batch: str) -> BatchRecord | None:
         """The record of a batch; None when there is none. Its events are counted only where it is not complete: half
         a million take their time, and the server has counted them."""
         count = select(events.c.status, func.count()).where(events.c.batch == batch).group_by(events.c.status)
@@ -131,7 +131,7 @@ class History:
         with self._connection() as connection:
             return connection.execute(query).scalar() or 0
 
-    def job(self, jid: str, *, most: int = MOST) -> Job | None:
+    def job(self, jid: str, *, most: int = MOST) -> JobRecord | None:
         """One job and its life: at most ``most`` changes, runs and messages each; None when nothing is recorded."""
         most = _limit(most)
         with self._connection() as connection:
@@ -142,7 +142,7 @@ class History:
                 connection.execute(select(table).where(table.c.jid == jid).order_by(key).limit(most)).all()
                 for table, key in ((changes, changes.c.sid), (runs, runs.c.run), (messages, messages.c.sid))
             ]
-        return Job(
+        return JobRecord(
             event=_event(event),
             changes=[_change(row) for row in found[0]],
             runs=[_run(row) for row in found[1]],
@@ -301,10 +301,10 @@ def _change(row: Any) -> Change:
     )
 
 
-def _run(row: Any) -> Run:
+def _run(row: Any) -> RunRecord:
     values = dict(row._mapping)
     del values["run"]
-    return Run(host=None if row.process is None else host_of(row.process), **values)
+    return RunRecord(host=None if row.process is None else host_of(row.process), **values)
 
 
 def _counts(row: Any) -> dict[str, int]:
@@ -315,11 +315,11 @@ def _counts(row: Any) -> dict[str, int]:
     return {status: many for status, many in counts.items() if isinstance(many, int) and many > 0}
 
 
-def _batch(batch: str, row: Any, counts: dict[str, int]) -> Batch:
+def _batch(batch: str, row: Any, counts: dict[str, int]) -> BatchRecord:
     """A batch out of its row, or out of its events when it has none."""
     values = dict.fromkeys(batches.columns.keys()) if row is None else dict(row._mapping)
     position = values.pop("changed") or 0
-    return Batch(
+    return BatchRecord(
         **values
         | {
             "id": batch,

@@ -24,14 +24,14 @@ __all__ = [
     "MOST",
     "OF_BATCH",
     "STATUSES",
-    "Batch",
+    "BatchRecord",
     "Change",
     "Changes",
     "Event",
     "EventPage",
-    "Job",
+    "JobRecord",
     "Message",
-    "Run",
+    "RunRecord",
     "Search",
     "batch_status",
     "parse_search",
@@ -49,7 +49,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _WHEN = "a time ago such as 90s, 30m, 2h, 5d, 1w, or a moment such as 2026-11-21 or 2026-11-21T09:30 (UTC)"
 
 
-class Record(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The base of every record."""
 
     def to_json(self) -> dict[str, Any]:
@@ -58,7 +58,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
         return plain
 
 
-class Event(Record, frozen=True, kw_only=True):
+class Event(HistoryRecord, frozen=True, kw_only=True):
     """One job: where it stands, or how it ended. Errors and results are those of its latest run.
 
     ``class_`` is ``class`` in JSON. ``status`` is empty for a job of which only messages are known. ``args`` is None
@@ -89,14 +89,14 @@ class Event(Record, frozen=True, kw_only=True):
     changed: int
 
 
-class EventPage(Record, frozen=True, kw_only=True):
+class EventPage(HistoryRecord, frozen=True, kw_only=True):
     """Some events, and ``after`` to ask for the next ones with; None: there are no more."""
 
     events: list[Event]
     after: int | None
 
 
-class Changes(Record, frozen=True, kw_only=True):
+class Changes(HistoryRecord, frozen=True, kw_only=True):
     """The events that changed, in the order in which they did, and the position to go on from."""
 
     events: list[Event]
@@ -104,7 +104,7 @@ class Changes(Record, frozen=True, kw_only=True):
     more: bool
 
 
-class Change(Record, frozen=True, kw_only=True):
+class Change(HistoryRecord, frozen=True, kw_only=True):
     """One step in the life of a job (or of a batch, then ``jid`` is None). ``detail``: the facts recorded with it."""
 
     position: int
@@ -117,7 +117,7 @@ class Change(Record, frozen=True, kw_only=True):
     detail: dict[str, Any]
 
 
-class Run(Record, frozen=True, kw_only=True):
+class RunRecord(HistoryRecord, frozen=True, kw_only=True):
     """One execution: where, when, and how it ended (``ending`` is None while it goes on)."""
 
     jid: str
@@ -129,7 +129,7 @@ class Run(Record, frozen=True, kw_only=True):
     ending: str | None
 
 
-class Message(Record, frozen=True, kw_only=True):
+class Message(HistoryRecord, frozen=True, kw_only=True):
     """A message that a job wrote with ``current_job().log``."""
 
     position: int
@@ -138,16 +138,16 @@ class Message(Record, frozen=True, kw_only=True):
     text: str
 
 
-class Job(Record, frozen=True, kw_only=True):
+class JobRecord(HistoryRecord, frozen=True, kw_only=True):
     """One job with its whole life, each list in the order in which it came about."""
 
     event: Event
     changes: list[Change]
-    runs: list[Run]
+    runs: list[RunRecord]
     messages: list[Message]
 
 
-class Batch(Record, frozen=True, kw_only=True):
+class BatchRecord(HistoryRecord, frozen=True, kw_only=True):
     """The record of a batch. ``counts``: jobs by status, as the server counted them when it was complete, else events
     as history has them now."""
 
@@ -228,7 +228,7 @@ def _moment(field: str, text: str | None, now: float) -> float | None:
     return moment
 
 
-def batch_status(found: Batch) -> dict[str, Any]:
+def batch_status(found: BatchRecord) -> dict[str, Any]:
     """The status of a batch that only history knows, as plain values in the form of the server's (``batch.status``).
     Reasons and callbacks are not recorded: they are empty."""
     counts = {status: found.counts.get(status, 0) for status in STATUSES}

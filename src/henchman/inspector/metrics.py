@@ -308,7 +308,7 @@ class Overview(NamedTuple):
 def overview(keys: Keys, mask: Mask | None = None) -> Procedure[Overview]:
     """Everything as it is now."""
     at = time.time()
-    figures: calls.Figures = yield calls.figures(keys, times.day(at), at - LATE)
+    figures: calls.Totals = yield calls.figures(keys, times.day(at), at - LATE)
     queues = (yield from list_queues(keys, at=at)).states
     processes = [one for one in (yield from list_processes(keys)) if (one.beat_age(at) or 0.0) <= ALIVE]
     work = yield from list_work(keys, mask)

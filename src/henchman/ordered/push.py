@@ -28,7 +28,7 @@ from henchman.wire.annotations import Compiler
 from henchman.wire.arguments import MAX_BYTES
 from henchman.wire.jsontext import EncodeError
 
-__all__ = ["Entry", "OrderedPush", "OrderedPushed", "Payloads", "Pusher", "Reader", "partition"]
+__all__ = ["OrderedPush", "OrderedPushed", "Payloads", "PushEntry", "Pusher", "Reader", "partition"]
 
 CHUNK_BYTES = 4_000_000
 
@@ -81,7 +81,7 @@ class Pusher:
         self._tracked = tracked  # by the definition, or because the server refused a push without records
         self._keep: str | None = None
 
-    def push(self, entry: Entry) -> OrderedPush:
+    def push(self, entry: PushEntry) -> OrderedPush:
         """Push one: directly, the driver of procedures would cost 5 % of it."""
         through = self._through([entry])
         if not through:
@@ -94,7 +94,7 @@ class Pusher:
             except ordered.QueueTracked:
                 self._tracked = True
 
-    async def apush(self, entry: Entry) -> OrderedPush:
+    async def apush(self, entry: PushEntry) -> OrderedPush:
         """``push``, awaited."""
         through = await self._athrough([entry])
         if not through:
@@ -127,9 +127,9 @@ class Pusher:
             await arun(self._runtime.aconnections, self._flush(bulk, await self._athrough(bulk.entries)))
         return bulk.result
 
-    def _flush(self, bulk: _Bulk, let_through: list[Entry]) -> Procedure[None]:
+    def _flush(self, bulk: _Bulk, let_through: list[PushEntry]) -> Procedure[None]:
         """Push a chunk: up to ``MOST_IDS`` entries of one queue at a time, in their order."""
-        by_queue: dict[str, list[Entry]] = {}
+        by_queue: dict[str, list[PushEntry]] = {}
         for entry in let_through:
             by_queue.setdefault(partition(self._queues, entry.id), []).append(entry)
         for queue, mine in by_queue.items():
@@ -137,7 +137,7 @@ class Pusher:
                 bulk.created += yield from self._send(queue, mine[start : start + MOST_IDS])
         bulk.flushed(len(let_through))
 
-    def _send(self, queue: str, entries: list[Entry]) -> Procedure[int]:
+    def _send(self, queue: str, entries: list[PushEntry]) -> Procedure[int]:
         """Push these; how many ids had nothing waiting."""
         created: int
         try:
@@ -147,7 +147,7 @@ class Pusher:
             created = yield self._call(queue, entries)[0]
         return created
 
-    def _call(self, queue: str, entries: list[Entry]) -> tuple[Call[int], Born | None]:
+    def _call(self, queue: str, entries: list[PushEntry]) -> tuple[Call[int], Born | None]:
         """The call that pushes these, and what their records begin with, where the queue is tracked."""
         keys, rows, born = self._runtime.keys, [entry.row() for entry in entries], None
         if not self._tracked:
@@ -159,21 +159,21 @@ class Pusher:
             call = ordered.push_tracked(keys, queue, self._collapse, born, rows)
         return self._runtime.client.confirmed(call, lambda: [entry.id for entry in entries]), born
 
-    def _stopped(self, entry: Entry) -> OrderedPush:
+    def _stopped(self, entry: PushEntry) -> OrderedPush:
         return OrderedPush(entry.id, partition(self._queues, entry.id), False, stopped=True)
 
-    def _through(self, entries: list[Entry]) -> list[Entry]:
+    def _through(self, entries: list[PushEntry]) -> list[PushEntry]:
         """``entries`` as the client middleware lets them through."""
         if not self._runtime.client_middleware.links:
             return entries
         return [self._back(job) for job in self._runtime.client.through(map(self._job, entries))]
 
-    async def _athrough(self, entries: list[Entry]) -> list[Entry]:
+    async def _athrough(self, entries: list[PushEntry]) -> list[PushEntry]:
         if not self._runtime.client_middleware.links:
             return entries
         return [self._back(job) for job in await self._runtime.client.athrough(map(self._job, entries))]
 
-    def _job(self, entry: Entry) -> dict[str, Any]:
+    def _job(self, entry: PushEntry) -> dict[str, Any]:
         """The push as the client middleware sees it."""
         return {
             "class": self._name,
@@ -186,7 +186,7 @@ class Pusher:
             "ordered": True,
         }
 
-    def _back(self, job: Mapping[str, Any]) -> Entry:
+    def _back(self, job: Mapping[str, Any]) -> PushEntry:
         if job.get("class") != self._name or job.get("queue") not in self._queues:
             raise ArgumentError(
                 f"a client middleware set class or queue of an ordered push to {job.get('class')!r}, "
@@ -208,7 +208,7 @@ class _Bulk:
         self._most = most
         self._size = 0
         self._problem: ArgumentError | None = None
-        self.entries: list[Entry] = []
+        self.entries: list[PushEntry] = []
         self.count = self.created = self.stopped = 0
 
     @property
@@ -256,7 +256,7 @@ _FIELDS: Final = ("id", "payload", "score", "at", "delay")
 _DERIVED: Final = ("id", "score", "at", "delay")
 
 
-class Entry(NamedTuple):
+class PushEntry(NamedTuple):
     """One payload on its way. ``at``: Unix time; ``delay``: seconds from the server's now; no ``score``: that now."""
 
     id: str
@@ -281,13 +281,13 @@ class Reader:
         self._payloads = payloads
         self._derive = derive
 
-    def entry(self, id: Any, payload: Any, score: Any = None, at: Any = None, delay: Any = None) -> Entry:
+    def entry(self, id: Any, payload: Any, score: Any = None, at: Any = None, delay: Any = None) -> PushEntry:
         """One push as ``push(id, payload)`` gives it: ``at`` is a datetime."""
         if at is not None and not isinstance(at, datetime):  # a number is too easily milliseconds
             raise ArgumentError(f"at={at!r:.80}: give a datetime with a time zone (or delay= for seconds)")
         return _entry(_id(id), self._payloads.encode(payload), score, at, delay)
 
-    def derived(self, payload: Any, arguments: Mapping[str, Any]) -> Entry:
+    def derived(self, payload: Any, arguments: Mapping[str, Any]) -> PushEntry:
         """One push of a payload alone; what ``arguments`` say goes before what is derived."""
         asked = self._asked(payload)
         given = {name: value for name, value in arguments.items() if value is not None}
@@ -298,7 +298,7 @@ class Reader:
             raise ArgumentError(f"{self._name}: derive gave no id for the payload {payload!r:.80}")
         return self._of_mapping(whole, payload)
 
-    def row(self, row: Any) -> Entry:
+    def row(self, row: Any) -> PushEntry:
         """One row of a bulk push; with ``derive`` a row is a payload."""
         if self._derive is not None:
             return self.derived(row, {})
@@ -315,7 +315,7 @@ class Reader:
             raise ArgumentError(f"it has no id, only {', '.join(map(repr, row)) or 'nothing'}")
         return self._of_mapping(row, row.get("payload", ""))
 
-    def again(self, job: Mapping[str, Any]) -> Entry:
+    def again(self, job: Mapping[str, Any]) -> PushEntry:
         """The entry as the client middleware left it, all in JSON's own types."""
         args = job.get("args")
         if not isinstance(args, list) or len(args) != 1:
@@ -323,7 +323,7 @@ class Reader:
         id = _id(job.get("id"))
         return _entry(id, _PLAIN.encode(args[0]), job.get("score"), job.get("at"), job.get("delay"))
 
-    def _of_mapping(self, row: Mapping[str, Any], payload: Any) -> Entry:
+    def _of_mapping(self, row: Mapping[str, Any], payload: Any) -> PushEntry:
         id = _id(row["id"])
         return _entry(id, self._payloads.encode(payload), row.get("score"), row.get("at"), row.get("delay"))
 
@@ -341,10 +341,10 @@ class Reader:
         return {"id": answer}
 
 
-def _entry(id: str, payload: bytes, score: Any, at: Any, delay: Any) -> Entry:
+def _entry(id: str, payload: bytes, score: Any, at: Any, delay: Any) -> PushEntry:
     if at is not None and delay is not None:
         raise ArgumentError("give at= or delay=, not both")
-    return Entry(id, payload, _score(score), _time(at), _delay(delay))
+    return PushEntry(id, payload, _score(score), _time(at), _delay(delay))
 
 
 def _known(given: Mapping[str, Any], fields: tuple[str, ...]) -> None:

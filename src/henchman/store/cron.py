@@ -42,7 +42,7 @@ def switch(keys: Keys, name: str, verb: Literal["pause", "resume"]) -> Call[int]
     return script(_SWITCH, [keys.queues], [name, verb, keys.control_all], int, again=True)
 
 
-class Look(NamedTuple):
+class CronLook(NamedTuple):
     """What a look saw. ``mine``: this process ticks. ``seen``: until when every tick was dealt with, None: never.
 
     ``crons``: how many there are; ``lost``: how many of the names given the server does not know; ``retired``: those
@@ -58,12 +58,12 @@ class Look(NamedTuple):
     retired: frozenset[str]
 
 
-def _look(reply: Any) -> Look:
+def _look(reply: Any) -> CronLook:
     count, mine, now, seen, revision, lost, retired = reply
-    return Look(count, mine == 1, float(now), _number(seen), revision, lost, frozenset(map(_text, retired)))
+    return CronLook(count, mine == 1, float(now), _number(seen), revision, lost, frozenset(map(_text, retired)))
 
 
-def look(keys: Keys, identity: str, lease_ms: int, handled: float | None, names: Sequence[str] = ()) -> Call[Look]:
+def look(keys: Keys, identity: str, lease_ms: int, handled: float | None, names: Sequence[str] = ()) -> Call[CronLook]:
     """See who ticks and whether anything changed; declare ``names`` again; lead, where nobody does.
 
     A lease of 0 ends the lead. ``handled``: the time until which the leader has dealt with every tick.
@@ -122,7 +122,7 @@ def run(keys: Keys, one: Tick) -> Call[Any]:
     )
 
 
-class Running(NamedTuple):
+class RunningTick(NamedTuple):
     """The job of a tick that has not ended, as far as is known, and when it was enqueued (Unix time)."""
 
     since: float
@@ -176,7 +176,7 @@ def read(keys: Keys) -> Call[Stored]:
     )
 
 
-def overlaps(keys: Keys) -> Call[tuple[dict[str, Running], dict[str, Skipped]]]:
+def overlaps(keys: Keys) -> Call[tuple[dict[str, RunningTick], dict[str, Skipped]]]:
     """By cron: the job that holds its ticks up, and the last tick that was passed over; only those that have one."""
     return commands(
         ("HGETALL", keys.cron_running),
@@ -201,10 +201,10 @@ def _past(text: bytes) -> tuple[float, float, str] | None:
     return None if times[0] is None or times[1] is None else (times[0], times[1], jid)
 
 
-def _running(text: bytes) -> Running | None:
+def _running(text: bytes) -> RunningTick | None:
     since, _, jid = _text(text).partition(" ")
     moment = _number(since.encode())
-    return None if moment is None or not isfinite(moment) else Running(moment, jid)
+    return None if moment is None or not isfinite(moment) else RunningTick(moment, jid)
 
 
 def _skipped(text: bytes) -> Skipped | None:

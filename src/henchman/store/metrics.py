@@ -156,7 +156,7 @@ def _marks(flat: Any) -> list[tuple[float, str]]:
     return found
 
 
-class Figures(NamedTuple):
+class Totals(NamedTuple):
     """Counters (for ever, and today in UTC) and the sizes of the three sets."""
 
     processed: int
@@ -176,7 +176,7 @@ def _count(reply: Any) -> int:
         return 0
 
 
-def figures(keys: Keys, day: str, late: float) -> Call[Figures]:
+def figures(keys: Keys, day: str, late: float) -> Call[Totals]:
     """Counters and sizes in one write; ``day`` is today as YYYY-MM-DD in UTC.
 
     ``overdue`` counts scheduled jobs and retries that were due before the Unix time ``late``.
@@ -190,8 +190,8 @@ def figures(keys: Keys, day: str, late: float) -> Call[Figures]:
     sizes = [("ZCARD", key) for key in (keys.schedule, keys.retry, keys.dead)]
     overdue = [("ZCOUNT", key, "-inf", repr(late)) for key in (keys.schedule, keys.retry)]
 
-    def read(replies: list[Any]) -> Figures:
+    def read(replies: list[Any]) -> Totals:
         sums = [_count(one) for one in (*replies[0], *replies[1:4])]
-        return Figures(*[*sums, sum(replies[4:])])
+        return Totals(*[*sums, sum(replies[4:])])
 
     return commands(("MGET", *counters), *sizes, *overdue, decode=read)
