@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 import click
@@ -9,6 +10,7 @@ from click.testing import CliRunner
 
 from frozen.conftest import Frozen
 from henchman.cli.main import henchman
+from henchman.config.settings import HELP
 
 
 def test_help(frozen: Frozen) -> None:
@@ -54,6 +56,12 @@ def kind(each: click.Parameter) -> str:
     value = "|".join(map(str, choices)) if choices else each.type.name
     metavar = each.metavar
     return f"{metavar}: {value}" if metavar else value
+
+
+def test_what_is_not_built_is_not_shown() -> None:
+    told_of = [line for path, one in commands((), henchman) for line in told(path, one)]
+    told_of += [f"{name}: {text}" for name, text in HELP.items()]
+    assert [line for line in told_of if re.search(r"comes with|not built|later (release|version)", line)] == []
 
 
 def test_help_of_the_whole_can_be_laid_out() -> None:

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
 import pytest
 
+from henchman.config.settings import HELP
+from henchman.config.sources import SCHEMES
 from henchman.errors import ConfigError, ServerAway, ServerError
 from henchman.kernel.text import mask_url
 from henchman.store import jobs, leases
 from henchman.store.call import command, commands
+from henchman.store.connection import check_url
 from henchman.store.keys import Keys
 from support.fake_server import CLOSE, HANG, FakeServer
 from support.replicas import Name, all_at_once, nodes
@@ -280,11 +284,19 @@ def test_a_user_who_may_not_push_is_told_where(runner: Maker) -> None:
         assert "hush" not in str(caught.value)
 
 
+def test_every_kind_of_address_that_the_setting_offers_can_be_connected_to() -> None:
+    rest = {"unix": "/tmp/s", "sentinel": "host/name"}  # noqa: S108 - nothing is opened
+    for scheme in SCHEMES:
+        url = f"{scheme}://{rest.get(scheme, 'host')}"
+        assert check_url(url) == url, "read, and its arguments are taken"
+    assert sorted(re.findall(r"(\w+)://", HELP["redis_url"])) == sorted(SCHEMES)
+
+
 @pytest.mark.parametrize(
     ("url", "said"),
     [
         ("http://:hush@h", "must begin with redis://"),
-        ("cluster://:hush@h", "comes with"),
+        ("cluster://:hush@h", "must begin with redis://"),
         ("redis://:hush@h:port", "cannot be read"),
         ("redis://:hush@h?socket_timeout=soon", "cannot be read"),
         ("redis://:hush@h?protocol=3", "leave protocol out"),

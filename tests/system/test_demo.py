@@ -531,7 +531,7 @@ def test_a_quiet_demo_says_nothing_and_can_keep_its_folder(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["--serve"], "comes with the console"), (["--rows", "10001"], "10,000 rows"), (["--rows", "0"], "0")],
+    [(["--serve"], "No such option"), (["--rows", "10001"], "10,000 rows"), (["--rows", "0"], "0")],
 )
 def test_what_cannot_be_done_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
     done = run_demo(tmp_path, *arguments)

@@ -111,7 +111,7 @@ class Config:
     redis_url: str | None = _key(
         None,
         sources.url(sources.SERVERS, sources.SCHEMES),
-        "The server: redis://, rediss://, unix://, sentinel:// or cluster://. Not set: the embedded server.",
+        "The server: redis://, rediss://, unix:// or sentinel://. Not set: the embedded server.",
     )
     namespace: str = _key(
         "",

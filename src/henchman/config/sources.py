@@ -28,7 +28,7 @@ PREFIX = "HENCHMAN_"
 NOT_SETTINGS = ("HENCHMAN_DEBUG", "HENCHMAN_REQUIRE_ALL", "HENCHMAN_TEST_", "HENCHMAN_BENCH_")
 # Kubernetes puts these into every pod beside a service whose name begins with "henchman".
 OF_KUBERNETES = re.compile(r"HENCHMAN_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
-SCHEMES = ("redis", "rediss", "unix", "sentinel", "cluster")
+SCHEMES = ("redis", "rediss", "unix", "sentinel")
 SERVERS = f"an address such as redis://localhost:6379/0 (or {', '.join(f'{one}://' for one in SCHEMES[1:])})"
 PROJECT_MARKS = (FILE, "pyproject.toml", "setup.py", "setup.cfg", ".git")
 

@@ -258,17 +258,12 @@ def stop_signals() -> Iterator[list[int]]:
 @click.option("--processes", type=click.IntRange(1, 64), default=2, show_default=True, help="Worker processes.")
 @click.option("--concurrency", type=click.IntRange(1, 500), default=10, show_default=True, help="Slots of each.")
 @click.option("--keep", is_flag=True, help="Keep the demo's folder: catalogue, logs and the server's data.")
-@click.option("--serve", is_flag=True, help="Keep the console running afterwards; comes with the console.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
 @click.option("--quiet", is_flag=True, help="Say nothing unless something is wrong.")
-def demo(
-    most: int | None, processes: int, concurrency: int, keep: bool, serve: bool, as_json: bool, quiet: bool
-) -> None:
+def demo(most: int | None, processes: int, concurrency: int, keep: bool, as_json: bool, quiet: bool) -> None:
     """Import 10,000 products as one batch of jobs, on a server of its own: a price service that fails now and then,
     price changes that arrive out of order, two worker processes, a live bar, and at the end a check of every row and
     every price, and a sheet of the rows that were refused."""
-    if serve:
-        raise click.UsageError("--serve comes with the console; leave it out")
     if missing := why_not():
         raise click.UsageError(missing)
     if most is not None and most > COUNT:

@@ -39,7 +39,6 @@ _parse: Callable[[str], dict[str, Any]] = parse_url
 # Limits and timings come from the configuration unless the URL names them; how answers are read and what is sent again
 # is never the URL's to say.
 _SCHEMES = ("redis://", "rediss://", "unix://", SCHEME)
-_LATER = {"cluster://": "a later release"}
 _ALL = f"{', '.join(_SCHEMES[:-1])} or {_SCHEMES[-1]}"
 _FORM = "redis://[[user]:password@]host[:port][/db]"
 _OURS = {
@@ -57,9 +56,6 @@ def check_url(url: str) -> str:
 def connection_options(url: str) -> tuple[type[Any], dict[str, Any]]:
     """redis-py's connection class for ``url`` and the arguments it is made with; ConfigError names what is wrong."""
     shown = mask_url(url)
-    for scheme, issue in _LATER.items():
-        if url.startswith(scheme):
-            raise ConfigError(f"{shown}: {scheme} comes with {issue}; use {_ALL}")
     if not url.startswith(_SCHEMES):
         raise ConfigError(f"{shown!r} is not a server's address: it must begin with {_ALL}")
     if why := unquoted_login(url):
