@@ -495,9 +495,9 @@ class App:
 
         Their values are plain JSON. DefinitionError when two have one name. Call it once, where the app is made.
         """
-        from henchman.work.context import Carrier, ContextPusher
+        from henchman.work.context import ContextPusher, ContextSetter
 
-        self.server_middleware.prepend(Carrier(variables))
+        self.server_middleware.prepend(ContextSetter(variables))
         self.client_middleware.prepend(ContextPusher(variables))
 
     def embed(self, **settings: Any) -> Embedded:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable
 
 from architecture.source import LIMITS, ROOT
-from architecture.test_house import alike, crowded, room_lines, slang_places
+from architecture.test_house import alike, crowded, room_lines
 
 FILE = ROOT / "tests" / "architecture" / "limits.toml"
 
@@ -19,7 +19,6 @@ FIGURES: dict[str, Callable[[], dict[str, int]]] = {
     "rooms": room_lines,
     "crowded": crowded,
     "prefixes": alike,
-    "slang": lambda: {word: len(places) for word, places in slang_places().items()},
 }
 
 
@@ -30,14 +29,12 @@ def budget(name: str, lines: int) -> int:
 
 
 def line(table: str, name: str, figure: int) -> str:
-    if table == "slang":
-        return f'{name} = {{ stand = {figure}, say = "{LIMITS[table][name]["say"]}" }}\n'
     key = name if re.fullmatch(r"[A-Za-z0-9_-]+", name) else f'"{name}"'
     return f"{key} = {budget(name, figure) if table == 'rooms' else figure}\n"
 
 
 def risen(table: str, found: dict[str, int]) -> list[str]:
-    old = {one: value["stand"] if isinstance(value, dict) else value for one, value in LIMITS[table].items()}
+    old = LIMITS[table]
     return [f"[{table}] {one}: {old.get(one, 0)} → {found[one]}" for one in found if found[one] > old.get(one, 0)]
 
 
@@ -46,8 +43,7 @@ def main() -> None:
     for table, figures in FIGURES.items():
         found = figures()
         rises += risen(table, found)
-        names = found if table == "slang" else sorted(found)  # the words stand in the order of HOUSE.md
-        lines = "".join(line(table, name, found[name]) for name in names)
+        lines = "".join(line(table, name, found[name]) for name in sorted(found))
         text = re.sub(rf"(?m)^(\[{table}\]\n)(?:[^\n#\[].*\n)*", lambda head, lines=lines: head[1] + lines, text)
     FILE.write_text(text, encoding="utf-8")
     print("\n".join(rises) or "nothing has risen", file=sys.stderr)

@@ -70,7 +70,9 @@ def _push(keys: Keys) -> Call[Any]:
 
 def _push_tracked(keys: Keys) -> Call[Any]:
     rows = [ordered.Push(b"1", "", "", b"{}"), ordered.Push(b"2", "+5", "1.5", b"{}")]
-    return ordered.push_tracked(keys, "a", "min", ordered.Born("job", "0123456789abcdef01", "strict 1000000"), rows)
+    return ordered.push_tracked(
+        keys, "a", "min", ordered.RecordHead("job", "0123456789abcdef01", "strict 1000000"), rows
+    )
 
 
 def _settle_ids(keys: Keys, *, tracked: bool = False) -> Call[Any]:
@@ -116,7 +118,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "jobs.save_state": [lambda keys: jobs.save_state(keys, "0123456789abcdef01234567", 2, b"17", 4.5)],
     "cron.put": [lambda keys: cron.put(keys, "code", [("a", b"{}"), ("b", b"{}")])],
     "cron.remove": [lambda keys: cron.remove(keys, "a")],
-    "cron.switch": [lambda keys: cron.switch(keys, "a", "pause")],
+    "cron.pause_or_resume": [lambda keys: cron.pause_or_resume(keys, "a", "pause")],
     "cron.look": [lambda keys: cron.look(keys, ME, 60_000, 1.5, ["a", "b"])],
     "cron.tick": [lambda keys: cron.tick(keys, b"1", [cron.Tick("a", 1.0, "q", "j", b"{}", 5.0), cron.Tick("b", 2.0)])],
     "jobs.charge": [_charge],

@@ -115,7 +115,7 @@ def test_nothing_ticks_by_an_old_definition(store: Store) -> None:
     old = stored(store).revision
     for change in (
         lambda: put(store, "n", SECOND),
-        lambda: store.run(cron.switch(store.keys, "n", "pause")),
+        lambda: store.run(cron.pause_or_resume(store.keys, "n", "pause")),
         lambda: store.run(cron.remove(store.keys, "n", fresh=0)),
     ):
         change()
@@ -151,14 +151,14 @@ def test_what_stands_in_the_code_is_not_changed_live(store: Store) -> None:
 
 def test_pause_and_resume(store: Store) -> None:
     put(store, "n")
-    assert [store.run(cron.switch(store.keys, "n", "pause")) for _ in range(2)] == [1, 0]
+    assert [store.run(cron.pause_or_resume(store.keys, "n", "pause")) for _ in range(2)] == [1, 0]
     assert stored(store).paused == {"n"}
     age(store, store.keys.cron_ticks, "n", 100)
     before = store.now()
-    assert [store.run(cron.switch(store.keys, "n", "resume")) for _ in range(2)] == [1, 0]
+    assert [store.run(cron.pause_or_resume(store.keys, "n", "resume")) for _ in range(2)] == [1, 0]
     last = stored(store).last["n"]
     assert before - 0.001 <= last <= store.now(), "what was planned meanwhile is not missed"
-    assert store.run(cron.switch(store.keys, "no", "pause")) == -1
+    assert store.run(cron.pause_or_resume(store.keys, "no", "pause")) == -1
 
 
 def test_one_leads_and_another_takes_over(store: Store) -> None:

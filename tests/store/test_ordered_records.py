@@ -406,8 +406,8 @@ class TestTheHistory:
 
     def test_where_it_is_off_nothing_is_told_and_all_runs(self, store: Store) -> None:
         queue = made(store)
-        born = ordered.Born("job", "0" * 18, "")
-        store.run(ordered.push_tracked(store.keys, "q", "min", born, [Push(b"a", "", "1", b"1")]))
+        head = ordered.RecordHead("job", "0" * 18, "")
+        store.run(ordered.push_tracked(store.keys, "q", "min", head, [Push(b"a", "", "1", b"1")]))
         queue.take(ME)
         end(queue, "done")
         assert not store.ask("EXISTS", store.keys.history, store.keys.history_on, store.keys.broken)

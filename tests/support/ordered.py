@@ -65,8 +65,8 @@ class OrderedQueue:
     def push(self, *rows: Push) -> int:
         if self.tracked:
             self.seeds += 1
-            born = ordered.Born("job", f"{self.name.encode().hex():0>8}{self.seeds:010x}", "strict 100000000")
-            return self.store.run(ordered.push_tracked(self.store.keys, self.name, self.collapse, born, rows))
+            head = ordered.RecordHead("job", f"{self.name.encode().hex():0>8}{self.seeds:010x}", "strict 100000000")
+            return self.store.run(ordered.push_tracked(self.store.keys, self.name, self.collapse, head, rows))
         try:
             return self.store.run(ordered.push(self.store.keys, self.name, self.collapse, rows))
         except ordered.QueueTracked:

@@ -14,7 +14,7 @@ JOB = {"class": "sync", "queue": "q", "args": [{}]}
 
 
 class Told:
-    """Calls handlers as the worker's judge does: what raises is told, and answers nothing."""
+    """Calls handlers as the worker does: what raises is told, and answers nothing."""
 
     def __init__(self) -> None:
         self.broken: list[BaseException] = []
@@ -48,11 +48,11 @@ def test_the_default_delay_is_lowkiqs(count: int) -> None:
 @pytest.mark.parametrize(("most", "runs"), [(0, 1), (1, 2), (25, 26)])
 def test_a_payload_runs_once_more_than_it_may_fail(most: int, runs: int) -> None:
     """max_retry_count + 1 in all, as there."""
-    bench, count, ran = OrderedRetryPolicy(OrderedOptions(max_retries=most)), -1, 0
+    policy, count, ran = OrderedRetryPolicy(OrderedOptions(max_retries=most)), -1, 0
     while True:
         ran += 1
         one = claim(count, b"1")
-        bench.judge(one, dict(JOB), {b"x": ValueError("no")}, Told())
+        policy.ended(one, dict(JOB), {b"x": ValueError("no")}, Told())
         (verdict,) = one.verdicts or []
         if verdict.verdict == "to_morgue":
             break
@@ -66,7 +66,7 @@ def test_a_retry_in_that_raises_gives_the_default_delay_and_is_told() -> None:
         raise LookupError("mine")
 
     told, one = Told(), claim(-1, b"1")
-    OrderedRetryPolicy(OrderedOptions(retry_in=broken)).judge(one, dict(JOB), {b"x": ValueError("no")}, told)
+    OrderedRetryPolicy(OrderedOptions(retry_in=broken)).ended(one, dict(JOB), {b"x": ValueError("no")}, told)
     (verdict,) = one.verdicts or []
     assert (verdict.verdict, 15 <= verdict.delay < 45) == ("retry", True)
     assert [str(error) for error in told.broken] == ["mine"]
@@ -80,10 +80,10 @@ def test_retries_exhausted_gets_the_lowest_payload_and_may_raise() -> None:
         raise LookupError("mine")
 
     told, one = Told(), claim(-1, b'{"v":1}', b'{"v":2}')
-    bench = OrderedRetryPolicy(OrderedOptions(max_retries=0, retries_exhausted=broken))
-    bench.judge(one, dict(JOB), {b"x": ValueError("no")}, told)
+    policy = OrderedRetryPolicy(OrderedOptions(max_retries=0, retries_exhausted=broken))
+    policy.ended(one, dict(JOB), {b"x": ValueError("no")}, told)
     assert got == [{"id": "x", "payloads": [[{"v": 1}, 1.0]], "error": "ValueError: no"}]
     assert (len(told.broken), len(told.deaths)) == (1, 1)
     ok = claim(-1, b"1")
-    bench.judge(ok, dict(JOB), {}, told)
+    policy.ended(ok, dict(JOB), {}, told)
     assert len(got) == 1, "it is not called when nothing was buried"

@@ -282,7 +282,7 @@ class Config:
 
     def history_url(self) -> str | None:
         """The address of the database to record into; None when history is off."""
-        return None if self.why_history_is_off() else self._address()
+        return None if self.why_history_is_off() else self._unchecked_history_url()
 
     def history_kept(self) -> str:
         """How the scripts are to keep history: ``strict`` or ``best_effort``, and bytes; empty when it is off."""
@@ -294,14 +294,14 @@ class Config:
         """Empty when history is on; else the reason and how to turn it on. Reads no file and opens nothing."""
         if self.history == "off":
             return 'history is off: history = "off"'
-        address = self._address()
-        if address is None:
+        url = self._unchecked_history_url()
+        if url is None:
             return "history is off: set database_url (postgresql://, mysql://, mariadb:// or sqlite:///) to turn it on"
         if importlib.util.find_spec("sqlalchemy") is None or importlib.util.find_spec("alembic") is None:
-            return f"history is off: {mask_url(address)} needs SQLAlchemy and Alembic (pip install 'henchman[sql]')"
+            return f"history is off: {mask_url(url)} needs SQLAlchemy and Alembic (pip install 'henchman[sql]')"
         return ""
 
-    def _address(self) -> str | None:
+    def _unchecked_history_url(self) -> str | None:
         if self.database_url is not None:
             return self.database_url
         if self.redis_url is not None or not self.embedded:

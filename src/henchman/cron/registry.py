@@ -104,7 +104,7 @@ def _state(
 
 def set_paused(keys: Keys, name: str, verb: Literal["pause", "resume"]) -> Procedure[bool]:
     """Pause a cron or let it go on; False: it was so already. UnknownCron when there is none of this name."""
-    done: int = yield store.switch(keys, name, verb)
+    done: int = yield store.pause_or_resume(keys, name, verb)
     if done < 0:
         raise _unknown(name, (yield store.read(keys)))
     return done == 1

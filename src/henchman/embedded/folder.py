@@ -146,7 +146,7 @@ _SHARED = (7, 2)  # the last version of Redis whose data Valkey reads: it began 
 
 
 @contextmanager
-def told(folder: Path) -> Iterator[None]:
+def os_errors_explained(folder: Path) -> Iterator[None]:
     """What the file system refuses, as an EmbeddedServerError that names the folder and the way out."""
     try:
         yield

@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from henchman.embedded.folder import LockFile, data_bytes, exists, prepare, told, write_private
+from henchman.embedded.folder import LockFile, data_bytes, exists, os_errors_explained, prepare, write_private
 from henchman.embedded.process import ServerProcess, info, product
 from henchman.embedded.watch import watch_over
 from henchman.errors import EmbeddedServerError
@@ -78,7 +78,7 @@ class EmbeddedServer:
         A server that died is started again on the same data. What it had not written yet is lost: as a rule
         nothing, up to two seconds if the disk was slow (that is ``appendfsync everysec``).
         """
-        with self._mutex, told(self.folder):
+        with self._mutex, os_errors_explained(self.folder):
             prepare(self.folder)
             with self._my_turn():
                 sock = self._process.answering() or self._process.start()
@@ -115,13 +115,13 @@ class EmbeddedServer:
 
         EmbeddedServerError for a folder that is not this user's alone.
         """
-        with told(self.folder):
+        with os_errors_explained(self.folder):
             sock = self._process.answering() if exists(self.folder) else None
             return None if sock is None else _url(sock)
 
     def start(self) -> str:
         """Start it, if need be, to stay up without users until ``stop``; the URL."""
-        with self._mutex, told(self.folder):
+        with self._mutex, os_errors_explained(self.folder):
             was_user = self._users.held
             url = self.ensure()
             write_private(self._keep, b"")
@@ -134,7 +134,7 @@ class EmbeddedServer:
 
         Users from whom it was taken by force start it again as soon as they need it.
         """
-        with self._mutex, told(self.folder):
+        with self._mutex, os_errors_explained(self.folder):
             if not exists(self.folder):
                 return False
             with self._my_turn():
@@ -159,7 +159,7 @@ class EmbeddedServer:
 
     def status(self) -> ServerStatus:
         """What there is to know, without starting or stopping anything; EmbeddedServerError for a folder not ours."""
-        with told(self.folder):
+        with os_errors_explained(self.folder):
             return self._look(self._process.answering() if exists(self.folder) else None)
 
     def _look(self, sock: Path | None) -> ServerStatus:

@@ -160,7 +160,7 @@ class OrderedRetryPolicy:
     def __init__(self, options: OrderedOptions) -> None:
         self._options = options
 
-    def judge(self, claim: Claim, job: dict[str, Any], errors: dict[bytes, BaseException], teller: Teller) -> Outcome:
+    def ended(self, claim: Claim, job: dict[str, Any], errors: dict[bytes, BaseException], teller: Teller) -> Outcome:
         """Write the verdicts into ``claim``, report the errors, call the hooks; the outcome of the claim as a whole."""
         for error in {id(one): one for one in errors.values() if not isinstance(one, _NOT_REPORTED)}.values():
             facts = {"context": "job raised", "job": job, "queue": job["queue"], "message": _message(error)}

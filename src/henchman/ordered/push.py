@@ -21,7 +21,7 @@ from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.text import did_you_mean, shorten
 from henchman.store import ordered
 from henchman.store.call import Call
-from henchman.store.ordered import MOST_IDS, Born, Push
+from henchman.store.ordered import MOST_IDS, Push, RecordHead
 from henchman.store.procedure import Procedure, arun, run
 from henchman.wire import jsontext
 from henchman.wire.annotations import Compiler
@@ -88,9 +88,9 @@ class Pusher:
             return self._stopped(entry)
         queue = partition(self._queues, through[0].id)
         while True:
-            call, born = self._call(queue, through)
+            call, head = self._call(queue, through)
             try:
-                return _pushed(through[0].id, queue, self._runtime.connections.run(call), born)
+                return _pushed(through[0].id, queue, self._runtime.connections.run(call), head)
             except ordered.QueueTracked:
                 self._tracked = True
 
@@ -101,9 +101,9 @@ class Pusher:
             return self._stopped(entry)
         queue = partition(self._queues, through[0].id)
         while True:
-            call, born = self._call(queue, through)
+            call, head = self._call(queue, through)
             try:
-                return _pushed(through[0].id, queue, await self._runtime.aconnections.run(call), born)
+                return _pushed(through[0].id, queue, await self._runtime.aconnections.run(call), head)
             except ordered.QueueTracked:
                 self._tracked = True
 
@@ -147,17 +147,17 @@ class Pusher:
             created = yield self._call(queue, entries)[0]
         return created
 
-    def _call(self, queue: str, entries: list[PushEntry]) -> tuple[Call[int], Born | None]:
+    def _call(self, queue: str, entries: list[PushEntry]) -> tuple[Call[int], RecordHead | None]:
         """The call that pushes these, and what their records begin with, where the queue is tracked."""
-        keys, rows, born = self._runtime.keys, [entry.row() for entry in entries], None
+        keys, rows, head = self._runtime.keys, [entry.row() for entry in entries], None
         if not self._tracked:
             call = ordered.push(keys, queue, self._collapse, rows)
         else:
             if self._keep is None:
                 self._keep = self._runtime.config.history_kept()
-            born = Born(self._name, os.urandom(9).hex(), self._keep)
-            call = ordered.push_tracked(keys, queue, self._collapse, born, rows)
-        return self._runtime.client.confirmed(call, lambda: [entry.id for entry in entries]), born
+            head = RecordHead(self._name, os.urandom(9).hex(), self._keep)
+            call = ordered.push_tracked(keys, queue, self._collapse, head, rows)
+        return self._runtime.client.confirmed(call, lambda: [entry.id for entry in entries]), head
 
     def _stopped(self, entry: PushEntry) -> OrderedPush:
         return OrderedPush(entry.id, partition(self._queues, entry.id), False, stopped=True)
@@ -195,8 +195,8 @@ class Pusher:
         return self._reader.again(job)
 
 
-def _pushed(id: str, queue: str, created: int, born: Born | None) -> OrderedPush:
-    return OrderedPush(id, queue, created == 1, jid=None if born is None else born.jid(1))
+def _pushed(id: str, queue: str, created: int, head: RecordHead | None) -> OrderedPush:
+    return OrderedPush(id, queue, created == 1, jid=None if head is None else head.jid(1))
 
 
 class _Bulk:

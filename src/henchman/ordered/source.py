@@ -133,7 +133,7 @@ class OrderedSource:
         job = self._job(claim, entities)
         unit.job = job
         if not entities:
-            return self.judge(unit, job, None, None, teller)
+            return self.ended(unit, job, None, None, teller)
         return Reading(definition.name, job, (entities,))
 
     def _job(self, claim: Claim, entities: dict[str, list[Any]]) -> dict[str, Any]:
@@ -150,14 +150,14 @@ class OrderedSource:
             job["log_level"] = self._log_level
         return job
 
-    def judge(
+    def ended(
         self, unit: Unit, job: dict[str, Any], result: Any, problem: BaseException | None, teller: Teller
     ) -> Outcome:
         """What became of each id; no answer is success for all, see ``Claim.errors``."""
         claim = unit.claim
         if problem is None and not claim.refused and result is None:
             return DONE
-        return self._retries.judge(claim, job, claim.errors(result, problem), teller)
+        return self._retries.ended(claim, job, claim.errors(result, problem), teller)
 
     def abandon(self, unit: Unit) -> None:
         """Count a death: the process is about to be ended, and frees the claim only by that. A zombie's is not counted:

@@ -37,7 +37,7 @@ def remove(keys: Keys, name: str, *, fresh: int = FRESH) -> Call[int]:
     return script(_REMOVE, [keys.queues], [name, fresh, keys.control_all], int, again=True)
 
 
-def switch(keys: Keys, name: str, verb: Literal["pause", "resume"]) -> Call[int]:
+def pause_or_resume(keys: Keys, name: str, verb: Literal["pause", "resume"]) -> Call[int]:
     """Pause a cron or let it go on: 1 done, 0 it was so already, -1 there is no such cron."""
     return script(_SWITCH, [keys.queues], [name, verb, keys.control_all], int, again=True)
 

@@ -61,7 +61,7 @@ def _pushed(reply: Any) -> int:
     return int(reply)
 
 
-class Born(NamedTuple):
+class RecordHead(NamedTuple):
     """What the records of one push begin with: the name of the handler, how their jids begin (18 hex digits), and how
     the history is kept if nobody said so before ("": not at all).
     """
@@ -75,7 +75,7 @@ class Born(NamedTuple):
         return f"{self.seed}{row:06x}"
 
 
-def push_tracked(keys: Keys, queue: str, collapse: str, born: Born, rows: Sequence[Push]) -> Call[int]:
+def push_tracked(keys: Keys, queue: str, collapse: str, head: RecordHead, rows: Sequence[Push]) -> Call[int]:
     """``push``, with a record for each payload. Raises HistoryFull; then nothing was pushed."""
 
     def read(reply: Any) -> int:
@@ -83,7 +83,7 @@ def push_tracked(keys: Keys, queue: str, collapse: str, born: Born, rows: Sequen
             raise HistoryFull(FULL)
         return int(reply)
 
-    args: list[Arg] = [queue, collapse, msgspec.json.encode(born.name), born.seed, born.keep]
+    args: list[Arg] = [queue, collapse, msgspec.json.encode(head.name), head.seed, head.keep]
     return script(_PUSH, [keys.queues], [*args, *(part for one in rows for part in one)], read, again=False)
 
 

@@ -27,12 +27,12 @@ def wsgi_api(app: App, *, token: str | Iterable[str] | Unset | None = UNSET, ori
 
 
 class _Turning(NamedTuple):
-    """An event loop that turns in a thread, of the process ``pid``; ``bridge`` sends requests to it."""
+    """An event loop that turns in a thread, of the process ``pid``; ``middleware`` sends requests to it."""
 
     pid: int
     loop: asyncio.AbstractEventLoop
     thread: threading.Thread
-    bridge: Any
+    middleware: Any
 
 
 class WsgiApi:
@@ -45,7 +45,7 @@ class WsgiApi:
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
         """One request."""
-        answer: Iterable[bytes] = self._bridge()(_readable(environ), start_response)
+        answer: Iterable[bytes] = self._middleware()(_readable(environ), start_response)
         return answer
 
     def close(self) -> None:
@@ -59,16 +59,16 @@ class WsgiApi:
             turning.loop.close()
         self._inner.close()
 
-    def _bridge(self) -> Any:
+    def _middleware(self) -> Any:
         """Made by the process that answers: a thread does not outlive a fork."""
         with self._lock:
             if self._turning is None or self._turning.pid != os.getpid():
                 loop = asyncio.new_event_loop()
                 thread = threading.Thread(target=loop.run_forever, name="henchman-api", daemon=True)
                 thread.start()
-                bridge = ASGIMiddleware(self._patient, loop=loop)  # type: ignore[arg-type]
-                self._turning = _Turning(os.getpid(), loop, thread, bridge)
-            return self._turning.bridge
+                middleware = ASGIMiddleware(self._patient, loop=loop)  # type: ignore[arg-type]
+                self._turning = _Turning(os.getpid(), loop, thread, middleware)
+            return self._turning.middleware
 
     async def _patient(self, scope: Scope, receive: Receive, send: Send) -> None:
         """The API; a client that stops reading in the middle of an answer is waited for only so long."""
@@ -89,7 +89,7 @@ async def _wind_up() -> None:
 
 
 def _readable(environ: dict[str, Any]) -> dict[str, Any]:
-    """The environ in a form that the bridge can read: a client may send bytes that are no ASCII, a path that is no
+    """The environ in a form that the middleware can read: a client may send bytes that are no ASCII, a path that is no
     UTF-8."""
     query = environ.get("QUERY_STRING", "")
     path = environ.get("PATH_INFO", "").encode("latin-1", "replace").decode("utf-8", "replace")

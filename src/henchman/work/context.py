@@ -15,7 +15,7 @@ from henchman.errors import ArgumentError, DefinitionError
 from henchman.wire import payload
 from henchman.work.current import CurrentJob
 
-__all__ = ["Carrier", "ContextPusher"]
+__all__ = ["ContextPusher", "ContextSetter"]
 
 FIELD = "context"
 
@@ -54,7 +54,7 @@ class ContextPusher:
             job["hm"] = ours | {FIELD: values}
 
 
-class Carrier:
+class ContextSetter:
     """The worker's half: a link of the server middleware that sets the variables for the length of a run."""
 
     def __init__(self, variables: Sequence[ContextVar[Any]]) -> None:

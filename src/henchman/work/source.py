@@ -1,7 +1,7 @@
-"""Where a worker gets the work of a queue that is not a plain list, and how that work is read, judged and given back.
+"""Where a worker gets the work of a queue that is not a plain list, and how that work is read, ended and given back.
 
-Plain queues need none of this: fetch, read, judge and settle are the worker's own. A worker has one source for each
-such queue; whatever one says of time is in seconds.
+Plain queues need none of this: fetching, reading, judging and settling are the worker's own. A worker has one source
+for each such queue; whatever one says of time is in seconds.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Reading(NamedTuple):
 
 
 class Teller(Protocol):
-    """Who tells people of failures, and calls their handlers: the worker's judge."""
+    """Who tells people of failures, and calls their handlers: the worker's RetryPolicy."""
 
     def report(self, error: BaseException, facts: dict[str, Any]) -> None: ...
     def call(self, handler: Any, *args: Any) -> Any: ...
@@ -43,7 +43,7 @@ class Teller(Protocol):
 
 
 class Source(Protocol):
-    """One queue. Everything but ``read`` and ``judge`` talks to the server."""
+    """One queue. Everything but ``read`` and ``ended`` talks to the server."""
 
     def declare(self) -> None:
         """Make the queue and its limits known, once at the start of a worker."""
@@ -71,7 +71,7 @@ class Source(Protocol):
         """What ``unit`` asks to be run, or how it ends without running."""
         ...
 
-    def judge(
+    def ended(
         self, unit: Unit, job: dict[str, Any], result: Any, problem: BaseException | None, teller: Teller
     ) -> Outcome:
         """What became of a run that returned ``result`` or raised ``problem``."""

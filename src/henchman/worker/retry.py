@@ -74,7 +74,7 @@ class RetryPolicy:
 
     def ended_of_source(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
         """What became of a run whose source judges it."""
-        judged: Outcome = run.unit.source.judge(run.unit, run.job, result, error, self)
+        judged: Outcome = run.unit.source.ended(run.unit, run.job, result, error, self)
         return judged
 
     def failed(

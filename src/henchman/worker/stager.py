@@ -160,12 +160,12 @@ class Stager(Ticker):
         return Move(entry, payload.encode(final), name, effects=encoded(self._runtime.keys, final, "staged"))
 
     def _stopped(self, entry: bytes, queue: str, stamp: bytes) -> Move:
-        dead, kind = _mended(entry), "PushStopped"
+        dead, kind = _sanitised(entry), "PushStopped"
         reason = "a client middleware stopped this job when it became due"
         effects = encoded(
             self._runtime.keys, dead, "dead", EndingFacts(detail={"error_class": kind, "message": reason})
         )
-        stored = payload.encode(_told(dead, queue, kind, reason, stamp))
+        stored = payload.encode(_as_dead(dead, queue, kind, reason, stamp))
         return Move(entry, stored, effects=effects, batch=batch_of(dead))
 
 
@@ -225,13 +225,13 @@ class _Middleware:
         return capped_backoff(count, first=WAIT[0], most=WAIT[1])
 
 
-def _mended(entry: bytes) -> dict[str, Any]:
+def _sanitised(entry: bytes) -> dict[str, Any]:
     job = payload.decode(entry)
     sanitise(job)
     return job
 
 
-def _told(job: dict[str, Any], queue: str, kind: str, reason: str, stamp: bytes) -> dict[str, Any]:
+def _as_dead(job: dict[str, Any], queue: str, kind: str, reason: str, stamp: bytes) -> dict[str, Any]:
     """``job`` as it goes to the dead set, with the reason where people and Sidekiq's pages look for it."""
     told = {"queue": queue, "failed_at": msgspec.json.decode(stamp), "error_class": kind, "error_message": reason}
     return job | told | {"retry_count": job.get("retry_count", 0)}
