@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from henchman.inspector.ordered import OrderedQueues
     from henchman.inspector.processes import Processes, Running
     from henchman.inspector.queues import Queues
-    from henchman.inspector.sets import JobSet
+    from henchman.inspector.sets import JobSet, SetName
     from henchman.iterable.job import ClassDecorator, FunctionDecorator
     from henchman.ordered.definition import DerivingJob, OrderedJob
     from henchman.store.aconnection import AsyncConnections
@@ -394,23 +394,22 @@ class App:
     @property
     def scheduled(self) -> JobSet:
         """The jobs that are to start later."""
-        from henchman.inspector.sets import JobSet
-
-        return JobSet(self, "scheduled")
+        return self._job_set("scheduled")
 
     @property
     def retries(self) -> JobSet:
         """The jobs that failed and are tried again."""
-        from henchman.inspector.sets import JobSet
-
-        return JobSet(self, "retries")
+        return self._job_set("retries")
 
     @property
     def dead(self) -> JobSet:
         """The jobs that have used up their retries, the latest first."""
+        return self._job_set("dead")
+
+    def _job_set(self, name: SetName) -> JobSet:
         from henchman.inspector.sets import JobSet
 
-        return JobSet(self, "dead")
+        return JobSet(self, name)
 
     @property
     def processes(self) -> Processes:

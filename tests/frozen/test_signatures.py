@@ -24,7 +24,7 @@ IMPORTED = (
 GIVEN = {
     "henchman.client.push": ("Handle", "Pushed"),
     "henchman.client.job": ("Job", "AsyncJob", "Using", "BoundCall"),
-    "henchman.client.options": ("JobOptions", "PushOptions", "OrderedOptions"),
+    "henchman.client.options": ("JobOptions", "PushOptions"),
     "henchman.config": ("Setting",),
     "henchman.history.reading": ("History",),
     "henchman.history.records": ("Search",),
@@ -38,7 +38,7 @@ GIVEN = {
     "henchman.inspector.sets": ("Acted", "JobSet"),
     "henchman.kernel.middleware": ("Chain",),
     "henchman.ordered.claim": ("Claim",),
-    "henchman.ordered.definition": ("OrderedJob", "DerivingJob"),
+    "henchman.ordered.definition": ("OrderedJob", "OrderedOptions", "DerivingJob"),
     "henchman.ordered.push": ("OrderedPushed",),
     "henchman.testing.plugin": ("Bench",),
     "henchman.worker.launcher": ("Embedded",),

@@ -16,7 +16,7 @@ memory = os.memfd_create("board")
 os.ftruncate(memory, 1 << 20)
 reading, writing = os.pipe()
 child = Child(WorkerArgs("x:app", {}, writing, reading, memory, 0))
-child.listen()
+child.catch_signals()
 number = getattr(signal, sys.argv[1])
 # as a signal that comes in the moment before the wait: the flag is set, and nothing is interrupted
 threading.Timer(0.3, lambda: signal.pthread_kill(threading.get_ident(), number)).start()

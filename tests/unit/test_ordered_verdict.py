@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from henchman.client.options import OrderedOptions
 from henchman.ordered.claim import Claim, OrderedRetryPolicy, retry_delay
+from henchman.ordered.definition import OrderedOptions
 from henchman.store.ordered import ClaimedId
 
 JOB = {"class": "sync", "queue": "q", "args": [{}]}

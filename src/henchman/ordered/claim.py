@@ -12,11 +12,11 @@ from typing import Any
 
 import msgspec
 
-from henchman.client.options import OrderedOptions
 from henchman.client.push import Handle, Pushed
 from henchman.errors import ArgumentError, Discard, Failure, JobCancelled, JobInterrupted, JobShutdown, Kill, Snooze
 from henchman.kernel.middleware import takes
 from henchman.kernel.text import described, words_of
+from henchman.ordered.definition import OrderedOptions
 from henchman.ordered.push import OrderedPush, OrderedPushed
 from henchman.store.ordered import ClaimedId, Verdict
 from henchman.work.effects import STATUS, facts_of, text

@@ -9,7 +9,9 @@ from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
-from henchman.client.options import LATER, JobOptions, OrderedOptions, PushOptions, definition_options
+import msgspec
+
+from henchman.client.options import LATER, JobOptions, PushOptions, definition_options
 from henchman.client.registry import wire_name
 from henchman.client.runtime import Runtime
 from henchman.errors import DefinitionError
@@ -19,7 +21,7 @@ from henchman.wire.annotations import annotation_of
 from henchman.wire.arguments import Signature
 from henchman.wire.sidekiq import QUEUE_NAME
 
-__all__ = ["KNOWN", "DerivingJob", "Options", "OrderedJob", "define_ordered", "ordered_options"]
+__all__ = ["KNOWN", "DerivingJob", "Options", "OrderedJob", "OrderedOptions", "define_ordered", "ordered_options"]
 
 T = TypeVar("T")
 
@@ -214,6 +216,32 @@ def _inner(annotation: Any, kinds: tuple[Any, ...]) -> tuple[Any, ...] | None:
 
 
 # --- options: checked where they are written -------------------------------------------------------------------------
+
+
+class OrderedOptions(msgspec.Struct, frozen=True):
+    """The options of ``@app.ordered`` that plain jobs do not have; the rest stands in ``JobOptions``.
+
+    ``claim_size``: ids a call gets at most; ``payload_cap``: payloads an id has in a call at most. ``max_parallel``:
+    calls at a time over all processes, None: no limit; ``max_per_group``: ids at a time of one group, which is what
+    stands before ``group_separator`` in an id. ``max_retries``: failures after which the lowest payload of an id goes
+    to the morgue; ``retry_in``: seconds, or a function of (count) or (count, exception), count 0 at the first failure;
+    None: ``count**4 + 15 + rand(30) * (count + 1)``. ``collapse``: "min" (equal payloads of an id are one, the lower
+    score stays), "latest" (only the highest score of an id is kept), "none" (all are kept, equal scores in order of
+    arrival). ``retries_exhausted(items)`` is called with ``[{"id", "payloads": [[payload, score]], "error"}]``.
+    ``partitions``: into how many queues (``<queue>.0`` …) the ids are dealt by CRC32, as Lowkiq's shards; None: one.
+    """
+
+    claim_size: int = 1
+    payload_cap: int = 1000
+    max_parallel: int | None = None
+    max_per_group: int | None = None
+    group_separator: str = "/"
+    max_retries: int = 25
+    retry_in: float | Callable[..., Any] | None = None
+    collapse: Literal["min", "latest", "none"] = "min"
+    retries_exhausted: Callable[..., Any] | None = None
+    partitions: int | None = None
+
 
 _COMMON = ("queue", "timeout", "log_level", "track")  # with plain jobs
 KNOWN: Final = (*_COMMON, *OrderedOptions.__struct_fields__, "derive")

@@ -69,12 +69,12 @@ class Supervisor:
 
     def run(self) -> int:
         """Until told to stop and every child has ended; the exit status, EXIT_CUT_OFF when jobs were cut off."""
-        self._listen()
+        self._catch_signals()
         self._leases.start()
         if self._health is not None:
             self._health.start()
         steps = (
-            *(self._start_missing, self._take_care, self._wait, self._obey, self._reap, self._list_the_living),
+            *(self._start_missing, self._take_care, self._wait, self._obey_signals, self._reap, self._list_the_living),
             *(self._kill_hung, self._announce, self._enforce),
         )
         try:
@@ -130,7 +130,7 @@ class Supervisor:
     def _done(self) -> bool:
         return self._stopping and not self._children and not self._leaving
 
-    def _listen(self) -> None:
+    def _catch_signals(self) -> None:
         for end in (self._wakeup, self._waker):
             end.setblocking(False)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
@@ -143,13 +143,13 @@ class Supervisor:
         if self._wakeup.fileno() in ready:
             with contextlib.suppress(BlockingIOError):
                 self._wakeup.recv(4096)
-        self._each("hear", lambda child: self._listen_to(child) if child.status_fd in ready else None)
+        self._each("hear", lambda child: self._read_messages(child) if child.status_fd in ready else None)
 
-    def _listen_to(self, child: ChildProcess) -> None:
+    def _read_messages(self, child: ChildProcess) -> None:
         for message in child.read():
-            self._heard(child, message)
+            self._take_message(child, message)
 
-    def _heard(self, child: ChildProcess, message: dict[str, Any]) -> None:
+    def _take_message(self, child: ChildProcess, message: dict[str, Any]) -> None:
         if "config" in message:
             config = self._leases.connect(message["config"])
             self._history.want(config)
@@ -202,7 +202,7 @@ class Supervisor:
         self._leaving.append(child)
         child.signal(signal.SIGTERM)
 
-    def _obey(self) -> None:
+    def _obey_signals(self) -> None:
         while self._signals:
             number = self._signals.pop(0)
             if number in (signal.SIGTERM, signal.SIGINT):
@@ -276,7 +276,7 @@ class Supervisor:
             return
         expected = child in self._leaving or self._stopping
         try:
-            self._listen_to(child)  # its last words: among them names under which it held work
+            self._read_messages(child)  # its last words: among them names under which it held work
         finally:
             for group in (self._children, self._leaving):
                 if child in group:

@@ -50,12 +50,12 @@ class Child:
         in_child(self)
         # A signal for the child may come before it has heard what signals mean to it: that waits.
         self._held = threading.local()
-        os.register_at_fork(before=self._hold_signals, after_in_parent=self._let_signals_come)
+        os.register_at_fork(before=self._block_signals, after_in_parent=self._unblock_signals)
 
-    def _hold_signals(self) -> None:
+    def _block_signals(self) -> None:
         self._held.before = signal.pthread_sigmask(signal.SIG_BLOCK, _WORDS)
 
-    def _let_signals_come(self) -> None:
+    def _unblock_signals(self) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, self._held.before)
 
     def forked(self) -> None:
@@ -63,13 +63,13 @@ class Child:
         nothing."""
         for number in _WORDS:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
-        self._let_signals_come()
+        self._unblock_signals()
         for fd in (self._args.status_fd, self._args.lifeline_fd):
             with contextlib.suppress(OSError):
                 os.close(fd)
         self._args.status_fd = self._args.lifeline_fd = -1
 
-    def listen(self) -> None:
+    def catch_signals(self) -> None:
         """Take signals from here on, before any of the user's code is imported."""
         for number, word in _WORDS.items():
             signal.signal(number, lambda *_, word=word: self._events.put(word))
@@ -191,7 +191,7 @@ def main() -> None:
     args = msgspec.json.decode(sys.argv[1], type=WorkerArgs)
     sys.argv = ["henchman", "work", args.target]
     child = Child(args)
-    child.listen()
+    child.catch_signals()
     try:
         status = child.work()
     except HenchmanError as error:

@@ -21,7 +21,7 @@ redis.call('DEL', KEYS[2])
 if known[1] == 'open' then
   redis.call('HSET', facts, 'state', 'closed', 'closed', as_text(server_now()))
   batches.record_batch(ARGV[1], 'closed', '{}')
-  batches.settled(ARGV[1])
+  batches.complete_if_empty(ARGV[1])
 end
 batches.flush()
 return redis.call('HGET', facts, 'state')

@@ -16,6 +16,7 @@
 -- include keys
 -- include ordered
 -- include ordered_track
+-- include count
 local HELD, identity, collapse = KEYS[2], ARGV[2], ARGV[4]
 if redis.call('PEXPIRE', key('leases') .. identity, ARGV[3]) == 0 and redis.call('EXISTS', key('tombs_of') .. identity) == 1 then
   return 'LOST'
@@ -190,17 +191,8 @@ if #gone > 0 then
   redis.call('ZREM', due, unpack(gone))
 end
 
-local function count(total, by)
-  local day = total .. ':' .. ARGV[5]
-  if by > 0 then
-    redis.pcall('INCRBY', total, by)
-    if redis.pcall('INCRBY', day, by) == by then
-      redis.pcall('EXPIRE', day, 157680000)
-    end
-  end
-end
-count(key('stat_processed'), runs)
-count(key('stat_failed'), bad_runs)
+count(key('stat_processed'), ARGV[5], runs)
+count(key('stat_failed'), ARGV[5], bad_runs)
 if processed > 0 then
   redis.pcall('HINCRBY', stat, 'processed', processed)
 end

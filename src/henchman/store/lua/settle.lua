@@ -14,6 +14,7 @@
 -- include keys
 -- include to_dead
 -- include effects
+-- include count
 local LEASE, TOMB = KEYS[2], KEYS[3]
 if redis.call('EXISTS', TOMB) == 1 then
   return 'LOST'
@@ -84,15 +85,6 @@ for unit = 1, (#ARGV - 4) / 6 do
 end
 finish_effects()
 
-local function count(total, by)
-  if by > 0 then
-    local day = total .. ':' .. ARGV[2]
-    redis.pcall('INCRBY', total, by)  -- a counter that was overwritten must not hide what was settled
-    if redis.pcall('INCRBY', day, by) == by then
-      redis.pcall('EXPIRE', day, 157680000)
-    end
-  end
-end
-count(key('stat_processed'), processed)
-count(key('stat_failed'), failed)
+count(key('stat_processed'), ARGV[2], processed)
+count(key('stat_failed'), ARGV[2], failed)
 return status

@@ -71,7 +71,7 @@ local function batching()
   end
 
   -- The batch has lost a member, or was closed: it is complete when no member is left, and then perhaps its parent too.
-  function batches.settled(id)
+  function batches.complete_if_empty(id)
     for _ = 1, 100 do
       if not id or redis.call('HGET', base .. id, 'state') ~= 'closed' or redis.call('HLEN', base .. id .. ':jobs') > 0 then
         return
@@ -125,7 +125,7 @@ local function batching()
   end
 
   -- A member goes from one status to another. false: it was settled before, or the record is a second one of its start.
-  local function change_status(id, jid, status)
+  local function count_status_change(id, jid, status)
     local members = base .. id .. ':jobs'
     local old = redis.call('HGET', members, jid)
     if not old or (old == 'working' and status == 'working') then
@@ -153,7 +153,7 @@ local function batching()
   -- [track, batch, jid, status, attempt, identity, detail, reason]: the job is `status` from now on.
   function batches.track(effect)
     local id, jid, status = effect[2], effect[3], effect[4]
-    if id ~= '' and not change_status(id, jid, status) then
+    if id ~= '' and not count_status_change(id, jid, status) then
       return
     end
     batches.record(jid, id, status, effect[5], effect[6], effect[7])
@@ -187,7 +187,7 @@ local function batching()
   end
 
   -- Take members out of their batch, each once; the lines of their records.
-  local function taken_out(id, jids, details)
+  local function count_as_finished(id, jids, details)
     local members, counts, seen, lines = base .. id .. ':jobs', changes[id] or {}, {}, {}
     for first = 1, #jids, 1000 do
       for place, old in ipairs(redis.call('HMGET', members, unpack(jids, first, math.min(first + 999, #jids)))) do
@@ -203,11 +203,11 @@ local function batching()
     return lines
   end
 
-  local function end_well(head, jids, details)
+  local function record_finished(head, jids, details)
     local id, attempt, identity = string.match(head, '^(%w*) (%d+) (%S+)$')
     local lines = {}
     if id ~= '' then
-      lines = taken_out(id, jids, details)
+      lines = count_as_finished(id, jids, details)
     else
       for place, jid in ipairs(jids) do
         lines[place] = jid .. ' ' .. details[place]
@@ -223,7 +223,7 @@ local function batching()
     local problem
     stream.write_waiting()
     for head, list in pairs(ends) do
-      local fine, message = pcall(end_well, head, list.jids, list.details)
+      local fine, message = pcall(record_finished, head, list.jids, list.details)
       problem = problem or (not fine and message)
     end
     for id, counts in pairs(changes) do
@@ -234,7 +234,7 @@ local function batching()
       end
     end
     for id in pairs(touched) do
-      batches.settled(id)
+      batches.complete_if_empty(id)
     end
     stream.flush()
     if problem then
