@@ -10,6 +10,7 @@ import os
 import pickle
 import subprocess
 import sys
+import traceback
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -153,6 +154,69 @@ def _command(url: str, folder: Path, *words: str) -> str:
     assert done.returncode in (0, 5), done.stderr  # 5: of a batch that has errors
     assert "pay" in done.stdout or "all ways" in done.stdout
     return done.stdout + done.stderr
+
+
+class Refused(Exception):
+    """As a payment library's: it takes what it likes, and keeps it."""
+
+    def __init__(self, card: str, *, status: int) -> None:
+        super().__init__(f"refused {card}")
+        self.card, self.status = card, status
+
+
+class Odd(Exception):
+    """Its text is made of something else than its arguments."""
+
+    def __init__(self, card: str) -> None:
+        super().__init__()
+        self.card = [card]
+
+    def __str__(self) -> str:
+        return f"odd {self.card[0]}"
+
+
+def test_handlers_get_nothing_that_is_secret(redis: Redis, redis_url: str) -> None:
+    """Errors of their own class, payloads with stars; the payload itself when they ask for it."""
+    app = App(redis_url=redis_url)
+    errors: list[tuple[BaseException, Any]] = []
+    deaths: list[tuple[Any, BaseException]] = []
+    app.error_handlers.append(lambda error, facts: errors.append((error, facts)))
+    app.death_handlers.append(lambda job, error: deaths.append((job, error)))
+
+    @app.job(name="charge", secret=("card",), retry=0)
+    def charge(way: str, card: Any, *, n: int = 1) -> None:
+        if way == "refused":
+            raise Refused(card["number"], status=402) from OSError(5, card["number"], PIN)
+        if way == "odd":
+            raise Odd(card["number"])
+        WAYS[way](card)
+
+    ways = [way for way in WAYS if way not in ("failure", "discard", "snooze", "said", "result that is none")]
+    for way in (*ways, "refused", "odd"):
+        charge.enqueue(way, VALUE)
+    unfit = {"class": "charge", "jid": "x" * 24, "retry": 0, "args": ["unfit", VALUE, "more"]}
+    foreign = {"class": "unknown", "jid": "y" * 24, "retry": False, "args": [NUMBER], "hm": {"secret": [0]}}
+    push_raw(redis, json.dumps(unfit), json.dumps(foreign))
+    with working(app):
+        until(lambda: len(deaths) == len(ways) + 4, "all died")
+    assert len(errors) == len(deaths)
+    for error, facts in [*errors, *((error, {"job": job}) for job, error in deaths)]:
+        shown = "".join(traceback.format_exception(error)) + repr(facts) + json.dumps(facts) + repr(vars(error))
+        lines = [line for line in shown.splitlines() if "Error(" not in line and "File" not in line]
+        assert [line for line in lines if seen(line)] == []
+        assert "***" in json.dumps(facts["job"])
+    by_way = {job["args"][0]: (job, error) for job, error in deaths}
+    job, refused = by_way["refused"]
+    assert job["args"] == ["refused", "***"]
+    assert job.unmasked()["args"] == ["refused", VALUE]
+    assert isinstance(refused, Refused)
+    assert (refused.status, refused.card, str(refused)) == (402, "***", "refused ***")
+    assert isinstance(refused.__cause__, OSError)
+    assert refused.__cause__.errno == 5
+    assert isinstance(by_way["odd"][1], Odd) or type(by_way["odd"][1]).__name__ == "Odd"
+    assert str(by_way["odd"][1]) == "odd ***"
+    assert by_way["group"][1].__class__ is ExceptionGroup
+    assert '"card"' not in left_in(redis)
 
 
 def test_what_is_said_of_arguments_that_do_not_fit(shop: Shop, redis: Redis) -> None:

@@ -15,14 +15,16 @@ from henchman.kernel.events import Events
 from henchman.kernel.middleware import Chain
 from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
+from henchman.wire.secret import MaskedJob
 from henchman.work.source import Source
 
 __all__ = ["Companion", "Connector", "DeathHandler", "ErrorHandler", "Runtime"]
 
-#: called with (exception, facts): facts are plain values such as job, queue, context
+#: called with (exception, facts): facts are plain values such as queue, context, and job, a MaskedJob. What is secret
+#: stands in neither
 ErrorHandler = Callable[[BaseException, dict[str, Any]], Any]
-#: called with (job, exception) when a job dies
-DeathHandler = Callable[[dict[str, Any], BaseException], Any]
+#: called with (job, exception) when a job dies; what is secret stands in neither, and job.unmasked() has it
+DeathHandler = Callable[[MaskedJob, BaseException], Any]
 
 
 class Connector(Runner, Protocol):

@@ -4,7 +4,7 @@ see it. Reading one never fails: an unreadable one is shown as it is, with the r
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any
 
@@ -17,7 +17,7 @@ from henchman.store.procedure import BothWays
 from henchman.store.queues import raw
 from henchman.wire import jsontext, payload, sidekiq, times
 from henchman.wire.payload import INVALID_CLASS, decode
-from henchman.wire.secret import MASK, masked, places_of
+from henchman.wire.secret import MASK, Mask, shown_arguments
 
 __all__ = [
     "Entry",
@@ -34,9 +34,6 @@ __all__ = [
     "seconds",
     "text_of",
 ]
-
-#: (wire name, args, kwargs) → the same with secret values replaced; the app's registry knows which they are.
-Mask = Callable[[str, list[Any], dict[str, Any]], tuple[list[Any], dict[str, Any]]]
 
 
 def mask_all(name: str, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -97,14 +94,7 @@ class Entry:
     @cached_property
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
         """``args`` and ``kwargs``, secret values masked."""
-        args, kwargs = self.job.get("args"), self.job.get("kwargs")
-        plain = args if isinstance(args, list) else [] if args is None else [args]
-        named = kwargs if isinstance(kwargs, dict) else {}
-        wire_name = self.job.get("class")
-        plain, named = masked(places_of(self.job), plain, named)
-        if self._mask is None:
-            return plain, named
-        return self._mask(wire_name if isinstance(wire_name, str) else "", plain, named)
+        return shown_arguments(self.job, self._mask)
 
     def call_text(self, most: int = 200) -> str:
         """The job as a call, ``mail.send(42, "de")``; the beginning of the text when it is no JSON object."""

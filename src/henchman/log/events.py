@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from henchman.errors import PayloadError, ServerAway
-from henchman.kernel.text import described, shorten, words_of
+from henchman.kernel.text import described, shorten
 from henchman.wire import payload
-from henchman.wire.secret import NO_SECRETS, Secrets
+from henchman.wire.secret import NO_SECRETS, Secrets, without_secrets
 from henchman.work.current import running
 
 __all__ = ["PER_SECOND", "Announcer", "level_of"]
@@ -130,37 +130,6 @@ class Outage:
             downtime = self._monotonic() - self._since
         if over:
             self._log.warning("the server is back", extra={"downtime": round(downtime, 3)})
-
-
-_MOST = 100  # errors in one chain or group; what is beyond is left out
-
-
-def without_secrets(error: BaseException, secrets: Secrets) -> BaseException:
-    """An error of the same name, with the same tracebacks, that says the same with ``***`` in place of ``secrets``."""
-    return _copy(error, secrets, {})
-
-
-def _copy(error: BaseException, secrets: Secrets, made: dict[int, BaseException]) -> BaseException:
-    if id(error) in made or len(made) >= _MOST:
-        return made.get(id(error), error if not secrets else Exception("(more of them were left out)"))
-    kind = type(error)
-    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__str__": BaseException.__str__}
-    copy: BaseException
-    if isinstance(error, BaseExceptionGroup):
-        made[id(error)] = error
-        inner = [_copy(one, secrets, made) for one in error.exceptions]
-        copy = type(kind.__name__, (BaseExceptionGroup,), {**names, "__str__": BaseExceptionGroup.__str__})(
-            secrets.hide(error.message), inner
-        )
-    else:
-        copy = type(kind.__name__, (Exception,), names)(secrets.hide(words_of(error)))
-    made[id(error)] = copy
-    for note in getattr(error, "__notes__", ()):
-        copy.add_note(secrets.hide(str(note)))
-    copy.__cause__ = None if error.__cause__ is None else _copy(error.__cause__, secrets, made)
-    copy.__context__ = None if error.__context__ is None else _copy(error.__context__, secrets, made)
-    copy.__suppress_context__ = error.__suppress_context__
-    return copy.with_traceback(error.__traceback__)
 
 
 _DEBUG, _INFO, _WARNING, _ERROR = logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR

@@ -16,7 +16,13 @@ import urllib.parse
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-__all__ = ["MASK", "NO_SECRETS", "Secrets", "marked", "masked", "places_of"]
+from henchman.kernel.text import words_of
+
+__all__ = ["MASK", "NO_SECRETS", "Mask", "MaskedJob", "Secrets", "marked", "masked", "places_of", "shown_arguments"]
+__all__ += ["without_secrets"]
+
+#: (wire name, args, kwargs) → the same with secret values replaced; the app's registry knows which they are.
+Mask = Callable[[str, list[Any], dict[str, Any]], tuple[list[Any], dict[str, Any]]]
 
 MASK = "***"
 _SHORTEST = 3
@@ -91,6 +97,29 @@ def masked(places: list[Any], args: list[Any], kwargs: Mapping[str, Any]) -> tup
     first = min((-1 - one for one in places if isinstance(one, int) and one < 0), default=len(args))
     shown = [MASK if index in places or index >= first else one for index, one in enumerate(args)]
     return shown, {name: MASK if name in places or "**" in places else one for name, one in kwargs.items()}
+
+
+def shown_arguments(job: Mapping[str, Any], mask: Mask | None) -> tuple[list[Any], dict[str, Any]]:
+    """``args`` and ``kwargs`` of a payload, masked as it says itself, and by ``mask``."""
+    args, kwargs, name = job.get("args"), job.get("kwargs"), job.get("class")
+    plain = args if isinstance(args, list) else [] if args is None else [args]
+    plain, named = masked(places_of(job), plain, kwargs if isinstance(kwargs, dict) else {})
+    return (plain, named) if mask is None else mask(name if isinstance(name, str) else "", plain, named)
+
+
+class MaskedJob(dict[str, Any]):
+    """A payload as handlers get it: a copy with ``***`` in place of each secret argument."""
+
+    __slots__ = ("_whole",)
+
+    def __init__(self, job: Mapping[str, Any], mask: Mask) -> None:
+        super().__init__(job)
+        self._whole = {name: job[name] for name in ("args", "kwargs") if name in job}
+        self.update(zip(self._whole, shown_arguments(job, mask), strict=False))
+
+    def unmasked(self) -> dict[str, Any]:
+        """The payload with its secret arguments: not for a log, nor for what reports errors."""
+        return {**self, **self._whole}
 
 
 def marked(places: list[Any], args: Iterable[Any], kwargs: Mapping[str, Any]) -> list[Any]:
@@ -168,3 +197,69 @@ def _compact(value: Any) -> str:
 
 def _grouped(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+# ---- errors
+
+_ERRORS_MOST = 100  # errors in one chain or group; what is beyond is left out
+_PLAIN = (str, bytes, int, float, list, tuple, dict, set, frozenset)
+
+
+def without_secrets(error: BaseException, secrets: Secrets) -> BaseException:
+    """``error`` as it is, but with ``***`` in place of ``secrets`` in what it, its causes, notes and parts say.
+
+    Its class is the same; where none can be made that says just this, one of the same name.
+    """
+    return _copy(error, secrets, {}) if secrets else error
+
+
+def _copy(error: BaseException, secrets: Secrets, made: dict[int, BaseException]) -> BaseException:
+    if id(error) in made or len(made) >= _ERRORS_MOST:
+        return made.get(id(error), Exception("(more of them were left out)"))
+    if isinstance(error, BaseExceptionGroup):
+        made[id(error)] = Exception("(a group that holds itself)")
+        args: list[Any] = [secrets.hide(error.message), [_copy(one, secrets, made) for one in error.exceptions]]
+    elif isinstance(error, OSError) and error.filename is not None:  # which is not among its args
+        given = (error.errno, error.strerror, error.filename, None, error.filename2)
+        args = [_hidden(one, secrets) for one in given]
+    else:
+        args = [_hidden(one, secrets) for one in error.args]
+    same = _of_its_class(error, args, secrets)
+    copy = made[id(error)] = _stand_in(error, args, secrets) if same is None else same
+    for note in getattr(error, "__notes__", ()):
+        copy.add_note(secrets.hide(str(note)))
+    copy.__cause__ = None if error.__cause__ is None else _copy(error.__cause__, secrets, made)
+    copy.__context__ = None if error.__context__ is None else _copy(error.__context__, secrets, made)
+    copy.__suppress_context__ = error.__suppress_context__
+    return copy.with_traceback(error.__traceback__)
+
+
+def _of_its_class(error: BaseException, args: list[Any], secrets: Secrets) -> BaseException | None:
+    """An error of the same class, whose ``__init__`` is not called; None when that does not say what ``error`` says."""
+    kind = type(error)
+    try:
+        made: BaseException = kind.__new__(kind, *args)
+        known = {name: value for name, value in vars(error).items() if name != "__notes__"}
+        vars(made).update({name: _hidden(value, secrets) for name, value in known.items()})
+    except Exception:  # a __new__ of the user's
+        return None
+    return made if words_of(made) == secrets.hide(words_of(error)) else None
+
+
+def _stand_in(error: BaseException, args: list[Any], secrets: Secrets) -> BaseException:
+    """An error of a class that has but the name of its class."""
+    kind = type(error)
+    group = isinstance(error, BaseExceptionGroup)
+    base: type[BaseException] = BaseExceptionGroup if group else Exception
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__, "__str__": base.__str__}
+    made: BaseException = type(kind.__name__, (base,), names)(*(args if group else [secrets.hide(words_of(error))]))
+    return made
+
+
+def _hidden(value: Any, secrets: Secrets) -> Any:
+    """``value``, or its text without ``secrets`` where that holds one; objects of the user's are left as they are."""
+    if not isinstance(value, _PLAIN):
+        return value
+    text = words_of(value)
+    shown = secrets.hide(text)
+    return value if shown == text else shown

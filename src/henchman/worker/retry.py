@@ -19,7 +19,7 @@ from henchman.kernel.middleware import run_coroutine, takes
 from henchman.kernel.text import described
 from henchman.wire import payload, sidekiq, times
 from henchman.wire.arguments import to_json
-from henchman.wire.secret import NO_SECRETS, Secrets
+from henchman.wire.secret import NO_SECRETS, MaskedJob, Secrets, without_secrets
 from henchman.wire.sidekiq import sanitise
 from henchman.work.outcome import DONE, Outcome, called_off
 from henchman.work.unit import Unit
@@ -139,8 +139,12 @@ class RetryPolicy:
         return Outcome("dead", stored, reason=reason, error=error)
 
     def report(self, error: BaseException, facts: dict[str, Any], secrets: Secrets = NO_SECRETS) -> None:
-        """Tell every error handler; one that throws is named and stops nobody. ``secrets``: not for a log."""
+        """Tell every error handler, without ``secrets``; one that throws is named and stops nobody."""
         self._runtime.events.emit("error", error=error, facts=facts, secrets=secrets)
+        if self._runtime.error_handlers:
+            error = without_secrets(error, secrets)
+            if "job" in facts:
+                facts = {**facts, "job": MaskedJob(facts["job"], self._runtime.registry.mask)}
         for handler in self._runtime.error_handlers:
             self.call(handler, error, facts)
 
@@ -212,7 +216,9 @@ class RetryPolicy:
         return Outcome("dead", payload.encode(job), reason=reason, error=error)
 
     def died(self, job: dict[str, Any], error: BaseException) -> None:
-        """Tell every death handler that ``job`` has used up its retries."""
+        """Tell every death handler that ``job`` has used up its retries, without its secrets."""
+        if self._runtime.death_handlers:
+            error, job = without_secrets(error, _hidden.get()), MaskedJob(job, self._runtime.registry.mask)
         for handler in self._runtime.death_handlers:
             self.call(handler, job, error)
 
