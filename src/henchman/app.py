@@ -18,7 +18,7 @@ from henchman.client.push import Client, Handle
 from henchman.client.registry import Registry, load_modules
 from henchman.client.runtime import Companion, Connector, DeathHandler, ErrorHandler
 from henchman.config import Config
-from henchman.errors import ConfigError, DefinitionError
+from henchman.errors import ConfigError, DefinitionError, HistoryError
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
 from henchman.kernel.middleware import Chain, in_thread
@@ -434,14 +434,33 @@ class App:
 
     astats = awaited(stats)
 
-    @now
-    def job_status(self, jid: str, *, queue: str | None = None) -> Procedure[JobStatus]:
-        """Where a job is now, and what is known of it. ``queue``: where to look first."""
+    def job_status(self, jid: str, *, queue: str | None = None) -> JobStatus:
+        """Where a job is now, and what is known of it. ``queue``: where to look first.
+
+        A job that the server has nothing of is looked up in history, where there is one.
+        """
         from henchman.inspector.jobs import find_job
 
-        return find_job(self.keys, jid, queue, mask=self.registry.mask)
+        return self._recorded(self._run(find_job(self.keys, jid, queue, mask=self.registry.mask)))
 
-    ajob_status = awaited(job_status)
+    async def ajob_status(self, jid: str, *, queue: str | None = None) -> JobStatus:
+        """``job_status``, awaited."""
+        from henchman.inspector.jobs import find_job
+
+        status: JobStatus = await self._arun(find_job(self.keys, jid, queue, mask=self.registry.mask))
+        return await in_thread(self._recorded, status) if status.state == "unknown" else status
+
+    def _recorded(self, status: JobStatus) -> JobStatus:
+        """With what history knows of a job that the server does not; as it is when there is none, or it is away."""
+        from henchman.inspector.jobs import recorded
+
+        if status.state != "unknown" or self.config.why_history_is_off():
+            return status
+        try:
+            found = self.open_history().reading.job(status.jid, most=1)
+        except HistoryError:
+            return status
+        return recorded(status, found and found.event)
 
     @now
     def metrics(
@@ -592,7 +611,7 @@ class App:
         return self._aconnections or self._aconnect()
 
     def close(self) -> None:
-        """Close idle connections and leave the embedded server; the app connects again when it is used again.
+        """Close idle connections, history's too, and leave the embedded server; the app connects again when it is used.
 
         Buffered jobs are delivered first, where the server is back within 5 s; what is left stays buffered.
         """
@@ -602,6 +621,9 @@ class App:
             if self._connections is not None:
                 self._connections.close()
             self._connections = self._aconnections = None
+            if self._history is not None:
+                self._history.close()
+                self._history = None
             if self._server is not None:
                 self._server.release()
                 self._server = None

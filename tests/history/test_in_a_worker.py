@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import subprocess
 import sys
 import time
 from pathlib import Path
 
+from click.testing import CliRunner
 from redis import Redis
 
 from henchman import App
+from henchman.cli.main import henchman
 from henchman.history.database import Database
 from henchman.history.reading import History
 from henchman.history.recorder import CONTEND, Recorder
+from henchman.inspector.jobs import JobStatus
 from support.history import Teller
 from support.worker import until, working
 
@@ -41,6 +46,33 @@ def test_a_worker_records_and_leaves_nothing_behind(redis_url: str, redis: Redis
         assert redis.xlen("hm:history") == 0
     finally:
         history.close()
+
+
+def test_the_status_of_a_job_that_is_only_in_history(redis_url: str, redis: Redis, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/history.sqlite"
+    app = App(redis_url=redis_url, database_url=url)
+
+    @app.job(name="divide", track=True, retry=0, dead=False)
+    def divide(n: int) -> float:
+        return 1 / n
+
+    fine, broken = divide.enqueue(2), divide.enqueue(0)
+    with working(app):
+        until(lambda: fine.status().state == "finished" and broken.status().state == "error", "history has both")
+    assert "as history says" in fine.status().text
+    status = asyncio.run(_status(App(redis_url=redis_url, database_url=url), broken.jid))
+    assert (status.state, status.name, status.error) == ("error", "divide", ("ZeroDivisionError", "division by zero"))
+    env = {"HENCHMAN_REDIS_URL": redis_url, "HENCHMAN_DATABASE_URL": url}
+    shown = CliRunner().invoke(henchman, ["job", fine.jid, "--json"], env=env)
+    assert (shown.exit_code, json.loads(shown.output)["state"]) == (0, "finished")
+    app.close()
+
+
+async def _status(app: App, jid: str) -> JobStatus:
+    try:
+        return await app.ajob_status(jid)
+    finally:
+        await app.aclose()
 
 
 def test_without_a_database_nothing_of_sql_is_loaded(redis_url: str) -> None:

@@ -190,3 +190,57 @@ def test_a_lost_connection_is_made_again(app: App, redis: Redis) -> None:
         go.set()
         thread.join(30)
     assert found == [1]
+
+
+@pytest.mark.parametrize("timeout", [None, 60.0])
+def test_nobody_waits_for_a_job_that_will_give_nothing(app: App, timeout: float | None) -> None:
+    @app.job(name="short", result_ttl=0.05, retry=0)
+    def short(fails: bool) -> int:
+        return 1 // (not fails)
+
+    fine, dead = short.enqueue(False), short.enqueue(True)
+    with working(app):
+        until(lambda: app.stats().processed == 2, "both have run")
+    began = time.monotonic()
+    for jid, known in (("0" * 24, "not on the server"), (fine.jid, "not on the server"), (dead.jid, "it is dead")):
+        with pytest.raises(ResultError, match=known):
+            app.result(jid, timeout)
+    with pytest.raises(ResultError, match="not on the server"):
+        asyncio.run(_ask_and_close(app, timeout))
+    assert time.monotonic() - began < 30
+
+
+async def _ask_and_close(app: App, timeout: float | None) -> None:  # noqa: ASYNC109 - handed on
+    try:
+        await app.aresult("0" * 24, timeout)
+    finally:
+        await app.aclose()
+
+
+def test_who_waits_for_a_job_that_waits_goes_on_waiting(app: App) -> None:
+    @app.job(name="some", result_ttl=100)
+    def some() -> int:
+        return 7
+
+    with pytest.raises(TimeoutError, match="enqueued"):
+        some.enqueue().result(timeout=2.5)
+    batch = app.batch(atomic=True)
+    with batch:
+        blocked = some.enqueue()
+        with pytest.raises(TimeoutError, match="waits until its atomic batch"):
+            blocked.result(timeout=2.5)
+        assert blocked.status().state == "blocked"
+
+
+def test_the_status_of_a_job_that_keeps_its_result(app: App) -> None:
+    @app.job(name="divide", result_ttl=100, retry=0, dead=False)
+    def divide(n: int) -> float:
+        return 1 / n
+
+    fine, broken = divide.enqueue(2), divide.enqueue(0)
+    with working(app):
+        assert fine.result(timeout=60) == 0.5
+        with pytest.raises(JobFailed):
+            broken.result(timeout=60)
+    assert (fine.status().state, fine.status().text) == ("finished", "it has finished; its result is kept")
+    assert (broken.status().state, broken.status().error) == ("error", ("ZeroDivisionError", "division by zero"))

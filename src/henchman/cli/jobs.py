@@ -19,7 +19,7 @@ from henchman.cron.timing import zone
 from henchman.errors import HistoryError, UnknownCron
 from henchman.history.records import Event, JobRecord
 from henchman.inspector.base import argument_text
-from henchman.inspector.jobs import MOST, JobStatus, find_job
+from henchman.inspector.jobs import MOST, JobStatus, find_job, recorded
 from henchman.kernel.text import did_you_mean, shorten, visible
 from henchman.store import jobs as store
 from henchman.store import procedure
@@ -29,7 +29,7 @@ __all__ = ["cancel", "cron", "enqueue", "job"]
 
 _LIFE = 1000  # changes, runs and messages of a job, each
 _LONG = 1000  # characters of one line
-_STATES = {"dead": "red", "retrying": "yellow", "working": "green", "unknown": "bold"}
+_STATES = {"dead": "red", "retrying": "yellow", "working": "green", "finished": "green", "error": "red"}
 _CRON_STATES = {"active": "green", "paused": "yellow", "retired": "dim", "unreadable": "red"}
 
 
@@ -56,17 +56,18 @@ def _job_id(context: click.Context, parameter: click.Parameter, value: str) -> s
 def job(session: Session, jid: str, queue: str | None, most: int, as_json: bool) -> None:
     """Where the job JID is, and what is known of it, also in history. Exit status 1: nobody knows it."""
     status = procedure.run(session.runner, find_job(session.keys, jid, queue, most, session.mask))
-    recorded = _recorded(session, jid)
+    found = _recorded(session, jid)
     lines: list[Text | str] = []
-    if recorded is None or status.state != "unknown":
+    if found is None or status.state != "unknown":
         lines += _status_lines(status)
-    if recorded is not None:
-        lines += _recorded_lines(recorded)
+    if found is not None:
+        lines += _recorded_lines(found)
+        status = recorded(status, found.event)
     elif not status.complete:
         lines.append("To look further: --queue NAME, or a greater --most")
-    history = None if recorded is None else recorded.to_json()
+    history = None if found is None else found.to_json()
     answer(status.to_json() | {"history": history}, *lines, as_json=as_json)
-    if status.state == "unknown" and recorded is None:
+    if status.state == "unknown" and found is None:
         sys.exit(1)
 
 
@@ -206,8 +207,6 @@ def cancel(session: Session, jid: str) -> None:
     status = procedure.run(session.runner, find_job(session.keys, jid, mask=session.mask))
     if status.state == "dead":
         say(f"{jid} is {status.text}; henchman dead delete {jid}")
-    elif status.entry is None:
-        say(f"{jid} is cancelled, but nothing holds it now: it has finished, was deleted, or never existed")
     else:
         say(f"{jid}: {status.text}")
 

@@ -25,6 +25,8 @@ from henchman.wire import arguments, jsontext
 __all__ = ["aawait_result", "await_result"]
 
 QUIET = 15.0  # seconds without a word after which the server is asked whether it is there
+FIRST_LOOK = 1.0  # seconds without a word after which the job is looked for; twice as long before each next look
+REST = 60.0  # seconds between two looks, at most
 Wake = Callable[[], None]
 
 
@@ -53,12 +55,31 @@ class _Patience:
     def __init__(self, jid: Any, timeout: float | None) -> None:
         if not isinstance(jid, str) or not jid:
             raise ArgumentError(f"result({jid!r:.100}): give the id of a job, such as handle.jid")
+        self._jid = jid
         self._end = None if timeout is None else time.monotonic() + max(timeout, 0.0)
         self._failures = 0
+        self._look = FIRST_LOOK
+        self._missed = False
 
     def left(self) -> float | None:
         """Seconds; None: for ever."""
         return None if self._end is None else max(self._end - time.monotonic(), 0.0)
+
+    def turn(self) -> float:
+        """Seconds until the job is looked for, or the wait is over."""
+        left = self.left()
+        return self._look if left is None else min(self._look, left)
+
+    def judge(self, status: Any) -> None:
+        """Go on for a job that will end; ResultError for one that cannot give a result any more.
+
+        A job that moves may be missed once: it is looked for again, and between two looks its result would be there.
+        """
+        gone = status.state == "dead" or (status.entry is None and status.complete and status.state != "blocked")
+        if gone and self._missed:
+            raise ResultError(f"job {self._jid} gives no result: {_known(status)}")
+        self._look = FIRST_LOOK if gone else min(2 * self._look, REST)
+        self._missed = gone
 
     def pause(self) -> float:
         """The server is away: the seconds until the next try. Raises what is being handled when that is too late."""
@@ -81,9 +102,12 @@ def await_result(runtime: Runtime, jid: str, timeout: float | None, function: An
             if text is None and patience.left() != 0:
                 _hub(runtime).enter(channel, bell.set)
                 try:
-                    while text is None and bell.wait(patience.left()):
+                    while text is None and patience.left() != 0:
+                        rung = bell.wait(patience.turn())
                         bell.clear()
                         text = runtime.connections.run(look)
+                        if text is None and not rung and _must_look(runtime, patience):
+                            patience.judge(runtime.job_status(jid, queue=queue))
                         if text is None and not _hub(runtime).hears(channel, bell.set):
                             _hub(runtime).enter(channel, bell.set)
                 finally:
@@ -118,8 +142,11 @@ async def aawait_result(
             if text is None and patience.left() != 0:
                 await in_thread(_hub(runtime).enter, channel, ring)
                 try:
-                    while text is None and await _rung(bell, patience.left()):
+                    while text is None and patience.left() != 0:
+                        rung = await _rung(bell, patience.turn())
                         text = await runtime.aconnections.run(look)
+                        if text is None and not rung and _must_look(runtime, patience):
+                            patience.judge(await runtime.ajob_status(jid, queue=queue))
                         if text is None and not _hub(runtime).hears(channel, ring):
                             await in_thread(_hub(runtime).enter, channel, ring)
                 finally:
@@ -132,7 +159,12 @@ async def aawait_result(
         return _read(jid, text, function)
 
 
-async def _rung(bell: asyncio.Event, seconds: float | None) -> bool:
+def _must_look(runtime: Runtime, patience: _Patience) -> bool:
+    """Whether a job that nothing was heard of is to be looked for: not when it may be in this process's memory."""
+    return patience.left() != 0 and not runtime.client.buffer.waiting
+
+
+async def _rung(bell: asyncio.Event, seconds: float) -> bool:
     try:
         async with asyncio.timeout(seconds):
             await bell.wait()
@@ -143,9 +175,13 @@ async def _rung(bell: asyncio.Event, seconds: float | None) -> bool:
 
 
 def _unheard(jid: str, timeout: float | None, status: Any) -> str:
-    known = f"it is {status.state}: {status.text}" if status.state != "unknown" else "it is not on the server"
-    more = "" if status.state != "unknown" else ": it has ended and kept no result (result_ttl=), or was never pushed"
-    return f"job {jid} has given no result within {timeout:g} s; {known}{more}"
+    return f"job {jid} has given no result within {timeout:g} s; {_known(status)}"
+
+
+def _known(status: Any) -> str:
+    if status.state != "unknown":
+        return f"it is {status.state}: {status.text}"
+    return "it is not on the server: it has ended and kept no result (result_ttl=), or was never pushed"
 
 
 def _read(jid: str, text: bytes, function: Any) -> Any:

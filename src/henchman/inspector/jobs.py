@@ -1,40 +1,66 @@
 """Where one job is: a search through everything that may hold it, in the order in which jobs move, with a bound.
 
-Nothing is kept of a job that is done, so "unknown" may mean finished. A job that is not in the first place of the
-search is searched page by page. ``most`` bounds the payloads that are read: from the queue that was named, and from
-all others together; in each set the server compares ten times as many. The answer says when a bound was met.
+Nothing is kept of a job that is done, unless it keeps its result or is tracked: "unknown" may mean finished. A job that
+is not in the first place of the search is searched page by page. ``most`` bounds the payloads that are read: from the
+queue that was named, and from all others together; in each set the server compares ten times as many. The answer says
+when a bound was met.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from henchman.errors import ServerAway, ServerError
 from henchman.inspector.base import Entry, Mask
 from henchman.inspector.processes import list_work
-from henchman.store import leases, queues
+from henchman.store import batches, leases, queues
+from henchman.store.call import command
 from henchman.store.keys import Keys
 from henchman.store.procedure import Procedure
-from henchman.wire import times
+from henchman.wire import jsontext, times
 
 __all__ = ["MOST", "JobState", "JobStatus", "find_job"]
 
-JobState = Literal["enqueued", "scheduled", "retrying", "working", "dead", "cancelled", "unknown"]
+JobState = Literal[
+    "blocked",
+    "enqueued",
+    "scheduled",
+    "retrying",
+    "working",
+    "dead",
+    "finished",
+    "failed",
+    "error",
+    "cancelled",
+    "expired",
+    "unknown",
+]
 MOST = 100_000
 _PAGE = 100
 _STEP = 1000  # entries of a set that the server looks at in one call
 _IN_FLIGHT = 1000  # payloads read of one in-flight list
+_BATCHES = 1000  # the newest, that are asked whether they hold a job back
+_NOT_KEPT = "nothing is kept of a job that is done, but its result and its record in history"
+_ENDED = {
+    "finished": "it has finished",
+    "failed": "it has failed",
+    "error": "it has ended with an error",
+    "cancelled": "it was cancelled",
+    "expired": "it has expired",
+}
 
 
 @dataclass(frozen=True)
 class JobStatus:
     """Where a job is. Times are Unix seconds; what does not apply is None or empty.
 
-    ``position``: 1 is next to run. ``at``: when it is due, or died. ``cancelled``: ``cancel`` was asked for.
-    ``scanned``: entries looked at; ``complete`` is False when the bound was met before the end.
+    ``state``: a ``blocked`` job waits until its atomic batch ends well; of one that is done its kept result or history
+    tells ``finished``, ``failed``, ``error``, ``cancelled`` or ``expired``. ``position``: 1 is next to run. ``at``:
+    when it is due, or died. ``cancelled``: ``cancel`` was asked for. ``scanned``: entries looked at; ``complete`` is
+    False when the bound was met before the end.
     """
 
     jid: str
@@ -218,7 +244,7 @@ def find_job(
     found: _Found | None = (yield from search.everywhere(queue)) if jid else None
     cancelled = (yield queues.set_score(keys.cancelled, queues.raw(jid))) is not None if jid else False
     if found is None:
-        return _unknown(search, cancelled=cancelled)
+        return (yield from _without_a_payload(search, cancelled=cancelled))
     entry = found.entry
     state = "cancelled" if cancelled and found.state in ("enqueued", "scheduled", "retrying") else found.state
     args, kwargs = entry.arguments
@@ -263,15 +289,54 @@ def _text(found: _Found, now: float, *, cancelled: bool) -> str:
     return f"{text}; it was told to stop" if found.state == "working" else f"cancelled, it will not start ({text})"
 
 
+def _without_a_payload(search: _Search, *, cancelled: bool) -> Procedure[JobStatus]:
+    """What is known of a job whose payload nothing holds that was searched: by its kept result, or by its batch."""
+    unknown = _unknown(search, cancelled=cancelled)
+    if not search.jid:
+        return unknown
+    kept: bytes | None = yield command("GET", queues.raw(search.keys.result(search.jid)))
+    if kept is not None:
+        told = jsontext.loads(kept)
+        error = (told.get("error_class") or "", told.get("message") or "") if "error_class" in told else None
+        return replace(unknown, state=told["status"], text=f"{_ENDED[told['status']]}; its result is kept", error=error)
+    names: list[str] = yield batches.newest(search.keys, 0, _BATCHES)
+    held: list[str] = (yield batches.statuses(search.keys, names, search.jid)) if names else []
+    if "blocked" in held:
+        where = f"waits until its atomic batch {names[held.index('blocked')]} is released"
+        if cancelled:
+            return replace(unknown, text=f"cancelled, it will not start ({where})")
+        return replace(unknown, state="blocked", text=where)
+    return unknown
+
+
+def recorded(status: JobStatus, event: Any) -> JobStatus:
+    """``status``; of a job that the server has nothing of, what history says (``event`` of ``history.records``)."""
+    if status.state != "unknown" or event is None or event.status not in _ENDED:
+        return status
+    return replace(
+        status,
+        state=event.status,
+        text=f"{_ENDED[event.status]} at {times.iso(event.ended_at)}, as history says",
+        queue=event.queue,
+        name=event.class_,
+        args=event.args or (),
+        kwargs=event.kwargs or {},
+        error=(event.error_class, event.message or "") if event.error_class else None,
+        attempts=event.attempts,
+        at=event.ended_at,
+        enqueued_at=event.enqueued_at,
+        started_at=event.started_at,
+        process=event.process,
+    )
+
+
 def _unknown(search: _Search, *, cancelled: bool) -> JobStatus:
     where = (
-        "nothing holds it"
+        "nothing holds it now"
         if search.complete
         else f"not found among the {search.scanned:,} entries that were looked at, and there are more"
     )
-    facts = {"jid": search.jid, "scanned": search.scanned, "complete": search.complete, "cancelled": cancelled}
-    if cancelled:
-        return JobStatus(state="cancelled", text=f"cancelled; {where}", **facts)  # type: ignore[arg-type]
-    meaning = "it has finished, was deleted, or never existed (nothing is kept of a job that is done)"
-    other = "" if search.complete else "it waits among those, or "
-    return JobStatus(state="unknown", text=f"{where}: {other}{meaning}", **facts)  # type: ignore[arg-type]
+    meaning = f"{'' if search.complete else 'it waits among those, or '}it has finished, was deleted, or never existed"
+    text = f"cancelled, but {where}: {meaning}" if cancelled else f"{where}: {meaning} ({_NOT_KEPT})"
+    state: JobState = "cancelled" if cancelled else "unknown"
+    return JobStatus(search.jid, state, text, cancelled=cancelled, scanned=search.scanned, complete=search.complete)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from henchman.errors import BatchClosed, HistoryFull, UnknownBatch
 from henchman.store.call import Arg, Call, command, commands, load, script
 from henchman.store.keys import Keys
-from henchman.store.queues import Stretch, set_stretch
+from henchman.store.queues import Stretch, raw, set_stretch
 
 _MAKE = load("batch_make")
 _PUSH = load("batch_push")
@@ -225,6 +225,12 @@ def states(keys: Keys, batches: Sequence[str]) -> Call[list[str]]:
         return [_name(one or b"") for one in replies]
 
     return commands(*(("HGET", keys.batch(one), "state") for one in batches), decode=read)
+
+
+def statuses(keys: Keys, batches: Sequence[str], jid: str) -> Call[list[str]]:
+    """The status of a job that is not settled in each of these batches, at least one; "" where it is no member."""
+    parts = [("HGET", keys.batch(one) + ":jobs", raw(jid)) for one in batches]
+    return commands(*parts, decode=lambda replies: [_name(one or b"") for one in replies])
 
 
 def renew_producer(keys: Keys, batches: Iterable[str]) -> Call[Any]:
