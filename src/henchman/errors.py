@@ -53,6 +53,9 @@ class DefinitionError(HenchmanError):
 class ArgumentError(HenchmanError, ValueError):
     """An argument of a job cannot be sent or rebuilt; the text names the place, such as ``rows[3].price is NaN``."""
 
+    #: raised by a bulk push: how many of its rows were taken before; go on from there. None elsewhere
+    pushed: int | None = None
+
 
 class UnknownJob(HenchmanError, LookupError):
     """No job is registered under this name; a payload can never make the worker import anything."""
@@ -68,6 +71,9 @@ class PayloadError(HenchmanError, ValueError):
 
 class ServerError(HenchmanError):
     """The server answered with an error."""
+
+    #: raised by a bulk push: how many of its rows were taken before; go on from there. None elsewhere
+    pushed: int | None = None
 
 
 class ServerAway(ServerError, ConnectionError):
@@ -109,6 +115,9 @@ class LeaseLost(HenchmanError):
 
 class BatchError(HenchmanError):
     """What is wrong with a batch."""
+
+    #: raised by a bulk push: how many of its rows were taken before; go on from there. None elsewhere
+    pushed: int | None = None
 
 
 class BatchClosed(BatchError):

@@ -228,9 +228,10 @@ def test_rows_come_in_several_forms(app: App, store: Store, push: Callable[..., 
 def test_a_row_that_cannot_be_sent_is_named_after_those_before_it(
     app: App, store: Store, push: Callable[..., Any], row: Any, words: str
 ) -> None:
-    with pytest.raises(ArgumentError, match=f"row 2 of it.push_many: .*{words}"):
+    with pytest.raises(ArgumentError, match=f"row 2 of it.push_many: .*{words}") as caught:
         push(define(app), [("x", 1), ("y", 1), row, ("z", 1)], many=True)
     assert set(due(store)) == {"x", "y"}
+    assert caught.value.pushed == 2
 
 
 class Counting:

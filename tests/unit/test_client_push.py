@@ -6,7 +6,7 @@ import asyncio
 import json
 import re
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -294,6 +294,40 @@ def test_a_bad_row_is_named_and_those_before_it_are_pushed(app: App, sent: Recor
         app.job(name="j")(send).enqueue_many(rows)
     assert said in str(caught.value)
     assert len(sent.pushed) == 1001
+    assert caught.value.pushed == 1001
+    assert caught.value.__notes__ == ["1,001 rows were pushed before"]
+
+
+def test_an_error_of_the_rows_says_how_many_were_pushed(app: App, sent: Recorder) -> None:
+    def rows() -> Iterator[tuple[int]]:
+        yield from ((n,) for n in range(1500))
+        raise OSError("the file is gone")
+
+    with pytest.raises(OSError, match="the file is gone") as caught:
+        app.job(name="j")(send).enqueue_many(rows())
+    assert caught.value.__notes__ == ["1,000 rows were pushed before"]
+    assert len(sent.pushed) == 1000
+
+
+def test_rows_may_be_awaited(app: App, sent: Recorder) -> None:
+    job = app.job(name="j")(send)
+
+    async def rows(*last: Any) -> AsyncIterator[Any]:
+        for number in range(1200):
+            await asyncio.sleep(0)
+            assert len(sent.pushed) == number // 1000 * 1000
+            yield (number,)
+        for row in last:
+            yield row
+
+    assert asyncio.run(job.aenqueue_many(rows())) == Pushed(1200, 1200, 0, 0)
+    assert [j["args"][0] for j in sent.jobs] == list(range(1200))
+    sent.calls.clear()
+    with pytest.raises(ArgumentError, match=r"row 1200: j.enqueue_many got int") as caught:
+        asyncio.run(job.aenqueue_many(rows(7)))
+    assert (caught.value.pushed, len(sent.pushed)) == (1200, 1200)
+    with pytest.raises(ArgumentError, match="await aenqueue_many"):
+        job.enqueue_many(rows())  # type: ignore[arg-type]
 
 
 def test_rows_may_be_scheduled(app: App, sent: Recorder) -> None:

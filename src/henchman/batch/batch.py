@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextvars import Token
 from types import TracebackType
 from typing import Any, TypeVar
@@ -72,8 +72,8 @@ class Batch:
         pushed: Pushed = job.using(batch=self).enqueue_many(rows)
         return pushed
 
-    async def aadd(self, job: Any, rows: Iterable[Any]) -> Pushed:
-        """``add``, awaited."""
+    async def aadd(self, job: Any, rows: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
+        """``add``, awaited; ``rows`` may be an async iterator."""
         pushed: Pushed = await job.using(batch=self).aenqueue_many(rows)
         return pushed
 

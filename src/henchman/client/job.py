@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from henchman.client.options import JobOptions, PushOptions, definition_options, push_options
@@ -54,8 +54,8 @@ class Using(Generic[P, R]):
         """Push many jobs; see ``Job.enqueue_many``."""
         return self._client.push_many(self, rows)
 
-    async def aenqueue_many(self, rows: Iterable[Any]) -> Pushed:
-        """``enqueue_many``, awaited."""
+    async def aenqueue_many(self, rows: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
+        """``enqueue_many``, awaited; ``rows`` may be an async iterator."""
         return await self._client.apush_many(self, rows)
 
 
@@ -111,7 +111,8 @@ class Job(Using[P, R]):
         """Push one job for each row, read lazily, a round trip for each 1,000 jobs or 4 MB.
 
         A row is a tuple of positional arguments, a dict of arguments by name, or ``job.call(…)``. When a row cannot
-        be sent, ArgumentError names its number; the rows of the round trips before it have been pushed.
+        be sent, ArgumentError names its number, and all rows before it have been pushed. An ArgumentError,
+        ServerError or BatchError says in ``pushed`` how many rows were taken before; any other error has it as a note.
         """
         return super().enqueue_many(rows)
 

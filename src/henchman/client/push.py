@@ -11,7 +11,7 @@ import functools
 import math
 import re
 import time
-from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -29,7 +29,7 @@ from henchman.store.procedure import adrive, drive
 from henchman.wire.arguments import Signature
 from henchman.wire.payload import decode, encode, new_jid, new_jids
 
-__all__ = ["BoundCall", "Client", "Handle", "Pushed"]
+__all__ = ["BoundCall", "Client", "Handle", "Pushed", "tell_pushed"]
 
 T = TypeVar("T")
 R = TypeVar("R", covariant=True)
@@ -38,6 +38,7 @@ SLICE_BYTES = 4_000_000
 _NO_KWARGS: dict[str, Any] = {}
 TIME_KNOWN = 30.0  # seconds for which the server's time goes on being known
 Arguments = tuple[bytes, bytes | None]  # the texts of args and, where there are any, of kwargs
+_Slice = list[Arguments]
 
 
 def _anything(*args: Any) -> None:
@@ -181,11 +182,15 @@ class Client:
 
     def push_many(self, using: Any, rows: Iterable[Any]) -> Pushed:
         """Push a job for each row, a round trip a slice."""
-        return drive(self._do, self._push_many(using, rows))
+        if isinstance(rows, AsyncIterable):
+            raise ArgumentError(f"{using.job.name}.enqueue_many got an async iterator: await aenqueue_many(rows)")
+        return drive(self._do, self._push_many(using, _Rows(using.job).read(rows)))
 
-    async def apush_many(self, using: Any, rows: Iterable[Any]) -> Pushed:
+    async def apush_many(self, using: Any, rows: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
         """``push_many``, awaited."""
-        return await adrive(self._ado, self._push_many(using, rows))
+        taken = _Rows(using.job)
+        read = taken.aread(rows) if isinstance(rows, AsyncIterable) else taken.read(rows)
+        return await adrive(self._ado, self._push_many(using, read))
 
     def by_name(self, name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Handle[Any]:
         """Push a job for a worker that we know only by name, made of plain JSON arguments."""
@@ -247,20 +252,24 @@ class Client:
         self.check_queue(name, plan.queue)
         return (yield from self._send(plan, _ANYTHING.encode(args, {})))
 
-    def _push_many(self, using: Any, rows: Iterable[Any]) -> Steps[Pushed]:
+    def _push_many(self, using: Any, slices: Iterator[_Slice] | AsyncIterator[_Slice]) -> Steps[Pushed]:
         plan = yield from self._prepared(using)
         if plan.timed:
             yield from self._learn_time()
         count = passed = kept = 0
-        for arguments in slices(using.job, rows):
-            scheduled, now = self._time_of(plan)
-            payloads = plan.template.render_many(arguments, new_jids(len(arguments)), *now)
-            by_queue = {plan.queue: payloads}
-            if self._chain.links:
-                by_queue = yield from self._through_links(plan, scheduled, payloads)
-            kept += yield from self._deliver(plan, scheduled, by_queue)
-            count += len(arguments)
-            passed += sum(map(len, by_queue.values()))
+        try:
+            while arguments := (next(slices, None) if isinstance(slices, Iterator) else (yield _following(slices))):
+                scheduled, now = self._time_of(plan)
+                payloads = plan.template.render_many(arguments, new_jids(len(arguments)), *now)
+                by_queue = {plan.queue: payloads}
+                if self._chain.links:
+                    by_queue = yield from self._through_links(plan, scheduled, payloads)
+                kept += yield from self._deliver(plan, scheduled, by_queue)
+                count += len(arguments)
+                passed += sum(map(len, by_queue.values()))
+        except Exception as error:
+            tell_pushed(error, count)
+            raise
         return Pushed(count, passed - kept, 0, count - passed, kept)
 
     def _send(self, plan: PreparedPush, arguments: Arguments) -> Steps[Handle[Any]]:
@@ -416,28 +425,71 @@ class Client:
         return reached
 
 
-def slices(job: Any, rows: Iterable[Any]) -> Iterator[list[tuple[bytes, bytes | None]]]:
-    """The encoded arguments of each row of ``job``, up to 1,000 rows or 4 MB at a time.
+def tell_pushed(error: Exception, count: int) -> None:
+    """Tell in ``error``, which ended a bulk push, how many rows were taken before."""
+    if isinstance(error, ArgumentError | ServerError | BatchError):
+        error.pushed = count
+    error.add_note(f"{count:,} rows were pushed before")
+
+
+def _following(slices: AsyncIterator[_Slice]) -> _Aside:
+    """The step that reads the next slice, where that must be awaited."""
+
+    async def read() -> _Slice | None:
+        return await anext(slices, None)
+
+    return _Aside(read, read)
+
+
+class _Rows:
+    """The rows of a bulk push of ``job``, read as encoded arguments in slices of up to 1,000 rows or 4 MB.
 
     A row that cannot be sent raises ArgumentError with its number, after the slice of those before it.
     """
-    encode = job.signature.encode
-    texts: list[tuple[bytes, bytes | None]] = []
-    size = 0
-    for number, row in enumerate(rows):
+
+    def __init__(self, job: Any) -> None:
+        self._name = job.name
+        self._encode = job.signature.encode
+        self._slice: _Slice = []
+        self._size = self._number = 0
+        self._problem: ArgumentError | None = None
+
+    def read(self, rows: Iterable[Any]) -> Iterator[_Slice]:
+        """Each slice of ``rows``."""
+        for row in rows:
+            if self._fills(row):
+                yield from self._taken()
+        yield from self._taken()
+
+    async def aread(self, rows: AsyncIterable[Any]) -> AsyncIterator[_Slice]:
+        """``read`` of rows that are awaited."""
+        async for row in rows:
+            if self._fills(row):
+                for taken in self._taken():
+                    yield taken
+        for taken in self._taken():
+            yield taken
+
+    def _fills(self, row: Any) -> bool:
+        """Add a row; whether its slice is to be pushed now: it is full, or the row cannot be sent."""
+        encode, self._number = self._encode, self._number + 1
         try:
-            text = encode(row, _NO_KWARGS) if type(row) is tuple else encode(*_arguments(job.name, row))
+            text = encode(row, _NO_KWARGS) if type(row) is tuple else encode(*_arguments(self._name, row))
         except ArgumentError as error:
-            if texts:
-                yield texts
-            raise ArgumentError(f"row {number}: {error}") from error
-        texts.append(text)
-        size += len(text[0]) + len(text[1] or b"")
-        if len(texts) == SLICE_JOBS or size >= SLICE_BYTES:
-            yield texts
-            texts, size = [], 0
-    if texts:
-        yield texts
+            self._problem = ArgumentError(f"row {self._number - 1}: {error}")
+            self._problem.__cause__ = error
+            return True
+        self._slice.append(text)
+        self._size += len(text[0]) + len(text[1] or b"")
+        return len(self._slice) == SLICE_JOBS or self._size >= SLICE_BYTES
+
+    def _taken(self) -> Iterator[_Slice]:
+        """The slice, when there is anything in it; then ArgumentError when the row behind it cannot be sent."""
+        taken, self._slice, self._size = self._slice, [], 0
+        if taken:
+            yield taken
+        if self._problem is not None:
+            raise self._problem
 
 
 def _arguments(name: str, row: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -70,7 +70,7 @@ class _Patience:
         left = self.left()
         return self._look if left is None else min(self._look, left)
 
-    def judge(self, status: Any) -> None:
+    def learn(self, status: Any) -> None:
         """Go on for a job that will end; ResultError for one that cannot give a result any more.
 
         A job that moves may be missed once: it is looked for again, and between two looks its result would be there.
@@ -107,7 +107,7 @@ def await_result(runtime: Runtime, jid: str, timeout: float | None, function: An
                         bell.clear()
                         text = runtime.connections.run(look)
                         if text is None and not rung and _must_look(runtime, patience):
-                            patience.judge(runtime.job_status(jid, queue=queue))
+                            patience.learn(runtime.job_status(jid, queue=queue))
                         if text is None and not _hub(runtime).hears(channel, bell.set):
                             _hub(runtime).enter(channel, bell.set)
                 finally:
@@ -146,7 +146,7 @@ async def aawait_result(
                         rung = await _rung(bell, patience.turn())
                         text = await runtime.aconnections.run(look)
                         if text is None and not rung and _must_look(runtime, patience):
-                            patience.judge(await runtime.ajob_status(jid, queue=queue))
+                            patience.learn(await runtime.ajob_status(jid, queue=queue))
                         if text is None and not _hub(runtime).hears(channel, ring):
                             await in_thread(_hub(runtime).enter, channel, ring)
                 finally:

@@ -102,8 +102,8 @@ class OrderedJob(Generic[T]):
         """Push each row, read lazily, a round trip for each 500 rows or 4 MB.
 
         A row is a dict of id, payload, score, at (also Unix seconds), delay (all but the id may be missing), or a
-        tuple (id, payload) or (id, payload, score). When a row cannot be sent, ArgumentError names its number; the
-        rows before it have been pushed.
+        tuple (id, payload) or (id, payload, score). When a row cannot be sent, ArgumentError names its number, and
+        all rows before it have been pushed; ``pushed`` of the error is how many rows were taken.
         """
         return self._pusher.push_many(rows)
 

@@ -16,6 +16,7 @@ from zlib import crc32
 
 import msgspec
 
+from henchman.client.push import tell_pushed
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.text import did_you_mean, shorten
@@ -110,21 +111,29 @@ class Pusher:
     def push_many(self, rows: Iterable[Any]) -> OrderedPushed:
         """Push each row, a round trip a queue for each chunk."""
         bulk = _Bulk(self._reader, self._name, MOST_IDS * len(self._queues))
-        for row in rows:
-            if bulk.add(row):
+        try:
+            for row in rows:
+                if bulk.add(row):
+                    run(self._runtime.connections, self._flush(bulk, self._through(bulk.entries)))
+            if bulk.entries:
                 run(self._runtime.connections, self._flush(bulk, self._through(bulk.entries)))
-        if bulk.entries:
-            run(self._runtime.connections, self._flush(bulk, self._through(bulk.entries)))
+        except Exception as error:
+            tell_pushed(error, bulk.count)
+            raise
         return bulk.result
 
     async def apush_many(self, rows: Iterable[Any] | AsyncIterable[Any]) -> OrderedPushed:
         """``push_many``, awaited."""
         bulk = _Bulk(self._reader, self._name, MOST_IDS * len(self._queues))
-        async for row in _each(rows):
-            if bulk.add(row):
+        try:
+            async for row in _each(rows):
+                if bulk.add(row):
+                    await arun(self._runtime.aconnections, self._flush(bulk, await self._athrough(bulk.entries)))
+            if bulk.entries:
                 await arun(self._runtime.aconnections, self._flush(bulk, await self._athrough(bulk.entries)))
-        if bulk.entries:
-            await arun(self._runtime.aconnections, self._flush(bulk, await self._athrough(bulk.entries)))
+        except Exception as error:
+            tell_pushed(error, bulk.count)
+            raise
         return bulk.result
 
     def _flush(self, bulk: _Bulk, let_through: list[PushEntry]) -> Procedure[None]:
