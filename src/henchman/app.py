@@ -18,7 +18,7 @@ from henchman.client.push import Client, Handle
 from henchman.client.registry import Registry, load_modules
 from henchman.client.runtime import Companion, Connector, DeathHandler, ErrorHandler
 from henchman.config import Config
-from henchman.errors import ConfigError, DefinitionError, HistoryError
+from henchman.errors import ConfigError, DefinitionError
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
 from henchman.kernel.middleware import Chain, in_thread
@@ -435,32 +435,16 @@ class App:
     astats = awaited(stats)
 
     def job_status(self, jid: str, *, queue: str | None = None) -> JobStatus:
-        """Where a job is now, and what is known of it. ``queue``: where to look first.
+        """Where a job is now, and what is known of it, also from history. ``queue``: where to look first."""
+        from henchman.inspector.jobs import find_job, recorded
 
-        A job that the server has nothing of is looked up in history, where there is one.
-        """
-        from henchman.inspector.jobs import find_job
-
-        return self._recorded(self._run(find_job(self.keys, jid, queue, mask=self.registry.mask)))
+        return recorded(self, self._run(find_job(self.keys, jid, queue, mask=self.registry.mask)))
 
     async def ajob_status(self, jid: str, *, queue: str | None = None) -> JobStatus:
         """``job_status``, awaited."""
-        from henchman.inspector.jobs import find_job
+        from henchman.inspector.jobs import arecorded, find_job
 
-        status: JobStatus = await self._arun(find_job(self.keys, jid, queue, mask=self.registry.mask))
-        return await in_thread(self._recorded, status) if status.state == "unknown" else status
-
-    def _recorded(self, status: JobStatus) -> JobStatus:
-        """With what history knows of a job that the server does not; as it is when there is none, or it is away."""
-        from henchman.inspector.jobs import recorded
-
-        if status.state != "unknown" or self.config.why_history_is_off():
-            return status
-        try:
-            found = self.open_history().reading.job(status.jid, most=1)
-        except HistoryError:
-            return status
-        return recorded(status, found and found.event)
+        return await arecorded(self, await self._arun(find_job(self.keys, jid, queue, mask=self.registry.mask)))
 
     @now
     def metrics(

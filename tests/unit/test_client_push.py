@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from henchman.app import App
-from henchman.client import push as pushing
+from henchman.client import rows as _rows
 from henchman.client.push import Pushed
 from henchman.errors import ArgumentError, DefinitionError, ServerAway
 from henchman.store.call import Call
@@ -273,7 +273,7 @@ def test_large_rows_make_small_slices(app: App, sent: Recorder, row: Any) -> Non
 
     load.enqueue_many([row] * 4)
     assert [len(call.parts[1]) - 2 for call in sent.calls] == [3, 1]
-    assert pushing.SLICE_BYTES == 4_000_000
+    assert _rows.SLICE_BYTES == 4_000_000
 
 
 @pytest.mark.parametrize(

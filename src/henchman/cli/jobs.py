@@ -19,7 +19,7 @@ from henchman.cron.timing import zone
 from henchman.errors import HistoryError, UnknownCron
 from henchman.history.records import Event, JobRecord
 from henchman.inspector.base import argument_text
-from henchman.inspector.jobs import MOST, JobStatus, find_job, recorded
+from henchman.inspector.jobs import MOST, JobStatus, find_job, told_by
 from henchman.kernel.text import did_you_mean, shorten, visible
 from henchman.store import jobs as store
 from henchman.store import procedure
@@ -62,7 +62,7 @@ def job(session: Session, jid: str, queue: str | None, most: int, as_json: bool)
         lines += _status_lines(status)
     if found is not None:
         lines += _recorded_lines(found)
-        status = recorded(status, found.event)
+        status = told_by(status, found.event)
     elif not status.complete:
         lines.append("To look further: --queue NAME, or a greater --most")
     history = None if found is None else found.to_json()

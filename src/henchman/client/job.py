@@ -8,8 +8,9 @@ from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 from henchman.client.options import JobOptions, PushOptions, definition_options, push_options
 from henchman.client.prepared import PreparedPush
-from henchman.client.push import BoundCall, Client, Handle, Pushed
+from henchman.client.push import Client, Handle, Pushed
 from henchman.client.registry import Registry, wire_name
+from henchman.client.rows import BoundCall
 from henchman.errors import DefinitionError
 from henchman.wire.arguments import Signature
 

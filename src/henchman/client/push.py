@@ -19,6 +19,7 @@ import msgspec
 from henchman.client.buffer import Buffer
 from henchman.client.options import OUTSIDE, Membership, PushOptions, named_options, within
 from henchman.client.prepared import Admission, PreparedPush, PushSequence, jids_of, prepare, push_tracked
+from henchman.client.rows import Arguments, RowSlices, Slice, tell_pushed
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, BatchError, DefinitionError, ResultError, ServerAway, ServerError
 from henchman.kernel.middleware import compile_async, compile_sync, in_thread
@@ -29,16 +30,11 @@ from henchman.store.procedure import adrive, drive
 from henchman.wire.arguments import Signature
 from henchman.wire.payload import decode, encode, new_jid, new_jids
 
-__all__ = ["BoundCall", "Client", "Handle", "Pushed", "tell_pushed"]
+__all__ = ["Client", "Handle", "Pushed"]
 
 T = TypeVar("T")
 R = TypeVar("R", covariant=True)
-SLICE_JOBS = 1000
-SLICE_BYTES = 4_000_000
-_NO_KWARGS: dict[str, Any] = {}
 TIME_KNOWN = 30.0  # seconds for which the server's time goes on being known
-Arguments = tuple[bytes, bytes | None]  # the texts of args and, where there are any, of kwargs
-_Slice = list[Arguments]
 
 
 def _anything(*args: Any) -> None:
@@ -47,13 +43,6 @@ def _anything(*args: Any) -> None:
 
 _ANYTHING = Signature.of(_anything, name="enqueue")
 _RUBY = re.compile(r"[A-Z]\w*(::[A-Z]\w*)*")  # how Ruby names classes; a Python job has this name only by name=
-
-
-class BoundCall(NamedTuple):
-    """Arguments for one job of a bulk push, as ``job.call(…)`` makes them."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
 
 
 class _Aside(NamedTuple):
@@ -184,11 +173,11 @@ class Client:
         """Push a job for each row, a round trip a slice."""
         if isinstance(rows, AsyncIterable):
             raise ArgumentError(f"{using.job.name}.enqueue_many got an async iterator: await aenqueue_many(rows)")
-        return drive(self._do, self._push_many(using, _Rows(using.job).read(rows)))
+        return drive(self._do, self._push_many(using, RowSlices(using.job).read(rows)))
 
     async def apush_many(self, using: Any, rows: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
         """``push_many``, awaited."""
-        taken = _Rows(using.job)
+        taken = RowSlices(using.job)
         read = taken.aread(rows) if isinstance(rows, AsyncIterable) else taken.read(rows)
         return await adrive(self._ado, self._push_many(using, read))
 
@@ -252,7 +241,7 @@ class Client:
         self.check_queue(name, plan.queue)
         return (yield from self._send(plan, _ANYTHING.encode(args, {})))
 
-    def _push_many(self, using: Any, slices: Iterator[_Slice] | AsyncIterator[_Slice]) -> Steps[Pushed]:
+    def _push_many(self, using: Any, slices: Iterator[Slice] | AsyncIterator[Slice]) -> Steps[Pushed]:
         plan = yield from self._prepared(using)
         if plan.timed:
             yield from self._learn_time()
@@ -425,81 +414,10 @@ class Client:
         return reached
 
 
-def tell_pushed(error: Exception, count: int) -> None:
-    """Tell in ``error``, which ended a bulk push, how many rows were taken before."""
-    if isinstance(error, ArgumentError | ServerError | BatchError):
-        error.pushed = count
-    error.add_note(f"{count:,} rows were pushed before")
-
-
-def _following(slices: AsyncIterator[_Slice]) -> _Aside:
+def _following(slices: AsyncIterator[Slice]) -> _Aside:
     """The step that reads the next slice, where that must be awaited."""
 
-    async def read() -> _Slice | None:
+    async def read() -> Slice | None:
         return await anext(slices, None)
 
     return _Aside(read, read)
-
-
-class _Rows:
-    """The rows of a bulk push of ``job``, read as encoded arguments in slices of up to 1,000 rows or 4 MB.
-
-    A row that cannot be sent raises ArgumentError with its number, after the slice of those before it.
-    """
-
-    def __init__(self, job: Any) -> None:
-        self._name = job.name
-        self._encode = job.signature.encode
-        self._slice: _Slice = []
-        self._size = self._number = 0
-        self._problem: ArgumentError | None = None
-
-    def read(self, rows: Iterable[Any]) -> Iterator[_Slice]:
-        """Each slice of ``rows``."""
-        for row in rows:
-            if self._fills(row):
-                yield from self._taken()
-        yield from self._taken()
-
-    async def aread(self, rows: AsyncIterable[Any]) -> AsyncIterator[_Slice]:
-        """``read`` of rows that are awaited."""
-        async for row in rows:
-            if self._fills(row):
-                for taken in self._taken():
-                    yield taken
-        for taken in self._taken():
-            yield taken
-
-    def _fills(self, row: Any) -> bool:
-        """Add a row; whether its slice is to be pushed now: it is full, or the row cannot be sent."""
-        encode, self._number = self._encode, self._number + 1
-        try:
-            text = encode(row, _NO_KWARGS) if type(row) is tuple else encode(*_arguments(self._name, row))
-        except ArgumentError as error:
-            self._problem = ArgumentError(f"row {self._number - 1}: {error}")
-            self._problem.__cause__ = error
-            return True
-        self._slice.append(text)
-        self._size += len(text[0]) + len(text[1] or b"")
-        return len(self._slice) == SLICE_JOBS or self._size >= SLICE_BYTES
-
-    def _taken(self) -> Iterator[_Slice]:
-        """The slice, when there is anything in it; then ArgumentError when the row behind it cannot be sent."""
-        taken, self._slice, self._size = self._slice, [], 0
-        if taken:
-            yield taken
-        if self._problem is not None:
-            raise self._problem
-
-
-def _arguments(name: str, row: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(row, BoundCall):
-        return row
-    if isinstance(row, tuple):
-        return row, _NO_KWARGS
-    if isinstance(row, dict):
-        return (), row
-    raise ArgumentError(
-        f"{name}.enqueue_many got {type(row).__name__} {row!r:.80}; give a tuple of arguments, a dict of arguments by "
-        "name, or job.call(…)"
-    )

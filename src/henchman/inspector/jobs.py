@@ -13,16 +13,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
-from henchman.errors import ServerAway, ServerError
+from henchman.client.runtime import Runtime
+from henchman.errors import HistoryError, ServerAway, ServerError
 from henchman.inspector.base import Entry, Mask
 from henchman.inspector.processes import list_work
+from henchman.kernel.middleware import in_thread
 from henchman.store import batches, leases, queues
 from henchman.store.call import command
 from henchman.store.keys import Keys
 from henchman.store.procedure import Procedure
 from henchman.wire import jsontext, times
 
-__all__ = ["MOST", "JobState", "JobStatus", "find_job"]
+__all__ = ["MOST", "JobState", "JobStatus", "arecorded", "find_job", "recorded", "told_by"]
 
 JobState = Literal[
     "blocked",
@@ -309,9 +311,26 @@ def _without_a_payload(search: _Search, *, cancelled: bool) -> Procedure[JobStat
     return unknown
 
 
-def recorded(status: JobStatus, event: Any) -> JobStatus:
-    """``status``; of a job that the server has nothing of, what history says (``event`` of ``history.records``)."""
-    if status.state != "unknown" or event is None or event.status not in _ENDED:
+def recorded(runtime: Runtime, status: JobStatus) -> JobStatus:
+    """``status``; of a job that the server has nothing of, what history says, where there is one."""
+    if status.state != "unknown" or runtime.config.why_history_is_off():
+        return status
+    try:
+        found = runtime.open_history().reading.job(status.jid, most=1)
+    except HistoryError:  # it is away, or not ready: the server's word stands
+        return status
+    return status if found is None else told_by(status, found.event)
+
+
+async def arecorded(runtime: Runtime, status: JobStatus) -> JobStatus:
+    """``recorded``, awaited."""
+    told: JobStatus = await in_thread(recorded, runtime, status) if status.state == "unknown" else status
+    return told
+
+
+def told_by(status: JobStatus, event: Any) -> JobStatus:
+    """``status``; of a job that the server has nothing of, how it ended (``event`` of ``history.records``)."""
+    if status.state != "unknown" or event.status not in _ENDED:
         return status
     return replace(
         status,

@@ -16,7 +16,7 @@ from zlib import crc32
 
 import msgspec
 
-from henchman.client.push import tell_pushed
+from henchman.client.rows import tell_pushed
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.text import did_you_mean, shorten

@@ -1,0 +1,94 @@
+"""The rows of a bulk push: read lazily, encoded, and cut into slices of a round trip each."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
+from typing import Any, NamedTuple
+
+from henchman.errors import ArgumentError, BatchError, ServerError
+
+__all__ = ["Arguments", "BoundCall", "RowSlices", "Slice", "tell_pushed"]
+
+SLICE_JOBS = 1000
+SLICE_BYTES = 4_000_000
+_NO_KWARGS: dict[str, Any] = {}
+Arguments = tuple[bytes, bytes | None]  # the texts of args and, where there are any, of kwargs
+Slice = list[Arguments]
+
+
+class BoundCall(NamedTuple):
+    """Arguments for one job of a bulk push, as ``job.call(…)`` makes them."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
+class RowSlices:
+    """The rows of a bulk push of ``job``, read as encoded arguments in slices of up to 1,000 rows or 4 MB.
+
+    A row that cannot be sent raises ArgumentError with its number, after the slice of those before it.
+    """
+
+    def __init__(self, job: Any) -> None:
+        self._name = job.name
+        self._encode = job.signature.encode
+        self._slice: Slice = []
+        self._size = self._number = 0
+        self._problem: ArgumentError | None = None
+
+    def read(self, rows: Iterable[Any]) -> Iterator[Slice]:
+        """Each slice of ``rows``."""
+        for row in rows:
+            if self._fills(row):
+                yield from self._taken()
+        yield from self._taken()
+
+    async def aread(self, rows: AsyncIterable[Any]) -> AsyncIterator[Slice]:
+        """``read`` of rows that are awaited."""
+        async for row in rows:
+            if self._fills(row):
+                for taken in self._taken():
+                    yield taken
+        for taken in self._taken():
+            yield taken
+
+    def _fills(self, row: Any) -> bool:
+        """Add a row; whether its slice is to be pushed now: it is full, or the row cannot be sent."""
+        encode, self._number = self._encode, self._number + 1
+        try:
+            text = encode(row, _NO_KWARGS) if type(row) is tuple else encode(*_arguments(self._name, row))
+        except ArgumentError as error:
+            self._problem = ArgumentError(f"row {self._number - 1}: {error}")
+            self._problem.__cause__ = error
+            return True
+        self._slice.append(text)
+        self._size += len(text[0]) + len(text[1] or b"")
+        return len(self._slice) == SLICE_JOBS or self._size >= SLICE_BYTES
+
+    def _taken(self) -> Iterator[Slice]:
+        """The slice, when there is anything in it; then ArgumentError when the row behind it cannot be sent."""
+        taken, self._slice, self._size = self._slice, [], 0
+        if taken:
+            yield taken
+        if self._problem is not None:
+            raise self._problem
+
+
+def _arguments(name: str, row: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(row, BoundCall):
+        return row
+    if isinstance(row, tuple):
+        return row, _NO_KWARGS
+    if isinstance(row, dict):
+        return (), row
+    raise ArgumentError(
+        f"{name}.enqueue_many got {type(row).__name__} {row!r:.80}; give a tuple of arguments, a dict of arguments by "
+        "name, or job.call(…)"
+    )
+
+
+def tell_pushed(error: Exception, count: int) -> None:
+    """Tell in ``error``, which ended a bulk push, how many rows were taken before."""
+    if isinstance(error, ArgumentError | ServerError | BatchError):
+        error.pushed = count
+    error.add_note(f"{count:,} rows were pushed before")
