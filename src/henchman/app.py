@@ -6,6 +6,7 @@ What is heavy (redis, asyncio, SQL, the inspector, batches, crons) is imported i
 
 from __future__ import annotations
 
+import copy
 import datetime as dt
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
@@ -81,6 +82,7 @@ class App:
         self.stand_ins: tuple[Any, ...] = ()  # of henchman.testing: the last one answers in place of the server
         self.client = Client(self)
         self._lock = threading.RLock()
+        self._of: App | None = None  # of an embedded worker: the app whose connections it uses
         self._server: EmbeddedServer | None = None
         self._connections: Connections | None = None
         self._aconnections: AsyncConnections | None = None
@@ -503,14 +505,20 @@ class App:
         self.client_middleware.prepend(ContextPusher(variables))
 
     def embed(self, **settings: Any) -> Embedded:
-        """A worker in this very process: ``with app.embed(concurrency=4): …``, or ``start()`` and ``stop()`` it.
+        """A worker in this very process: ``with app.embed(concurrency=4): …``, ``async with``, or ``start()`` and
+        ``stop()`` it.
 
-        ``settings`` are those of ``Config`` and go before the app's own; no signals are touched.
+        ``settings`` are those of ``Config`` that are a worker's (queues, concurrency, max_retries, lease, tag…) and go
+        before the app's own; ConfigError names one that is the whole app's. No signals are touched.
         ``henchman.worker.launcher.Embedded`` says what it gives, and what it cannot do.
         """
-        from henchman.worker.launcher import Embedded
+        from henchman.worker.launcher import Embedded, embedded_config
 
-        return Embedded(self, settings)
+        worker = copy.copy(self)
+        worker.config = embedded_config(self.config, settings)
+        worker._crons, worker._connections, worker._aconnections = self.crons, None, None
+        worker._of = self
+        return Embedded(worker)
 
     def companions(self, *, alone: bool = True) -> list[Companion]:
         """The parts that a worker of this app runs beside its own. ``alone``: there is no supervisor, which writes
@@ -619,9 +627,11 @@ class App:
                 await runner.close()
         await in_thread(self.close)
 
-    def _connect(self) -> Connections:
+    def _connect(self) -> Connector:
         from henchman.store.connection import Connections
 
+        if self._of is not None:
+            return self._of.connections
         with self._lock:
             if self._connections is None:
                 self._connections = Connections(self._url(), **self._limits())
@@ -630,6 +640,8 @@ class App:
     def _aconnect(self) -> AsyncConnections:
         from henchman.store.aconnection import AsyncConnections
 
+        if self._of is not None:
+            return self._of.aconnections
         with self._lock:
             if self._aconnections is None:
                 self._aconnections = AsyncConnections(self._url(), **self._limits())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import threading
 from contextlib import closing
@@ -67,3 +68,67 @@ def test_a_stop_gives_back_what_does_not_end(redis_url: str) -> None:
 def test_processes_are_refused(redis_url: str) -> None:
     with pytest.raises(ConfigError, match="processes = 2: an embedded worker is part of this process"):
         App(redis_url=redis_url).embed(processes=2)
+
+
+def test_every_setting_of_a_worker_is_obeyed(redis_url: str) -> None:
+    app = App(redis_url=redis_url, tag="app", processes=3)
+
+    @app.job(name="fail", retry=True)
+    def fail() -> None:
+        raise ValueError("no")
+
+    own: dict[str, Any] = {
+        "max_retries": 0,
+        "lease": 60,
+        "heartbeat": 0.2,
+        "dead_max": 2,
+        "tag": "own",
+        "labels": ["a"],
+    }
+    with closing(app), looker(redis_url) as redis:
+        with app.embed(concurrency=1, **own) as worker:
+            fail.enqueue_many([()] * 4)
+            settled(redis, 4)
+            assert redis.zcard("retry") == 0, "max_retries"
+            assert redis.zcard("dead") == 2, "dead_max"
+            assert redis.pttl(f"hm:lease:{worker.identity}") > 20_000, "lease"  # type: ignore[operator]
+            info: Any = until(lambda: redis.hget(worker.identity, "info"), "it shows itself")
+            assert (b'"tag":"own"' in info, b'"labels":["a"]' in info) == (True, True)
+            beat = redis.hget(worker.identity, "beat")
+            until(lambda: redis.hget(worker.identity, "beat") != beat, "heartbeat", 3)
+        assert (app.config.tag, app.config.max_retries) == ("app", 25), "the app keeps its own"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("namespace", "other", "the whole app"),
+        ("redis_url", "redis://elsewhere", "the whole app"),
+        ("wait_replicas", 1, "the whole app"),
+        ("max_jobs", 5, "no supervisor"),
+        ("log_level", "debug", "no supervisor"),
+        ("concurency", 5, "did you mean 'concurrency'"),
+    ],
+)
+def test_a_setting_that_a_worker_cannot_have_is_refused(redis_url: str, name: str, value: Any, why: str) -> None:
+    with pytest.raises(ConfigError, match=f"{name}.*{why}"):
+        App(redis_url=redis_url).embed(**{name: value})
+
+
+def test_it_is_awaited(redis_url: str) -> None:
+    app = App(redis_url=redis_url)
+    main = threading.current_thread()
+
+    @app.job(name="ask", result_ttl=100)
+    async def ask() -> bool:
+        return threading.current_thread() is main
+
+    async def program() -> bool:
+        async with app.embed(concurrency=1) as worker:
+            assert worker.identity
+            answer = await (await ask.aenqueue()).aresult(30)
+        assert not worker.fetching()
+        await app.aclose()
+        return answer
+
+    assert asyncio.run(program()) is False

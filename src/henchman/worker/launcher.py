@@ -5,12 +5,15 @@ from __future__ import annotations
 import atexit
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from henchman.client.runtime import Companion, Runtime
+from henchman.config import Config
+from henchman.config.settings import ARGUMENT_ALIASES
 from henchman.errors import ConfigError, HenchmanError, JobCancelled, JobShutdown, ServerError
+from henchman.kernel.middleware import in_thread
 from henchman.kernel.scoreboard import Scoreboard
 from henchman.store import leases
 from henchman.store.leases import ask_time
@@ -33,7 +36,7 @@ from henchman.worker.stager import Stager
 from henchman.worker.watchdog import AFTER_STRIKE, Standstill, Watchdog, dump, frames_of, strike
 from henchman.worker.watcher import Watcher
 
-__all__ = ["Embedded", "Launcher", "default_capsules"]
+__all__ = ["Embedded", "Launcher", "default_capsules", "embedded_config"]
 
 LOOP_BLOCKED = 1.0  # seconds without a turn after which the event loop gets no more jobs
 CLEAN_UP = 3.0  # seconds for what jobs do after they were told that the worker stops
@@ -319,6 +322,28 @@ class Launcher:
 
 
 AT_EXIT = 5.0
+#: the settings that one worker may have for itself; the others are the whole app's, or need a supervisor
+OF_A_WORKER = {
+    *("queues", "concurrency", "capsules", "ordered_scheduler", "ordered_nodes", "ordered_node"),
+    *("shutdown_timeout", "lease", "hang_after", "heartbeat", "max_retries", "dead_max", "dead_timeout"),
+    *("dump_folder", "tag", "labels"),
+}
+_OF_A_SUPERVISOR = {"max_memory", "max_jobs", "health", "log_format", "log_level"}
+
+
+def embedded_config(config: Config, settings: Mapping[str, object]) -> Config:
+    """The settings of an embedded worker: ``settings`` go before ``config``. ConfigError for what it cannot have."""
+    made = config.with_arguments(**settings)
+    given = {ARGUMENT_ALIASES.get(name, name) for name, value in settings.items() if value is not None}
+    for name in sorted(given - OF_A_WORKER):
+        value = getattr(made, name)
+        if name == "processes" and value != 1:
+            raise ConfigError(f"processes = {value}: an embedded worker is part of this process; leave it out")
+        if name in _OF_A_SUPERVISOR:
+            raise ConfigError(f"{name}: an embedded worker has no supervisor and no log of its own; leave it out")
+        if name != "processes" and value != getattr(config, name):
+            raise ConfigError(f"{name} is a setting of the whole app, not of one worker: App({name}=…)")
+    return made
 
 
 class Embedded:
@@ -329,12 +354,8 @@ class Embedded:
     time-out keeps its thread; and after a fork only the parent has the worker.
     """
 
-    def __init__(self, runtime: Runtime, settings: dict[str, Any]) -> None:
-        config = runtime.config.with_arguments(**settings)
-        if config.processes != 1:
-            raise ConfigError(
-                f"processes = {config.processes}: an embedded worker is part of this process; leave it out"
-            )
+    def __init__(self, runtime: Runtime) -> None:
+        config = runtime.config
         self._grace = config.shutdown_timeout
         self._launcher = Launcher(runtime, capsules_of(config, runtime.registry.queues()), embedded=True)
         self._started = False
@@ -348,6 +369,15 @@ class Embedded:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+    async def __aenter__(self) -> Self:
+        await self.astart()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.astop()
 
     def __repr__(self) -> str:
         return f"<embedded worker {self.identity or 'that was not started'}>"
@@ -368,6 +398,10 @@ class Embedded:
             self._started = True
             atexit.register(self.stop, AT_EXIT)
 
+    async def astart(self) -> None:
+        """``start``, awaited."""
+        await in_thread(self.start)
+
     def quiet(self) -> None:
         """Take no new work; what runs goes on. Cannot be undone."""
         self._launcher.quiet()
@@ -382,3 +416,8 @@ class Embedded:
         if not self._started or os.getpid() != self._pid:
             return True
         return self._launcher.stop(self._grace if timeout is None else timeout)
+
+    async def astop(self, timeout: float | None = None) -> bool:  # noqa: ASYNC109 - the same word as above
+        """``stop``, awaited: the event loop turns meanwhile, for jobs that wait for it."""
+        stopped: bool = await in_thread(self.stop, timeout)
+        return stopped
