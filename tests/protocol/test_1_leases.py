@@ -26,10 +26,9 @@ from henchman.supervisor.supervisor import Supervisor
 from henchman.work.current import running
 from henchman.work.effects import EndingFacts, of_payload
 from henchman.work.outcome import Outcome
-from henchman.worker import heart, lifeline
-from henchman.worker.lifeline import Lifeline
+from henchman.worker import heart, rescue
 from henchman.worker.processor import Processor
-from henchman.worker.rescue import give_back_list
+from henchman.worker.rescue import Lifeline, give_back_list
 from henchman.worker.run import Run
 from support.dead import DEAD, corpse, job
 from support.processes import Work, holds_on, push
@@ -203,7 +202,7 @@ def test_a_supervisor_gives_back_at_once(redis: Redis, redis_url: str, tmp_path:
 
 def test_others_go_by_the_lease_alone(app: App, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """1.3: the pid of the living may be that of a dead one, and the other way round."""
-    monkeypatch.setattr(lifeline, "WATCH", 0.0)
+    monkeypatch.setattr(rescue, "WATCH", 0.0)
     host = os.uname().nodename
     ours, nobodys = f"{host}:{os.getpid()}:aaaaaaaaaaaa", f"{host}:4194304:bbbbbbbbbbbb"
     corpse(store, job("a"), identity=ours)
@@ -238,9 +237,9 @@ def test_a_rescue_needs_unbroken_sight_of_an_expired_lease(
     app: App, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1.5: for 15 s; a look that was missed, or a lease that was seen alive, starts the time anew."""
-    assert lifeline.WATCH == 15
+    assert rescue.WATCH == 15
     clock = [1000.0]
-    monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
+    monkeypatch.setattr(rescue, "awake", lambda: clock[0])
     corpse(store, job("a"))
     line = Lifeline(app)
 
@@ -267,7 +266,7 @@ def test_a_lease_that_nobody_renews_is_watched_before_it_runs_out(
 ) -> None:
     """1.5: the 15 s are those without a renewal; but nobody is buried whose lease stands, however long that is."""
     clock = [1000.0]
-    monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
+    monkeypatch.setattr(rescue, "awake", lambda: clock[0])
     corpse(store, job("a"), expired=False)
     line = Lifeline(app)
     for _ in range(30):
@@ -284,7 +283,7 @@ def test_a_clock_of_the_server_that_was_set_back_hides_no_renewal(
 ) -> None:
     """1.5: a lease that ends earlier than it did was renewed too, by a clock that shows less."""
     clock = [1000.0]
-    monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
+    monkeypatch.setattr(rescue, "awake", lambda: clock[0])
     corpse(store, job("a"), expired=False)
     line = Lifeline(app)
     for length in (90_000, 80_000, 70_000, 60_000):
@@ -303,7 +302,7 @@ def test_a_server_that_was_started_anew_has_to_be_watched_anew(monkeypatch: pyte
         app, store = App(redis_url=server.url), Store(server.url)
         corpse(store, job("a"))
         line = Lifeline(app)
-        monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
+        monkeypatch.setattr(rescue, "awake", lambda: clock[0])
         for _ in range(2):
             line.look()
             clock[0] += 5

@@ -15,9 +15,9 @@ from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.clock import awake
 from henchman.store import leases
 from henchman.store.jobs import Settlement
-from henchman.worker import lifeline, rescue, session, watcher
+from henchman.worker import rescue, session, watcher
 from henchman.worker.heart import Heart
-from henchman.worker.lifeline import Lifeline
+from henchman.worker.rescue import Lifeline
 from support.dead import DEAD, Spy, corpse, entomb_and_rescue, job
 from support.distant import Distant
 from support.store import ME, Store
@@ -130,7 +130,7 @@ def test_lists_of_the_dead_are_swept_until_they_were_empty_for_an_hour(app: App,
 
 def test_the_many_dead_of_an_hour_take_no_look_each(app: App, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """2.3: found by half an hour of chaos: the sweep took longer than contact may be broken, and nobody was rescued."""
-    monkeypatch.setattr(lifeline, "WATCH", 0.0)
+    monkeypatch.setattr(rescue, "WATCH", 0.0)
     for number in range(300):
         name = f"host:{number}:abcdefabcdef"
         store.ask("ZADD", store.keys.identities, 1.0, name)
@@ -178,7 +178,7 @@ def test_a_rescue_that_was_broken_off_is_ended_by_the_next_tick(
     app: App, store: Store, monkeypatch: pytest.MonkeyPatch, step: str, who: str
 ) -> None:
     """2.2: buried, and then the server was lost: its work goes back, and its death is charged, once."""
-    monkeypatch.setattr(lifeline, "WATCH", 0.0)
+    monkeypatch.setattr(rescue, "WATCH", 0.0)
     corpse(store, job("a"), job("b"))
     line = Lifeline(app)
 
@@ -220,7 +220,7 @@ def test_all_who_are_dead_are_buried_before_the_first_is_rescued_the_longest_dea
 ) -> None:
     """1.5, 2.2: their deaths were established; when the server is lost then, none of them has to be watched anew."""
     clock = [1000.0]
-    monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
+    monkeypatch.setattr(rescue, "awake", lambda: clock[0])
     line = Lifeline(app)
     see_them_die(store, line, clock)
     heard = Heard(app, "rescued")
@@ -242,7 +242,7 @@ def test_all_who_are_dead_are_buried_before_the_first_is_rescued_the_longest_dea
 def test_the_longest_dead_is_rescued_first(app: App, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """1.5"""
     clock = [1000.0]
-    monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
+    monkeypatch.setattr(rescue, "awake", lambda: clock[0])
     heard = Heard(app, "rescued")
     line = Lifeline(app)
     see_them_die(store, line, clock)
@@ -255,7 +255,7 @@ def test_one_who_cannot_be_rescued_does_not_hold_up_the_others(
     app: App, store: Store, monkeypatch: pytest.MonkeyPatch, trouble: Exception
 ) -> None:
     """2.2: nor their sweeping; his own goes on as soon as it can, charged once."""
-    monkeypatch.setattr(lifeline, "WATCH", 0.0)
+    monkeypatch.setattr(rescue, "WATCH", 0.0)
     heard = Heard(app, "part_failed")
     for name in OTHERS:
         corpse(store, job(name), identity=name)
@@ -283,7 +283,7 @@ def test_a_broken_list_of_a_dead_process_does_not_hold_up_its_others(
     app: App, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """2.2: neither at the rescue nor at the sweeps after it; the list that is broken goes back when it is mended."""
-    monkeypatch.setattr(lifeline, "WATCH", 0.0)
+    monkeypatch.setattr(rescue, "WATCH", 0.0)
     heard = Heard(app, "part_failed", "rescued")
     corpse(store, job("a"))
     broken, late = store.keys.in_flight(DEAD, 1, "broken"), store.keys.in_flight(DEAD, 2, "default")
@@ -328,7 +328,7 @@ def test_who_looks_after_the_dead_is_followed_soon(app: App, store: Store) -> No
 def test_a_look_that_takes_long_keeps_its_turn(app: App, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """1.5: a server that is far away: else each would begin to watch anew, for ever."""
     clock = [1000.0]
-    monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
+    monkeypatch.setattr(rescue, "awake", lambda: clock[0])
     line = Lifeline(app)
     sweep = line._sweep
 
@@ -347,7 +347,7 @@ def test_rescue_waits_for_no_beat(
     redis_url: str, store: Store, monkeypatch: pytest.MonkeyPatch, heartbeat: float
 ) -> None:
     """1.5: neither for one that comes once a minute, nor for one that takes longer than contact may be broken."""
-    monkeypatch.setattr(lifeline, "WATCH", 1.0)
+    monkeypatch.setattr(rescue, "WATCH", 1.0)
     rescue_seen = threading.Event()
     monkeypatch.setattr(Heart, "beat", lambda self: rescue_seen.wait(30))
     app = App(redis_url=redis_url, lease=180, heartbeat=heartbeat)
@@ -364,7 +364,7 @@ def test_one_look_and_one_beat_take_as_many_calls_for_a_hundred_queues_as_for_on
     redis_url: str, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """1.5: with 100 queues and a server 100 ms away a beat took more than 12 s, and nobody was ever rescued."""
-    monkeypatch.setattr(lifeline, "WATCH", 0.0)
+    monkeypatch.setattr(rescue, "WATCH", 0.0)
     for number in range(40):
         name = f"host:{number}:abcdefabcdef"
         store.join(*(f"q{n}" for n in range(100)), identity=name)
@@ -389,7 +389,7 @@ def test_one_look_and_one_beat_take_as_many_calls_for_a_hundred_queues_as_for_on
 
 def test_from_afar_the_dead_are_rescued_too(redis_url: str, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """1.5: a hundred queues, 150 ms for each round trip."""
-    monkeypatch.setattr(lifeline, "WATCH", 2.0)
+    monkeypatch.setattr(rescue, "WATCH", 2.0)
     corpse(store, job("a"))
     queues = [f"q{n}" for n in range(99)] + ["default"]
     with Distant(redis_url, 0.075) as afar:

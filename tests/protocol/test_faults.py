@@ -24,7 +24,7 @@ from henchman.iterable import execution
 from henchman.kernel import failpoints
 from henchman.store import jobs
 from henchman.store.call import load
-from henchman.worker import heart, lifeline, session
+from henchman.worker import heart, rescue, session
 from support.batch_calls import CALLS
 from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app, nursery
 from support.processes import Work, push
@@ -53,7 +53,7 @@ def mortals() -> Iterator[Nursery]:
 
 @pytest.fixture(autouse=True)
 def _brisk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(lifeline, "WATCH", RESCUE_AFTER)
+    monkeypatch.setattr(rescue, "WATCH", RESCUE_AFTER)
     monkeypatch.setattr(heart, "PULSE", PULSE)
     monkeypatch.setattr(execution, "SAVE_EVERY", 0.0)
     monkeypatch.setattr(session, "SETTLED", 4.0)  # longer than a thread may take from what it read to holding it

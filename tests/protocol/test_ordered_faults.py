@@ -19,7 +19,7 @@ from henchman.errors import ServerAway
 from henchman.kernel import failpoints
 from henchman.store import leases, ordered
 from henchman.store.call import load
-from henchman.worker import heart, lifeline, session
+from henchman.worker import heart, rescue, session
 from support.history import stream
 from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app, nursery
 from support.worker import Heard, looker, until, working
@@ -47,7 +47,7 @@ def mortals() -> Iterator[Nursery]:
 
 @pytest.fixture(autouse=True)
 def _brisk(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(lifeline, "WATCH", RESCUE_AFTER)
+    monkeypatch.setattr(rescue, "WATCH", RESCUE_AFTER)
     monkeypatch.setattr(heart, "PULSE", PULSE)
     monkeypatch.setattr(session, "SETTLED", 4.0)  # longer than a thread may take from what it read to holding it
     yield

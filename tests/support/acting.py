@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
-from henchman.worker import acker, lifeline
+from henchman.worker import acker, rescue
 
 if "ACTING_MARGIN" in os.environ:
     sys.modules["__main__"].MARGIN = float(os.environ["ACTING_MARGIN"])  # type: ignore[attr-defined]
-lifeline.WATCH = float(os.environ.get("ACTING_WATCH", lifeline.WATCH))
+rescue.WATCH = float(os.environ.get("ACTING_WATCH", rescue.WATCH))
 app = App()
 _hoard: list[bytearray] = []
 _lock = threading.Lock()

@@ -15,7 +15,7 @@ import time
 from typing import Any, NamedTuple
 
 from henchman import App, current_job
-from henchman.worker import lifeline
+from henchman.worker import rescue
 from henchman.worker.watchdog import Watchdog
 from support.acting import DEEDS
 from support.processes import state_of
@@ -85,7 +85,7 @@ def brief(claim: dict[str, list[dict[str, Any]]]) -> None:
     _do(claim)
 
 
-lifeline.WATCH = float(os.environ.get("ORDERED_WATCH", lifeline.WATCH))
+rescue.WATCH = float(os.environ.get("ORDERED_WATCH", rescue.WATCH))
 if "ORDERED_GRACE" in os.environ:
     Watchdog.__init__.__defaults__ = (float(os.environ["ORDERED_GRACE"]),)
 

@@ -8,8 +8,7 @@ from typing import Any, TypeVar
 
 from henchman import App
 from henchman.store.call import Call
-from henchman.worker.lifeline import entomb, rescue_lost
-from henchman.worker.rescue import Rescued
+from henchman.worker.rescue import Rescued, entomb, rescue_lost
 from support.store import Store
 
 __all__ = ["DEAD", "Spy", "corpse", "entomb_and_rescue", "job"]

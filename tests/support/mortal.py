@@ -24,7 +24,7 @@ from henchman.iterable import execution
 from henchman.kernel import failpoints
 from henchman.store.jobs import Delivery, deliver, rebase, uncancel
 from henchman.store.leases import AUDITOR_MS, lead
-from henchman.worker import heart, lifeline, watcher
+from henchman.worker import heart, rescue, watcher
 from henchman.worker.launcher import Launcher, default_capsules
 from support.batch_calls import CALLS
 from support.processes import PATHS, clean_environ
@@ -133,7 +133,7 @@ def _client(app: Any, order: dict[str, Any]) -> None:
 
 def _worker(app: App, order: dict[str, Any]) -> None:
     """Work until killed, or until it has started ``stop_after`` jobs: then stop."""
-    lifeline.WATCH, heart.PULSE, watcher.BLOCK = RESCUE_AFTER, PULSE, 60.0  # no wait ends while a test prepares
+    rescue.WATCH, heart.PULSE, watcher.BLOCK = RESCUE_AFTER, PULSE, 60.0  # no wait ends while a test prepares
     execution.SAVE_EVERY = 0.0
     launcher = Launcher(app, default_capsules(app))
     launcher.start()

@@ -17,7 +17,7 @@ import pytest
 from redis import Redis
 
 from henchman import App, ServerAway, Unconfirmed
-from henchman.worker import lifeline, watcher
+from henchman.worker import rescue, watcher
 from support.processes import Work, records
 from support.replicas import Fleet, Name, Node, fleet, nodes
 from support.store import ME, Store
@@ -167,7 +167,7 @@ def test_a_replica_takes_over_behind_a_name(tmp_path: Path, monkeypatch: pytest.
 def test_an_outage_longer_than_the_lease_that_ends_in_a_failover_steals_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lifeline, "WATCH", 5.0)
+    monkeypatch.setattr(rescue, "WATCH", 5.0)
     with behind_a_name(tmp_path) as (name, old, new):
         apps = [App(redis_url=name.url, concurrency=2, lease=5, heartbeat=0.5, connect_timeout=0.5) for _ in "ab"]
         heard = [Heard(app, "rescued", "late", "refused", "part_failed") for app in apps]
@@ -200,14 +200,14 @@ def test_what_was_seen_of_one_server_is_not_believed_of_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(lifeline, "awake", lambda: clock.now)
+    monkeypatch.setattr(rescue, "awake", lambda: clock.now)
     with behind_a_name(tmp_path) as (name, old, new):
         app = App(redis_url=name.url)
         store = Store(name.url)
         store.join("q")
         store.ask("DEL", store.keys.lease(ME))
         until(lambda: new.ask("EXISTS", store.keys.lease(ME)) == ":0" and new.in_step(), "the replica knows it")
-        watch = lifeline.Lifeline(_host(app))
+        watch = rescue.Lifeline(_host(app))
         for clock.now in (0.0, 5.0, 10.0):
             watch.look()
         new.promote()

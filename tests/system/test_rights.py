@@ -15,7 +15,7 @@ from henchman.cli.main import henchman as command_line
 from henchman.inspector.doctor import rights
 from henchman.store.call import load
 from henchman.store.keys import ROLES, UNTRIED, Keys, acl_line
-from henchman.worker import lifeline
+from henchman.worker import rescue
 from support.dead import corpse, job
 from support.processes import Work, push
 from support.server import PrivateServer, running_server
@@ -124,11 +124,11 @@ def test_a_dead_host_is_rescued_without_info(
 def test_without_info_another_run_of_the_server_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """PROTOCOL, 1.5: a connection stands for its server: on another one the watch begins anew."""
     clock = [1000.0]
-    monkeypatch.setattr(lifeline, "awake", lambda: clock[0])
+    monkeypatch.setattr(rescue, "awake", lambda: clock[0])
     with running_server("--appendfsync", "always", appendonly=True) as server:
         app, store = App(redis_url=user(server, "worker")), Store(server.url)
         corpse(store, job("a"))
-        line_ = lifeline.Lifeline(app)
+        line_ = rescue.Lifeline(app)
 
         def looks(count: int) -> list[bytes]:
             for _ in range(count):

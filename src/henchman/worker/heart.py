@@ -1,4 +1,8 @@
-"""Announces the process, receives what it is told. The hot path tells it nothing: it looks."""
+"""What keeps a worker process alive in the eyes of others: its lease, renewed, and its record, written at each beat.
+
+Each has a thread of its own. The one that renews also shows the supervisor a sign of life, and waits for no beat, which
+takes long where the server is far away or there are many queues. The hot path tells the heart nothing: it looks.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +31,66 @@ from henchman.worker.manager import Manager
 from henchman.worker.run import Run
 from henchman.worker.session import LeaseSession
 
-__all__ = ["Heart", "resident_kb"]
+__all__ = ["Heart", "Renewal", "resident_kb"]
 
 PULSE = 1.0
+
+
+class Renewal(Ticker):
+    """Ticks each second, and calls ``pulse()`` then; renews the lease six times within its length, at each beat at
+    least. Says when the server goes and when it is back."""
+
+    name = "heart"
+
+    def __init__(self, runtime: Runtime, manager: Manager, session: LeaseSession, pulse: Callable[[], None]) -> None:
+        super().__init__(runtime.events.failed)
+        self._runtime = runtime
+        self._manager = manager
+        self._session = session
+        self._pulse = pulse
+        self._every = min(runtime.config.heartbeat, runtime.config.lease / 6)
+        self._next = 0.0
+        self._failures = 0
+        self._away_since: float | None = None
+        self.round_trip = 0.0  # seconds that the last renewal took
+
+    @property
+    def away(self) -> bool:
+        """Whether the server could not be reached at the last renewal."""
+        return self._away_since is not None
+
+    def tick(self) -> float:
+        """Show that we live; renew when it is time."""
+        self._pulse()
+        now = awake()
+        if now >= self._next:
+            self._next = now + self._every
+            try:
+                self._renew(now)
+            except LeaseLost:
+                for fetcher in self._manager:
+                    fetcher.buried(self._session.identity)
+            except ServerAway as error:
+                self._away(error, now)
+            else:
+                self._back(now)
+        return min(PULSE, max(0.0, self._next - awake()))
+
+    def _renew(self, now: float) -> None:
+        self._session.renew()
+        self.round_trip = awake() - now
+
+    def _away(self, error: ServerAway, now: float) -> None:
+        self._failures += 1
+        if self._away_since is None:
+            self._away_since = now
+        self._next = now + min(PULSE, self._every)
+        self._runtime.events.emit("server_away", part="heart", error=error, failures=self._failures)
+
+    def _back(self, now: float) -> None:
+        if self._away_since is not None:
+            self._runtime.events.emit("server_back", part="heart", downtime=now - self._away_since)
+            self._away_since, self._failures = None, 0
 
 
 class Heart(Ticker):
@@ -66,7 +127,7 @@ class Heart(Ticker):
         try:
             self.beat()
         except ServerAway:
-            return min(PULSE, every)  # who renews the lease tells of it, once
+            return min(PULSE, every)  # the renewal tells of it, once
         except LeaseLost:
             return min(PULSE, every)  # and who is told so goes on under another name
         return max(min(PULSE, every), started + every - awake())

@@ -22,13 +22,12 @@ from henchman.worker.acker import Acker
 from henchman.worker.capsule import Capsule, capsules_of, served
 from henchman.worker.control import Cancels, Control
 from henchman.worker.fetcher import AHEAD_BYTES, Fetcher
-from henchman.worker.heart import Heart
-from henchman.worker.lifeline import Lifeline
+from henchman.worker.heart import Heart, Renewal
 from henchman.worker.loop import Loop
 from henchman.worker.manager import Manager
 from henchman.worker.pool import Isolation, Pool
 from henchman.worker.processor import Processor
-from henchman.worker.renewal import Renewal
+from henchman.worker.rescue import Lifeline
 from henchman.worker.retry import RetryPolicy
 from henchman.worker.run import Run
 from henchman.worker.session import LeaseSession
