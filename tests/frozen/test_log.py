@@ -16,6 +16,7 @@ from henchman.errors import Failure
 from henchman.log.events import ENDINGS, PLAIN, Announcer
 from henchman.log.handler import FORMATS
 from henchman.work.outcome import Outcome
+from henchman.work.unit import Unit
 from support.events import StrictEvents
 from support.runs import make_run
 
@@ -69,6 +70,13 @@ def value(name: str) -> Any:
     return known.get(name, f"<{name}>")
 
 
+def refused() -> Unit:
+    """A unit whose job was read, and could not be run."""
+    unit: Unit = value("run").unit
+    unit.job = {"jid": "a" * 24, "class": "shop.pay"}
+    return unit
+
+
 def told(caplog: pytest.LogCaptureFixture, name: str, facts: dict[str, Any]) -> list[logging.LogRecord]:
     """The records of one event, heard by an announcer that has heard nothing before."""
     events = StrictEvents()
@@ -87,6 +95,8 @@ def test_lines(frozen: Frozen, caplog: pytest.LogCaptureFixture) -> None:
     lines = []
     for name, facts in sorted(announced().items()):
         given = {each: value(each) for each in sorted(facts - {"**", "secrets"})}
+        if name == "job_refused":
+            given["unit"] = refused()
         lines += [f"== {name}", *(line for record in told(caplog, name, given) for line in formatted(record))]
     run = value("run")
     for ending in sorted(ENDINGS):

@@ -10,6 +10,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
+from henchman.log.handler import subscribe
 from henchman.store.jobs import cancel
 from support.worker import Heard, in_flight, jobs_in, looker, push_raw, until, working
 
@@ -108,6 +109,40 @@ def test_what_cannot_be_called_is_retried_with_the_reason(app: App, redis: Redis
     assert "\x1b" not in found["error_message"]
     assert not redis.exists("dead", "queue:default")
     assert not heard["part_failed"]
+
+
+WRAPPER = "ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper"
+
+
+def test_a_job_that_cannot_start_dies_with_the_line_of_any_other(
+    app: App, redis: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("WARNING")
+    subscribe(app.events, "warning")
+    payloads = {
+        "unknown": job("nobody.knows", retry=0),
+        "unfit": job(args=[], retry=0),
+        "later": job(args=[], retry=3, retry_count=0),
+        "quiet": job("nobody.knows", retry=0, log_level="fatal"),
+        "rails": job(WRAPPER, [{"job_class": "WelcomeJob", "arguments": []}], retry=0, wrapped="WelcomeJob"),
+        "invalid": b"no job",
+    }
+    push_raw(redis, *(one.replace(b'"jid": "j"', f'"jid": "{name}"'.encode()) for name, one in payloads.items()))
+    with working(app):
+        until(lambda: redis.zcard("dead") == 5 and redis.zcard("retry") == 1, "all ended")
+    endings = {"dead", "will be retried", "dead: a payload that no worker can read"}
+    lines = [one.__dict__ for one in caplog.records if one.getMessage() in endings]
+    found = {one.get("jid", "invalid"): (one["levelname"], one.get("class"), one.get("attempt")) for one in lines}
+    assert found == {
+        "unknown": ("ERROR", "nobody.knows", None),
+        "unfit": ("ERROR", "add", None),
+        "later": ("WARNING", "add", 2),
+        "rails": ("ERROR", WRAPPER, None),
+        "invalid": ("ERROR", None, None),
+    }
+    assert all(one["name"] == "henchman.job" and one["queue"] == "default" and one["reason"] for one in lines)
+    (rails,) = [one for one in jobs_in(redis, "dead") if one.get("jid") == "rails"]
+    assert (rails["error_class"], "'WelcomeJob'" in rails["error_message"]) == ("UnknownJob", True)
 
 
 HUGE = 10**400

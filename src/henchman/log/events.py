@@ -14,6 +14,7 @@ from henchman.kernel.text import described, shorten
 from henchman.wire import payload
 from henchman.wire.secret import NO_SECRETS, Secrets, without_secrets
 from henchman.work.current import running
+from henchman.work.effects import attempt_of
 
 __all__ = ["PER_SECOND", "Announcer", "level_of"]
 
@@ -184,6 +185,7 @@ ENDINGS: Mapping[str, tuple[int, str]] = {
     "retry": (_WARNING, "will be retried"),
     "dead": (_ERROR, "dead"),
     "kept": (_ERROR, "dead, kept with its batch"),
+    "invalid": (_ERROR, "dead: a payload that no worker can read"),
     "gone": (_ERROR, "failed for good and is not kept"),
     "snoozed": (_INFO, "snoozed"),
     "discarded": (_INFO, "discarded"),
@@ -218,6 +220,7 @@ class Announcer:
             ("handler_broken", _ERROR, self._handler_broken),
             ("dump", _WARNING, self._dump),
             ("job_failed", _ERROR, self._job_end),
+            ("job_refused", _ERROR, self._job_refused),
             ("job_start", _INFO, self._job_start),
             ("job_end", _INFO, self._job_end),
             ("job_log", _INFO, self._job_says),
@@ -257,17 +260,21 @@ class Announcer:
         level, words = ENDINGS.get(ending, (_WARNING, ending))
         if not self._job_log.isEnabledFor(level) or level < level_of(run):
             return
-        facts = _of_run(run) | {"elapsed": round(run.elapsed, 3)}
-        if run.attempt > 1:
-            facts["attempt"] = run.attempt
-        if outcome.delay:
-            facts["in"] = round(outcome.delay, 1)
-        if outcome.reason:
-            facts["reason"] = outcome.reason
+        facts = _of_run(run) | {"elapsed": round(run.elapsed, 3)} | _of_outcome(outcome, run.attempt)
         if ending == "done":
             self._job_log.info(words, extra=facts)
         else:
             self._limit.log((ending, run.name, type(outcome.error).__name__), self._job_log, level, words, facts)
+
+    def _job_refused(self, unit: Any, outcome: Any, secrets: Secrets = NO_SECRETS, **_: Any) -> None:
+        """A job that ended without a run: its class is unknown, its arguments do not fit."""
+        level, words = ENDINGS.get(outcome.ending, (_WARNING, outcome.ending))
+        if level < level_of(unit):
+            return
+        facts = _of_job(unit.job, unit.flight.queue) | _of_outcome(outcome, attempt_of(unit.job))
+        facts |= {"hm_secrets": secrets} if secrets else {}
+        key = (outcome.ending, str(facts.get("class")), type(outcome.error).__name__)
+        self._limit.log(key, self._job_log, level, words, facts)
 
     def _job_says(self, run: Any, message: Any, **_: Any) -> None:
         self._job_log.info("%s", message, extra=_of_run(run))
@@ -344,6 +351,12 @@ def _of_run(run: Any) -> Facts:
     """A run; its secrets go with it, for the formatter."""
     facts = {"jid": run.jid, "class": run.name, "queue": run.queue}
     return facts | {"hm_secrets": run.secrets} if run.secrets else facts
+
+
+def _of_outcome(outcome: Any, attempt: int) -> Facts:
+    facts: Facts = {"attempt": attempt} if attempt > 1 else {}
+    facts |= {"in": round(outcome.delay, 1)} if outcome.delay else {}
+    return facts | {"reason": outcome.reason} if outcome.reason else facts
 
 
 def _of_job(job: Mapping[str, Any], queue: Any = None) -> Facts:

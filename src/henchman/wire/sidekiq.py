@@ -24,6 +24,7 @@ __all__ = [
     "display_class",
     "expand_backtrace",
     "sanitise",
+    "wrapped_class",
 ]
 
 QUEUE_NAME = re.compile(r"[A-Za-z0-9_:.\-]+")  #: Sidekiq's Web UI answers 404 for the page of any other queue
@@ -41,6 +42,11 @@ _MOST_BYTES = 1024 * 1024  # of an inflated backtrace: a few kilobytes in Redis 
 def _is_wrapper(name: object) -> bool:
     """Whether ``name`` is one of the classes in which Rails wraps its own jobs."""
     return isinstance(name, str) and name in _WRAPPERS
+
+
+def wrapped_class(job: Mapping[str, Any]) -> str:
+    """The class that Rails wrapped in its own for ``job``; "" for any other job."""
+    return display_class(job) if _is_wrapper(job.get("class")) else ""
 
 
 def display_class(job: Mapping[str, Any]) -> str:

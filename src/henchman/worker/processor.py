@@ -13,11 +13,21 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from henchman.client.runtime import Runtime
-from henchman.errors import ArgumentError, HenchmanError, JobCancelled, JobShutdown, JobTimeout, PayloadError
+from henchman.errors import (
+    ArgumentError,
+    HenchmanError,
+    JobCancelled,
+    JobShutdown,
+    JobTimeout,
+    PayloadError,
+    UnknownJob,
+)
 from henchman.kernel.clock import awake
 from henchman.kernel.scoreboard import STARTS, Scoreboard
+from henchman.kernel.text import shorten, visible
 from henchman.wire.payload import decode, invalid
 from henchman.wire.secret import NO_SECRETS, Secrets
+from henchman.wire.sidekiq import wrapped_class
 from henchman.work.current import running
 from henchman.work.outcome import DONE, Outcome, called_off
 from henchman.work.unit import Unit
@@ -319,16 +329,18 @@ class UnitReader:
         except PayloadError as error:
             self._policy.report(error, {"context": "invalid payload", "queue": unit.flight.queue})
             stored = invalid(unit.payload, str(error), unit.flight.queue, self._runtime.clock.now())
-            return Outcome("invalid", stored, reason=str(error), error=error)
+            return self._refused(unit, Outcome("invalid", stored, reason=str(error), error=error))
         unit.job = job
         try:
             compiled = self._compiled.get(job["class"]) or self._compile(job["class"])
         except HenchmanError as error:
-            return self._policy.failed(unit, job, error, None)
+            return self._refused(unit, self._policy.failed(unit, job, _named(error, job), None))
         try:
             args, kwargs = compiled.signature.decode(job.get("args") or [], job.get("kwargs"))
         except ArgumentError as error:
-            return self._policy.failed(unit, job, error, compiled.definition.options, self._secrets(unit))
+            secrets = self._secrets(unit)
+            failed = self._policy.failed(unit, job, error, compiled.definition.options, secrets)
+            return self._refused(unit, failed, secrets)
         if compiled.iterable:
             _mark(job)
         return Run(unit, job, compiled, args, kwargs)
@@ -338,6 +350,11 @@ class UnitReader:
         secrets = self._secrets(unit)
         outcome = self._policy.defect(unit, error, "it could not be read", secrets)
         self._runtime.events.emit("part_failed", part="intake", error=error, secrets=secrets)
+        return self._refused(unit, outcome, secrets)
+
+    def _refused(self, unit: Unit, outcome: Outcome, secrets: Secrets = NO_SECRETS) -> Outcome:
+        """``outcome``, of a unit that ends without a run: announced as that of a run is."""
+        self._runtime.events.emit("job_refused", unit=unit, outcome=outcome, secrets=secrets)
         return outcome
 
     def _secrets(self, unit: Unit) -> Secrets:
@@ -363,6 +380,15 @@ class UnitReader:
             runtime.registry.get(name), runtime.server_middleware, runtime.events, self._reporter, runtime.batch_of
         )
         return compiled
+
+
+def _named(error: HenchmanError, job: dict[str, Any]) -> HenchmanError:
+    """``error``, and what Rails wrapped: the name of its wrapper says nothing."""
+    wrapped = wrapped_class(job)
+    if not wrapped:
+        return error
+    name = visible(shorten(wrapped, 200))
+    return UnknownJob(f"no job is registered as {job['class']!r}, in which Rails wrapped {name!r}: Ruby runs it")
 
 
 def _mark(job: dict[str, Any]) -> None:
