@@ -146,9 +146,11 @@ class PushSequence:
     """Numbers tracked pushes under names, so that the server knows a push that is sent again after a lost answer.
 
     One push at a time uses a name; a process has as many names as it ever had pushes on their way at once.
+    ``keep``: how the app keeps history, from its first tracked push on.
     """
 
     def __init__(self) -> None:
+        self.keep: str | None = None
         self._free: deque[tuple[str, int]] = deque()
         self._pid = os.getpid()
 
@@ -179,7 +181,9 @@ def push_tracked(
     for queue, payloads in by_queue.items():
         rows = [_row(runtime.registry, payload, when) for payload in payloads]
         if group is None:
-            call = batches.push(keys, "", queue, rows, keep=runtime.config.history_kept())
+            if sequence.keep is None:
+                sequence.keep = runtime.config.history_kept()
+            call = batches.push(keys, "", queue, rows, keep=sequence.keep)
             yield runtime.client.confirmed(call, partial(jids_of, payloads))
             continue
         taken = sequence.take()
