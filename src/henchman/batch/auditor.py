@@ -66,14 +66,11 @@ class Auditor(Ticker):
     name = "auditor"
     after_error = EVERY
 
-    def __init__(
-        self, runtime: Runtime, *, monotonic: Callable[[], float] = time.monotonic, still: float = STILL
-    ) -> None:
+    def __init__(self, runtime: Runtime, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__(runtime.events.failed)
         self._runtime = runtime
         self._leader = Leader(runtime.keys.auditor, AUDITOR_MS)
         self._monotonic = monotonic
-        self._still = still
         self._watched: dict[str, _Watched] = {}
         self._complete: set[str] = set()
         self._rounds = 0
@@ -160,7 +157,7 @@ class Auditor(Ticker):
         if one is None or one.mark != glance.mark:
             self._watched[name] = _Watched(glance.mark, now)
             return 0
-        if not glance.live or now - one.since < self._still or now < one.look_at:
+        if not glance.live or now - one.since < STILL or now < one.look_at:
             return 0
         wanted, suspected = one.missed, bool(one.missed)
         if not suspected:
@@ -172,7 +169,7 @@ class Auditor(Ticker):
         if one.missed:
             one.look_at = now + APART
         elif not settled and not one.cursor:
-            one.wait = min(max(2 * one.wait, self._still), LATEST)
+            one.wait = min(max(2 * one.wait, STILL), LATEST)
             one.look_at = now + one.wait
         if settled and self._unmoved(name, one):
             self._settle(name, settled)

@@ -8,7 +8,7 @@ event left. It works in slices that hold no lock for long.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from sqlalchemy import Connection, Table, delete, exists, func, or_, select
 
@@ -53,11 +53,11 @@ class Admin:
         """Bring the schema to this release's version."""
         return self.database.upgrade()
 
-    def prune(self, now: float, *, sleep: Callable[[float], None] = time.sleep) -> Pruning:
+    def prune(self, now: float) -> Pruning:
         """Remove all that is too old at ``now``, the server's Unix time; how many jobs and batches went."""
         pruning = Pruning(self.database, self._config, now=now)
         while pruning.slice():
-            sleep(PAUSE)
+            time.sleep(PAUSE)
         return pruning
 
 

@@ -83,13 +83,13 @@ class Database:
             url = url.set(drivername=driver)
         self.kind = "mysql" if product == "mariadb" else "postgresql" if product == "postgres" else product
         try:
-            self.engine = create_engine(url, **self._options(url))
+            self.engine = create_engine(url, **self._options())
         except (ImportError, NoSuchModuleError) as error:
             raise ConfigError(f"{self.shown} needs a driver: pip install 'henchman[{extra}]' ({error})") from error
         if self.kind == "sqlite":
             _set_up_sqlite(self.engine, url)
 
-    def _options(self, url: URL) -> dict[str, Any]:
+    def _options(self) -> dict[str, Any]:
         if self.kind == "sqlite":
             return {}
         more = {"charset": "utf8mb4", "read_timeout": 60} if self.kind == "mysql" else {}

@@ -191,7 +191,7 @@ def _routed(views: Views) -> Starlette:
 
 async def _refused(request: Request, error: Exception) -> Response:
     assert isinstance(error, Refusal)  # noqa: S101 - for the type checker: it is registered for these
-    return problem(error.status, error.detail, error.headers)
+    return problem(error.status, error.detail)
 
 
 def _answer(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Any:

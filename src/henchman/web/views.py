@@ -189,11 +189,10 @@ TITLES: Final = {
 class Refusal(Exception):
     """A request that is refused, with the status and a sentence that says why."""
 
-    def __init__(self, status: int, detail: str, headers: Mapping[str, str] | None = None) -> None:
+    def __init__(self, status: int, detail: str) -> None:
         super().__init__(detail)
         self.status = status
         self.detail = detail
-        self.headers = dict(headers or {})
 
 
 def problem(status: int, detail: str, headers: Mapping[str, str] | None = None) -> Response:
