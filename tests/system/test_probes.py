@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import json
+import mmap
 import os
 import signal
 import socket
 import urllib.error
 import urllib.request
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
+import pytest
+
+from henchman.kernel.scoreboard import SCOREBOARD_BYTES, Scoreboard
+from henchman.supervisor import child
 from support.processes import Work
 from support.replicas import free_port
 from support.worker import looker, until
@@ -40,6 +46,42 @@ def test_probes_tell_fetching_from_running(redis_url: str, tmp_path: Path) -> No
         until(lambda: ask(port, "/ready")[0] == 503, "quiet is not ready")
         assert ask(port, "/live")[0] == 200  # it was told so: no reason to be killed
         assert work.stop() == 0
+
+
+def test_a_process_that_starts_is_alive(redis_url: str, tmp_path: Path) -> None:
+    port = free_port()
+    with Work(tmp_path / "w", redis_url, "-p", "2", "--health", str(port)):
+        told: list[tuple[int, Any]] = []
+
+        def ready() -> bool:
+            told.append(ask(port, "/live"))
+            return told[-1][0] > 0 and ask(port, "/ready")[0] == 200
+
+        until(ready, "both processes take work")
+    assert {status for status, _ in told} <= {0, 200}, told
+    assert "starting" in {one["state"] for _, facts in told if facts for one in facts["processes"]}
+
+
+def test_a_process_that_takes_no_work_is_stuck_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(child.time, "monotonic", lambda: now[0])
+    memory = mmap.mmap(-1, SCOREBOARD_BYTES)
+    one, board = child.ChildProcess(1, cast(Any, SimpleNamespace(pid=1)), -1, -1, memory), Scoreboard(memory)
+
+    def after(seconds: float, beat: int, state: int) -> tuple[str, bool]:
+        now[0] += seconds
+        board.beat(beat, state)
+        one.turns()
+        return one.state, one.stuck
+
+    one._note({"ready": True})
+    assert after(1, 1, 0) == ("starting", False)
+    assert after(1, 2, 1) == ("fetching", False)
+    assert after(1, 3, 0) == ("stuck", False), "it joins anew"
+    assert after(child.NO_WORK, 4, 0) == ("stuck", True)
+    assert after(1, 5, 1) == ("fetching", False)
+    now[0] += child.SILENT + 1
+    assert (one.state, one.stuck) == ("stuck", True)
 
 
 def test_a_port_in_use_is_told(redis_url: str, tmp_path: Path) -> None:

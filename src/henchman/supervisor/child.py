@@ -19,6 +19,7 @@ import msgspec
 from henchman.kernel.scoreboard import SCOREBOARD_BYTES, Scoreboard
 
 SILENT = 30.0  # seconds; a job may hold the interpreter lock for a while
+NO_WORK = 10.0  # seconds for which a process that turns may take no work: it starts, or joins anew
 EXIT_CUT_OFF = 3  # stopped as told, but not every running job ended in its time: the others were given back
 EXIT_CONFIG = 78  # as sysexits.h: the configuration is wrong, another try would end the same way
 
@@ -50,8 +51,8 @@ class ChildProcess:
         self.doomed = False  # killed by us: nobody is to blame but the one job that it was about
         self._unread = b""
         self._beats = b""
-        self._said = "stuck"
-        self._turned = self.started = time.monotonic()
+        self._said = "starting"
+        self._turned = self._well = self.started = time.monotonic()
         self._stopped_since: float | None = None
         self.identities: list[str] = []
         self.ready = False
@@ -108,7 +109,7 @@ class ChildProcess:
         if "identity" in message:
             self.identities.append(message["identity"])
         if message.get("ready"):
-            self.ready = True
+            self.ready, self._well = True, time.monotonic()
         if "failed" in message:
             self.failed = message["failed"]
 
@@ -123,12 +124,20 @@ class ChildProcess:
 
     def turns(self) -> bool:
         """Whether its interpreter has turned since the last look."""
-        beats, self._said = self.board.last_beat()
+        beats, said = self.board.last_beat()
         if beats == self._beats:
             return False
         self._beats = beats
-        self._turned = time.monotonic()
+        self._turned = now = time.monotonic()
+        if said != "stuck":
+            self._said, self._well = said, now
+        elif self._said != "starting" or self._takes_no_work:
+            self._said = said
         return True
+
+    @property
+    def _takes_no_work(self) -> bool:
+        return time.monotonic() - self._well > NO_WORK
 
     @property
     def state(self) -> str:
@@ -136,6 +145,11 @@ class ChildProcess:
         if not self.ready:
             return "starting"
         return self._said if time.monotonic() - self._turned < SILENT else "stuck"
+
+    @property
+    def stuck(self) -> bool:
+        """Whether it has been stuck for so long that it must be told: a moment without work is usual."""
+        return self.state == "stuck" and self._takes_no_work
 
     def deserves_renewal(self, hang_after: float, lease: float) -> bool:
         """Whether its lease is ours to prolong: it turned lately and is not stopped for long."""

@@ -113,7 +113,7 @@ class Supervisor:
         states = [child.state for child in children]
         told = self._stopping or self._quiet
         return {
-            "live": told or "stuck" not in states,
+            "live": told or not any(child.stuck for child in children),
             "ready": not told and len(children) == self._count and set(states) == {"fetching"},
             "stopping": self._stopping,
             "quiet": self._quiet,
