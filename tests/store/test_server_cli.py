@@ -96,6 +96,22 @@ def test_the_folder_that_is_configured(folder: Path) -> None:
     assert run("stop").exit_code == 0
 
 
+def test_one_rule_for_the_folder_whoever_says_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def where(*words: str) -> str:
+        return str(json.loads(CliRunner().invoke(henchman, [*words, "--json"]).stdout)["folder"])
+
+    base = folder.parent
+    (base / "server_cli_app.py").write_text("from henchman import App\napp = App(folder='of-app')\n")
+    monkeypatch.syspath_prepend(str(base))
+    assert where("server", "status") == str(folder)
+    assert where("-A", "server_cli_app:app", "server", "status") == f"{base}/of-app"
+    monkeypatch.setenv("HENCHMAN_FOLDER", "of-env")
+    assert where("server", "status") == f"{base}/of-env"
+    for words in (("--folder", "x", "server", "status"), ("server", "--folder", "x", "status")):
+        assert where(*words) == f"{base}/x"
+    assert where("server", "status", "--folder", "x", "-A", "server_cli_app:app") == f"{base}/x"
+
+
 def test_a_folder_that_is_not_to_be_trusted(folder: Path) -> None:
     folder.symlink_to(folder.parent)
     for verb in ("start", "stop", "status", "url"):

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Literal
 
 import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from henchman.cli.session import NOTHING_RUNS, NothingRuns, Session, as_json, command
+from henchman.cli.session import NOTHING_RUNS, NothingRuns, Session, as_json, command, server_options
 from henchman.cli.show import answer, cell, complain, facts, say, table
 from henchman.config import Config
 from henchman.embedded.server import EmbeddedServer
@@ -34,39 +33,37 @@ _MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "bad": ("BAD", "bol
 
 
 @click.group()
-@click.option(
-    "--folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=None,
-    help="Where the server lives; else as configured (folder), else .henchman of the current project.",
-)
-@click.pass_context
-def server(context: click.Context, folder: Path | None) -> None:
-    """The embedded server: what serves a project that has no Redis of its own."""
-    context.obj = EmbeddedServer(folder or Config.load().server_folder(), report=complain)
+@server_options
+def server() -> None:
+    """The embedded server: what serves a project that has no Redis of its own.
+
+    It lives in --folder, else as configured (folder, HENCHMAN_FOLDER, the app's own), else in .henchman of the current
+    project.
+    """
 
 
-@server.command()
-@click.pass_obj
-def start(embedded: EmbeddedServer) -> None:
+def _embedded(session: Session) -> EmbeddedServer:
+    return EmbeddedServer(session.config.server_folder(), report=complain)
+
+
+@command(server)
+def start(session: Session) -> None:
     """Start it, to stay up until `henchman server stop`."""
-    say(f"running at {embedded.start()}")
+    say(f"running at {_embedded(session).start()}")
 
 
-@server.command()
+@command(server)
 @click.option("--force", is_flag=True, help="Stop it although processes use it; they start it again when they need it.")
-@click.pass_obj
-def stop(embedded: EmbeddedServer, force: bool) -> None:
+def stop(session: Session, force: bool) -> None:
     """Stop it; its data stay. Refused while processes use it."""
-    say("stopped; its data stay" if embedded.stop(force=force) else "it was not running")
+    say("stopped; its data stay" if _embedded(session).stop(force=force) else "it was not running")
 
 
-@server.command()
-@click.option("--json", "as_json", is_flag=True, help="As one JSON object.")
-@click.pass_obj
-def status(embedded: EmbeddedServer, as_json: bool) -> None:
+@command(server, "status")
+@as_json
+def server_status(session: Session, as_json: bool) -> None:
     """Say how it is. Exit status 0: running; 3: not running."""
-    now = embedded.status()
+    now = _embedded(session).status()
     known = [
         ("state", _STATES[now.state] + (" (stays up without users)" if now.kept and now.running else "")),
         ("folder", now.folder),
@@ -83,10 +80,10 @@ def status(embedded: EmbeddedServer, as_json: bool) -> None:
         sys.exit(NOTHING_RUNS)
 
 
-@server.command()
-@click.pass_obj
-def url(embedded: EmbeddedServer) -> None:
+@command(server)
+def url(session: Session) -> None:
     """Print its URL and nothing else. Exit status 3: not running."""
+    embedded = _embedded(session)
     found = embedded.find()
     if found is None:
         complain(f"no server is running in {embedded.folder}; henchman server start")
