@@ -14,10 +14,11 @@ from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
 
+from henchman.client.connector import AsyncConnector, Connector, LateAsyncConnections, LateConnections
 from henchman.client.job import AsyncJob, Job, JobDecorator, Using
 from henchman.client.push import Client, Handle
 from henchman.client.registry import Registry, load_modules
-from henchman.client.runtime import Companion, Connector, DeathHandler, ErrorHandler
+from henchman.client.runtime import Companion, DeathHandler, ErrorHandler
 from henchman.config import Config
 from henchman.errors import ConfigError, DefinitionError
 from henchman.kernel.clock import ServerClock
@@ -588,19 +589,19 @@ class App:
 
     @property
     def connections(self) -> Connector:
-        """The sync runner, made on first use (with nothing configured this starts the embedded server)."""
+        """The sync runner. With nothing configured its first call starts the embedded server."""
         if here := self.stand_ins:
             runner: Connector = here[-1].runner
             return runner
-        return self._connections or self._connect()
+        return self._connections or (LateConnections(self._connect) if self._must_start else self._connect())
 
     @property
-    def aconnections(self) -> AsyncConnections:
-        """The async runner, made on first use."""
+    def aconnections(self) -> AsyncConnector:
+        """The async runner, as ``connections``; what its first call takes, the event loop does not wait for."""
         if here := self.stand_ins:
-            runner: AsyncConnections = here[-1].arunner
+            runner: AsyncConnector = here[-1].arunner
             return runner
-        return self._aconnections or self._aconnect()
+        return self._aconnections or (LateAsyncConnections(self._aconnect) if self._must_start else self._aconnect())
 
     def close(self) -> None:
         """Close idle connections, history's too, and leave the embedded server; the app connects again when it is used.
@@ -627,6 +628,11 @@ class App:
                 await runner.close()
         await in_thread(self.close)
 
+    @property
+    def _must_start(self) -> bool:
+        """Whether the embedded server is to be found or started before there is an address."""
+        return self.config.redis_url is None and self.config.embedded and self._server is None
+
     def _connect(self) -> Connector:
         from henchman.store.connection import Connections
 
@@ -637,7 +643,7 @@ class App:
                 self._connections = Connections(self._url(), **self._limits())
             return self._connections
 
-    def _aconnect(self) -> AsyncConnections:
+    def _aconnect(self) -> AsyncConnector:
         from henchman.store.aconnection import AsyncConnections
 
         if self._of is not None:

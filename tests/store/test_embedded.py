@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
 import socket
 import stat
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from henchman import App
 from henchman.embedded.folder import LockFile, recorded_socket
 from henchman.embedded.process import info
 from henchman.embedded.server import EmbeddedServer
@@ -252,3 +255,39 @@ def test_a_server_that_was_started_by_hand_stays_until_it_is_stopped(folder: Pat
     server.acquire()
     server.release()
     assert server.find() is None
+
+
+def test_asking_for_connections_starts_nothing(folder: Path) -> None:
+    app = App(folder=folder)
+    assert (app.connections is None, app.aconnections is None) == (False, False)
+    assert EmbeddedServer(folder).find() is None
+    app.configure(concurrency=2)  # it is not connected
+    app.enqueue("HardJob", 1)
+    assert EmbeddedServer(folder).find() is not None
+    assert app.connections is app.connections
+    app.close()
+    assert EmbeddedServer(folder).find() is None
+
+
+def test_the_event_loop_turns_while_the_first_awaited_push_starts_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app, real, within = App(folder=folder), EmbeddedServer.acquire, list[bool]()
+
+    def acquire(server: EmbeddedServer) -> str:
+        turned = threading.Event()
+        loops[0].call_soon_threadsafe(turned.set)
+        within.append(turned.wait(10))
+        return real(server)
+
+    monkeypatch.setattr(EmbeddedServer, "acquire", acquire)
+
+    loops: list[asyncio.AbstractEventLoop] = []
+
+    async def push() -> None:
+        loops.append(asyncio.get_running_loop())
+        await asyncio.gather(*(app.aenqueue("HardJob", number) for number in range(5)))
+        await app.aclose()
+
+    asyncio.run(push())
+    assert within == [True]

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
+from henchman.client.connector import AsyncConnector, Connector
 from henchman.client.registry import Registry
 from henchman.config import Config
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
 from henchman.kernel.middleware import Chain
-from henchman.store.call import AsyncRunner, Runner
 from henchman.store.keys import Keys
 from henchman.wire.secret import MaskedJob
 from henchman.work.source import Source
@@ -25,27 +25,6 @@ __all__ = ["Companion", "Connector", "DeathHandler", "ErrorHandler", "Runtime"]
 ErrorHandler = Callable[[BaseException, dict[str, Any]], Any]
 #: called with (job, exception) when a job dies; what is secret stands in neither, and job.unmasked() has it
 DeathHandler = Callable[[MaskedJob, BaseException], Any]
-
-
-class Connector(Runner, Protocol):
-    """A runner that also opens connections for one user alone; see ``store.connection.Connections``."""
-
-    @property
-    def opened(self) -> int:
-        """A number that changes with each new connection: the next answer may come from another server."""
-        ...
-
-    def open(self, io_timeout: float | None = None) -> Any:
-        """A connection for the caller alone; see ``store.connection.Line``."""
-        ...
-
-    def apart(self) -> Connector:
-        """A connector to the same server with connections of its own."""
-        ...
-
-    def close(self) -> None:
-        """Close idle connections."""
-        ...
 
 
 class Companion(Protocol):
@@ -77,7 +56,7 @@ class Runtime(Protocol):
     @property
     def connections(self) -> Connector: ...
     @property
-    def aconnections(self) -> AsyncRunner: ...
+    def aconnections(self) -> AsyncConnector: ...
     @property
     def client_middleware(self) -> Chain: ...
     @property

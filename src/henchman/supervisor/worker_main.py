@@ -139,7 +139,6 @@ class Child:
         log.setup(config.log_format, config.log_level, process_tag=str(self._args.number))
         announcer = log.subscribe(app.events, config.log_level)
         self.tell(config=config.to_json())
-        app.connections  # noqa: B018 - connects, or says why not, before anything is started
         self.launcher = launcher = Launcher(
             app,
             default_capsules(app),

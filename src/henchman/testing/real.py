@@ -89,19 +89,19 @@ def _await(folder: Path) -> None:
 
 
 def load() -> Any:
-    """(Connections, AsyncConnections, Embedded): redis, asyncio and the worker are imported when a test needs them."""
+    """What a test of a real worker needs of redis, asyncio and the worker, imported when the first one needs it."""
     from henchman.store.aconnection import AsyncConnections
     from henchman.store.connection import Connections
-    from henchman.worker.launcher import Embedded
+    from henchman.worker.launcher import Embedded, embedded_config
 
-    return Connections, AsyncConnections, Embedded
+    return Connections, AsyncConnections, Embedded, embedded_config
 
 
 @contextmanager
 def bound(app: App, url: str) -> Iterator[Any]:
     """``app``, connected or not, talks to the server at ``url`` for the length of the block; gives the runner."""
     limits = {"connect_timeout": app.config.connect_timeout, "io_timeout": app.config.io_timeout}
-    connections, aconnections, _ = load()
+    connections, aconnections, *_ = load()
     runner = connections(url, **limits)
     arunner = aconnections(url, **limits)
     try:
@@ -129,9 +129,9 @@ class Worker:
             self.app.load_imports()
             self.app.events.on("error", self._note)
             stack.callback(self.app.events.off, "error", self._note)
-            view = AppView(self.app, connections=self._runner)
-            *_, embedded = load()
-            stack.enter_context(embedded(view, self._settings))
+            *_, embedded, settings_of = load()
+            config = settings_of(self.app.config, self._settings)
+            stack.enter_context(embedded(AppView(self.app, connections=self._runner, config=config)))
             self._exit = stack.pop_all()
         return self
 

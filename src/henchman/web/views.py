@@ -310,7 +310,6 @@ class Views:
 
     def __init__(self, app: App) -> None:
         self._app = app
-        self._connected = False
         self.record = HistoryReader(app)
 
     async def batch(self, request: Request) -> Response:
@@ -374,9 +373,6 @@ class Views:
 
     async def _status(self, batch: str) -> dict[str, Any]:
         """The status of a batch as the server counts it; as history has it, when the server has forgotten the batch."""
-        if not self._connected:  # the first time this may have to find a server
-            await in_thread(lambda: self._app.aconnections)
-            self._connected = True
         counted = await self._app.aconnections.run(batches.facts(self._app.keys, batch))
         try:
             plain: dict[str, Any] = msgspec.to_builtins(status_of(batch, counted))
