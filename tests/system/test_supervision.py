@@ -28,7 +28,7 @@ from henchman.supervisor.supervisor import Supervisor
 from henchman.worker import rescue as rescue_module
 from henchman.worker.rescue import Death
 from support.dead import corpse, job
-from support.processes import Work, push
+from support.processes import PATHS, Work, push
 from support.store import Store
 from support.worker import looker, until
 
@@ -146,6 +146,23 @@ def test_a_refused_fork_is_tried_again_with_back_off(
     assert waits[1] >= 0.4, "later each time"
     assert [line for line in said if "refuses another worker process" in line] == said[:1]
     assert not healthy.signals
+
+
+def test_no_password_stands_in_a_command_line_or_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(PATHS))
+    settings = {"redis_url": "redis://:s3cr3t@127.0.0.1:1/0"}
+    child = ChildProcess.spawn("support.acting:app", settings, 0)
+    try:
+        known = [Path(f"/proc/{child.pid}/{name}") for name in ("cmdline", "environ")]
+        until(lambda: b"worker_main" in known[0].read_bytes(), "it is what it is to be")
+        assert b"support.acting:app" in known[0].read_bytes(), "people see what it runs"
+        assert not any(b"s3cr3t" in one.read_bytes() for one in known)
+        until(lambda: [one for one in child.read() if "s3cr3t" in one.get("config", "")], "it was told all the same")
+        assert os.readlink(f"/proc/{child.pid}/fd/0") == os.devnull
+    finally:
+        child.signal(signal.SIGKILL)
+        child.wait(10.0)
+        child.close()
 
 
 def test_a_spawn_that_is_refused_leaves_nothing_open(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,11 @@ EXIT_CONFIG = 78  # as sysexits.h: the configuration is wrong, another try would
 
 
 class WorkerArgs(msgspec.Struct):
-    """What a supervisor tells its child at start. Descriptors are inherited; ``settings`` go before the app's own."""
+    """What a supervisor tells its child at start. Descriptors are inherited; ``settings`` go before the app's own.
+
+    It is one line on the child's standard input: an address holds a password, which everybody on the machine could read
+    in a command line.
+    """
 
     target: str
     settings: dict[str, Any]
@@ -69,16 +73,19 @@ class ChildProcess:
                 memory = mmap.mmap(file.fileno(), SCOREBOARD_BYTES)
                 undo.callback(memory.close)
                 args = WorkerArgs(target, dict(settings), status_write, lifeline_read, file.fileno(), number)
-                command = [sys.executable, "-m", "henchman.supervisor.worker_main", msgspec.json.encode(args).decode()]
+                command = [sys.executable, "-m", "henchman.supervisor.worker_main", target]
                 process = subprocess.Popen(  # noqa: S603 - ourselves
                     command,
-                    stdin=subprocess.DEVNULL,
+                    stdin=subprocess.PIPE,
                     # many threads, each with a heap of its own, would cost more memory than they save time
                     env={"MALLOC_ARENA_MAX": "2", **os.environ},
                     pass_fds=(status_write, lifeline_read, file.fileno()),
                     process_group=0,
                 )
             undo.pop_all()
+        if process.stdin is not None:
+            with contextlib.suppress(OSError), process.stdin as words:  # it has ended already: the next look sees it
+                words.write(msgspec.json.encode(args) + b"\n")
         os.close(status_write)
         os.close(lifeline_read)
         os.set_blocking(status_read, False)

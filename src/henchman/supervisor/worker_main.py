@@ -186,8 +186,10 @@ class Child:
 
 
 def main() -> None:
-    """The body of ``python -m henchman.supervisor.worker_main``; its WorkerArgs come as JSON in the first argument."""
-    args = msgspec.json.decode(sys.argv[1], type=WorkerArgs)
+    """The body of ``python -m henchman.supervisor.worker_main``; its WorkerArgs are a line of standard input."""
+    args = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerArgs)
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)  # what jobs start reads nothing of ours
     sys.argv = ["henchman", "work", args.target]
     child = Child(args)
     child.catch_signals()
