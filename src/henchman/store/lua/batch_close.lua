@@ -3,7 +3,7 @@
 -- ARGV batch why
 -- returns its state now, or "ABSENT". why: "", aborted, cancelled, expired, invalidated; a weaker reason than the one
 --   that was said before changes nothing. Closing twice is closing once.
--- include now
+-- include base
 -- include keys
 -- include batch
 local facts, batches = key('batch_base') .. ARGV[1], batching()

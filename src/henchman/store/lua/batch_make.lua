@@ -3,7 +3,7 @@
 -- ARGV batch producer_ms (field value)*
 -- returns 1, 0 it stands there already, or "PARENT" when the batch it is to be part of takes nothing more. Fields: see
 --   store/keys.py; record is the JSON that the history gets.
--- include now
+-- include base
 -- include keys
 -- include batch
 local base = key('batch_base')

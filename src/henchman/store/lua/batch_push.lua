@@ -7,7 +7,7 @@
 --   batch that has not ended and adds to it though it is closed, or "". detail is JSON for the history. Who pushes
 --   through a lane counts its turns: the same turn twice is one push whose answer was lost, and gets that answer.
 --   keep: how the history is kept if nobody said so before, "" not at all: then no recorder has led yet.
--- include now
+-- include base
 -- include keys
 -- include batch
 local id, name, batches = ARGV[1], ARGV[3], batching()

@@ -3,7 +3,7 @@
 -- ARGV batch most
 -- returns how many are parked still: at most as many are let go as have 4 MB. Of a batch that was
 --   aborted, cancelled or invalidated, or has expired, they are cancelled: it did not end well.
--- include now
+-- include base
 -- include keys
 -- include batch
 -- include bytes

@@ -2,7 +2,7 @@
 -- KEYS queues
 -- ARGV batch (name jid old new)*
 -- returns how many were pushed, or "ABSENT". ZREM of the old payload from the dead of the batch is the fence.
--- include now
+-- include base
 -- include keys
 -- include batch
 local id, facts, batches, pushed = ARGV[1], key('batch_base') .. ARGV[1], batching(), 0

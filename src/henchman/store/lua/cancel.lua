@@ -4,7 +4,7 @@
 -- returns how many processes heard it. Workers compare the counter with every fetch and read the log when it moved.
 --   is_job is 0 for a batch, 1 for a job: an iterable one also finds its flag, in Ruby too (wire format, section 16);
 --   c is written with it, because a Ruby worker that finds the flag alone fails at every attempt instead of cancelling.
--- include now
+-- include base
 -- include keys
 -- include cancel_log
 local FORGOTTEN = 100  -- old marks that one call removes

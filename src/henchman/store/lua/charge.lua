@@ -5,7 +5,7 @@
 --   it was taken out of flight and put into the dead set, or with the dead of its batch, as stored, with its effects. Two
 --   deaths make it a suspect: the counter of cancellations rises, so that every worker reads the list before anything
 --   else starts. record is "<time> <identity> <cause>"; an identity dies once.
--- include now
+-- include base
 -- include keys
 -- include cancel_log
 -- include to_dead

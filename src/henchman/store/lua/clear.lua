@@ -4,7 +4,7 @@
 -- returns {how many were taken, payload…}: it stops at the first of those payloads, whose effects it does not know (see
 --   lib/effects.lua); the next call gives them as arguments. A payload without "hm" has none. At most
 --   most payloads, or 4 MB, are looked at, so that no call takes long. An empty queue's name is forgotten.
--- include now
+-- include base
 -- include keys
 -- include effects
 -- include bytes

@@ -6,7 +6,7 @@
 --   declared for fresh seconds. handled is the time until which the leader has dealt with every tick, or empty; seen
 --   is the last one that any leader gave. Nobody leads where there is no cron. lease_ms 0: lead no more. Times in the
 --   future are from before the clock went back: those crons go on from now, in a new revision.
--- include now
+-- include base
 -- include keys
 -- include lead
 local leader, crons, declared = key('cron_leader'), key('crons'), key('cron_declared')

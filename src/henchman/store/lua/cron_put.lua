@@ -4,7 +4,7 @@
 -- returns one status a cron: 1 new or changed, 0 it was there as it is, -1 a worker declares it in code, so what is
 --   given live was refused. origin is "code" or "live"; a declaration counts for fresh seconds. A new cron, and one
 --   whose timing changed, starts now: what it would have done before is not missed.
--- include now
+-- include base
 -- include keys
 local now, crons, ticks, all_declared = server_now(), key('crons'), key('cron_ticks'), key('cron_declared')
 local status, changed = {}, false

@@ -2,7 +2,7 @@
 -- KEYS queues
 -- ARGV name fresh control
 -- returns 1 removed, 0 there was none, -1 a worker has declared it within the last fresh seconds: nothing was done
--- include now
+-- include base
 -- include keys
 local name = ARGV[1]
 local declared = redis.call('ZSCORE', key('cron_declared'), name)

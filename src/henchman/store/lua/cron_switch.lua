@@ -3,7 +3,7 @@
 -- ARGV name verb control
 -- returns 1 done, 0 it was so already, -1 there is no such cron. verb is "pause" or "resume"; what was planned while
 --   it was paused is not missed.
--- include now
+-- include base
 -- include keys
 local name, paused, ticks = ARGV[1], key('cron_paused'), key('cron_ticks')
 if redis.call('HEXISTS', key('crons'), name) == 0 then

@@ -9,7 +9,7 @@
 --   also in cron_running, "<now> <jid>", which the end of the job removes (cron_done in lib/effects.lua); what was not
 --   pushed because of that in cron_skipped, "<planned> <now> <how many for this jid> <jid>". detail: JSON for the
 --   history, of a job that is tracked.
--- include now
+-- include base
 -- include keys
 -- include stream
 local now, ticks, jobs_running, skipped_ticks = server_now(), key('cron_ticks'), key('cron_running'), key('cron_skipped')

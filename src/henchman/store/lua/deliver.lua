@@ -5,9 +5,8 @@
 --   that is when an earlier delivery was executed and its answer lost. A name "" is the schedule (at a Unix
 --   time, or empty: delay counts from the server's now). A server that takes nothing
 --   refuses the mark, and with it the whole.
--- include now
+-- include base
 -- include keys
--- include words
 if not redis.call('SET', KEYS[2], '1', 'PX', ARGV[1], 'NX') then
   return {}
 end

@@ -6,7 +6,7 @@
 --   at most most of each set, which end with the one that reaches 4 MB; more is 1 when others are due. next is the
 --   score of the earliest entry that is not due yet, or an empty text. back: seconds that the clock has gone back by
 --   since the last look of any process, as a text
--- include now
+-- include base
 -- include lead
 -- include bytes
 local now, most, size, next_score = server_now(), tonumber(ARGV[3]), 0, nil

@@ -2,7 +2,7 @@
 -- KEYS lease tomb tombs
 -- ARGV identity tomb_ms force
 -- returns 1 it is dead (or was already), 0 its lease is alive and force is not "1"
--- include now
+-- include base
 if ARGV[3] ~= '1' and redis.call('EXISTS', KEYS[1]) == 1 then
   return 0
 end

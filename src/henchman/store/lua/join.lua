@@ -2,7 +2,7 @@
 -- KEYS lease tomb identities flights
 -- ARGV lease_ms identity (flight)*
 -- returns 1, or "LOST" when the identity was buried. In the lease stands how long it was given for.
--- include now
+-- include base
 if redis.call('EXISTS', KEYS[2]) == 1 then
   return 'LOST'
 end

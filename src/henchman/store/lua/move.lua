@@ -5,7 +5,7 @@
 --   where: queue (called name), dead (with the dead of the batch called name, while it stands), later (old stays, due name
 --   seconds from the server's now), nowhere. ZREM is the fence: of two that move the same entry, one succeeds. Effects are
 --   those of a job that ends here, see lib/effects.lua.
--- include now
+-- include base
 -- include keys
 -- include to_dead
 -- include effects

@@ -2,7 +2,7 @@
 -- KEYS queues
 -- ARGV (effects)*
 -- returns how many; see lib/effects.lua
--- include now
+-- include base
 -- include keys
 -- include effects
 redis.call('ZREM', key('cancelled'), '')  -- no-op write: after a removal a full server accepts the writes that follow

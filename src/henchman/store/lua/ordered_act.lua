@@ -9,7 +9,7 @@
 --   until its holder says how it ended: nothing may run beside it), purge (what is in the morgue is gone), run (due
 --   now, in the order of before). failed_only: "1" leaves alone who did not fail. floor: run gives no time before it;
 --   last is the last time that it gave.
--- include now
+-- include base
 -- include keys
 -- include ordered
 -- include ordered_track

@@ -10,7 +10,7 @@
 --   has left, else it is looked at again in look_s.
 --   tracked: "1" for a queue whose payloads have records: behind the payloads of each id stand the jids of theirs, "" where
 --   one has none. For such a queue any other call is answered "TRACKED" and takes nothing.
--- include now
+-- include base
 -- include keys
 -- include ordered
 -- include ordered_track

@@ -3,7 +3,7 @@
 -- ARGV queue identity charge alone (id token)*
 -- returns how many were freed; of those under which very much arrived not all: they stay in `held`, call again. charge: "1" when the holder died with them, which counts against each: two deaths make
 --   a suspect, that runs alone; a third counts only if alone is "1". Call it for all that `held` names.
--- include now
+-- include base
 -- include keys
 -- include ordered
 -- include ordered_track

@@ -6,7 +6,7 @@
 --   holder has left (-2: none), whether the holder was buried}; arrivals is {how many, {payload, score, …}, due};
 --   failed is {retry_count, error, crashes}; dead is {how many, {payload, score, …}, when, error}. At most `most`
 --   payloads each, lowest scores first.
--- include now
+-- include base
 -- include keys
 -- include ordered
 local morgue, reasons = base .. 'morgue', base .. 'merr'

@@ -8,7 +8,7 @@
 --   call for it goes on. Where an id
 --   waits in the target too, its payloads merge by collapse; of two that failed the one with the higher count gives
 --   time, count and error, else the one that failed, else the earlier time counts.
--- include now
+-- include base
 -- include keys
 -- include ordered
 -- include ordered_track

@@ -10,7 +10,7 @@
 --   six hex digits; keep: how the history is kept if no process said so before, "" not at all; what merges has a record too,
 --   which ends at once; "FULL", with nothing pushed: the history has no room for what must be kept. "TRACKED", with
 --   nothing pushed: a payload that has a record would be replaced by one without.
--- include now
+-- include base
 -- include keys
 -- include ordered
 -- include ordered_track

@@ -12,7 +12,7 @@
 --   tracked: "1" for a queue whose payloads have records, see ordered_claim. Then error is a JSON list of texts: the error,
 --   then for the record status, detail (JSON) and attempt; for the morgue also status and detail of what does not go there.
 --   Of a run that went well it is "+attempt detail".
--- include now
+-- include base
 -- include keys
 -- include ordered
 -- include ordered_track

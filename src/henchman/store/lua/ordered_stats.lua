@@ -4,7 +4,7 @@
 -- returns {ids known, ids in flight, ids that failed, of those in flight, ids in the morgue, lag, processed, failed,
 --   paused, limit, limit as the code has it, limit of a group}. lag: seconds since the first id that is not in flight
 --   was due; "" when none is.
--- include now
+-- include base
 -- include keys
 -- include ordered
 local now = server_now()

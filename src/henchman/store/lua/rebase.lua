@@ -3,7 +3,7 @@
 -- ARGV from by most
 -- returns {how many were moved, score of the last, or an empty text}. The scores from `from` on become earlier by `by`
 --   seconds, at most `most` of them; the next page begins at the score of the last.
--- include now
+-- include base
 local found = redis.call('ZRANGEBYSCORE', KEYS[1], ARGV[1], '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[3])
 for i = 1, #found, 2 do
   redis.call('ZADD', KEYS[1], as_text(found[i + 1] - ARGV[2]), found[i])

@@ -2,7 +2,7 @@
 -- KEYS queues queue
 -- ARGV payload effects
 -- returns 1 it is out, 0 it was not there: then it has no effects either, see lib/effects.lua
--- include now
+-- include base
 -- include keys
 -- include effects
 local removed = redis.call('LREM', KEYS[2], 1, ARGV[1])

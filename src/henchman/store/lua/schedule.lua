@@ -3,7 +3,7 @@
 -- ARGV (at delay payload)*
 -- returns how many were added. at is a producer's Unix time, or empty: then delay counts from the server's now, so
 --   that a producer whose clock is wrong does no harm.
--- include now
+-- include base
 local now = server_now()
 local added = 0
 for i = 1, #ARGV, 3 do

@@ -10,7 +10,7 @@
 --   cancelled gives '?' and its jid as stored and its batch as delay: the unit ends so only while the list says so.
 --   LREM is the fence: the late word of a process that lost the unit finds nothing. day is that of the statistics.
 --   Effects are a JSON list, see lib/effects.lua.
--- include now
+-- include base
 -- include keys
 -- include to_dead
 -- include effects

@@ -2,7 +2,7 @@
 -- KEYS queues (flight)*
 -- ARGV (index payload effects)*
 -- returns how many; the late word of a process that lost the job, or has ended it, changes nothing. See lib/effects.lua
--- include now
+-- include base
 -- include keys
 -- include effects
 redis.call('ZREM', key('cancelled'), '')  -- no-op write: after a removal a full server accepts the writes that follow

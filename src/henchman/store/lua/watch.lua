@@ -6,7 +6,7 @@
 --   is none). A removal or an expiry comes first: a full server accepts it. A lease that would last longer than it was
 --   given for is from before the server's clock went back: it ends in time all the same. A living process has renewed
 --   its lease since, or is about to.
--- include now
+-- include base
 -- include lead
 local LONG = 60000  -- ms; what would last no longer than this is left alone
 if not lead(KEYS[1], ARGV[1], ARGV[2], 10 * LONG) then

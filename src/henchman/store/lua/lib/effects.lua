@@ -2,7 +2,6 @@
 -- JSON list of effects, each [kind, …], or '+' and the end of a run that went well (lib/batch.lua), or nothing; after the
 -- last one comes `finish_effects()`. Kinds are a closed list and idempotent (work/effects.py). One that fails goes to the
 -- broken list with its job, and stops no other.
--- include words
 -- include batch
 local batches, kinds  -- made with the first effect: most jobs have none
 

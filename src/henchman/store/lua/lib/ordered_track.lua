@@ -2,7 +2,6 @@
 -- Beside each pile of payloads stands a hash, `jp:<id>` beside `p:<id>` (and what stands alone), `jn:<id>`, `jm:<id>`: what
 -- names a payload there → the jid of its record. A payload without one was pushed by somebody who did not track.
 -- `tracking()` gives `track` of lib/ordered.lua.
--- include words
 -- include batch
 local function tracking()
   local batches, found = batching(), {}
