@@ -19,9 +19,9 @@ from redis import RedisError
 from server import Server
 
 from henchman.batch import procedures
+from henchman.store.call import run
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
-from henchman.store.procedure import run
 from henchman.store.queues import pause, unpause
 
 __all__ = ["STRUCK", "Field", "until"]

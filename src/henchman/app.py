@@ -25,8 +25,8 @@ from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
 from henchman.kernel.middleware import Chain, in_thread
 from henchman.store import jobs
+from henchman.store.call import Procedure, arun, awaited, now, run
 from henchman.store.keys import Keys
-from henchman.store.procedure import Procedure, arun, awaited, now, run
 from henchman.wire import times
 from henchman.work.source import Source
 

@@ -16,7 +16,7 @@ from henchman import App
 from henchman.cli.main import henchman
 from henchman.inspector.jobs import find_job
 from henchman.inspector.metrics import overview
-from henchman.store.procedure import run
+from henchman.store.call import run
 from interop.both import make_app, ours
 from interop.ruby_side import Ruby, RubyWorker, trace
 from support.server import running_server

@@ -18,8 +18,8 @@ from henchman.cli.main import henchman
 from henchman.inspector.ordered_id import OrderedId
 from henchman.inspector.sets import Acted
 from henchman.store import leases, ordered
+from henchman.store.call import Items
 from henchman.store.ordered import Push, Verdict
-from henchman.store.procedure import Items
 from support.measured import median, resident_kb
 from support.server import running_server
 from support.store import DAY, ME, Store

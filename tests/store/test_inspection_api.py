@@ -16,7 +16,7 @@ from henchman.inspector.processes import Processes, Running
 from henchman.inspector.queues import Queue, Queues
 from henchman.inspector.sets import PAGE, Acted, JobSet
 from henchman.store import leases, queues
-from henchman.store.procedure import BothWays
+from henchman.store.call import BothWays
 from support.faces import Face
 from support.garbage import GARBAGE, READABLE, fill, payload
 from support.store import ME, Store

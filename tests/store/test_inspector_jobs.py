@@ -11,9 +11,8 @@ import pytest
 
 from henchman.inspector.jobs import JobStatus, find_job
 from henchman.store.aconnection import AsyncConnections
-from henchman.store.call import Call
+from henchman.store.call import Call, arun, run
 from henchman.store.jobs import Move, cancel
-from henchman.store.procedure import arun, run
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
 from support.store import ME, Store
 

@@ -8,8 +8,8 @@ import pytest
 
 from henchman.inspector.metrics import overview, rates
 from henchman.inspector.processes import Processes, process_state
+from henchman.store.call import run
 from henchman.store.leases import Record
-from henchman.store.procedure import run
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
 from support.store import ME, Store
 

@@ -11,8 +11,8 @@ import pytest
 from henchman import App
 from henchman.errors import ArgumentError
 from henchman.inspector.metrics import Deploy, Metrics, default_label, deploy_marks, mark_deploy, metrics
+from henchman.store.call import run
 from henchman.store.metrics import Counted, Form, bucket_of, flush
-from henchman.store.procedure import run
 from support.store import Store
 
 AT = dt.datetime(2026, 11, 21, 9, 5, 30, tzinfo=dt.UTC)

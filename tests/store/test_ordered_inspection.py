@@ -13,8 +13,8 @@ from henchman.inspector.ordered import OrderedQueue as Face_of_queue
 from henchman.inspector.ordered import OrderedQueues
 from henchman.inspector.sets import PAGE, Acted
 from henchman.store import leases
+from henchman.store.call import BothWays
 from henchman.store.ordered import Push, Verdict
-from henchman.store.procedure import BothWays
 from support.faces import Face
 from support.ordered import FAR, LOOK, OrderedQueue
 from support.store import ME, Store

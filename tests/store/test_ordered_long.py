@@ -8,8 +8,8 @@ import pytest
 
 from henchman.inspector.ordered_id import OrderedCommands
 from henchman.store import ordered, ordered_people
+from henchman.store.call import Procedure
 from henchman.store.ordered import Verdict
-from henchman.store.procedure import Procedure
 from support.ordered import OrderedQueue
 from support.store import Store
 

@@ -15,8 +15,8 @@ import pytest
 
 from henchman.inspector.ordered_id import OrderedCommands
 from henchman.inspector.sets import Acted
+from henchman.store.call import Procedure, run
 from henchman.store.ordered import Verdict
-from henchman.store.procedure import Procedure, run
 from support.ordered import FAR, Kept, OrderedQueue
 from support.store import ME, Store
 

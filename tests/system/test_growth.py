@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.wire.sidekiq import expand_backtrace
+from henchman.wire.payload import expand_backtrace
 from support.processes import Work, push
 from support.worker import in_flight, jobs_in, looker, settled, until, working
 

@@ -14,7 +14,7 @@ from henchman.inspector.ordered_id import Holder, OrderedId, OrderedStats
 from henchman.inspector.processes import Processes, ProcessState, Running, Work
 from henchman.inspector.queues import Queue, Queues, QueueState
 from henchman.inspector.sets import Acted, JobSet
-from henchman.store.procedure import Items
+from henchman.store.call import Items
 
 app = App()
 soon = dt.datetime.now(dt.UTC)

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from henchman.errors import ArgumentError, ServerError
-from henchman.store.call import Call, command
-from henchman.store.procedure import (
+from henchman.store.call import (
     BothWays,
+    Call,
     Items,
     Page,
     Pages,
@@ -21,6 +21,7 @@ from henchman.store.procedure import (
     arun,
     ask,
     awaited,
+    command,
     first,
     mapped,
     now,

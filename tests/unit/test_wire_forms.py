@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from henchman.errors import ArgumentError
-from henchman.wire import jsontext, numbers, sidekiq, times
+from henchman.wire import jsontext, numbers, payload, times
 
 TABLE = Path(__file__).with_name("floats_of_ruby.txt")
 
@@ -93,12 +93,12 @@ VECTOR = "eJyLVkosKNDPyk8q1k/Kz8/VK6i0MjSyysxTKEgtSssvylXSASvIyUzSrwBJGoPkkhNzcp
 
 
 def test_a_backtrace_is_read_in_all_its_forms() -> None:
-    assert sidekiq.expand_backtrace(VECTOR) == LINES
-    assert sidekiq.expand_backtrace(VECTOR[:60] + "\n" + VECTOR[60:] + "\n") == LINES
-    assert sidekiq.expand_backtrace(LINES) == LINES
-    assert sidekiq.expand_backtrace(sidekiq.compress_backtrace(LINES)) == LINES
-    assert sidekiq.expand_backtrace(sidekiq.compress_backtrace(["é\ud800"])) == ["é?"]
-    assert "\n" not in sidekiq.compress_backtrace(LINES * 100)
+    assert payload.expand_backtrace(VECTOR) == LINES
+    assert payload.expand_backtrace(VECTOR[:60] + "\n" + VECTOR[60:] + "\n") == LINES
+    assert payload.expand_backtrace(LINES) == LINES
+    assert payload.expand_backtrace(payload.compress_backtrace(LINES)) == LINES
+    assert payload.expand_backtrace(payload.compress_backtrace(["é\ud800"])) == ["é?"]
+    assert "\n" not in payload.compress_backtrace(LINES * 100)
 
 
 def packed(text: bytes) -> str:
@@ -112,7 +112,7 @@ def packed(text: bytes) -> str:
     ids=lambda value: str(value)[:20].encode("ascii", "replace").decode(),
 )  # fmt: skip
 def test_garbage_is_no_backtrace(garbage: Any) -> None:
-    assert sidekiq.expand_backtrace(garbage) is None
+    assert payload.expand_backtrace(garbage) is None
 
 
 def dig(levels: int) -> None:
@@ -125,16 +125,16 @@ def test_lines_come_newest_frame_first_and_limited() -> None:
     with pytest.raises(KeyError) as caught:
         dig(2)
 
-    lines = sidekiq.backtrace_of(caught.value)
+    lines = payload.backtrace_of(caught.value)
     assert lines[0].endswith(":in dig")
     assert lines[-1].endswith(":in test_lines_come_newest_frame_first_and_limited")
     assert len(lines) == 4
     path, number, _ = lines[0].rsplit(":", 2)
     assert path == __file__
     assert number.isdigit()
-    assert sidekiq.backtrace_of(caught.value, 1) == lines[:1]
-    assert sidekiq.backtrace_of(caught.value, 0) == []
-    assert sidekiq.backtrace_of(KeyError()) == []
+    assert payload.backtrace_of(caught.value, 1) == lines[:1]
+    assert payload.backtrace_of(caught.value, 0) == []
+    assert payload.backtrace_of(KeyError()) == []
 
 
 WRAPPER = "Sidekiq::ActiveJob::Wrapper"
@@ -165,12 +165,12 @@ MAIL = {"arguments": ["UserMailer", "welcome", "deliver_now"], "job_class": "Act
     ],
 )  # fmt: skip
 def test_a_job_is_shown_under_the_name_sidekiq_shows(job: dict[str, Any], shown: str) -> None:
-    assert sidekiq.display_class(job) == shown
+    assert payload.display_class(job) == shown
 
 
 def test_queue_names_keep_to_the_alphabet_of_the_pages() -> None:
     for good in ("default", "a_b:c.d-E9"):
-        assert sidekiq.check_queue(good) == good
+        assert payload.check_queue(good) == good
     for bad in ("", "a b", "é", "a\n", "a/b", None, 5):
         with pytest.raises(ArgumentError, match="is not a queue name"):
-            sidekiq.check_queue(bad)
+            payload.check_queue(bad)

@@ -11,8 +11,8 @@ import pytest
 from henchman.inspector.base import Entry
 from henchman.inspector.processes import ProcessState, process_state
 from henchman.store.leases import Record
-from henchman.wire import payload, sidekiq, times
-from henchman.wire.sidekiq import sanitise
+from henchman.wire import payload, times
+from henchman.wire.payload import sanitise
 
 CREATED = 1795237848.964
 #: error_backtrace of one test vector: strict Base64 as written from 7.2.1 on, broken into lines before
@@ -89,8 +89,8 @@ def test_read_with_the_same_meaning(name: str) -> None:
 
 
 def test_the_backtrace_of_the_test_vector() -> None:
-    assert sidekiq.compress_backtrace(LINES) == STRICT
-    assert sidekiq.expand_backtrace(STRICT) == sidekiq.expand_backtrace(json.loads(f'"{MIME}"')) == LINES
+    assert payload.compress_backtrace(LINES) == STRICT
+    assert payload.expand_backtrace(STRICT) == payload.expand_backtrace(json.loads(f'"{MIME}"')) == LINES
 
 
 @pytest.mark.parametrize(

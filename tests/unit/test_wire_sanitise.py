@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from henchman.wire import sidekiq
-from henchman.wire.sidekiq import sanitise
+from henchman.wire import payload
+from henchman.wire.payload import sanitise
 
 WRAPPER = "ActiveJob::QueueAdapters::SidekiqAdapter::JobWrapper"
-PACKED = sidekiq.compress_backtrace(["a.py:1:in b"])
+PACKED = payload.compress_backtrace(["a.py:1:in b"])
 
 
 @pytest.mark.parametrize(

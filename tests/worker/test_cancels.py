@@ -14,7 +14,7 @@ from henchman import App, current_job
 from henchman.store.call import Call
 from henchman.store.connection import Line
 from henchman.store.jobs import cancel, cancel_batch, charge, uncancel
-from henchman.worker.control import Cancels
+from henchman.worker.watcher import Cancels
 from support.worker import in_flight, looker, push_raw, until, working
 
 
@@ -209,7 +209,7 @@ class TestNews:
         self, app: App, redis: Redis, cancels: Cancels, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         redis.delete("hm:cancelled")
-        monkeypatch.setattr("henchman.worker.control.ENDED", 0)
+        monkeypatch.setattr("henchman.worker.watcher.ENDED", 0)
         cancels.load()
         for jid in ("x", "y"):
             app.cancel(jid)

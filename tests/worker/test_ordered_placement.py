@@ -10,8 +10,8 @@ import pytest
 from redis import Redis
 
 from henchman import App, ConfigError
+from henchman.config import capsules
 from henchman.ordered.source import Scheduler, by_node
-from henchman.worker import capsule
 from support.worker import Heard, looker, until, working
 
 
@@ -54,7 +54,7 @@ def test_seq_goes_round_and_weighted_keeps_the_draw(redis_url: str) -> None:
 def test_a_worker_takes_the_scheduler_that_is_configured(
     redis_url: str, redis: Redis, monkeypatch: pytest.MonkeyPatch, kind: str, first: str
 ) -> None:
-    monkeypatch.setattr(capsule, "random", SimpleNamespace(shuffle=lambda hat: None))  # the heavy one is drawn first
+    monkeypatch.setattr(capsules, "random", SimpleNamespace(shuffle=lambda hat: None))  # the heavy one is drawn first
     app = App(redis_url=redis_url, concurrency=1, queues=["heavy:2", "old:1"], ordered_scheduler=kind)
     ran: list[str] = []
     jobs = defined(app, ran, "heavy", "old")

@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
-from henchman.wire import sidekiq
+from henchman.wire import payload
 from support.worker import Heard, in_flight, jobs_in, looker, push_raw, settled, until, working
 
 
@@ -265,7 +265,7 @@ def test_backtrace_and_odd_errors(app: App, redis: Redis) -> None:
     dead = {job["class"]: job for job in jobs_in(redis, "dead")}
     assert dead.keys() == {"silent", "long", "deep", "group"}
     assert "cannot be shown" in dead["silent"]["error_message"]
-    assert 1 <= len(sidekiq.expand_backtrace(dead["silent"]["error_backtrace"])) <= 2
+    assert 1 <= len(payload.expand_backtrace(dead["silent"]["error_backtrace"])) <= 2
     assert len(dead["long"]["error_message"]) == 10_000
     assert dead["deep"]["error_class"] == "RecursionError"
     assert not in_flight(redis)

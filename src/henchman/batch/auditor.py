@@ -17,9 +17,8 @@ from henchman.errors import PayloadError, UnknownBatch
 from henchman.kernel.threads import Ticker
 from henchman.store import batches, queues
 from henchman.store.batches import Glance
-from henchman.store.call import Call
+from henchman.store.call import Call, run
 from henchman.store.leases import AUDITOR_MS, Leader
-from henchman.store.procedure import run
 from henchman.wire.payload import decode
 from henchman.work.effects import EndingFacts, encoded
 

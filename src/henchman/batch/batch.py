@@ -20,7 +20,7 @@ from henchman.client.push import Pushed
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, BatchError, HenchmanError, UnknownBatch
 from henchman.store import batches
-from henchman.store.procedure import Procedure, arun, run
+from henchman.store.call import Procedure, arun, run
 
 __all__ = ["FINAL", "LIVE", "Batch", "BatchStatus", "ProducerLeases", "Reason", "find_batch", "new_batch", "status_of"]
 

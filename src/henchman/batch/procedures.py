@@ -12,11 +12,10 @@ from henchman.batch.options import BatchOptions, callback_fields
 from henchman.client.runtime import Runtime
 from henchman.errors import BatchError, PayloadError, UnknownBatch
 from henchman.store import batches, history, jobs, queues
-from henchman.store.call import command
+from henchman.store.call import Procedure, command
 from henchman.store.jobs import cancel_batch
 from henchman.store.keys import Keys
 from henchman.store.leases import ask_time
-from henchman.store.procedure import Procedure
 from henchman.wire import times
 from henchman.wire.payload import LONGEST, decode, encode, seconds
 from henchman.work.effects import EndingFacts, batch_of, encoded

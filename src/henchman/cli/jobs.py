@@ -21,8 +21,8 @@ from henchman.history.records import Event, JobRecord
 from henchman.inspector.base import argument_text
 from henchman.inspector.jobs import MOST, JobStatus, find_job, told_by
 from henchman.kernel.text import did_you_mean, shorten, visible
+from henchman.store import call
 from henchman.store import jobs as store
-from henchman.store import procedure
 from henchman.wire import times
 
 __all__ = ["cancel", "cron", "enqueue", "job"]
@@ -55,7 +55,7 @@ def _job_id(context: click.Context, parameter: click.Parameter, value: str) -> s
 @as_json
 def job(session: Session, jid: str, queue: str | None, most: int, as_json: bool) -> None:
     """Where the job JID is, and what is known of it, also in history. Exit status 1: nobody knows it."""
-    status = procedure.run(session.runner, find_job(session.keys, jid, queue, most, session.mask))
+    status = call.run(session.runner, find_job(session.keys, jid, queue, most, session.mask))
     found = _recorded(session, jid)
     lines: list[Text | str] = []
     if found is None or status.state != "unknown":
@@ -204,7 +204,7 @@ def _pushed(handle: Any) -> dict[str, Any]:
 def cancel(session: Session, jid: str) -> None:
     """Cancel the job JID: if it waits it never starts; if it runs it is told."""
     session.runner.run(store.cancel(session.keys, jid))
-    status = procedure.run(session.runner, find_job(session.keys, jid, mask=session.mask))
+    status = call.run(session.runner, find_job(session.keys, jid, mask=session.mask))
     if status.state == "dead":
         say(f"{jid} is {status.text}; henchman dead delete {jid}")
     else:
@@ -230,7 +230,7 @@ def listing(session: Session, name: tuple[str, ...], as_json: bool) -> None:
 
 
 def _list_crons(session: Session, names: tuple[str, ...], *, as_json: bool) -> None:
-    found = procedure.run(session.runner, states(session.keys))
+    found = call.run(session.runner, states(session.keys))
     shown = [one for one in found if not names or one.name in names]
     for missing in sorted(set(names) - {one.name for one in found}):
         raise UnknownCron(f"there is no cron {missing!r}{did_you_mean(missing, [one.name for one in found])}")
@@ -253,7 +253,7 @@ def run(session: Session, name: str, as_json: bool) -> None:
 @click.argument("name")
 def pause(session: Session, name: str) -> None:
     """Enqueue nothing for NAME any more."""
-    done = procedure.run(session.runner, set_paused(session.keys, name, "pause"))
+    done = call.run(session.runner, set_paused(session.keys, name, "pause"))
     say(f"{name} is paused. Undo: henchman cron resume {name}" if done else f"{name} was paused already")
 
 
@@ -261,7 +261,7 @@ def pause(session: Session, name: str) -> None:
 @click.argument("name")
 def resume(session: Session, name: str) -> None:
     """Let NAME go on from now; what was planned meanwhile is left out."""
-    done = procedure.run(session.runner, set_paused(session.keys, name, "resume"))
+    done = call.run(session.runner, set_paused(session.keys, name, "resume"))
     say(f"{name} goes on" if done else f"{name} was not paused")
 
 

@@ -16,8 +16,8 @@ from henchman.errors import HenchmanError
 from henchman.inspector.metrics import ClassMetrics, Metrics, mark_deploy
 from henchman.inspector.metrics import metrics as measured
 from henchman.kernel.text import did_you_mean
+from henchman.store.call import run
 from henchman.store.metrics import HOURS_KEPT, LIMITS, MINUTES_KEPT, metric_name
-from henchman.store.procedure import run
 from henchman.wire import times
 
 __all__ = ["metrics"]

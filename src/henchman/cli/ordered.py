@@ -33,7 +33,7 @@ from henchman.inspector.ordered_id import OrderedId, OrderedPayload, OrderedStat
 from henchman.inspector.sets import Acted
 from henchman.inspector.verbs import KINDS, JobKind, Verb
 from henchman.kernel.text import did_you_mean, shorten, visible
-from henchman.store.procedure import Items
+from henchman.store.call import Items
 
 __all__ = ["ordered", "ordered_table", "tell"]
 

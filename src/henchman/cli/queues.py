@@ -22,7 +22,7 @@ from henchman.inspector.queues import Queue, QueueList, Queues, QueueState, list
 from henchman.inspector.sets import JobSet, SetName
 from henchman.inspector.verbs import KINDS, Verb
 from henchman.kernel.text import did_you_mean, shorten, visible
-from henchman.store.procedure import run
+from henchman.store.call import run
 
 __all__ = ["dead", "queue_rows", "queue_table", "queues", "retries", "scheduled"]
 

@@ -21,7 +21,7 @@ from henchman.inspector.metrics import Overview, overview, rates
 from henchman.inspector.processes import ProcessState, Work
 from henchman.inspector.queues import QueueState
 from henchman.kernel.text import did_you_mean
-from henchman.store.procedure import run
+from henchman.store.call import run
 from henchman.wire import times
 
 __all__ = ["processes", "status"]

@@ -12,9 +12,9 @@ import click
 
 from henchman.cli.session import server_options, settings_of
 from henchman.config import Config
+from henchman.config.capsules import parse_queues
 from henchman.errors import ConfigError
 from henchman.supervisor.supervisor import Supervisor, say
-from henchman.worker.capsule import parse_queues
 
 __all__ = ["work"]
 

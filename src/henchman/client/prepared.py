@@ -17,7 +17,7 @@ from henchman.client.options import JobOptions, Membership, PushOptions
 from henchman.client.registry import Registry
 from henchman.client.runtime import Runtime
 from henchman.store import batches
-from henchman.store.procedure import Procedure
+from henchman.store.call import Procedure
 from henchman.wire import jsontext
 from henchman.wire.arguments import Signature
 from henchman.wire.payload import Template, decode

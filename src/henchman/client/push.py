@@ -24,9 +24,8 @@ from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, BatchError, DefinitionError, ResultError, ServerAway, ServerError
 from henchman.kernel.middleware import compile_async, compile_sync, in_thread
 from henchman.store import jobs
-from henchman.store.call import Call, replicated
+from henchman.store.call import Call, adrive, drive, replicated
 from henchman.store.leases import ask_time
-from henchman.store.procedure import adrive, drive
 from henchman.wire.arguments import Signature
 from henchman.wire.payload import decode, encode, new_jid, new_jids
 

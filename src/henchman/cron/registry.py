@@ -22,9 +22,9 @@ from henchman.kernel.text import did_you_mean
 from henchman.store import batches
 from henchman.store import cron as store
 from henchman.store.batches import TrackedPush
+from henchman.store.call import Procedure, arun, run
 from henchman.store.cron import RunningTick, Skipped
 from henchman.store.keys import Keys
-from henchman.store.procedure import Procedure, arun, run
 
 __all__ = ["CronRegistry", "CronState", "Past", "set_paused", "states"]
 

@@ -13,9 +13,9 @@ import msgspec
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, PayloadError
 from henchman.kernel.text import shorten
-from henchman.store.procedure import BothWays
+from henchman.store.call import BothWays
 from henchman.store.queues import raw
-from henchman.wire import jsontext, payload, sidekiq, times
+from henchman.wire import jsontext, payload, times
 from henchman.wire.payload import INVALID_CLASS, decode
 from henchman.wire.secret import MASK, Mask, shown_arguments
 
@@ -83,7 +83,7 @@ class Entry:
         """The class as people know it; the beginning of the text itself when it is no JSON object."""
         if not self.job:
             return text_of(self.payload[:80])
-        return sidekiq.display_class(self.job)
+        return payload.display_class(self.job)
 
     @property
     def queue(self) -> str | None:
@@ -121,7 +121,7 @@ class Entry:
     @property
     def backtrace(self) -> list[str]:
         """The lines of the last error's backtrace, innermost first; empty when it was not kept."""
-        return sidekiq.expand_backtrace(self.job.get("error_backtrace")) or []
+        return payload.expand_backtrace(self.job.get("error_backtrace")) or []
 
     @property
     def tags(self) -> list[str]:

@@ -14,9 +14,8 @@ from henchman.errors import ServerAway, ServerError
 from henchman.inspector.processes import ProcessState, list_processes
 from henchman.kernel.text import shorten, visible
 from henchman.store import leases, ordered_people, queues
-from henchman.store.call import Call, Runner, command, commands
+from henchman.store.call import Call, Runner, command, commands, run
 from henchman.store.keys import ROLES, UNTRIED, WELCOME, Keys, acl_trial
-from henchman.store.procedure import run
 
 __all__ = ["Check", "examine", "rights", "unserved"]
 

@@ -19,9 +19,8 @@ from henchman.inspector.base import Entry, Mask
 from henchman.inspector.processes import list_work
 from henchman.kernel.middleware import in_thread
 from henchman.store import batches, leases, queues
-from henchman.store.call import command
+from henchman.store.call import Procedure, command
 from henchman.store.keys import Keys
-from henchman.store.procedure import Procedure
 from henchman.wire import jsontext, times
 
 __all__ = ["MOST", "JobState", "JobStatus", "arecorded", "find_job", "recorded", "told_by"]

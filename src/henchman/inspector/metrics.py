@@ -24,9 +24,9 @@ from henchman.inspector.ordered_id import OrderedStats
 from henchman.inspector.processes import ProcessState, Work, list_processes, list_work
 from henchman.inspector.queues import QueueState, list_queues
 from henchman.store import metrics as calls
+from henchman.store.call import Procedure
 from henchman.store.keys import Keys
 from henchman.store.metrics import Counted
-from henchman.store.procedure import Procedure
 from henchman.wire import times
 from henchman.wire.times import seconds_of
 

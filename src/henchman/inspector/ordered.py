@@ -18,8 +18,8 @@ from henchman.inspector.base import Inspector, checked_id, checked_name, seconds
 from henchman.inspector.ordered_id import OrderedCommands, OrderedId, OrderedStats, id_of, stats_of
 from henchman.inspector.sets import PAGE, Acted, pages_by_score
 from henchman.store import ordered_people, queues
+from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, mapped, now
 from henchman.store.keys import Keys
-from henchman.store.procedure import Items, Page, Pages, Procedure, ask, awaited, mapped, now
 
 __all__ = ["Order", "OrderedQueue", "OrderedQueues", "all_ordered_stats"]
 

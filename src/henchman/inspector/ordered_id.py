@@ -12,10 +12,10 @@ from henchman.errors import ArgumentError
 from henchman.inspector.base import text_of
 from henchman.inspector.sets import Acted
 from henchman.store import ordered_people
+from henchman.store.call import Procedure
 from henchman.store.keys import Keys
 from henchman.store.ordered import MoveBegun, Moved, move
 from henchman.store.ordered_people import CHUNK, IN_FLIGHT, PART, Act, ActResult, Figures, Held, IdLook, Pile
-from henchman.store.procedure import Procedure
 from henchman.wire import jsontext, times
 
 __all__ = [

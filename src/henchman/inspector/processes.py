@@ -9,8 +9,8 @@ from henchman.errors import ArgumentError, ServerAway, ServerError
 from henchman.inspector.base import Entry, Inspector, Mask, json_object
 from henchman.kernel.clock import ServerClock
 from henchman.store import leases
+from henchman.store.call import Page, Pages, Procedure, awaited, now
 from henchman.store.keys import Keys
-from henchman.store.procedure import Page, Pages, Procedure, awaited, now
 from henchman.wire import jsontext, times
 
 __all__ = ["SIGNALS", "ProcessState", "Processes", "Running", "Work", "list_processes", "list_work", "process_state"]

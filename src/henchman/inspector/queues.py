@@ -14,8 +14,8 @@ from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, ServerAway, ServerError
 from henchman.inspector.base import Entry, Inspector, checked_name, checked_page, checked_text
 from henchman.store import ordered_people, queues
+from henchman.store.call import Page, Pages, Procedure, ask, awaited, first, now
 from henchman.store.keys import Keys
-from henchman.store.procedure import Page, Pages, Procedure, ask, awaited, first, now
 from henchman.work.effects import of_payload
 
 __all__ = ["PAGE", "Queue", "QueueList", "QueueState", "Queues", "latency_of", "list_queues"]

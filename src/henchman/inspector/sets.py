@@ -26,10 +26,10 @@ from henchman.inspector.base import (
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.text import described
 from henchman.store import jobs, leases, queues
-from henchman.store.procedure import Items, Page, Pages, Procedure, ask, awaited, first, now
+from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, first, now
 from henchman.store.queues import Member
 from henchman.wire import payload, times
-from henchman.wire.sidekiq import sanitise
+from henchman.wire.payload import sanitise
 from henchman.work.effects import batch_of, of_payload
 
 __all__ = ["PAGE", "Acted", "JobSet", "SetName", "pages_by_score"]

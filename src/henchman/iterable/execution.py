@@ -27,9 +27,8 @@ from henchman.errors import (
 )
 from henchman.kernel.middleware import in_thread
 from henchman.store import jobs
-from henchman.store.call import Call
+from henchman.store.call import Call, adrive, drive
 from henchman.store.jobs import State
-from henchman.store.procedure import adrive, drive
 from henchman.wire import jsontext
 from henchman.wire.jsontext import EncodeError
 from henchman.work.current import CurrentJob

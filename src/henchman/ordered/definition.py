@@ -19,7 +19,7 @@ from henchman.kernel.text import did_you_mean
 from henchman.ordered.push import OrderedPush, OrderedPushed, Payloads, Pusher, Reader
 from henchman.wire.annotations import annotation_of
 from henchman.wire.arguments import Signature
-from henchman.wire.sidekiq import QUEUE_NAME
+from henchman.wire.payload import QUEUE_NAME
 
 __all__ = ["KNOWN", "DerivingJob", "Options", "OrderedJob", "OrderedOptions", "define_ordered", "ordered_options"]
 

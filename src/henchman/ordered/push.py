@@ -21,9 +21,8 @@ from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.text import did_you_mean, shorten
 from henchman.store import ordered
-from henchman.store.call import Call
+from henchman.store.call import Call, Procedure, arun, run
 from henchman.store.ordered import MOST_IDS, Push, RecordHead
-from henchman.store.procedure import Procedure, arun, run
 from henchman.wire import jsontext
 from henchman.wire.annotations import Compiler
 from henchman.wire.arguments import MAX_BYTES

@@ -16,9 +16,8 @@ from typing import Any, Final
 from henchman.app import App
 from henchman.errors import HenchmanError
 from henchman.ordered.claim import Claim
-from henchman.store.call import Call
+from henchman.store.call import Call, adrive, drive
 from henchman.store.ordered import ClaimedId
-from henchman.store.procedure import adrive, drive
 from henchman.testing.assertions import Assertions
 from henchman.testing.fake_server import (
     FakeServer,

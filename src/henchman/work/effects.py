@@ -17,8 +17,7 @@ import msgspec
 from henchman.kernel.text import as_shown, described
 from henchman.store.keys import Keys
 from henchman.wire import payload as payloads
-from henchman.wire.payload import decode
-from henchman.wire.sidekiq import backtrace_of
+from henchman.wire.payload import backtrace_of, decode
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
 

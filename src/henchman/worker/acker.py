@@ -29,9 +29,9 @@ from henchman.wire.payload import decode
 from henchman.work.effects import NOTHING, EndingFacts, batch_of, encoded, facts_of, finished, tracked
 from henchman.work.outcome import DONE, Outcome
 from henchman.work.unit import Unit, settle_units
-from henchman.worker.control import Cancels
-from henchman.worker.reporter import JobReporter
+from henchman.worker.run import JobReporter
 from henchman.worker.session import LeaseSession
+from henchman.worker.watcher import Cancels
 
 __all__ = ["Acker", "ExecutionMetrics"]
 

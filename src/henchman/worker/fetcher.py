@@ -23,6 +23,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from henchman.client.runtime import Runtime
+from henchman.config.capsules import Capsule
 from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.clock import awake, capped_backoff
 from henchman.kernel.scoreboard import Scoreboard
@@ -32,14 +33,12 @@ from henchman.work.outcome import Outcome
 from henchman.work.source import Source
 from henchman.work.unit import InFlightList, Unit
 from henchman.worker.acker import Acker
-from henchman.worker.capsule import Capsule
-from henchman.worker.control import Cancels
 from henchman.worker.loop import Loop
 from henchman.worker.pool import Isolation, Pool
 from henchman.worker.processor import Processor
 from henchman.worker.run import Run
 from henchman.worker.session import LeaseSession
-from henchman.worker.watcher import Watcher
+from henchman.worker.watcher import Cancels, Watcher
 
 __all__ = ["Fetcher"]
 

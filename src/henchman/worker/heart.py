@@ -24,12 +24,12 @@ from henchman.store import leases
 from henchman.store.leases import turn_to_prune
 from henchman.store.queues import paused
 from henchman.wire import payload
-from henchman.wire.sidekiq import sanitise
+from henchman.wire.payload import sanitise
 from henchman.worker.acker import ExecutionMetrics
-from henchman.worker.control import Cancels, Control
 from henchman.worker.manager import Manager
 from henchman.worker.run import Run
 from henchman.worker.session import LeaseSession
+from henchman.worker.watcher import Cancels, Control
 
 __all__ = ["Heart", "Renewal", "resident_kb"]
 

@@ -19,8 +19,6 @@ from henchman.store import leases
 from henchman.store.leases import ask_time
 from henchman.store.queues import paused
 from henchman.worker.acker import Acker
-from henchman.worker.capsule import Capsule, capsules_of, served
-from henchman.worker.control import Cancels, Control
 from henchman.worker.fetcher import AHEAD_BYTES, Fetcher
 from henchman.worker.heart import Heart, Renewal
 from henchman.worker.loop import Loop
@@ -33,7 +31,7 @@ from henchman.worker.run import Run
 from henchman.worker.session import LeaseSession
 from henchman.worker.stager import Stager
 from henchman.worker.watchdog import AFTER_STRIKE, Standstill, Watchdog, dump, frames_of, strike
-from henchman.worker.watcher import Watcher
+from henchman.worker.watcher import Cancels, Control, Watcher
 
 __all__ = ["Embedded", "Launcher", "default_capsules", "embedded_config"]
 

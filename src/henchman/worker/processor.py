@@ -25,19 +25,17 @@ from henchman.errors import (
 from henchman.kernel.clock import awake
 from henchman.kernel.scoreboard import STARTS, Scoreboard
 from henchman.kernel.text import shorten, visible
-from henchman.wire.payload import decode, invalid
+from henchman.wire.payload import decode, invalid, wrapped_class
 from henchman.wire.secret import NO_SECRETS, Secrets
-from henchman.wire.sidekiq import wrapped_class
 from henchman.work.current import running
 from henchman.work.outcome import DONE, Outcome, called_off
 from henchman.work.unit import Unit
 from henchman.worker.acker import Acker
-from henchman.worker.control import Cancels
-from henchman.worker.reporter import JobReporter
 from henchman.worker.retry import RetryPolicy
-from henchman.worker.run import CompiledJob, Run, Slot, secrets_of
+from henchman.worker.run import CompiledJob, JobReporter, Run, Slot, secrets_of
 from henchman.worker.session import LeaseSession
 from henchman.worker.watchdog import Watchdog, calm
+from henchman.worker.watcher import Cancels
 
 __all__ = ["Processor", "UnitReader", "end_child", "in_child"]
 

@@ -265,7 +265,7 @@ def _charge_job(host: Settler, flight: str, stored: bytes, job: dict[str, object
     )
 
 
-# --- the dead of other hosts -----------------------------------------------------------------------------------------
+# --- the dead of other hosts ------------------------------------------------------------------------------------------
 
 
 def entomb(runtime: Runtime, identity: str) -> bool:

@@ -17,10 +17,10 @@ from henchman.client.runtime import Runtime
 from henchman.errors import Discard, Failure, JobCancelled, JobInterrupted, JobShutdown, JobTimeout, Kill, Snooze
 from henchman.kernel.middleware import run_coroutine, takes
 from henchman.kernel.text import described
-from henchman.wire import payload, sidekiq, times
+from henchman.wire import payload, times
 from henchman.wire.arguments import to_json
+from henchman.wire.payload import sanitise
 from henchman.wire.secret import NO_SECRETS, MaskedJob, Secrets, without_secrets
-from henchman.wire.sidekiq import sanitise
 from henchman.work.outcome import DONE, Outcome, called_off
 from henchman.work.unit import Unit
 from henchman.worker.run import Run
@@ -176,7 +176,7 @@ class RetryPolicy:
         lines = job.get("backtrace", options.backtrace)
         if lines is not None and lines is not False:
             limit = None if lines is True or not isinstance(lines, int) else lines
-            job["error_backtrace"] = sidekiq.compress_backtrace(sidekiq.backtrace_of(error, limit))
+            job["error_backtrace"] = payload.compress_backtrace(payload.backtrace_of(error, limit))
         return count
 
     def _exhausted(

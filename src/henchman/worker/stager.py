@@ -24,7 +24,7 @@ from henchman.store.call import command
 from henchman.store.jobs import Due, Move, due, move, rebase
 from henchman.store.leases import STAGING_MS, Leader
 from henchman.wire import payload
-from henchman.wire.sidekiq import sanitise
+from henchman.wire.payload import sanitise
 from henchman.work.effects import EndingFacts, batch_of, encoded
 
 __all__ = ["Stager"]

@@ -7,7 +7,7 @@ import random
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
-from henchman.config import Config
+from henchman.config.settings import Config
 from henchman.errors import ConfigError
 
 __all__ = ["Capsule", "capsules_of", "parse_queues", "served"]
