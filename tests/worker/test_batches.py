@@ -23,7 +23,7 @@ from henchman.kernel import failpoints
 from henchman.kernel.clock import ServerClock
 from henchman.store import history
 from henchman.store.call import command, load
-from henchman.worker import reporter
+from henchman.worker.run import AWAY, LASTED, SAID
 from support.history import stream
 from support.worker import in_flight, looker, until, working
 
@@ -499,7 +499,7 @@ def test_what_a_job_says_is_in_the_history_in_order(app: App, redis: Redis) -> N
         "log",
         "finished",
     ]
-    most = 10 + spoke[0] / reporter.SAID
+    most = 10 + spoke[0] / SAID
     assert sum(row["k"] == "progress" for row in rows) < most, "of what is said fast only the latest is sent"
     first, last = json.loads(rows[0]["d"]), json.loads(rows[-1]["d"])
     assert first == {"class": "talk", "queue": "default", "args": [1], "kwargs": {"pin": "***"}}
@@ -521,7 +521,7 @@ def test_short_jobs_write_no_start(app: App, redis: Redis) -> None:
     rows = [row for row in stream(redis) if row["k"] == "job"]
     statuses = [row["s"] for row in rows]
     assert statuses.count("finished") == statuses.count("enqueued") == 500
-    held_up = [row for row in rows if row["s"] == "finished" and json.loads(row["d"])["elapsed"] > reporter.LASTED]
+    held_up = [row for row in rows if row["s"] == "finished" and json.loads(row["d"])["elapsed"] > LASTED]
     assert statuses.count("working") < 50 + len(held_up)
 
 
@@ -630,7 +630,7 @@ def test_a_start_whose_answer_was_lost_is_written_down_once(
         with working(app):
             until(lambda: "working" in life(), "its start is written down")
             until(lambda: any(one.name.startswith("drop") for one in tmp_path.iterdir()), "the answer was lost")
-            time.sleep(2 * reporter.AWAY)  # it would be sent again by then
+            time.sleep(2 * AWAY)  # it would be sent again by then
             release.set()
             until(lambda: life()[-1] == "finished", "it ends")
     finally:
