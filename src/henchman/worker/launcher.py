@@ -11,6 +11,7 @@ from typing import Self
 
 from henchman.client.runtime import Companion, Runtime
 from henchman.config import Config
+from henchman.config.capsules import Capsule, capsules_of, served
 from henchman.config.settings import ARGUMENT_ALIASES
 from henchman.errors import ConfigError, HenchmanError, JobCancelled, JobShutdown, ServerError
 from henchman.kernel.middleware import in_thread
