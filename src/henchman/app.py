@@ -9,21 +9,24 @@ from __future__ import annotations
 import copy
 import datetime as dt
 import threading
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
 
 from henchman.client.connector import AsyncConnector, Connector, LateAsyncConnections, LateConnections
 from henchman.client.job import AsyncJob, Job, JobDecorator, Using
+from henchman.client.keywords import JobKeywords, NamedKeywords, OrderedKeywords, Texts
 from henchman.client.push import Client, Handle
 from henchman.client.registry import Registry, load_modules
 from henchman.client.runtime import Companion, DeathHandler, ErrorHandler
 from henchman.config import Config
+from henchman.config.keywords import SettingKeywords
 from henchman.errors import ConfigError, DefinitionError
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
 from henchman.kernel.middleware import Chain, in_thread
+from henchman.kernel.text import as_shown
 from henchman.store import jobs
 from henchman.store.call import Procedure, arun, awaited, now, run
 from henchman.store.keys import Keys
@@ -56,6 +59,7 @@ J = TypeVar("J", bound=Job[Any, Any])
 Callback = Using[..., Any] | str | None
 Handler = Callable[[dict[str, list[T]]], Any]  # of an ordered queue: entity id → payloads
 
+Hook = Literal["startup", "quiet", "shutdown", "heartbeat", "beat", "last_words"]
 HOOKS = ("startup", "quiet", "shutdown", "heartbeat", "beat", "last_words")
 
 
@@ -71,8 +75,8 @@ class App:
     #: which ordered queues a process serves: gets their names, gives some of them; None: by ``ordered_nodes``, else all
     ordered_splitter: Callable[[Sequence[str]], Sequence[str]] | None = None
 
-    def __init__(self, *, imports: tuple[str, ...] | list[str] = (), **settings: object) -> None:
-        self.config = Config.load(arguments={**settings, **({"imports": tuple(imports)} if imports else {})})
+    def __init__(self, **settings: Unpack[SettingKeywords]) -> None:
+        self.config = Config.load(arguments=settings)
         self.registry = Registry()
         self.events = Events()
         self.clock = ServerClock()
@@ -102,7 +106,7 @@ class App:
     @overload
     def job(self, function: Callable[P, R], /) -> Job[P, R]: ...
     @overload
-    def job(self, *, name: str | None = None, **options: Any) -> JobDecorator: ...
+    def job(self, *, name: str | None = None, **options: Unpack[JobKeywords]) -> JobDecorator: ...
     def job(self, *function: Any, name: str | None = None, **options: Any) -> Any:
         """Define a job: ``@app.job`` or ``@app.job(queue="mail", retry=5, timeout=30)``, on ``def`` or ``async def``.
 
@@ -116,11 +120,11 @@ class App:
     def ordered(self, target: Handler[T], /) -> OrderedJob[T]: ...
     @overload
     def ordered(
-        self, *, name: str | None = None, derive: Callable[[Any], Any], **options: Any
+        self, *, name: str | None = None, derive: Callable[[Any], Any], **options: Unpack[OrderedKeywords]
     ) -> Callable[[Handler[T]], DerivingJob[T]]: ...
     @overload
     def ordered(
-        self, *, name: str | None = None, derive: None = None, **options: Any
+        self, *, name: str | None = None, derive: None = None, **options: Unpack[OrderedKeywords]
     ) -> Callable[[Handler[T]], OrderedJob[T]]: ...
     def ordered(self, *target: Any, name: str | None = None, derive: Any = None, **options: Any) -> Any:
         """Define an ordered queue: payloads of one id are never handled twice at once, and lowest score first.
@@ -146,7 +150,7 @@ class App:
         over: Callable[..., Any],
         name: str | None = None,
         max_iteration_runtime: float | timedelta | None = None,
-        **options: Any,
+        **options: Unpack[JobKeywords],
     ) -> FunctionDecorator: ...
     @overload
     def iterable(
@@ -155,7 +159,7 @@ class App:
         over: None = None,
         name: str | None = None,
         max_iteration_runtime: float | timedelta | None = None,
-        **options: Any,
+        **options: Unpack[JobKeywords],
     ) -> ClassDecorator: ...
     def iterable(
         self, *, over: Any = None, name: str | None = None, max_iteration_runtime: Any = None, **options: Any
@@ -180,8 +184,8 @@ class App:
         every: float | timedelta | None = None,
         tz: str | None = None,
         name: str | None = None,
-        missed: str = "latest",
-        overlap: str = "allow",
+        missed: Literal["latest", "all", "skip"] = "latest",
+        overlap: Literal["allow", "skip"] = "allow",
         overlap_for: float | timedelta | None = None,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
@@ -223,17 +227,17 @@ class App:
 
     # --- pushes and results -----------------------------------------------------------------------------------------
 
-    def enqueue(self, name: str, *args: Any, **options: Any) -> Handle[Any]:
+    def enqueue(self, name: str, *args: Any, **options: Unpack[NamedKeywords]) -> Handle[Any]:
         """Push a job by name, for a worker in another program or language: ``app.enqueue("HardJob", "bob", 5)``.
 
         ``options``: queue, retry, delay, at, tags… as in ``using`` and ``@app.job``. Arguments are plain JSON. A job
         that is registered here takes its options from its definition.
         """
-        return self.client.by_name(name, args, options)
+        return self.client.by_name(name, args, dict(options))
 
-    async def aenqueue(self, name: str, *args: Any, **options: Any) -> Handle[Any]:
+    async def aenqueue(self, name: str, *args: Any, **options: Unpack[NamedKeywords]) -> Handle[Any]:
         """``enqueue``, awaited."""
-        return await self.client.aby_name(name, args, options)
+        return await self.client.aby_name(name, args, dict(options))
 
     def cancel(self, jid: str) -> None:
         """A waiting job ``jid`` never starts; a running one sees ``cancelled`` (an async job is cancelled).
@@ -289,7 +293,7 @@ class App:
         on_success: Callback = None,
         on_complete: Callback = None,
         on_death: Callback = None,
-        tags: Iterable[str] = (),
+        tags: Texts = (),
         expires: float | timedelta | None = None,
         open_for: float | timedelta = 86400.0,
         atomic: bool = False,
@@ -479,12 +483,12 @@ class App:
 
     # --- workers ----------------------------------------------------------------------------------------------------
 
-    def on(self, event: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def on(self, event: Hook) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Decorator: call the function at ``startup``, ``quiet``, ``shutdown``, ``heartbeat`` or ``beat``; at
         ``last_words``, when a worker process ends because of an error that is no job's, with that error.
         """
-        if event not in HOOKS:
-            raise DefinitionError(f"there is no event {event!r}; there are {', '.join(HOOKS)}")
+        if not isinstance(event, str) or event not in HOOKS:
+            raise DefinitionError(f"there is no event {as_shown(event, 200)}; there are {', '.join(HOOKS)}")
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
             if event == "last_words":
@@ -505,7 +509,7 @@ class App:
         self.server_middleware.prepend(ContextSetter(variables))
         self.client_middleware.prepend(ContextPusher(variables))
 
-    def embed(self, **settings: Any) -> Embedded:
+    def embed(self, **settings: Unpack[SettingKeywords]) -> Embedded:
         """A worker in this very process: ``with app.embed(concurrency=4): …``, ``async with``, or ``start()`` and
         ``stop()`` it.
 
@@ -516,7 +520,7 @@ class App:
         from henchman.worker.launcher import Embedded, embedded_config
 
         worker = copy.copy(self)
-        worker.config = embedded_config(self.config, settings)
+        worker.config = embedded_config(self.config, dict(settings))
         worker._crons, worker._connections, worker._aconnections = self.crons, None, None
         worker._of = self
         return Embedded(worker)
@@ -553,7 +557,7 @@ class App:
 
     # --- settings and connections -----------------------------------------------------------------------------------
 
-    def configure(self, **settings: object) -> None:
+    def configure(self, **settings: Unpack[SettingKeywords]) -> None:
         """Settings that go before those of the constructor; ConfigError once a connection has been made."""
         with self._lock:
             if self._connections is not None or self._aconnections is not None:

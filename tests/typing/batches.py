@@ -30,7 +30,10 @@ def notify(batch: str) -> None: ...
 with app.batch("Import", on_complete=notify, on_success="by.name", tags=["a"], expires=timedelta(hours=1)) as batch:
     assert_type(batch, Batch)
     assert_type(batch.id, str)
-    assert_type(batch.add(bill, [(1,)]), Pushed)
+    assert_type(batch.add(bill, [(1,), bill.call(2), {"order": 3}]), Pushed)
+    batch.add(bill, [1])  # expect-error: list-item
+    batch.add(bill, [fetch.call("x")])  # expect-error: misc
+    batch.add(5, [(1,)])  # expect-error: arg-type
     assert_type(batch.status(), BatchStatus)
     assert_type(batch.status().reasons, list[Reason])
     bill.using(batch=batch).enqueue(1)

@@ -33,4 +33,5 @@ ImportFile.enqueue(3)  # expect-error: arg-type
 ImportFile.using(delay=60).enqueue("products.csv")
 ImportFile.using(delay=60).enqueue()  # expect-error: call-arg
 import_row.enqueue("products.csv")
+app.batch("Imports").add(ImportFile, [("products.csv",)])
 import_row.enqueue(3)  # expect-error: arg-type

@@ -1,11 +1,12 @@
-"""What may be written where a job is pushed. Read by mypy only."""
+"""What may be written where a job is pushed. Read by mypy and pyright only."""
+# pyright: reportUnnecessaryComparison=error
 
 from __future__ import annotations
 
-from typing import assert_type
+from typing import Any, assert_type
 
 from henchman import App
-from henchman.client.job import AsyncJob, BoundCall, Job, Using
+from henchman.client.job import AsyncJob, Job, Using
 from henchman.client.push import Handle, Pushed
 
 app = App()
@@ -27,6 +28,18 @@ async def fetch(url: str, *, depth: int) -> list[bytes]:
 
 @app.job
 async def touch(url: str) -> None: ...
+
+
+@app.job
+def nothing() -> None: ...
+
+
+@app.job
+def many(a: int, b: str, c: float, d: bytes, e: str) -> None: ...
+
+
+@app.job
+def links(*urls: str) -> None: ...
 
 
 # a job is still its function
@@ -55,6 +68,7 @@ async def pushes() -> None:
     assert_type(await send.using(queue="x").aenqueue(42), Handle[str])
     assert_type(await fetch.using(queue="x").aenqueue("u", depth=1), Handle[list[bytes]])
     assert_type(await send.aenqueue_many([(1,)]), Pushed)
+    await send.aenqueue_many([("1",)])  # expect-error: list-item
     await send.aenqueue("x")  # expect-error: arg-type
     await fetch.aenqueue("u")  # expect-error: call-arg
     await fetch.using(queue="x").aenqueue(1, depth=1)  # expect-error: arg-type
@@ -74,8 +88,34 @@ fetch.using(delay=60).enqueue(1, depth=1)  # expect-error: arg-type
 send("42")  # expect-error: arg-type
 
 # rows
-assert_type(send.call(1, lang="fr"), BoundCall)
+send.enqueue_many([send.call(1, lang="fr")])
 assert_type(send.enqueue_many([(1,), {"user_id": 2}, send.call(3)]), Pushed)
+send.enqueue_many((number,) for number in range(3))
+send.enqueue_many({"user_id": number} for number in range(3))
+send.enqueue_many([])
+plain.enqueue_many([("a",)])
+plain.enqueue_many([("a", 2)])
+plain.enqueue_many(zip(["a"], [2], strict=True))
+nothing.enqueue_many([(), {}])
+many.enqueue_many([(1, "a", 1.5, b"", "e")])
+links.enqueue_many([("a", "b")])
+from_elsewhere: list[tuple[Any, ...]] = []
+send.enqueue_many(from_elsewhere)
+send.using(delay=60).enqueue_many([(1,), send.call(3)])
+send.enqueue_many([("1",)])  # expect-error: list-item
+send.enqueue_many([(1, 2)])  # expect-error: list-item
+send.enqueue_many([1, 2])  # expect-error: list-item
+send.enqueue_many("ab")  # expect-error: arg-type
+send.enqueue_many(("x",) for number in range(3))  # expect-error: misc
+send.enqueue_many([plain.call("a")])  # expect-error: list-item
+plain.enqueue_many([()])  # expect-error: list-item
+plain.enqueue_many([("a", "b")])  # expect-error: list-item
+fetch.enqueue_many([("u",)])  # expect-error: list-item
+many.enqueue_many([(1, "a", 1.5)])  # expect-error: list-item
+many.enqueue_many([(1, "a", 1.5, "no", "e")])  # expect-error: list-item
+links.enqueue_many([("a", 5)])  # expect-error: list-item
+send.using(delay=60).enqueue_many([1])  # expect-error: list-item
+send.using(delay=60).enqueue_many([plain.call("a")])  # expect-error: list-item
 send.call("1")  # expect-error: arg-type
 send.call(1, land="fr")  # expect-error: call-arg
 fetch.call("u")  # expect-error: call-arg

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from henchman.client.keywords import JobKeywords, NamedKeywords, OrderedKeywords, PushKeywords
 from henchman.client.options import (
     LATER,
     JobOptions,
@@ -15,7 +16,10 @@ from henchman.client.options import (
     named_options,
     push_options,
 )
+from henchman.config import KEYS
+from henchman.config.keywords import SettingKeywords
 from henchman.errors import DefinitionError
+from henchman.ordered.definition import KNOWN
 
 
 def define(**options: Any) -> JobOptions:
@@ -27,6 +31,17 @@ AS_DEFINED = PushOptions()
 
 def using(base: PushOptions = AS_DEFINED, **options: Any) -> PushOptions:
     return push_options("pkg.job", options, base)
+
+
+def test_what_type_checkers_know_is_what_there_is() -> None:
+    jobs = {*JobOptions.__struct_fields__} - {"iterable"}
+    assert set(JobKeywords.__annotations__) == jobs
+    assert set(PushKeywords.__annotations__) == {*PushOptions.__struct_fields__}
+    assert set(NamedKeywords.__annotations__) == {*PushOptions.__struct_fields__} | (
+        {"retry_queue", "dead", "backtrace", "log_level"} & jobs
+    )
+    assert set(OrderedKeywords.__annotations__) == set(KNOWN) - {"derive"}
+    assert set(SettingKeywords.__annotations__) == set(KEYS)
 
 
 def test_nothing_said() -> None:

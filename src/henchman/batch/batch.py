@@ -5,25 +5,28 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextvars import Token
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar
 
 import msgspec
 
 from henchman.batch import options as batch_options
 from henchman.batch import procedures
 from henchman.batch.options import BatchOptions
+from henchman.client.job import AnyRows, Pushable, Row
 from henchman.client.options import Membership, within
 from henchman.client.push import Pushed
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, BatchError, HenchmanError, UnknownBatch
+from henchman.kernel.text import as_shown
 from henchman.store import batches
 from henchman.store.call import Procedure, arun, run
 
 __all__ = ["FINAL", "LIVE", "Batch", "BatchStatus", "ProducerLeases", "Reason", "find_batch", "new_batch", "status_of"]
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 PAGE = 1000  # events of history
@@ -67,12 +70,12 @@ class Batch:
             await self._arun(self._open({which: await client.athrough([job]) for which, job in jobs.items()}))
         return self
 
-    def add(self, job: Any, rows: Iterable[Any]) -> Pushed:
+    def add(self, job: Pushable[P], rows: Iterable[Row[P]]) -> Pushed:
         """Push one job for each row, as ``job.enqueue_many``; rows are read as they are pushed, never all at once."""
         pushed: Pushed = job.using(batch=self).enqueue_many(rows)
         return pushed
 
-    async def aadd(self, job: Any, rows: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
+    async def aadd(self, job: Pushable[P], rows: AnyRows[Row[P]]) -> Pushed:
         """``add``, awaited; ``rows`` may be an async iterator."""
         pushed: Pushed = await job.using(batch=self).aenqueue_many(rows)
         return pushed
@@ -104,12 +107,12 @@ class Batch:
         """``invalidate``, awaited."""
         await self._arun(procedures.cancel(self._runtime, self.id, "invalidated"))
 
-    def retry(self, status: str = "error") -> int:
+    def retry(self, status: Literal["error"] = "error") -> int:
         """Push the jobs that gave up once more, as if for the first time; how many. A complete batch opens its next
         generation, in which every callback may be called again."""
         return self._run(self._retry(status))
 
-    async def aretry(self, status: str = "error") -> int:
+    async def aretry(self, status: Literal["error"] = "error") -> int:
         """``retry``, awaited."""
         return await self._arun(self._retry(status))
 
@@ -214,7 +217,7 @@ def new_batch(runtime: Runtime, description: str, **options: Any) -> Batch:
 def find_batch(runtime: Runtime, batch: str, member: str = "", expires: float | None = None) -> Batch:
     """The batch of this id, wherever it was made; nothing is asked yet. ``member``: the jid of a running job of it."""
     if not isinstance(batch, str) or not 0 < len(batch) <= 100 or not batch.isprintable():
-        raise ArgumentError(f"get_batch({batch!r:.100}): give the id of a batch")
+        raise ArgumentError(f"get_batch({as_shown(batch, 100)}): give the id of a batch")
     return Batch(runtime, Membership(batch, member=member, expires=expires, known=bool(member)))
 
 

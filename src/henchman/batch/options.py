@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from henchman.client.job import Using
-from henchman.client.options import OUTSIDE, named_options, within
+from henchman.client.options import OUTSIDE, checked_name, flag, named_options, texts, within, wrong
 from henchman.client.prepared import prepare
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, DefinitionError
@@ -68,26 +68,26 @@ def checked(
 ) -> BatchOptions:
     """The options of ``app.batch``, checked; DefinitionError says what is wrong."""
     if not isinstance(description, str) or len(description) > _MOST_TEXT:
-        raise DefinitionError(f"batch({description!r:.100}): describe it in a text of up to {_MOST_TEXT:,} characters")
-    if isinstance(tags, str) or not all(isinstance(one, str) for one in tags):
-        raise DefinitionError(f"tags={tags!r}: give a list of texts, as in tags=['import']")
+        raise wrong("description", description, f"describe the batch in a text of up to {_MOST_TEXT:,} characters")
     targets = {"success": on_success, "complete": on_complete, "death": on_death}
     for which, target in targets.items():
-        if target is not None and not isinstance(target, Using | str):
-            raise DefinitionError(f"on_{which}={target!r}: give a job, job.using(…), or the name of one")
+        if isinstance(target, str):
+            checked_name(target, option=f"on_{which}")
+        elif target is not None and not isinstance(target, Using):
+            raise wrong(f"on_{which}", target, "give a job, job.using(…), or the name of one")
     above = getattr(parent, "id", parent)
     if above is None:
         enclosing = within.get()
         above = enclosing.id if enclosing is not None else None
     elif not isinstance(above, str):
-        raise DefinitionError(f"parent={parent!r}: give a batch or its id")
+        raise wrong("parent", parent, "give a batch or its id")
     return BatchOptions(
         description,
-        tuple(tags),
+        texts("tags", tags),
         {which: target for which, target in targets.items() if target is not None},
         None if expires is None else _seconds("expires", expires),
         _seconds("open_for", open_for),
-        bool(atomic),
+        flag("atomic", atomic),
         _seconds("keep", keep),
         above,
     )
@@ -96,7 +96,7 @@ def checked(
 def _seconds(name: str, value: Any) -> float:
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= _CENTURY:
-        raise DefinitionError(f"{name}={value!r}: give seconds (more than zero, up to 100 years) or a timedelta")
+        raise wrong(name, value, "give seconds (more than zero, up to 100 years) or a timedelta")
     return float(seconds)
 
 

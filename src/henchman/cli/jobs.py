@@ -179,8 +179,7 @@ def enqueue(session: Session, name: str, arguments: str, queue: str | None, dela
         same = [one for one in names if one.endswith(f".{name}")]
         near = f"; did you mean {same[0]!r}?" if same else did_you_mean(name, names)
         complain(f"Note: {name} is not one of this app's jobs, and pushed all the same{near}")
-    options = {key: value for key, value in (("queue", queue), ("delay", delay)) if value is not None}
-    handle = session.known_app.enqueue(name, *args, **options)
+    handle = session.known_app.enqueue(name, *args, queue=queue, delay=delay)
     shown = handle.jid if handle.admission == "created" else f"{handle.jid} ({handle.admission})"
     answer(_pushed(handle), shown, as_json=as_json)
 

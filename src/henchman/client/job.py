@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterable
-from typing import Any, Generic, ParamSpec, TypeVar, overload
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterable, Mapping
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, Unpack, overload
 
-from henchman.client.options import JobOptions, PushOptions, definition_options, push_options
+from henchman.client.keywords import PushKeywords
+from henchman.client.options import JobOptions, PushOptions, checked_name, definition_options, push_options
 from henchman.client.prepared import PreparedPush
 from henchman.client.push import Client, Handle, Pushed
 from henchman.client.registry import Registry, wire_name
 from henchman.client.rows import BoundCall
 from henchman.errors import DefinitionError
+from henchman.kernel.text import as_shown
 from henchman.wire.arguments import Signature
 
-__all__ = ["AsyncJob", "BoundCall", "Job", "JobDecorator", "Using", "define"]
+__all__ = ["AnyRows", "AsyncJob", "BoundCall", "Job", "JobDecorator", "Pushable", "Row", "Using", "define"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
+A = TypeVar("A")
+B = TypeVar("B")
+C = TypeVar("C")
+D = TypeVar("D")
+#: what ``enqueue_many`` takes for one job, besides a tuple of positional arguments
+ByName: TypeAlias = Mapping[str, Any] | BoundCall[P]
+AnyRows: TypeAlias = Iterable[A] | AsyncIterable[A]
+Row: TypeAlias = tuple[Any, ...] | ByName[P]
 
 
 AS_DEFINED = PushOptions()
@@ -37,7 +47,7 @@ class Using(Generic[P, R]):
         said = ((name, getattr(self.push_as, name)) for name in self.push_as.__struct_fields__)
         return f"{self.job!r}.using({', '.join(f'{name}={value!r}' for name, value in said if value is not None)})"
 
-    def using(self, **options: Any) -> Using[P, R]:
+    def using(self, **options: Unpack[PushKeywords]) -> Using[P, R]:
         """The same with more options, see ``Job.using``."""
         made = push_options(self.job.name, options, self.push_as)
         self._client.check_queue(self.job.name, made.queue)
@@ -51,11 +61,11 @@ class Using(Generic[P, R]):
         """``enqueue``, awaited."""
         return await self._client.apush(self, args, kwargs)
 
-    def enqueue_many(self, rows: Iterable[Any]) -> Pushed:
+    def enqueue_many(self, rows: Iterable[Row[P]]) -> Pushed:
         """Push many jobs; see ``Job.enqueue_many``."""
         return self._client.push_many(self, rows)
 
-    async def aenqueue_many(self, rows: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
+    async def aenqueue_many(self, rows: AnyRows[Row[P]]) -> Pushed:
         """``enqueue_many``, awaited; ``rows`` may be an async iterator."""
         return await self._client.apush_many(self, rows)
 
@@ -87,11 +97,11 @@ class Job(Using[P, R]):
         result: R = self.function(*args, **kwargs)
         return result
 
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall:
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[P]:
         """The arguments of one job for ``enqueue_many``, checked by the type checker."""
         return BoundCall(args, kwargs)
 
-    def using(self, **options: Any) -> Using[P, R]:
+    def using(self, **options: Unpack[PushKeywords]) -> Using[P, R]:
         """This job with options for one push: delay, at, queue, retry, retry_for, timeout, expires, tags, batch, track.
 
         ``delay``: seconds or timedelta from the server's now. ``at``: a datetime with a time zone. DefinitionError
@@ -108,6 +118,21 @@ class Job(Using[P, R]):
         """
         return self._client.push(self, args, kwargs)
 
+    @overload
+    def enqueue_many(self: Callable[[A], Any], rows: Iterable[tuple[A] | ByName[P]]) -> Pushed: ...
+    @overload
+    def enqueue_many(self: Callable[[A, B], Any], rows: Iterable[tuple[A, B] | ByName[P]]) -> Pushed: ...
+    @overload
+    def enqueue_many(self: Callable[[A, B, C], Any], rows: Iterable[tuple[A, B, C] | ByName[P]]) -> Pushed: ...
+    @overload
+    def enqueue_many(
+        self: Callable[Concatenate[A, B, C, D, ...], Any],
+        rows: Iterable[tuple[A, B, C, D, *tuple[Any, ...]] | ByName[P]],
+    ) -> Pushed: ...
+    @overload
+    def enqueue_many(self: Callable[[], Any], rows: Iterable[tuple[()] | ByName[P]]) -> Pushed: ...
+    @overload
+    def enqueue_many(self, rows: Iterable[ByName[P]]) -> Pushed: ...
     def enqueue_many(self, rows: Iterable[Any]) -> Pushed:
         """Push one job for each row, read lazily, a round trip for each 1,000 jobs or 4 MB.
 
@@ -116,6 +141,31 @@ class Job(Using[P, R]):
         ServerError or BatchError says in ``pushed`` how many rows were taken before; any other error has it as a note.
         """
         return super().enqueue_many(rows)
+
+    @overload
+    async def aenqueue_many(self: Callable[[A], Any], rows: AnyRows[tuple[A] | ByName[P]]) -> Pushed: ...
+    @overload
+    async def aenqueue_many(self: Callable[[A, B], Any], rows: AnyRows[tuple[A, B] | ByName[P]]) -> Pushed: ...
+    @overload
+    async def aenqueue_many(self: Callable[[A, B, C], Any], rows: AnyRows[tuple[A, B, C] | ByName[P]]) -> Pushed: ...
+    @overload
+    async def aenqueue_many(
+        self: Callable[Concatenate[A, B, C, D, ...], Any],
+        rows: AnyRows[tuple[A, B, C, D, *tuple[Any, ...]] | ByName[P]],
+    ) -> Pushed: ...
+    @overload
+    async def aenqueue_many(self: Callable[[], Any], rows: AnyRows[tuple[()] | ByName[P]]) -> Pushed: ...
+    @overload
+    async def aenqueue_many(self, rows: AnyRows[ByName[P]]) -> Pushed: ...
+    async def aenqueue_many(self, rows: AnyRows[Any]) -> Pushed:
+        """``enqueue_many``, awaited."""
+        return await super().aenqueue_many(rows)
+
+
+class Pushable(Protocol[P]):
+    """What has ``using``: a job, a job with options, and an iterable job's class."""
+
+    def using(self, **options: Unpack[PushKeywords]) -> Using[P, Any]: ...
 
 
 class AsyncJob(Job[P, Coroutine[Any, Any, R]], Generic[P, R]):
@@ -131,7 +181,7 @@ class AsyncJob(Job[P, Coroutine[Any, Any, R]], Generic[P, R]):
         """``enqueue``, awaited."""
         return await self._client.apush(self, args, kwargs)
 
-    def using(self, **options: Any) -> Using[P, R]:  # type: ignore[override]
+    def using(self, **options: Unpack[PushKeywords]) -> Using[P, R]:  # type: ignore[override]
         """As ``Job.using``."""
         return super().using(**options)  # type: ignore[return-value]  # R, not a coroutine
 
@@ -141,12 +191,10 @@ def define(function: Callable[..., Any], client: Client, name: str | None, optio
     if isinstance(function, Job):
         raise DefinitionError(f"{function.name} is a job already")
     if not inspect.isfunction(function):
-        raise DefinitionError(f"@app.job is for functions (def or async def), not for {function!r}")
+        raise DefinitionError(f"@app.job is for functions (def or async def), not for {as_shown(function, 200)}")
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         raise DefinitionError(f"{function.__qualname__} is a generator; a job returns, it does not yield")
-    wire = name if name is not None else wire_name(function)
-    if not wire or len(wire) > 500 or not wire.isprintable():
-        raise DefinitionError(f"name={name!r}: a job is named by a printable text of 1 to 500 characters")
+    wire = checked_name(name) if name is not None else wire_name(function)
     checked = definition_options(wire, options)
     signature = Signature.of(function, name=wire, secret=checked.secret)
     kind = AsyncJob if inspect.iscoroutinefunction(function) else Job

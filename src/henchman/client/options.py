@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from henchman.errors import DefinitionError
-from henchman.kernel.text import did_you_mean
+from henchman.kernel.text import as_shown, did_you_mean
 from henchman.store.call import Call, command
 from henchman.store.keys import Keys
 
@@ -24,10 +24,15 @@ __all__ = [
     "JobOptions",
     "Membership",
     "PushOptions",
+    "checked_name",
+    "checked_seconds",
     "definition_options",
+    "flag",
     "named_options",
     "push_options",
+    "texts",
     "within",
+    "wrong",
 ]
 
 #: option → the feature that brings it
@@ -106,95 +111,108 @@ class PushOptions(msgspec.Struct, frozen=True):
     batch: Membership | None = None
 
 
-def _seconds(name: str, value: Any, *, zero: bool = False) -> float:
+def wrong(name: str, value: object, due: str) -> DefinitionError:
+    """The error for the option ``name`` that may not be ``value``; ``due`` says what it may be."""
+    return DefinitionError(f"{name}={as_shown(value, 200)}: {due}")
+
+
+def checked_name(value: object, *, option: str = "name", of: str = "a job") -> str:
+    """A name as the wire, logs and people take it; DefinitionError when it cannot be one."""
+    if not isinstance(value, str) or not 0 < len(value) <= 500 or not value.isprintable():
+        raise wrong(option, value, f"{of} is named by a printable text of 1 to 500 characters")
+    return value
+
+
+def checked_seconds(name: str, value: Any, *, zero: bool = False) -> float:
+    """A duration in seconds; DefinitionError when it is none."""
     seconds = value.total_seconds() if isinstance(value, timedelta) else value
     if isinstance(seconds, bool) or not isinstance(seconds, (int, float)):
-        raise DefinitionError(f"{name}={value!r}: give seconds or a timedelta")
+        raise wrong(name, value, "give seconds or a timedelta")
     if not (seconds >= 0 if zero else seconds > 0) or not seconds < 1e10:
-        raise DefinitionError(
-            f"{name}={value!r}: give {'zero' if zero else 'more than zero'} up to 10,000,000,000 seconds"
-        )
+        raise wrong(name, value, f"give {'zero' if zero else 'more than zero'} up to 10,000,000,000 seconds")
     return float(seconds)
 
 
 def _retry_for(name: str, value: Any) -> float:
-    seconds = _seconds(name, value)
+    seconds = checked_seconds(name, value)
     if seconds > 1e9:
-        raise DefinitionError(f"{name}={value!r}: give up to 1,000,000,000 seconds (31 years), or leave it out")
+        raise wrong(name, value, "give up to 1,000,000,000 seconds (31 years), or leave it out")
     return seconds
 
 
 def _retry(name: str, value: Any) -> bool | int:
     if isinstance(value, bool) or (isinstance(value, int) and 0 <= value <= 10_000):
         return value
-    raise DefinitionError(f"{name}={value!r}: give True, False or a number of retries from 0 to 10,000")
+    raise wrong(name, value, "give True, False or a number of retries from 0 to 10,000")
 
 
 def _backtrace(name: str, value: Any) -> bool | int:
     if isinstance(value, bool) or (isinstance(value, int) and value >= 0):
         return value
-    raise DefinitionError(f"{name}={value!r}: give True, False or a number of lines")
+    raise wrong(name, value, "give True, False or a number of lines")
 
 
 def _queue(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value or len(value) > 200:
-        raise DefinitionError(f"{name}={value!r}: a queue is named by a text of 1 to 200 characters")
+        raise wrong(name, value, "a queue is named by a text of 1 to 200 characters")
     if not all(char.isascii() and (char.isalnum() or char in "_:.-") for char in value):
-        raise DefinitionError(f"{name}={value!r}: a queue's name holds only letters, digits and _ : . -")
+        raise wrong(name, value, "a queue's name holds only letters, digits and _ : . -")
     return value
 
 
-def _texts(name: str, value: Any) -> tuple[str, ...]:
+def texts(name: str, value: Any) -> tuple[str, ...]:
+    """Several texts; DefinitionError also for one text alone, which a loop would take letter by letter."""
     if not isinstance(value, (list, tuple, set, frozenset)) or not all(isinstance(one, str) for one in value):
-        raise DefinitionError(f"{name}={value!r}: give a list of texts, as in {name}=['vip']")
+        raise wrong(name, value, f"give a list of texts, as in {name}=['vip']")
     return tuple(value)
 
 
 def _classes(name: str, value: Any) -> Classes:
     many = value if isinstance(value, (tuple, list, set, frozenset)) else (value,)
     if not all(isinstance(one, type) and issubclass(one, BaseException) for one in many):
-        raise DefinitionError(f"{name}={value!r}: give one exception class or several")
+        raise wrong(name, value, "give one exception class or several")
     return tuple(many)
 
 
 def _retry_in(name: str, value: Any) -> RetryIn:
-    return value if callable(value) else _seconds(name, value, zero=True)
+    return value if callable(value) else checked_seconds(name, value, zero=True)
 
 
 def _callable(name: str, value: Any) -> Callable[..., Any]:
     if not callable(value):
-        raise DefinitionError(f"{name}={value!r}: give a function")
+        raise wrong(name, value, "give a function")
     return value  # type: ignore[no-any-return]  # callable() narrows to a function of unknown result
 
 
-def _flag(name: str, value: Any) -> bool:
+def flag(name: str, value: Any) -> bool:
+    """True or False; DefinitionError for anything else."""
     if not isinstance(value, bool):
-        raise DefinitionError(f"{name}={value!r}: give True or False")
+        raise wrong(name, value, "give True or False")
     return value
 
 
 def _level(name: str, value: Any) -> str:
     if not isinstance(value, str) or value not in {"debug", "info", "warning", "warn", "error", "fatal"}:
-        raise DefinitionError(f"{name}={value!r}: give debug, info, warning or error")
+        raise wrong(name, value, "give debug, info, warning or error")
     return value
 
 
 def _ack(name: str, value: Any) -> str:
     if not isinstance(value, str) or value not in {"batched", "each"}:
-        raise DefinitionError(f"{name}={value!r}: give batched or each")
+        raise wrong(name, value, "give batched or each")
     return value
 
 
 def _at(name: str, value: Any) -> float:
     if not isinstance(value, datetime):
-        raise DefinitionError(f"{name}={value!r}: give a datetime with a time zone (or delay= for seconds)")
+        raise wrong(name, value, "give a datetime with a time zone (or delay= for seconds)")
     if value.utcoffset() is None:
-        raise DefinitionError(f"{name}={value!r}: this datetime has no time zone; add one, as in datetime.now(UTC)")
+        raise wrong(name, value, "this datetime has no time zone; add one, as in datetime.now(UTC)")
     return value.timestamp()
 
 
 def _delay(name: str, value: Any) -> float:
-    return _seconds(name, value, zero=True)
+    return checked_seconds(name, value, zero=True)
 
 
 def _batch(name: str, value: Any) -> Membership:
@@ -202,9 +220,7 @@ def _batch(name: str, value: Any) -> Membership:
         return OUTSIDE
     membership = getattr(value, "membership", None)
     if not isinstance(membership, Membership):
-        raise DefinitionError(
-            f"{name}={value!r:.200}: give a batch, as app.batch(…) or app.get_batch(id) makes it, or None"
-        )
+        raise wrong(name, value, "give a batch, as app.batch(…) or app.get_batch(id) makes it, or None")
     return membership
 
 
@@ -217,18 +233,18 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "no_retry_on": _classes,
     "retries_exhausted": _callable,
     "retry_queue": _queue,
-    "dead": _flag,
+    "dead": flag,
     "backtrace": _backtrace,
-    "timeout": _seconds,
-    "expires": _seconds,
-    "tags": _texts,
+    "timeout": checked_seconds,
+    "expires": checked_seconds,
+    "tags": texts,
     "log_level": _level,
-    "secret": _texts,
+    "secret": texts,
     "ack": _ack,
     "delay": _delay,
     "at": _at,
-    "track": _flag,
-    "result_ttl": _seconds,
+    "track": flag,
+    "result_ttl": checked_seconds,
     "batch": _batch,
 }
 _DEFINED = tuple(name for name in JobOptions.__struct_fields__ if name != "iterable")
@@ -242,7 +258,7 @@ def _checked(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> di
         if name in LATER:
             raise DefinitionError(f"{where}: the option {name}= comes with {LATER[name]}; it is not built yet")
         if name == "cron":
-            raise DefinitionError(f"{where}: write @app.cron({value!r}) above @app.job")
+            raise DefinitionError(f"{where}: write @app.cron({as_shown(value, 200)}) above @app.job")
         if name not in known:
             near = f"; it is called {ELSEWHERE[name]}=" if ELSEWHERE.get(name) in known else did_you_mean(name, known)
             raise DefinitionError(f"{where}: there is no option {name}={near}")

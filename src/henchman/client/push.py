@@ -23,6 +23,7 @@ from henchman.client.rows import Arguments, RowSlices, Slice, tell_pushed
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, BatchError, DefinitionError, ResultError, ServerAway, ServerError
 from henchman.kernel.middleware import compile_async, compile_sync, in_thread
+from henchman.kernel.text import as_shown
 from henchman.store import jobs
 from henchman.store.call import Call, adrive, drive, replicated
 from henchman.store.leases import ask_time
@@ -227,7 +228,7 @@ class Client:
 
     def _by_name(self, name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Steps[Handle[Any]]:
         if not isinstance(name, str) or not name:
-            raise DefinitionError(f"enqueue({name!r}): a job is named by a text")
+            raise DefinitionError(f"enqueue({as_shown(name, 80)}): a job is named by a text")
         known = self._registry.find(name)
         options, push = named_options(name, given, None if known is None else known.options)
         group = yield from self._group(push)

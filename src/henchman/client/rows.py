@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, ParamSpec
 
 from henchman.errors import ArgumentError, BatchError, ServerError
+from henchman.kernel.text import as_shown
 
-__all__ = ["Arguments", "BoundCall", "RowSlices", "Slice", "tell_pushed"]
+__all__ = ["Arguments", "BoundCall", "RowSlices", "Slice", "each_row", "tell_pushed"]
 
+P = ParamSpec("P")
 SLICE_JOBS = 1000
 SLICE_BYTES = 4_000_000
 _NO_KWARGS: dict[str, Any] = {}
@@ -16,8 +19,9 @@ Arguments = tuple[bytes, bytes | None]  # the texts of args and, where there are
 Slice = list[Arguments]
 
 
-class BoundCall(NamedTuple):
-    """Arguments for one job of a bulk push, as ``job.call(…)`` makes them."""
+@dataclass(frozen=True, slots=True)
+class BoundCall(Generic[P]):
+    """Arguments for one job of a bulk push, as ``job.call(…)`` makes them; P are the parameters that they fit."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -38,7 +42,7 @@ class RowSlices:
 
     def read(self, rows: Iterable[Any]) -> Iterator[Slice]:
         """Each slice of ``rows``."""
-        for row in rows:
+        for row in each_row(rows, f"{self._name}.enqueue_many"):
             if self._fills(row):
                 yield from self._taken()
         yield from self._taken()
@@ -74,16 +78,24 @@ class RowSlices:
             raise self._problem
 
 
+def each_row(rows: Any, where: str) -> Iterator[Any]:
+    """``rows``, one by one; ArgumentError when there is nothing to go through."""
+    try:
+        return iter(rows)
+    except TypeError:
+        raise ArgumentError(f"{where}({as_shown(rows, 80)}): give rows, in anything that a for loop takes") from None
+
+
 def _arguments(name: str, row: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     if isinstance(row, BoundCall):
-        return row
+        return row.args, row.kwargs
     if isinstance(row, tuple):
         return row, _NO_KWARGS
-    if isinstance(row, dict):
-        return (), row
+    if isinstance(row, Mapping):
+        return (), dict(row)
     raise ArgumentError(
-        f"{name}.enqueue_many got {type(row).__name__} {row!r:.80}; give a tuple of arguments, a dict of arguments by "
-        "name, or job.call(…)"
+        f"{name}.enqueue_many got {type(row).__name__} {as_shown(row, 80)}; give a tuple of arguments, a dict of "
+        "arguments by name, or job.call(…)"
     )
 
 

@@ -7,7 +7,6 @@ environment, arguments. Each becomes a ``Layer``: raw values and where each was 
 
 from __future__ import annotations
 
-import math
 import os
 import re
 import stat
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from henchman.errors import ConfigError
-from henchman.kernel.text import did_you_mean, mask_url, shorten, visible
+from henchman.kernel.text import as_shown, did_you_mean, mask_url, shorten, visible
 
 __all__ = ["Kind", "Layer", "environment_layer", "file_layer", "key", "project_folder"]
 
@@ -129,12 +128,7 @@ def seconds(low: float, high: float) -> Kind:
             value = float(value)
         if isinstance(value, timedelta):
             value = value.total_seconds()
-        if (
-            not isinstance(value, int | float)
-            or isinstance(value, bool)
-            or math.isnan(value)
-            or not low <= value <= high
-        ):
+        if not isinstance(value, int | float) or isinstance(value, bool) or not low <= value <= high:
             raise ValueError(due)
         return float(value)
 
@@ -224,7 +218,7 @@ def read_value(name: str, kind: Kind, layer: Layer) -> object:
     try:
         return kind.read(raw.strip() if layer.text and isinstance(raw, str) else raw, layer)
     except ValueError as due:
-        shown = kind.hide(raw if isinstance(raw, str) else repr(raw))
+        shown = kind.hide(raw if isinstance(raw, str) else as_shown(raw, 1000))
         raise ConfigError(f"{name} = {shorten(shown, 100)!s} ({layer.origins[name]}): it must be {due}") from None
 
 

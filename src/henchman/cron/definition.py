@@ -12,13 +12,14 @@ from typing import Any, Final
 import msgspec
 
 from henchman.client.job import Using
-from henchman.client.options import JobOptions, PushOptions, push_options
+from henchman.client.options import JobOptions, PushOptions, checked_name, push_options, wrong
 from henchman.client.prepared import prepare, record_of
 from henchman.client.registry import Definition, Registry
 from henchman.client.runtime import Runtime
 from henchman.cron.timing import timing_of
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.middleware import compile_sync
+from henchman.kernel.text import as_shown
 from henchman.store.cron import Tick
 from henchman.wire import payload
 from henchman.wire.arguments import Signature
@@ -54,9 +55,7 @@ def _anything(*args: Any, **kwargs: Any) -> None:
 
 def check_name(name: object) -> str:
     """A cron's name; DefinitionError when it cannot be one."""
-    if not isinstance(name, str) or not 0 < len(name) <= 500 or not name.isprintable():
-        raise DefinitionError(f"name={name!r}: a cron is named by a printable text of 1 to 500 characters")
-    return name
+    return checked_name(name, of="a cron")
 
 
 def define(
@@ -74,8 +73,8 @@ def define(
     ``when``: expression, every, tz; ``overlap``: overlap, overlap_for; as ``App.cron`` takes them.
     """
     timing = timing_of(*when)
-    if missed not in _MISSED:
-        raise DefinitionError(f"missed={missed!r}: give 'latest', 'all' or 'skip'")
+    if not isinstance(missed, str) or missed not in _MISSED:
+        raise wrong("missed", missed, "give 'latest', 'all' or 'skip'")
     limit = _overlap_limit(*overlap)
     name, signature, options, push = _job(runtime.registry, job)
     if queue is not None:
@@ -83,7 +82,9 @@ def define(
     if push.at is not None or push.delay is not None:
         raise DefinitionError(f"{name}: a cron says itself when its job is due; leave out at= and delay=")
     if isinstance(args, str | bytes) or not isinstance(args, Sequence):
-        raise ArgumentError(f"args={args!r}: give a list or tuple of arguments")
+        raise ArgumentError(f"args={as_shown(args, 200)}: give a list or tuple of arguments")
+    if kwargs is not None and not isinstance(kwargs, Mapping):
+        raise ArgumentError(f"kwargs={as_shown(kwargs, 200)}: give a dict of arguments by name")
     plan = prepare(name, options, push, signature=signature)
     runtime.registry.refuse_ordered(name, plan.queue)
     texts = signature.encode(tuple(args), dict(kwargs or {}))
@@ -96,15 +97,15 @@ def define(
 
 def _overlap_limit(overlap: str, limit: float | timedelta | None) -> float:
     """How long a job that has not ended holds its cron's ticks up, in seconds; 0 when it does not."""
-    if overlap not in ("allow", "skip"):
-        raise DefinitionError(f"overlap={overlap!r}: give 'allow' or 'skip'")
+    if not isinstance(overlap, str) or overlap not in ("allow", "skip"):
+        raise wrong("overlap", overlap, "give 'allow' or 'skip'")
     if limit is None:
         return OVERLAP_FOR if overlap == "skip" else 0.0
     seconds = limit.total_seconds() if isinstance(limit, timedelta) else limit
     if overlap == "allow":
-        raise DefinitionError(f"overlap_for={limit!r} belongs to overlap='skip'")
+        raise DefinitionError(f"overlap_for={as_shown(limit, 200)} belongs to overlap='skip'")
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 < seconds <= _LONGEST:
-        raise DefinitionError(f"overlap_for={limit!r}: give seconds, up to {_LONGEST:,.0f}, or a timedelta")
+        raise wrong("overlap_for", limit, f"give seconds, up to {_LONGEST:,.0f}, or a timedelta")
     return float(seconds)
 
 
@@ -112,7 +113,7 @@ def _job(registry: Registry, job: Any) -> tuple[str, Signature, JobOptions, Push
     if isinstance(job, Using):
         return job.job.name, job.job.signature, job.job.options, job.push_as
     if not isinstance(job, str) or not job:
-        raise DefinitionError(f"{job!r} is no job: give one made by @app.job, or the name of one")
+        raise DefinitionError(f"{as_shown(job, 200)} is no job: give one made by @app.job, or the name of one")
     known: Definition | None = registry.find(job)
     if known is not None:
         return job, known.signature, known.options, PushOptions()

@@ -18,7 +18,7 @@ from henchman.cron.definition import Cron, build_tick, check_name, decoded, defi
 from henchman.cron.timing import Expression, read_timing, upcoming
 from henchman.errors import DefinitionError, UnknownCron
 from henchman.kernel.middleware import in_thread
-from henchman.kernel.text import did_you_mean
+from henchman.kernel.text import as_shown, did_you_mean
 from henchman.store import batches
 from henchman.store import cron as store
 from henchman.store.batches import TrackedPush
@@ -136,8 +136,8 @@ class CronRegistry:
         every: float | timedelta | None = None,
         tz: str | None = None,
         name: str | None = None,
-        missed: str = "latest",
-        overlap: str = "allow",
+        missed: Literal["latest", "all", "skip"] = "latest",
+        overlap: Literal["allow", "skip"] = "allow",
         overlap_for: float | timedelta | None = None,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
@@ -146,7 +146,7 @@ class CronRegistry:
 
         def decorate(job: J) -> J:
             if not isinstance(job, Job):
-                shown = getattr(job, "__qualname__", repr(job))
+                shown = getattr(job, "__qualname__", None) or as_shown(job, 200)
                 raise DefinitionError(f"@app.cron is for a job: put it above @app.job, not below ({shown})")
             when = (expression, every, tz)
             cron = define(self._runtime, job, when, missed, (overlap, overlap_for), args, kwargs)
@@ -163,13 +163,13 @@ class CronRegistry:
     def add(
         self,
         name: str,
-        job: Using[Any, Any] | str,
+        job: Using[..., Any] | str,
         expression: str | None = None,
         *,
         every: float | timedelta | None = None,
         tz: str | None = None,
-        missed: str = "latest",
-        overlap: str = "allow",
+        missed: Literal["latest", "all", "skip"] = "latest",
+        overlap: Literal["allow", "skip"] = "allow",
         overlap_for: float | timedelta | None = None,
         args: Sequence[Any] = (),
         kwargs: Mapping[str, Any] | None = None,
@@ -187,9 +187,25 @@ class CronRegistry:
         if status < 0:
             raise DefinitionError(f"the cron {name!r} is declared in code; change it there, or take another name")
 
-    async def aadd(self, name: str, job: Using[Any, Any] | str, expression: str | None = None, **options: Any) -> None:
+    async def aadd(
+        self,
+        name: str,
+        job: Using[..., Any] | str,
+        expression: str | None = None,
+        *,
+        every: float | timedelta | None = None,
+        tz: str | None = None,
+        missed: Literal["latest", "all", "skip"] = "latest",
+        overlap: Literal["allow", "skip"] = "allow",
+        overlap_for: float | timedelta | None = None,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+        queue: str | None = None,
+    ) -> None:
         """``add``, awaited."""
-        await in_thread(self.add, name, job, expression, **options)
+        rest = {"args": args, "kwargs": kwargs, "queue": queue}
+        how = {"every": every, "tz": tz, "missed": missed, "overlap": overlap, "overlap_for": overlap_for, **rest}
+        await in_thread(self.add, name, job, expression, **how)
 
     def remove(self, name: str) -> bool:
         """Forget a cron; False: there was none. DefinitionError when a worker declares it in code: it would return."""

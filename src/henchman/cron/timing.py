@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from henchman.errors import DefinitionError
+from henchman.kernel.text import as_shown
 
 __all__ = ["Expression", "Interval", "Plan", "Timing", "newest", "plan", "read_timing", "timing_of", "upcoming", "zone"]
 
@@ -87,12 +88,14 @@ def timing_of(expression: str | None, every: float | timedelta | None, tz: str |
         raise DefinitionError("give either a cron expression, such as '0 9 * * 1-5', or every= seconds")
     if expression is None:
         if tz is not None:
-            raise DefinitionError(f"tz={tz!r}: every= counts seconds and knows no time zone; give a cron expression")
+            raise DefinitionError(
+                f"tz={as_shown(tz, 200)}: every= counts seconds and knows no time zone; give a cron expression"
+            )
         return _interval(every)
     if not isinstance(expression, str):
-        raise DefinitionError(f"{expression!r} is no cron expression: give a text such as '0 9 * * 1-5'")
+        raise DefinitionError(f"{as_shown(expression, 200)} is no cron expression: give a text such as '0 9 * * 1-5'")
     if tz is not None and not isinstance(tz, str):
-        raise DefinitionError(f"tz={tz!r}: give the name of a time zone, such as 'Europe/Paris'")
+        raise DefinitionError(f"tz={as_shown(tz, 200)}: give the name of a time zone, such as 'Europe/Paris'")
     made = Expression(" ".join(expression.split()), "UTC" if tz is None else tz)
     zone(made.tz)
     try:
@@ -110,7 +113,9 @@ def timing_of(expression: str | None, every: float | timedelta | None, tz: str |
 def _interval(every: object) -> Interval:
     seconds = every.total_seconds() if isinstance(every, timedelta) else every
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not SHORTEST <= seconds <= _LONGEST:
-        raise DefinitionError(f"every={every!r}: give {SHORTEST:g} to {_LONGEST:,.0f} seconds, or a timedelta")
+        raise DefinitionError(
+            f"every={as_shown(every, 200)}: give {SHORTEST:g} to {_LONGEST:,.0f} seconds, or a timedelta"
+        )
     return Interval(float(seconds))
 
 

@@ -9,19 +9,20 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Coroutine
-from datetime import timedelta
-from typing import Any, ClassVar, Concatenate, Generic, NoReturn, ParamSpec, TypeVar
+from typing import Any, ClassVar, Concatenate, Generic, NoReturn, ParamSpec, TypeVar, Unpack
 
 import msgspec
 
 from henchman.client.job import Job, Using
-from henchman.client.options import definition_options
+from henchman.client.keywords import PushKeywords
+from henchman.client.options import checked_name, checked_seconds, definition_options, wrong
 from henchman.client.push import Handle
 from henchman.client.registry import wire_name
 from henchman.client.runtime import Runtime
 from henchman.errors import DefinitionError
 from henchman.iterable.execution import Abort, Execution, take
 from henchman.kernel.middleware import in_thread
+from henchman.kernel.text import as_shown
 from henchman.store import jobs
 from henchman.store.jobs import State
 from henchman.wire.arguments import Signature
@@ -75,7 +76,7 @@ class IterableJob(Generic[P]):
         return await cls._defined().aenqueue(*args, **kwargs)
 
     @classmethod
-    def using(cls, **options: Any) -> Using[P, None]:
+    def using(cls, **options: Unpack[PushKeywords]) -> Using[P, None]:
         """This job with options for one push, see ``Job.using``."""
         return cls._defined().using(**options)
 
@@ -194,14 +195,13 @@ class _Decorator:
     def __init__(self, runtime: Runtime, name: str | None, max_iteration_runtime: Any, options: dict[str, Any]) -> None:
         self._runtime = runtime
         self._name = name
-        self._limit = _checked_limit(max_iteration_runtime)
+        limit = max_iteration_runtime
+        self._limit = None if limit is None else checked_seconds("max_iteration_runtime", limit)
         self._options = options
 
     def _made(self, cls: Any) -> Iterable[Any]:
         _check_class(cls)
-        name = self._name if self._name is not None else wire_name(cls)
-        if not name or len(name) > 500 or not name.isprintable():
-            raise DefinitionError(f"name={name!r}: a job is named by a printable text of 1 to 500 characters")
+        name = checked_name(self._name) if self._name is not None else wire_name(cls)
         made: Iterable[Any] = Iterable(cls, self._runtime, name, self._options, self._limit)
         self._runtime.registry.add(made)
         cls.job = made
@@ -222,12 +222,12 @@ class FunctionDecorator(_Decorator):
     def __init__(self, runtime: Runtime, name: str | None, limit: Any, options: dict[str, Any], over: Any) -> None:
         super().__init__(runtime, name, limit, options)
         if not callable(over):
-            raise DefinitionError(f"over={over!r}: give a function of the job's arguments and cursor")
+            raise wrong("over", over, "give a function of the job's arguments and cursor")
         self._over = over
 
     def __call__(self, function: Callable[Concatenate[Item, P], Coroutine[Any, Any, None] | None], /) -> Iterable[P]:
         if not inspect.isfunction(function):
-            raise DefinitionError(f"@app.iterable(over=…) is for functions, not for {function!r}")
+            raise DefinitionError(f"@app.iterable(over=…) is for functions, not for {as_shown(function, 200)}")
         body = {"build": staticmethod(self._over), "each_iteration": staticmethod(function)}
         names = {"__doc__": function.__doc__, "__module__": function.__module__, "__qualname__": function.__qualname__}
         return self._made(type(function.__name__, (IterableJob,), body | names))
@@ -238,20 +238,12 @@ class FunctionDecorator(_Decorator):
 _HOOKS = ("on_start", "on_resume", "on_stop", "on_cancel", "on_complete")
 
 
-def _checked_limit(value: Any) -> float | None:
-    """``max_iteration_runtime`` in seconds; DefinitionError when it is none."""
-    seconds = value.total_seconds() if isinstance(value, timedelta) else value
-    if seconds is None:
-        return None
-    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds < 1e10:
-        raise DefinitionError(f"max_iteration_runtime={value!r}: give seconds (more than zero) or a timedelta")
-    return float(seconds)
-
-
 def _check_class(cls: Any) -> None:
     """DefinitionError when no iterable job can be made of ``cls``."""
     if not isinstance(cls, type) or not issubclass(cls, IterableJob):
-        raise DefinitionError(f"@app.iterable is for classes derived from henchman.IterableJob, not for {cls!r}")
+        raise DefinitionError(
+            f"@app.iterable is for classes derived from henchman.IterableJob, not for {as_shown(cls, 200)}"
+        )
     name = cls.__qualname__
     for method in ("build", "each_iteration"):
         if not callable(getattr(cls, method, None)):
@@ -271,7 +263,10 @@ def _written(method: Any) -> Any:
 
 
 def _parameters(function: Any) -> list[inspect.Parameter]:
-    return list(inspect.signature(function).parameters.values())
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError) as error:
+        raise DefinitionError(f"the parameters of {as_shown(function, 200)} cannot be read: {error}") from None
 
 
 def _is_async(cls: type[Any], job: Any) -> bool:

@@ -11,11 +11,18 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from henchman.client.options import LATER, JobOptions, PushOptions, definition_options
+from henchman.client.options import (
+    LATER,
+    JobOptions,
+    PushOptions,
+    checked_name,
+    definition_options,
+    wrong,
+)
 from henchman.client.registry import wire_name
 from henchman.client.runtime import Runtime
 from henchman.errors import DefinitionError
-from henchman.kernel.text import did_you_mean
+from henchman.kernel.text import as_shown, did_you_mean
 from henchman.ordered.push import OrderedPush, OrderedPushed, Payloads, Pusher, Reader
 from henchman.wire.annotations import annotation_of
 from henchman.wire.arguments import Signature
@@ -146,16 +153,14 @@ def define_ordered(function: Any, runtime: Runtime, name: str | None, options: M
     if isinstance(function, OrderedJob) or hasattr(function, "enqueue"):
         raise DefinitionError(f"{getattr(function, 'name', function)} is a job already")
     if not inspect.isfunction(function):
-        raise DefinitionError(f"@app.ordered is for functions (def or async def), not for {function!r}")
+        raise DefinitionError(f"@app.ordered is for functions (def or async def), not for {as_shown(function, 200)}")
     if inspect.isasyncgenfunction(function) or inspect.isgeneratorfunction(function):
         raise DefinitionError(f"{function.__qualname__} is a generator; a handler returns, it does not yield")
-    wire = name if name is not None else wire_name(function)
+    wire = checked_name(name) if name is not None else wire_name(function)
     if "queue" not in options:
         if not QUEUE_NAME.fullmatch(function.__name__):
             raise DefinitionError(f"{wire}: {function.__name__!r} cannot be the name of a queue; give one as queue=")
         options = {"queue": function.__name__, **options}
-    if not isinstance(wire, str) or not 1 <= len(wire) <= 500 or not wire.isprintable():
-        raise DefinitionError(f"name={wire!r}: a job is named by a printable text of 1 to 500 characters")
     checked = ordered_options(wire, options)
     kind: type[OrderedJob[Any]] = OrderedJob if checked.derive is None else DerivingJob
     made = kind(function, wire, checked, runtime, is_async=inspect.iscoroutinefunction(function))
@@ -296,7 +301,7 @@ def ordered_options(where: str, given: Mapping[str, Any]) -> Options:
     job = definition_options(where, common)  # the same checks; what plain jobs do not have here moves to ``ordered``
     derive = rest.pop("derive", None)
     if derive is not None and not callable(derive):
-        raise DefinitionError(f"{where}: derive={derive!r}: give a function of the payload")
+        raise wrong(f"{where}: derive", derive, "give a function of the payload")
     checked = {name: _CHECKS[name](where, name, value) for name, value in rest.items()}
     ordered = OrderedOptions(**checked, retry_in=job.retry_in, retries_exhausted=job.retries_exhausted)
     if "group_separator" in rest and ordered.max_per_group is None:
@@ -321,7 +326,7 @@ def _why_not(name: str) -> str | None:
 def _number(least: int, most: int) -> Callable[[str, str, Any], int]:
     def check(where: str, name: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-            raise DefinitionError(f"{where}: {name}={value!r}: give a whole number from {least} to {most:,}")
+            raise wrong(f"{where}: {name}", value, f"give a whole number from {least} to {most:,}")
         return value
 
     return check
@@ -329,13 +334,13 @@ def _number(least: int, most: int) -> Callable[[str, str, Any], int]:
 
 def _collapse(where: str, name: str, value: Any) -> str:
     if not isinstance(value, str) or value not in {"min", "latest", "none"}:
-        raise DefinitionError(f"{where}: {name}={value!r}: give 'min', 'latest' or 'none'")
+        raise wrong(f"{where}: {name}", value, "give 'min', 'latest' or 'none'")
     return value
 
 
 def _separator(where: str, name: str, value: Any) -> str:
     if not isinstance(value, str) or not 1 <= len(value) <= 20 or not value.isprintable():
-        raise DefinitionError(f"{where}: {name}={value!r}: give a printable text of 1 to 20 characters")
+        raise wrong(f"{where}: {name}", value, "give a printable text of 1 to 20 characters")
     return value
 
 

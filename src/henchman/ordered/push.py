@@ -16,10 +16,10 @@ from zlib import crc32
 
 import msgspec
 
-from henchman.client.rows import tell_pushed
+from henchman.client.rows import each_row, tell_pushed
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, DefinitionError
-from henchman.kernel.text import did_you_mean, shorten
+from henchman.kernel.text import as_shown, did_you_mean, shorten
 from henchman.store import ordered
 from henchman.store.call import Call, Procedure, arun, run
 from henchman.store.ordered import MOST_IDS, Push, RecordHead
@@ -111,7 +111,7 @@ class Pusher:
         """Push each row, a round trip a queue for each chunk."""
         bulk = _Bulk(self._reader, self._name, MOST_IDS * len(self._queues))
         try:
-            for row in rows:
+            for row in each_row(rows, f"{self._name}.push_many"):
                 if bulk.add(row):
                     run(self._runtime.connections, self._flush(bulk, self._through(bulk.entries)))
             if bulk.entries:
@@ -125,7 +125,7 @@ class Pusher:
         """``push_many``, awaited."""
         bulk = _Bulk(self._reader, self._name, MOST_IDS * len(self._queues))
         try:
-            async for row in _each(rows):
+            async for row in _each(rows, f"{self._name}.apush_many"):
                 if bulk.add(row):
                     await arun(self._runtime.aconnections, self._flush(bulk, await self._athrough(bulk.entries)))
             if bulk.entries:
@@ -245,12 +245,12 @@ class _Bulk:
             raise self._problem
 
 
-async def _each(rows: Iterable[Any] | AsyncIterable[Any]) -> AsyncIterator[Any]:
+async def _each(rows: Iterable[Any] | AsyncIterable[Any], where: str) -> AsyncIterator[Any]:
     if isinstance(rows, AsyncIterable):
         async for row in rows:
             yield row
     else:
-        for row in rows:
+        for row in each_row(rows, where):
             yield row
 
 
@@ -292,7 +292,7 @@ class Reader:
     def entry(self, id: Any, payload: Any, score: Any = None, at: Any = None, delay: Any = None) -> PushEntry:
         """One push as ``push(id, payload)`` gives it: ``at`` is a datetime."""
         if at is not None and not isinstance(at, datetime):  # a number is too easily milliseconds
-            raise ArgumentError(f"at={at!r:.80}: give a datetime with a time zone (or delay= for seconds)")
+            raise ArgumentError(f"at={as_shown(at, 80)}: give a datetime with a time zone (or delay= for seconds)")
         return _entry(_id(id), self._payloads.encode(payload), score, at, delay)
 
     def derived(self, payload: Any, arguments: Mapping[str, Any]) -> PushEntry:
@@ -303,7 +303,7 @@ class Reader:
             asked = {name: value for name, value in asked.items() if name not in ("at", "delay")}
         whole = {**asked, **given}
         if "id" not in whole:
-            raise ArgumentError(f"{self._name}: derive gave no id for the payload {payload!r:.80}")
+            raise ArgumentError(f"{self._name}: derive gave no id for the payload {as_shown(payload, 80)}")
         return self._of_mapping(whole, payload)
 
     def row(self, row: Any) -> PushEntry:
@@ -316,7 +316,8 @@ class Reader:
             return self.entry(*row)
         if not isinstance(row, Mapping):
             raise ArgumentError(
-                f"{type(row).__name__} {row!r:.80}; give a dict with id and payload, or a tuple (id, payload, score)"
+                f"{type(row).__name__} {as_shown(row, 80)}; give a dict with id and payload, or a tuple "
+                "(id, payload, score)"
             )
         _known(row, _FIELDS)
         if "id" not in row:
@@ -327,7 +328,9 @@ class Reader:
         """The entry as the client middleware left it, all in JSON's own types."""
         args = job.get("args")
         if not isinstance(args, list) or len(args) != 1:
-            raise ArgumentError(f"a client middleware set args of an ordered push to {args!r:.80}; it is [payload]")
+            raise ArgumentError(
+                f"a client middleware set args of an ordered push to {as_shown(args, 80)}; it is [payload]"
+            )
         id = _id(job.get("id"))
         return _entry(id, _PLAIN.encode(args[0]), job.get("score"), job.get("at"), job.get("delay"))
 
@@ -341,7 +344,7 @@ class Reader:
             answer = self._derive(payload)
         except Exception as error:
             raise ArgumentError(
-                f"{self._name}: derive raised {type(error).__name__}: {error} for the payload {payload!r:.80}"
+                f"{self._name}: derive raised {type(error).__name__}: {error} for the payload {as_shown(payload, 80)}"
             ) from error
         if isinstance(answer, Mapping):
             _known(answer, _DERIVED)
@@ -369,13 +372,15 @@ def _id(id: Any) -> str:
             raise ArgumentError(f"id is a number of more than {ID_MOST} digits")
         return str(int(id))
     if not isinstance(id, str):
-        raise ArgumentError(f"id={id!r:.80}: an id is a text or a whole number; give str(…) of anything else")
+        raise ArgumentError(f"id={as_shown(id, 80)}: an id is a text or a whole number; give str(…) of anything else")
     if not 1 <= len(id) <= ID_MOST:
         raise ArgumentError(f"id={shorten(id, 80)!r}: an id has 1 to {ID_MOST} characters, this one has {len(id)}")
     try:
         id.encode()
     except UnicodeEncodeError as error:
-        raise ArgumentError(f"id={id!r:.80} has a lone surrogate at character {error.start}: it is not text") from None
+        raise ArgumentError(
+            f"id={as_shown(id, 80)} has a lone surrogate at character {error.start}: it is not text"
+        ) from None
     return str.__str__(id)
 
 
@@ -394,7 +399,7 @@ def _score(score: Any) -> float | None:
             raise ArgumentError(f"score={score!r}: give a finite number")
         return float(score)
     way = "; give its .timestamp()" if isinstance(score, datetime) else ", or leave it out: then it is the time"
-    raise ArgumentError(f"score={score!r:.80}: a score is an int or a float{way}")
+    raise ArgumentError(f"score={as_shown(score, 80)}: a score is an int or a float{way}")
 
 
 def _time(at: Any) -> float | None:
@@ -406,9 +411,11 @@ def _time(at: Any) -> float | None:
             raise ArgumentError(f"at={at!r}: this datetime has no time zone; add one, as in datetime.now(UTC)")
         return max(at.timestamp(), 0.0)  # before 1970 is as due as 1970
     if isinstance(at, bool) or not isinstance(at, int | float):
-        raise ArgumentError(f"at={at!r:.80}: give a datetime with a time zone, or Unix seconds")
+        raise ArgumentError(f"at={as_shown(at, 80)}: give a datetime with a time zone, or Unix seconds")
     if not 0 <= at < _LATEST:
-        raise ArgumentError(f"at={at!r:.80}: Unix seconds are due, below 10,000,000,000; are these milliseconds?")
+        raise ArgumentError(
+            f"at={as_shown(at, 80)}: Unix seconds are due, below 10,000,000,000; are these milliseconds?"
+        )
     return float(at)
 
 
@@ -417,7 +424,9 @@ def _delay(delay: Any) -> float | None:
         return None
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < _LATEST:
-        raise ArgumentError(f"delay={delay!r:.80}: give seconds or a timedelta, from zero to 10,000,000,000 seconds")
+        raise ArgumentError(
+            f"delay={as_shown(delay, 80)}: give seconds or a timedelta, from zero to 10,000,000,000 seconds"
+        )
     return float(seconds)
 
 

@@ -6,12 +6,13 @@ pytest loads this file at every start.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Unpack
 
 import pytest
 
 from henchman.app import App
 from henchman.config import Config
+from henchman.config.keywords import SettingKeywords
 from henchman.supervisor.load import load_app
 from henchman.testing.fake import FakeJobs, fake
 from henchman.testing.install import Clock
@@ -27,11 +28,11 @@ class Bench:
         self.app = app
         self.url = url
 
-    def worker(self, **settings: Any) -> Worker:
+    def worker(self, **settings: Unpack[SettingKeywords]) -> Worker:
         """A worker for the length of a block, see ``henchman.testing.worker``."""
         return worker(self.app, url=self.url, **settings)
 
-    def drain(self, timeout: float = 10.0, **settings: Any) -> Worker:
+    def drain(self, timeout: float = 10.0, **settings: Unpack[SettingKeywords]) -> Worker:
         """Run a worker until nothing is left to do now; it has stopped then, and ``errors`` tells what was raised."""
         with self.worker(**settings) as one:
             one.drain(timeout)

@@ -162,7 +162,7 @@ class Wanted:
 
     def __init__(self, registry: Registry, job: AnyJob, args: tuple[Any, ...], kwargs: dict[str, Any]):
         if len(args) == 1 and isinstance(args[0], BoundCall) and not kwargs:
-            args, kwargs = args[0]
+            args, kwargs = args[0].args, args[0].kwargs
             self.any_arguments = False
         else:
             self.any_arguments = not args and not kwargs

@@ -16,9 +16,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, Unpack
 
 from henchman.app import App
+from henchman.config.keywords import SettingKeywords
 from henchman.embedded.process import ask, explain, find_binaries
 from henchman.errors import EmbeddedServerError
 from henchman.kernel.middleware import in_thread
@@ -197,10 +198,10 @@ def _last(parts: list[tuple[Arg, ...]]) -> Call[list[Any]]:
     return commands(*parts, decode=lambda replies: list(replies[-1]))
 
 
-def worker(app: App, *, url: str | None = None, **settings: Any) -> Worker:
+def worker(app: App, /, *, url: str | None = None, **settings: Unpack[SettingKeywords]) -> Worker:
     """A worker of ``app`` in this process (``with`` or ``async with``), on a private server, or on the one at ``url``.
 
     ``settings``: those of the worker, such as ``queues`` and ``concurrency``. Afterwards the app is connected to what
     it was before, and nothing is left of server and worker.
     """
-    return Worker(app, url, settings)
+    return Worker(app, url, dict(settings))

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from henchman.errors import ArgumentError, DefinitionError
+from henchman.kernel.text import as_shown
 from henchman.wire import payload
 from henchman.work.current import CurrentJob
 
@@ -60,7 +61,9 @@ class ContextSetter:
     def __init__(self, variables: Sequence[ContextVar[Any]]) -> None:
         for variable in variables:
             if not isinstance(variable, ContextVar):
-                raise DefinitionError(f"carry({variable!r}): give context variables, as in ContextVar('tenant_id')")
+                raise DefinitionError(
+                    f"carry({as_shown(variable, 200)}): give context variables, as in ContextVar('tenant_id')"
+                )
         names = [variable.name for variable in variables]
         if len(set(names)) < len(names) or not names:
             raise DefinitionError(f"carry({', '.join(names)}): give context variables, each of a name of its own")

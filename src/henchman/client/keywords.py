@@ -1,0 +1,93 @@
+"""The options of jobs, pushes and ordered queues as type checkers and editors see them: ``**options: Unpack[…]``.
+
+What an option means, and how it is checked, stands in ``options.py``. None is as if nothing were said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import datetime, timedelta
+from typing import Any, Literal, Protocol, TypedDict
+
+from henchman.client.options import Membership
+
+__all__ = ["JobKeywords", "LogLevel", "NamedKeywords", "OrderedKeywords", "PushKeywords", "Seconds", "Texts"]
+
+Seconds = float | timedelta
+Texts = list[str] | tuple[str, ...] | set[str] | frozenset[str]  # not one text, which is letters to a loop
+Classes = type[BaseException] | Collection[type[BaseException]]
+LogLevel = Literal["debug", "info", "warning", "warn", "error", "fatal"]
+
+
+class HasMembership(Protocol):
+    """A batch, as ``app.batch(…)`` and ``app.get_batch(id)`` give it."""
+
+    @property
+    def membership(self) -> Membership: ...
+
+
+class JobKeywords(TypedDict, total=False):
+    """Those of ``@app.job`` and ``@app.iterable``."""
+
+    queue: str | None
+    retry: bool | int | None
+    retry_in: Seconds | Callable[..., Any] | None
+    retry_for: Seconds | None
+    retry_on: Classes | None
+    no_retry_on: Classes | None
+    retries_exhausted: Callable[..., Any] | None
+    retry_queue: str | None
+    dead: bool | None
+    backtrace: bool | int | None
+    timeout: Seconds | None
+    expires: Seconds | None
+    tags: Texts | None
+    log_level: LogLevel | None
+    secret: Texts | None
+    ack: Literal["batched", "each"] | None
+    track: bool | None
+    result_ttl: Seconds | None
+
+
+class PushKeywords(TypedDict, total=False):
+    """Those of ``using``."""
+
+    queue: str | None
+    retry: bool | int | None
+    retry_for: Seconds | None
+    timeout: Seconds | None
+    expires: Seconds | None
+    tags: Texts | None
+    delay: Seconds | None
+    at: datetime | None
+    track: bool | None
+    result_ttl: Seconds | None
+    batch: HasMembership | None
+
+
+class NamedKeywords(PushKeywords, total=False):
+    """Those of ``app.enqueue``: what can travel with a job that is known only by name."""
+
+    retry_queue: str | None
+    dead: bool | None
+    backtrace: bool | int | None
+    log_level: LogLevel | None
+
+
+class OrderedKeywords(TypedDict, total=False):
+    """Those of ``@app.ordered``."""
+
+    queue: str | None
+    timeout: Seconds | None
+    log_level: LogLevel | None
+    track: bool | None
+    claim_size: int | None
+    payload_cap: int | None
+    max_parallel: int | None
+    max_per_group: int | None
+    group_separator: str | None
+    max_retries: int | None
+    retry_in: Seconds | Callable[..., Any] | None
+    collapse: Literal["min", "latest", "none"] | None
+    retries_exhausted: Callable[..., Any] | None
+    partitions: int | None
