@@ -55,6 +55,7 @@ def test_a_wait_is_armed_only_beside_a_fresh_lease(redis_url: str, monkeypatch: 
     with Spy(app, unreachable), working(app) as launcher:
         until(lambda: heard["beat"] and launcher.watcher.armed, "it waits")
         refused.set()
+        launcher.fetcher.look()  # an idle one looks every 30 s
         until(lambda: told, "a fetch was refused: none is on its way any more that would renew")
         launcher.session.valid_until = awake() + launcher.session.lease - 30.2  # a third of the lease is 30
         until(lambda: not launcher.watcher.armed, "the wait ended")
@@ -397,6 +398,7 @@ def test_from_afar_the_dead_are_rescued_too(redis_url: str, store: Store, monkey
         app.job(name="act")(lambda name: None)
         with working(app):
             until(lambda: store.ask("GET", "stat:processed"), "it was rescued, and ran", 60)
+            afar.seconds = 0.0  # the worker's end asks for each queue
     assert not store.ask("EXISTS", store.keys.in_flight(DEAD, 1, "default"))
 
 

@@ -161,7 +161,7 @@ def test_a_push_that_was_refused_unexecuted_is_sent_again(runner: Maker, refusal
 @pytest.mark.parametrize("refusal", [b"-LOADING dataset\r\n", b"-READONLY replica\r\n", b"-MISCONF disk\r\n"])
 def test_a_refusal_that_lasts_is_a_server_that_is_away(runner: Maker, refusal: bytes) -> None:
     with FakeServer(lambda words: refusal) as fake:
-        one = runner(fake.url)
+        one = runner(fake.url, io_timeout=0.5)
         for call in (PUSH, READ):
             with pytest.raises(ServerAway, match="refuses") as caught:
                 one.run(call)

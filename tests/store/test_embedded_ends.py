@@ -116,7 +116,7 @@ def test_it_ends_when_its_last_user_is_killed(folder: Path, user: Callable[..., 
     say(folder, "SET", "a", "1")
     run = run_id(folder)
     first.kill()
-    time.sleep(3)
+    looked(folder)
     assert run_id(folder) == run, "the second one lives"
     second.kill()
     until(lambda: EmbeddedServer(folder).status().state == "stopped", "it came about", 30)
@@ -134,7 +134,7 @@ def test_it_stays_under_a_user_that_is_suspended(folder: Path, user: Callable[..
     run = run_id(folder)
     os.kill(one.pid, signal.SIGSTOP)
     other.kill()
-    time.sleep(4)
+    looked(folder)
     assert run_id(folder) == run
     os.kill(one.pid, signal.SIGCONT)
     assert one.do("find") is not None
@@ -151,7 +151,7 @@ def test_it_stays_under_a_forked_child_and_not_under_one_that_never_used_it(
     parent.do("child acquire")
     run = run_id(folder)
     parent.kill()
-    time.sleep(3)
+    looked(folder)
     assert run_id(folder) == run
     os.kill(child, signal.SIGKILL)
     until(lambda: EmbeddedServer(folder).find() is None, "it came about", 30)
@@ -163,7 +163,7 @@ def test_one_that_is_to_stay_stays(folder: Path, server: EmbeddedServer, user: C
     one = user()
     one.do("acquire")
     one.kill()
-    time.sleep(3)
+    looked(folder)
     assert run_id(folder) == run
     assert len(watchers(folder)) == 1
 
@@ -208,7 +208,7 @@ def test_killed_and_starting_users_in_a_storm(folder: Path, user: Callable[..., 
     """Whoever has acquired it finds it there, whoever else is killed at that moment; at the end it is gone."""
     dice = random.Random(10)
     crowd: list[UserProcess] = []
-    until_when = time.monotonic() + 12
+    until_when = time.monotonic() + 10
     while time.monotonic() < until_when:
         if len(crowd) < 3 or dice.random() < 0.3:
             crowd.append(user())
@@ -241,6 +241,18 @@ def watchers(folder: Path) -> list[int]:
         if words[-2:-1] == [os.fsencode(folder)] and b"-I" in words:
             found.append(int(name))
     return found
+
+
+def looked(folder: Path) -> None:
+    """Wait until the watcher has looked twice more: of its own accord it leaves the processor only between looks."""
+    (pid,) = until(lambda: len(found := watchers(folder)) == 1 and found, "there is one watcher alone", 30)
+    status = Path(f"/proc/{pid}/status")
+
+    def sleeps() -> int:
+        return int(status.read_text().partition("\nvoluntary_ctxt_switches:")[2].split()[0])
+
+    before = sleeps()
+    until(lambda: sleeps() >= before + 2, "the watcher has looked twice", 60)
 
 
 def _inodes(pid: int) -> set[int]:

@@ -80,9 +80,7 @@ def test_a_line_for_waiting_goes_to_the_master_too(ring: Fleet) -> None:
 def test_sentinels_that_are_dead_or_deaf_are_passed_over_and_remembered(runner: Maker, ring: Fleet) -> None:
     with FakeServer(lambda words: HANG) as deaf:
         one = runner(url_of(free_port(), deaf.port, ring.ports[0], rest="/mymaster"), connect_timeout=9.0)
-        started = time.monotonic()
-        assert one.run(PUSH)
-        assert time.monotonic() - started < 9.0
+        assert one.run(PUSH), "one that is deaf does not use up the time for all of them: that would be ServerAway"
         asked = len(deaf.received)
         one.run(command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "no", again=False))
         assert one.run(command("PING")) == b"PONG"

@@ -16,7 +16,7 @@ class Distant:
 
     def __init__(self, server_url: str, seconds: float) -> None:
         self._path = urlsplit(server_url).path
-        self._seconds = seconds
+        self.seconds = seconds  # may be changed while bytes are on their way
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.url = f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
         self._ends: list[socket.socket] = []
@@ -55,7 +55,7 @@ class Distant:
     def _carry(self, source: socket.socket, sink: socket.socket) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(1 << 20):
-                time.sleep(self._seconds)
+                time.sleep(self.seconds)
                 sink.sendall(data)
         for one in (source, sink):
             with contextlib.suppress(OSError):

@@ -39,6 +39,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--ends", type=Path, help="write here how each test ended")
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Of the parts that few tests bear, only the files that name the mark: to import all others takes some seconds."""
+    part = config.getoption("--part")
+    if part not in MARKS or not (collection_path.name.startswith("test_") and collection_path.suffix == ".py"):
+        return None
+    return f"mark.{part}" not in collection_path.read_text(encoding="utf-8") or None
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the other parts; begin with what takes longest, so that nobody waits for one slow file at the end."""

@@ -176,6 +176,7 @@ def test_ordered_ids_go_on_in_their_order_when_the_clock_steps(
         entities.push("held", "held-3")
         work.open()
         until(lambda: work.count("ran")["hold-1"], "it is let go")
+        until(lambda: not redis.exists("hm:ordered:entities/busy"), "its end is settled: nothing is to be rescued")
     with Work(tmp_path / "v", server.url, target="support.timely:app") as work:
         until(lambda: sum(work.count("ran").values()) == 7, "everything runs", 60)
         names = [line[1] for line in work.trace() if line[0] == "ran"]

@@ -17,6 +17,7 @@ import pytest
 from redis import Redis
 
 from henchman import App, ServerAway, Unconfirmed
+from henchman.kernel.clock import awake
 from henchman.worker import rescue, watcher
 from support.processes import Work, records
 from support.replicas import Fleet, Name, Node, fleet, nodes
@@ -168,6 +169,15 @@ def test_an_outage_longer_than_the_lease_that_ends_in_a_failover_steals_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rescue, "WATCH", 5.0)
+    looked: list[float] = []
+    look = rescue.Lifeline.look
+
+    def noted(self: rescue.Lifeline, *, sweep: bool = True) -> float:
+        left = look(self, sweep=sweep)
+        looked.extend([awake()] if self.leader.leads else [])
+        return left
+
+    monkeypatch.setattr(rescue.Lifeline, "look", noted)
     with behind_a_name(tmp_path) as (name, old, new):
         apps = [App(redis_url=name.url, concurrency=2, lease=5, heartbeat=0.5, connect_timeout=0.5) for _ in "ab"]
         heard = [Heard(app, "rescued", "late", "refused", "part_failed") for app in apps]
@@ -183,7 +193,8 @@ def test_an_outage_longer_than_the_lease_that_ends_in_a_failover_steals_nothing(
                     until(lambda: not redis.keys("hm:lease:*"), "every lease ran out")
                     name.move(new.port)
                     until(lambda: len(redis.keys("hm:lease:*")) == 2, "both hold a lease again")  # type: ignore[arg-type]
-                    time.sleep(5.5)  # longer than a lifeline watches: what would be stolen, would be now
+                    certain = awake() + rescue.WATCH + rescue.LOOK
+                    until(lambda: max(looked) > certain, "a lifeline has watched: what would be stolen, would be now")
                     ran[0].release.set()
                     until(lambda: ran[0].ended["h"], "it ends")
                     until(lambda: redis.get("stat:processed") or _told(*heard), "it is settled")
@@ -230,7 +241,7 @@ def _host(app: App) -> Any:
 def test_confirmed_jobs_survive_the_loss_of_the_master_unconfirmed_ones_are_named(tmp_path: Path) -> None:
     with behind_a_name(tmp_path) as (name, old, new):
         app = App(redis_url=name.url, wait_replicas=1, wait_timeout=30.0, io_timeout=60.0)
-        confirmed = [app.enqueue("act", n).jid for n in range(100)]
+        confirmed = [app.enqueue("act", n).jid for n in range(30)]
         app.close()
         app.configure(wait_timeout=0.3)
         new.ask("REPLICAOF", "127.0.0.1", "1")  # cut off from its master

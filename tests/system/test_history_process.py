@@ -73,8 +73,8 @@ def test_it_records_is_replaced_and_ends_last_with_nothing_left(
     client.close()
 
 
-#: what had to wait beside busy slots went back, and what lasted is told as begun
-ONCE = re.compile("enqueued (enqueued )?(working )?finished")
+#: what had to wait beside busy slots went back, once or more often, and what lasted is told as begun
+ONCE = re.compile("enqueued (enqueued )*(working )?finished")
 
 
 def lives(file: Path) -> list[str]:

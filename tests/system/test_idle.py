@@ -6,8 +6,6 @@ import time
 from collections import Counter
 from pathlib import Path
 
-import pytest
-
 from henchman.store.call import load
 from support.processes import Work
 from support.worker import looker, until
@@ -17,7 +15,6 @@ WAITING = frozenset({"BLMOVE", "BZPOPMIN", "fetch", "due", "cron_look"})  # what
 LUA = Path(__file__).resolve().parents[2] / "src" / "henchman" / "store" / "lua"
 
 
-@pytest.mark.alone("it counts what is sent in some seconds")
 def test_an_idle_worker_sends_two_commands_a_second_and_three_for_its_heartbeat(tmp_path: Path, redis_url: str) -> None:
     """PROTOCOL, section 6.5, with default settings; commands inside scripts are not sent. Its
     supervisor renews the lease as often as it does: every second renewal is not its own."""

@@ -42,9 +42,9 @@ def command(folder: Path, suite: str, *words: str) -> subprocess.Popen[str]:
     (folder / "conftest.py").write_text('pytest_plugins = ["support.parts"]\n', encoding="utf-8")
     (folder / "test_suite.py").write_text(suite, encoding="utf-8")
     return subprocess.Popen(
-        [sys.executable, *words, "-p", "no:henchman"],
+        [sys.executable, *words, "-p", "xdist", "-p", "randomly"],  # all that are installed take three times as long
         cwd=folder,
-        env={"PATH": "", "PYTHONPATH": str(ROOT / "tests")},
+        env={"PATH": "", "PYTHONPATH": str(ROOT / "tests"), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
