@@ -17,7 +17,7 @@ from redis import Redis
 from sqlalchemy import func, select, text
 
 import henchman
-from henchman.errors import HistoryAway, HistoryError
+from henchman.errors import HistoryAway, HistoryError, ServerAway
 from henchman.history import recorder as recorder_module
 from henchman.history.checkpoint import Checkpoint, Overtaken, Position
 from henchman.history.database import Database
@@ -324,6 +324,29 @@ def test_a_server_that_went_back_is_noticed_and_loses_nothing(
         connection.execute(text("DELETE FROM henchman_events WHERE jid = 'old'"))
         connection.execute(text("DELETE FROM henchman_changes WHERE jid = 'old'"))
     judge(database_url, teller, 3)
+
+
+def test_a_clock_that_went_back_doubles_nothing_that_a_killed_recorder_had_written(
+    home: Home, recorder: Recorder, teller: Teller, redis: Redis, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ids of the stream stand still then, at one millisecond, for as many entries as come until it has passed."""
+    ahead = int((time.time() + 3600) * 1000)
+    redis.xadd(home.keys.history, {"k": "unknown"}, id=f"{ahead}-1022")
+    tell(teller, 0, 30)
+    entries = redis.xrange(home.keys.history)
+    assert entries[-1][0].startswith(b"%d-1" % ahead), "all in that millisecond, beyond what a position can tell"
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder_module.store, "trim", _killed)
+        with pytest.raises(ServerAway):
+            recorder.tick()
+    recorder._ready = False
+    assert recorder.drain(30)
+    assert not home.heard
+    judge(database_url, teller, 30)
+
+
+def _killed(*_: object) -> None:
+    raise ServerAway("killed between writing and trimming")
 
 
 def test_a_position_may_stand_within_an_entry(

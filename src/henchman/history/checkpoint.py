@@ -17,14 +17,38 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 import msgspec
-from sqlalchemy import BigInteger, Connection, Dialect, Double, Integer, String, Table, Text, insert, select, update
+from sqlalchemy import (
+    BigInteger,
+    Connection,
+    Dialect,
+    Double,
+    Integer,
+    String,
+    Table,
+    Text,
+    insert,
+    null,
+    select,
+    update,
+)
 from sqlalchemy.dialects import mysql, postgresql, sqlite
 
 from henchman.errors import HistoryAway, HistoryError
 from henchman.history import schema
 from henchman.history.database import Database
 from henchman.history.records import OF_BATCH
-from henchman.history.stream import Entry, Reducer, Rows, fields_of, ident, number_of, order, unbundled
+from henchman.history.stream import (
+    Entry,
+    Reducer,
+    Rows,
+    attempt_of,
+    fields_of,
+    ident,
+    number_of,
+    order,
+    unbundled,
+    word_of,
+)
 from henchman.kernel.events import Events
 
 __all__ = ["BEGINNING", "Checkpoint", "Chunk", "Overtaken", "Position", "write"]
@@ -127,24 +151,28 @@ class Checkpoint:
         if order(entries[0][0]) > stands:
             return entries
         old = [one for one in entries if order(one[0]) <= stands]
-        known = self._known([_about(one) for one in old])
-        # Progress leaves no row to know it by, and the next one says more.
-        back = [one for one in old if fields_of(one).get(b"k") != b"progress" and _about(one) not in known]
+        marks = [_mark(one) for one in old]
+        known = self._known([mark for mark in marks if mark is not None])
+        back = [one for one, mark in zip(old, marks, strict=True) if mark is not None and mark not in known]
         if not back:
             return entries[len(old) :]
         self._events.emit("history_rewound", position=position.at, entry=back[0][0].decode(), entries=len(back))
         return [*back, *entries[len(old) :]]
 
-    def _known(self, entries: list[tuple[str, int]]) -> set[tuple[str, int]]:
-        """Which of these (a job or ``batch:<id>``, and a position) have a row."""
-        found: set[tuple[str, int]] = set()
+    def _known(self, marks: Sequence[_Mark]) -> set[_Mark]:
+        """Which of these have a row."""
+        found: set[_Mark] = set()
+        of_changes, of_messages = schema.changes.c, schema.messages.c
         with self._database.reading() as connection:
-            for first in range(0, len(entries), _MANY):
-                some = entries[first : first + _MANY]
-                jids, numbers = {jid for jid, _ in some}, [number for _, number in some]
-                for table in (schema.changes, schema.messages):
-                    query = select(table.c.jid, table.c.sid).where(table.c.jid.in_(jids), table.c.sid.in_(numbers))
-                    found.update((jid, sid) for jid, sid in connection.execute(query))
+            for first in range(0, len(marks), _MANY):
+                jids, times = ({mark[place] for mark in marks[first : first + _MANY]} for place in (0, 1))
+                for query in (
+                    select(of_changes.jid, of_changes.at, of_changes.status, of_changes.attempt),
+                    select(of_messages.jid, of_messages.at, null(), null()),
+                ):
+                    jid, at, *_ = query.selected_columns
+                    rows = connection.execute(query.where(jid.in_(jids), at.in_(times)).distinct())
+                    found.update(_Mark(*row) for row in rows)
         return found
 
     def _halve(self, entries: Sequence[Entry], error: HistoryError) -> None:
@@ -166,11 +194,29 @@ def _reduced(entries: Sequence[Entry], start: Position) -> Chunk:
     return Chunk(entries, reducer.rows, start, end)
 
 
-def _about(entry: Entry) -> tuple[str, int]:
-    """Whose change it is, and its position."""
-    fields = fields_of(entry)
-    whose = ident(fields[b"j"]) if b"j" in fields else OF_BATCH + ident(fields.get(b"b", b""))
-    return whose, number_of(entry[0])[0]
+class _Mark(NamedTuple):
+    """What tells the row of an entry: whose it is, its time, and the change that it tells (None: a message).
+
+    The position of the row does not: after the server's clock went back, one millisecond of the stream holds more
+    entries than a position has room for, and rows get positions by the order in which they are written.
+    """
+
+    whose: str
+    at: float
+    status: str | None
+    attempt: int | None
+
+
+def _mark(entry: Entry) -> _Mark | None:
+    """None for an entry that leaves no row: progress (the next one says more), and kinds that are not known."""
+    fields, (_, at) = fields_of(entry), number_of(entry[0])
+    kind, jid = fields.get(b"k"), ident(fields.get(b"j", b""))
+    status = word_of(fields.get(b"s", b""))
+    if kind == b"batch" and fields.get(b"b"):
+        return _Mark(OF_BATCH + ident(fields[b"b"]), at, status, None)
+    if kind == b"job" and jid:
+        return _Mark(jid, at, status, attempt_of(fields.get(b"a", b"")))
+    return _Mark(jid, at, None, None) if kind == b"log" and jid else None
 
 
 def _without_detail(entry: Entry, error: HistoryError) -> Entry:

@@ -26,6 +26,7 @@ __all__ = [
     "Entry",
     "Reducer",
     "Rows",
+    "attempt_of",
     "fields_of",
     "host_of",
     "ident",
@@ -33,6 +34,7 @@ __all__ = [
     "order",
     "position_at",
     "unbundled",
+    "word_of",
 ]
 
 #: a stream id and field, value, field, value…
@@ -142,6 +144,12 @@ def _word(text: bytes) -> str:
 
 
 @lru_cache(1000)
+def word_of(status: bytes) -> str:
+    """A status, as its column takes it."""
+    return _word(status)[:WORD]
+
+
+@lru_cache(1000)
 def host_of(process: str) -> str:
     """The host of ``host:pid:nonce``."""
     return process.rsplit(":", 2)[0]
@@ -153,7 +161,8 @@ def _batch(text: bytes) -> str | None:
 
 
 @lru_cache(100)
-def _attempt(number: bytes) -> int | None:
+def attempt_of(number: bytes) -> int | None:
+    """Which run a change is about; None where the entry says none."""
     return int(number) if number.isdigit() and len(number) < 9 else None
 
 
@@ -269,13 +278,13 @@ class Reducer:
         self.highest = sid = number if number > self.highest else self.highest + 1
         if flat[1] == b"job" and flat[::2] == _AS_WRITTEN:
             jid, batch, status, attempt, process, text = flat[3::2]
-            self._job(sid, at, ident(jid), _batch(batch), _word(status), attempt, process, text)
+            self._job(sid, at, ident(jid), _batch(batch), word_of(status), attempt, process, text)
         else:
             self._other(sid, at, fields_of(entry))
 
     def _other(self, sid: int, at: float, fields: dict[bytes, bytes]) -> None:
         kind, batch, jid = fields.get(b"k"), _batch(fields.get(b"b", b"")), ident(fields.get(b"j", b""))
-        status, text = _word(fields.get(b"s", b"")), fields.get(b"d", b"")
+        status, text = word_of(fields.get(b"s", b"")), fields.get(b"d", b"")
         if kind == b"batch":
             if batch is not None:
                 self._of_batch(sid, at, batch, status, text)
@@ -304,10 +313,10 @@ class Reducer:
     ) -> None:
         detail, kept = read_detail(text)
         process = _process(worker)
-        attempt = _attempt(number)
+        attempt = attempt_of(number)
         event = self.rows.events.get(jid) or self._event(sid, jid, batch)
         event.changed = sid
-        event.status = status = status[:WORD]
+        event.status = status
         if attempt:
             event.attempts = attempt
         if detail.class_ is not None:
@@ -353,7 +362,7 @@ class Reducer:
         for column, value in values.items():
             if value is not None:
                 setattr(row, column, value)
-        self.rows.changes.append((OF_BATCH + batch, sid, batch, state[:WORD], None, None, at, kept, None, None, None))
+        self.rows.changes.append((OF_BATCH + batch, sid, batch, state, None, None, at, kept, None, None, None))
 
 
 def _pushed(event: Any, at: float, detail: Detail) -> None:
