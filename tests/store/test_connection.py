@@ -112,6 +112,18 @@ def test_a_read_that_is_not_answered_is_sent_twice(runner: Maker, what: bytes) -
         came(fake, [b"PING"], [b"PING"])
 
 
+@pytest.mark.parametrize("refusal", [b"-LOADING dataset\r\n", b"-OOM command not allowed\r\n", b"-WRONGTYPE\r\n", None])
+def test_what_is_refused_the_second_time_is_unknown(runner: Maker, refusal: bytes | None) -> None:
+    """The first sending may have been executed before its answer was lost: a caller who takes the refusal for the
+    answer would push once more, or count what runs as refused."""
+    answers = iter([CLOSE, *[refusal or b"-LOADING dataset\r\n"] * (1000 if refusal else 1)])
+    with FakeServer(lambda words: next(answers, CLOSE)) as fake:
+        with pytest.raises(ServerAway) as caught:
+            runner(fake.url, io_timeout=0.3).run(READ)
+        assert caught.value.executed is None
+        assert len(fake.received) >= 2
+
+
 def test_a_push_that_is_cut_off_is_unknown(runner: Maker) -> None:
     with FakeServer(lambda words: CLOSE if words[0] == b"LPUSH" else b":1\r\n") as fake:
         with pytest.raises(ServerAway) as caught:

@@ -215,10 +215,10 @@ class AsyncConnections:
                 reply = await _talk(conn, call.parts if progress is None else progress.parts, call.name)
                 return (reply if progress is None else progress.finish(reply)), resent
             except Refused as refused:
-                progress = progress or Progress(call)
+                progress = progress or Progress(call, self.url, unread=resent)
                 error = progress.refused(refused.replies)
                 if clock() > deadline and not progress.only_forgot:
-                    raise progress.away(self.url, error) from error
+                    raise progress.away(error) from error
                 if error_code(error) == "READONLY":
                     await self.close()  # who waits idle is connected to the old master too: reads would not notice
                 if error_code(error) != "NOSCRIPT":
@@ -228,6 +228,8 @@ class AsyncConnections:
                 if resent or not call.again:
                     raise ServerAway(f"{mask_url(self.url)} did not answer {call.name}: {problem}") from problem
                 resent = True
+                if progress is not None:
+                    progress.unread = True
                 try:
                     await self._connect(conn)
                 except ServerAway as away:

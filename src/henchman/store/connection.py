@@ -291,10 +291,10 @@ class Connections:
         resent = False
         while True:
             if isinstance(problem, Refused):
-                progress = progress or Progress(call)
+                progress = progress or Progress(call, self.url, unread=resent)
                 error = progress.refused(problem.replies)
                 if time.monotonic() > deadline and not progress.only_forgot:
-                    raise progress.away(self.url, error) from error
+                    raise progress.away(error) from error
                 if error_code(error) == "READONLY":
                     self.close()  # who waits idle is connected to the old master too: reads would not notice
                 if error_code(error) != "NOSCRIPT":
@@ -304,6 +304,8 @@ class Connections:
                 if resent or not call.again:
                     raise ServerAway(f"{mask_url(self.url)} did not answer {call.name}: {problem}") from problem
                 resent = True
+                if progress is not None:
+                    progress.unread = True
                 try:
                     self._connect(conn)
                 except ServerAway as away:

@@ -92,12 +92,15 @@ def together(parts: Any, replies: list[Any]) -> list[Any]:
 class Progress:
     """How far the commands of one call have come.
 
-    ``only_forgot``: the last answer was that the server does not know the script. The next sending brings it along,
-    which is worth it however late it is.
+    ``unread``: an answer to an earlier sending was not read, so that nothing proves any more that the call was not
+    executed. ``only_forgot``: the last answer was that the server does not know the script. The next sending brings
+    it along, which is worth it however late it is.
     """
 
-    def __init__(self, call: Call[Any]) -> None:
+    def __init__(self, call: Call[Any], url: str, *, unread: bool) -> None:
         self._call = call
+        self._url = url
+        self.unread = unread
         self._left = list(range(len(call.parts)))
         self._replies: list[Any] = [None] * len(call.parts)
         self._unknown_script = self.only_forgot = False
@@ -106,7 +109,7 @@ class Progress:
     @property
     def executed(self) -> bool | None:
         """False when nothing of the call was executed so far, None when a part of it was."""
-        return False if len(self._left) == len(self._replies) else None
+        return False if len(self._left) == len(self._replies) and not self.unread else None
 
     @property
     def parts(self) -> list[tuple[Arg, ...]]:
@@ -116,13 +119,14 @@ class Progress:
             return [("EVAL", self._call.script.text, *left[0][2:]), *left[1:]]
         return left
 
-    def away(self, url: str, error: redis.RedisError) -> ServerAway:
+    def away(self, error: redis.RedisError) -> ServerAway:
         """What to raise when the server refused for too long."""
-        text = f"{mask_url(url)} refuses {self._call.name}: {error_code(error)} {error}"
+        text = f"{mask_url(self._url)} refuses {self._call.name}: {error_code(error)} {error}"
         return ServerAway(text, executed=self.executed)
 
     def refused(self, replies: list[Any]) -> redis.RedisError:
-        """Take answers in; the first error, when all of them allow to send again. Raises ResponseError for good."""
+        """Take answers in; the first error, when all of them allow to send again. Raises ResponseError for good, or
+        ServerAway where an earlier sending may have been executed."""
         self._take(replies)
         transaction = self._call.parts[-1] == ("EXEC",)
         left = self._left[:-1] if self._waits else self._left  # a WAIT goes again with what it waits for
@@ -132,6 +136,8 @@ class Progress:
         errors = [one for one in answers if isinstance(one, redis.RedisError)]
         for error in errors:
             if not proves_not_executed(error) and not (transaction and error_code(error) == "EXECABORT"):
+                if self.unread:
+                    raise self.away(error) from error
                 raise error if isinstance(error, redis.ResponseError) else redis.ResponseError(str(error)) from error
         if not transaction:
             self._left = [index for index in left if isinstance(self._replies[index], redis.RedisError)]
