@@ -16,7 +16,7 @@
 -- include keys
 -- include ordered
 -- include ordered_track
--- include count
+-- include stats
 local HELD, identity, collapse = KEYS[2], ARGV[2], ARGV[4]
 if redis.call('PEXPIRE', key('leases') .. identity, ARGV[3]) == 0 and redis.call('EXISTS', key('tombs_of') .. identity) == 1 then
   return 'LOST'
@@ -191,8 +191,8 @@ if #gone > 0 then
   redis.call('ZREM', due, unpack(gone))
 end
 
-count(key('stat_processed'), ARGV[5], runs)
-count(key('stat_failed'), ARGV[5], bad_runs)
+add_to_stat(key('stat_processed'), ARGV[5], runs)
+add_to_stat(key('stat_failed'), ARGV[5], bad_runs)
 if processed > 0 then
   redis.pcall('HINCRBY', stat, 'processed', processed)
 end

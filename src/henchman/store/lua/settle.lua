@@ -14,7 +14,7 @@
 -- include keys
 -- include to_dead
 -- include effects
--- include count
+-- include stats
 local LEASE, TOMB = KEYS[2], KEYS[3]
 if redis.call('EXISTS', TOMB) == 1 then
   return 'LOST'
@@ -85,6 +85,6 @@ for unit = 1, (#ARGV - 4) / 6 do
 end
 finish_effects()
 
-count(key('stat_processed'), ARGV[2], processed)
-count(key('stat_failed'), ARGV[2], failed)
+add_to_stat(key('stat_processed'), ARGV[2], processed)
+add_to_stat(key('stat_failed'), ARGV[2], failed)
 return status
