@@ -37,11 +37,7 @@ R = TypeVar("R", covariant=True)
 TIME_KNOWN = 30.0  # seconds for which the server's time goes on being known
 
 
-def _anything(*args: Any) -> None:
-    """The signature of a job that is known only by name."""
-
-
-_ANYTHING = Signature.of(_anything, name="enqueue")
+_ANYTHING = Signature.by_name("enqueue")
 _RUBY = re.compile(r"[A-Z]\w*(::[A-Z]\w*)*")  # how Ruby names classes; a Python job has this name only by name=
 
 

@@ -49,10 +49,6 @@ encoded = msgspec.json.Encoder().encode
 decoded = msgspec.json.Decoder(Cron).decode
 
 
-def _anything(*args: Any, **kwargs: Any) -> None:
-    """The signature of a job that is known only by name."""
-
-
 def check_name(name: object) -> str:
     """A cron's name; DefinitionError when it cannot be one."""
     return checked_name(name, of="a cron")
@@ -117,7 +113,7 @@ def _job(registry: Registry, job: Any) -> tuple[str, Signature, JobOptions, Push
     known: Definition | None = registry.find(job)
     if known is not None:
         return job, known.signature, known.options, PushOptions()
-    return job, Signature.of(_anything, name=job), JobOptions(), PushOptions()
+    return job, Signature.by_name(job), JobOptions(), PushOptions()
 
 
 def build_tick(runtime: Runtime, name: str, cron: Cron, planned: float, now: float) -> Tick:

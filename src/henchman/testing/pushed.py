@@ -219,13 +219,7 @@ class Word:
 
 
 _MISSING, _SECRET = Word("nothing"), Word("***")
-
-
-def _anything(*args: Any) -> None:
-    """The signature of a job that is known only by name."""
-
-
-_ANYTHING = Signature.of(_anything, name="job")
+_ANYTHING = Signature.by_name("job")
 
 
 @dataclass(frozen=True)

@@ -69,6 +69,11 @@ class Signature:
         called = getattr(function, "__qualname__", name)
         return cls(Binding(list(parameters.values()), name, called), codecs, frozenset(secret))
 
+    @classmethod
+    def by_name(cls, name: str) -> Signature:
+        """The signature of a job of which only the name is known."""
+        return cls.of(lambda *args, **kwargs: None, name=name)
+
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[bytes, bytes | None]:
         """The texts of the positional array and of the keyword-only object (None without any).
 
