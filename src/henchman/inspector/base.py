@@ -12,7 +12,7 @@ import msgspec
 
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, PayloadError
-from henchman.kernel.text import shorten
+from henchman.kernel.text import plain, shorten
 from henchman.store.call import BothWays
 from henchman.store.queues import raw
 from henchman.wire import jsontext, payload, times
@@ -42,6 +42,7 @@ def mask_all(name: str, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[A
 
 
 _SHOWN_BYTES = 4096  # of arguments; more is cut where it is shown
+_LONGEST = 10_000  # characters of an error that is no text
 
 
 class Entry:
@@ -75,8 +76,7 @@ class Entry:
     @property
     def jid(self) -> str:
         """The job's id; empty when it has none."""
-        value = self.job.get("jid")
-        return value if isinstance(value, str) else "" if value is None else str(value)[:200]
+        return plain(self.job.get("jid"))
 
     @property
     def name(self) -> str:
@@ -116,7 +116,7 @@ class Entry:
         kind, message = self.job.get("error_class"), self.job.get("error_message")
         if kind is None and message is None:
             return None
-        return _plain(kind), _plain(message)
+        return plain(kind, _LONGEST), plain(message, _LONGEST)
 
     @property
     def backtrace(self) -> list[str]:
@@ -127,7 +127,13 @@ class Entry:
     def tags(self) -> list[str]:
         """Its tags, also where a program stored them in a wrong form."""
         found = self.job.get("tags")
-        return [_plain(one) for one in found] if isinstance(found, list) else [_plain(found)] if found else []
+        return (
+            [plain(one, _LONGEST) for one in found]
+            if isinstance(found, list)
+            else [plain(found, _LONGEST)]
+            if found
+            else []
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Stable names for programs; times as ISO 8601 in UTC or null. ``payload`` only when it is unreadable."""
@@ -178,10 +184,6 @@ def _json(value: Any) -> str:
         return jsontext.encode(value).decode("utf-8", "replace")
     except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
         return shorten(repr(value), _SHOWN_BYTES)
-
-
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)[:10_000]
 
 
 def json_object(text: bytes) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from henchman.errors import ArgumentError, ServerAway, ServerError
 from henchman.inspector.base import Entry, Inspector, Mask, json_object
 from henchman.kernel.clock import ServerClock
+from henchman.kernel.text import plain
 from henchman.store import leases
 from henchman.store.call import Page, Pages, Procedure, awaited, now
 from henchman.store.keys import Keys
@@ -59,10 +60,6 @@ class Work(NamedTuple):
     entry: Entry
 
 
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)[:200]
-
-
 def _number(value: Any) -> float | None:
     if isinstance(value, bytes):
         value = value.decode("ascii", "replace")
@@ -76,7 +73,7 @@ def _whole(value: Any) -> int:
 
 def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, dict | list):
-        return tuple(dict.fromkeys(_text(one) for one in value))
+        return tuple(dict.fromkeys(plain(one) for one in value))
     return (value,) if isinstance(value, str) and value else ()
 
 
@@ -94,10 +91,10 @@ def process_state(record: leases.Record) -> ProcessState | None:
     listed = info.get("queues") or {name: 0 for one in weights if isinstance(one, dict) for name in one}
     return ProcessState(
         identity=record.identity,
-        hostname=_text(info.get("hostname")) or host,
+        hostname=plain(info.get("hostname")) or host,
         pid=_whole(pid) or None,
-        tag=_text(info.get("tag")),
-        version=_text(info.get("version")),
+        tag=plain(info.get("tag")),
+        version=plain(info.get("version")),
         started_at=_number(info.get("started_at")),
         queues=_texts(listed),
         labels=_texts(info.get("labels")),
@@ -122,7 +119,7 @@ def _work(identity: str, slot: str, value: bytes, mask: Mask | None) -> Work:
         stored = value if payload is None else jsontext.encode(payload)
     entry = Entry(stored, mask=mask)
     queue = record.get("queue")
-    return Work(identity, slot, _text(queue) or entry.queue or "", times.read(record.get("run_at")), entry)
+    return Work(identity, slot, plain(queue) or entry.queue or "", times.read(record.get("run_at")), entry)
 
 
 def _records(keys: Keys) -> Procedure[list[leases.Record]]:

@@ -92,6 +92,11 @@ def visible(text: str) -> str:
     )
 
 
+def plain(value: Any, most: int = 200) -> str:
+    """A text as it is; of anything else its ``str``, at most ``most`` characters; nothing for None."""
+    return value if isinstance(value, str) else "" if value is None else str(value)[:most]
+
+
 def shorten(text: str, most: int) -> str:
     """At most ``most`` characters, with an ellipsis where something was cut."""
     return text if len(text) <= most else text[: max(most - 1, 0)] + "…"

@@ -16,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from henchman.errors import ArgumentError, PayloadError
+from henchman.kernel.text import plain
 from henchman.wire import jsontext, times
 from henchman.wire.jsontext import EncodeError, kind_of
 
@@ -341,7 +342,7 @@ def display_class(job: Mapping[str, Any]) -> str:
         return shown
     name = job.get("class")
     if not _is_wrapper(name):
-        return _text(name)
+        return plain(name)
     args = job.get("args")
     first = args[0] if isinstance(args, list) and args else None
     inner: Mapping[str, Any] = first if isinstance(first, dict) else {}
@@ -349,8 +350,8 @@ def display_class(job: Mapping[str, Any]) -> str:
     if wrapped in _MAILERS if isinstance(wrapped, str) else False:
         arguments = inner.get("arguments")
         if isinstance(arguments, list) and arguments:
-            return "#".join(_text(one) for one in arguments[:2])
-    return wrapped if isinstance(wrapped, str) else _text(name)
+            return "#".join(plain(one) for one in arguments[:2])
+    return wrapped if isinstance(wrapped, str) else plain(name)
 
 
 def check_queue(name: object) -> str:
@@ -360,10 +361,6 @@ def check_queue(name: object) -> str:
     if not QUEUE_NAME.fullmatch(name):
         raise ArgumentError(f"{name[:100]!r} is not a queue name: letters, digits and _ : . - only, at least one")
     return name
-
-
-def _text(value: Any) -> str:
-    return value if isinstance(value, str) else "" if value is None else str(value)[:200]
 
 
 # --- backtraces ------------------------------------------------------------------------------------------------------
