@@ -101,7 +101,6 @@ def _batch_retry(keys: Keys) -> Call[Any]:
 
 
 SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
-    "batches.find": [lambda keys: batches.find(keys.queue("q"), "b", 0, 1000)],
     "batches.make": [lambda keys: batches.make(keys, "b", {"description": "d", "tags": "[]"}, b"{}")],
     "batches.push": [_batch_push],
     "batches.close": [lambda keys: batches.close(keys, "b", "aborted")],
@@ -145,6 +144,8 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "ordered.free": [_free_ids],
     "ordered.move": [lambda keys: ordered.move(keys, "b", "a", "min", ids=[b"1", b"2"])],
     "queues.set_stretch": [lambda keys: queues.set_stretch(keys.dead, 0, 100)],
+    "queues.list_page": [lambda keys: queues.list_page(keys.queue("a"), -1, 100, leftwards=True, text="x")],
+    "queues.read_each": [lambda keys: queues.read_each([keys.queue(one).encode() for one in "ab"], "queue")],
     "leases.join": [
         lambda keys: leases.join(keys, ME, [keys.in_flight(ME, 1, "a"), keys.in_flight(ME, 1, "b")], 30_000)
     ],

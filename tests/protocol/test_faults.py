@@ -440,8 +440,9 @@ STRUCK = {
 READING = {
     "ordered_look",
     "ordered_stats",
-    "batch_find",
+    "list_page",
     "zset_page",
+    "read_each",
     "sizes",
 }  # there is nothing between before and after
 

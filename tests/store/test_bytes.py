@@ -100,14 +100,14 @@ def test_a_page_of_a_set_stops_at_4_mb_and_gets_on(store: Store) -> None:
     assert [one.payload for one in page.members] == payloads[-2:-4:-1]
     assert not store.run(queues.set_stretch("dead", 3, 100)).more
     assert not store.run(queues.set_stretch("dead", 0, 5)).more or len(page.members) < 5
-    assert store.run(queues.set_stretch("dead", 5, 10)) == ([], False)
+    assert store.run(queues.set_stretch("dead", 5, 10)) == ([], False, 0)
 
 
 def test_batches_are_released_searched_and_retried_in_pieces(store: Store) -> None:
     for number in range(12):
         store.ask("RPUSH", "queue:q", large(number).replace(b'"queue"', b'"batch":"b1","queue"'))
     looked, first = [], 0
-    while (found := store.run(batches.find(store.keys.queue("q"), "b1", first, 1000))).looked:
+    while (found := store.run(queues.list_page(store.keys.queue("q"), first, 1000, text='"batch":"b1"'))).looked:
         looked.append(found.looked)
         assert len(found.payloads) == found.looked
         first += found.looked

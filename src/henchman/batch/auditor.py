@@ -255,15 +255,15 @@ class _Whereabouts:
     def _list(self, key: str) -> Iterator[bytes]:
         first = 0
         while True:
-            found = self._run(batches.find(key, self._batch, first, SEARCHED))
+            found = self._run(queues.list_page(key, first, SEARCHED, text=f'"batch":"{self._batch}"'))
             yield from found.payloads
             first += found.looked
             if not found.looked:
                 return
 
     def _set(self, key: str) -> Iterator[bytes]:
-        cursor = -1
-        while cursor:
-            found = self._run(queues.set_scan(key, max(cursor, 0), self._batch))
-            cursor = found.cursor
-            yield from (member.payload for member in found.members)
+        place, more = 0, True
+        while more:
+            found = self._run(queues.set_stretch(key, place, SEARCHED, newest_first=True, text=self._batch))
+            place, more = place + found.step(), found.more
+            yield from (member.payload for member in found.holding(self._batch))

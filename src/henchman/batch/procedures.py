@@ -96,12 +96,12 @@ def cancel(runtime: Runtime, batch: str, why: str) -> Procedure[None]:
 def _sweep(runtime: Runtime, key: str, batch: str, ending: str, reason: str) -> Procedure[None]:
     """Take every job of ``batch`` out of a sorted set for good."""
     keys, config = runtime.keys, runtime.config
-    facts, cursor = EndingFacts(detail={"reason": reason}), -1
-    while cursor:
-        found: queues.Scanned = yield queues.set_scan(key, max(cursor, 0), batch)
-        cursor = found.cursor
-        moves = []
-        for member in found.members:
+    facts, place, more = EndingFacts(detail={"reason": reason}), 0, True
+    while more:
+        call = queues.set_stretch(key, place, queues.SEARCHED, newest_first=True, text=batch)
+        found: queues.Stretch = yield call
+        more, moves = found.more, []
+        for member in found.holding(batch):
             try:
                 job = decode(member.payload)
             except PayloadError:
@@ -109,8 +109,12 @@ def _sweep(runtime: Runtime, key: str, batch: str, ending: str, reason: str) -> 
             if batch_of(job) == batch:
                 effects = encoded(keys, job, ending, facts)
                 moves.append(jobs.Move(member.payload, delete=True, effects=effects))
+        place += found.step()
         if moves:
-            yield jobs.move(keys, key, moves, dead_max=config.dead_max, dead_timeout=config.dead_timeout)
+            statuses: list[int | bytes] = yield jobs.move(
+                keys, key, moves, dead_max=config.dead_max, dead_timeout=config.dead_timeout
+            )
+            place = max(place - statuses.count(1), 0)
 
 
 def retry(runtime: Runtime, batch: str) -> Procedure[int]:

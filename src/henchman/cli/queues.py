@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
 
@@ -201,21 +201,26 @@ def _named(held: JobSet, verb: Verb, some: Callable[..., Any], jids: tuple[str, 
 
 def _list(held: JobSet, most: int, match: str | None, *, as_json: bool) -> None:
     kind, total = KINDS[held.which], held.size()
-    found = list(islice(held if match is None else held.matching(match), most))
-    document = {"set": held.which, "total": total, "jobs": [one.to_json() for one in found]}
-    lines: list[RenderableType] = [_jobs(held, found)]
-    if not found:
+    found = islice(held if match is None else held.matching(match), most)
+    if as_json:
+        jobs = [one.to_json() for one in found]
+        return answer({"set": held.which, "total": total, "jobs": jobs}, as_json=True)
+    shown = _jobs(held, found)
+    lines: list[RenderableType] = [shown]
+    if not len(shown):
         lines = [f"No {kind.many}. {kind.empty}"]
         if total and match:
             lines = [f"No {kind.many} hold that text; there are {total:,}."]
     elif match is not None:
-        lines.append(f"{len(found):,} shown; there are {total:,} {kind.many}")
-    elif len(found) < total:
-        lines.append(f"{listed(len(found), total, kind.many)}; more with --most")
-    answer(document, *lines, as_json=as_json)
+        lines.append(f"{len(shown):,} shown; there are {total:,} {kind.many}")
+    elif len(shown) < total:
+        lines.append(f"{listed(len(shown), total, kind.many)}; more with --most")
+    answer(None, *lines, as_json=False)
+    return None
 
 
-def _jobs(held: JobSet, found: Sequence[Entry]) -> Table:
+def _jobs(held: JobSet, found: Iterable[Entry]) -> Table:
+    """A line for each; none is kept when its line is made."""
     columns = {
         "job id!": lambda one: one.jid or "–",
         KINDS[held.which].time: lambda one: ago(one.score),

@@ -219,6 +219,9 @@ class Table:
             TableRow([one if isinstance(one, Text) else cell(one) for one in row.cells], row.note) for row in rows
         ]
 
+    def __len__(self) -> int:
+        return len(self._rows)
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         widths = self._widths(options.max_width)
         yield self._line(self._titles, widths)

@@ -255,7 +255,9 @@ class _Server:
         if not lost:
             return Diagnosis("ok", "none")
         lists = ask(leases.lists_of(keys, lost))
-        held = sum(len(one) for one in ask(leases.in_flight(lists, 1000))) if lists else 0
+        kinds = {one: "hash" if keys.is_held(one) else "list" for one in lists}
+        sizes = ask(leases.sizes(kinds)) if kinds else []
+        held = sum(sizes)
         text = f"{len(lost):,} died without a word, holding {held:,} jobs"
         if not held:
             return Diagnosis("warn", text, "nothing is in danger; a running worker tidies up")

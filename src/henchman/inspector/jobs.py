@@ -40,8 +40,7 @@ JobState = Literal[
     "unknown",
 ]
 MOST = 100_000
-_PAGE = 100
-_STEP = 1000  # entries of a set that the server looks at in one call
+_PAGE = 200  # entries of a list that the server looks at in one call
 _IN_FLIGHT = 1000  # payloads read of one in-flight list
 _BATCHES = 1000  # the newest, that are asked whether they hold a job back
 _NOT_KEPT = "nothing is kept of a job that is done, but its result and its record in history"
@@ -137,18 +136,30 @@ class _Search:
         written = [one for one in work if one.entry.jid == self.jid]
         identities: list[str] = yield leases.joined(self.keys)
         lists: list[str] = (yield leases.lists_of(self.keys, identities)) if identities else []
-        held: list[list[bytes]] = (yield leases.in_flight(lists, _IN_FLIGHT)) if lists else []
-        for name, payloads in zip(lists, held, strict=True):
-            entry = self._pick(payloads)
+        plain = {one: "list" for one in lists if not self.keys.is_held(one)}
+        sizes: list[int] = (yield leases.sizes(plain)) if plain else []
+        for name in (one for one, size in zip(plain, sizes, strict=True) if size):
+            entry = yield from self._in_flight(name)
             if entry is not None:
                 heads = {one: self.keys.in_flight(one, 0, "").removesuffix("0:") for one in identities}
                 owner = next((one for one, head in heads.items() if name.startswith(head)), None)
                 queue = name.removeprefix(heads[owner]).partition(":")[2] if owner else entry.queue
                 note = next((one for one in written if one.identity == owner), None)
                 return _Found("working", entry, queue, None, owner, note.run_at if note else None)
-        exact = all(len(payloads) < _IN_FLIGHT for payloads in held)
+        exact = all(size < _IN_FLIGHT for size in sizes)
         note = next((one for one in written if not (exact and one.identity in identities)), None)
         return _Found("working", note.entry, note.queue, None, note.identity, note.run_at) if note else None
+
+    def _in_flight(self, name: str) -> Procedure[Entry | None]:
+        """In one in-flight list, the last fetched first."""
+        looked = 0
+        while looked < _IN_FLIGHT:
+            page: queues.ListPage = yield queues.list_page(name, looked, _IN_FLIGHT - looked, text=self.jid)
+            found = self._pick(page)
+            if found is not None or not page.looked:
+                return found and found[1]
+            looked += page.looked
+        return None
 
     def in_queue(self, name: str) -> Procedure[_Found | None]:
         """In one queue, from the next to run on. Jobs that leave meanwhile move the rest: pages overlap by half."""
@@ -157,48 +168,47 @@ class _Search:
             if self.left <= 0:
                 self.complete = False
                 return None
-            page: list[bytes] = yield queues.payloads(self.keys, name, -(start + _PAGE), -(start + 1))
-            self.left -= len(page)
-            self.scanned += len(page)
-            entry = self._pick(page)
-            if entry is not None:
-                return _Found("enqueued", entry, name, start + len(page) - page.index(entry.payload))
-            if len(page) < _PAGE:
+            most = min(_PAGE, self.left)
+            call = queues.list_page(self.keys.queue(name), -start - 1, most, leftwards=True, text=self.jid)
+            page: queues.ListPage = yield call
+            self.left -= page.looked
+            self.scanned += page.looked
+            found = self._pick(page)
+            if found is not None:
+                return _Found("enqueued", found[1], name, page.size - found[0])
+            if start + page.looked >= page.size:
                 return None
-            start += _PAGE // 2
+            start += max(page.looked // 2, 1)
 
     def just_pushed(self, name: str) -> Procedure[_Found | None]:
         """Among the newest of a queue, where staged and retried jobs arrive."""
-        page: list[bytes] = yield queues.payloads(self.keys, name, 0, _PAGE - 1)
-        entry = self._pick(page)
-        return None if entry is None else _Found("enqueued", entry, name)
+        found = self._pick((yield queues.list_page(self.keys.queue(name), 0, _PAGE, text=self.jid)))
+        return None if found is None else _Found("enqueued", found[1], name)
 
     def in_set(self, key: str, state: JobState) -> Procedure[_Found | None]:
         """In one of the three sets; the server compares the texts."""
-        size: int = yield queues.set_size(key)
-        cursor: int | None = None
-        left = 10 * self.most
-        while cursor != 0 and size:
-            if left <= 0:
-                self.complete = False
-                return None
-            cursor, members = yield queues.set_scan(key, cursor or 0, self.jid, _STEP)
-            looked = min(_STEP, size)
-            left -= looked
-            self.scanned += looked
-            for member in members:
+        place, left = 0, 10 * self.most
+        while left > 0:
+            call = queues.set_stretch(key, place, min(queues.SEARCHED, left), newest_first=True, text=self.jid)
+            page: queues.Stretch = yield call
+            left -= page.looked
+            self.scanned += page.looked
+            for member in page.holding(self.jid):
                 entry = Entry(member.payload, member.score, self.mask)
                 if entry.jid == self.jid:
                     return _Found(state, entry, entry.queue)
+            if not page.more:
+                return None
+            place += page.step()
+        self.complete = False
         return None
 
-    def _pick(self, payloads: list[bytes]) -> Entry | None:
-        needle = self.jid.encode("utf-8", "surrogateescape")
-        for one in payloads:
-            if needle in one:
-                entry = Entry(one, mask=self.mask)
-                if entry.jid == self.jid:
-                    return entry
+    def _pick(self, page: queues.ListPage) -> tuple[int, Entry] | None:
+        """The job among what holds its id as text, with its place."""
+        for place, one in page.found:
+            entry = Entry(one, mask=self.mask)
+            if entry.jid == self.jid:
+                return place, entry
         return None
 
     def everywhere(self, queue: str | None) -> Procedure[_Found | None]:

@@ -96,8 +96,8 @@ class OrderedQueue(Inspector):
         keep = _is_dead if by == "morgue" else _waits
         seen = list[OrderedId]()
         for place in range(first, first + most, PAGE):
-            last = min(place + PAGE, first + most) - 1
-            found: list[queues.Member] = yield queues.set_page(self._key(_PARTS[by]), place, last, newest_first=reverse)
+            many = min(PAGE, first + most - place)
+            found = yield from queues.set_page(self._key(_PARTS[by]), place, many, newest_first=reverse)
             if not found:
                 break
             seen += filter(keep, (yield from self._look([one.payload for one in found])))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from henchman.errors import ArgumentError, ServerAway, ServerError
+from henchman.errors import ArgumentError
 from henchman.inspector.base import Entry, Inspector, Mask, json_object
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.text import plain
@@ -16,7 +16,7 @@ from henchman.wire import jsontext, times
 
 __all__ = ["SIGNALS", "ProcessState", "Processes", "Running", "Work", "list_processes", "list_work", "process_state"]
 
-_AT_ONCE = 50  # processes read in one write
+_AT_ONCE = 50  # processes read in one call
 #: a command → the signal that Sidekiq's processes understand
 SIGNALS: Mapping[str, str] = {"quiet": "TSTP", "stop": "TERM", "dump": "TTIN"}
 
@@ -126,20 +126,7 @@ def _records(keys: Keys) -> Procedure[list[leases.Record]]:
     every = yield leases.identities(keys)
     found: list[leases.Record] = []
     for start in range(0, len(every), _AT_ONCE):
-        found += yield from _read(keys, every[start : start + _AT_ONCE])
-    return found
-
-
-def _read(keys: Keys, some: list[str]) -> Procedure[list[leases.Record]]:
-    """Their records; when one of the keys is no hash, one by one, without that one."""
-    try:
-        found: list[leases.Record] = yield leases.records(keys, some)
-    except ServerAway:
-        raise
-    except ServerError:
-        found = []
-        for identity in some if len(some) > 1 else ():
-            found += yield from _read(keys, [identity])
+        found += yield from leases.records(keys, every[start : start + _AT_ONCE])
     return found
 
 
@@ -231,7 +218,7 @@ class Processes(Inspector):
     def _find(self, identity: str) -> Procedure[ProcessState | None]:
         """Only what stands on the list is a process: another key may look like one."""
         known = identity in (yield leases.identities(self._keys))
-        records = (yield from _read(self._keys, [identity])) if known else []
+        records = (yield from leases.records(self._keys, [identity])) if known else []
         return process_state(records[0]) if records else None
 
     def _tell(self, which: ProcessState | str, verb: str) -> Procedure[bool]:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import NamedTuple
 
 from henchman.client.runtime import Runtime
-from henchman.errors import ArgumentError, ServerAway, ServerError
+from henchman.errors import ArgumentError, ServerError
 from henchman.inspector.base import Entry, Inspector, checked_name, checked_page, checked_text
 from henchman.store import ordered_people, queues
 from henchman.store.call import Page, Pages, Procedure, ask, awaited, first, now
@@ -21,8 +21,8 @@ from henchman.work.effects import of_payload
 __all__ = ["PAGE", "Queue", "QueueList", "QueueState", "Queues", "latency_of", "list_queues"]
 
 PAGE = 100
-_AT_ONCE = 500  # queues looked at in one write
-_OVERLAP = 10  # payloads read again with each page, to see that nothing was skipped
+_AT_ONCE = 500  # queues looked at in one call
+_OVERLAP = 10  # payloads read again with each page, to see that nothing was skipped; fewer of large ones
 _MEMORY = 10_000  # payloads that a loop remembers, so as not to give them twice
 
 
@@ -86,8 +86,13 @@ class Queue(Inspector):
     def page(self, first: int = 0, most: int = 50) -> Procedure[list[Entry]]:
         """At most ``most`` payloads from place ``first`` on; 0 is the newest."""
         first, most = checked_page(first, most)
-        found = yield queues.payloads(self._keys, self.name, first, first + most - 1)
-        return [Entry(one, mask=self._mask) for one in found]
+        found: list[Entry] = []
+        while len(found) < most:
+            some = yield from self._page(first + len(found), most - len(found))
+            found += (Entry(one, mask=self._mask) for one in some.payloads)
+            if first + len(found) >= some.size or not some.looked:
+                break
+        return found
 
     def __iter__(self) -> Iterator[Entry]:
         """Every payload that is there now, the newest first, read in pages."""
@@ -121,7 +126,7 @@ class Queue(Inspector):
 
         While workers fetch from it, as many as they took of what is pushed meanwhile may go too: pause it first.
         """
-        look = (yield from _look_at(self._keys, [self.name]))[0]
+        look = (yield from queues.look(self._keys, [self.name]))[0]
         if isinstance(look, str):
             yield queues.drop(self._keys, self.name)
             return 0
@@ -159,8 +164,14 @@ class Queue(Inspector):
     aunpause = awaited(unpause)
 
     def _look(self) -> Procedure[queues.Look]:
-        found: list[queues.Look] = yield queues.look(self._keys, [self.name])
-        return found[0]
+        [found] = yield from queues.look(self._keys, [self.name])
+        if isinstance(found, str):
+            raise ServerError(f"queue {self.name!r}: {found}")
+        return found
+
+    def _page(self, first: int, most: int) -> Procedure[queues.ListPage]:
+        page: queues.ListPage = yield queues.list_page(self._keys.queue(self.name), first, most)
+        return page
 
     def _find(self, jid: str) -> Procedure[Entry | None]:
         found = self._payloads(queues.raw(jid))  # few are decoded
@@ -177,7 +188,8 @@ class Queue(Inspector):
         given: dict[int, None] = {}
         overlap = 0
         while place > 0:
-            size, found = yield queues.next_payloads(self._keys, self.name, place + overlap, max(place - PAGE, 0))
+            page = yield from self._page(-place - overlap, overlap + min(place, PAGE))
+            size, found = page.size, page.payloads
             if place > size:  # so much was fetched that the place is before the first payload
                 place = size
                 continue
@@ -185,28 +197,16 @@ class Queue(Inspector):
             if not known and overlap < PAGE * _OVERLAP:
                 overlap *= _OVERLAP
                 continue
+            reached = min(place + overlap, size) - page.looked
+            if 0 < overlap <= _OVERLAP and reached >= place:  # what is read again left no room for else
+                overlap = 0
+                continue
             fresh = [one for one in found if hash(one) not in given]
             given.update(dict.fromkeys(map(hash, fresh)))
             yield Page(Entry(one, mask=self._mask) for one in fresh if needle in one)
             if len(given) > 2 * _MEMORY:
                 given = dict.fromkeys(list(given)[-_MEMORY:])
-            place -= PAGE
-            overlap = _OVERLAP
-
-
-def _look_at(keys: Keys, some: list[str]) -> Procedure[list[queues.Look | str]]:
-    """A look at each; when one of them is no list, one by one, so that the others are seen all the same."""
-    try:
-        found: list[queues.Look | str] = yield queues.look(keys, some)
-    except ServerAway:
-        raise
-    except ServerError as error:
-        if len(some) == 1:
-            return [str(error)]
-        found = []
-        for name in some:
-            found += yield from _look_at(keys, [name])
-    return found
+            place, overlap = reached, min(_OVERLAP, page.looked // 2)
 
 
 def _names(keys: Keys, match: str) -> Procedure[tuple[list[str], frozenset[str]]]:
@@ -228,7 +228,7 @@ def list_queues(
     states: list[QueueState] = []
     for start in range(0, len(chosen), _AT_ONCE):
         some = chosen[start : start + _AT_ONCE]
-        for name, look in zip(some, (yield from _look_at(keys, some)), strict=True):
+        for name, look in zip(some, (yield from queues.look(keys, some)), strict=True):
             if isinstance(look, str):
                 states.append(QueueState(name, None, None, name in paused, look))
             else:

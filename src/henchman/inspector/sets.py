@@ -27,7 +27,7 @@ from henchman.kernel.clock import ServerClock
 from henchman.kernel.text import described
 from henchman.store import jobs, leases, queues
 from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, first, now
-from henchman.store.queues import Member
+from henchman.store.queues import Member, raw
 from henchman.wire import payload, times
 from henchman.wire.payload import sanitise
 from henchman.work.effects import batch_of, of_payload
@@ -39,7 +39,6 @@ Change = Callable[[Entry], jobs.Move]
 T = TypeVar("T")
 
 PAGE = 100
-_MEMORY = 50_000  # entries that a search remembers, so as not to give them twice
 _DEFAULT_QUEUE = "default"  # where Sidekiq sends a payload that names no queue
 
 
@@ -98,7 +97,7 @@ class JobSet(Inspector):
     def page(self, first: int = 0, most: int = 50) -> Procedure[list[Entry]]:
         """At most ``most`` entries from place ``first`` on, in the order of the set."""
         first, most = checked_page(first, most)
-        found = yield queues.set_page(self.key, first, first + most - 1, newest_first=self.newest_first)
+        found = yield from queues.set_page(self.key, first, most, newest_first=self.newest_first)
         return [self._entry(one) for one in found]
 
     def __iter__(self) -> Iterator[Entry]:
@@ -121,7 +120,8 @@ class JobSet(Inspector):
         )
 
     def matching(self, text: str) -> Items[Entry]:
-        """Every entry whose stored text holds ``text``, in no order; the server compares. For both kinds of ``for``."""
+        """Every entry whose stored text holds ``text``, in the order of the set; the server compares. For both kinds of
+        ``for``."""
         needle = checked_text("matching", text, "which the payload holds")
         return self._items(lambda: self._search(needle))
 
@@ -192,20 +192,7 @@ class JobSet(Inspector):
         return Entry(member.payload, member.score, self._mask)
 
     def _search(self, text: str) -> Pages[Entry]:
-        """Every entry whose stored text holds ``text``, in no order. Each once, of the first 50,000 found."""
-        seen: set[int] = set()
-        cursor = None
-        while cursor != 0:
-            cursor, found = yield queues.set_scan(self.key, cursor or 0, text)
-            fresh = []
-            for one in found:
-                mark = hash(one.payload)
-                if mark not in seen:
-                    fresh.append(one)
-                    if len(seen) < _MEMORY:
-                        seen.add(mark)
-            if fresh:
-                yield Page(map(self._entry, fresh))
+        return pages_by_score(self.key, self._entry, newest_first=self.newest_first, text=text)
 
     def _act_on_all(self, change: Change) -> Procedure[Acted]:
         """Act on the first page again and again, lowest score first; what stays is stepped over."""
@@ -226,7 +213,7 @@ class JobSet(Inspector):
         for entry in entries:
             try:
                 moves.append((entry, change(entry)))
-                size += len(entry.payload)
+                size += len(entry.payload) + len(moves[-1][1].new)
             except Exception as error:  # this entry stays where it is, with the reason; its neighbours go
                 said = error if isinstance(error, PayloadError | ArgumentError) else described(error)
                 total = total.plus(Acted(stayed=1, reasons=(f"{entry.jid or entry.name}: {said}",)))
@@ -239,11 +226,12 @@ class JobSet(Inspector):
     async def _aact(self, entries: Entry | Iterable[Entry] | AsyncIterable[Entry], change: Change) -> Acted:
         if not isinstance(entries, AsyncIterable):
             return await self._arun(self._act(checked_entries(entries), change))
-        total, some = Acted(), list[Entry]()
+        total, some, size = Acted(), list[Entry](), 0
         async for one in entries:
             some.append(checked_entry(one))
-            if len(some) == PAGE:
-                total, some = total.plus(await self._arun(self._act(some, change))), []
+            size += len(one.payload)
+            if len(some) == PAGE or size >= jobs.MOST_BYTES:
+                total, some, size = total.plus(await self._arun(self._act(some, change))), [], 0
                 if total.stopped:
                     return total
         return total.plus(await self._arun(self._act(some, change)))
@@ -305,15 +293,21 @@ class JobSet(Inspector):
 
 
 def pages_by_score(
-    key: str, show: Callable[[Member], T], *, newest_first: bool = False, low: float = -math.inf, high: float = math.inf
+    key: str,
+    show: Callable[[Member], T],
+    *,
+    newest_first: bool = False,
+    low: float = -math.inf,
+    high: float = math.inf,
+    text: str = "",
 ) -> Pages[T]:
-    """Every entry of a sorted set with ``low`` ≤ score ≤ ``high``, as far as the set goes now: what is moved behind
-    its present end is not met again.
+    """Every entry of a sorted set with ``low`` ≤ score ≤ ``high`` that holds ``text``, as far as the set goes now: what
+    is moved behind its present end is not met again.
 
     Each page begins with an entry that was passed already: when it does not, entries before it have gone, and the
     place is looked for again.
     """
-    end: list[Member] = yield queues.set_page(key, -1, -1, newest_first=newest_first)
+    end = yield from queues.set_page(key, 0, 1, newest_first=not newest_first)
     if not end:
         return
     low, high, start = (max(low, end[0].score), high, high) if newest_first else (low, min(high, end[0].score), low)
@@ -322,18 +316,20 @@ def pages_by_score(
         last = Member(b"", math.nextafter(start, math.inf if newest_first else -math.inf))
         place = max((yield queues.set_below(key, start, newest_first=newest_first)) - 1, 0)
     while True:
-        found, more = yield queues.set_stretch(key, place, PAGE + 1, newest_first=newest_first)
+        most = queues.SEARCHED if text else PAGE + 1
+        page: queues.Stretch = yield queues.set_stretch(key, place, most, newest_first=newest_first, text=text)
+        found = page.members
         if place and last is not None and (not found or _is_after(found[0], last, newest_first)):
             place = yield from _lower_place(key, last, passed, place, newest_first)
             continue
         fresh = found if last is None else [one for one in found if _is_after(one, last, newest_first)]
         inside = [one for one in fresh if low <= one.score <= high]
-        yield Page(map(show, inside))
-        if not more or len(inside) < len(fresh):
+        yield Page(show(one) for one in inside if raw(text) in one.payload)
+        if not page.more or len(inside) < len(fresh):
             return
-        if fresh:
-            last, passed = fresh[-1], fresh
-        place += len(found) - 1
+        if fresh:  # who acts on what is found takes away what holds the text
+            last, passed = fresh[-1], [one for one in fresh if raw(text) not in one.payload] or fresh
+        place += page.looked - 1
 
 
 def _is_after(one: Member, other: Member, newest_first: bool) -> bool:

@@ -23,7 +23,6 @@ _STARTED = load("started")
 
 FULL = "the history stream is full: its recorder does not keep up, or the database is away"
 PRODUCER_MS = 30_000  # the lease of who fills a batch; renewed each third of it
-_FIND = load("batch_find")
 AUDIT_MS = 120_000
 _FACTS = ("state", "why", "created", "open_for", "expires", "total", "children", "generation")
 _COUNTS = (
@@ -298,18 +297,6 @@ def _glance(told: Any, filled: int, parked: int, live: int) -> Glance | None:
         parked=int(parked),
         mark=(*told, live),
     )
-
-
-class Found(NamedTuple):
-    """One stretch of a list: entries looked at, and those of the batch."""
-
-    looked: int
-    payloads: list[bytes]
-
-
-def find(source: str, batch: str, first: int, most: int) -> Call[Found]:
-    """Payloads of ``batch`` in a list (a key), among ``most`` entries from index ``first`` on."""
-    return script(_FIND, [source], [batch, first, most], lambda reply: Found(reply[0], reply[1:]), again=True)
 
 
 def holders(keys: Keys) -> Call[list[str]]:

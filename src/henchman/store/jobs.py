@@ -199,8 +199,8 @@ def due(keys: Keys, identity: str, staging_ms: int, most: int) -> Call[Due]:
 
 
 def rebase(source: str, start: str, by: float, most: int) -> Call[tuple[int, str]]:
-    """Make times of the set ``source`` (a key), from the score ``start`` on, earlier by ``by`` seconds; how many those
-    were, and where the next page begins."""
+    """Make times of the set ``source`` (a key), from the score ``start`` on, earlier by ``by`` seconds, at most
+    ``most`` or 4 MB of them; how many those were, and where the next page begins."""
     return script(_REBASE, [source], [start, by, most], lambda reply: (reply[0], reply[1].decode()), again=False)
 
 

@@ -16,9 +16,9 @@ from typing import Any, NamedTuple
 from henchman.errors import LeaseLost, ServerError
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
-from henchman.store.call import Arg, Call, Runner, command, commands, load, script
+from henchman.store.call import Arg, Call, Procedure, Runner, command, commands, load, script
 from henchman.store.keys import Keys
-from henchman.store.queues import raw
+from henchman.store.queues import raw, read_all
 
 _JOIN = load("join")
 _RENEW = load("renew")
@@ -140,7 +140,7 @@ def in_flight_lists(keys: Keys, identity: str) -> Call[list[str]]:
 
 def sizes(kinds: Mapping[str, str]) -> Call[list[int]]:
     """How much each in-flight key holds; ``kinds``: key → ``list``, or ``hash`` of an ordered queue."""
-    return script(_SIZES, list(kinds), list(kinds.values()), list, again=True)
+    return script(_SIZES, [*map(raw, kinds)], list(kinds.values()), list, again=True)
 
 
 def unregister(keys: Keys, identity: str, flight: str) -> Call[int]:
@@ -237,30 +237,26 @@ def _pairs(flat: Any) -> dict[str, bytes]:
     return {flat[i].decode("utf-8", "surrogateescape"): flat[i + 1] for i in range(0, len(flat), 2)}
 
 
-def records(keys: Keys, which: Sequence[str]) -> Call[list[Record]]:
-    """The records of the processes ``which`` (at least one), in one write; empty facts: that one is gone."""
-    parts = [
-        ("HGETALL", raw(key))
-        for identity in which
-        for key in (keys.process(identity), keys.work(identity), keys.workers(identity))
+def records(keys: Keys, which: Sequence[str]) -> Procedure[list[Record]]:
+    """The records of the processes ``which``, without those under whose keys stands something else; empty facts: that
+    one is gone."""
+    names = [
+        raw(key) for identity in which for key in (keys.process(identity), keys.work(identity), keys.workers(identity))
     ]
-
-    def read(replies: list[Any]) -> list[Record]:
-        rows = [[_pairs(one) for one in replies[i : i + 3]] for i in range(0, len(replies), 3)]
-        return [Record(name, facts, work or old) for name, (facts, work, old) in zip(which, rows, strict=True)]
-
-    return commands(*parts, decode=read)
+    rows = yield from read_all(names, "hash")
+    found: list[Record] = []
+    for place, name in enumerate(which):
+        parts = rows[3 * place : 3 * place + 3]
+        if not any(isinstance(one, str) for one in parts):
+            facts, work, old = (_pairs(flat) for [flat] in parts)
+            found.append(Record(name, facts, work or old))
+    return found
 
 
 def lists_of(keys: Keys, which: Sequence[str]) -> Call[list[str]]:
     """The keys of the in-flight lists of the processes ``which`` (at least one)."""
     parts = [("SMEMBERS", raw(keys.lists_of(identity))) for identity in which]
     return commands(*parts, decode=lambda replies: [name for one in replies for name in _names(one)])
-
-
-def in_flight(lists: Sequence[str], most: int) -> Call[list[list[bytes]]]:
-    """At most ``most`` payloads of each in-flight list (at least one), the last fetched first."""
-    return commands(*(("LRANGE", raw(key), 0, most - 1) for key in lists))
 
 
 def signal(keys: Keys, identity: str, name: str) -> Call[Any]:

@@ -1,21 +1,26 @@
 """The queues, and the three sorted sets (schedule, retry, dead), as calls for people: names, sizes, pages, searches.
 
-Nothing loads a whole list or set. A name that is not UTF-8 is read with surrogate escapes and sent back byte for byte.
+Nothing loads a whole list or set: a page, and a step of a scan, ends at a number of entries or at 4 MB of them. A name
+that is not UTF-8 is read with surrogate escapes and sent back byte for byte.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
-from henchman.store.call import Arg, Call, command, commands, load, script
+from henchman.store.call import Arg, Call, Procedure, command, commands, load, script
 from henchman.store.keys import Keys
 
 _REMOVE = load("remove")
 _CLEAR = load("clear")
-_PAGE = load("zset_page")
+_LIST_PAGE = load("list_page")
+_SET_PAGE = load("zset_page")
+_READ_EACH = load("read_each")
 CHUNK = 1000  # payloads that one call of ``clear`` takes, at most
-_GLOB = str.maketrans({char: "\\" + char for char in "*?[]\\"})
+SEARCHED = 1000  # entries of a set that one call searches for a text, at most
+_MOST = 500  # entries of a page: deep within a million each look takes the server its time
+_OVERLAP = 10  # entries of a set that the next page of a search begins with
 
 
 class Look(NamedTuple):
@@ -44,27 +49,56 @@ def paused(keys: Keys) -> Call[frozenset[str]]:
     return command("SMEMBERS", keys.paused, decode=lambda reply: frozenset(_names(reply)))
 
 
-def look(keys: Keys, which: Sequence[str]) -> Call[list[Look]]:
-    """Size and next payload of each of the queues ``which`` (at least one), in one write."""
-    parts: list[tuple[Arg, ...]] = []
-    for name in which:
-        parts += (("LLEN", raw(keys.queue(name))), ("LINDEX", raw(keys.queue(name)), -1))
-
-    def read(replies: list[Any]) -> list[Look]:
-        return [Look(int(replies[i]), replies[i + 1]) for i in range(0, len(replies), 2)]
-
-    return commands(*parts, decode=read)
+def look(keys: Keys, which: Sequence[str]) -> Procedure[list[Look | str]]:
+    """Size and next payload of each of the queues ``which``; a text says what is wrong with one that is no list."""
+    found = yield from read_all([raw(keys.queue(name)) for name in which], "queue")
+    return [one if isinstance(one, str) else Look(*one) for one in found]
 
 
-def payloads(keys: Keys, name: str, first: int, last: int) -> Call[list[bytes]]:
-    """The payloads from ``first`` to ``last``, both included; 0 is the newest, -1 the next to run."""
-    return command("LRANGE", raw(keys.queue(name)), first, last, decode=list)
+def read_each(names: Sequence[bytes], kind: Literal["queue", "hash"]) -> Call[list[Any]]:
+    """What stands under the keys ``names``, of the first of them at least and of others as far as 4 MB go.
+
+    Of a queue [length, the payload that is next], of a hash [[name, value, …]]; a text of a key that is neither.
+    """
+
+    def read(reply: Any) -> list[Any]:
+        return [row[1].decode("utf-8", "replace") if row[0] == 0 else row[1:] for row in reply]
+
+    return script(_READ_EACH, names, [kind] * len(names), read, again=True)
 
 
-def next_payloads(keys: Keys, name: str, first: int, last: int) -> Call[tuple[int, list[bytes]]]:
-    """The size, and what stands from ``first`` down to ``last`` + 1 places before the right end (1: next to run)."""
-    key = raw(keys.queue(name))
-    return commands(("LLEN", key), ("LRANGE", key, -first, -last - 1), decode=lambda replies: (replies[0], replies[1]))
+def read_all(names: Sequence[bytes], kind: Literal["queue", "hash"]) -> Procedure[list[Any]]:
+    """``read_each`` for all of ``names``, in as many calls as it needs."""
+    rows: list[Any] = []
+    while len(rows) < len(names):
+        rows += yield read_each(names[len(rows) :], kind)
+    return rows
+
+
+class ListPage(NamedTuple):
+    """Entries of a list in a row. ``size``: how many the list has; ``looked``: how many were looked at; ``found``:
+    those that were wanted, with their indices from 0 (the newest, in a queue)."""
+
+    size: int
+    looked: int
+    found: list[tuple[int, bytes]]
+
+    @property
+    def payloads(self) -> list[bytes]:
+        """What was found, without indices."""
+        return [payload for _, payload in self.found]
+
+
+def list_page(key: str, first: int, most: int, *, leftwards: bool = False, text: str = "") -> Call[ListPage]:
+    """Up to ``most`` entries of a list (a key) from index ``first`` on, fewer when they have more than 4 MB, but two at
+    least. A negative index counts from the right end: -1 is next to run. Those alone that hold ``text`` come here."""
+
+    def read(reply: Any) -> ListPage:
+        size, looked, flat = reply
+        return ListPage(size, looked, [(flat[i], flat[i + 1]) for i in range(0, len(flat), 2)])
+
+    args: list[Arg] = [first, min(most, _MOST), int(leftwards), raw(text)]
+    return script(_LIST_PAGE, [raw(key)], args, read, again=True)
 
 
 def remove(keys: Keys, name: str, payload: bytes, effects: bytes = b"") -> Call[int]:
@@ -119,17 +153,19 @@ class Member(NamedTuple):
 
 
 class Stretch(NamedTuple):
-    """Entries in a row. ``more``: others follow."""
+    """Entries in a row. ``more``: others follow; ``looked``: how many were looked at."""
 
     members: list[Member]
     more: bool
+    looked: int
 
+    def holding(self, text: str) -> list[Member]:
+        """Those of a search for ``text`` that hold it."""
+        return [one for one in self.members if raw(text) in one.payload]
 
-class Scanned(NamedTuple):
-    """One step of a scan. ``cursor`` 0: the scan is at its end."""
-
-    cursor: int
-    members: list[Member]
+    def step(self) -> int:
+        """How much further a search goes on. Its pages overlap: what leaves a set meanwhile moves the rest."""
+        return max(self.looked - _OVERLAP, self.looked // 2, 1)
 
 
 def _members(flat: list[bytes]) -> list[Member]:
@@ -145,30 +181,26 @@ def set_size(key: str) -> Call[int]:
     return command("ZCARD", key, decode=int)
 
 
-def set_page(key: str, first: int, last: int, *, newest_first: bool = False) -> Call[list[Member]]:
-    """The entries from rank ``first`` to ``last``, both included, counted from 0 at the lowest (or highest) score."""
-    return command("ZREVRANGE" if newest_first else "ZRANGE", key, first, last, "WITHSCORES", decode=_members)
-
-
-def set_stretch(key: str, first: int, most: int, *, newest_first: bool = False) -> Call[Stretch]:
-    """Up to ``most`` entries from rank ``first`` on, as ``set_page`` counts it: fewer when they have more than 4 MB."""
+def set_stretch(key: str, first: int, most: int, *, newest_first: bool = False, text: str = "") -> Call[Stretch]:
+    """Up to ``most`` entries from rank ``first`` on, counted from 0 at the lowest (or highest) score: fewer when they
+    have more than 4 MB, but two at least. Of those that do not hold ``text`` the first, the last and one more come."""
 
     def read(reply: Any) -> Stretch:
-        return Stretch(_members(reply[1:]), reply[0] == 1)
+        return Stretch(_members(reply[2]), reply[0] == 1, reply[1])
 
-    return script(_PAGE, [key], [first, most, int(newest_first)], read, again=True)
+    most = min(most, SEARCHED if text else _MOST)
+    return script(_SET_PAGE, [key], [first, most, int(newest_first), raw(text)], read, again=True)
 
 
-def set_scan(key: str, cursor: int, text: str | None, step: int = 1000) -> Call[Scanned]:
-    """Look at about ``step`` entries from ``cursor`` on; those whose text holds ``text``, taken literally."""
-
-    def read(reply: Any) -> Scanned:
-        return Scanned(int(reply[0]), _members(reply[1]))
-
-    match: tuple[Arg, ...] = ()
-    if text is not None:
-        match = ("MATCH", f"*{text.translate(_GLOB)}*".encode("utf-8", "surrogateescape"))
-    return command("ZSCAN", key, cursor, *match, "COUNT", step, decode=read)
+def set_page(key: str, first: int, most: int, *, newest_first: bool = False) -> Procedure[list[Member]]:
+    """``set_stretch`` in as many calls as ``most`` entries need."""
+    found: list[Member] = []
+    while len(found) < most:
+        some: Stretch = yield set_stretch(key, first + len(found), most - len(found), newest_first=newest_first)
+        found += some.members
+        if not some.more:
+            break
+    return found
 
 
 def set_ranks(key: str, payloads: Sequence[bytes], *, newest_first: bool = False) -> Call[list[int | None]]:

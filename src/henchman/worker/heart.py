@@ -34,6 +34,8 @@ from henchman.worker.watcher import Cancels, Control
 __all__ = ["Heart", "Renewal", "resident_kb"]
 
 PULSE = 1.0
+SHOWN_BYTES = 1 << 20  # of the payloads that run, in one record: arguments of the larger ones are left out beyond that
+_LEAST_SHOWN = 4096  # bytes of a payload that are always shown
 
 
 class Renewal(Ticker):
@@ -119,7 +121,7 @@ class Heart(Ticker):
         self._round_trip = round_trip
         self._embedded = embedded
         self._started_at = runtime.clock.now()
-        self._strays: set[bytes] = set()
+        self._strays: set[int] = set()
 
     def tick(self) -> float:
         """Beat; seconds until the next beat."""
@@ -215,7 +217,9 @@ class Heart(Ticker):
         )
 
     def _work(self) -> list[tuple[str, bytes]]:
-        return [(slot, _row(run)) for fetcher in self._manager for slot, run in fetcher.pool.running()]
+        runs = [pair for fetcher in self._manager for pair in fetcher.pool.running()]
+        most = max(SHOWN_BYTES // max(len(runs), 1), _LEAST_SHOWN)
+        return [(slot, _row(run, most)) for slot, run in runs]
 
     def _reconcile(self) -> None:
         """A payload that our lists hold and we do not, at two beats in a row, is one that we never heard of."""
@@ -238,21 +242,29 @@ class Heart(Ticker):
                 runner.run(leases.strike_off_dead(keys, gone))
 
 
-def _shown(run: Run) -> bytes:
-    """The payload of a running job as pages can show it: the same, if it breaks none of them."""
-    if run.unit.source is not None:
-        return payload.encode(run.job)
+def _shown(run: Run, most: int) -> bytes:
+    """The payload of a running job as pages can show it: the same, if it breaks none of them and has at most ``most``
+    bytes; else without what is large in it, first of all the arguments."""
     stored = run.unit.payload
+    if run.unit.source is not None:
+        stored = payload.encode(run.job)
+    if len(stored) > most:
+        small = {name: one for name, one in run.job.items() if len(payload.encode({name: one})) < _LEAST_SHOWN // 8}
+        small.pop("kwargs", None)
+        return payload.encode(small | {"args": [f"({len(stored):,} bytes)"]})
+    if run.unit.source is not None:
+        return stored
     job = payload.decode(stored)
     return payload.encode(job) if sanitise(job) else stored
 
 
-def _row(run: Run) -> bytes:
+def _row(run: Run, most: int) -> bytes:
     """What pages are told of a running job. One that cannot be shown must not keep us from showing that we live."""
     try:
-        shown = _shown(run)
+        shown = _shown(run, most)
     except Exception as error:
-        shown = payload.invalid(run.unit.payload, f"it cannot be shown: {described(error)}", run.queue, run.started_at)
+        reason = f"it cannot be shown: {described(error)}"
+        shown = payload.invalid(run.unit.payload[:most], reason, run.queue, run.started_at)
     text = shown.decode("utf-8", "replace")
     return msgspec.json.encode({"queue": run.queue, "payload": text, "run_at": int(run.started_at)})
 

@@ -29,6 +29,7 @@ from henchman.store import batches, jobs, leases, ordered
 from henchman.store.call import Arg, Runner, command, commands
 from henchman.store.keys import Keys
 from henchman.store.leases import LIFELINE_MS, Leader
+from henchman.store.queues import list_page
 from henchman.wire import payload, times
 from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload
 
@@ -89,7 +90,7 @@ def rescue(
     filled = there(host, lists)
     held, unread = apart(lambda flight: held_in(host, flight), [one for one in lists if one in filled])
     if death is not None and death.alone is None:
-        alone = not unread and sum(len(one.payloads) + len(one.claims) for one in held.values()) == 1
+        alone = not unread and sum(one.size for one in held.values()) == 1
         death = death._replace(alone=alone)
 
     def give_back(flight: str) -> int:
@@ -152,14 +153,13 @@ def give_back_list(
     if keys.is_held(flight):
         noted = list(runner.run(ordered.held(flight)).items())
         return ordered.free_all(runner, keys, identity, flight, queue, noted)
-    payloads: list[bytes] = runner.run(command("LRANGE", flight, 0, -1))
-    told = EndingFacts(identity, detail={"reason": reason})
-    effects = [text for one in payloads if (text := of_payload(keys, one, ending, told))]
-    for start in range(0, len(effects), AT_ONCE):
-        runner.run(batches.note(keys, effects[start : start + AT_ONCE]))
-    moved = 0
-    while chunk := runner.run(jobs.give_back(keys, flight, queue, AT_ONCE)):
-        moved += chunk
+    told, moved = EndingFacts(identity, detail={"reason": reason}), 0
+    while left := (page := runner.run(list_page(flight, 0, AT_ONCE))).looked:
+        effects = [text for one in page.payloads if (text := of_payload(keys, one, ending, told))]
+        if effects:
+            runner.run(batches.note(keys, effects))
+        while left and (chunk := runner.run(jobs.give_back(keys, flight, queue, left))):
+            left, moved = left - chunk, moved + chunk
     return moved
 
 
@@ -172,22 +172,23 @@ class LeftClaim(NamedTuple):
 
 
 class Leftover(NamedTuple):
-    """What one in-flight list holds: payloads, or the claims of an ordered queue."""
+    """What one in-flight list holds: how many payloads, or claims of an ordered queue, and those claims."""
 
     flight: str
-    payloads: list[bytes]
+    size: int
     claims: list[LeftClaim]
 
 
 def held_in(host: Settler, flight: str) -> Leftover:
     """What the in-flight list ``flight`` holds."""
     if not host.keys.is_held(flight):
-        return Leftover(flight, host.connections.run(command("LRANGE", flight, 0, -1)), [])
+        return Leftover(flight, host.connections.run(command("LLEN", flight)), [])
     queue = host.keys.queue_of_flight(flight)
     by_token: dict[bytes, list[bytes]] = {}
     for one, token in host.connections.run(ordered.held(flight)).items():
         by_token.setdefault(token, []).append(one)
-    return Leftover(flight, [], [LeftClaim(ordered.claim_jid(queue, int(one)), one, by_token[one]) for one in by_token])
+    claims = [LeftClaim(ordered.claim_jid(queue, int(one)), one, by_token[one]) for one in by_token]
+    return Leftover(flight, len(claims), claims)
 
 
 def charge(host: Settler, identity: str, held: Leftover, death: Death) -> list[str]:
@@ -197,15 +198,20 @@ def charge(host: Settler, identity: str, held: Leftover, death: Death) -> list[s
     for claim in held.claims:
         if death.started is None or claim.jid.encode()[:_MARK] in death.started:
             said.append(_charge_claim(host, identity, held.flight, claim, bool(death.alone)))
-    for stored in held.payloads:
-        line = f"{times.iso(host.clock.now())} {identity} {death.cause}"
-        try:
-            if job := _charged(stored, death):
-                said += _charge_job(host, held.flight, stored, job, line, bool(death.alone))
-        except ServerError:
-            raise
-        except Exception as error:  # one that cannot be charged goes back like the others
-            said.append(f"a job could not be charged with the death of its process: {described(error)}")
+    place, size = 0, 0 if held.claims else held.size
+    while place < size and (page := host.connections.run(list_page(held.flight, place, AT_ONCE))).looked:
+        place, size = place + page.looked, page.size
+        for stored in page.payloads:
+            line = f"{times.iso(host.clock.now())} {identity} {death.cause}"
+            try:
+                if job := _charged(stored, death):
+                    told, is_gone = _charge_job(host, held.flight, stored, job, line, bool(death.alone))
+                    said += told
+                    place -= is_gone  # what stood behind it has moved up
+            except ServerError:
+                raise
+            except Exception as error:  # one that cannot be charged goes back like the others
+                said.append(f"a job could not be charged with the death of its process: {described(error)}")
     return said
 
 
@@ -229,7 +235,10 @@ def _charge_claim(host: Settler, identity: str, held_key: str, claim: LeftClaim,
     return f"its process died while it ran ids {names} of the ordered queue {queue}"
 
 
-def _charge_job(host: Settler, flight: str, stored: bytes, job: dict[str, object], line: str, alone: bool) -> list[str]:
+def _charge_job(
+    host: Settler, flight: str, stored: bytes, job: dict[str, object], line: str, alone: bool
+) -> tuple[list[str], bool]:
+    """What is to be said of it, and whether it is in the dead set now."""
     config, jid = host.config, str(job["jid"])
     lines = [*host.connections.run(jobs.deaths(host.keys, jid)), line]
     now = float(times.write(host.clock.now(), "seconds"))
@@ -259,10 +268,10 @@ def _charge_job(host: Settler, flight: str, stored: bytes, job: dict[str, object
         )
     )
     if count == -1:
-        return [f"{job['class']} {jid} is a poison pill: its process died {len(lines)} times; it is in the dead set"]
-    return (
-        [f"{job['class']} {jid} is a suspect: its process died {count} times; it runs alone now"] if count > 1 else []
-    )
+        said = f"{job['class']} {jid} is a poison pill: its process died {len(lines)} times; it is in the dead set"
+        return [said], True
+    said = f"{job['class']} {jid} is a suspect: its process died {count} times; it runs alone now"
+    return [said] if count > 1 else [], False
 
 
 # --- the dead of other hosts ------------------------------------------------------------------------------------------

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from henchman.client.runtime import Runtime
 from henchman.kernel.clock import awake
 from henchman.store import leases
-from henchman.store.call import command
+from henchman.store.queues import list_page
 from henchman.work.effects import EndingFacts, of_payload
 from henchman.work.source import Source
 from henchman.work.unit import InFlightList, Unit, settle_units
-from henchman.worker.rescue import give_back_list
+from henchman.worker.rescue import AT_ONCE, give_back_list
 
 __all__ = ["LeaseSession"]
 
@@ -153,18 +153,23 @@ class LeaseSession:
         """Seconds until the lease runs out, as far as we know; negative when it may have."""
         return self.valid_until - awake()
 
-    def strays(self) -> set[bytes]:
-        """Payloads in the current lists that we do not hold; those on their way to us right now are among them."""
-        found: set[bytes] = set()
+    def strays(self) -> set[int]:
+        """Payloads in the current lists that we do not hold, by hash; those on their way to us right now are among
+        them."""
+        found: set[int] = set()
         for flight, size in self._sizes(list(self.current.values())).items():
             if flight.queue in self._sources:
-                found |= self._sources[flight.queue].strays(flight, list(self.held)) if size else set()
+                found.update(map(hash, self._sources[flight.queue].strays(flight, list(self.held)) if size else ()))
                 continue
             held = {unit.payload for unit in list(self.held) if unit.flight is flight}
-            if size > len(held):
-                found.update(self._runtime.connections.run(command("LRANGE", flight.key, 0, -1)))
-                found -= {unit.payload for unit in list(self.held)}
-        return found
+            looked = size if size <= len(held) else 0
+            while looked < size:
+                page = self._runtime.connections.run(list_page(flight.key, looked, AT_ONCE))
+                if not page.looked:
+                    break
+                looked += page.looked
+                found.update(map(hash, page.payloads))
+        return found - {hash(unit.payload) for unit in list(self.held)}
 
     def _sizes(self, flights: Sequence[InFlightList]) -> dict[InFlightList, int]:
         """How much each holds, asked for in one command however many there are."""
@@ -189,26 +194,31 @@ class LeaseSession:
         return sent
 
     def _sweep_one(self, flight: InFlightList) -> int:
-        runner, sent = self._runtime.connections, 0
+        sent = 0
         if flight.queue in self._sources:
             sent = self._sources[flight.queue].free(flight, self.held)
         else:
-            listed: list[bytes] = runner.run(command("LRANGE", flight.key, 0, -1))
             ours = Counter(unit.payload for unit in list(self.held) if unit.flight == flight)
-            stray = list((Counter(listed) - ours).elements())
-            if stray:
-                now = time.monotonic()
-                told = EndingFacts(
-                    flight.identity, detail={"reason": "it was not known whether it had been given back"}
-                )
-                keys = self._runtime.keys
-                rows = [
-                    (Unit(one, flight, now), "released", b"", 0.0, of_payload(keys, one, "released", told))
-                    for one in stray
-                ]
-                sent = sum(status == 1 for status in settle_units(self._runtime, flight.identity, rows))
+            stays = 0  # entries from the left end on that are ours, or could not be sent
+            while True:
+                page = self._runtime.connections.run(list_page(flight.key, stays, AT_ONCE))
+                stray = list((Counter(page.payloads) - ours).elements())
+                ours -= Counter(page.payloads)
+                released = self._release(flight, stray) if stray else 0
+                sent, stays = sent + released, stays + page.looked - released
+                if stays + released >= page.size or not page.looked:
+                    break
         self._old[flight] = time.monotonic() - SETTLED
         return sent
+
+    def _release(self, flight: InFlightList, stray: list[bytes]) -> int:
+        """Send these payloads of an old list back to their queue; how many that were."""
+        now, keys = time.monotonic(), self._runtime.keys
+        told = EndingFacts(flight.identity, detail={"reason": "it was not known whether it had been given back"})
+        rows = [
+            (Unit(one, flight, now), "released", b"", 0.0, of_payload(keys, one, "released", told)) for one in stray
+        ]
+        return sum(status == 1 for status in settle_units(self._runtime, flight.identity, rows))
 
     def _forget(self, flight: InFlightList) -> None:
         self._runtime.connections.run(leases.unregister(self._runtime.keys, flight.identity, flight.key))

@@ -95,8 +95,8 @@ class Stager(Ticker):
         self._runtime.events.emit("clock_stepped", seconds=round(seconds, 3))
         ahead = f"({now:.6f}"  # what lies there was computed before a clock that went back
         runner.run(rebase(keys.tombs, ahead if seconds < 0 else "-inf", -seconds, CHUNK))  # an hour is an hour
-        moved, start = CHUNK if seconds < 0 else 0, ahead
-        while moved == CHUNK and not self.stopping.is_set():
+        moved, start = int(seconds < 0), ahead
+        while moved and not self.stopping.is_set():
             moved, start = runner.run(rebase(keys.retry, start, -seconds, CHUNK))
 
     def _pause(self, seen: Due, took: float) -> float:

@@ -35,7 +35,7 @@ local function next_of(queue, most)
     if #found < step then
       break
     end
-    step = math.max(math.min(most - count, 2 * count, 16, math.floor(room / largest)), 1)
+    step = math.max(math.min(most - count, 2 * count, AT_ONCE, math.floor(room / largest)), 1)
   end
   return taken, count
 end

@@ -2,10 +2,13 @@
 -- KEYS source
 -- ARGV from by most
 -- returns {how many were moved, score of the last, or an empty text}. The scores from `from` on become earlier by `by`
---   seconds, at most `most` of them; the next page begins at the score of the last.
+--   seconds, at most `most` of them, or those that reach 4 MB; the next page begins at the score of the last.
 -- include base
-local found = redis.call('ZRANGEBYSCORE', KEYS[1], ARGV[1], '+inf', 'WITHSCORES', 'LIMIT', 0, ARGV[3])
+-- include page
+local found, count = page_of(function(place, many)
+  return redis.call('ZRANGEBYSCORE', KEYS[1], ARGV[1], '+inf', 'WITHSCORES', 'LIMIT', place, many)
+end, tonumber(ARGV[3]), 1, 2)
 for i = 1, #found, 2 do
   redis.call('ZADD', KEYS[1], as_text(found[i + 1] - ARGV[2]), found[i])
 end
-return {#found / 2, found[#found] or ''}
+return {count, found[#found] or ''}
