@@ -8,9 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from support.dispositions import let_children_hear
 from support.server import PrivateServer, running_server
 
 pytest_plugins = ["support.require_all", "support.parts"]
+
+
+def pytest_configure() -> None:
+    let_children_hear()
 
 
 @pytest.fixture(scope="session")

@@ -75,6 +75,9 @@ class App:
     #: which ordered queues a process serves: gets their names, gives some of them; None: by ``ordered_nodes``, else all
     ordered_splitter: Callable[[Sequence[str]], Sequence[str]] | None = None
 
+    #: of henchman.testing: the last one answers in place of the server
+    stand_ins: tuple[Any, ...] = ()
+
     def __init__(self, **settings: Unpack[SettingKeywords]) -> None:
         self.config = Config.load(arguments=settings)
         self.registry = Registry()
@@ -84,7 +87,6 @@ class App:
         self.server_middleware = Chain()
         self.error_handlers: list[ErrorHandler] = []
         self.death_handlers: list[DeathHandler] = []
-        self.stand_ins: tuple[Any, ...] = ()  # of henchman.testing: the last one answers in place of the server
         self.client = Client(self)
         self._lock = threading.RLock()
         self._of: App | None = None  # of an embedded worker: the app whose connections it uses

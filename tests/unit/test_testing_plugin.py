@@ -95,7 +95,7 @@ def test_a_session_has_one_server_that_is_empty_at_each_test(pytester: pytest.Py
             assert app.stand_ins
 
         def test_afterwards():
-            assert app.stand_ins == ()
+            assert "stand_ins" not in vars(app)
         """
     )
     run(pytester).assert_outcomes(passed=6)
@@ -119,6 +119,95 @@ def test_a_failed_assertion_shows_its_words_and_not_our_code(pytester: pytest.Py
     failed = run(pytester)
     failed.stdout.fnmatch_lines(["E * AssertionError: expected a push of jobs.note(1); found none"])
     failed.stdout.no_fnmatch_line("*looks.py*")
+
+
+def test_a_test_that_forgets_its_fixture_pushes_nothing(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(jobs=APP.replace('redis_url="redis://nobody.invalid:1"', ""), conftest=CONFTEST)
+    pytester.makepyfile(
+        """
+        import asyncio, pytest
+        from henchman import App, testing
+        from jobs import app, note, ran
+
+        @pytest.mark.parametrize("ask", [
+            lambda: note.enqueue(1),
+            lambda: note.using(delay=5).enqueue(1),
+            lambda: note.enqueue_many([(1,)]),
+            lambda: app.enqueue("jobs.note", 1),
+            lambda: asyncio.run(note.aenqueue(1)),
+            lambda: note.using(batch=app.batch("x").open()).enqueue(1),
+            lambda: app.queues["default"].size(),
+            lambda: App().enqueue("x"),
+        ])
+        def test_it(ask):
+            with pytest.raises(testing.NoFixture, match="use the fixture henchman_fake or henchman"):
+                ask()
+
+        def test_forgotten():
+            note.enqueue(1)
+
+        def test_blocks(henchman):
+            note.enqueue(1)
+            with testing.fake(app) as jobs:
+                note.enqueue(2)
+                jobs.drain_all()
+            with testing.inline(app):
+                note.enqueue(3)
+            henchman.drain()
+            assert ran == [2, 3, 1]
+            with testing.worker(App()) as worker:
+                worker.app.enqueue("x")
+
+        def test_afterwards():
+            with pytest.raises(testing.NoFixture):
+                note.enqueue(1)
+        """
+    )
+    done = run(pytester)
+    done.assert_outcomes(passed=10, failed=1)
+    done.stdout.fnmatch_lines(["*NoFixture: this test talks to the server of the app itself (*"])
+    assert not (pytester.path / ".henchman").exists()
+
+
+def test_a_setting_allows_it(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nhenchman_real_server = true")
+    pytester.makepyfile(jobs=APP)
+    pytester.makepyfile(
+        """
+        import pytest
+        from henchman import ServerAway
+        from jobs import note
+
+        def test_it():
+            with pytest.raises(ServerAway):
+                note.enqueue(1)
+        """
+    )
+    run(pytester).assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(("fixture", "drain"), [("henchman", "drain"), ("henchman_fake", "drain_all")])
+def test_a_failed_test_shows_what_its_jobs_raised(pytester: pytest.Pytester, fixture: str, drain: str) -> None:
+    secret = APP + "    if number < 0: raise ValueError(f'no such number: {number}')\n"
+    pytester.makepyfile(jobs=secret.replace("@app.job", "@app.job(retry=0)"), conftest=CONFTEST)
+    pytester.makepyfile(
+        f"""
+        from jobs import note, ran
+
+        def test_it({fixture}):
+            note.enqueue_many([(-1,), (7,)])
+            {fixture}.{drain}()
+            assert ran == [7, 8]
+
+        def test_that_passes({fixture}):
+            note.enqueue(-2)
+            {fixture}.{drain}()
+        """
+    )
+    done = run(pytester)
+    done.assert_outcomes(passed=1, failed=1)
+    done.stdout.fnmatch_lines(["*what jobs raised: 1*", "*jobs.py*", "ValueError: no such number: -1"])
+    done.stdout.no_fnmatch_line("*no such number: -2*")
 
 
 def test_the_examples_of_the_docs(pytester: pytest.Pytester) -> None:

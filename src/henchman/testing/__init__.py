@@ -5,7 +5,7 @@ Imported by name (``from henchman import testing``), never by Henchman itself.
 
 from henchman.testing.fake import FakeJobs, Inline, fake, inline
 from henchman.testing.fake_server import NotFaked
-from henchman.testing.install import Clock
+from henchman.testing.install import Clock, NoFixture
 from henchman.testing.perform import Drained, Ran
 from henchman.testing.pushed import Collected, CollectedPush
 from henchman.testing.real import Worker, worker
@@ -17,6 +17,7 @@ __all__ = [
     "Drained",
     "FakeJobs",
     "Inline",
+    "NoFixture",
     "NotFaked",
     "Ran",
     "Worker",

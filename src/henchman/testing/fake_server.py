@@ -22,6 +22,7 @@ from henchman.store.call import Arg, Call
 from henchman.store.jobs import LATE
 from henchman.store.keys import Keys
 from henchman.store.ordered import ClaimedId, Verdict
+from henchman.testing.install import words_of
 from henchman.wire.payload import decode
 from henchman.work.effects import effects
 from henchman.work.outcome import Outcome
@@ -49,9 +50,8 @@ class NotFaked(HenchmanError):
     """Something was asked of the server that only a real one can answer; the text names it and the way out."""
 
     def __init__(self, call: Call[Any], mode: str) -> None:
-        words = " ".join(_text(one) for one in call.parts[0][:2]) if call.script is None else call.name
         super().__init__(
-            f"testing.{mode} catches pushes and cancellations only, and this needs a server: {words}; "
+            f"testing.{mode} catches pushes and cancellations only, and this needs a server: {words_of(call)}; "
             "use testing.worker(app), or the fixture henchman"
         )
 

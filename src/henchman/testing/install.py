@@ -14,10 +14,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
 from henchman.app import App
-from henchman.errors import ArgumentError
+from henchman.errors import ArgumentError, HenchmanError
 from henchman.kernel.clock import ServerClock
+from henchman.store.call import Call
 
-__all__ = ["AppView", "Clock", "GivenClock", "StandIn", "moment", "standing_in"]
+__all__ = ["AppView", "Clock", "GivenClock", "NoFixture", "StandIn", "moment", "refusing", "standing_in", "words_of"]
 
 _HAIR = 1e-6  # seconds; what sums of large floats may lose
 
@@ -111,6 +112,58 @@ class AppView:
         return getattr(self._app, name)
 
 
+class NoFixture(HenchmanError):
+    """A test talks to the server of the app itself; the text says what is asked of it, and the ways out."""
+
+    def __init__(self, asked: str) -> None:
+        super().__init__(
+            f"this test talks to the server of the app itself ({asked}), outside of any fixture: use the fixture "
+            "henchman_fake or henchman, or a block of testing.fake, inline or worker; henchman_real_server = true in "
+            "pytest's settings allows it"
+        )
+
+
+class _Refusing:
+    """Stands in for the server of every app where there must be a fixture."""
+
+    def run(self, call: Call[Any]) -> Any:
+        raise NoFixture(words_of(call))
+
+    def __getattr__(self, name: str) -> Any:
+        raise NoFixture(f"connections.{name}")
+
+
+class _ARefusing:
+    """The awaited form of ``_Refusing``."""
+
+    async def run(self, call: Call[Any]) -> Any:
+        raise NoFixture(words_of(call))
+
+    async def close(self) -> None:
+        """There is nothing to close."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise NoFixture(f"aconnections.{name}")
+
+
+def words_of(call: Call[Any]) -> str:
+    """What ``call`` asks of a server: the script, or the command and its first word."""
+    if call.script is not None:
+        return call.name
+    return " ".join(one.decode(errors="replace") if isinstance(one, bytes) else str(one) for one in call.parts[0][:2])
+
+
+@contextmanager
+def refusing() -> Iterator[None]:
+    """Within the block no app talks to its server, but through another stand-in."""
+    before = App.stand_ins
+    App.stand_ins = (StandIn(_Refusing(), _ARefusing(), time.time),)
+    try:
+        yield
+    finally:
+        App.stand_ins = before
+
+
 @contextmanager
 def standing_in(app: App, one: StandIn) -> Iterator[None]:
     """``one`` answers for ``app``, connected or not, for the length of the block."""
@@ -124,4 +177,6 @@ def standing_in(app: App, one: StandIn) -> Iterator[None]:
 def _set(app: App, change: Callable[[tuple[StandIn, ...]], tuple[StandIn, ...]]) -> None:
     with app._lock:
         app.stand_ins = left = change(app.stand_ins)
+        if left == type(app).stand_ins:
+            del app.stand_ins
         app.client.now = left[-1].now if left else time.time

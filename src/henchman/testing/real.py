@@ -14,6 +14,7 @@ import time
 import urllib.parse
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, Unpack
@@ -131,8 +132,11 @@ class Worker:
             self.app.events.on("error", self._note)
             stack.callback(self.app.events.off, "error", self._note)
             *_, embedded, settings_of = load()
-            config = settings_of(self.app.config, self._settings)
-            stack.enter_context(embedded(AppView(self.app, connections=self._runner, config=config)))
+            # With an address history is no longer written beside the embedded server, into the project's own record.
+            config = settings_of(self.app.config, self._settings).with_arguments(redis_url=url)
+            view: Any = AppView(self.app, connections=self._runner, config=config)
+            view.companions = partial(App.companions, view)
+            stack.enter_context(embedded(view))
             self._exit = stack.pop_all()
         return self
 
