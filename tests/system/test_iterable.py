@@ -38,7 +38,7 @@ def test_a_deploy_in_the_middle(redis_url: str, tmp_path: Path, job: str) -> Non
 
 
 def test_a_death_goes_back_to_the_last_save(redis_url: str, tmp_path: Path) -> None:
-    with looker(redis_url) as redis, Work(tmp_path, redis_url, target=APP) as work:
+    with looker(redis_url) as redis, Work(tmp_path, redis_url, target=APP, ACTING_SAVE="0.5") as work:
         [pid] = work.ready(redis)
         [jid] = push(redis, "count", (1000, 0.05))
         until(lambda: redis.hget(f"it-{jid}", "c"), "it saved once")
@@ -61,7 +61,7 @@ def test_a_death_at_the_very_end(redis_url: str, tmp_path: Path, where: str, aga
     The script is sent twice: the first answer is that the server does not know it yet.
     """
     fault = f"kill@settle:{where}"
-    env = {"HENCHMAN_TEST_FAULTS": fault, "HENCHMAN_TEST_FAULTS_FOLDER": str(tmp_path)}
+    env = {"HENCHMAN_TEST_FAULTS": fault, "HENCHMAN_TEST_FAULTS_FOLDER": str(tmp_path), "ACTING_SAVE": "0.5"}
     with looker(redis_url) as redis, Work(tmp_path / "w", redis_url, target=APP, **env) as work:
         work.ready(redis)
         [jid] = push(redis, "count", (1000, 0.05))
