@@ -23,7 +23,6 @@ _STARTED = load("started")
 
 FULL = "the history stream is full: its recorder does not keep up, or the database is away"
 PRODUCER_MS = 30_000  # the lease of who fills a batch; renewed each third of it
-AUDIT_MS = 120_000
 _FACTS = ("state", "why", "created", "open_for", "expires", "total", "children", "generation")
 _COUNTS = (
     *("n:blocked", "n:scheduled", "n:enqueued", "n:working", "n:retrying"),
