@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,11 +17,14 @@ from past import NEVER, History, Job, Run
 from redis import Redis
 from repeats import STAGED_ANEW, Repeats
 
+from henchman.client.push import TIME_KNOWN
+
 __all__ = ["Judgement"]
 
 LEASE = 5.0
 EARLY = 0.002  # two processes read one clock; a score has microseconds
 KNOWN = 0.1  # seconds: how well a process knows the server's clock
+ASKED = TIME_KNOWN + 0.5  # seconds since a producer asked the server for its time, at most
 BADLY = 2.5  # where its questions were answered late, or not
 HOSTILE = 4  # times, at most, that a hostile payload is counted before it is taken away
 NOTICED = 2.0  # seconds until a step of the server's clock is noticed: then what waits for a retry is moved with it
@@ -49,7 +53,8 @@ class Judgement:
             dead += redis.zrange(key, 0, -1)  # type: ignore[operator]
         dead = [one for one in dead if not is_hostile(one)]
         self._dead = Counter(_keys(dead))
-        self._pills = set(_keys(one for one in dead if b'"error_class":"PoisonPill"' in one))
+        pills = [one for one in dead if b'"error_class":"PoisonPill"' in one]
+        self._pills = dict(zip(_keys(pills), map(_died, pills), strict=True))
         self.violations: dict[str, list[str]] = {}
         self.repeats = Repeats(history)
         self.facts: dict[str, Any] = {}
@@ -106,8 +111,9 @@ class Judgement:
         return int(job.notes["fails"]) + 1 if attempts is None else attempts
 
     def _poisoned(self, job: Job) -> bool:
-        """Whether it is in the dead set because three of its processes died. A lost host charges what it only held."""
-        return job.key in self._pills and sum(self.repeats.cause(run) is not None for run in job.runs) >= 2
+        """Whether it is in the dead set because three processes of the run were struck while they held it, or ran it
+        with nothing beside it. A lost host charges what it only held."""
+        return len(self._pills.get(job.key, ())) >= 3 and all(map(self.repeats.struck, self._pills[job.key]))
 
     def _lost(self) -> Iterator[str]:
         for job in self._must:
@@ -140,7 +146,7 @@ class Judgement:
     def _knowing(self, job: Job, to: float) -> float:
         """How much a process may be wrong about the server's time from the push of a job until then. Where that was
         stepped, what was stored is compared with what it says now: then nothing can be said."""
-        if not self.history.server.right(job.pushed, to):
+        if not self.history.server.right(job.pushed - ASKED, to):
             return NEVER
         bad = (one for one in self.history.windows if one.cause in ("away", "delayed"))
         return BADLY if any(one.since <= to and one.to >= job.pushed - BADLY for one in bad) else KNOWN
@@ -173,7 +179,7 @@ class Judgement:
         for job in self.history.jobs.values():
             runs = job.attempts()
             for run in runs.get(1, [])[:1]:
-                early = self._due(job) - clock.most(job.pushed, max(run.begun, job.pushed))
+                early = self._due(job) - clock.most(job.pushed - ASKED, max(run.begun, job.pushed))
                 if early > EARLY:
                     yield f"{job.key} was due {early:.3f} s after it started"
             pause = kind_of(job.key).again
@@ -248,6 +254,11 @@ class Judgement:
             self.facts[f"counter {name}"] = f"{count} (ledger: {least[name]} to {most[name]})"
             if not least[name] <= count <= most[name]:
                 yield f"stat:{name} is {count}, by the ledger {least[name]} to {most[name]}"
+
+
+def _died(pill: bytes) -> list[int]:
+    """The processes that it names as having died."""
+    return [int(pid) for pid in re.findall(r":(\d+):[0-9a-f]{12} ", json.loads(pill)["error_message"])]
 
 
 def _keys(payloads: Iterable[bytes]) -> list[str]:

@@ -55,6 +55,10 @@ class Repeats:
             told = "; ".join(f"{run.pid} {run.at:.3f}-{run.ended:.3f} {run.how or 'no end'}" for run in runs)
             self.unexplained.append(f"{job.key} attempt {attempt} ran {len(runs)} times: {told}")
 
+    def struck(self, pid: int) -> bool:
+        """Whether an attack was made on the process."""
+        return pid in self._strikes
+
     def cause(self, run: Run) -> str | None:
         """Why ``run`` may be repeated; None when it may not."""
         for strike in self._strikes[run.pid]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 import signal
@@ -16,6 +17,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
+from henchman.client.push import TIME_KNOWN
 from henchman.inspector.doctor import examine
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
@@ -105,6 +107,26 @@ def stepping(tmp_path: Path) -> Iterator[tuple[WrongClock, PrivateServer, Redis]
 def step(clock: WrongClock, server: PrivateServer, ahead: float) -> None:
     clock.set(ahead)
     until(lambda: abs(_time_of(server) - time.time() - ahead) < 60, "the server's clock is stepped")
+
+
+@pytest.mark.parametrize("ahead", [HOUR, -HOUR])
+def test_a_producer_notices_a_step_within_seconds(
+    stepping: tuple[WrongClock, PrivateServer, Redis], ahead: float
+) -> None:
+    """Else a job with ``at=`` starts early, and one with ``expires`` is dropped before its time."""
+    clock, server, redis = stepping
+    step(clock, server, ahead)
+    app = App(redis_url=server.url)
+    job = app.job(name="act")(lambda name: None)
+    job.using(expires=60).enqueue("learns the time")
+    step(clock, server, 0.0)
+    time.sleep(TIME_KNOWN)
+    job.using(at=dt.datetime.now(dt.UTC) + dt.timedelta(seconds=60)).enqueue("at")
+    job.using(expires=60).enqueue("expires")
+    assert [one["args"] for one in jobs_in(redis, "schedule")] == [["at"]]
+    stored = next(one for one in map(json.loads, redis.lrange("queue:default", 0, -1)) if one["args"] == ["expires"])  # type: ignore[arg-type]
+    assert abs(stored["enqueued_at"] - time.time()) < 30
+    app.close()
 
 
 def ticks(work: Work) -> int:

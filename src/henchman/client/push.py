@@ -34,7 +34,7 @@ __all__ = ["Client", "Handle", "Pushed"]
 
 T = TypeVar("T")
 R = TypeVar("R", covariant=True)
-TIME_KNOWN = 30.0  # seconds for which the server's time goes on being known
+TIME_KNOWN = 1.0  # seconds for which the server's time goes on being known: so long is a step of it not noticed
 
 
 _ANYTHING = Signature.by_name("enqueue")
