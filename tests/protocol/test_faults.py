@@ -107,6 +107,7 @@ class Scene:
         assert max(runs.values(), default=0) <= 2
         assert jobs_in(self.redis, "dead") == []
         assert not self.redis.exists("hm:broken")
+        assert list(self.redis.scan_iter("hm:checkpoint:*")) == []
 
 
 @pytest.fixture
@@ -144,6 +145,11 @@ def walking(scene: Scene) -> None:
     scene.accepted.add("w")
 
 
+def stepping(scene: Scene) -> None:
+    push(scene.redis, "step", ("s",))
+    scene.accepted.add("s")
+
+
 def nothing(scene: Scene) -> None:
     """An empty server."""
 
@@ -169,6 +175,7 @@ WORKER = {
     "charge": Part(orphaned, 2),
     "give_back": Part(orphaned),
     "iterate": Part(walking, 3),
+    "checkpoint": Part(stepping, 2),
     "ZADD": Part(running, 1, {"stop_after": 2}),
     "leave": Part(running, 1, {"stop_after": 2}),
     "BLMOVE": Part(nothing, 1, {"push_when_idle": True}),

@@ -59,6 +59,13 @@ def make_app(url: str, trace: Path, *, crons: bool = False, ordered: bool = Fals
         if item == 5:
             note("run", name)
 
+    @app.job(name="step")
+    def step(name: str) -> None:
+        for number in range(current_job().last_checkpoint() or 0, 3):
+            note("item", f"{name}.{number}")
+            current_job().checkpoint(number + 1)
+        note("run", name)
+
     if ordered:
         _define_ordered(app, trace, note, track=track)
 

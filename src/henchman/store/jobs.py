@@ -26,6 +26,7 @@ _CHARGE = load("charge")
 _CANCEL = load("cancel")
 _UNCANCEL = load("uncancel")
 _ITERATE = load("iterate")
+_CHECKPOINT = load("checkpoint")
 _ENDING = itemgetter(2)  # of a Settlement
 _MARK_MS = 24 * 3600 * 1000
 _PAGE = 2000  # marks that one look into the list of cancellations reads
@@ -407,3 +408,13 @@ def save_state(keys: Keys, jid: str, executions: int, cursor: bytes, run_time: f
     """Write down where it stands; 1 when the job was cancelled, 0 when not, ``LATE``."""
     args: list[Any] = [executions, cursor, f"{run_time:.6f}".rstrip("0").rstrip("."), _STATE_LIFE]
     return script(_ITERATE, [keys.iteration(jid)], args, int, again=True)
+
+
+def save_checkpoint(keys: Keys, flight: str, payload: bytes, jid: str, state: bytes) -> Call[bool]:
+    """Keep how far the job has come that lies as ``payload`` in the in-flight list ``flight``; False: it does not."""
+    return script(_CHECKPOINT, [flight, keys.checkpoint(jid)], [payload, state, _STATE_LIFE], bool, again=True)
+
+
+def load_checkpoint(keys: Keys, jid: str) -> Call[bytes | None]:
+    """What was kept last, JSON; None: nothing."""
+    return command("GET", keys.checkpoint(jid))

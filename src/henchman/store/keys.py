@@ -91,6 +91,10 @@ class Keys:
         """hash, 30 days: where an iterable job stands, and whether it was cancelled."""
         return f"{self.prefix}it-{jid}"
 
+    def checkpoint(self, jid: str) -> str:
+        """string, 30 days: how far a job says that it has come, JSON."""
+        return f"{self.prefix}hm:checkpoint:{jid}"
+
     def stat_day(self, which: str, day: str) -> str:
         """counter, five years: ``which`` is ``processed`` or ``failed``, ``day`` is YYYY-MM-DD in UTC."""
         return f"{self.prefix}stat:{which}:{day}"

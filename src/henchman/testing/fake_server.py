@@ -24,7 +24,7 @@ from henchman.store.keys import Keys
 from henchman.store.ordered import ClaimedId, Verdict
 from henchman.testing.install import words_of
 from henchman.wire.payload import decode
-from henchman.work.effects import effects
+from henchman.work.effects import EndingFacts, effects
 from henchman.work.outcome import Outcome
 from henchman.work.unit import InFlightList, Unit
 
@@ -163,7 +163,7 @@ def ordered_unit(app: Any, queue: str, claim: Claim) -> Unit:
 
 
 class Iterations:
-    """The states of iterable jobs by their key."""
+    """The states of iterable jobs, and checkpoints, by their key."""
 
     def __init__(self) -> None:
         self._states: dict[str, dict[bytes, bytes]] = {}
@@ -171,13 +171,19 @@ class Iterations:
     def knows(self, call: Call[Any], keys: Keys) -> bool:
         """Whether ``call`` is about such a state."""
         if call.script is not None:
-            return call.name == "iterate"
+            return call.name in ("iterate", "checkpoint")
         command, *rest = call.parts[0]
-        mine = bool(rest) and str(rest[0]).startswith(keys.iteration(""))
-        return mine and len(call.parts) == 1 and command == "HGETALL"
+        prefix = {"HGETALL": keys.iteration(""), "GET": keys.checkpoint("")}.get(str(command))
+        return prefix is not None and len(call.parts) == 1 and str(rest[0]).startswith(prefix)
 
     def answer(self, call: Call[Any]) -> Any:
         """The reply of a server."""
+        if call.name == "checkpoint":
+            (_, key), (_, text, _) = _arguments(call)
+            self._states[str(key)] = {b"": _bytes(text)}
+            return 1
+        if call.script is None and call.parts[0][0] == "GET":
+            return self._states.get(str(call.parts[0][1]), {}).get(b"")
         if call.script is None:
             return [text for pair in self._states.get(str(call.parts[0][1]), {}).items() for text in pair]
         keys, (executions, cursor, run_time, _) = _arguments(call)
@@ -202,7 +208,8 @@ class Iterations:
             job = decode(payload)
         except PayloadError:
             return
-        for kind, *rest in effects(keys, job | {"hm": {"iterable": True}}, ending):  # only these are kept here
+        told = EndingFacts(checkpoint=True)
+        for kind, *rest in effects(keys, job | {"hm": {"iterable": True}}, ending, told):  # only these are kept here
             if kind == "uniterate":
                 self._states.pop(rest[0], None)
 

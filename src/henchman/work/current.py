@@ -47,6 +47,22 @@ class CurrentJob(Protocol):
     def batch(self) -> Any:
         """The batch that it is a member of: ``batch.add(job, rows)`` adds to it. None outside of one."""
 
+    def checkpoint(self, state: Any) -> None:
+        """Keep ``state``, plain JSON of at most 64 kB, for a later run of this job: after a crash, a stop, an error or
+        a Snooze. It is removed when the job ends well, in the same step on the server, else after 30 days.
+
+        ArgumentError when it cannot be kept; JobInterrupted when another process has this job by now.
+        """
+
+    async def acheckpoint(self, state: Any) -> None:
+        """``checkpoint``, awaited."""
+
+    def last_checkpoint(self) -> Any:
+        """What ``checkpoint`` kept last, in this run or an earlier one; None when nothing was kept."""
+
+    async def alast_checkpoint(self) -> Any:
+        """``last_checkpoint``, awaited."""
+
     def log(self, message: str) -> None:
         """Write ``message`` to the log with the job's id and class; of a tracked job also into history."""
 

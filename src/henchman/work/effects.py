@@ -38,9 +38,10 @@ __all__ = [
 ]
 
 #: ``uncancel``: the cancellation of this jid has been carried out, the note of it can go. ``cron_done``: the job of
-#: this cron's tick has ended, the next may come. ``uniterate``: nobody will ask any more where this iterable job
-#: stands; a dead one may be retried by hand and keeps its place. ``result``: keep what it returned or raised, and wake
-#: who waits for it. ``track``: count it in its batch, and write the change down. ``said``: progress or a message.
+#: this cron's tick has ended, the next may come. ``uniterate``: nobody will ask any more where this job stands, an
+#: iterable one or one with a checkpoint; a dead one may be retried by hand and keeps its place. ``result``: keep what
+#: it returned or raised, and wake who waits for it. ``track``: count it in its batch, and write the change down.
+#: ``said``: progress or a message.
 KINDS = ("uncancel", "cron_done", "uniterate", "result", "track", "said")
 
 _KEPT = frozenset({"dead", "kept", "invalid", "poisoned"})  # in the dead set, or with the dead of its batch
@@ -67,13 +68,15 @@ Effect = tuple[str, ...]
 class EndingFacts(NamedTuple):
     """What else is known of an ending: who ran it, which attempt it was, and facts for the history (plain JSON).
 
-    ``cancelled``: somebody cancelled it, however it ended then; the mark of that ends with it.
+    ``cancelled``: somebody cancelled it, however it ended then; the mark of that ends with it. ``checkpoint``: it keeps
+    how far it has come, or found that it did.
     """
 
     identity: str = ""
     attempt: int = 0
     detail: Mapping[str, Any] = {}
     cancelled: bool = False
+    checkpoint: bool = False
 
 
 NOTHING = EndingFacts()
@@ -106,6 +109,8 @@ def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts =
             found.append(("cron_done", said["cron"], jid))
         if ending in _OVER and (cancelled or said.get("iterable") is True):  # cancel.lua leaves a flag for any job
             found.append(("uniterate", keys.iteration(jid)))
+        if ending in _OVER and told.checkpoint:
+            found.append(("uniterate", keys.checkpoint(jid)))
         ttl = payloads.seconds(said.get("result_ttl"))
         if ttl is not None:
             found.append(_result(keys, jid, ttl, ending, told))
@@ -159,7 +164,7 @@ def _shown(value: Any) -> Any:
 def encoded(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts = NOTHING) -> bytes:
     """The same as the scripts read it: JSON, or nothing at all when there are none. Never raises: one unit that
     cannot be written down must not stop its neighbours."""
-    if "hm" not in job and ending != "cancelled" and not told.cancelled:
+    if "hm" not in job and ending != "cancelled" and not told.cancelled and not told.checkpoint:
         return b""
     try:
         found = effects(keys, job, ending, told)
@@ -243,4 +248,4 @@ def facts_of(unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> EndingFact
         detail["result"] = outcome.result
     if unit.elapsed is not None:
         detail |= {"started": round(time.time() - unit.elapsed, 6), "elapsed": round(unit.elapsed, 6)}
-    return EndingFacts(unit.flight.identity, attempt_of(job), detail, unit.cancelled)
+    return EndingFacts(unit.flight.identity, attempt_of(job), detail, unit.cancelled, unit.checkpoint)

@@ -25,7 +25,18 @@ class InFlightList(NamedTuple):
 class Unit:
     """A payload that this process fetched and has not settled. ``payload`` is kept byte for byte: it is the fence."""
 
-    __slots__ = ("cancelled", "claim", "elapsed", "fetched_at", "flight", "job", "payload", "source", "suspect")
+    __slots__ = (
+        "cancelled",
+        "checkpoint",
+        "claim",
+        "elapsed",
+        "fetched_at",
+        "flight",
+        "job",
+        "payload",
+        "source",
+        "suspect",
+    )
 
     def __init__(
         self, payload: bytes, flight: InFlightList, fetched_at: float, source: Any = None, claim: Any = None
@@ -37,6 +48,7 @@ class Unit:
         self.source = source  # a work.source.Source, where the queue is not a plain list; None for all others
         self.claim = claim  # the source's own: what it gave
         self.suspect = False  # processes died with it: it runs with nothing beside it
+        self.checkpoint = False  # its job keeps one on the server, or found one there
         self.cancelled = False  # somebody cancelled its job while it was here
         self.elapsed: float | None = None  # seconds that it ran; None when it did not start, or was counted already
 

@@ -26,7 +26,7 @@ from henchman.kernel.threads import Service
 from henchman.store.jobs import CALLED_OFF, EARLIER, MOST_BYTES
 from henchman.store.metrics import LIMITS, Counted, bucket_of, flush, forms, metric_name
 from henchman.wire.payload import decode
-from henchman.work.effects import NOTHING, EndingFacts, batch_of, encoded, facts_of, finished, tracked
+from henchman.work.effects import EndingFacts, batch_of, encoded, facts_of, finished, tracked
 from henchman.work.outcome import DONE, Outcome
 from henchman.work.unit import Unit, settle_units
 from henchman.worker.run import JobReporter
@@ -75,7 +75,7 @@ class Acker(Service):
             self._first.set()
 
     def _row(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Row:
-        if "hm" not in job and outcome.ending != "cancelled" and not unit.cancelled:
+        if "hm" not in job and outcome.ending != "cancelled" and not unit.cancelled and not unit.checkpoint:
             return unit, outcome.ending, outcome.stored, outcome.delay, b""  # nothing waits for its end
         return self._row_with_effects(unit, outcome, job)
 
@@ -93,10 +93,10 @@ class Acker(Service):
     def _written(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Row:
         ending = outcome.ending
         if "hm" not in job or not tracked(job):
-            facts = EndingFacts(cancelled=True) if unit.cancelled else NOTHING
+            facts = EndingFacts(cancelled=unit.cancelled, checkpoint=unit.checkpoint)
             effects = encoded(self._runtime.keys, job, ending, facts)
             return unit, ending, outcome.stored, outcome.delay, effects
-        if outcome is DONE and not unit.cancelled and (effects := finished(unit, job)):
+        if outcome is DONE and not (unit.cancelled or unit.checkpoint) and (effects := finished(unit, job)):
             return unit, ending, b"", 0.0, effects
         batch = batch_of(job) if ending in ("dead", "cancelled") else ""
         if batch and ending == "dead":

@@ -375,7 +375,12 @@ class UnitReader:
     def _compile(self, name: str) -> CompiledJob:
         runtime = self._runtime
         compiled = self._compiled[name] = CompiledJob(
-            runtime.registry.get(name), runtime.server_middleware, runtime.events, self._reporter, runtime.batch_of
+            runtime.registry.get(name),
+            runtime.server_middleware,
+            runtime.events,
+            self._reporter,
+            runtime.batch_of,
+            runtime,
         )
         return compiled
 

@@ -20,13 +20,14 @@ from henchman.client.registry import Definition
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, HenchmanError, ServerAway
 from henchman.kernel.events import Events
-from henchman.kernel.middleware import Chain, compile_async, compile_sync
+from henchman.kernel.middleware import Chain, compile_async, compile_sync, in_thread
 from henchman.store import batches
 from henchman.store.call import command
 from henchman.store.keys import Keys
 from henchman.wire import payload, times
 from henchman.wire.arguments import Signature
 from henchman.wire.secret import NO_SECRETS, Secrets, marked, places_of
+from henchman.work import checkpoint
 from henchman.work.effects import EndingFacts, attempt_of, batch_of, encoded
 from henchman.work.unit import Unit
 
@@ -184,6 +185,22 @@ class Run:
             return jids
         return (self.jid,) if self.tracked else ()
 
+    def checkpoint(self, state: Any) -> None:
+        """Keep ``state`` for a later run of this job."""
+        checkpoint.save(self.compiled.runtime, self.unit, self.jid, self.name, state)
+
+    async def acheckpoint(self, state: Any) -> None:
+        """``checkpoint``, awaited."""
+        await in_thread(self.checkpoint, state)
+
+    def last_checkpoint(self) -> Any:
+        """What was kept last; None when nothing was."""
+        return checkpoint.load(self.compiled.runtime, self.unit, self.jid, self.name)
+
+    async def alast_checkpoint(self) -> Any:
+        """``last_checkpoint``, awaited."""
+        return await in_thread(self.last_checkpoint)
+
     def log(self, message: str) -> None:
         """Write ``message`` to the log with the job's id and class; of a tracked job also into history."""
         message = self.secrets.hide(str(message)) if self.secrets else message
@@ -244,6 +261,7 @@ class CompiledJob:
     ``iterable``: where it stands is kept apart, and removed with the job.
     ``ack_each``: a run is settled in a call of its own, before its slot is free.
     ``reporter``: carries what its tracked runs say. ``open_batch(id, jid, expires)``: the batch of a run.
+    ``runtime``: where checkpoints are kept.
     ``call(run)`` runs the job within the middleware; for an async job it is awaited.
     """
 
@@ -260,6 +278,7 @@ class CompiledJob:
         "name",
         "open_batch",
         "reporter",
+        "runtime",
         "signature",
         "timeout",
     )
@@ -271,6 +290,7 @@ class CompiledJob:
         events: Events,
         reporter: JobReporter | None = None,
         open_batch: Callable[..., Any] = _no_batch,
+        runtime: Any = None,
     ) -> None:
         self.definition = definition
         self.name = definition.name
@@ -285,6 +305,7 @@ class CompiledJob:
         self.cost: float | None = None
         self.reporter = reporter
         self.open_batch = open_batch
+        self.runtime = runtime
         self.call: Callable[[Any], Any] = self._compiled(middleware)
 
     def _compiled(self, middleware: Chain) -> Callable[[Any], Any]:
