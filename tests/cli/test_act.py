@@ -175,9 +175,9 @@ def test_a_real_worker_seen_and_told(store: Store, redis_url: str, tmp_path: Pat
         until(lambda: jid in run(store, "status").stdout, "the heartbeat tells")
         assert "takes no new jobs" in run(store, "processes", "quiet", process["identity"]).stdout
         until(lambda: json.loads(run(store, "processes", "--json").stdout)["processes"][0]["quiet"], "it is quiet")
-        assert "stack of" not in work.log
+        assert "msg=stack" not in work.log
         run(store, "processes", "dump", "--all")
-        until(lambda: "stack of" in work.log, "its stacks are in its log")
+        until(lambda: "msg=stack" in work.log, "its stacks are in its log")
         wrong = run(store, "processes", "stop", "nobody")
         assert (wrong.exit_code, "there is no process 'nobody'" in wrong.stderr) == (1, True)
 

@@ -175,7 +175,7 @@ def test_a_child_that_hangs_before_it_has_told_that_it_is_ready_is_killed() -> N
 
 def test_nothing_is_given_back_before_the_end_was_seen() -> None:
     """1.2, 1.3: stacks, SIGKILL, wait, give back; never before ``waitpid`` has returned."""
-    supervisor: Any = Supervisor("x:app", {}, 0, lambda text: None)
+    supervisor: Any = Supervisor("x:app", {}, 0, lambda text, **facts: None)
     child = Half()
     supervisor._children = [child]
     for _ in range(3):

@@ -14,7 +14,8 @@ from redis import Redis
 from henchman import App
 from henchman.worker.launcher import Launcher, default_capsules
 
-__all__ = ["Heard", "in_flight", "jobs_in", "looker", "overdue", "push_raw", "settled", "until", "working"]
+__all__ = ["Heard", "in_flight", "jobs_in", "looker", "overdue", "push_raw", "settled", "teller", "until"]
+__all__ += ["working"]
 
 T = TypeVar("T")
 
@@ -107,3 +108,12 @@ class Heard:
     def __getitem__(self, name: str) -> list[dict[str, Any]]:
         with self._lock:
             return list(self._facts[name])
+
+
+def teller(said: list[str]) -> Callable[..., None]:
+    """What the parts of a supervisor say, as lines: the words, and ``name=value`` of each fact."""
+
+    def say(words: str, /, *, level: int = 0, **facts: Any) -> None:
+        said.append(" ".join([words, *(f"{name}={value}" for name, value in facts.items())]))
+
+    return say

@@ -111,6 +111,6 @@ def test_where_it_cannot_be_written_the_log_has_it_all_the_same(redis: Redis, re
     with Work(tmp_path / "w", redis_url, HENCHMAN_DUMP_FOLDER=str(tmp_path / "not there")) as work:
         work.ready(redis)
         work.signal(signal.SIGTTIN)
-        until(lambda: "the dump failed and goes on" in work.log, "that is told")
+        until(lambda: "part=dump" in work.log, "that is told")
         until(lambda: "in _obey" in work.log, "and the stacks are in the log")
         assert "was written down" not in work.log

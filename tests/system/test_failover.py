@@ -112,7 +112,7 @@ def _the_same_fleet_serves_the_new_master(work: Work, redis: Redis, ring: Fleet)
     until(lambda: work.count("start")["long"] == 1, "it runs")
     os.kill(work.pids("start", "long")[0], signal.SIGKILL)
     until(lambda: work.count("end")["long"] == 1, "the supervisor gave it back through the new master")
-    until(lambda: "gave back 1 unfinished job" in work.log, "it says so")
+    until(lambda: "gave back the unfinished jobs" in work.log, "it says so")
     until(lambda: len(records(redis)) == 2, "the dead one is off the list")
     app.close()
     assert work.stop() == 0

@@ -39,7 +39,7 @@ def test_a_killed_process_is_replaced_and_its_jobs_run_again_at_once(
         assert {line[3] for line in work.trace()} == {"1"}, "a death is not charged as an attempt"
         assert pid not in work.children
         settled(redis, 5)
-        until(lambda: "gave back 5 unfinished jobs" in work.log, "it is told")
+        until(lambda: 'gave back the unfinished jobs of a process" count=5' in work.log, "it is told")
         until(lambda: pid not in records(redis), "the dead process is off the list")
 
 

@@ -99,7 +99,7 @@ def test_a_killed_childs_ids_run_again_at_once_in_order_under_a_higher_token(
         assert second.keys == ["x1", "x2", "x3"]
         assert second.token > first.token
         assert second.pid != pid
-        until(lambda: "gave back 1 unfinished job" in one.log, "it is told")
+        until(lambda: "gave back the unfinished jobs" in one.log, "it is told")
         assert not queue.of("beside")
         at_rest(redis)
         assert redis.hget("hm:ordered:ids/stat", "processed") == b"1"

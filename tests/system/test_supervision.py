@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import errno
 import io
+import logging
 import os
 import resource
 import signal
@@ -20,6 +21,7 @@ from redis import Redis
 
 from henchman import App
 from henchman.kernel.scoreboard import Scoreboard
+from henchman.log.handler import LineHandler, PrettyFormatter
 from henchman.supervisor import supervisor as supervisor_module
 from henchman.supervisor.child import ChildProcess
 from henchman.supervisor.child_leases import ChildLeases
@@ -30,7 +32,7 @@ from henchman.worker.rescue import Death
 from support.dead import corpse, job
 from support.processes import PATHS, Work, push
 from support.store import Store
-from support.worker import looker, until
+from support.worker import looker, teller, until
 
 GOOD, ILL, LIVING = "host:1:0000000000aa", "host:2:0000000000bb", "host:3:0000000000cc"
 
@@ -116,7 +118,7 @@ def said() -> list[str]:
 
 @pytest.fixture
 def supervisor(said: list[str]) -> Iterator[Any]:
-    made = Supervisor("x:app", {}, 2, said.append)
+    made = Supervisor("x:app", {}, 2, teller(said))
     yield made
     for end in (made._wakeup, made._waker):
         end.close()
@@ -229,8 +231,9 @@ def test_what_is_said_to_a_full_disk_harms_nobody(monkeypatch: pytest.MonkeyPatc
         def flush(self) -> None:
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("sys.stderr", Full())
-    supervisor_module.say("a line")
+    handler = LineHandler(Full(), PrettyFormatter())
+    monkeypatch.setattr(logging.getLogger("henchman.supervisor"), "handlers", [handler])
+    supervisor_module.say("a line", child=1)
 
 
 def test_a_history_process_that_is_refused_is_said_once_and_tried_later_each_time(
@@ -243,7 +246,7 @@ def test_a_history_process_that_is_refused_is_said_once_and_tried_later_each_tim
         raise MemoryError
 
     monkeypatch.setattr("henchman.supervisor.history_process.subprocess.Popen", refuse)
-    scribe = HistoryProcess(said.append)
+    scribe = HistoryProcess(teller(said))
     scribe.want(App(redis_url=redis_url, database_url="sqlite:///x.db").config)
     until(lambda: scribe.keep({}) or len(tries) == 3, "it was tried")
     assert tries[1] - tries[0] >= 0.2
@@ -253,7 +256,7 @@ def test_a_history_process_that_is_refused_is_said_once_and_tried_later_each_tim
 
 @pytest.fixture
 def leases(redis_url: str, said: list[str]) -> Iterator[ChildLeases]:
-    made = ChildLeases(said.append)
+    made = ChildLeases(teller(said))
     app = App(redis_url=redis_url, lease=6)
     made.connect(app.config.to_json())
     yield made
@@ -294,7 +297,7 @@ def test_a_defect_in_one_rescue_holds_up_no_other(
         corpse(store, job(name), identity=name)
     charge = rescue_module.charge
 
-    def charges(desk: Any, identity: str, *args: Any, **how: Any) -> list[str]:
+    def charges(desk: Any, identity: str, *args: Any, **how: Any) -> Any:
         if identity == ILL:
             raise OverflowError("as told")
         return charge(desk, identity, *args, **how)
@@ -317,8 +320,10 @@ def test_a_broken_list_of_a_dead_child_holds_up_no_other_list(leases: Any, store
     leases.tick()
     assert store.queue("default") == [job("a")]
     assert store.ask("HKEYS", store.keys.deaths) == [b"a"]
-    assert said[0] == f"gave back 1 unfinished job of {ILL}"
-    assert said[1].startswith(f"the work of {ILL} cannot be given back yet, that is tried again: ")
+    assert said[0] == f"gave back the unfinished jobs of a process count=1 identity={ILL} jobs=act a"
+    assert said[1].startswith(
+        f"the work of a process cannot be given back yet, that is tried again identity={ILL} error="
+    )
     store.ask("DEL", broken)
     store.ask("LPUSH", broken, job("b"))
     until(lambda: leases.tick() and not leases._dead, "its turn comes")
@@ -342,7 +347,7 @@ def test_a_server_of_no_use_is_tried_again_and_no_reason_to_end(said: list[str])
     """A child has told of a server that cannot be used now: nothing of that reaches the supervisor's loop."""
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
-        leases: Any = ChildLeases(said.append)
+        leases: Any = ChildLeases(teller(said))
         app = App(redis_url=f"redis://127.0.0.1:{nobody.getsockname()[1]}/0")
         leases.connect(app.config.to_json())
         leases.give_back([GOOD])

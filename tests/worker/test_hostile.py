@@ -32,7 +32,7 @@ from henchman.worker.run import CompiledJob
 from support.dead import entomb_and_rescue
 from support.hostile import Hostile, corpus
 from support.store import ME
-from support.worker import Heard, in_flight, looker, until, working
+from support.worker import Heard, in_flight, looker, teller, until, working
 
 HONEST = 20
 
@@ -181,7 +181,7 @@ def test_the_supervisor_gives_back_and_charges(scene: Scene) -> None:
     before = scene.payloads
     scene.fetched()
     said: list[str] = []
-    leases = ChildLeases(said.append)
+    leases = ChildLeases(teller(said))
     leases.connect(Config(redis_url=scene.url).to_json())
     leases.give_back([ME], Death("it ended with signal SIGKILL", [jid.encode()[:40] for jid in scene.jids], False))
     until(lambda: leases.tick() == 1.0, "it gives back")

@@ -14,7 +14,8 @@ from henchman.cli.session import server_options, settings_of
 from henchman.config import Config
 from henchman.config.capsules import parse_queues
 from henchman.errors import ConfigError
-from henchman.supervisor.supervisor import Supervisor, say
+from henchman.log import handler as log
+from henchman.supervisor.supervisor import TAG, Supervisor, say
 
 __all__ = ["work"]
 
@@ -57,6 +58,7 @@ def work(context: click.Context, /, target: str | None, queues: tuple[str, ...],
         raise ConfigError(
             'which app? Give it as pkg.mod:app, or set app = "pkg.mod:app" in henchman.toml or [tool.henchman]'
         )
+    log.setup(config.log_format, config.log_level, process_tag=TAG)
     health = settings.pop("health", None) or config.health
     watcher = _watch_sources() if reload else None
     try:

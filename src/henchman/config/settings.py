@@ -205,6 +205,12 @@ class Config:
     log_level: Literal["debug", "info", "warning", "error"] = _key(
         "info", sources.choice("debug", "info", "warning", "error"), "The least important log line that is written."
     )
+    configure_logging: bool = _key(
+        True,
+        sources.boolean(),
+        "Whether worker processes set up the log. false: what your own code configures when it is imported stays as it "
+        "is, and log_format does not count.",
+    )
     health: str | None = _key(
         None,
         sources.text(r"(.+:)?[0-9]{1,5}", "a port, or host:port"),

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from henchman.errors import PayloadError, ServerAway
-from henchman.kernel.text import described, shorten
+from henchman.kernel.text import described, shorten, words_of
 from henchman.wire import payload
 from henchman.wire.secret import NO_SECRETS, Secrets, without_secrets
 from henchman.work.current import running
 from henchman.work.effects import attempt_of
 
-__all__ = ["PER_SECOND", "Announcer", "level_of"]
+__all__ = ["PER_SECOND", "Announcer", "level_of", "log_text"]
 
 PER_SECOND = 20
 _KEYS_MOST = 500
@@ -37,8 +37,8 @@ class _Window:
         """Write how many were left out."""
         if self.last is not None:
             logger, level, text, facts = self.last
-            shown = {name: facts[name] for name in ("class", "hm_secrets") if name in facts}
-            logger.log(level, "%s more lines like this were left out: %s", f"{self.held:,}", text, extra=shown)
+            shown = {name: facts[name] for name in ("class", "part", "error", "hm_secrets") if name in facts}
+            logger.log(level, "more lines like this were left out", extra=shown | {"lines": self.held, "line": text})
 
 
 class RateLimit:
@@ -76,7 +76,7 @@ class RateLimit:
         for one in over:
             one.sum_up()
         if not held:
-            logger.log(level, "%s", text, extra=facts, exc_info=exc_info)
+            logger.log(level, text, extra=facts, exc_info=exc_info)
 
     def flush(self, *, all: bool = False) -> None:
         """Sum up every line whose second is over, or all."""
@@ -108,8 +108,8 @@ class Outage:
             self._silent[part] = silent
         if first:
             words = "the server is away" if silent else "the server refuses"
-            said = "" if error is None else f": {described(error)}"
-            self._log.error("%s%s", words, said, extra={"part": part})
+            why = {} if error is None else {"error": described(error)}
+            self._log.error(words, extra={"part": part} | why)
 
     def back(self, part: str = "", **_: Any) -> None:
         """``part`` works again; written when it was the last."""
@@ -155,6 +155,7 @@ PLAIN: Mapping[str, tuple[int, str]] = {
     "loop_blocked": (_ERROR, "the event loop is blocked by a job that does not await; it gets no more jobs"),
     "unwatched": (_INFO, "more queues than can be waited for: these are looked at every 0.5 s"),
     "charged": (_ERROR, "a job has cost a process its life"),
+    "cut_off": (_WARNING, "the stop cut off jobs that had not ended; they are given back"),
     "standstill": (_ERROR, "every job waits for a lock that nobody gives back; the process will be replaced"),
     "loop_ended": (_ERROR, "a job stopped the event loop, or called sys.exit() in a task of its own; the loop goes on"),
     "loop_back": (_WARNING, "the event loop turns again"),
@@ -221,7 +222,7 @@ class Announcer:
             ("dump", _WARNING, self._dump),
             ("job_failed", _ERROR, self._job_end),
             ("job_refused", _ERROR, self._job_refused),
-            ("job_start", _INFO, self._job_start),
+            ("job_start", _DEBUG, self._job_start),
             ("job_end", _INFO, self._job_end),
             ("job_log", _INFO, self._job_says),
         )
@@ -239,15 +240,13 @@ class Announcer:
     # -- jobs
 
     def _job_start(self, run: Any, **_: Any) -> None:
-        if level_of(run) > _INFO:
+        if level_of(run) > _DEBUG or not self._job_log.isEnabledFor(_DEBUG):
             return
-        facts = _of_run(run)
-        if self._job_log.isEnabledFor(_DEBUG):
-            args, kwargs = run.compiled.signature.mask(list(run.job.get("args") or []), run.job.get("kwargs"))
-            facts |= {"arguments": _brief(args)} | ({"keywords": _brief(kwargs)} if kwargs else {})
+        args, kwargs = run.compiled.signature.mask(list(run.job.get("args") or []), run.job.get("kwargs"))
+        facts = _of_run(run) | {"arguments": _brief(args)} | ({"keywords": _brief(kwargs)} if kwargs else {})
         if run.attempt > 1:
             facts["attempt"] = run.attempt
-        self._job_log.info("start", extra=facts)
+        self._job_log.debug("start", extra=facts)
 
     def _job_end(self, run: Any, outcome: Any, **_: Any) -> None:
         """``job_failed`` and ``job_end`` may both tell of one outcome: the second is not written."""
@@ -277,7 +276,7 @@ class Announcer:
         self._limit.log(key, self._job_log, level, words, facts)
 
     def _job_says(self, run: Any, message: Any, **_: Any) -> None:
-        self._job_log.info("%s", message, extra=_of_run(run))
+        self._job_log.info(words_of(message), extra=_of_run(run))
 
     def _error(self, error: BaseException, facts: Mapping[str, Any] | None = None, **more: Any) -> None:
         known = dict(facts or {}) | more
@@ -292,14 +291,14 @@ class Announcer:
             error = without_secrets(error, secrets)
         context = str(known.get("context") or "error")
         level = _WARNING if context == "job raised" else _ERROR
-        text = f"{context}: {secrets.hide(described(error, known.get('message')))}"
+        shown["error"] = secrets.hide(described(error, known.get("message")))
         key = (context, str(shown.get("class", "")), type(error).__name__)
-        self._limit.log(key, self._job_log if job else self._log, level, text, shown, _trimmed(error))
+        self._limit.log(key, self._job_log if job else self._log, level, context, shown, _trimmed(error))
 
     # -- parts of the process
 
     def _part_failed(self, part: str, error: BaseException, secrets: Secrets = NO_SECRETS, **_: Any) -> None:
-        self._trouble(f"the {part} failed and goes on", {"part": part}, error, secrets)
+        self._trouble("a part of the process failed and goes on", {"part": part}, error, secrets)
 
     def _handler_broken(self, handler: Any, error: BaseException, secrets: Secrets = NO_SECRETS, **_: Any) -> None:
         name = f"{getattr(handler, '__module__', '')}.{getattr(handler, '__qualname__', repr(handler))}".lstrip(".")
@@ -311,18 +310,15 @@ class Announcer:
         secrets = secrets if run is None else secrets | run.secrets
         error = without_secrets(error, secrets) if secrets else error
         key = (words, *facts.values(), type(error).__name__)
-        self._limit.log(key, self._log, _ERROR, f"{words}: {described(error)}", facts, _trimmed(error))
+        self._limit.log(key, self._log, _ERROR, words, facts | {"error": described(error)}, _trimmed(error))
 
     def _dump(
         self, threads: Mapping[str, list[str]], tasks: Mapping[str, list[str]], file: str | None = None, **_: Any
     ) -> None:
         """The stack of every thread and task, at every level below error: it was asked for."""
-        name = self._log.name
         for kind, stacks in (("thread", threads), ("task", tasks)):
             for one, frames in stacks.items():
-                if self._log.isEnabledFor(_WARNING):
-                    what, stack = ("stack of %s %s", (kind, one)), "\n".join(frames)
-                    self._log.handle(self._log.makeRecord(name, _WARNING, __file__, 0, *what, None, sinfo=stack))
+                log_text(self._log, _WARNING, "stack", "\n".join(frames), of=f"{kind} {one}")
         if file is not None:
             self._log.warning("every stack, and what runs there, was written down", extra={"file": file})
 
@@ -336,6 +332,13 @@ class Announcer:
             self._limit.log((name, str(shown.get("class", ""))), self._log, level, words, shown)
 
         return write
+
+
+def log_text(logger: logging.Logger, level: int, message: str, text: str, **facts: Any) -> None:
+    """A line with ``text``, such as a stack of another thread or process, where a traceback would stand."""
+    if logger.isEnabledFor(level):
+        record = logger.makeRecord(logger.name, level, __file__, 0, message, (), None, extra=facts, sinfo=text or None)
+        logger.handle(record)
 
 
 # ---- runs, stored jobs and errors as fields and words of a line

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self
 
@@ -22,6 +22,10 @@ SILENT = 30.0  # seconds; a job may hold the interpreter lock for a while
 NO_WORK = 10.0  # seconds for which a process that turns may take no work: it starts, or joins anew
 EXIT_CUT_OFF = 3  # stopped as told, but not every running job ended in its time: the others were given back
 EXIT_CONFIG = 78  # as sysexits.h: the configuration is wrong, another try would end the same way
+
+
+#: writes a line of the log: ``say("a process ended", level=logging.INFO, child=4711)``; the level is warning
+Say = Callable[..., None]
 
 
 class WorkerArgs(msgspec.Struct):

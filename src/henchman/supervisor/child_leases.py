@@ -5,15 +5,18 @@ It is a thread of its own: the server may be away for longer than the supervisor
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from henchman.config import Config
 from henchman.errors import HenchmanError, ServerAway
 from henchman.kernel.clock import awake, capped_backoff
+from henchman.kernel.text import described
 from henchman.kernel.threads import Ticker
 from henchman.store import leases
-from henchman.supervisor.child import ChildProcess
+from henchman.supervisor.child import ChildProcess, Say
 from henchman.supervisor.server_link import ServerLink
 from henchman.worker.rescue import Death, rescue
 
@@ -35,8 +38,8 @@ class ChildLeases(Ticker):
     name = "leases"
     after_error = 0.5
 
-    def __init__(self, say: Callable[[str], None]) -> None:
-        super().__init__(lambda part, error: say(f"{part}: {type(error).__name__}: {error}"))
+    def __init__(self, say: Say) -> None:
+        super().__init__(lambda part, error: say("a part of the supervisor failed", part=part, error=described(error)))
         self.children: Sequence[ChildProcess] = ()
         self.hang_after = 180.0
         self.lease = 15.0
@@ -74,7 +77,7 @@ class ChildLeases(Ticker):
                 self._renew_all(link)  # however many are dead: the living come first
         except ServerAway as error:
             if not self._away:
-                self._say(f"the server cannot be reached, leases are renewed when it is back: {error}")
+                self._say("the server cannot be reached, leases are renewed when it is back", error=str(error))
             self._away = True
             return 0.5
         if self._away:
@@ -95,9 +98,11 @@ class ChildLeases(Ticker):
         if error is None:
             self._dead.remove(one)
             return
-        text = f"{type(error).__name__}: {error}"
+        text = described(error)
         if text != one.said:
-            self._say(f"the work of {one.identity} cannot be given back yet, that is tried again: {text}")
+            self._say(
+                "the work of a process cannot be given back yet, that is tried again", identity=one.identity, error=text
+            )
         one.said = text
         one.failures += 1
         one.next = time.monotonic() + capped_backoff(one.failures)
@@ -108,9 +113,10 @@ class ChildLeases(Ticker):
         if not runner.run(leases.in_flight_lists(keys, one.identity)):
             return None
         runner.run(leases.entomb(keys, one.identity, force=True))
-        moved, error = rescue(link, one.identity, one.death, self._say)
+        moved, error, jobs = rescue(link, one.identity, one.death, partial(self._say, level=logging.ERROR))
         if moved:
-            self._say(f"gave back {moved} unfinished job{'s' if moved != 1 else ''} of {one.identity}")
+            shown = ", ".join(jobs[:20])
+            self._say("gave back the unfinished jobs of a process", count=moved, identity=one.identity, jobs=shown)
         return error
 
     def _renew_all(self, link: ServerLink) -> None:
@@ -129,7 +135,7 @@ class ChildLeases(Ticker):
             raise
         except HenchmanError as error:  # the others were renewed all the same
             if self._refused != str(error):
-                self._say(f"a lease could not be renewed, that is tried again: {error}")
+                self._say("a lease could not be renewed, that is tried again", error=str(error))
             self._refused = str(error)
 
     def _is_well(self, child: ChildProcess) -> bool:

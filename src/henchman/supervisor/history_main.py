@@ -28,9 +28,9 @@ POLITE = 5
 
 def record(config: Config) -> None:
     """Record until the input ends."""
-    link = ServerLink(config)
     log.setup(config.log_format, config.log_level, process_tag="history")
     logging.getLogger("alembic").setLevel(logging.WARNING)  # each step of a migration is no news
+    link = ServerLink(config)
     announcer = log.subscribe(link.events, config.log_level)
     try:
         recorder = companion(link)
@@ -69,8 +69,7 @@ def main() -> None:
     try:
         record(Config.from_json(sys.stdin.buffer.readline().decode()))
     except HenchmanError as error:
-        sys.stderr.write(f"henchman: history: {error}\n")
-        sys.stderr.flush()
+        logging.getLogger("henchman").error("history cannot be written", extra={"error": str(error)})
         os._exit(1 if isinstance(error, ServerError) else EXIT_CONFIG)  # another may find the server well
 
 

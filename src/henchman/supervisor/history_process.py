@@ -7,20 +7,21 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from henchman.config import Config
 from henchman.kernel.clock import capped_backoff
-from henchman.supervisor.child import EXIT_CONFIG
+from henchman.kernel.text import described
+from henchman.supervisor.child import EXIT_CONFIG, Say
 
 QUICK = 60.0  # seconds; one that lives shorter than this is started again with back-off
 PATIENCE = 10.0  # seconds for it to end by itself
 
 
 class HistoryProcess:
-    """At most one process. ``say(text)`` tells people."""
+    """At most one process."""
 
-    def __init__(self, say: Callable[[str], None]) -> None:
+    def __init__(self, say: Say) -> None:
         self._say = say
         self._config: Config | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -54,7 +55,7 @@ class HistoryProcess:
             process = subprocess.Popen(command, stdin=subprocess.PIPE, process_group=0)  # noqa: S603 - ourselves
         except (OSError, MemoryError) as error:  # no process, memory or descriptor to be had now
             if not self._refused:
-                self._say(f"history cannot be written, another try follows: {type(error).__name__} {error}")
+                self._say("history cannot be written, another try follows", error=described(error))
             self._refused += 1
             self._next = self._started + capped_backoff(self._refused)
             return
@@ -73,7 +74,7 @@ class HistoryProcess:
         if status == EXIT_CONFIG:
             self._config = None  # it has said why; another would end the same way
             return
-        self._say(f"the process that writes history ended with status {status}; another is started")
+        self._say("the process that writes history ended; another is started", status=status)
 
     def _hang_up(self) -> None:
         if self._process is not None and self._process.stdin is not None:

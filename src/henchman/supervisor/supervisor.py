@@ -7,23 +7,27 @@ supervisor renews the child's lease too, as long as the child's interpreter turn
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import select
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from henchman import __version__
 from henchman.kernel.clock import capped_backoff
-from henchman.supervisor.child import EXIT_CONFIG, EXIT_CUT_OFF, ChildProcess
+from henchman.kernel.text import described
+from henchman.log import handler as log
+from henchman.supervisor.child import EXIT_CONFIG, EXIT_CUT_OFF, ChildProcess, Say
 from henchman.supervisor.child_leases import ChildLeases
 from henchman.supervisor.history_process import HistoryProcess
 from henchman.supervisor.probes import Health, Notifier
 from henchman.worker.rescue import Death
 
+TAG = "supervisor"  # in its log lines
 MOST_PATIENCE = 10.0  # seconds between two tries to start a process that the system refuses
 QUICK = 2.0  # seconds; a child that lives shorter than this was not worth an immediate successor
 CAREFUL = 60.0  # seconds for which outcomes are settled one by one, after a process crashed while it settled some
@@ -34,14 +38,14 @@ AFTER_DEFECT = 0.2  # seconds to wait after a step of the loop that failed, so t
 
 
 class Supervisor:
-    """``count`` children for ``target``; ``say(text)`` tells people; ``health``: where probes are answered."""
+    """``count`` children for ``target``; ``say`` writes lines of the log; ``health``: where probes are answered."""
 
     def __init__(
         self,
         target: str,
         settings: Mapping[str, Any],
         count: int,
-        say: Callable[[str], None],
+        say: Say,
         health: str | None = None,
     ) -> None:
         self._target = target
@@ -62,6 +66,7 @@ class Supervisor:
         self._status = 0
         self._cut_off = False
         self._failures = self._refused = 0
+        self._logs_as = ("", "")
         self._next_start = 0.0
         self._troubles: dict[str, str] = {}
         self._careful_until = 0.0
@@ -90,10 +95,10 @@ class Supervisor:
         try:
             step()
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
+            text = described(error)
             if self._troubles.get(name) != text:
                 self._troubles[name] = text
-                self._say(f"the supervisor could not {name}, and tries again: {text}")
+                self._say("the supervisor could not take a step, and tries again", step=name, error=text)
             time.sleep(AFTER_DEFECT)
         else:
             self._troubles.pop(name, None)
@@ -154,17 +159,29 @@ class Supervisor:
             config = self._leases.connect(message["config"])
             self._history.want(config)
             self._grace = config.shutdown_timeout
+            if (config.log_format, config.log_level) != self._logs_as:
+                self._logs_as = config.log_format, config.log_level
+                log.setup(*self._logs_as, process_tag=TAG)
             if "processes" not in self._settings:
                 self._count = config.processes
         if message.get("ready"):
+            if not self._was_ready:
+                self._say_ready(message)
             self._was_ready = True
             self._failures = self._status = 0
             if self._quiet:
                 child.signal(signal.SIGTSTP)
             self._roll_on()
         if "replace" in message and child in self._children:
-            self._say(f"process {child.pid} is replaced: {message['replace']}")
+            self._say("a worker process is replaced", child=child.pid, reason=message["replace"])
             self._retire(child)
+
+    def _say_ready(self, message: dict[str, Any]) -> None:
+        """What people want to see at a start, and how it is stopped."""
+        facts = {name: message.get(name) for name in ("jobs", "queues", "slots", "server")}
+        stop = f"Ctrl-C, or TERM to {os.getpid()}"
+        facts |= {"processes": self._count, "app": self._target, "version": __version__, "stop": stop}
+        self._say("Henchman is ready", level=logging.INFO, **facts)
 
     def _start_missing(self) -> None:
         now = time.monotonic()
@@ -179,7 +196,7 @@ class Supervisor:
             else:
                 if self._refused:
                     self._refused = 0
-                    self._say(f"worker process {self._children[-1].pid} could be started")
+                    self._say("another worker process could be started", child=self._children[-1].pid)
 
     def _take_care(self) -> None:
         """After a crash among outcomes that were settled together nobody knows whose fault it was: for a while every
@@ -191,8 +208,8 @@ class Supervisor:
     def _put_off(self, error: BaseException) -> None:
         """The system refuses another process: those that live go on, and we try again, later each time."""
         if not self._refused:
-            why = f"{type(error).__name__} {error}".rstrip()
-            self._say(f"the system refuses another worker process ({why}): tried again until it can be started")
+            words = "the system refuses another worker process: tried again until it can be started"
+            self._say(words, error=described(error))
         self._refused += 1
         self._next_start = time.monotonic() + capped_backoff(self._refused, most=MOST_PATIENCE)
 
@@ -208,12 +225,12 @@ class Supervisor:
             if number in (signal.SIGTERM, signal.SIGINT):
                 self._stop()
             elif number == signal.SIGHUP and not self._quiet:
-                self._say("rolling the worker processes over, one by one")
+                self._say("rolling the worker processes over, one by one", level=logging.INFO)
                 self._rolling = list(self._children)
                 self._roll_on()
             elif number in (signal.SIGTSTP, signal.SIGTTIN):
                 if number == signal.SIGTSTP:
-                    self._say("quiet: no new work; send TERM to stop")
+                    self._say("quiet: no new work; send TERM to stop", level=logging.INFO)
                     self._quiet = True
                 for child in (*self._children, *self._leaving):
                     if child.identities:  # one that does not listen yet would be stopped by the kernel
@@ -228,11 +245,12 @@ class Supervisor:
 
     def _stop(self) -> None:
         if self._stopping:
-            self._say("told to stop a second time: ending at once; unfinished jobs are given back")
+            self._say("told to stop a second time: ending at once; unfinished jobs are given back", level=logging.INFO)
             for child in (*self._children, *self._leaving):
                 child.signal(signal.SIGKILL)
             return
-        self._say("stopping: running jobs may finish; press Ctrl-C again to end at once")
+        words = "stopping: running jobs may finish; press Ctrl-C again to end at once"
+        self._say(words, level=logging.INFO, grace=self._grace)
         self._end_all()
 
     def _end_all(self) -> None:
@@ -247,7 +265,7 @@ class Supervisor:
     def _enforce(self) -> None:
         if self._deadline is not None and time.monotonic() > self._deadline:
             for child in (*self._children, *self._leaving):
-                self._say(f"process {child.pid} did not end in time: killed; its jobs are given back")
+                self._say("a worker process did not end in time: killed; its jobs are given back", child=child.pid)
                 child.signal(signal.SIGKILL)
             self._deadline = time.monotonic() + 5.0
 
@@ -259,7 +277,8 @@ class Supervisor:
         if reason is None:
             return
         if not child.doomed:
-            self._say(f"process {child.pid} {reason}: killed; its jobs are given back")
+            words = "a worker process is killed, its jobs are given back"
+            self._say(words, level=logging.ERROR, child=child.pid, reason=reason)
             child.doomed = True
             child.signal(signal.SIGUSR2)  # faulthandler writes where it stands; the next look kills it
         else:
@@ -315,9 +334,9 @@ class Supervisor:
     def _after_death(self, child: ChildProcess, status: int, expected: bool, worked: bool) -> None:
         if expected:
             if status == EXIT_CUT_OFF:
-                self._say(f"process {child.pid} could not wait for every job: those that it ran are given back")
+                self._say("a worker process could not wait for every job: those are given back", child=child.pid)
             elif status not in (0, 1) and not self._stopping:
-                self._say(f"process {child.pid} ended with {_described(status)}")
+                self._say("a worker process ended otherwise than asked", child=child.pid, end=_described(status))
             return
         if not child.ready and child.failed:
             self._status = 1
@@ -326,7 +345,8 @@ class Supervisor:
                 return
         then = "" if self._quiet else ", another is started"
         what = "its jobs are given back" if worked else "it had not begun to work"
-        self._say(f"process {child.pid} ended with {_described(status)}; {what}{then}")
+        facts = {"child": child.pid, "end": _described(status), "then": f"{what}{then}"}
+        self._say("a worker process ended", level=logging.ERROR, **facts)
         quick = time.monotonic() - child.started < QUICK
         self._failures = self._failures + 1 if quick else 0
         self._next_start = time.monotonic() + (capped_backoff(self._failures) if quick else 0.0)
@@ -351,7 +371,6 @@ def _described(status: int) -> str:
     return f"signal {-status}"
 
 
-def say(text: str) -> None:
-    """One line for people on standard error; a disk that is full, or a reader that is gone, harms nobody."""
-    with contextlib.suppress(OSError, ValueError):
-        print(f"henchman[{os.getpid()}]: {text}", file=sys.stderr, flush=True)
+def say(words: str, /, *, level: int = logging.WARNING, **facts: Any) -> None:
+    """One line of the log."""
+    logging.getLogger("henchman.supervisor").log(level, words, extra=facts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import logging
 import mmap
 import os
 import queue
@@ -14,9 +15,12 @@ import threading
 import msgspec
 
 from henchman.app import App
+from henchman.config import Config
 from henchman.errors import ConfigError, HenchmanError
 from henchman.kernel.scoreboard import SCOREBOARD_BYTES, Scoreboard
+from henchman.kernel.text import described, mask_url
 from henchman.log import handler as log
+from henchman.log.events import log_text
 from henchman.supervisor.child import EXIT_CONFIG, EXIT_CUT_OFF, WorkerArgs
 from henchman.supervisor.load import load_app, their_traceback
 from henchman.worker.heart import resident_kb
@@ -30,6 +34,7 @@ _WORDS = {
     signal.SIGTTIN: "dump",
     signal.SIGHUP: "ignore",
 }
+_SHOWN = 20  # queues in the line of a start
 LOOK_UP = 0.5  # seconds
 GRACE = 25.0  # seconds, for whom no configuration has been read yet
 MARGIN = 20.0  # seconds for giving back and saying goodbye, also where the server does not answer
@@ -136,7 +141,8 @@ class Child:
         """Start, wait for the word to stop, stop."""
         app.configure(**self._args.settings)
         config = app.config
-        log.setup(config.log_format, config.log_level, process_tag=str(self._args.number))
+        if config.configure_logging:
+            log.setup(config.log_format, config.log_level, process_tag=str(self._args.number))
         announcer = log.subscribe(app.events, config.log_level)
         self.tell(config=config.to_json())
         self.launcher = launcher = Launcher(
@@ -149,7 +155,7 @@ class Child:
         )
         launcher.control.on("stop", lambda _: self._events.put("stop"))
         launcher.start()
-        self.tell(ready=True)
+        self.tell(ready=True, **_facts(launcher))
         self._obey(launcher)
         self._end_within(config.shutdown_timeout)
         finished = launcher.stop(config.shutdown_timeout)
@@ -159,12 +165,7 @@ class Child:
 
     def _load(self) -> App:
         """The user's app; ConfigError when his code does not import: another try would end the same way."""
-        try:
-            return load_app(self._args.target)
-        except ConfigError as error:
-            if error.__cause__ is not None:
-                sys.stderr.write(their_traceback(error.__cause__))
-            raise
+        return load_app(self._args.target)
 
     def _next(self) -> str:
         """The next word. It looks up each half second: a signal that comes in the moment before the wait, or that the
@@ -185,6 +186,35 @@ class Child:
                 launcher.dump()
 
 
+def _facts(launcher: Launcher) -> dict[str, object]:
+    """What the supervisor tells people of its workers."""
+    config, capsules = launcher.runtime.config, [fetcher.capsule for fetcher in launcher.manager]
+    queues = [name for capsule in capsules for name in capsule.queues]
+    more = f" and {len(queues) - _SHOWN} more" if len(queues) > _SHOWN else ""
+    return {
+        "jobs": len(launcher.runtime.registry),
+        "queues": ", ".join(queues[:_SHOWN]) + more,
+        "slots": sum(capsule.concurrency for capsule in capsules),
+        "server": mask_url(config.redis_url) if config.redis_url else f"embedded, in {config.server_folder()}",
+    }
+
+
+def _say_last(args: WorkerArgs, error: Exception) -> None:
+    """A line of the log on why this process ends, with the user's part of the traceback; the handler may not be there
+    yet: nothing is set up before the user's code is imported."""
+    root = logging.getLogger()
+    try:
+        config = Config.load(arguments=args.settings)
+        if config.configure_logging or not root.handlers:
+            log.setup(config.log_format, config.log_level, process_tag=str(args.number))
+    except ConfigError:
+        log.setup("auto", "info", process_tag=str(args.number))
+    cause = error.__cause__ if isinstance(error, HenchmanError) else error
+    words = str(error) if isinstance(error, HenchmanError) else described(error)
+    text = "" if cause is None else their_traceback(cause)
+    log_text(logging.getLogger("henchman"), logging.CRITICAL, "the worker process ends", text, error=words)
+
+
 def main() -> None:
     """The body of ``python -m henchman.supervisor.worker_main``; its WorkerArgs are a line of standard input."""
     args = msgspec.json.decode(sys.stdin.buffer.readline(), type=WorkerArgs)
@@ -195,10 +225,11 @@ def main() -> None:
     child.catch_signals()
     try:
         status = child.work()
-    except HenchmanError as error:
+    except Exception as error:
         status = EXIT_CONFIG if isinstance(error, ConfigError) else 1
-        sys.stderr.write(f"henchman: {error}\n")
-        child.tell(failed=str(error))
+        _say_last(args, error)
+        if isinstance(error, HenchmanError):
+            child.tell(failed=str(error))
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)  # a job that ignores its end must not keep the process

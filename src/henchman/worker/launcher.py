@@ -28,7 +28,7 @@ from henchman.worker.pool import Isolation, Pool
 from henchman.worker.processor import Processor
 from henchman.worker.rescue import Lifeline
 from henchman.worker.retry import RetryPolicy
-from henchman.worker.run import Run
+from henchman.worker.run import Run, task_name
 from henchman.worker.session import LeaseSession
 from henchman.worker.stager import Stager
 from henchman.worker.watchdog import AFTER_STRIKE, Standstill, Watchdog, dump, frames_of, strike
@@ -209,7 +209,9 @@ class Launcher:
         self._tell_stopping()
         finished = self.manager.wait_idle(timeout, lambda: self.standstill.found and not self.pool.tasks)
         if not finished:
-            self._interrupt(self.manager.running())
+            unfinished = [run for run in self.manager.running() if not run.ended]
+            self.runtime.events.emit("cut_off", jobs=[task_name(run) for run in unfinished], count=len(unfinished))
+            self._interrupt(unfinished)
             self.manager.wait_idle(CLEAN_UP)
         self.runtime.events.emit("shutdown")
         for companion in self.companions:

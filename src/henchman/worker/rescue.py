@@ -23,7 +23,7 @@ from henchman.client.runtime import Runtime
 from henchman.config import Config
 from henchman.errors import PayloadError, ServerAway, ServerError
 from henchman.kernel.clock import ServerClock, awake
-from henchman.kernel.text import described, visible
+from henchman.kernel.text import described, shorten, visible
 from henchman.kernel.threads import Ticker
 from henchman.store import batches, jobs, leases, ordered
 from henchman.store.call import Arg, Runner, command, commands
@@ -39,6 +39,7 @@ LOOK = 1.0  # seconds between two looks
 SWEEP = 5.0  # seconds between two looks at the lists of the dead
 GAP = 6.0  # longer without a look than this is not unbroken contact
 JITTER = 100  # milliseconds by which the end of a lease may seem to move though nobody renewed it
+_SHOWN = 20  # jobs named in one line
 _MARK = 40  # bytes of a jid that a scoreboard keeps
 
 T = TypeVar("T")
@@ -72,18 +73,28 @@ class Death(NamedTuple):
 
 
 class Rescued(NamedTuple):
-    """How many payloads and ids went back, and why some could not: the first error, None when all did."""
+    """How many payloads and ids went back, and why some could not: the first error, None when all did. ``jobs``: class
+    and id of some of them."""
 
     moved: int
     error: Exception | None
+    jobs: list[str]
+
+
+class Charge(NamedTuple):
+    """A line of the log about a job that was charged with a death: constant words, and the facts."""
+
+    words: str
+    facts: dict[str, Any]
 
 
 def rescue(
-    host: Settler, identity: str, death: Death | None, say: Callable[[str], object] = lambda line: None
+    host: Settler, identity: str, death: Death | None, say: Callable[..., object] = lambda words, **facts: None
 ) -> Rescued:
     """Charge and give back what the entombed ``identity`` held, and take it off the books when nothing is left.
 
-    ``say`` gets one line for each job that is a suspect or a poison pill by now. Without a ``death`` no job is charged.
+    ``say(words, **facts)`` tells of each job that is a suspect or a poison pill by now. Without a ``death`` no job is
+    charged.
     """
     runner, keys = host.connections, host.keys
     lists = runner.run(leases.in_flight_lists(keys, identity))
@@ -93,9 +104,12 @@ def rescue(
         alone = not unread and sum(one.size for one in held.values()) == 1
         death = death._replace(alone=alone)
 
+    names: list[str] = []
+
     def give_back(flight: str) -> int:
-        for line in charge(host, identity, held[flight], death) if death is not None else ():
-            say(line)
+        for words, facts in charge(host, identity, held[flight], death) if death is not None else ():
+            say(words, **facts)
+        names.extend(_names(host, held[flight]))
         given_back = give_back_list(host, flight, keys.queue_of_flight(flight))
         return sum(len(one.ids) for one in held[flight].claims) or given_back  # ids were freed with their charge
 
@@ -110,7 +124,7 @@ def rescue(
     if error is None:
         runner.run(command("SREM", keys.rescues, identity))
         runner.run(leases.strike_off(keys, identity))
-    return Rescued(sum(counts.values()), error)
+    return Rescued(sum(counts.values()), error, names)
 
 
 def apart(step: Callable[[Key], T], items: Iterable[Key]) -> tuple[dict[Key, T], dict[Key, Exception]]:
@@ -191,10 +205,23 @@ def held_in(host: Settler, flight: str) -> Leftover:
     return Leftover(flight, len(claims), claims)
 
 
-def charge(host: Settler, identity: str, held: Leftover, death: Death) -> list[str]:
+def _names(host: Settler, held: Leftover) -> Iterator[str]:
+    """Class and id of some of the jobs of a list."""
+    if held.claims or not held.size:
+        yield from (claim.jid for claim in held.claims[:_SHOWN])
+        return
+    for stored in host.connections.run(list_page(held.flight, 0, _SHOWN)).payloads:
+        try:
+            job = payload.decode(stored)
+        except PayloadError:
+            continue
+        yield visible(shorten(f"{job.get('class')} {job.get('jid')}", 200))
+
+
+def charge(host: Settler, identity: str, held: Leftover, death: Death) -> list[Charge]:
     """Charge the jobs of one list with a death: those that had started, and those whose payloads were read or settled
     just then. One line for each that is a suspect or a poison pill by now."""
-    said: list[str] = []
+    said: list[Charge] = []
     for claim in held.claims:
         if death.started is None or claim.jid.encode()[:_MARK] in death.started:
             said.append(_charge_claim(host, identity, held.flight, claim, bool(death.alone)))
@@ -211,7 +238,8 @@ def charge(host: Settler, identity: str, held: Leftover, death: Death) -> list[s
             except ServerError:
                 raise
             except Exception as error:  # one that cannot be charged goes back like the others
-                said.append(f"a job could not be charged with the death of its process: {described(error)}")
+                words = "a job could not be charged with the death of its process"
+                said.append(Charge(words, {"error": described(error)}))
     return said
 
 
@@ -227,17 +255,17 @@ def _charged(stored: bytes, death: Death) -> dict[str, object] | None:
     return job | {"jid": jid} if jid and known else None
 
 
-def _charge_claim(host: Settler, identity: str, held_key: str, claim: LeftClaim, alone: bool) -> str:
+def _charge_claim(host: Settler, identity: str, held_key: str, claim: LeftClaim, alone: bool) -> Charge:
     """Free the ids of one claim with a death each; a third one, alone, counts as a failure when it is claimed next."""
     queue, pairs = host.keys.queue_of_flight(held_key), [(one, claim.token) for one in claim.ids]
     ordered.free_all(host.connections, host.keys, identity, held_key, queue, pairs, charge=True, alone=alone)
     names = ", ".join(visible(one.decode("utf-8", "replace")) for one in claim.ids[:5])
-    return f"its process died while it ran ids {names} of the ordered queue {queue}"
+    return Charge("a process died while it ran ids of an ordered queue", {"queue": queue, "ids": names})
 
 
 def _charge_job(
     host: Settler, flight: str, stored: bytes, job: dict[str, object], line: str, alone: bool
-) -> tuple[list[str], bool]:
+) -> tuple[list[Charge], bool]:
     """What is to be said of it, and whether it is in the dead set now."""
     config, jid = host.config, str(job["jid"])
     lines = [*host.connections.run(jobs.deaths(host.keys, jid)), line]
@@ -267,11 +295,11 @@ def _charge_job(
             batch=batch_of(job),
         )
     )
+    facts = {"jid": jid, "class": job["class"], "queue": dead["queue"], "cause": line}
     if count == -1:
-        said = f"{job['class']} {jid} is a poison pill: its process died {len(lines)} times; it is in the dead set"
-        return [said], True
-    said = f"{job['class']} {jid} is a suspect: its process died {count} times; it runs alone now"
-    return [said] if count > 1 else [], False
+        return [Charge("a job is a poison pill: it is in the dead set", facts | {"deaths": len(lines)})], True
+    said = [Charge("a job is a suspect: it runs alone now", facts | {"deaths": count})]
+    return (said if count > 1 else []), False
 
 
 # --- the dead of other hosts ------------------------------------------------------------------------------------------
@@ -296,7 +324,7 @@ def rescue_lost(runtime: Runtime, identity: str) -> Rescued:
     """Charge and give back what the entombed ``identity`` held, unless it was stopping: then no job is to blame."""
     stopping = runtime.connections.run(command("ZSCORE", runtime.keys.stopping, identity)) is not None
     death = None if stopping else Death("its host is gone")
-    return rescue(runtime, identity, death, lambda line: runtime.events.emit("charged", text=line))
+    return rescue(runtime, identity, death, lambda text, **facts: runtime.events.emit("charged", text=text, **facts))
 
 
 class _Seen(NamedTuple):

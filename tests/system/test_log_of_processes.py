@@ -1,0 +1,121 @@
+"""What the processes of ``henchman work`` write: the supervisor's lines are lines of the log like any other."""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+import henchman
+from henchman.supervisor.child import EXIT_CUT_OFF
+from support.processes import Work, push
+from support.worker import looker, until
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+def lines_of(work: Work) -> list[dict[str, Any]]:
+    """The log; every line of it is a JSON object with a time and a level."""
+    lines = [json.loads(line) for line in work.log.splitlines()]
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT[\d:.]+Z", one["ts"]) and one["level"] for one in lines)
+    return lines
+
+
+def found(work: Work, words: str) -> list[dict[str, Any]]:
+    """Its lines with this message, once there is one."""
+    return until(lambda: [one for one in lines_of(work) if one["msg"] == words], f"the log has {words!r}")
+
+
+def test_every_line_of_a_run_a_crash_and_a_stop_has_the_chosen_format(
+    redis: Redis, redis_url: str, tmp_path: Path
+) -> None:
+    args = ("--log-format", "json", "-t", "1", "-c", "2")
+    with Work(tmp_path / "w", redis_url, *args) as work:
+        work.ready(redis)
+        (ready,) = found(work, "Henchman is ready")
+        assert ready["process"] == "supervisor"
+        assert ready["level"] == "info"
+        known = {name: ready[name] for name in ("version", "app", "processes", "slots", "queues", "server")}
+        assert known == {
+            "version": henchman.__version__,
+            "app": "support.acting:app",
+            "processes": 1,
+            "slots": 2,
+            "queues": known["queues"],
+            "server": redis_url,
+        }
+        assert "default" in known["queues"]
+        assert ready["jobs"] >= 1
+        assert str(work.pid) in ready["stop"]
+        (jid,) = push(redis, "act", ("one", "ok"))
+        (done,) = found(work, "done")
+        assert (done["jid"], done["level"]) == (jid, "info")
+        assert done["elapsed"] >= 0
+        of_job = [one for one in lines_of(work) if one.get("jid") == jid]
+        assert of_job == [done], "one line a job"
+        work.kill_one()
+        (ended,) = found(work, "a worker process ended")
+        assert (ended["level"], ended["end"], ended["process"]) == ("error", "signal SIGKILL", "supervisor")
+        push(redis, "act", ("long", "sleep", 600))
+        until(lambda: work.count("start")["long"], "it runs")
+        assert work.stop() == EXIT_CUT_OFF
+        (cut_off,) = found(work, "the stop cut off jobs that had not ended; they are given back")
+        assert (cut_off["count"], cut_off["jobs"].split()[0]) == (1, "act")
+        messages = {one["msg"] for one in lines_of(work)}
+        assert "stopping: running jobs may finish; press Ctrl-C again to end at once" in messages
+        assert not [one for one in messages if re.search(r"\d", one)], "facts stand in fields"
+
+
+def test_level_and_format_of_the_app_count_for_its_supervisor(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "loud.py").write_text("from henchman import App\napp = App(log_format='json', log_level='warning')\n")
+    with Work(tmp_path, redis_url, target="loud:app") as work:
+        work.ready(redis)
+        work.kill_one()
+        (ended,) = found(work, "a worker process ended")
+        assert ended["level"] == "error"
+        work.ready(redis)
+        assert work.stop() == 0
+        assert {one["level"] for one in lines_of(work)} <= {"warning", "error"}
+
+
+def test_code_that_does_not_import_is_one_line_with_its_traceback(redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "gone.py").write_text("import nothing_of_this_name\n")
+    with Work(tmp_path, redis_url, "--log-format", "json", target="gone:app") as work:
+        assert work.wait() == 1
+        (line,) = lines_of(work)
+    assert "No module named 'nothing_of_this_name'" in line["error"]
+    assert "gone.py" in line["traceback"]
+    assert line["level"] == "critical"
+
+
+OWN = """
+import logging
+logging.basicConfig(format="MINE %(levelname)s %(message)s", level=logging.{level})
+from henchman import App
+app = App(configure_logging=False)
+@app.job(name="speak")
+def speak() -> None:
+    logging.getLogger("shop").warning("spoken")
+"""
+
+
+def test_a_log_that_is_the_users_own_stays_as_it_is(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN.replace("{level}", "INFO"))
+    with Work(tmp_path, redis_url, target="own:app") as work:
+        work.ready(redis)
+        push(redis, "speak", ())
+        until(lambda: "MINE INFO done" in work.log, "its own format")
+        assert "MINE WARNING spoken" in work.log
+        assert not re.search("^ts=.*(done|spoken)", work.log, re.MULTILINE), "no second handler"
+        work.signal(signal.SIGTERM)
+        assert work.wait() == 0
