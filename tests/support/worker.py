@@ -113,7 +113,7 @@ class Heard:
 def teller(said: list[str]) -> Callable[..., None]:
     """What the parts of a supervisor say, as lines: the words, and ``name=value`` of each fact."""
 
-    def say(words: str, /, *, level: int = 0, **facts: Any) -> None:
+    def say(words: str, /, *, level: int = 0, text: str = "", **facts: Any) -> None:
         said.append(" ".join([words, *(f"{name}={value}" for name, value in facts.items())]))
 
     return say

@@ -76,6 +76,42 @@ def test_every_line_of_a_run_a_crash_and_a_stop_has_the_chosen_format(
         assert not [one for one in messages if re.search(r"\d", one)], "facts stand in fields"
 
 
+CRASHES = """
+import ctypes, faulthandler, os
+from henchman import App
+app = App(log_format="json")
+@app.job(name="crash", retry=0)
+def crash() -> None:
+    ctypes.string_at(0)  # this very line
+@app.job(name="fork_and_crash")
+def fork_and_crash() -> None:
+    pid = os.fork()
+    if not pid:
+        ctypes.string_at(0)
+    os.waitpid(pid, 0)
+"""
+
+
+def test_after_a_crash_it_is_told_which_line_it_was(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "crashes.py").write_text(CRASHES)
+    with Work(tmp_path, redis_url, "-c", "1", "--log-format", "json", target="crashes:app") as work:
+        work.ready(redis)
+        push(redis, "fork_and_crash", ())
+        until(lambda: "Segmentation fault" in work.log, "a child of a job crashed, and is none of ours")
+        assert '"a worker process ended"' not in work.log
+        push(redis, "crash", ())
+        (ended, *_) = until(
+            lambda: [json.loads(one) for one in work.log.splitlines() if '"a worker process ended"' in one], "it ended"
+        )
+    assert ended["end"] == "signal SIGSEGV"
+    assert "Segmentation fault" in ended["traceback"]
+    assert (
+        f'{tmp_path}/crashes.py", line {CRASHES.splitlines().index("    ctypes.string_at(0)  # this very line") + 1}'
+        in (ended["traceback"])
+    )
+    assert ended["traceback"].count("Fatal Python error") == 1, "nothing of the child of the job"
+
+
 def test_level_and_format_of_the_app_count_for_its_supervisor(redis: Redis, redis_url: str, tmp_path: Path) -> None:
     (tmp_path / "loud.py").write_text("from henchman import App\napp = App(log_format='json', log_level='warning')\n")
     with Work(tmp_path, redis_url, target="loud:app") as work:

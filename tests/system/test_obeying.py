@@ -15,7 +15,7 @@ from henchman.supervisor.child import WorkerArgs
 memory = os.memfd_create("board")
 os.ftruncate(memory, 1 << 20)
 reading, writing = os.pipe()
-child = Child(WorkerArgs("x:app", {}, writing, reading, memory, 0))
+child = Child(WorkerArgs("x:app", {}, writing, reading, memory, os.memfd_create("crash"), 0))
 child.catch_signals()
 number = getattr(signal, sys.argv[1])
 # as a signal that comes in the moment before the wait: the flag is set, and nothing is interrupted

@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import msgspec
 
@@ -20,6 +20,7 @@ from henchman.kernel.scoreboard import SCOREBOARD_BYTES, Scoreboard
 
 SILENT = 30.0  # seconds; a job may hold the interpreter lock for a while
 NO_WORK = 10.0  # seconds for which a process that turns may take no work: it starts, or joins anew
+CRASH_MOST = 100_000  # bytes that are told of where a process stood
 EXIT_CUT_OFF = 3  # stopped as told, but not every running job ended in its time: the others were given back
 EXIT_CONFIG = 78  # as sysexits.h: the configuration is wrong, another try would end the same way
 
@@ -40,6 +41,7 @@ class WorkerArgs(msgspec.Struct):
     status_fd: int
     lifeline_fd: int
     pulse_fd: int
+    crash_fd: int  # a file, for what ``faulthandler`` writes when the process crashes
     number: int
 
 
@@ -47,7 +49,13 @@ class ChildProcess:
     """One child. ``identities``: every name under which it has held work, the newest last."""
 
     def __init__(
-        self, number: int, process: subprocess.Popen[bytes], status_fd: int, lifeline_fd: int, memory: mmap.mmap
+        self,
+        number: int,
+        process: subprocess.Popen[bytes],
+        status_fd: int,
+        lifeline_fd: int,
+        memory: mmap.mmap,
+        crash: IO[bytes],
     ) -> None:
         self.number = number
         self._process = process
@@ -55,6 +63,7 @@ class ChildProcess:
         self.status_fd = status_fd
         self._lifeline_fd = lifeline_fd
         self._memory = memory
+        self._crash = crash
         self.board = Scoreboard(memory)
         self.doomed = False  # killed by us: nobody is to blame but the one job that it was about
         self._unread = b""
@@ -76,14 +85,16 @@ class ChildProcess:
                 file.truncate(SCOREBOARD_BYTES)
                 memory = mmap.mmap(file.fileno(), SCOREBOARD_BYTES)
                 undo.callback(memory.close)
-                args = WorkerArgs(target, dict(settings), status_write, lifeline_read, file.fileno(), number)
+                crash = undo.enter_context(tempfile.TemporaryFile(buffering=0))
+                inherited = (status_write, lifeline_read, file.fileno(), crash.fileno())
+                args = WorkerArgs(target, dict(settings), *inherited, number)
                 command = [sys.executable, "-m", "henchman.supervisor.worker_main", target]
                 process = subprocess.Popen(  # noqa: S603 - ourselves
                     command,
                     stdin=subprocess.PIPE,
                     # many threads, each with a heap of its own, would cost more memory than they save time
                     env={"MALLOC_ARENA_MAX": "2", **os.environ},
-                    pass_fds=(status_write, lifeline_read, file.fileno()),
+                    pass_fds=inherited,
                     process_group=0,
                 )
             undo.pop_all()
@@ -93,7 +104,7 @@ class ChildProcess:
         os.close(status_write)
         os.close(lifeline_read)
         os.set_blocking(status_read, False)
-        return cls(number, process, status_read, lifeline_write, memory)
+        return cls(number, process, status_read, lifeline_write, memory, crash)
 
     @property
     def alive(self) -> bool:
@@ -210,9 +221,17 @@ class ChildProcess:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(timeout)
 
+    def where_it_stood(self) -> str:
+        """What it wrote when it crashed, or when it was to be killed because it hung: where its threads stood."""
+        with contextlib.suppress(OSError):
+            self._crash.seek(0)
+            return self._crash.read(CRASH_MOST).decode("utf-8", "replace")
+        return ""
+
     def close(self) -> None:
         """Close the pipes."""
         self._hang_up()
+        self._crash.close()
         with contextlib.suppress(OSError):
             os.close(self._lifeline_fd)
         self._memory.close()

@@ -21,6 +21,7 @@ from henchman import __version__
 from henchman.kernel.clock import capped_backoff
 from henchman.kernel.text import described
 from henchman.log import handler as log
+from henchman.log.events import log_text
 from henchman.supervisor.child import EXIT_CONFIG, EXIT_CUT_OFF, ChildProcess, Say
 from henchman.supervisor.child_leases import ChildLeases
 from henchman.supervisor.history_process import HistoryProcess
@@ -346,7 +347,7 @@ class Supervisor:
         then = "" if self._quiet else ", another is started"
         what = "its jobs are given back" if worked else "it had not begun to work"
         facts = {"child": child.pid, "end": _described(status), "then": f"{what}{then}"}
-        self._say("a worker process ended", level=logging.ERROR, **facts)
+        self._say("a worker process ended", level=logging.ERROR, text=child.where_it_stood(), **facts)
         quick = time.monotonic() - child.started < QUICK
         self._failures = self._failures + 1 if quick else 0
         self._next_start = time.monotonic() + (capped_backoff(self._failures) if quick else 0.0)
@@ -371,6 +372,6 @@ def _described(status: int) -> str:
     return f"signal {-status}"
 
 
-def say(words: str, /, *, level: int = logging.WARNING, **facts: Any) -> None:
-    """One line of the log."""
-    logging.getLogger("henchman.supervisor").log(level, words, extra=facts)
+def say(words: str, /, *, level: int = logging.WARNING, text: str = "", **facts: Any) -> None:
+    """One line of the log; ``text`` stands where a traceback would."""
+    log_text(logging.getLogger("henchman.supervisor"), level, words, text, **facts)

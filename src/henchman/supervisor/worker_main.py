@@ -50,7 +50,7 @@ class Child:
         self._beats = 0
         self._asked = False
         self.launcher: Launcher | None = None
-        for fd in (args.status_fd, args.lifeline_fd, args.pulse_fd):
+        for fd in (args.status_fd, args.lifeline_fd, args.pulse_fd, args.crash_fd):
             os.set_inheritable(fd, False)  # programs that jobs start are no workers
         in_child(self)
         # A signal for the child may come before it has heard what signals mean to it: that waits.
@@ -69,6 +69,8 @@ class Child:
         for number in _WORDS:
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
         self._unblock_signals()
+        faulthandler.enable()  # its crashes are not those of the worker
+        faulthandler.unregister(signal.SIGUSR2)
         for fd in (self._args.status_fd, self._args.lifeline_fd):
             with contextlib.suppress(OSError):
                 os.close(fd)
@@ -78,7 +80,8 @@ class Child:
         """Take signals from here on, before any of the user's code is imported."""
         for number, word in _WORDS.items():
             signal.signal(number, lambda *_, word=word: self._events.put(word))
-        faulthandler.register(signal.SIGUSR2, all_threads=True)  # the last word of a process that hangs
+        faulthandler.enable(self._args.crash_fd)  # a crash: which line it was
+        faulthandler.register(signal.SIGUSR2, self._args.crash_fd)  # the last word of a process that hangs
         threading.Thread(target=self._outlive, name="henchman-orphan", daemon=True).start()
 
     def _outlive(self) -> None:
