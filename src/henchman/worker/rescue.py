@@ -23,7 +23,7 @@ from henchman.client.runtime import Runtime
 from henchman.config import Config
 from henchman.errors import PayloadError, ServerAway, ServerError
 from henchman.kernel.clock import ServerClock, awake
-from henchman.kernel.text import described, shorten, visible
+from henchman.kernel.text import described, visible
 from henchman.kernel.threads import Ticker
 from henchman.store import batches, jobs, leases, ordered
 from henchman.store.call import Arg, Runner, command, commands
@@ -39,7 +39,6 @@ LOOK = 1.0  # seconds between two looks
 SWEEP = 5.0  # seconds between two looks at the lists of the dead
 GAP = 6.0  # longer without a look than this is not unbroken contact
 JITTER = 100  # milliseconds by which the end of a lease may seem to move though nobody renewed it
-_SHOWN = 20  # jobs named in one line
 _MARK = 40  # bytes of a jid that a scoreboard keeps
 
 T = TypeVar("T")
@@ -73,12 +72,10 @@ class Death(NamedTuple):
 
 
 class Rescued(NamedTuple):
-    """How many payloads and ids went back, and why some could not: the first error, None when all did. ``jobs``: class
-    and id of some of them."""
+    """How many payloads and ids went back, and why some could not: the first error, None when all did."""
 
     moved: int
     error: Exception | None
-    jobs: list[str]
 
 
 class Charge(NamedTuple):
@@ -104,12 +101,9 @@ def rescue(
         alone = not unread and sum(one.size for one in held.values()) == 1
         death = death._replace(alone=alone)
 
-    names: list[str] = []
-
     def give_back(flight: str) -> int:
         for words, facts in charge(host, identity, held[flight], death) if death is not None else ():
             say(words, **facts)
-        names.extend(_names(host, held[flight]))
         given_back = give_back_list(host, flight, keys.queue_of_flight(flight))
         return sum(len(one.ids) for one in held[flight].claims) or given_back  # ids were freed with their charge
 
@@ -124,7 +118,7 @@ def rescue(
     if error is None:
         runner.run(command("SREM", keys.rescues, identity))
         runner.run(leases.strike_off(keys, identity))
-    return Rescued(sum(counts.values()), error, names)
+    return Rescued(sum(counts.values()), error)
 
 
 def apart(step: Callable[[Key], T], items: Iterable[Key]) -> tuple[dict[Key, T], dict[Key, Exception]]:
@@ -203,19 +197,6 @@ def held_in(host: Settler, flight: str) -> Leftover:
         by_token.setdefault(token, []).append(one)
     claims = [LeftClaim(ordered.claim_jid(queue, int(one)), one, by_token[one]) for one in by_token]
     return Leftover(flight, len(claims), claims)
-
-
-def _names(host: Settler, held: Leftover) -> Iterator[str]:
-    """Class and id of some of the jobs of a list."""
-    if held.claims or not held.size:
-        yield from (claim.jid for claim in held.claims[:_SHOWN])
-        return
-    for stored in host.connections.run(list_page(held.flight, 0, _SHOWN)).payloads:
-        try:
-            job = payload.decode(stored)
-        except PayloadError:
-            continue
-        yield visible(shorten(f"{job.get('class')} {job.get('jid')}", 200))
 
 
 def charge(host: Settler, identity: str, held: Leftover, death: Death) -> list[Charge]:
