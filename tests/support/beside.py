@@ -1,7 +1,11 @@
-"""An app that the code of two versions can run: public names alone. What its jobs do stands in ``$BESIDE_TRACE``."""
+"""An app that the code of two versions can run: public names alone. What its jobs do stands in ``$BESIDE_TRACE``.
+
+``$BESIDE_WATCH``: seconds for which the lifeline watches a dead process, instead of 15.
+"""
 
 from __future__ import annotations
 
+import importlib
 import os
 import time
 from pathlib import Path
@@ -12,6 +16,8 @@ from henchman import App, Failure
 
 app = App(lease=5, heartbeat=0.5, concurrency=4)
 CODE = "old" if "old-code" in str(henchman.__file__) else "new"
+lifeline: Any = importlib.import_module(f"henchman.worker.{'lifeline' if CODE == 'old' else 'rescue'}")
+lifeline.WATCH = float(os.environ.get("BESIDE_WATCH", lifeline.WATCH))
 
 
 def note(*words: object) -> None:

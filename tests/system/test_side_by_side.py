@@ -137,6 +137,7 @@ def assert_in_order(lines: list[list[str]]) -> None:
 def test_one_gives_back_what_the_other_held_when_its_host_died(
     sides: dict[str, Side], redis: Redis, trace: Callable[[], list[list[str]]], dies: str, lives: str
 ) -> None:
+    sides[lives].env["BESIDE_WATCH"] = "5"
     push = "from support.beside import plain; [plain.enqueue(f'slow{n}', 600.0) for n in range(3)]"
     with ExitStack() as stack:
         dead = stack.enter_context(sides[dies].work())
