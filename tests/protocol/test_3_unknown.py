@@ -28,7 +28,6 @@ NEVER = {
     *("jobs.fetch", "ordered.claim"),  # what it brought would be in nobody's hands
     *(
         "jobs.schedule",
-        "jobs.rebase",  # it would make times earlier twice
         "ordered.push",
         "ordered.push_tracked",
         "batches.push",

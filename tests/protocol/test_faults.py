@@ -307,14 +307,18 @@ def test_who_takes_a_duty_is_killed(scene: Scene, mortals: Nursery, where: str) 
 def test_who_moves_times_along_with_a_clock_is_killed(scene: Scene, mortals: Nursery, where: str) -> None:
     """Each page is moved as a whole, and once."""
     scene.push("a", "b", "c")
-    far = time.time() + 100 * 3600
+    far = round(time.time()) + 100 * 3600
     for _ in range(3):
         scene.redis.zadd("retry", {scene.redis.rpop("queue:default"): far})  # type: ignore[dict-item]
+    scene.redis.hset("hm:clock", "left", "0\nnext\n")
+    payloads = [one.decode() for one in scene.redis.zrange("retry", 0, -1)]  # type: ignore[union-attr]
     order = {"part": "client", "do": "rebase", "url": scene.url, "trace": scene.trace}
+    order |= {"payloads": payloads, "far": far}
 
     assert mortals.run(faults=f"kill@rebase:{where}#2", folder=scene.folder, **order) == -signal.SIGKILL
 
     moved = 1 if where == "before" else 2
+    assert scene.redis.hget("hm:clock", "left") == f"{moved}\nnext\n".encode(), "who goes on knows what was moved"
     scores = [score for _, score in scene.redis.zrange("retry", 0, -1, withscores=True)]
     assert scores == pytest.approx([far - moved * 3600] * 3, abs=1.0)
 
@@ -450,6 +454,7 @@ READING = {
     "list_page",
     "zset_page",
     "read_each",
+    "rebase_page",
     "sizes",
 }  # there is nothing between before and after
 

@@ -115,7 +115,10 @@ def _client(app: Any, order: dict[str, Any]) -> None:
         elif order["do"] == "lead":
             app.connections.run(lead(app.keys.auditor, f"host:{number}", AUDITOR_MS))
         elif order["do"] == "rebase":
-            app.connections.run(rebase(app.keys.retry, "-inf", 3600.0, 500))
+            left, then = (b"%d\n" % n for n in (number, number + 1))
+            score = order["far"] - 3600.0 * number
+            moves = [(payload.encode(), score, score - 3600.0) for payload in order["payloads"]]
+            app.connections.run(rebase(app.keys, app.keys.retry, left, then, moves))
         elif order["do"] == "remove_job":
             app.queues["default"].delete(order["jids"][number])
         elif order["do"] == "clear":

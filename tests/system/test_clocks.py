@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -216,25 +217,72 @@ def test_ordered_ids_go_on_in_their_order_when_the_clock_steps(
 def test_a_step_is_said_once_and_what_failed_is_tried_again(
     stepping: tuple[WrongClock, PrivateServer, Redis], tmp_path: Path, ahead: float
 ) -> None:
-    """The wait of a retry is ours, and moves along; the time of a job with at= is the user's, and stays."""
+    """The wait of a retry is ours, and moves along, and so does a delay; the time of a job with at= is the user's, and
+    stays."""
     clock, server, redis = stepping
+    app = App(redis_url=server.url)
     with Work(tmp_path / "w", server.url, "-p", "2") as work:
         work.ready(redis, 2)
         until(lambda: redis.hget("hm:clock", "now"), "one has looked")
         now = time.time()
         redis.zadd("retry", {_act(f"r{n}"): now + 4 + n / 1000 for n in range(700)})
         redis.zadd("schedule", {_act("at"): now + 7200})
+        for seconds in (6, 3600):
+            app.enqueue("act", f"delay-{seconds}", delay=seconds)
+        pushed = time.monotonic()
         redis.zadd("hm:tombs", {"buried": now - 60})
         step(clock, server, ahead)
         until(lambda: len(work.count("end")) >= 700, "what failed runs again", 60)
         until(lambda: "clock went" in work.log, "it is said")
         assert work.log.count("clock went") == 1
         assert abs(redis.zscore("hm:tombs", "buried") - now - ahead) < 65, "it is looked after for its hour"  # type: ignore[operator]
-        assert work.count("end")["at"] == (1 if ahead > 0 else 0)
-        assert redis.zcard("schedule") == (0 if ahead > 0 else 1)
+        until(lambda: work.count("end")["delay-6"], "the delay is over", 60)
+        assert time.monotonic() >= pushed + 6
+        until(lambda: work.count("end")["at"] == (1 if ahead > 0 else 0), "what is due at a time goes by the clock")
+        due = _due(redis)
+        assert due.keys() == {"delay-3600"} | ({"at"} if ahead < 0 else set())
+        assert abs(due["delay-3600"] - now - ahead - 3600) < 60
         found = {check.name: check for check in examine(Connections(server.url), Keys(""))}["clocks"]
         assert found.verdict == "warn"
         assert ("back by 18,00" in found.text or "back by 17,99" in found.text) == (ahead < 0)
+    app.close()
+
+
+def test_the_clock_went_back_while_no_worker_lived(
+    stepping: tuple[WrongClock, PrivateServer, Redis], tmp_path: Path
+) -> None:
+    """The next one sees it: what was computed before waits no longer than was meant, from when somebody looks again."""
+    clock, server, redis = stepping
+    app = App(redis_url=server.url)
+    with Work(tmp_path / "w", server.url) as work:
+        work.ready(redis)
+        until(lambda: redis.hget("hm:clock", "now"), "one has looked")
+        work.kill_all()
+    now = time.time()
+    app.enqueue("act", "delay", delay=5)
+    app.enqueue("act", "at", at=datetime.fromtimestamp(now + 60, UTC))
+    redis.zadd("retry", {_act("failed"): now + 5})
+    step(clock, server, -5 * HOUR)
+    app.enqueue("act", "since", delay=3600)
+    assert {round((at - now) / HOUR) for at in (*_scores(redis, "retry"), *_scores(redis, "schedule"))} == {0, -4}
+    with Work(tmp_path / "v", server.url) as work:
+        until(lambda: {"delay", "failed"} <= work.count("end").keys(), "what was under way runs", 60)
+        assert work.count("end").keys() == {"delay", "failed"}
+        assert work.log.count("clock went") == 1
+    due = _due(redis)
+    assert due.keys() == {"at", "since"}
+    assert abs(due["at"] - now - 60) < 1, "it is the user's"
+    assert abs(due["since"] - now - 3600 + 5 * HOUR) < 60, "it was pushed by the clock as it is"
+    app.close()
+
+
+def _due(redis: Redis) -> dict[str, float]:
+    """When the jobs of the schedule are due, by their first argument."""
+    return dict(zip((job["args"][0] for job in jobs_in(redis, "schedule")), _scores(redis, "schedule"), strict=True))
+
+
+def _scores(redis: Redis, key: str) -> list[float]:
+    return [score for _, score in redis.zrange(key, 0, -1, withscores=True)]  # type: ignore[union-attr,misc]
 
 
 def _act(name: str) -> str:

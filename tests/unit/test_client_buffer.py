@@ -245,6 +245,7 @@ def test_a_delay_counts_from_the_push(server: PrivateServer, redis: Redis) -> No
     ((payload, due),) = redis.zrange("schedule", 0, -1, withscores=True)
     assert at + 39 < due < time.time() + 41, "not 60 s from its delivery"
     assert "enqueued_at" not in json.loads(payload)
+    assert json.loads(payload)["hm"]["delay"] == pytest.approx(due - time.time(), abs=2.0), "what is left of it"
     app.close()
 
 

@@ -86,6 +86,10 @@ def test_the_server_clock_tells_steps_from_slow_answers() -> None:
     assert (clock.stepped, clock.now()) == (-18_000, 1_030.0 - 18_000)
     clock.heard(1_030.0 + 60, 30.0)
     assert (clock.stepped, clock.now()) == (60, 1_090.0)
+    assert (clock.leapt(-17_000.0), clock.leapt(1_029.0)) == (18_060, 0.0), "it had gone back after that"
+    for n in range(20):
+        clock.heard(1_090.0 + 60 * (n + 1), 30.0)
+    assert clock.leapt(0.0) == 8 * 60.0, "the last ones are remembered"
 
 
 def test_listeners_are_told_in_order() -> None:

@@ -64,7 +64,7 @@ def test_a_context_is_stored_once(redis_url: str) -> None:
         plain.using(delay=60, timeout=5).enqueue()
         tenant.reset(token)
         (stored,) = redis.zrange("schedule", 0, -1)  # type: ignore[misc]
-        assert json.loads(stored)["hm"] == {"timeout": 5.0, "context": {"tenant": "acme"}}
+        assert json.loads(stored)["hm"] == {"delay": 60.0, "timeout": 5.0, "context": {"tenant": "acme"}}
 
 
 def test_what_cannot_travel_is_named(redis_url: str) -> None:

@@ -119,6 +119,8 @@ def test_every_word_that_a_job_may_say(app: App, redis: Redis) -> None:
         assert [job["args"] for job in jobs] == [[word]] * 2
         assert {job["class"] for job in jobs} == {"say", "asay"}
     snoozed = jobs_in(redis, "schedule")[0]
+    assert snoozed["hm"] == {"delay": 60}, "it moves along when the server's clock steps"
+    assert "enqueued_at" not in snoozed
     assert "retry_count" not in snoozed
     assert "error_class" not in snoozed
     dead = jobs_in(redis, "dead")[0]
@@ -347,6 +349,31 @@ def test_current_job_in_threads_and_tasks(app: App, redis: Redis) -> None:
     assert sorted(facts["run"].jid for facts in heard["job_log"]) == sorted([first.jid, second.jid])
     with pytest.raises(RuntimeError, match="outside of a running job"):
         current_job()
+
+
+def test_a_step_forward_of_the_servers_clock_ends_no_time_early(app: App, redis: Redis) -> None:
+    """What a worker saw its clock step over does not count: neither in expires nor in retry_for."""
+    ran: list[str] = []
+
+    @app.job(name="fresh", expires=30)
+    def fresh(name: str) -> None:
+        ran.append(name)
+
+    app.job(name="again", retry_for=30)(_one_argument)
+    now = time.time()
+    app.clock.heard(now - 3600, app.clock.sent())
+    app.clock.heard(now, app.clock.sent())
+    times = {"soon": now - 3600 - 10, "late": now - 3600 - 40, "since": now - 10}
+    for name, moment in times.items():
+        job = {"args": [name], "jid": name, "retry": True, "queue": "default", "enqueued_at": moment}
+        push_raw(redis, json.dumps(job | {"class": "fresh"}))
+        retried = {"failed_at": moment, "retry_count": 0, "retry_for": 30}
+        push_raw(redis, json.dumps(job | retried | {"class": "again", "enqueued_at": now}))
+    with working(app):
+        until(lambda: not redis.exists("queue:default") and not in_flight(redis), "all are settled")
+    assert sorted(ran) == ["since", "soon"]
+    assert sorted(job["jid"] for job in jobs_in(redis, "retry")) == ["since", "soon"]
+    assert [job["jid"] for job in jobs_in(redis, "dead")] == ["late"]
 
 
 def test_a_job_that_expired_is_not_started(app: App, redis: Redis) -> None:

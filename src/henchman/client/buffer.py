@@ -21,7 +21,7 @@ from henchman.client.runtime import Runtime
 from henchman.errors import ServerAway
 from henchman.kernel.clock import capped_backoff
 from henchman.store.jobs import Delivery, deliver
-from henchman.wire.payload import decode, new_jid
+from henchman.wire.payload import decode, new_jid, with_delay
 
 __all__ = ["EXIT_LIMIT", "Buffer"]
 
@@ -180,7 +180,7 @@ class Buffer:
                 self._slice = (mark, count)
             now = time.monotonic()
             head = islice(self.held, count)
-            return mark, [one._replace(delay=max(0.0, one.delay - (now - since))) for one, since in head]
+            return mark, [_waited(one, now - since) if one.delay else one for one, since in head]
 
     def _settled(self, entries: Sequence[Delivery], statuses: Sequence[int | bytes]) -> None:
         refused = [(one, why) for one, why in zip(entries, statuses, strict=False) if why != 1]
@@ -208,6 +208,12 @@ class Buffer:
         if left:
             jids = ", ".join(map(_jid, left[:_SHOWN])) + (", …" if len(left) > _SHOWN else "")
             self._notice("the server did not come back: %s jobs that were kept in memory are lost: %s", len(left), jids)
+
+
+def _waited(one: Delivery, seconds: float) -> Delivery:
+    """A delayed job as it is delivered after so many seconds in the buffer."""
+    delay = max(0.0, one.delay - seconds)
+    return one._replace(delay=delay, payload=with_delay(one.payload, delay))
 
 
 def _forked(itself: weakref.ref[Buffer]) -> None:

@@ -112,6 +112,7 @@ def _own_fields(
 ) -> dict[str, Any]:
     """What stands under ``hm``."""
     fields = {
+        "delay": push.delay or None,  # it moves along when the server's clock steps
         "timeout": push.timeout,
         "expires": push.expires,
         "iterable": options.iterable or None,

@@ -213,7 +213,7 @@ class _Server:
         if by and abs(server - at) < _STEP_SHOWN:
             way = "back" if by < 0 else "forward"
             text = f"the server's clock went {way} by {abs(by):,.0f} s, {server - at:,.0f} s ago"
-            return Diagnosis("warn", text, "see what sets it; delays that were under way may end at another time")
+            return Diagnosis("warn", text, "see what sets it; jobs with at= start by the time that it is now")
         if skew < _SKEW:
             return Diagnosis("ok", f"this machine and the server differ by less than {max(skew, 0.001):.3f} s")
         where = "behind" if server < before else "ahead of"

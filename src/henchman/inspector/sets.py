@@ -163,7 +163,7 @@ class JobSet(Inspector):
         """Let an entry be due at another time, an aware datetime or Unix seconds; False when it is gone."""
         if self.which == "dead":
             raise ArgumentError("a dead job is due at no time: retry it, and reschedule it where it is then")
-        return ask(queues.reschedule(self.key, checked_entry(entry).payload, seconds(at)))
+        return self._reschedule(checked_entry(entry).payload, seconds(at))
 
     @now
     def retry_all(self) -> Procedure[Acted]:
@@ -190,6 +190,18 @@ class JobSet(Inspector):
 
     def _entry(self, member: Member) -> Entry:
         return Entry(member.payload, member.score, self._mask)
+
+    def _reschedule(self, stored: bytes, at: float) -> Procedure[bool]:
+        """A delay becomes a time: it loses its note, or it would move along when the server's clock steps."""
+        if self.which == "scheduled" and payload.delay_of(stored) is not None:
+            plain = payload.with_delay(stored, None)
+            config, move = self._config, jobs.Move(stored, plain, at=at)
+            call = jobs.move(self._keys, self.key, [move], dead_max=config.dead_max, dead_timeout=config.dead_timeout)
+            if 1 in (yield call):
+                return True
+            stored = plain  # as an earlier call left it
+        moved: bool = yield queues.reschedule(self.key, stored, at)
+        return moved
 
     def _search(self, text: str) -> Pages[Entry]:
         return pages_by_score(self.key, self._entry, newest_first=self.newest_first, text=text)

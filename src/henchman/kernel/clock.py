@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 STEP = 1.0  # seconds; what the server's clock differs by from what was expected is a step, less is slewing
+_LEAPS = 8  # steps forward that are remembered
 
 
 def _awake() -> Callable[[], float]:
@@ -40,12 +41,18 @@ class ServerClock:
         self._wall = wall
         self._ahead: float | None = None
         self._heard = 0.0
+        self._leaps: tuple[tuple[float, float], ...] = ()  # steps forward: the time before each, and its seconds
         self.stepped = 0.0  # seconds that all steps of the server's clock came to: who remembers it sees the next one
 
     def now(self) -> float:
         """The server's Unix time in seconds."""
         ahead = self._ahead
         return self._wall() if ahead is None else ahead + self._lasting()
+
+    def leapt(self, since: float) -> float:
+        """Seconds by which the server's clock has stepped forward since its time was ``since``, as this process saw: so
+        much less has passed than it says."""
+        return sum(seconds for before, seconds in self._leaps if since < before + seconds / 2)
 
     @property
     def age(self) -> float:
@@ -64,8 +71,10 @@ class ServerClock:
         if before is None:
             self._ahead = (least + most) / 2
             return
-        self._ahead = min(max(before, least), most)
-        step = self._ahead - before
+        step = min(max(before, least), most) - before
+        if step > STEP:
+            self._leaps = (*self._leaps[1 - _LEAPS :], (before + received, step))
+        self._ahead = before + step
         if abs(step) > STEP:
             self.stepped += step
 

@@ -20,6 +20,7 @@ _GIVE_BACK = load("give_back")
 _DUE = load("due")
 _MOVE = load("move")
 _REBASE = load("rebase")
+_REBASE_PAGE = load("rebase_page")
 _SCHEDULE = load("schedule")
 _DELIVER = load("deliver")
 _CHARGE = load("charge")
@@ -172,8 +173,9 @@ def give_back(keys: Keys, flight: str, queue: str, most: int) -> Call[int]:
 
 class Due(NamedTuple):
     """A look at the retry and schedule sets. ``mine`` is False when another process stages just now; ``now`` is the
-    server's time in any case. ``more``: not all that is due had room. ``back``: seconds that the
-    server's clock has gone back by since the last look of any process.
+    server's time in any case. ``more``: not all that is due had room. ``gap``: seconds by the server's clock since the
+    last look of any process, negative when the clock went back, None at the first look. ``step``: seconds by which the
+    clock was found to have stepped. ``left``: the steps with which times have yet to be moved along, for ``rebase``.
     """
 
     mine: bool
@@ -182,32 +184,80 @@ class Due(NamedTuple):
     scheduled: Sequence[bytes] = ()
     next_at: float | None = None
     more: bool = False
-    back: float = 0.0
+    gap: float | None = None
+    step: float = 0.0
+    left: bytes = b""
 
 
 def _due(reply: Any) -> Due:
     if reply[0] == 0:
         return Due(False, float(reply[1]))
-    _, now, retries, scheduled, next_at, more, back = reply
-    return Due(True, float(now), retries, scheduled, float(next_at) if next_at else None, more == 1, float(back))
-
-
-def due(keys: Keys, identity: str, staging_ms: int, most: int) -> Call[Due]:
-    """What is due by the server's clock, at most ``most`` of each set, and about 4 MB; removes nothing."""
-    return script(
-        _DUE, [keys.staging, keys.retry, keys.schedule, keys.clock], [identity, staging_ms, most], _due, again=True
+    _, now, retries, scheduled, next_at, more, gap, step, left = reply
+    return Due(
+        True,
+        float(now),
+        retries,
+        scheduled,
+        float(next_at) if next_at else None,
+        more == 1,
+        float(gap) if gap else None,
+        float(step),
+        left,
     )
 
 
-def rebase(source: str, start: str, by: float, most: int) -> Call[tuple[int, str]]:
-    """Make times of the set ``source`` (a key), from the score ``start`` on, earlier by ``by`` seconds, at most
-    ``most`` or 4 MB of them; how many those were, and where the next page begins."""
-    return script(_REBASE, [source], [start, by, most], lambda reply: (reply[0], reply[1].decode()), again=False)
+def due(
+    keys: Keys, identity: str, staging_ms: int, most: int, doubtful: float | None = None, forward: float = 0.0
+) -> Call[Due]:
+    """What is due by the server's clock, at most ``most`` of each set, and about 4 MB; removes nothing.
+
+    ``doubtful``: the clock has not stepped longer ago than these seconds, None: nobody knows. ``forward``: seconds by
+    which it has stepped forward since this process looked last; that it went back, the server sees.
+    """
+    names = [keys.staging, keys.retry, keys.schedule, keys.clock]
+    args: list[Arg] = [identity, staging_ms, most, "" if doubtful is None else doubtful, forward or 0]
+    return script(_DUE, names, args, _due, again=not forward)
+
+
+class TimesPage(NamedTuple):
+    """Members of a set of times, from a time on. ``seen``: how many members this page is, ``ties`` of which have the
+    last one's time, ``last``; ``found``: those that were asked for."""
+
+    now: float
+    seen: int
+    last: str
+    ties: int
+    found: list[tuple[bytes, float]]
+
+
+def rebase_page(source: str, start: str, skip: int, most: int, *, down: bool, noted: str) -> Call[TimesPage]:
+    """A page of the set ``source`` (a key), behind ``skip`` members of the score ``start``, upwards or ``down``; of at
+    most ``most`` members, or 4 MB, those that hold the text ``noted``."""
+
+    def read(reply: Any) -> TimesPage:
+        now, seen, last, ties, *flat = reply
+        return TimesPage(
+            float(now), seen, last.decode(), ties, list(zip(flat[::2], map(float, flat[1::2]), strict=True))
+        )
+
+    return script(_REBASE_PAGE, [source], [start, skip, most, int(down), noted], read, again=True)
+
+
+def rebase(
+    keys: Keys, source: str, left: bytes, then: bytes, moves: Iterable[tuple[bytes, float, float]]
+) -> Call[bool]:
+    """Give members of the set ``source`` (a key) another time: (member, time now, new time). ``then`` takes the place
+    of ``left``, the first line of what is left to do; False, with nothing moved, when that stands there no more."""
+    args: list[Arg] = [left, then]
+    for member, score, new in moves:
+        args += (member, repr(score), f"{new:.6f}")
+    return script(_REBASE, [keys.clock, source], args, bool, again=True)
 
 
 class Move(NamedTuple):
     """One entry to take out of a sorted set. ``queue`` None means the dead set; ``delete`` means nowhere; with
-    ``later`` it stays where it is, due as many seconds from the server's now.
+    ``later`` it stays where it is, due as many seconds from the server's now; with ``at`` ``new`` takes its place, due
+    at that Unix time.
 
     ``effects``: those of its job, when it ends here or is enqueued. ``batch``: with the dead of that batch, where there
     is one, in place of the dead set.
@@ -220,11 +270,14 @@ class Move(NamedTuple):
     effects: bytes = b""
     batch: str = ""
     later: float | None = None
+    at: float | None = None
 
     def target(self) -> tuple[str, str]:
         """Where it goes, as ``move.lua`` reads it: where, and name."""
         if self.later is not None:
             return "later", repr(self.later)
+        if self.at is not None:
+            return "at", repr(self.at)
         if self.delete:
             return "nowhere", ""
         return ("dead", self.batch) if self.queue is None else ("queue", self.queue)

@@ -32,6 +32,7 @@ __all__ = [
     "compress_backtrace",
     "count",
     "decode",
+    "delay_of",
     "display_class",
     "encode",
     "expand_backtrace",
@@ -42,6 +43,7 @@ __all__ = [
     "new_jids",
     "sanitise",
     "seconds",
+    "with_delay",
     "with_field",
     "wrapped_class",
 ]
@@ -168,6 +170,33 @@ def with_field(stored: bytes, name: str, value: bytes) -> bytes:
     for at in reversed(ours[:-1]):
         text = text[: members[at][0]] + text[members[at + 1][0] :]
     return text.encode()
+
+
+def with_delay(stored: bytes, delay: float | None) -> bytes:
+    """``stored``, which ``decode`` can read, for the schedule: without the time of its last enqueuing, which is written
+    anew, and with the note that it is due ``delay`` seconds after it was put there; None: it is due at a time.
+
+    By the note a delay moves along when the server's clock steps; a time that a user gave stays.
+    """
+    job = decode(stored)
+    job.pop("enqueued_at", None)
+    ours = job.get("hm", {})
+    if isinstance(ours, dict):  # else it is somebody else's
+        ours = {name: value for name, value in ours.items() if name != "delay"}
+        job["hm"] = ours if delay is None else ours | {"delay": delay}
+        if not job["hm"]:
+            del job["hm"]
+    return encode(job)
+
+
+def delay_of(stored: bytes) -> float | None:
+    """The seconds after which an entry of the schedule is due, where ``stored`` notes them; None: it is due at a time,
+    or cannot be read."""
+    try:
+        ours = decode(stored).get("hm")
+    except PayloadError:
+        return None
+    return seconds(ours.get("delay")) if isinstance(ours, dict) else None
 
 
 def _members(text: str) -> Iterator[tuple[int, str, int, int]]:

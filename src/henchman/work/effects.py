@@ -214,7 +214,7 @@ def attempt_of(job: Mapping[str, Any]) -> int:
     return 1 if count is None else count + 2
 
 
-_MEMBER = frozenset({"batch", "batch_expires", "track", "secret"})
+_MEMBER = frozenset({"batch", "batch_expires", "delay", "track", "secret"})
 
 
 def finished(unit: Unit, job: Mapping[str, Any]) -> bytes:

@@ -14,8 +14,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 
+from henchman.errors import PayloadError
 from henchman.kernel.events import Events
 from henchman.kernel.scoreboard import Scoreboard
+from henchman.wire.payload import decode, with_delay
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
 from henchman.worker.acker import Acker
@@ -289,7 +291,8 @@ class Isolation:
             elif self.waiting and self._inside is None and time.monotonic() - self.waiting[0][2] > ALONE_WITHIN:
                 unit, _, _ = self.waiting.popleft()
                 reason = "a suspect: it could not have a process to itself"
-                self._acker.submit(unit, Outcome("deferred", unit.payload, ALONE_WITHIN, reason), unit.job)
+                stored = unit.payload if unit.source is not None else _put_off(unit.payload)
+                self._acker.submit(unit, Outcome("deferred", stored, ALONE_WITHIN, reason), unit.job)
         if not self.waiting:
             self._look()
         return ALONE_STEP
@@ -325,3 +328,11 @@ def _base36(number: int) -> str:
         number, rest = divmod(number, 36)
         digits = _BASE36[rest] + digits
     return digits or "0"
+
+
+def _put_off(stored: bytes) -> bytes:
+    """A suspect for the schedule; the deaths of one without an id are charged to its bytes, which stay."""
+    try:
+        return with_delay(stored, ALONE_WITHIN) if decode(stored).get("jid") else stored
+    except PayloadError:
+        return stored

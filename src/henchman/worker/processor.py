@@ -204,7 +204,7 @@ class Processor:
             if not run.compiled.hears_cancel:
                 return Outcome("cancelled", called_off(run.jid), reason="cancelled before it started")
             run.cancelled = True
-        if run.expires is not None and self._clock.now() > run.expires:
+        if run.expires is not None and self._clock.now() > run.expires + self._clock.leapt(run.due):
             return Outcome("expired", reason="it expired before it could start")
         if awake() > self._session.valid_until:  # somebody else may be running it already
             return Outcome("released", reason="the lease of this process ran out before it could start")

@@ -59,7 +59,8 @@ class RetryPolicy:
             case Failure():
                 return Outcome("failed", reason=_message(error, run.secrets), error=error)
             case Snooze():
-                return Outcome("snoozed", _unqueued(unit.payload), error.delay, _message(error, run.secrets))
+                stored = payload.with_delay(unit.payload, error.delay or None)
+                return Outcome("snoozed", stored, error.delay, _message(error, run.secrets))
             case JobInterrupted():
                 return Outcome("interrupted", self._queued_now(unit.payload), reason=_message(error, run.secrets))
             case Discard():
@@ -188,8 +189,8 @@ class RetryPolicy:
             return True
         retry_for = payload.seconds(job.get("retry_for"))
         if retry_for is not None:
-            failed_at = times.read(job.get("failed_at"))
-            return failed_at is not None and failed_at + max(retry_for, 0.0) < self._runtime.clock.now()
+            failed_at, clock = times.read(job.get("failed_at")), self._runtime.clock
+            return failed_at is not None and failed_at + max(retry_for, 0.0) + clock.leapt(failed_at) < clock.now()
         most = retry if isinstance(retry, int) and not isinstance(retry, bool) else self._runtime.config.max_retries
         return count >= most
 
@@ -243,12 +244,6 @@ def _returned(run: Run, result: Any) -> Outcome:
         return Outcome("done", result=to_json(run.compiled.definition.function, result))
     except ValueError as error:
         return Outcome("done", reason=run.secrets.hide(f"its result cannot be kept: {error}"))
-
-
-def _unqueued(stored: bytes) -> bytes:
-    """A payload as it stands in the schedule: without the time of its last enqueuing, which the stager writes anew."""
-    job = payload.decode(stored)
-    return payload.encode(job) if job.pop("enqueued_at", None) is not None else stored
 
 
 def _message(error: BaseException, secrets: Secrets) -> str:

@@ -112,9 +112,8 @@ class Run:
         if timeout is not None and timeout > 0:
             self.timeout = timeout
         expires = payload.seconds(limits.get("expires", self.compiled.expires))
-        due = times.read(job.get("enqueued_at")) or times.read(job.get("created_at"))
-        if expires is not None and due is not None:
-            self.expires = due + expires
+        if expires is not None and self.due:
+            self.expires = self.due + expires
         if "batch" in limits or "track" in limits or "result_ttl" in limits:
             self._read_tracking(limits)
 
@@ -125,6 +124,11 @@ class Run:
         self.batch_expires = payload.seconds(hm.get("batch_expires"))
         if self.batch_expires is not None:
             self.expires = min(self.batch_expires, payload.LONGEST if self.expires is None else self.expires)
+
+    @property
+    def due(self) -> float:
+        """The Unix time at which it was enqueued, 0.0 when its payload does not say so."""
+        return times.read(self.job.get("enqueued_at")) or times.read(self.job.get("created_at")) or 0.0
 
     @property
     def queue(self) -> str:

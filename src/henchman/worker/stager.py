@@ -5,13 +5,17 @@ earliest entry it saw. An entry leaves its set and enters its queue in one scrip
 
 A job for which a client middleware raises stays in its set, with a later time, and is tried again with back-off. When
 one after the other fails, what the middleware asks is probably away: the look is broken off, and the next one waits.
+
+When the server's clock steps, times that were computed before move along (``_rebase``); until then nothing is staged.
 """
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -20,11 +24,11 @@ from henchman.errors import PayloadError
 from henchman.kernel.clock import STEP, capped_backoff
 from henchman.kernel.middleware import compile_sync
 from henchman.kernel.threads import Ticker
-from henchman.store.call import command
-from henchman.store.jobs import Due, Move, due, move, rebase
+from henchman.store.call import Call
+from henchman.store.jobs import Due, Move, TimesPage, due, move, rebase, rebase_page
 from henchman.store.leases import STAGING_MS, Leader
 from henchman.wire import payload
-from henchman.wire.payload import sanitise
+from henchman.wire.payload import delay_of, sanitise
 from henchman.work.effects import EndingFacts, batch_of, encoded
 
 __all__ = ["Stager"]
@@ -35,6 +39,8 @@ IN_A_ROW = 10  # failures of the middleware, one after the other, that break a l
 WAIT = 1.0, 15.0  # seconds until a job is tried again whose middleware failed, at first and at most
 FORGET = 4 * WAIT[1]  # a job that was not tried for so long was deleted, or another process stages
 MOST_KNOWN = 10_000
+PAGE = 250  # times that one script moves along
+_TOMBS, _SCHEDULE = 0, 2  # sets of times, in the order in which they move along; the retries are 1
 
 
 class Stager(Ticker):
@@ -47,8 +53,8 @@ class Stager(Ticker):
         self._runtime = runtime
         self.leader = Leader(runtime.keys.staging, STAGING_MS)
         self.staged = 0
-        self._stepped = runtime.clock.stepped
-        self._quiet = False
+        self._stepped, self._looked = runtime.clock.stepped, runtime.clock.sent()
+        self._quiet = self._behind = False
         self._middleware = _Middleware(runtime)
 
     def quiet(self) -> None:
@@ -67,16 +73,17 @@ class Stager(Ticker):
             return 5.0
         keys = self._runtime.keys
         started = time.monotonic()
-        wait, sent = self._middleware.begin(started), self._runtime.clock.sent()
-        seen = self._runtime.connections.run(due(keys, self.leader.identity, STAGING_MS, 0 if wait else CHUNK))
-        self._runtime.clock.heard(seen.now, sent)
-        stepped, self._stepped = self._runtime.clock.stepped - self._stepped, self._runtime.clock.stepped
+        wait = self._middleware.begin(started)
+        seen = self._look(0 if wait or self._behind else CHUNK)
         self.leader.leads = seen.mine
         if not seen.mine:
             self._middleware = _Middleware(self._runtime)  # who stages now says how it goes
             return LOOK
-        if seen.back > STEP or stepped > STEP:
-            self._step(-seen.back if seen.back > STEP else stepped, seen.now)
+        if seen.step:
+            self._runtime.events.emit("clock_stepped", seconds=round(seen.step, 3))
+        if seen.left:
+            return self._rebase(seen.left)
+        self._behind = False
         if wait:  # the look keeps the lease: another process would fare no better
             return min(LOOK, wait)
         self._stage(keys.retry, seen.retries, seen.now)
@@ -87,17 +94,36 @@ class Stager(Ticker):
             return 0.0
         return self._pause(seen, time.monotonic() - started)
 
-    def _step(self, seconds: float, now: float) -> None:
-        """The server's clock has stepped. What failed is tried again after the wait that was meant, where it went back;
-        times that a user gave stay, and so do delays, which nobody can tell from those."""
-        runner, keys = self._runtime.connections, self._runtime.keys
-        runner.run(command("HSET", keys.clock, "by", f"{seconds:.3f}", "at", f"{now:.6f}"))
-        self._runtime.events.emit("clock_stepped", seconds=round(seconds, 3))
-        ahead = f"({now:.6f}"  # what lies there was computed before a clock that went back
-        runner.run(rebase(keys.tombs, ahead if seconds < 0 else "-inf", -seconds, CHUNK))  # an hour is an hour
-        moved, start = int(seconds < 0), ahead
-        while moved and not self.stopping.is_set():
-            moved, start = runner.run(rebase(keys.retry, start, -seconds, CHUNK))
+    def _look(self, most: int) -> Due:
+        """Look once; and once more when the clock has stepped forward, so that the server knows it. It sees by itself
+        when its clock went back, also when no process lived then."""
+        clock, runner = self._runtime.clock, self._runtime.connections
+        sent = clock.sent()
+        since_last = sent - self._looked + STEP  # the call may take some time
+        ask = partial(due, self._runtime.keys, self.leader.identity, STAGING_MS)
+        seen = runner.run(ask(most, since_last if self.leader.leads else None))
+        clock.heard(seen.now, sent)
+        forward, self._stepped, self._looked = clock.stepped - self._stepped, clock.stepped, sent
+        # a clock that somebody else has seen there meanwhile has not stepped: ours had stood still
+        if seen.mine and forward > STEP and seen.gap is not None and seen.gap > forward - STEP / 2:
+            seen = runner.run(ask(0, since_last, forward))
+        return seen
+
+    def _rebase(self, left: bytes) -> float:
+        """Move times along, page by page, for about half the time until the lease needs a look."""
+        self._behind, pause = True, time.monotonic() + LOOK / 2
+        while left and time.monotonic() < pause and not self.stopping.is_set():
+            first, *rest = left.splitlines(keepends=True)
+            step = _Step.read(first)
+            source = (self._runtime.keys.tombs, self._runtime.keys.retry, self._runtime.keys.schedule)[step.place]
+            page = self._runtime.connections.run(step.page(source))
+            until = _Step.read(rest[0]).before if rest else page.now
+            moves = list(step.moves(page, until))
+            then = step.then(page, moves)
+            if not self._runtime.connections.run(rebase(self._runtime.keys, source, first, then, moves)):
+                break  # another process goes on with it
+            left = then + b"".join(rest)
+        return 0.0
 
     def _pause(self, seen: Due, took: float) -> float:
         if seen.next_at is None:
@@ -167,6 +193,79 @@ class Stager(Ticker):
         )
         stored = payload.encode(_as_dead(dead, queue, kind, reason, stamp))
         return Move(entry, stored, effects=effects, batch=batch_of(dead))
+
+
+class _Step(NamedTuple):
+    """A step of the server's clock with which times have yet to be moved along: a line of what is left to do.
+
+    It went ``by`` seconds, was seen at ``at``, and came after ``since``, both by the clock as it is now. A set is gone
+    through upwards where it went back, else downwards, so that nothing is met again where it was moved to; the next
+    page begins behind ``skip`` members of the score ``cursor`` in the set number ``place``.
+    """
+
+    by: float
+    at: float
+    since: float
+    place: int
+    cursor: str
+    skip: int
+
+    @classmethod
+    def read(cls, line: bytes) -> _Step:
+        by, at, since, place, cursor, skip = line.decode().split()
+        return cls(float(by), float(at), float(since), int(place), cursor, int(skip))
+
+    @property
+    def before(self) -> float:
+        """The time that it would have been at ``at`` without the step."""
+        return self.at - self.by
+
+    def page(self, source: str) -> Call[TimesPage]:
+        """The next page; of the schedule what is due after a delay, as its payloads note."""
+        noted = '"delay"' if self.place == _SCHEDULE else ""
+        return rebase_page(source, self._start, self.skip, PAGE, down=self.by > 0, noted=noted)
+
+    def moves(self, page: TimesPage, until: float) -> Iterator[tuple[bytes, float, float]]:
+        """What was written before the step, with its time now and its new one; what is due by now stays. ``until``: the
+        latest time at which anything was written since.
+
+        Where it went back, a time between ``since`` and ``until`` has been twice, and what was written then stays: it
+        may be due late, and never early.
+        """
+        for member, score in page.found:
+            delay = delay_of(member) if self.place == _SCHEDULE else 0.0
+            if delay is None or not math.isfinite(score):
+                continue
+            written = score - delay
+            if self.by < 0:
+                old = score > until and not self.since <= written <= until
+            else:
+                old = score >= self._floor and written < self.since
+            if old:
+                yield member, score, score + self.by
+
+    def then(self, page: TimesPage, moves: Sequence[tuple[bytes, float, float]]) -> bytes:
+        """The line that takes this one's place when ``page`` was moved; empty after the last page of the last set."""
+        if page.seen and not (self.by > 0 and float(page.last) < self._floor):
+            last = float(page.last)
+            stayed = page.ties - sum(score == last for _, score, _ in moves)
+            return self._line(self.place, page.last, stayed + (self.skip if last == float(self._start) else 0))
+        return self._line(self.place + 1, "-", 0) if self.place < _SCHEDULE else b""
+
+    @property
+    def _start(self) -> str:
+        if self.cursor != "-":
+            return self.cursor
+        return f"{self.at:.6f}" if self.by < 0 else "+inf" if self.place == _SCHEDULE else f"{self.since:.6f}"
+
+    @property
+    def _floor(self) -> float:
+        """What stands below it was due before the clock went forward; of the buried all move, they are looked after for
+        an hour."""
+        return -math.inf if self.place == _TOMBS else self.before
+
+    def _line(self, place: int, cursor: str, skip: int) -> bytes:
+        return f"{self.by:.6f} {self.at:.6f} {self.since:.6f} {place} {cursor} {skip}\n".encode()
 
 
 class _Middleware:

@@ -1,20 +1,32 @@
 -- due: look at what is due in a set, if this process may stage; removes nothing
 -- KEYS staging retry schedule clock
--- ARGV identity staging_ms most
+-- ARGV identity staging_ms most doubtful forward
 -- returns {0, server's now} when another process stages, else {1, server's now, due retries, due scheduled, next, more,
---   back}:
+--   gap, step, left}:
 --   at most most of each set, which end with the one that reaches 4 MB; more is 1 when others are due. next is the
---   score of the earliest entry that is not due yet, or an empty text. back: seconds that the clock has gone back by
---   since the last look of any process, as a text
+--   score of the earliest entry that is not due yet, or an empty text. gap: seconds by this clock since the last look of
+--   any process, less than 0 when the clock went back; an empty text at the first look. step: how far the clock went with
+--   this look, 0 not at all: back by more than STEP, or by forward, which a process has seen that looked before. It is
+--   written down with the look, and left tells of the steps with which times have not been moved along yet, see
+--   rebase.lua. What was written in the doubtful seconds before this look may be from before the step or after it; an empty
+--   text: nobody knows how many they are.
 -- include base
 -- include lead
 -- include bytes
+local STEP = 1  -- seconds, as in kernel/clock.py
 local now, most, size, next_score = server_now(), tonumber(ARGV[3]), 0, nil
 if not lead(KEYS[1], ARGV[1], ARGV[2]) then
   return {0, as_text(now)}
 end
-local back = math.max(tonumber(redis.call('HGET', KEYS[4], 'now') or '0') - now, 0)
+local told = redis.call('HMGET', KEYS[4], 'now', 'left')
+local gap, left = told[1] and now - told[1], told[2] or ''
+local step = ARGV[5] ~= '0' and tonumber(ARGV[5]) or gap and gap < -STEP and gap or 0
 redis.call('HSET', KEYS[4], 'now', as_text(now))
+if step ~= 0 then
+  local since = ARGV[4] == '' and '-inf' or as_text(now - tonumber(ARGV[4]))
+  left = left .. as_text(step) .. ' ' .. as_text(now) .. ' ' .. since .. ' 0 - 0\n'
+  redis.call('HSET', KEYS[4], 'by', string.format('%.3f', step), 'at', as_text(now), 'left', left)
+end
 local found, more = {}, 0
 for i = 2, 3 do
   local entries = {}
@@ -31,4 +43,4 @@ for i = 2, 3 do
     next_score = head[2]
   end
 end
-return {1, as_text(now), found[2], found[3], next_score or '', more, as_text(back)}
+return {1, as_text(now), found[2], found[3], next_score or '', more, gap and as_text(gap) or '', as_text(step), left}

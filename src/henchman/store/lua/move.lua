@@ -3,8 +3,8 @@
 -- ARGV dead_max dead_timeout (where name old new effects)*
 -- returns one status an entry: 1 moved, 0 it was not there any more, a text: the server refused, it is where it was.
 --   where: queue (called name), dead (with the dead of the batch called name, while it stands), later (old stays, due name
---   seconds from the server's now), nowhere. ZREM is the fence: of two that move the same entry, one succeeds. Effects are
---   those of a job that ends here, see lib/effects.lua.
+--   seconds from the server's now), at (new in its place, due at the Unix time name), nowhere. ZREM is the fence: of two
+--   that move the same entry, one succeeds. Effects are those of a job that ends here, see lib/effects.lua.
 -- include base
 -- include keys
 -- include to_dead
@@ -19,6 +19,8 @@ local function place(where, name, old, payload)
     redis.call('LPUSH', key('queue_prefix') .. name, payload)
   elseif where == 'later' then
     redis.call('ZADD', SOURCE, as_text(now + tonumber(name)), old)
+  elseif where == 'at' then
+    redis.call('ZADD', SOURCE, name, payload)
   elseif where == 'dead' then
     to_dead(payload, now, name, tonumber(ARGV[1]), tonumber(ARGV[2]))
   end

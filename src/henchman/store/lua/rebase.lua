@@ -1,14 +1,23 @@
--- rebase: move what was computed before the server's clock went back: a page of a sorted set of times
--- KEYS source
--- ARGV from by most
--- returns {how many were moved, score of the last, or an empty text}. The scores from `from` on become earlier by `by`
---   seconds, at most `most` of them, or those that reach 4 MB; the next page begins at the score of the last.
--- include base
--- include page
-local found, count = page_of(function(place, many)
-  return redis.call('ZRANGEBYSCORE', KEYS[1], ARGV[1], '+inf', 'WITHSCORES', 'LIMIT', place, many)
-end, tonumber(ARGV[3]), 1, 2)
-for i = 1, #found, 2 do
-  redis.call('ZADD', KEYS[1], as_text(found[i + 1] - ARGV[2]), found[i])
+-- rebase: move times along with the server's clock: a page of a sorted set of times, once
+-- KEYS clock source
+-- ARGV left then (member score new)*
+-- returns 1, or 0 with nothing moved: the step that `left` tells of is not the first any more, or has got further. `then`
+--   takes its place, and nothing does when it is empty: so who goes on after a death knows what was moved. A member whose
+--   time is not `score` any more stays: somebody else has moved it.
+redis.call('HDEL', KEYS[1], '')  -- no-op write: after a removal a full server accepts the writes that follow
+local left = redis.call('HGET', KEYS[1], 'left') or ''
+if string.sub(left, 1, #ARGV[1]) ~= ARGV[1] then
+  return 0
 end
-return {count, found[#found] or ''}
+for i = 3, #ARGV, 3 do
+  if tonumber(redis.call('ZSCORE', KEYS[2], ARGV[i]) or '') == tonumber(ARGV[i + 1]) then
+    redis.call('ZADD', KEYS[2], ARGV[i + 2], ARGV[i])
+  end
+end
+left = ARGV[2] .. string.sub(left, #ARGV[1] + 1)
+if left == '' then
+  redis.call('HDEL', KEYS[1], 'left')
+else
+  redis.call('HSET', KEYS[1], 'left', left)
+end
+return 1
