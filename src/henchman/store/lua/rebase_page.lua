@@ -10,8 +10,11 @@ local down = ARGV[4] == '1'
 local first = ARGV[2]
   + redis.call('ZCOUNT', KEYS[1], down and '(' .. ARGV[1] or '-inf', down and '+inf' or '(' .. ARGV[1])
 local page, seen = page_of(function(place, many)
-  local verb = down and 'ZREVRANGE' or 'ZRANGE'
-  return redis.call(verb, KEYS[1], first + place, first + place + many - 1, 'WITHSCORES')
+  local from, to = first + place, first + place + many - 1
+  if down then
+    return redis.call('ZREVRANGE', KEYS[1], from, to, 'WITHSCORES')
+  end
+  return redis.call('ZRANGE', KEYS[1], from, to, 'WITHSCORES')
 end, tonumber(ARGV[3]), 1, 2)
 local found, ties = {as_text(server_now()), seen, page[#page] or '', 0}, 0
 for at = 1, #page, 2 do
