@@ -11,7 +11,6 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -260,7 +259,7 @@ def test_the_clock_went_back_while_no_worker_lived(
         work.kill_all()
     now = time.time()
     app.enqueue("act", "delay", delay=5)
-    app.enqueue("act", "at", at=datetime.fromtimestamp(now + 60, UTC))
+    app.enqueue("act", "at", at=dt.datetime.fromtimestamp(now + 60, dt.UTC))
     redis.zadd("retry", {_act("failed"): now + 5})
     step(clock, server, -5 * HOUR)
     app.enqueue("act", "since", delay=3600)
