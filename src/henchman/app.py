@@ -22,11 +22,11 @@ from henchman.client.registry import Registry, load_modules
 from henchman.client.runtime import Companion, DeathHandler, ErrorHandler
 from henchman.config import Config
 from henchman.config.keywords import SettingKeywords
-from henchman.errors import ConfigError, DefinitionError
+from henchman.errors import ConfigError
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
+from henchman.kernel.hooks import Hooks
 from henchman.kernel.middleware import Chain, in_thread
-from henchman.kernel.text import as_shown
 from henchman.store import jobs
 from henchman.store.call import Procedure, arun, awaited, now, run
 from henchman.store.keys import Keys
@@ -60,7 +60,6 @@ Callback = Using[..., Any] | str | None
 Handler = Callable[[dict[str, list[T]]], Any]  # of an ordered queue: entity id → payloads
 
 Hook = Literal["startup", "quiet", "shutdown", "heartbeat", "beat", "last_words"]
-HOOKS = ("startup", "quiet", "shutdown", "heartbeat", "beat", "last_words")
 
 
 class App:
@@ -82,6 +81,7 @@ class App:
         self.config = Config.load(arguments=settings)
         self.registry = Registry()
         self.events = Events()
+        self.hooks = Hooks(self.events)
         self.clock = ServerClock()
         self.client_middleware = Chain()
         self.server_middleware = Chain()
@@ -488,17 +488,16 @@ class App:
     def on(self, event: Hook) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
         """Decorator: call the function at ``startup``, ``quiet``, ``shutdown``, ``heartbeat`` or ``beat``; at
         ``last_words``, when a worker process ends because of an error that is no job's, with that error.
+
+        The function is ``def`` or ``async def``. A ``startup`` that raises stops the start; what raises elsewhere is
+        named in the log. DefinitionError when there is no such event.
         """
-        if not isinstance(event, str) or event not in HOOKS:
-            raise DefinitionError(f"there is no event {as_shown(event, 200)}; there are {', '.join(HOOKS)}")
 
         def register(function: Callable[..., Any]) -> Callable[..., Any]:
-            if event == "last_words":
-                self.events.on(event, lambda error: function(error))  # noqa: PLW0108 - its parameter may have any name
-            else:
-                self.events.on(event, lambda **facts: function())
+            self.hooks.on(event, function)
             return function
 
+        self.hooks.check(event)
         return register
 
     def carry(self, *variables: ContextVar[Any]) -> None:

@@ -59,3 +59,13 @@ def test_an_end_that_was_asked_for_has_no_last_words(redis_url: str, tmp_path: P
         until(lambda: "the worker process is ready" in work.log, "it works")
         assert work.stop() == 0
     assert told(tmp_path / "w") == ""
+
+
+def test_a_startup_hook_that_raises_ends_the_worker_with_its_reason(redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "w").mkdir()
+    lines = ("@app.on('startup')", "async def models():", "    raise OSError('no model')")
+    (tmp_path / "w" / "refusing.py").write_text("\n".join((APP, *lines)))
+    with Work(tmp_path / "w", redis_url, target="refusing:app", PYTHONPATH=str(tmp_path / "w")) as work:
+        assert work.wait() == 1
+        assert "the startup hook refusing.models raised OSError: no model" in work.log
+    assert told(tmp_path / "w").startswith("ConfigError: ")

@@ -13,6 +13,7 @@ from henchman.client.registry import Registry
 from henchman.config import Config
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
+from henchman.kernel.hooks import Hooks
 from henchman.kernel.middleware import Chain
 from henchman.store.keys import Keys
 from henchman.wire.secret import MaskedJob
@@ -51,6 +52,8 @@ class Runtime(Protocol):
     def registry(self) -> Registry: ...
     @property
     def events(self) -> Events: ...
+    @property
+    def hooks(self) -> Hooks: ...
     @property
     def clock(self) -> ServerClock: ...
     @property

@@ -300,7 +300,7 @@ def placement(runtime: Runtime, queues: Sequence[str]) -> frozenset[str]:
     config, splitter = runtime.config, runtime.ordered_splitter
     if splitter is None and (config.ordered_nodes > 1 or config.ordered_node):
         splitter = by_node(config.ordered_nodes, config.ordered_node)
-    chosen = frozenset(queues if splitter is None else splitter(queues))
+    chosen = frozenset(queues if splitter is None else runtime.hooks.ask(splitter, queues))
     if not chosen <= set(queues):
         raise ConfigError(f"ordered_splitter answered {sorted(chosen - set(queues))}; it is to choose from {queues}")
     return chosen

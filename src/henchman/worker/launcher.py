@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Self
 
@@ -159,13 +161,15 @@ class Launcher:
         return verbs
 
     def start(self) -> None:
-        """Start every part; ServerError when the server cannot be reached."""
+        """Start every part; ServerError when the server cannot be reached, ConfigError when a startup hook raises."""
         runner, keys = self.runtime.connections, self.runtime.keys
         runner.run(ask_time(self.runtime.clock))  # before anything is judged by it
         self.cancels.load()
         self.manager.set_paused(runner.run(paused(keys)))  # before anything waits for a push
         for source in self.sources.values():
             source.declare()
+        self.runtime.hooks.loop = lambda: self.loop.running
+        self.runtime.hooks.startup()
         self.session.join()
         capsules = [fetcher.capsule for fetcher in self.manager]
         queues = [name for capsule in capsules for name in capsule.queues]
@@ -204,7 +208,7 @@ class Launcher:
         """Quiet, wait up to ``timeout`` seconds for running jobs, give back the rest; True when all had finished."""
         if self._stopped:
             return True
-        self._stopped = True
+        self._stopped, end = True, time.monotonic() + timeout
         self.quiet()
         self._tell_stopping()
         finished = self.manager.wait_idle(timeout, lambda: self.standstill.found and not self.pool.tasks)
@@ -214,6 +218,7 @@ class Launcher:
             self._interrupt(unfinished)
             self.manager.wait_idle(CLEAN_UP)
         self.runtime.events.emit("shutdown")
+        self.runtime.hooks.shutdown(max(end - time.monotonic(), 0.0))
         for companion in self.companions:
             companion.stop()
         self.stager.stop()
@@ -299,8 +304,15 @@ class Launcher:
             self.runtime.events.emit("standstill", waiting=found)
 
     def _abandon(self, run: Run) -> None:
-        """A job ignores its time-out: settle it, and ask for another process, because the thread is lost."""
-        self._try("watchdog", lambda: self.processor.abandon(run))
+        """A job ignores its time-out: settle it, and ask for another process, because the thread is lost.
+
+        Hooks may wait: the watchdog, whose thread this is, does not.
+        """
+        run.abandoned, abandon = True, partial(self._try, "watchdog", partial(self.processor.abandon, run))
+        if self.policy.hooked(run):
+            threading.Thread(target=abandon, name="henchman-hook", daemon=True).start()
+        else:
+            abandon()
         self._replace(f"{run.compiled.name} {run.jid} ignores its time-out")
 
     def _tell_cancelled(self) -> None:

@@ -174,6 +174,11 @@ class Loop:
         return time.monotonic() - self.ticked if self._thread is not None else 0.0
 
     @property
+    def running(self) -> asyncio.AbstractEventLoop | None:
+        """The event loop, once there is one."""
+        return self._loop
+
+    @property
     def thread_id(self) -> int | None:
         """The id of the loop's thread."""
         return self._thread.ident if self._thread is not None else None

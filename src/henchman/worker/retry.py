@@ -5,7 +5,6 @@ Retries start from the bytes that were fetched: what middleware did to the job o
 
 from __future__ import annotations
 
-import inspect
 import random
 from contextvars import ContextVar
 from typing import Any
@@ -15,7 +14,7 @@ import msgspec
 from henchman.client.options import JobOptions
 from henchman.client.runtime import Runtime
 from henchman.errors import Discard, Failure, JobCancelled, JobInterrupted, JobShutdown, JobTimeout, Kill, Snooze
-from henchman.kernel.middleware import run_coroutine, takes
+from henchman.kernel.middleware import takes
 from henchman.kernel.text import described
 from henchman.wire import payload, times
 from henchman.wire.arguments import to_json
@@ -224,14 +223,14 @@ class RetryPolicy:
             self.call(handler, job, error)
 
     def call(self, handler: Any, *args: Any) -> Any:
-        """Call somebody else's code: what it raises, a SystemExit too, is announced with its name, and the answer is
-        None."""
-        try:
-            answer = handler(*args)
-            return run_coroutine(answer) if inspect.iscoroutine(answer) else answer
-        except BaseException as problem:
-            self._runtime.events.emit("handler_broken", handler=handler, error=problem, secrets=_hidden.get())
-            return None
+        """The answer of a user's hook, awaited if need be; None when it fails, which is announced with its name."""
+        return self._runtime.hooks.call(handler, *args, secrets=_hidden.get())
+
+    def hooked(self, run: Run) -> bool:
+        """Whether the judgement of ``run`` calls hooks, which may wait."""
+        runtime, options = self._runtime, run.compiled.definition.options
+        hooks = runtime.error_handlers, runtime.death_handlers, options.retries_exhausted
+        return any(hooks) or callable(options.retry_in)
 
 
 def _returned(run: Run, result: Any) -> Outcome:

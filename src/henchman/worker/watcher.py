@@ -302,8 +302,18 @@ class Watcher(Service):
                     self._lost(error)
         finally:
             self._drop_all()
-            for one in (self._selector, self._bell, self._ring):
-                one.close()
+            self._close_bell()
+
+    def stop(self, timeout: float = 5.0) -> bool:
+        """As every service; the bell of one that never started is closed here."""
+        ended = super().stop(timeout)
+        if self._thread is None:
+            self._close_bell()
+        return ended
+
+    def _close_bell(self) -> None:
+        for one in (self._selector, self._bell, self._ring):
+            one.close()
 
     def _wait(self) -> None:
         events = self._selector.select(TURN)
