@@ -227,10 +227,10 @@ class RetryPolicy:
         return self._runtime.hooks.call(handler, *args, secrets=_hidden.get())
 
     def hooked(self, run: Run) -> bool:
-        """Whether the judgement of ``run`` calls hooks, which may wait."""
+        """Whether the judgement of ``run`` may call hooks, which may wait; a source has hooks of its own."""
         runtime, options = self._runtime, run.compiled.definition.options
         hooks = runtime.error_handlers, runtime.death_handlers, options.retries_exhausted
-        return any(hooks) or callable(options.retry_in)
+        return run.unit.source is not None or any(hooks) or callable(options.retry_in)
 
 
 def _returned(run: Run, result: Any) -> Outcome:
