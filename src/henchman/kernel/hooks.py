@@ -77,12 +77,13 @@ class Hooks:
             if thread.is_alive():
                 self._broken(hook, TimeoutError(f"it did not end within {seconds + SPARE:g} s: the worker stops"))
 
-    def call(self, hook: Hook, *args: Any, **told: Any) -> Any:
-        """The answer of ``hook``; None when it raises, also a SystemExit: that is announced, with ``told``."""
+    def call(self, hook: Hook, *args: Any, secrets: Any = None) -> Any:
+        """The answer of ``hook``; None when it raises, also a SystemExit: that is announced, with what it must not show
+        (``wire.secret.Secrets``)."""
         try:
             return self.ask(hook, *args)
         except BaseException as error:
-            self._broken(hook, error, **told)
+            self._broken(hook, error, secrets)
             return None
 
     def ask(self, hook: Hook, *args: Any) -> Any:
@@ -111,8 +112,11 @@ class Hooks:
         thread.start()
         return thread
 
-    def _broken(self, hook: Hook, error: BaseException, **told: Any) -> None:
-        self._events.emit("handler_broken", handler=hook, error=error, **told)
+    def _broken(self, hook: Hook, error: BaseException, secrets: Any = None) -> None:
+        if secrets is None:
+            self._events.emit("handler_broken", handler=hook, error=error)
+        else:
+            self._events.emit("handler_broken", handler=hook, error=error, secrets=secrets)
 
 
 class _Beat:
