@@ -28,6 +28,13 @@ KEPT = ("meta", "stat", "wake", "morgue", "merr")  # what may be left of a queue
 GOOD = ("ok",)
 
 
+def _timed_out(queue: str, span: Span, after: Span) -> bool:
+    """Whether the handler returned after its time-out without having been told of it: that is a failure (a busy
+    machine may strike so late), and what comes next with its payloads counts it."""
+    overdue = span.ended - span.begun >= ORDERED[queue].options["timeout"] and span.how in GOOD
+    return overdue and after.retry_count > span.retry_count and not set(span.keys).isdisjoint(after.keys)
+
+
 class OrderedJudgement:
     """``rules`` gives (name, violations); ``facts`` are filled meanwhile. ``since`` and ``to``: see ``Judgement``."""
 
@@ -44,9 +51,12 @@ class OrderedJudgement:
         self._excused = 0
         self._with: dict[str, list[Span]] = defaultdict(list)  # by payload, in the order of their tokens
         self._next: dict[Span, Span] = {}
-        for spans in self._spans.values():
+        for (queue, _), spans in self._spans.items():
             entered = [span for span in spans if span.keys]
             self._next |= dict(itertools.pairwise(entered))
+            for span, after in itertools.pairwise(entered):
+                if _timed_out(queue, span, after):
+                    span.how = "JobTimeout"
             for span in entered:
                 for key in span.keys:
                     self._with[key].append(span)

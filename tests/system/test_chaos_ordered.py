@@ -230,6 +230,19 @@ def test_a_repeat_after_a_kill_is_explained_and_one_without_is_not(judged: Calla
     assert REPEATS in judged(other=again, attacks=("104.402 window kill 104.402 104.41 77",))
 
 
+@pytest.mark.parametrize(
+    ("ended", "failures", "found"), [("108.4", 0, set()), ("108.4", -1, {REPEATS}), ("108.2", 0, {REPEATS})]
+)
+def test_who_returns_after_its_time_out_has_failed(
+    judged: Callable[..., set[str]], ended: str, failures: int, found: set[str]
+) -> None:
+    """A busy machine may strike so late that the handler has returned; what comes next counts the failure."""
+    late = (f"{ended} oend accounts a1 102200000 ok",)
+    then = (f"109.3 ostart accounts a1 109200000 {failures} e3 e4", "109.4 oend accounts a1 109200000 ok")
+    told = judged(*late, *then, without="104200000")
+    assert {rule for rule in told if "counters" not in rule} == found
+
+
 def test_what_no_replica_had_confirmed_may_be_lost_and_is_counted(judgement: Callable[..., Any]) -> None:
     verdict = judgement(without="e4", unconfirmed=(103.05, 103.5))
     gone = [line for line in PUSHED if "e4" in line]
