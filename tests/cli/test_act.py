@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -141,6 +142,56 @@ def test_enqueue_with_an_app(store: Store, project: Path) -> None:
     near = run(store, *app, "enqueue", "cli_act_app.pya", "[5]")
     assert near.exit_code == 0
     assert "did you mean 'cli_act_app.pay'?" in near.stderr
+
+
+SENDS = """
+from henchman import App
+app = App()
+@app.job(name="send", queue="mail")
+def send(user: int, lang: str = "en", *, retry: bool = True) -> None: ...
+"""
+
+
+def test_enqueue_with_keyword_arguments_and_at(store: Store, project: Path) -> None:
+    (project / "cli_sends.py").write_text(SENDS)
+    app = ("-A", "cli_sends:app")
+    assert run(store, *app, "enqueue", "send", "[7]", "--kwargs", '{"lang": "de", "retry": false}').exit_code == 0
+    job = json.loads(store.queue("mail")[0])
+    assert (job["args"], job["kwargs"], job["retry"]) == ([7, "de"], {"retry": False}, True)
+    wrong = run(store, *app, "enqueue", "send", "[7]", "--kwargs", '{"lnag": "de"}')
+    assert wrong.exit_code == 1
+    assert "lnag" in wrong.stderr
+    assert run(store, "enqueue", "Unknown", "--kwargs", '{"a": 1}', "-q", "other").exit_code == 0
+    assert json.loads(store.queue("other")[0])["kwargs"] == {"a": 1}
+    assert run(store, "enqueue", "Later", "--at", "2099-11-22T09:00:00+01:00").exit_code == 0
+    (later,) = store.members(store.keys.schedule)
+    assert float(store.ask("ZSCORE", store.keys.schedule, later)) == datetime(2099, 11, 22, 8, tzinfo=UTC).timestamp()
+    for words in (["--at", "tomorrow"], ["--at", "2099-11-22T09:00:00"], ["--kwargs", "[]"], ["--kwargs", "{"]):
+        assert run(store, "enqueue", "x", *words).exit_code == 2
+    both = run(store, "enqueue", "x", "--at", "2099-11-22T09:00:00Z", "--delay", "5")
+    assert (both.exit_code, "not both" in both.stderr) == (2, True)
+    assert len(store.members(store.keys.schedule)) == 1
+
+
+def test_the_beginning_of_an_id_is_enough(store: Store) -> None:
+    """Where no other begins so; one that is known as it stands is meant itself."""
+    near, far, waits, exact = "abcd1" + "0" * 19, "abcd2" + "0" * 19, "ffff" + "1" * 20, "abcd"
+    for index, name in enumerate((near, far)):
+        store.ask("ZADD", store.keys.retry, 9e9 + index, payload(name))
+    store.push("mail", payload(waits))
+    assert json.loads(run(store, "job", "abcd1", "--json").stdout)["jid"] == near
+    assert json.loads(run(store, "job", "ffff", "--json").stdout)["jid"] == waits
+    for command in (["job", "abcd"], ["cancel", "abcd"], ["retries", "delete", "abcd"]):
+        several = run(store, *command)
+        assert several.exit_code == 1
+        assert f"several: {near}, {far}" in several.stderr
+    assert run(store, "retries", "kill", "abcd1").stdout == "1 retry moved to the dead set\n"
+    assert jids(store, store.keys.dead) == [near]
+    assert run(store, "retries", "kill", "abc").exit_code == 1, "too short to mean one"
+    store.ask("ZADD", store.keys.retry, 9.1e9, payload(exact))
+    assert run(store, "retries", "delete", "abcd").stdout == "1 retry deleted\n"
+    assert jids(store, store.keys.retry) == [far]
+    assert waits in run(store, "cancel", "ffff").stdout
 
 
 def test_cancel(store: Store, three: list[str]) -> None:

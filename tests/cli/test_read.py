@@ -199,8 +199,8 @@ def test_an_app_that_cannot_be_loaded_stops_no_command_that_looks(store: Store, 
     (project / "henchman.toml").write_text('app = "broken_app_3:app"')
     (project / "pyproject.toml").unlink()
     (project / "broken_app_3.py").write_text("import sys; sys.exit(1)")
-    for name in ("shop.pay", ["no", "name"]):  # a class that no mask knows
-        stored = payload("abc", **{"class": name}, args=[5, "4111"], kwargs={"card": "4111"})
+    for jid, name in (("abc", "shop.pay"), ("other", ["no", "name"])):  # a class that no mask knows
+        stored = payload(jid, **{"class": name}, args=[5, "4111"], kwargs={"card": "4111"})
         store.ask("ZADD", store.keys.dead, 9e9, stored)
     shown = run(command, store)
     assert shown.exit_code in {0, int(command.startswith("doctor")), 3 * int(command == "status")}, shown.output

@@ -315,10 +315,10 @@ class TestShown:
         shown = {one.name: one for one in load(tmp_path, lease=60, queues=["a", "b"], max_memory="1GB").describe()}
         assert tuple(shown) == KEYS
         assert all(one.help.endswith((".", "lease.")) for one in shown.values())
-        assert shown["lease"][1:3] == ("60 s", "argument")
+        assert shown["lease"][1:3] == ("1 min", "argument")
         assert shown["queues"].value_text == "a, b"
-        assert shown["max_memory"].value_text == "1024 MB"
-        assert shown["dead_timeout"].value_text == "15552000 s"
+        assert shown["max_memory"].value_text == "1 GB"
+        assert shown["dead_timeout"].value_text == "180 days"
         assert shown["redis_url"].value_text == "not set"
         assert shown["embedded"].value_text == "true"
 

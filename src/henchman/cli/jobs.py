@@ -6,28 +6,31 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
 import click
 from rich.text import Text
 
 from henchman.cli.history import COLOURS, history_of
-from henchman.cli.session import Session, as_json, command, group
+from henchman.cli.session import JID, PREFIX, SEVERAL, Session, as_json, command, group, the_one
 from henchman.cli.show import ago, answer, cell, complain, count, duration, facts, moment, say
 from henchman.cron.registry import CronState, set_paused, states
 from henchman.cron.timing import zone
 from henchman.errors import HistoryError, UnknownCron
 from henchman.history.records import Event, JobRecord
-from henchman.inspector.base import argument_text
+from henchman.inspector.base import Entry, argument_text
 from henchman.inspector.jobs import MOST, JobStatus, find_job, told_by
-from henchman.kernel.text import did_you_mean, shorten, visible
+from henchman.kernel.text import did_you_mean, seconds_text, shorten, visible
 from henchman.store import call
 from henchman.store import jobs as store
+from henchman.store.queues import list_page
 from henchman.wire import times
 
 __all__ = ["cancel", "cron", "enqueue", "job"]
 
 _LIFE = 1000  # changes, runs and messages of a job, each
+_QUEUES, _WAITING = 100, 1000  # how many queues, and jobs of each, are looked through for the beginning of an id
 _LONG = 1000  # characters of one line
 _STATES = {"dead": "red", "retrying": "yellow", "working": "green", "finished": "green", "error": "red"}
 _CRON_STATES = {"active": "green", "paused": "yellow", "retired": "dim", "unreadable": "red"}
@@ -45,6 +48,34 @@ def _job_id(context: click.Context, parameter: click.Parameter, value: str) -> s
     return text
 
 
+def _moment(context: click.Context, parameter: click.Parameter, value: str | None) -> datetime | None:
+    """A time with its zone."""
+    if value is None:
+        return None
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError:
+        raise click.BadParameter(f"{visible(value)[:40]} is no time; give 2026-11-22T09:00:00+01:00, or …Z") from None
+    if found.tzinfo is None:
+        raise click.BadParameter(f"{visible(value)[:40]} says no zone; give {value}+01:00, or {value}Z for UTC")
+    return found
+
+
+def _whole_id(session: Session, text: str) -> str:
+    """The id of the one job whose id begins with ``text``: it runs, failed, died, is scheduled, or is among the next of
+    a queue; else ``text`` itself."""
+    if not PREFIX <= len(text) < JID:
+        return text
+    app, found, text_of_it = session.any_app, set[str](), f'"jid":"{text}'
+    for held in (app.retries, app.scheduled, app.dead):
+        found.update(one.jid for one in islice(held.matching(text_of_it), SEVERAL))
+    found.update(one.entry.jid for one in app.work)
+    for name in app.queues.names()[:_QUEUES]:
+        page = session.runner.run(list_page(session.keys.queue(name), -1, _WAITING, leftwards=True, text=text_of_it))
+        found.update(Entry(one).jid for one in page.payloads)
+    return the_one(text, found) or text
+
+
 # ---- one job
 
 
@@ -54,7 +85,11 @@ def _job_id(context: click.Context, parameter: click.Parameter, value: str) -> s
 @click.option("--most", type=click.IntRange(1), default=MOST, show_default=True, help="Entries to look at, at most.")
 @as_json
 def job(session: Session, jid: str, queue: str | None, most: int, as_json: bool) -> None:
-    """Where the job JID is, and what is known of it, also in history. Exit status 1: nobody knows it."""
+    """Where the job JID is, and what is known of it, also in history. Exit status 1: nobody knows it.
+
+    Of an id that no other job's begins with, the first characters are enough.
+    """
+    jid = _whole_id(session, jid)
     status = call.run(session.runner, find_job(session.keys, jid, queue, most, session.mask))
     found = _recorded(session, jid)
     lines: list[Text | str] = []
@@ -166,32 +201,40 @@ def _life(found: JobRecord) -> Iterator[tuple[int, float, str]]:
 @click.argument("name")
 @click.argument("arguments", metavar="[JSON-ARGS]", default="[]")
 @click.option("-q", "--queue", metavar="NAME", help="Another queue than its own (or default).")
+@click.option("--kwargs", metavar="JSON", default="{}", help='Keyword arguments, a JSON object: \'{"lang": "de"}\'.')
 @click.option("--delay", type=click.FloatRange(0), metavar="SECONDS", help="Start it so much later.")
+@click.option("--at", callback=_moment, metavar="TIME", help="Start it then: 2026-11-22T09:00:00+01:00, or …Z.")
 @as_json
-def enqueue(session: Session, name: str, arguments: str, queue: str | None, delay: float | None, as_json: bool) -> None:
+def enqueue(session: Session, name: str, arguments: str, kwargs: str, as_json: bool, **given: Any) -> None:
     """Push the job NAME with the arguments JSON-ARGS, a JSON list: henchman enqueue mail.send '[42, "de"]'."""
-    args, registry = _arguments(arguments), session.known_app.registry
+    if given["delay"] is not None and given["at"] is not None:
+        raise click.UsageError("Say --delay or --at, not both.")
+    args: tuple[Any, ...] = tuple(_arguments(arguments, list, "a list, such as '[42, \"de\"]'"))
+    named = _arguments(kwargs, dict, 'an object, such as \'{"lang": "de"}\'')
+    registry = session.known_app.registry
     known = registry.find(name)
     if known is not None:
-        known.signature.decode(args, {})  # says what does not fit, here and not in the worker
+        args, rest = known.signature.binding.bind(args, named)
+        named = rest or {}
+        known.signature.decode(list(args), named)  # says what does not fit, here and not in the worker
     elif session.app is not None:
         names = [one.name for one in registry]
         same = [one for one in names if one.endswith(f".{name}")]
         near = f"; did you mean {same[0]!r}?" if same else did_you_mean(name, names)
         complain(f"Note: {name} is not one of this app's jobs, and pushed all the same{near}")
-    handle = session.known_app.enqueue(name, *args, queue=queue, delay=delay)
+    handle = session.known_app.client.by_name(name, args, given, named)
     shown = handle.jid if handle.admission == "created" else f"{handle.jid} ({handle.admission})"
     answer(_pushed(handle), shown, as_json=as_json)
 
 
-def _arguments(text: str) -> list[Any]:
+def _arguments(text: str, kind: type, due: str) -> Any:
     try:
-        args = json.loads(text)
+        found = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise click.BadParameter(f"this is not JSON ({error}); give a list, such as '[42, \"de\"]'") from None
-    if not isinstance(args, list):
-        raise click.BadParameter(f"give a JSON list, such as '[{visible(text)[:40]}]'")
-    return args
+        raise click.BadParameter(f"this is not JSON ({error}); give {due}") from None
+    if not isinstance(found, kind):
+        raise click.BadParameter(f"{visible(text)[:40]}: give {due}")
+    return found
 
 
 def _pushed(handle: Any) -> dict[str, Any]:
@@ -202,6 +245,7 @@ def _pushed(handle: Any) -> dict[str, Any]:
 @click.argument("jid", callback=_job_id)
 def cancel(session: Session, jid: str) -> None:
     """Cancel the job JID: if it waits it never starts; if it runs it is told."""
+    jid = _whole_id(session, jid)
     session.runner.run(store.cancel(session.keys, jid))
     status = call.run(session.runner, find_job(session.keys, jid, mask=session.mask))
     if status.state == "dead":
@@ -280,8 +324,8 @@ def _cron_document(one: CronState) -> dict[str, Any]:
 
 
 def _cron_lines(one: CronState) -> Iterator[Text]:
-    when = one.expression if one.every is None else f"every {one.every:g} s"
-    overlap = f", overlap: skip (at most {one.overlap_for:g} s)" if one.overlap == "skip" else ""
+    when = one.expression if one.every is None else f"every {seconds_text(one.every)}"
+    overlap = f", overlap: skip (at most {seconds_text(one.overlap_for or 0)})" if one.overlap == "skip" else ""
     words = f"{one.job} on {one.queue}, missed: {one.missed}{overlap}"
     yield Text.assemble(
         cell(one.name, "bold"),

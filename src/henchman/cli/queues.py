@@ -12,7 +12,7 @@ import click
 from rich.console import RenderableType
 
 from henchman.cli.ordered import ordered_table, tell
-from henchman.cli.session import Session, as_json, command, confirmed, group, yes
+from henchman.cli.session import JID, PREFIX, SEVERAL, Session, as_json, command, confirmed, group, the_one, yes
 from henchman.cli.show import Table, ago, answer, cell, complain, count, duration, figure, listed, say, table
 from henchman.errors import HenchmanError
 from henchman.inspector.base import Entry
@@ -188,7 +188,7 @@ def _every(held: JobSet, verb: Verb, *, yes: bool) -> None:
 
 
 def _named(held: JobSet, verb: Verb, some: Callable[..., Any], jids: tuple[str, ...]) -> None:
-    kind, found = KINDS[held.which], {jid: held.find(jid) for jid in jids}
+    kind, found = KINDS[held.which], {jid: _entry(held, jid) for jid in jids}
     missing = [jid for jid, entry in found.items() if entry is None]
     acted = some(held, [entry for entry in found.values() if entry is not None])
     if acted.done or not missing:
@@ -197,6 +197,15 @@ def _named(held: JobSet, verb: Verb, some: Callable[..., Any], jids: tuple[str, 
         complain(f"Error: no {kind.one} has the id {jid}; see: henchman job {jid}")
     if missing:
         sys.exit(1)
+
+
+def _entry(held: JobSet, jid: str) -> Entry | None:
+    """The job of this id, or the one whose id begins so."""
+    exact = held.find(jid)
+    if exact is not None or not PREFIX <= len(jid) < JID:
+        return exact
+    near = {one.jid: one for one in islice(held.matching(f'"jid":"{jid}'), SEVERAL)}
+    return near.get(the_one(jid, near) or "")
 
 
 def _list(held: JobSet, most: int, match: str | None, *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from henchman.cli.session import NOTHING_RUNS, NothingRuns, Session, as_json, command, server_options
-from henchman.cli.show import answer, cell, complain, facts, say, table
+from henchman.cli.show import answer, cell, complain, duration, facts, say, size, table
 from henchman.config import Config
 from henchman.embedded.server import EmbeddedServer
 from henchman.errors import ConfigError, HistoryError, ServerError
@@ -70,9 +70,9 @@ def server_status(session: Session, as_json: bool) -> None:
         ("url", now.url),
         ("pid", now.pid),
         ("server", now.server),
-        ("uptime", None if now.uptime is None else f"{now.uptime} s"),
+        ("uptime", None if now.uptime is None else duration(now.uptime)),
         ("users", now.users if now.running else None),
-        ("data", f"{now.data_bytes:,} bytes"),
+        ("data", size(now.data_bytes)),
         ("log", now.log if now.state != "stopped" else None),
     ]
     answer({**now._asdict(), "running": now.running}, *facts(known, 8), as_json=as_json)

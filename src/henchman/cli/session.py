@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from functools import cached_property, wraps
 from typing import Any, TypeVar
@@ -15,7 +15,7 @@ from henchman.client.registry import Registry
 from henchman.config import Config
 from henchman.embedded.folder import data_bytes
 from henchman.embedded.server import EmbeddedServer
-from henchman.errors import ConfigError
+from henchman.errors import ConfigError, HenchmanError
 from henchman.inspector.base import Mask, mask_all
 from henchman.kernel.text import mask_url, visible
 from henchman.store.connection import Connections
@@ -135,6 +135,22 @@ def confirmed(question: str, *, yes: bool) -> None:
     if not at_terminal():
         raise click.UsageError(f"{question} There is nobody to ask here: say --yes.")
     click.confirm(question, abort=True)
+
+
+# ---- ids by their beginning
+
+JID = 24  # characters of an id as clients make it
+PREFIX = 4  # characters of it that are enough, where no other begins so
+SEVERAL = 5  # ids that are shown where more than one begins so
+
+
+def the_one(text: str, known: Iterable[str]) -> str | None:
+    """``text`` itself if it is known, else the one that begins with it, None without any; HenchmanError of several."""
+    found = sorted({one for one in known if one.startswith(text)})
+    if len(found) > 1 and text not in found:
+        several = ", ".join(map(visible, found[:SEVERAL])) + (", …" if len(found) > SEVERAL else "")
+        raise HenchmanError(f"{visible(text)} is the beginning of several: {several}")
+    return text if text in found else next(iter(found), None)
 
 
 # ---- server and app

@@ -26,7 +26,7 @@ from henchman.kernel.text import shorten, visible
 from henchman.wire import times
 
 __all__ = ["Table", "TableRow", "ago", "answer", "cell", "complain", "console", "count", "duration", "facts", "figure"]
-__all__ += ["listed", "moment", "say", "table", "watch"]
+__all__ += ["listed", "moment", "say", "size", "table", "watch"]
 
 T = TypeVar("T")
 
@@ -143,6 +143,14 @@ def duration(seconds: float | None) -> str:
         if seconds < limit:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds / _DAY:,.0f} days"
+
+
+def size(bytes: int) -> str:
+    """``512 bytes``, ``1.5 MB``, ``12 GB``."""
+    for unit, name in ((1024**3, "GB"), (1024**2, "MB"), (1024, "KB")):
+        if bytes >= unit:
+            return f"{bytes / unit:.3g} {name}" if bytes < 1000 * unit else f"{bytes / unit:,.0f} {name}"
+    return f"{bytes:,} bytes"
 
 
 def ago(at: float | None, now: float | None = None) -> str:

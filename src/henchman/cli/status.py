@@ -14,7 +14,7 @@ from rich.text import Text
 
 from henchman.cli.ordered import ordered_table
 from henchman.cli.queues import queue_rows, queue_table
-from henchman.cli.session import NOTHING_RUNS, Session, as_json, command, group
+from henchman.cli.session import NOTHING_RUNS, Session, as_json, command, group, the_one
 from henchman.cli.show import Table, ago, answer, cell, count, duration, say, table, watch
 from henchman.errors import HenchmanError, ServerAway
 from henchman.inspector.metrics import Overview, overview, rates
@@ -171,6 +171,7 @@ def _telling(verb: str, help: str, done: str) -> None:
             raise click.UsageError("Name processes (see henchman processes), or say --all.")
         crew = session.any_app.processes
         known = {one.identity: one for one in crew.states()}
+        identity = tuple(the_one(one, known) or one for one in identity)
         unknown = [one for one in identity if one not in known]
         if unknown:
             raise HenchmanError(f"there is no process {unknown[0]!r}{did_you_mean(unknown[0], known)}")

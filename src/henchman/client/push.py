@@ -11,7 +11,7 @@ import functools
 import math
 import re
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -177,9 +177,11 @@ class Client:
         read = taken.aread(rows) if isinstance(rows, AsyncIterable) else taken.read(rows)
         return await adrive(self._ado, self._push_many(using, read))
 
-    def by_name(self, name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Handle[Any]:
-        """Push a job for a worker that we know only by name, made of plain JSON arguments."""
-        return drive(self._do, self._by_name(name, args, given))
+    def by_name(
+        self, name: str, args: tuple[Any, ...], given: dict[str, Any], kwargs: Mapping[str, Any] | None = None
+    ) -> Handle[Any]:
+        """Push a job for a worker that we know only by name, made of plain JSON arguments. ``given``: its options."""
+        return drive(self._do, self._by_name(name, args, given, kwargs))
 
     async def aby_name(self, name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Handle[Any]:
         """``by_name``, awaited."""
@@ -222,7 +224,9 @@ class Client:
         plan = yield from self._prepared(using)
         return (yield from self._send(plan, using.job.signature.encode(args, kwargs)))
 
-    def _by_name(self, name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Steps[Handle[Any]]:
+    def _by_name(
+        self, name: str, args: tuple[Any, ...], given: dict[str, Any], kwargs: Mapping[str, Any] | None = None
+    ) -> Steps[Handle[Any]]:
         if not isinstance(name, str) or not name:
             raise DefinitionError(f"enqueue({as_shown(name, 80)}): a job is named by a text")
         known = self._registry.find(name)
@@ -235,7 +239,7 @@ class Client:
             )
         plan = prepare(name, options, push, group, signature=None if known is None else known.signature)
         self.check_queue(name, plan.queue)
-        return (yield from self._send(plan, _ANYTHING.encode(args, {})))
+        return (yield from self._send(plan, _ANYTHING.encode(args, dict(kwargs or {}))))
 
     def _push_many(self, using: Any, slices: Iterator[Slice] | AsyncIterator[Slice]) -> Steps[Pushed]:
         plan = yield from self._prepared(using)

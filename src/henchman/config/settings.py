@@ -21,7 +21,7 @@ from henchman.config import sources
 from henchman.config.sources import Kind, Layer
 from henchman.config.sources import key as _key
 from henchman.errors import ConfigError
-from henchman.kernel.text import did_you_mean, mask_url
+from henchman.kernel.text import did_you_mean, mask_url, seconds_text
 
 __all__ = ["ENDED", "UNSET", "Config", "Setting", "Unset"]
 
@@ -47,7 +47,7 @@ def _durations(names: tuple[str, ...], high: float) -> Kind:
                 raise ValueError(f"by status, of {', '.join(names)}{did_you_mean(str(name), names)}")
         return {str(name): float(one.read(given, layer)) for name, given in value.items()}  # type: ignore[arg-type]
 
-    return Kind(read, unit=" s")
+    return Kind(read, show=seconds_text)
 
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/=-]{16,200}")  # what RFC 6750 lets stand behind "Bearer"
@@ -357,9 +357,11 @@ def value_text(name: str, value: object) -> str:
             return "true" if value else "false"
         case tuple():
             return ", ".join(kind.hide(str(one)) for one in value)
-        case float():
-            return f"{value:.12g}{kind.unit}"
-    return f"{kind.hide(str(value))}{kind.unit}"
+        case float() | int() if kind.show is not None:
+            return kind.show(value)
+        case Mapping() if kind.show is not None:
+            return ", ".join(f"{one} {kind.show(amount)}" for one, amount in value.items()) or "not set"
+    return kind.hide(str(value))
 
 
 def _argument_layer(arguments: Mapping[str, object], folder: Path) -> Layer:

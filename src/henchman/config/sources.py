@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from henchman.errors import ConfigError
-from henchman.kernel.text import as_shown, did_you_mean, mask_url, shorten, visible
+from henchman.kernel.text import as_shown, bytes_text, did_you_mean, mask_url, seconds_text, shorten, visible
 
 __all__ = ["Kind", "Layer", "environment_layer", "file_layer", "key", "project_folder"]
 
@@ -45,7 +45,7 @@ class Kind(NamedTuple):
     """What a setting may hold. ``read(value, layer)`` gives the value to keep; its ValueError says what is due."""
 
     read: Callable[[Any, Layer], object]
-    unit: str = ""
+    show: Callable[[Any], str] | None = None  # of a number
     hide: Callable[[str], str] = visible
 
 
@@ -132,7 +132,7 @@ def seconds(low: float, high: float) -> Kind:
             raise ValueError(due)
         return float(value)
 
-    return Kind(read, unit=" s")
+    return Kind(read, show=seconds_text)
 
 
 def amount(low: int, high: int, *, megabytes: bool = False) -> Kind:
@@ -152,7 +152,7 @@ def amount(low: int, high: int, *, megabytes: bool = False) -> Kind:
             raise ValueError(f'{due} or "1.5GB"')
         return value
 
-    return Kind(read, unit=" MB" if megabytes else " bytes")
+    return Kind(read, show=lambda value: bytes_text(value * 1024**2) if megabytes else bytes_text(value))
 
 
 def path() -> Kind:

@@ -111,6 +111,23 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {best!r}?"
 
 
+def seconds_text(seconds: float) -> str:
+    """A duration that was set, in the largest unit that divides it: ``180 days``, ``2 h``, ``25 s``."""
+    for size, unit in ((86400, "day"), (3600, "h"), (60, "min")):
+        if seconds >= size and seconds % size == 0:
+            number = int(seconds / size)
+            return f"{number:,} {unit}{'s' if unit == 'day' and number > 1 else ''}"
+    return f"{seconds:.12g} s"
+
+
+def bytes_text(size: int) -> str:
+    """An amount of memory that was set, in the largest unit that divides it: ``256 MB``, ``1,000 bytes``."""
+    for unit, name in ((1024**3, "GB"), (1024**2, "MB")):
+        if size >= unit and size % unit == 0:
+            return f"{size // unit:,} {name}"
+    return f"{size:,} bytes"
+
+
 def as_shown(value: Any, most: int) -> str:
     """``repr``, cut; never raises."""
     try:
