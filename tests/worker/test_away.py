@@ -140,7 +140,7 @@ def test_longer_than_the_lease_nothing_prefetched_starts(
                 release.wait(60)
 
     with working(app, start=False) as launcher:
-        launcher.fetcher._give_back_stuck = lambda: None  # type: ignore[method-assign]  # it would save them earlier
+        launcher.fetcher._is_stuck = lambda: False  # type: ignore[method-assign]  # it would save them earlier
         launcher.start()
         step.enqueue_many([(n,) for n in range(120)])
         assert reached.wait(60)

@@ -20,7 +20,8 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from enum import Enum
 
 from henchman.client.runtime import Runtime
 from henchman.config.capsules import Capsule
@@ -40,7 +41,7 @@ from henchman.worker.run import Run
 from henchman.worker.session import LeaseSession
 from henchman.worker.watcher import Cancels, Watcher
 
-__all__ = ["Fetcher"]
+__all__ = ["Doing", "Fetcher"]
 
 _marks = itertools.count(1)  # places on the scoreboard, two a fetcher: its own thread's, the watcher's
 
@@ -56,8 +57,20 @@ SURE = 30.0  # seconds after which a source is asked without a ring: a process m
 NOW_AND_THEN = 0.05  # seconds between two looks into a source for which nobody waits
 
 
+class Doing(Enum):
+    """What a fetcher is doing: of several for which there is a reason, the first."""
+
+    RENEWING = "takes a new name or fresh lists"
+    WINDING_DOWN = "is quiet: gives back what has not started"
+    ISOLATING = "lets a suspect run alone"
+    GIVING_BACK = "gives back what no slot has taken in time"
+    FULL = "waits for room"
+    FETCHING = "asks the queues"
+    RESTING = "waits until it is rung"
+
+
 class Fetcher(Service):
-    """Fills the slots of one capsule from its queues."""
+    """Fills the slots of one capsule from its queues. ``doing``: the step that its thread took last."""
 
     name = "fetcher"
 
@@ -97,7 +110,18 @@ class Fetcher(Service):
         self._look = True  # the queues may hold something that nobody will announce
         self._asked_as = ""  # the identity under which it asked last
         self._buried: str | None = None
+        self._want = 0  # how many jobs to ask for
         self._failures = 0
+        self.doing = Doing.RESTING
+        self._steps: dict[Doing, Callable[[], float]] = {
+            Doing.RENEWING: self._renew_lists,
+            Doing.WINDING_DOWN: self._wind_down,
+            Doing.ISOLATING: self._isolate,
+            Doing.GIVING_BACK: self._give_back_stuck,
+            Doing.FULL: self._wait_for_room,
+            Doing.FETCHING: self._fetch,
+            Doing.RESTING: self._idle,
+        }
         self.quieted = threading.Event()
         self.paused: frozenset[str] = frozenset()
         watcher.serve(capsule.queues, self)
@@ -166,8 +190,9 @@ class Fetcher(Service):
     def run(self) -> None:
         while not self.stopping.is_set():
             try:
-                pause = self._step()
-                if self._failures:
+                self.doing = self._due()
+                pause = self._steps[self.doing]()
+                if self._failures and self.doing not in (Doing.RENEWING, Doing.GIVING_BACK):  # which something follows
                     self._failures = 0
                     self._runtime.events.emit("server_back", part="fetcher")
             except LeaseLost as error:
@@ -182,21 +207,20 @@ class Fetcher(Service):
             self._wake.wait(pause)
             self._wake.clear()
 
-    def _step(self) -> float:
-        """Do what is to be done now; the seconds until the next look."""
+    def _due(self) -> Doing:
+        """What is to be done now."""
         if self._buried is not None or self._session.doubts != self._session.settled_doubts:
-            self._renew_lists()
+            return Doing.RENEWING
         if self.quieted.is_set():
-            return self._wind_down()
+            return Doing.WINDING_DOWN
         if self._isolation.waiting:
-            return self._isolate()
-        self._give_back_stuck()
-        want = self._wanted()
-        if not want:
-            return self._wait_for_room()
-        if (self._look or not self._watched() or not self._due_in()) and self._fetch(want):
-            return 0.0
-        return self._idle()
+            return Doing.ISOLATING
+        if self._is_stuck():
+            return Doing.GIVING_BACK
+        self._want = self._wanted()
+        if not self._want:
+            return Doing.FULL
+        return Doing.FETCHING if self._look or not self._watched() or not self._due_in() else Doing.RESTING
 
     def _isolate(self) -> float:
         """A suspect waits or runs: nothing else may start."""
@@ -225,13 +249,14 @@ class Fetcher(Service):
         self._look = True
         return 0.0
 
-    def _renew_lists(self) -> None:
+    def _renew_lists(self) -> float:
         """Take a new name after a burial, and fresh lists when it is not known what the old ones hold."""
         if self._buried is not None:
             self._rejoin(self._buried)
             self._buried, self._look = None, True
         if self._session.settle_doubts():
             self._look = True
+        return 0.0
 
     def _rejoin(self, lost: str) -> None:
         """What was held as ``lost`` and had not started is another's now: drop it; take a new name, once for all."""
@@ -263,11 +288,14 @@ class Fetcher(Service):
             self._acker.flush()
             self.unwatched()
 
-    def _give_back_stuck(self) -> None:
+    def _is_stuck(self) -> bool:
         since = self.pool.stuck_since()
-        if since is not None and time.monotonic() - since > PATIENCE:
-            self._hold_until = time.monotonic() + 1.0
-            self.give_back()
+        return since is not None and time.monotonic() - since > PATIENCE
+
+    def _give_back_stuck(self) -> float:
+        self._hold_until = time.monotonic() + 1.0
+        self.give_back()
+        return 0.0
 
     def _release(self, runs: Sequence[Run]) -> None:
         """Give runs back that were not started: the oldest last, so that it is next to run."""
@@ -321,10 +349,10 @@ class Fetcher(Service):
                 except ServerError as error:  # a courtesy: it looks again itself when there is room
                     self._runtime.events.failed("fetcher", error)
 
-    def _fetch(self, want: int) -> bool:
-        """Fetch once; False when the queues had nothing (then the watcher waits for the next push)."""
+    def _fetch(self) -> float:
+        """Fetch once; when the queues had nothing, the watcher waits for the next push."""
         ahead = {} if time.monotonic() < self._hold_until else self._ahead
-        started = time.monotonic()
+        started, want = time.monotonic(), self._want
         self._look = found = False
         current = self._session.current  # as one value: another capsule may change the epoch meanwhile
         self._asked_as = current[self.capsule.queues[0]].identity
@@ -338,9 +366,9 @@ class Fetcher(Service):
         self._fetched = started
         if found:
             self._look = True
-        else:
-            self._watcher.arm()
-        return found
+            return 0.0
+        self._watcher.arm()
+        return self._idle()
 
     def _order(self) -> list[str]:
         """The queues to look at now, as the capsule draws them."""
@@ -372,12 +400,11 @@ class Fetcher(Service):
         if names[0] in self._sources:
             return self._claim(names[0], want, ahead.get(names[0], 0), current[names[0]])
         session, identity = self._session, current[names[0]].identity
-        started, runner, cancels = awake(), self._runtime.connections, self._cancels
+        started = awake()
         asked = [(name, current[name].queue_key, current[name].key, ahead.get(name, 0)) for name in names]
-        fetched = runner.run(fetch(self._runtime.keys, identity, asked, want, session.lease_ms))
+        fetched = self._runtime.connections.run(fetch(self._runtime.keys, identity, asked, want, session.lease_ms))
         session.valid_until = max(session.valid_until, started + session.lease)
-        if fetched.cancels != cancels.seen or runner.opened != cancels.opened:
-            cancels.catch_up(fetched.cancels)
+        self._cancels.catch_up(fetched.cancels)
         now = time.monotonic()
         # a hair apart, so that what goes back keeps its order
         return [
@@ -427,7 +454,7 @@ class Fetcher(Service):
         """What of ``units`` can run now. A suspect is not even read beside others."""
         runs, cancels = [], self._cancels
         for unit in units:
-            read = self._read if not unit.suspect and not cancels.suspects else self._read_beside_others
+            read = self._reader.read if not unit.suspect and not cancels.suspects else self._read_beside_others
             if (run := read(unit, mark)) is not None:
                 runs.append(run)
         self._board.mark(mark, b"")
@@ -439,7 +466,7 @@ class Fetcher(Service):
         if unit.suspect or self._cancels.suspected(unit.payload):
             self._isolation.add(unit, self._start_alone)
             return None
-        run = self._read(unit, mark)
+        run = self._reader.read(unit, mark)
         if run is not None and run.jid in suspects:  # its id stands there in another spelling
             self._isolation.add(unit, self._start_alone)
             return None
@@ -447,22 +474,9 @@ class Fetcher(Service):
 
     def _start_alone(self, unit: Unit) -> None:
         """Read a suspect and start it."""
-        run = self._read(unit, self._mark)
+        run = self._reader.read(unit, self._mark)
         self._board.mark(self._mark, b"")
         self.pool.put([run] if run is not None else [])
-
-    def _read(self, unit: Unit, mark: int) -> Run | None:
-        """The run of ``unit``; what cannot run is settled. The payload is marked on the scoreboard, so that the
-        supervisor knows whose fault it is when the reading ends the process."""
-        self._board.mark(mark, unit.payload)
-        try:
-            read = self._reader.read_unit(unit)
-        except BaseException as error:  # of a type's own code, a SystemExit too: it is one unit's failure
-            read = self._reader.unreadable(unit, error)
-        if isinstance(read, Run):
-            return read
-        self._acker.submit(unit, read, unit.job)
-        return None
 
 
 def _stretches(order: Sequence[str], sources: Mapping[str, Source]) -> Iterator[list[str]]:

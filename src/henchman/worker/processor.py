@@ -33,7 +33,7 @@ from henchman.work.outcome import DONE, Outcome, called_off
 from henchman.work.unit import Unit
 from henchman.worker.acker import Acker
 from henchman.worker.retry import RetryPolicy
-from henchman.worker.run import CompiledJob, JobReporter, Run, Slot, secrets_of
+from henchman.worker.run import CompiledJob, Run, Slot, secrets_of
 from henchman.worker.session import LeaseSession
 from henchman.worker.watchdog import Watchdog, calm
 from henchman.worker.watcher import Cancels
@@ -60,7 +60,7 @@ class Processor:
         self._session = session
         self._acker = acker
         self._policy = policy
-        self.reader = UnitReader(runtime, policy, acker.reporter)
+        self.reader = UnitReader(runtime, policy, acker, board)
         self._watchdog = watchdog
         self._cancels = cancels
         self._clock = runtime.clock
@@ -315,11 +315,25 @@ _NO_KWARGS: dict[str, Any] = {}
 class UnitReader:
     """Makes runs of fetched bytes. One a process; only the fetching side calls it."""
 
-    def __init__(self, runtime: Runtime, policy: RetryPolicy, reporter: JobReporter | None = None) -> None:
+    def __init__(self, runtime: Runtime, policy: RetryPolicy, acker: Acker, board: Scoreboard) -> None:
         self._runtime = runtime
         self._policy = policy
-        self._reporter = reporter
+        self._acker = acker
+        self._board = board
         self._compiled: dict[str, CompiledJob] = {}
+
+    def read(self, unit: Unit, mark: int) -> Run | None:
+        """The run of ``unit``; what cannot run is settled. The payload stands on the scoreboard at ``mark``, so that
+        the supervisor knows whose fault it is when the reading ends the process."""
+        self._board.mark(mark, unit.payload)
+        try:
+            read = self.read_unit(unit)
+        except BaseException as error:  # of a type's own code, a SystemExit too: it is one unit's failure
+            read = self._unreadable(unit, error)
+        if isinstance(read, Run):
+            return read
+        self._acker.submit(unit, read, unit.job)
+        return None
 
     def read_unit(self, unit: Unit) -> Run | Outcome:
         """The run of ``unit``, or how it ends without running: an invalid payload, an unknown name, wrong arguments."""
@@ -346,7 +360,7 @@ class UnitReader:
             _mark(job)
         return Run(unit, job, compiled, args, kwargs)
 
-    def unreadable(self, unit: Unit, error: BaseException) -> Outcome:
+    def _unreadable(self, unit: Unit, error: BaseException) -> Outcome:
         """How ``unit`` ends, for which ``read_unit`` raised ``error``: dead, with that text."""
         secrets = self._secrets(unit)
         outcome = self._policy.defect(unit, error, "it could not be read", secrets)
@@ -381,7 +395,7 @@ class UnitReader:
             runtime.registry.get(name),
             runtime.server_middleware,
             runtime.events,
-            self._reporter,
+            self._acker.reporter,
             runtime.batch_of,
             runtime,
         )
