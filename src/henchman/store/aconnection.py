@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, TypeVar
@@ -18,10 +17,10 @@ from redis.backoff import NoBackoff
 from henchman.errors import ServerAway
 from henchman.kernel import failpoints
 from henchman.kernel.text import mask_url
-from henchman.store.call import Arg, Call
+from henchman.store.call import Arg, Call, adrive
 from henchman.store.connection import check_url, is_quiet, pack_all, pieces, read_options
 from henchman.store.replies import Progress, Refused, error_code, is_answer, not_let_in, refused_for_good, together
-from henchman.store.sentinel import PAUSE, Host, Sentinels, World, for_good, is_current, not_master, too_late
+from henchman.store.sentinel import Sentinels, World, is_current
 
 T = TypeVar("T")
 _parse: Callable[[str], Any] = parse_url
@@ -36,53 +35,10 @@ class AsyncSentinelConnection(Connection):
         self._limit: float = self.socket_connect_timeout or 3.0
 
     async def connect(self) -> None:
-        """Ask, connect, ask the server itself; again while a failover may be under way."""
-        if self.is_connected:
-            return
-        up: Any = super()  # redis-py types its connections only by half
-        end = time.monotonic() + self._limit
-        while True:
-            try:
-                self.host, self.port = await self._find(max(end - time.monotonic(), PAUSE))
-                self.socket_connect_timeout = max(end - time.monotonic(), PAUSE)
-                await up.connect()
-                await self._check_role()
-                self.sentinels.found = (self.host, self.port)
-                return
-            except redis.RedisError as error:
-                await self.disconnect(nowait=True)
-                if for_good(error):
-                    raise
-                if time.monotonic() + PAUSE > end:
-                    raise too_late(error) from error
-            await asyncio.sleep(PAUSE)
-
-    async def _find(self, limit: float) -> Host:
-        said: list[tuple[Host, Exception | None]] = []
-        for host, conn in self.sentinels.lines(limit):
-            try:
-                await conn.connect()
-                await conn.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.sentinels.name)
-                answer = await conn.read_response()
-            except (redis.RedisError, OSError) as error:
-                said.append((host, error))
-                continue
-            finally:
-                await asyncio.shield(conn.disconnect(nowait=True))
-            if answer:
-                self.sentinels.answered(host)
-                return answer[0].decode(), int(answer[1])
-            said.append((host, None))
-        raise self.sentinels.nobody(said)
-
-    async def _check_role(self) -> None:
-        try:
-            await self.send_command("ROLE")
-            role = (await self.read_response())[0]
-        except redis.ResponseError:
-            return  # this user may not ask: a replica says so at the first write
-        if role != b"master":
-            raise not_master(self.host, self.port, role)
+        """See ``Sentinels.connect``."""
+        if not self.is_connected:
+            up: Any = super()  # redis-py types its connections only by half
+            await adrive(lambda step: step(), self.sentinels.connect(self, up.connect, self._limit))
 
 
 class AsyncSentinelTLSConnection(AsyncSentinelConnection, SSLConnection):
@@ -95,6 +51,8 @@ ASYNC = World(
     AsyncSentinelConnection,
     AsyncSentinelTLSConnection,
     {"protocol": 2, "driver_info": None, "retry": Retry(NoBackoff(), 0)},
+    hang_up=lambda conn: asyncio.shield(conn.disconnect(nowait=True)),  # also when the task is cancelled
+    sleep=asyncio.sleep,
 )
 
 

@@ -15,8 +15,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterator, Mapping
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
 
 import redis
@@ -27,6 +28,7 @@ from redis.retry import Retry
 
 from henchman.errors import ConfigError
 from henchman.kernel.text import mask_url
+from henchman.store.call import drive
 from henchman.store.replies import is_answer
 
 SCHEME = "sentinel://"
@@ -36,17 +38,22 @@ _FORM = "sentinel://[:password@]host1:26379,host2,host3/mymaster[/db]"
 _HOST = re.compile(r"(?P<name>\[[0-9A-Fa-f:.%]+\]|[^\s:\[\]@/]+)(:(?P<port>[0-9]{1,5}))?")
 _TRUTH = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
+T = TypeVar("T")
 Host = tuple[str, int]
+Steps = Generator[Callable[[], Any], Any, T]  # each is done now or awaited, see ``store.call.drive``
 
 
 class World(NamedTuple):
-    """The connection classes of sync or async code: redis-py's own, and those that ask sentinels first."""
+    """Sync or async code: the connection classes, redis-py's own and those that ask sentinels first; how it closes a
+    connection, and how it waits."""
 
     plain: type[Any]
     tls: type[Any]
     led: type[Any]
     led_tls: type[Any]
     quiet: Mapping[str, Any]  # what switches redis-py's own resending off
+    hang_up: Callable[[Any], Any]
+    sleep: Callable[[float], Any]
 
 
 class SentinelAddress(NamedTuple):
@@ -110,11 +117,51 @@ class Sentinels:
         self.name = address.name
         self.found: Host | None = None  # the master of the latest connection
         self._hosts = list(address.hosts)
+        self._world = world
         self._kind = world.tls if address.tls else world.plain
         tls = {key: value for key, value in options.items() if key.startswith("ssl_")} if address.tls else {}
         self._options: dict[str, Any] = {**world.quiet, **tls, **address.login}
 
-    def lines(self, limit: float) -> Iterator[tuple[Host, Any]]:
+    def connect(self, conn: Any, connect: Callable[[], Any], limit: float) -> Steps[None]:
+        """Ask, ``connect`` the connection ``conn``, ask the server itself; again while a failover may be under way, for
+        ``limit`` seconds."""
+        end = time.monotonic() + limit
+        while True:
+            try:
+                conn.host, conn.port = yield from self._find(max(end - time.monotonic(), PAUSE))
+                conn.socket_connect_timeout = max(end - time.monotonic(), PAUSE)
+                yield connect
+                yield from _check_role(conn)
+                self.found = (conn.host, conn.port)
+                return
+            except redis.RedisError as error:
+                yield partial(self._world.hang_up, conn)
+                if _for_good(error):
+                    raise
+                if time.monotonic() + PAUSE > end:  # as a time-out it is not tried again
+                    raise redis.TimeoutError(f"no master within the time limit: {error}") from error
+            yield partial(self._world.sleep, PAUSE)
+
+    def _find(self, limit: float) -> Steps[Host]:
+        """Where the master is, by the first sentinel that knows."""
+        said: list[tuple[Host, Exception | None]] = []  # without an error: one that does not know the name
+        for host, conn in self._lines(limit):
+            try:
+                yield conn.connect
+                yield partial(conn.send_command, "SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name)
+                answer = yield conn.read_response
+            except (redis.RedisError, OSError) as error:
+                said.append((host, error))
+                continue
+            finally:
+                yield partial(self._world.hang_up, conn)
+            if answer:
+                self._hosts = [host, *(one for one in self._hosts if one != host)]  # asked first from now on
+                return answer[0].decode(), int(answer[1])
+            said.append((host, None))
+        raise self._nobody(said)
+
+    def _lines(self, limit: float) -> Iterator[tuple[Host, Any]]:
         """A connection to each, not open yet, the last that answered first; together they take ``limit`` seconds."""
         share = max(limit / len(self._hosts), 0.05)
         for host, port in list(self._hosts):
@@ -123,12 +170,8 @@ class Sentinels:
                 self._kind(host=host, port=port, socket_timeout=share, socket_connect_timeout=share, **self._options),
             )
 
-    def answered(self, host: Host) -> None:
-        """This one is asked first from now on."""
-        self._hosts = [host, *(one for one in self._hosts if one != host)]
-
-    def nobody(self, said: list[tuple[Host, Exception | None]]) -> redis.RedisError:
-        """What to raise when none of them named a master; ``said`` has no error where one does not know the name."""
+    def _nobody(self, said: list[tuple[Host, Exception | None]]) -> redis.RedisError:
+        """What to raise when none of them named a master."""
         texts = (
             f"{host}:{port}: {f'knows no master {self.name!r}' if error is None else error}"
             for (host, port), error in said
@@ -151,21 +194,24 @@ class NoSentinel(redis.ConnectionError):
     """No sentinel could be asked, or none knows the name: waiting a little helps nobody."""
 
 
-def for_good(error: redis.RedisError) -> bool:
+def _for_good(error: redis.RedisError) -> bool:
     """Whether asking once more would be answered alike: only what a failover mends is worth waiting for."""
     return isinstance(error, NoSentinel | redis.AuthenticationError) or not isinstance(
         error, redis.ConnectionError | redis.TimeoutError
     )
 
 
-def not_master(host: str, port: int, role: bytes) -> redis.ConnectionError:
-    """What to raise when the server that a sentinel named says that it is something else."""
-    return redis.ConnectionError(f"the sentinels name {host}:{port}, which says that it is a {role.decode()}")
-
-
-def too_late(error: redis.RedisError) -> redis.TimeoutError:
-    """What to raise when the time limit has passed; it is not tried again."""
-    return redis.TimeoutError(f"no master within the time limit: {error}")
+def _check_role(conn: Any) -> Steps[None]:
+    """An error when the server that a sentinel named says that it is something else than a master."""
+    try:
+        yield partial(conn.send_command, "ROLE")
+        role = (yield conn.read_response)[0]
+    except redis.ResponseError:
+        return  # this user may not ask: a replica says so at the first write
+    if role != b"master":
+        raise redis.ConnectionError(
+            f"the sentinels name {conn.host}:{conn.port}, which says that it is a {role.decode()}"
+        )
 
 
 class SentinelConnection(Connection):
@@ -178,55 +224,10 @@ class SentinelConnection(Connection):
         self._limit: float = self.socket_connect_timeout or 3.0
 
     def connect(self) -> None:
-        """Ask, connect, ask the server itself; again while a failover may be under way."""
-        if self._sock:
-            return
-        me: Any = self
-        up: Any = super()
-        end = time.monotonic() + self._limit
-        while True:
-            try:
-                self.host, self.port = self._find(max(end - time.monotonic(), PAUSE))
-                self.socket_connect_timeout = max(end - time.monotonic(), PAUSE)
-                up.connect()
-                self._check_role()
-                self.sentinels.found = (self.host, self.port)
-                return
-            except redis.RedisError as error:
-                me.disconnect()
-                if for_good(error):
-                    raise
-                if time.monotonic() + PAUSE > end:
-                    raise too_late(error) from error
-            time.sleep(PAUSE)
-
-    def _find(self, limit: float) -> Host:
-        said: list[tuple[Host, Exception | None]] = []
-        for host, conn in self.sentinels.lines(limit):
-            try:
-                conn.connect()
-                conn.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.sentinels.name)
-                answer = conn.read_response()
-            except (redis.RedisError, OSError) as error:
-                said.append((host, error))
-                continue
-            finally:
-                conn.disconnect()
-            if answer:
-                self.sentinels.answered(host)
-                return answer[0].decode(), int(answer[1])
-            said.append((host, None))
-        raise self.sentinels.nobody(said)
-
-    def _check_role(self) -> None:
-        me: Any = self
-        try:
-            me.send_command("ROLE")
-            role = me.read_response()[0]
-        except redis.ResponseError:
-            return  # this user may not ask: a replica says so at the first write
-        if role != b"master":
-            raise not_master(self.host, self.port, role)
+        """See ``Sentinels.connect``."""
+        if not self._sock:
+            up: Any = super()
+            drive(lambda step: step(), self.sentinels.connect(self, up.connect, self._limit))
 
 
 class SentinelTLSConnection(SentinelConnection, SSLConnection):
@@ -244,4 +245,6 @@ SYNC = World(
         "retry": Retry(NoBackoff(), 0),
         "maint_notifications_config": MaintNotificationsConfig(enabled=False),
     },
+    hang_up=lambda conn: conn.disconnect(),
+    sleep=time.sleep,
 )
