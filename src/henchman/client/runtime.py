@@ -19,7 +19,7 @@ from henchman.store.keys import Keys
 from henchman.wire.secret import MaskedJob
 from henchman.work.source import Source
 
-__all__ = ["Companion", "Connector", "DeathHandler", "ErrorHandler", "Runtime"]
+__all__ = ["Companion", "Connector", "DeathHandler", "ErrorHandler", "Runtime", "Settler"]
 
 #: called with (exception, facts): facts are plain values such as queue, context, and job, a MaskedJob. What is secret
 #: stands in neither
@@ -41,23 +41,28 @@ class Companion(Protocol):
     def stop(self, timeout: float = 5.0) -> bool: ...
 
 
-class Runtime(Protocol):
-    """What a part needs of the app: settings, keys, connections, definitions, hooks."""
+class Settler(Protocol):
+    """What giving work back needs of an app; a supervisor, which has no app, offers it too."""
 
     @property
     def config(self) -> Config: ...
     @property
     def keys(self) -> Keys: ...
     @property
+    def clock(self) -> ServerClock: ...
+    @property
+    def connections(self) -> Connector: ...
+
+
+class Runtime(Settler, Protocol):
+    """What a part needs of the app: settings, keys, connections, definitions, hooks."""
+
+    @property
     def registry(self) -> Registry: ...
     @property
     def events(self) -> Events: ...
     @property
     def hooks(self) -> Hooks: ...
-    @property
-    def clock(self) -> ServerClock: ...
-    @property
-    def connections(self) -> Connector: ...
     @property
     def aconnections(self) -> AsyncConnector: ...
     @property

@@ -17,17 +17,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
-from henchman.client.runtime import Runtime
-from henchman.config import Config
+from henchman.client.runtime import Runtime, Settler
 from henchman.errors import PayloadError, ServerAway, ServerError
-from henchman.kernel.clock import ServerClock, awake
+from henchman.kernel.clock import awake
 from henchman.kernel.text import described, visible
 from henchman.kernel.threads import Ticker
 from henchman.store import batches, jobs, leases, ordered
 from henchman.store.call import Arg, Runner, command, commands
-from henchman.store.keys import Keys
 from henchman.store.leases import LIFELINE_MS, Leader
 from henchman.store.queues import list_page
 from henchman.wire import payload, times
@@ -43,19 +41,6 @@ _MARK = 40  # bytes of a jid that a scoreboard keeps
 
 T = TypeVar("T")
 Key = TypeVar("Key")
-
-
-class Settler(Protocol):
-    """What giving work back needs: a worker has it, and so does a supervisor, which has no app."""
-
-    @property
-    def config(self) -> Config: ...
-    @property
-    def keys(self) -> Keys: ...
-    @property
-    def clock(self) -> ServerClock: ...
-    @property
-    def connections(self) -> Runner: ...
 
 
 class Death(NamedTuple):
