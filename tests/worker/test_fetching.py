@@ -19,6 +19,7 @@ from redis import Redis
 from henchman import App
 from henchman.store.queues import pause, unpause
 from henchman.worker import fetcher, watcher
+from henchman.worker.fetcher import Doing
 from support.worker import in_flight, looker, settled, until, working
 
 
@@ -225,6 +226,33 @@ def test_more_queues_than_watchers_are_all_served(redis: Redis, redis_url: str) 
         for job in jobs.values():
             job.enqueue(1)  # type: ignore[attr-defined]
         until(lambda: len(ran) == 12, "all ran")
+
+
+def test_a_fetcher_is_in_one_state(redis: Redis, redis_url: str) -> None:
+    """It rests beside empty queues, is full beside busy slots, takes a new name before all else, winds down at last."""
+    app = App(redis_url=redis_url, concurrency=1)
+    started, release = threading.Event(), threading.Event()
+
+    @app.job(name="hold")
+    def hold() -> None:
+        started.set()
+        release.wait(60)
+
+    with working(app) as launcher:
+        one = launcher.fetcher
+        until(lambda: one.doing is Doing.RESTING and launcher.watcher.armed, "it waits for a push")
+        hold.enqueue()
+        assert started.wait(30)
+        until(lambda: one.doing is Doing.FULL, "it waits for room")
+        taken: list[Doing] = []
+        rejoin = one._rejoin
+        one._rejoin = lambda lost: (taken.append(one.doing), rejoin(lost))  # type: ignore[assignment,func-returns-value]
+        one.buried(launcher.session.identity)
+        until(lambda: taken == [Doing.RENEWING] and one.doing is Doing.FULL, "it took a new name and waits again")
+        release.set()
+        until(lambda: one.doing is Doing.RESTING, "it waits for a push")
+        launcher.quiet()
+        until(lambda: one.doing is Doing.WINDING_DOWN, "it fetches no more")
 
 
 @pytest.mark.alone("it measures milliseconds")

@@ -70,7 +70,7 @@ class Doing(Enum):
 
 
 class Fetcher(Service):
-    """Fills the slots of one capsule from its queues. ``doing``: the step that its thread took last."""
+    """Fills the slots of one capsule from its queues. ``doing``: what its thread does now."""
 
     name = "fetcher"
 
@@ -232,7 +232,7 @@ class Fetcher(Service):
         """Nothing more may be fetched: whoever makes room rings."""
         self._look = True
         self._pass_on()
-        return self._idle(full=True)
+        return self._idle()
 
     def _away(self, error: BaseException) -> float:
         self._failures += 1
@@ -314,13 +314,13 @@ class Fetcher(Service):
             return int(self.pool.waiting_bytes() < self.ahead_bytes)
         return 0
 
-    def _idle(self, *, full: bool = False) -> float:
-        """How long nothing needs to be looked at, if nobody rings; ``full``: not before there is room."""
+    def _idle(self) -> float:
+        """How long nothing needs to be looked at, if nobody rings."""
         if self.pool.waiting:
             self.pool.tick()
             return TICK
         most = WATCHED if self._watched() else UNWATCHED
-        return most if full else min(most, self._due_in())
+        return most if self.doing is Doing.FULL else min(most, self._due_in())
 
     def _watched(self) -> bool:
         """Whether a push rings: if not (too many queues, no connection yet) the queues are looked at now and then."""
@@ -351,23 +351,23 @@ class Fetcher(Service):
 
     def _fetch(self) -> float:
         """Fetch once; when the queues had nothing, the watcher waits for the next push."""
-        ahead = {} if time.monotonic() < self._hold_until else self._ahead
         started, want = time.monotonic(), self._want
-        self._look = found = False
+        ahead = {} if started < self._hold_until else self._ahead
+        self._look = False
         current = self._session.current  # as one value: another capsule may change the epoch meanwhile
         self._asked_as = current[self.capsule.queues[0]].identity
         for names in _stretches(self._order(), self._sources):
             for name, units in self._ask(names, want, ahead, current):
                 want -= len(units)
-                found = True
                 self.accept(units, name)
             if want <= 0:
                 break
         self._fetched = started
-        if found:
+        if want < self._want:
             self._look = True
             return 0.0
         self._watcher.arm()
+        self.doing = Doing.RESTING
         return self._idle()
 
     def _order(self) -> list[str]:
@@ -399,14 +399,12 @@ class Fetcher(Service):
         """(queue, units) of what the plain queues ``names`` have, by one script; or of what one source has."""
         if names[0] in self._sources:
             return self._claim(names[0], want, ahead.get(names[0], 0), current[names[0]])
-        session, identity = self._session, current[names[0]].identity
-        started = awake()
+        session, identity, started = self._session, current[names[0]].identity, awake()
         asked = [(name, current[name].queue_key, current[name].key, ahead.get(name, 0)) for name in names]
         fetched = self._runtime.connections.run(fetch(self._runtime.keys, identity, asked, want, session.lease_ms))
         session.valid_until = max(session.valid_until, started + session.lease)
         self._cancels.catch_up(fetched.cancels)
-        now = time.monotonic()
-        # a hair apart, so that what goes back keeps its order
+        now = time.monotonic()  # units are a hair apart, so that what goes back keeps its order
         return [
             (name, [Unit(one, current[name], now + place * 1e-7) for place, one in enumerate(payloads)])
             for name, payloads in zip(names, fetched.payloads, strict=True)
