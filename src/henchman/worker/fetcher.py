@@ -73,6 +73,7 @@ class Fetcher(Service):
     """Fills the slots of one capsule from its queues. ``doing``: what its thread does now."""
 
     name = "fetcher"
+    doing = Doing.RESTING
 
     def __init__(
         self,
@@ -110,18 +111,7 @@ class Fetcher(Service):
         self._look = True  # the queues may hold something that nobody will announce
         self._asked_as = ""  # the identity under which it asked last
         self._buried: str | None = None
-        self._want = 0  # how many jobs to ask for
-        self._failures = 0
-        self.doing = Doing.RESTING
-        self._steps: dict[Doing, Callable[[], float]] = {
-            Doing.RENEWING: self._renew_lists,
-            Doing.WINDING_DOWN: self._wind_down,
-            Doing.ISOLATING: self._isolate,
-            Doing.GIVING_BACK: self._give_back_stuck,
-            Doing.FULL: self._wait_for_room,
-            Doing.FETCHING: self._fetch,
-            Doing.RESTING: self._idle,
-        }
+        self._want = self._failures = 0  # how many jobs to ask for; how often in a row the server was away
         self.quieted = threading.Event()
         self.paused: frozenset[str] = frozenset()
         watcher.serve(capsule.queues, self)
@@ -191,7 +181,7 @@ class Fetcher(Service):
         while not self.stopping.is_set():
             try:
                 self.doing = self._due()
-                pause = self._steps[self.doing]()
+                pause = _STEPS[self.doing](self)
                 if self._failures and self.doing not in (Doing.RENEWING, Doing.GIVING_BACK):  # which something follows
                     self._failures = 0
                     self._runtime.events.emit("server_back", part="fetcher")
@@ -475,6 +465,18 @@ class Fetcher(Service):
         run = self._reader.read(unit, self._mark)
         self._board.mark(self._mark, b"")
         self.pool.put([run] if run is not None else [])
+
+
+# Each does what its state says, and returns the seconds until the next look.
+_STEPS: dict[Doing, Callable[[Fetcher], float]] = {
+    Doing.RENEWING: Fetcher._renew_lists,
+    Doing.WINDING_DOWN: Fetcher._wind_down,
+    Doing.ISOLATING: Fetcher._isolate,
+    Doing.GIVING_BACK: Fetcher._give_back_stuck,
+    Doing.FULL: Fetcher._wait_for_room,
+    Doing.FETCHING: Fetcher._fetch,
+    Doing.RESTING: Fetcher._idle,
+}
 
 
 def _stretches(order: Sequence[str], sources: Mapping[str, Source]) -> Iterator[list[str]]:
