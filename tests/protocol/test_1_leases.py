@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import mmap
 import os
 import re
@@ -161,7 +162,7 @@ def test_a_child_that_hangs_before_it_has_told_that_it_is_ready_is_killed() -> N
     memory: Any = mmap.mmap(-1, SCOREBOARD_BYTES)
     ends = [os.open(os.devnull, os.O_RDONLY) for _ in range(2)]
     with subprocess.Popen(["sleep", "60"]) as process:
-        child = ChildProcess(0, process, *ends, memory)
+        child = ChildProcess(0, process, *ends, memory, io.BytesIO())
         child._turned -= 3600
         assert child.hung(2.0, 30.0) is None, "it imports: that may take long"
         Scoreboard(memory).beat(1, 1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import mmap
 import os
@@ -66,7 +67,10 @@ def test_a_process_that_takes_no_work_is_stuck_in_the_end(monkeypatch: pytest.Mo
     now = [100.0]
     monkeypatch.setattr(child.time, "monotonic", lambda: now[0])
     memory = mmap.mmap(-1, SCOREBOARD_BYTES)
-    one, board = child.ChildProcess(1, cast(Any, SimpleNamespace(pid=1)), -1, -1, memory), Scoreboard(memory)
+    one, board = (
+        child.ChildProcess(1, cast(Any, SimpleNamespace(pid=1)), -1, -1, memory, io.BytesIO()),
+        Scoreboard(memory),
+    )
 
     def after(seconds: float, beat: int, state: int) -> tuple[str, bool]:
         now[0] += seconds

@@ -50,6 +50,7 @@ class SettingKeywords(TypedDict, total=False):
     max_jobs: int | None
     log_format: Literal["auto", "pretty", "json", "logfmt"] | None
     log_level: Literal["debug", "info", "warning", "error"] | None
+    configure_logging: bool | None
     health: str | None
     dump_folder: Path | str | None
     tag: str | None
