@@ -224,7 +224,7 @@ def test_a_real_worker_seen_and_told(store: Store, redis_url: str, tmp_path: Pat
         until(lambda: work.count("start").total() == 1, "it runs")
         assert run(store, "job", jid).stdout.startswith("working")
         until(lambda: jid in run(store, "status").stdout, "the heartbeat tells")
-        assert "takes no new jobs" in run(store, "processes", "quiet", process["identity"]).stdout
+        assert "takes no new jobs" in run(store, "processes", "quiet", process["identity"][:-4]).stdout
         until(lambda: json.loads(run(store, "processes", "--json").stdout)["processes"][0]["quiet"], "it is quiet")
         assert "msg=stack" not in work.log
         run(store, "processes", "dump", "--all")

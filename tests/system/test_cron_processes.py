@@ -195,7 +195,7 @@ def test_a_tick_that_was_passed_over_is_shown_with_the_reason(redis_url: str, pr
     }
     text = run(redis_url).output
     assert "\x1b" not in text
-    assert "missed: skip, overlap: skip (at most 3600 s)" in text
+    assert "missed: skip, overlap: skip (at most 1 h)" in text
     assert "jid, enqueued 2 min ago: ticks are passed over" in text
     assert "3 ticks, the last Fri 2026-11-20 09:00:00 (" in text
     assert "jid had not ended" in text
