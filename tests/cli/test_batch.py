@@ -176,7 +176,7 @@ def test_a_job_shows_its_life(shop: Shop) -> None:
         assert text in shown.stdout
     assert not INVISIBLE.search(shown.stdout)
     told = shop.json("job", event["jid"])
-    assert (told["state"], told["history"]["event"]["status"]) == ("unknown", "failed")
+    assert (told["state"], told["history"]["event"]["status"]) == ("failed", "failed")
     nobody = shop.run("job", "nobody")
     assert nobody.exit_code == 1
     assert shop.json("job", "nobody")["history"] is None
