@@ -105,7 +105,7 @@ class EmbeddedServer:
                 if ours and self._users.lock() and not self._keep.exists():
                     self._process.shut_down()
             except EmbeddedServerError as error:
-                logging.getLogger("henchman").warning("%s", error)
+                logging.getLogger("henchman").warning("the embedded server goes on: %s", error)
             finally:
                 self._leave()
                 self._turn.unlock()
