@@ -3,8 +3,8 @@
 Imported by name (``from henchman import testing``), never by Henchman itself.
 """
 
+from henchman.testing.calls import NotFaked
 from henchman.testing.fake import FakeJobs, Inline, fake, inline
-from henchman.testing.fake_server import NotFaked
 from henchman.testing.install import Clock, NoFixture
 from henchman.testing.perform import Drained, Ran
 from henchman.testing.pushed import Collected, CollectedPush

@@ -19,17 +19,9 @@ from henchman.ordered.claim import Claim
 from henchman.store.call import Call, adrive, drive
 from henchman.store.ordered import ClaimedId
 from henchman.testing.assertions import Assertions
-from henchman.testing.fake_server import (
-    FakeServer,
-    Iterations,
-    NotFaked,
-    PlainPush,
-    Waiting,
-    ordered_rows,
-    ordered_unit,
-    plain_unit,
-    pushes,
-)
+from henchman.testing.calls import NotFaked, PlainPush, is_script, ordered_rows, pushes, script_arguments
+from henchman.testing.fake_batches import FakeBatches
+from henchman.testing.fake_server import FakeServer, Iterations, Waiting, ordered_unit, plain_unit
 from henchman.testing.install import AppView, Clock, GivenClock, StandIn, standing_in
 from henchman.testing.perform import Drained, InlinePolicy, Performed, Performer, Ran, TestPolicy
 from henchman.testing.pushed import AnyJob, job_name
@@ -158,6 +150,7 @@ class Inline:
         self._app = app
         self._clock = clock
         self._iterations = Iterations()
+        self._batches = FakeBatches(app, clock.time)
         self._tokens = count(1)
         self._performer = Performer(AppView(app, clock=GivenClock(clock.time)), InlinePolicy)
 
@@ -177,7 +170,7 @@ class Inline:
         keys, now = self._app.keys, self._clock.time()
         if self._iterations.knows(call, keys):
             return call.decode(self._iterations.answer(call))
-        if call.name == "cancel" and call.script is not None:
+        if is_script(call, "cancel") and script_arguments(call)[1][-1]:
             self._iterations.cancel(call, keys)  # all other jobs that were pushed have run
             return None
         if (ordered := ordered_rows(call, now)) is not None:
@@ -185,23 +178,34 @@ class Inline:
                 score = now if row.score is None else row.score
                 yield from self._until_it_ends(row.queue, row.id, score, row.payload)
             return call.decode(len(ordered[1]))
-        found = pushes(call, keys, now)
+        found, answer = pushes(call, keys, now), None
         if found is None:
-            raise NotFaked(call, "inline")
+            answered = self._batches.answer(call)
+            if answered is None:
+                raise NotFaked(call, "inline")
+            answer, found = call.decode(answered[0]), answered[1]
         for push in found:
             yield from self._plain(push)
-        return None
+        return answer
+
+    def open(self, io_timeout: float | None = None) -> Any:
+        """What waits for a result listens on a connection of its own."""
+        raise HenchmanError("inline a job has ended when its push returns: this one kept no result")
 
     def _plain(self, push: PlainPush) -> Generator[Unit, Performed, None]:
         """Run a job, again as long as it puts itself off."""
         payload = push.payload
         for _ in range(_AGAIN):
-            ran, outcome = yield plain_unit(self._app, push.queue, payload)
+            unit = plain_unit(self._app, push.queue, payload)
+            ran, outcome = yield unit
             self.ran.append(ran)
             self._iterations.settle(self._app.keys, payload, ran.ending)
             if ran.ending == "invalid" and ran.error is not None:
                 raise ran.error
+            called = self._batches.settle(unit, outcome)
             if ran.ending not in ("snoozed", "interrupted"):
+                for callback in called:
+                    yield from self._plain(callback)
                 return
             payload = outcome.stored
         raise _never_ends(self.ran[-1])

@@ -1,6 +1,6 @@
 """A server in memory, as far as a fake needs one: it takes pushes and cancellations, moves payloads that are due, keeps
-where iterable jobs stand, and merges and claims payloads of ordered ids. It answers calls by their name and refuses all
-others.
+where iterable jobs stand, batches and results, and merges and claims payloads of ordered ids. It answers calls by their
+name and refuses all others.
 
 It is no queue with several workers: one unit runs at a time, so ceilings, groups and pauses of ordered queues mean
 nothing.
@@ -18,134 +18,30 @@ from typing import Any, NamedTuple, TypeVar
 from henchman.app import App
 from henchman.errors import HenchmanError, PayloadError
 from henchman.ordered.claim import Claim
-from henchman.store.call import Arg, Call
+from henchman.store.call import Call
 from henchman.store.jobs import LATE
 from henchman.store.keys import Keys
 from henchman.store.ordered import ClaimedId, Verdict
-from henchman.testing.install import words_of
+from henchman.testing.calls import (
+    NotFaked,
+    OrderedRow,
+    PlainPush,
+    as_bytes,
+    class_of,
+    is_script,
+    ordered_rows,
+    pushes,
+    script_arguments,
+)
+from henchman.testing.fake_batches import FakeBatches
 from henchman.wire.payload import decode
 from henchman.work.effects import EndingFacts, effects
 from henchman.work.outcome import Outcome
 from henchman.work.unit import InFlightList, Unit
 
-__all__ = [
-    "Entity",
-    "FakeServer",
-    "Iterations",
-    "NotFaked",
-    "OrderedRow",
-    "PlainPush",
-    "Waiting",
-    "class_of",
-    "ordered_rows",
-    "ordered_unit",
-    "plain_unit",
-    "pushes",
-]
+__all__ = ["Entity", "FakeServer", "Iterations", "Waiting", "ordered_unit", "plain_unit"]
 
 T = TypeVar("T")
-
-
-class NotFaked(HenchmanError):
-    """Something was asked of the server that only a real one can answer; the text names it and the way out."""
-
-    def __init__(self, call: Call[Any], mode: str) -> None:
-        super().__init__(
-            f"testing.{mode} catches pushes and cancellations only, and this needs a server: {words_of(call)}; "
-            "use testing.worker(app), or the fixture henchman"
-        )
-
-
-# --- calls -----------------------------------------------------------------------------------------------------------
-
-
-class PlainPush(NamedTuple):
-    """One payload on its way into ``queue``; ``at`` is the Unix time at which it is due, None for now."""
-
-    queue: str
-    payload: bytes
-    at: float | None
-
-
-class OrderedRow(NamedTuple):
-    """One push to an ordered queue. ``at`` is the Unix time at which it is due, None for now; ``score`` as given."""
-
-    queue: str
-    id: bytes
-    payload: bytes
-    score: float | None
-    at: float | None
-
-
-def pushes(call: Call[Any], keys: Keys, now: float) -> list[PlainPush] | None:
-    """The jobs that ``call`` pushes; None when it does something else."""
-    if _is_script(call, "schedule"):
-        rows = _arguments(call)[1]
-        return [_scheduled(rows[i : i + 3], now) for i in range(0, len(rows), 3)]
-    if _is_script(call, "batch_push") and not _arguments(call)[1][0]:  # tracked, in no batch
-        _, _, queue, _, _, _, *rows = _arguments(call)[1]
-        return [PlainPush(_text(queue), _bytes(rows[i + 2]), _due(rows[i + 1], now)) for i in range(0, len(rows), 4)]
-    if [part[0] for part in call.parts] == ["SADD", "LPUSH"] and call.parts[0][1] == keys.queues:
-        return [PlainPush(_text(call.parts[0][2]), _bytes(payload), None) for payload in call.parts[1][2:]]
-    return None
-
-
-_BEFORE_ROWS = 5  # arguments of a push to an ordered queue
-
-
-def ordered_rows(call: Call[Any], now: float) -> tuple[str, list[OrderedRow]] | None:
-    """The merge rule of the ordered queue that ``call`` pushes to, and the pushes; None for any other call."""
-    if not _is_script(call, "ordered_push"):
-        return None
-    words = _arguments(call)[1]
-    queue, collapse, rest = _text(words[0]), _text(words[1]), words[_BEFORE_ROWS:]
-    rows = []
-    for i in range(0, len(rest), 4):
-        id, due, score, payload = rest[i : i + 4]
-        given = None if score == "" else float(score)
-        rows.append(OrderedRow(queue, _bytes(id), _bytes(payload), given, _due(due, now)))
-    return collapse, rows
-
-
-def class_of(payload: bytes) -> str:
-    """The class that a payload names; empty where it is no job."""
-    try:
-        return str(decode(payload)["class"])
-    except PayloadError:
-        return ""
-
-
-def _is_script(call: Call[Any], name: str) -> bool:
-    return call.script is not None and call.name == name
-
-
-def _arguments(call: Call[Any]) -> tuple[list[Arg], list[Arg]]:
-    """The keys and the arguments of a script call."""
-    parts = call.parts[0]
-    first = 3 + int(parts[2])
-    return list(parts[3:first]), list(parts[first:])
-
-
-def _scheduled(row: list[Arg], now: float) -> PlainPush:
-    at, delay, payload = row
-    queue = decode(_bytes(payload)).get("queue")
-    due = float(at) if at not in ("", b"") else now + float(delay)
-    return PlainPush(queue if isinstance(queue, str) and queue else "default", _bytes(payload), due)
-
-
-def _due(when: Arg, now: float) -> float | None:
-    text = _text(when)
-    if not text:
-        return None
-    return now + float(text) if text.startswith("+") else float(text)
-
-
-def _bytes(value: Arg) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode()
-
-
-def _text(value: Arg) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 # --- units -----------------------------------------------------------------------------------------------------------
@@ -179,23 +75,23 @@ class Iterations:
     def answer(self, call: Call[Any]) -> Any:
         """The reply of a server."""
         if call.name == "checkpoint":
-            (_, key), (_, text, _) = _arguments(call)
-            self._states[str(key)] = {b"": _bytes(text)}
+            (_, key), (_, text, _) = script_arguments(call)
+            self._states[str(key)] = {b"": as_bytes(text)}
             return 1
         if call.script is None and call.parts[0][0] == "GET":
             return self._states.get(str(call.parts[0][1]), {}).get(b"")
         if call.script is None:
             return [text for pair in self._states.get(str(call.parts[0][1]), {}).items() for text in pair]
-        keys, (executions, cursor, run_time, _) = _arguments(call)
+        keys, (executions, cursor, run_time, _) = script_arguments(call)
         state = self._states.setdefault(str(keys[0]), {})
         if int(state.get(b"ex", 0)) > int(executions):
             return LATE
-        state |= {b"ex": _bytes(executions), b"c": _bytes(cursor), b"rt": _bytes(run_time)}
+        state |= {b"ex": as_bytes(executions), b"c": as_bytes(cursor), b"rt": as_bytes(run_time)}
         return int(b"cancelled" in state)
 
     def cancel(self, call: Call[Any], keys: Keys) -> str:
         """Note what ``cancel.lua`` notes for a job that may be an iterable one; the jid that is cancelled."""
-        jid, *_, is_job = _arguments(call)[1]
+        jid, *_, is_job = script_arguments(call)[1]
         if is_job:
             state = self._states.setdefault(keys.iteration(str(jid)), {})
             state.setdefault(b"cancelled", b"1")
@@ -352,6 +248,7 @@ class FakeServer:
         self.cancelled: set[str] = set()
         self.ordered = _Ordered(now)
         self._iterations = Iterations()
+        self._batches = FakeBatches(app, now)
         self._app = app
         self._now = now
         self._lock = threading.RLock()
@@ -366,19 +263,29 @@ class FakeServer:
         if (ordered := ordered_rows(call, now)) is not None:
             return self.ordered.push(*ordered)
         if (found := pushes(call, self._app.keys, now)) is not None:
-            self.pushed += found
-            self.waiting += [Waiting("queue" if one.at is None else "schedule", *one) for one in found]
+            self._take(found)
             return len(found)
-        if _is_script(call, "cancel"):
+        if (answer := self._batches.answer(call)) is not None:
+            self._take(answer[1])
+            return answer[0]
+        if is_script(call, "cancel") and script_arguments(call)[1][-1]:
             self.cancelled.add(self._iterations.cancel(call, self._app.keys))
             return 0
-        if _is_script(call, "due"):
+        if is_script(call, "due"):
             return self._due(now)
-        if _is_script(call, "move"):
+        if is_script(call, "move"):
             return self._move(call)
         if self._iterations.knows(call, self._app.keys):
             return self._iterations.answer(call)
         raise NotFaked(call, "fake")
+
+    def _take(self, found: list[PlainPush]) -> None:
+        self.pushed += found
+        self.waiting += [Waiting("queue" if one.at is None else "schedule", *one) for one in found]
+
+    def open(self, io_timeout: float | None = None) -> Any:
+        """What waits for a result listens on a connection of its own."""
+        raise HenchmanError("a fake has no worker: this job has not run, or it kept no result; drain first")
 
     def _due(self, now: float) -> Any:
         """The payloads that were due first, and that moment as the time: what a punctual stager would get."""
@@ -391,7 +298,7 @@ class FakeServer:
         return [1, repr(first), found["retry"], found["schedule"], b"", 0, b"", b"0", b""]
 
     def _move(self, call: Call[Any]) -> Any:
-        (_, source), args = _arguments(call)
+        (_, source), args = script_arguments(call)
         place = "retry" if source == self._app.keys.retry else "schedule"
         statuses = []
         for i in range(2, len(args), 5):
@@ -405,6 +312,7 @@ class FakeServer:
                 self.dead.append(Waiting("dead", which.queue, new, self._now()))
             elif target == "queue":
                 self.waiting.append(Waiting("queue", str(name), new, None))
+            self._take(self._batches.staged(args[i + 4]))
         return statuses
 
     def take(self, wanted: Callable[[str], bool], queue: str | None, ordered: dict[str, Any]) -> Unit | None:
@@ -454,9 +362,18 @@ class FakeServer:
                     self.put_back(unit)
                 case "cancelled":
                     self.cancelled.discard(str(unit.job.get("jid")))
+            self._take(self._batches.settle(unit, outcome))
 
     def clear(self) -> None:
         """Forget everything."""
         with self._lock:
-            for held in (self.pushed, self.waiting, self.dead, self.cancelled, self._iterations, self.ordered):
+            for held in (
+                self.pushed,
+                self.waiting,
+                self.dead,
+                self.cancelled,
+                self._iterations,
+                self._batches,
+                self.ordered,
+            ):
                 held.clear()

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from henchman.client.options import JobOptions
 from henchman.errors import JobCancelled, JobEnd, JobShutdown, JobTimeout, Kill, PayloadError
-from henchman.testing.fake_server import NotFaked
+from henchman.testing.calls import NotFaked
 from henchman.wire.payload import decode
 from henchman.wire.secret import NO_SECRETS, Secrets
 from henchman.work.current import running

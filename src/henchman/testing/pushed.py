@@ -15,7 +15,7 @@ from henchman.iterable.job import IterableJob
 from henchman.kernel.text import shorten
 from henchman.ordered.claim import shown
 from henchman.ordered.definition import OrderedJob
-from henchman.testing.fake_server import OrderedRow
+from henchman.testing.calls import OrderedRow
 from henchman.testing.install import moment
 from henchman.wire import jsontext
 from henchman.wire.arguments import Signature

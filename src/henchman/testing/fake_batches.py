@@ -1,0 +1,221 @@
+"""Batches and results in memory, as far as a fake needs them: members are counted, callbacks come when a batch is
+complete, results are kept until the block ends. To cancel a batch, or to retry it, takes a server.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from henchman.store.call import Arg, Call
+from henchman.testing.calls import PlainPush, as_bytes, as_text, due_at, script_arguments
+from henchman.wire.arguments import to_json
+from henchman.wire.payload import decode
+from henchman.work.effects import STATUS, effects, facts_of
+from henchman.work.outcome import Outcome
+from henchman.work.unit import Unit
+
+__all__ = ["FakeBatches"]
+
+_OVER = frozenset({"finished", "failed", "error", "cancelled", "expired"})
+Answer = tuple[Any, list[PlainPush]]
+
+
+class _Batch:
+    """``members``: jid → status of each job that has not ended, ``batch:<id>`` of each batch that is part of it."""
+
+    def __init__(self, facts: dict[str, str]) -> None:
+        self.facts = facts
+        self.members: dict[str, str] = {}
+        self.reasons: dict[str, int] = {}
+        self.parked: list[tuple[str, PlainPush]] = []
+
+    def add(self, field: str, by: int = 1) -> None:
+        """Count in a field."""
+        self.facts[field] = str(int(self.facts.get(field, "0")) + by)
+
+
+class FakeBatches:
+    """Answers what is asked of batches and results, and hears how jobs end. ``now``: the Unix time of the fake.
+
+    What an answer, or an end, pushes is returned: jobs of a batch, those that were parked, callbacks.
+    """
+
+    def __init__(self, app: Any, now: Callable[[], float]) -> None:
+        self._app = app
+        self._now = now
+        self._batches: dict[str, _Batch] = {}
+        self._results: dict[str, bytes] = {}
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self._batches.clear()
+        self._results.clear()
+
+    def answer(self, call: Call[Any]) -> Answer | None:
+        """The reply of a server, and what is pushed with it; None for a call about something else."""
+        if call.script is not None:
+            acts: dict[str, Callable[..., Answer | None]] = {"batch_make": self._make, "batch_push": self._push}
+            acts |= {"batch_close": self._close, "batch_release": self._release}
+            return acts[call.name](*script_arguments(call)[1]) if call.name in acts else None
+        command, key, *_ = (as_text(one) for one in (*call.parts[0], ""))
+        keys = self._app.keys
+        if command == "GET" and key.startswith(keys.result("")):
+            return self._results.get(key), []
+        if command == "TIME":
+            return self._time(), []
+        if command == "SET" and (key == keys.history_on or key.endswith(":producer")):
+            return None, []
+        batch = self._batches.get(key.removeprefix(keys.batch("")))
+        facts = {} if batch is None else {name.encode(): value.encode() for name, value in batch.facts.items()}
+        if command == "HGETALL" and len(call.parts) == 4 and key.startswith(keys.batch("")):
+            reasons = {} if batch is None else {name.encode(): b"%d" % n for name, n in batch.reasons.items()}
+            return [facts, int(facts.get(b"state") == b"open"), reasons, self._time()], []
+        if command == "HMGET" and key.startswith(keys.batch("")):
+            return [facts.get(as_bytes(one)) for one in call.parts[0][2:]], []
+        return None
+
+    def _time(self) -> tuple[int, int]:
+        now = self._now()
+        return int(now), int(now % 1 * 1e6)
+
+    def _make(self, id: Arg, _: Arg, *fields: Arg) -> Answer:
+        words = [as_text(one) for one in fields]
+        facts = dict(zip(words[::2], words[1::2], strict=True))
+        facts.pop("record", None)
+        parent = self._batches.get(facts.get("parent", ""))
+        if facts.get("parent") and (parent is None or parent.facts["state"] == "complete" or parent.facts["why"]):
+            return b"PARENT", []
+        if parent is not None:
+            parent.members[f"batch:{as_text(id)}"] = "child"
+            parent.add("children")
+        first = {"state": "open", "why": "", "created": repr(self._now()), "generation": "1", "total": "0"}
+        self._batches[as_text(id)] = _Batch({**first, **facts})
+        return 1, []
+
+    def _push(self, id: Arg, member: Arg, queue: Arg, *rest: Arg) -> Answer | None:
+        if not id:
+            return None  # tracked, in no batch: a push as any other
+        batch, pushed = self._batches.get(as_text(id)), []
+        if batch is None:
+            return b"ABSENT", []
+        known, rows = batch.facts, rest[3:]
+        may = known["state"] == "open" or (known["state"] == "closed" and as_text(member) in batch.members)
+        if not may or known["why"] not in ("", "aborted") or self._now() > float(known.get("expires") or "inf"):
+            return b"CLOSED", []
+        for i in range(0, len(rows), 4):
+            jid, when, payload = as_text(rows[i]), as_text(rows[i + 1]), as_bytes(rows[i + 2])
+            due = when.removeprefix("parked")
+            push = PlainPush(as_text(queue), payload, due_at(due, self._now()))
+            status = "blocked" if when.startswith("parked") else "enqueued" if push.at is None else "scheduled"
+            batch.members[jid] = status
+            batch.add("total")
+            batch.add(f"n:{status}")
+            if status == "blocked":
+                batch.parked.append((jid, push))
+            else:
+                pushed.append(push)
+        return len(rows) // 4, pushed
+
+    def _close(self, id: Arg, why: Arg) -> Answer:
+        batch = self._batches.get(as_text(id))
+        if batch is None or batch.facts["state"] == "complete":
+            return (b"ABSENT" if batch is None else b"complete"), []
+        batch.facts["why"] = batch.facts["why"] or as_text(why)
+        called: list[PlainPush] = []
+        if batch.facts["state"] == "open":
+            batch.facts |= {"state": "closed", "closed": repr(self._now())}
+            called = self._complete_if_empty(as_text(id))
+        return batch.facts["state"].encode(), called
+
+    def _release(self, id: Arg, _: Arg) -> Answer:
+        batch, pushed = self._batches[as_text(id)], []
+        parked, batch.parked = batch.parked, []
+        for jid, push in parked:
+            if batch.facts["why"]:
+                pushed += self._changed(as_text(id), jid, "cancelled", "")
+            else:
+                text = b',"enqueued_at":%b}' % self._app.stamp(self._now())
+                whole = push.payload[:-1] + text if push.at is None else push.payload
+                pushed += self._changed(as_text(id), jid, "enqueued" if push.at is None else "scheduled", "")
+                pushed.append(push._replace(payload=whole))
+        return 0, pushed
+
+    def settle(self, unit: Unit, outcome: Outcome) -> list[PlainPush]:
+        """A job has ended as ``outcome`` says, or goes on later; the callbacks that are due with it."""
+        try:
+            job = decode(unit.payload)
+        except Exception:  # no job at all: nothing waits for its end
+            return []
+        if outcome.result is not None:
+            outcome = self._kept(job, outcome)
+        if outcome.ending not in STATUS:
+            return []
+        return self.carry_out(effects(self._app.keys, job, outcome.ending, facts_of(unit, outcome, job)))
+
+    def _kept(self, job: Mapping[str, Any], outcome: Outcome) -> Outcome:
+        """The outcome with its result as JSON, as a worker keeps it."""
+        try:
+            return outcome._replace(result=to_json(self._app.registry.get(job["class"]).function, outcome.result))
+        except ValueError as error:
+            return outcome._replace(result=None, reason=f"its result cannot be kept: {error}")
+
+    def staged(self, text: Arg) -> list[PlainPush]:
+        """A job has come out of the schedule; ``text``: its effects."""
+        return self.carry_out(json.loads(as_bytes(text) or b"[]"))
+
+    def carry_out(self, found: Any) -> list[PlainPush]:
+        """Effects of a change, as ``lib/effects.lua`` carries them out."""
+        called: list[PlainPush] = []
+        for kind, *rest in found:
+            if kind == "result":
+                self._results[rest[0]] = rest[2].encode()
+            elif kind == "track" and rest[0]:
+                called += self._changed(rest[0], rest[1], rest[2], rest[6])
+        return called
+
+    def _changed(self, id: str, jid: str, status: str, reason: str) -> list[PlainPush]:
+        """A member goes from one status to another."""
+        batch = self._batches.get(id)
+        old = None if batch is None else batch.members.get(jid)
+        if batch is None or old is None:
+            return []
+        batch.add(f"n:{old}", -1)
+        batch.add(f"n:{status}")
+        if status not in _OVER:
+            batch.members[jid] = status
+            return []
+        del batch.members[jid]
+        batch.facts.setdefault("first", repr(self._now()))
+        if status in ("failed", "error"):
+            name = f"{status} {reason}"
+            batch.reasons[name] = batch.reasons.get(name, 0) + 1
+        called = self._called(batch, "death") if status == "error" else []
+        return called + self._complete_if_empty(id)
+
+    def _complete_if_empty(self, id: str) -> list[PlainPush]:
+        batch = self._batches.get(id)
+        if batch is None or batch.facts["state"] != "closed" or batch.members:
+            return []
+        facts = batch.facts
+        bad = int(facts.get("bad_children", "0")) + sum(int(facts.get(f"n:{one}", 0)) for one in _OVER - {"finished"})
+        well = not bad and not facts["why"]
+        facts |= {"state": "complete", "completed": repr(self._now())}
+        called = self._called(batch, "complete") + (self._called(batch, "success") if well else [])
+        parent = self._batches.get(facts.get("parent", ""))
+        if parent is not None and f"batch:{id}" in parent.members:
+            del parent.members[f"batch:{id}"]
+            parent.add("bad_children", 0 if well else 1)
+            called += self._complete_if_empty(facts["parent"])
+        return called
+
+    def _called(self, batch: _Batch, which: str) -> list[PlainPush]:
+        """A callback, once."""
+        facts, base, mark = batch.facts, f"cb:{which}:", f"called:{which}:1"
+        if f"{base}queue" not in facts or mark in facts:
+            return []
+        facts[mark] = "1"
+        payload = f"{facts[base + 'head']}{facts[base + 'jid']}{facts[base + 'tail']}".encode()
+        payload += b',"enqueued_at":%b}' % self._app.stamp(self._now())
+        return [PlainPush(facts[f"{base}queue"], payload, None)]
