@@ -19,8 +19,8 @@ from henchman.ordered.claim import Claim
 from henchman.store.call import Call, adrive, drive
 from henchman.store.ordered import ClaimedId
 from henchman.testing.assertions import Assertions
+from henchman.testing.batches import FakeBatches
 from henchman.testing.calls import NotFaked, PlainPush, is_script, ordered_rows, pushes, script_arguments
-from henchman.testing.fake_batches import FakeBatches
 from henchman.testing.fake_server import FakeServer, Iterations, Waiting, ordered_unit, plain_unit
 from henchman.testing.install import AppView, Clock, GivenClock, StandIn, standing_in
 from henchman.testing.perform import Drained, InlinePolicy, Performed, Performer, Ran, TestPolicy

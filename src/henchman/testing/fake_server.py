@@ -22,6 +22,7 @@ from henchman.store.call import Call
 from henchman.store.jobs import LATE
 from henchman.store.keys import Keys
 from henchman.store.ordered import ClaimedId, Verdict
+from henchman.testing.batches import FakeBatches
 from henchman.testing.calls import (
     NotFaked,
     OrderedRow,
@@ -33,7 +34,6 @@ from henchman.testing.calls import (
     pushes,
     script_arguments,
 )
-from henchman.testing.fake_batches import FakeBatches
 from henchman.wire.payload import decode
 from henchman.work.effects import EndingFacts, effects
 from henchman.work.outcome import Outcome
