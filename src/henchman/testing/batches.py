@@ -149,12 +149,12 @@ class FakeBatches:
         except Exception:  # no job at all: nothing waits for its end
             return []
         if outcome.result is not None:
-            outcome = self._kept(job, outcome)
+            outcome = self._with_json_result(job, outcome)
         if outcome.ending not in STATUS:
             return []
         return self.carry_out(effects(self._app.keys, job, outcome.ending, facts_of(unit, outcome, job)))
 
-    def _kept(self, job: Mapping[str, Any], outcome: Outcome) -> Outcome:
+    def _with_json_result(self, job: Mapping[str, Any], outcome: Outcome) -> Outcome:
         """The outcome with its result as JSON, as a worker keeps it."""
         try:
             return outcome._replace(result=to_json(self._app.registry.get(job["class"]).function, outcome.result))
