@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from henchman import App
+from henchman.cli.main import henchman
 from henchman.inspector.ordered_id import OrderedCommands
 from henchman.store import ordered, ordered_people
 from henchman.store.call import Procedure
 from henchman.store.ordered import Verdict
+from support.measured import resident_kb
 from support.ordered import OrderedQueue
 from support.store import Store
 
 ME, OTHER = "host:1:0123456789ab", "host:2:0123456789ab"
 LONG = 100_000
+LARGE = 1 << 20  # bytes of a large payload
 BOTH = 6_000  # on either side: more than one call brings together
 HELD = 25.0  # ms of the server's own time, a call
 
@@ -206,15 +212,25 @@ def test_a_claim_of_many_ids_with_many_payloads_each_is_bounded(store: Store) ->
 def server_ms(store: Store) -> float:
     """The processor time that the server has used, in ms."""
     rows = dict(line.split(":") for line in store.ask("INFO", "cpu").decode().split() if ":" in line)
-    return 1000 * (float(rows["used_cpu_user"]) + float(rows["used_cpu_sys"]))
+    own = "_main_thread" if "used_cpu_user_main_thread" in rows else ""  # what it frees, another one does
+    return 1000 * (float(rows[f"used_cpu_user{own}"]) + float(rows[f"used_cpu_sys{own}"]))
+
+
+def script_ms(store: Store) -> float:
+    """The time that the server has spent in scripts, in ms."""
+    found = re.search(rb"cmdstat_evalsha:calls=\d+,usec=(\d+)", store.ask("INFO", "commandstats"))
+    return int(found[1]) / 1000 if found else 0.0
 
 
 @pytest.mark.alone("it measures milliseconds")
 @pytest.mark.parametrize("arrived", [1, 1000])
-def test_what_a_settling_costs_with_very_many_that_wait(store: Store, arrived: int) -> None:
+@pytest.mark.parametrize(
+    "long", [LONG, pytest.param(1_000_000, marks=pytest.mark.scale("a million payloads, measured in milliseconds"))]
+)
+def test_what_a_settling_costs_with_very_many_that_wait(store: Store, long: int, arrived: int) -> None:
     queue = OrderedQueue(store, "q")
     queue.join(ME)
-    token, _ = held(queue, range(LONG), range(LONG, LONG + arrived))
+    token, _ = held(queue, range(long), range(long, long + arrived))
     before = server_ms(store)
     assert ended(queue, Verdict(token, b"a", "done")) == 1
     assert server_ms(store) - before < HELD
@@ -231,3 +247,123 @@ def test_what_a_settling_costs_with_very_many_that_wait(store: Store, arrived: i
         before = server_ms(store)
         act()
         assert server_ms(store) - before < HELD
+
+
+@pytest.mark.alone("it measures milliseconds")
+@pytest.mark.parametrize("collapse", ["min", "latest"])
+@pytest.mark.parametrize(
+    "long", [20_000, pytest.param(1_000_000, marks=pytest.mark.scale("a million payloads, measured in milliseconds"))]
+)
+def test_what_people_do_to_an_id_under_which_very_many_wait(
+    queue: OrderedQueue, redis_url: str, long: int, collapse: str
+) -> None:
+    """Look, kill, revive in flight and not, run, move, delete, purge: in as many calls as it needs, none of them long,
+    and nothing is read whole."""
+    store, records = queue.store, "dddd" if queue.tracked else ""
+    long = min(long, 100_000) if queue.tracked else long  # 500 a call
+    app = App(redis_url=redis_url)
+    ours, other = app.ordered_queues["q"], app.ordered_queues["other"]
+    send, took = app.connections.run, dict[str, float]()
+
+    def timed(call: Any) -> Any:
+        before, within = server_ms(store), script_ms(store)
+        reply = send(call)
+        spent = min(server_ms(store) - before, script_ms(store) - within)  # not what else it did, nor what it waited
+        took[call.name] = max(spent, took.get(call.name, 0.0))
+        store.ask("DEL", store.keys.history, store.keys.history_bytes)  # as a recorder does
+        return reply
+
+    app.connections.run = timed  # type: ignore[method-assign]
+
+    def many(pile: str) -> None:
+        fill(queue, pile, range(long), records=records)
+
+    def waits() -> int:
+        return ours.find("a").payload_count
+
+    queue.put("a", b"0", -2)
+    queue.put("a", b"1", -1)
+    many("p")
+    store.ask("HSET", queue.key("meta"), "collapse", collapse)
+    memory = resident_kb()
+    assert waits() == long + 2
+    assert len(ours.page()[0].payloads) == 20
+    shown = CliRunner().invoke(henchman, ["ordered", "q", "a", "--redis", redis_url])
+    assert shown.exit_code == 0, shown.output
+    assert ours.run_now("a").done == 1
+    assert ours.kill("a").done == 1
+    assert ours.find("a").dead_count == long + 2
+    queue.put("a", b"5", 5)
+    [(token, _)] = queue.take(ME, claims=1)
+    assert ours.revive("a").done == 1
+    assert ended(queue, Verdict(token, b"a", "done")) == 1
+    assert waits() == (1 if collapse == "latest" else long + 2)
+    assert resident_kb() - memory < 20_000, "it was read whole"
+    if collapse == "latest":
+        many("p")
+    left = waits()
+    assert ours.move_to("other", "a").done == 1
+    assert other.find("a").payload_count == left
+    assert other.kill("a").done == 1
+    assert other.morgue_delete("a").done == 1
+    queue.put("a", b"0", -2)
+    queue.put("a", b"1", -1)
+    many("p")
+    assert ours.delete("a").done == 1
+    assert queue.left() == set()
+    app.close()
+    assert not {name: ms for name, ms in took.items() if ms > HELD}, took
+
+
+def large(number: int) -> bytes:
+    return b'"%07d%b"' % (number, b"x" * LARGE)
+
+
+def test_large_payloads_of_an_id_move_in_pieces(queue: OrderedQueue, redis_url: str) -> None:
+    """No call brings more than 4 MB of them from one pile to another, or shows more."""
+    app = App(redis_url=redis_url)
+    ours, most = app.ordered_queues["q"], list[int]()
+    send = app.connections.run
+
+    def noted(call: Any) -> Any:
+        before = queue.store.ask("MEMORY", "USAGE", queue.key("m:a"), "SAMPLES", 0) or 0
+        reply = send(call)
+        most.append(abs((queue.store.ask("MEMORY", "USAGE", queue.key("m:a"), "SAMPLES", 0) or 0) - before))
+        return reply
+
+    def fill_both() -> None:
+        for number in range(12):
+            queue.put("a", large(number), number)
+        assert ours.kill("a").done == 1
+        for number in range(6, 18):
+            queue.put("a", large(number), number + 0.5)
+
+    def left() -> list[float]:
+        return [score for score, _ in queue.waiting(b"a")]
+
+    merged = [*map(float, range(12)), *(number + 0.5 for number in range(12, 18))]
+    fill_both()
+    app.connections.run = noted  # type: ignore[method-assign]
+    assert len(ours.find("a").payloads) == 4
+    assert ours.find("a").payload_count == 12
+    assert ours.revive("a").done == 1
+    assert left() == merged
+    assert len(most) > 4
+    assert max(most) <= 5 * LARGE + 100_000
+    ours.delete("a")
+    fill_both()
+    most.clear()
+    assert ours.kill("a").done == 1
+    assert [score for score, _ in queue.morgue(b"a")] == merged
+    assert max(most) <= 5 * LARGE + 100_000
+    ours.revive("a")
+    [(token, one)] = queue.take(ME, claims=1)
+    assert len(one.payloads) == 4
+    for number in range(12, 24):
+        queue.put("a", large(number), number + 0.25)
+    assert ended(queue, Verdict(token, b"a", "done")) > 1
+    assert left() == [*map(float, range(4, 12)), *(number + 0.25 for number in range(12, 24))]
+    assert ours.move_to("other", "a").done == 1
+    assert app.ordered_queues["other"].find("a").payload_count == 20
+    assert queue.left() == set()
+    app.close()

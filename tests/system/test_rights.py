@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
 
 import henchman
-from henchman import App
+from henchman import App, ServerAway
 from henchman.cli.main import henchman as command_line
-from henchman.inspector.doctor import rights
+from henchman.inspector.doctor import examine, rights
 from henchman.store.call import load
-from henchman.store.keys import ROLES, UNTRIED, Keys, acl_line
+from henchman.store.keys import ROLES, UNTRIED, WELCOME, Keys, acl_line
 from henchman.worker import rescue
 from support.dead import corpse, job
-from support.processes import Work, push
+from support.processes import Work, push, records
+from support.replicas import Node, fleet
 from support.server import PrivateServer, running_server
 from support.store import Store
 from support.worker import Heard, in_flight, looker, settled, until, working
@@ -92,6 +94,98 @@ def test_producers_and_workers_need_no_more(server: PrivateServer, namespace: st
     assert "client|unblock" in refused(server) or refused(server) in ("*0", ""), refused(server)
     pushing.close()
     app.close()
+
+
+def forbidden(node: Node) -> set[str]:
+    """What was tried on a server by one who must not, but for what is only better with."""
+    with node.client() as redis:
+        return {f"{one['username']}: {one['object']}" for one in redis.acl_log() if one["object"] not in WELCOME}
+
+
+def test_after_a_failover_the_smallest_rights_are_enough(tmp_path: Path) -> None:
+    """A replica takes over; workers (of a supervisor and embedded), producer and console go on as the same users."""
+    with ExitStack() as stack:
+        ring = stack.enter_context(fleet(tmp_path / "fleet", 1))
+        for node in ring.nodes:  # each server has its own list of users: a replica does not follow the master's
+            for role in ROLES:
+                user(node, role)
+        url = {role: ring.url.replace("sentinel://", f"sentinel://{role}:secret@") for role in ROLES}
+        brief = {"HENCHMAN_LEASE": "5", "HENCHMAN_HEARTBEAT": "1"}
+        work = stack.enter_context(Work(tmp_path / "w", url["worker"], "-c", "2", **brief))
+        pushing = App(redis_url=url["producer"])
+        app = App(redis_url=url["worker"], concurrency=2, queues=["own", "ids"], lease=5, heartbeat=0.5)
+        stack.callback(pushing.close)
+        ran: list[str] = []
+        for one in (pushing, app):
+
+            @one.job(name="note", queue="own", result_ttl=60)
+            def note(name: str) -> str:
+                ran.append(name)
+                return name
+
+            @one.job(name="fail_once", queue="own", retry_in=0.1)
+            def fail_once(name: str) -> None:
+                ran.append(name)
+                if ran.count(name) == 1:
+                    raise ValueError("as told")
+
+            @one.ordered(queue="ids", name="ids")
+            def ids(claim: dict[str, list[str]]) -> None:
+                ran.extend(payload for payloads in claim.values() for payload in payloads)
+
+        app.cron(every=0.5)(app.job(name="tick", queue="own")(lambda: ran.append("tick")))
+
+        def all_of_it_works(when: str) -> None:
+            wanted = {f"{kind} {when}" for kind in ("plain", "later", "ordered", "member")}
+            handle = pushing.enqueue("note", f"plain {when}")
+            pushing.registry.get("note").using(delay=0.2).enqueue(f"later {when}")
+            pushing.registry.get("fail_once").enqueue(f"again {when}")
+            pushing.registry.get("ids").push("x", f"ordered {when}")
+            pushing.enqueue("act", f"theirs-{when}", "ok")
+            pushing.cancel(pushing.registry.get("note").using(delay=3600).enqueue("never").jid)
+            with pushing.batch("b", on_complete="note") as batch:
+                pushing.enqueue("note", f"member {when}")
+            until(lambda: wanted <= {*ran} and ran.count(f"again {when}") == 2, "all of it ran")
+            assert handle.result(timeout=30) == f"plain {when}"
+            until(lambda: batch.id in ran, "the callback of the batch ran")
+            until(lambda: work.count("end")[f"theirs-{when}"] == 1, "the processes work")
+
+        old = ring.master
+        stack.enter_context(working(app))
+        all_of_it_works("before")
+        pushing.enqueue("act", "held", "held", 60)
+        until(lambda: work.count("start")["held"], "it runs meanwhile")
+        until(lambda: len(old.ask("INFO", "replication").split("lag=0")) > 1, "the replica has it")
+        assert not forbidden(old)
+        old.kill()
+        new = ring.failed_over(old)
+        until(lambda: _pushes(pushing), "the producer has found the new master")
+        ran.clear()
+        all_of_it_works("after")
+        until(lambda: "tick" in ran, "crons go on")
+        (tmp_path / "w" / "trace.open").touch()
+        until(lambda: work.count("end")["held"] == 1, "what ran meanwhile was settled at the new master")
+        with new.client() as redis:
+            until(lambda: not in_flight(redis), "nothing is left in flight")
+            until(lambda: len(records(redis)) == 2, "both processes are on the list")
+        assert work.stop() == 0
+        assert not forbidden(new), "nobody tried what he must not"
+        console = App(redis_url=url["console"])
+        stack.callback(console.close)
+        found = {one.name: one for one in examine(console.connections, console.keys)}
+        assert found["lost processes"].verdict == "ok", found["lost processes"]
+        assert found["broken effects"].verdict == "ok", found["broken effects"]
+        assert "may be a producer and a console" in found["rights"].text
+        mine = rights(app.connections, app.keys)
+        assert mine.verdict == "ok", mine
+
+
+def _pushes(app: App) -> bool:
+    try:
+        app.enqueue("note", "the first")
+    except ServerAway:
+        return False
+    return True
 
 
 def test_a_worker_that_may_not_unblock_its_waits_stops_at_once(server: PrivateServer, tmp_path: Path) -> None:

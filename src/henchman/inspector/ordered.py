@@ -235,9 +235,12 @@ class OrderedQueue(Inspector):
         return self._keys.ordered(self.name) + part
 
     def _look(self, ids: Sequence[bytes], most: int = _FIRST) -> Procedure[list[OrderedId]]:
-        """Each of up to a hundred ids, with at most ``most`` payloads in each place."""
-        at, found = yield ordered_people.look(self._keys, self.name, ids, most)
-        return [id_of(at, one) for one in found]
+        """Each of up to a hundred ids, with at most ``most`` payloads in each place, or 4 MB of them."""
+        seen: list[OrderedId] = []
+        while len(seen) < len(ids):
+            at, found = yield ordered_people.look(self._keys, self.name, ids[len(seen) :], most)
+            seen += [id_of(at, one) for one in found]
+        return seen
 
     def _by_score(
         self, part: str, keep: Keep, low: float = -math.inf, high: float = math.inf, *, reverse: bool = False

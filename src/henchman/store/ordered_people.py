@@ -175,10 +175,11 @@ class IdLook(NamedTuple):
 
 
 def look(keys: Keys, queue: str, ids: Sequence[bytes], most: int) -> Call[tuple[float, list[IdLook]]]:
-    """The server's time, and everything about each of the ids, with at most ``most`` payloads in each place."""
+    """The server's time, and everything about each of the ids, with at most ``most`` payloads in each place; about the
+    first of them alone, when their payloads reach 4 MB."""
 
     def read(reply: Any) -> tuple[float, list[IdLook]]:
-        return float(reply[0]), [_id_look(one, row) for one, row in zip(ids, reply[1], strict=True)]
+        return float(reply[0]), [_id_look(one, row) for one, row in zip(ids, reply[1], strict=False)]
 
     return script(_LOOK, [keys.queues], [queue, most, *ids], read, again=True)
 

@@ -22,20 +22,20 @@ track = settings[3] and tracking()
 
 local STAGED = '{"ending":"staged","reason":"made due by hand"}'
 local KILLED = '{"ending":"dead","reason":"killed by hand"}'
+local MERGED = '{"ending":"merged","reason":"another one of its id has a higher score"}'
 local DELETED = '{"ending":"deleted","reason":"deleted by hand"}'
 
 -- When a pile has more than this call may still move or tell of: takes its lowest payloads out and returns them, with
 -- their scores. Else nothing, and the pile counts as done.
 local function part_of(set)
   local many = redis.call('ZCARD', base .. set)
-  if many <= room_left() then
-    room = room - many
+  local flat, count = some_of(base .. set, math.min(many, room_left()), moved_part and 0 or 1)
+  room, moved_part = room - count, true
+  if count == many then
     return
   end
-  local flat = room > 0 and redis.call('ZRANGE', base .. set, 0, room - 1, 'WITHSCORES') or {}
-  if room > 0 then
-    redis.call('ZREMRANGEBYRANK', base .. set, 0, room - 1)
-    room = 0
+  if count > 0 then
+    redis.call('ZREMRANGEBYRANK', base .. set, 0, count - 1)
   end
   return flat
 end
@@ -59,16 +59,23 @@ local function leave_the_queue(id)
 end
 
 local function join_arrivals(id)
-  local new = base .. 'n:' .. id
+  local new, dead = base .. 'n:' .. id, base .. 'm:' .. id
   if track then
     track.merge('m:' .. id, 'n:' .. id)
   end
-  unite('m:' .. id, 'n:' .. id)
   if collapse == 'latest' then
-    if track then
-      track.only('n:' .. id, redis.call('ZRANGE', new, -1, -1)[1], nil, true)
+    local newest = redis.call('ZRANGE', new, -1, -1, 'WITHSCORES')
+    local revived = redis.call('ZRANGE', dead, -1, -1, 'WITHSCORES')
+    if not newest[1] or tonumber(revived[2]) > tonumber(newest[2]) then
+      newest = revived
     end
-    redis.call('ZREMRANGEBYRANK', new, 0, -2)
+    if track then
+      track.only('n:' .. id, newest[1], nil, true)
+    end
+    redis.call('UNLINK', new, dead)
+    redis.call('ZADD', new, newest[2], newest[1])
+  else
+    unite('m:' .. id, 'n:' .. id, true)
   end
   redis.call('ZADD', next_due, 'LT', as_text(now), id)
 end
@@ -85,7 +92,7 @@ local function join_waiting(id, was_due)
     redis.call('DEL', dead)
   else
     redis.call('RENAME', dead, base .. 'n:' .. id)
-    release_arrivals(id, collapse)
+    release_arrivals(id, collapse, true)
   end
   reset_failures(id)
   if not was_due or tonumber(was_due) > now then  -- who is overdue keeps its place
@@ -98,9 +105,13 @@ local acts = {}
 -- A part of what is in the morgue goes back, into what waits or what arrived; nothing when all of it may at once.
 local function revive_part(id, in_flight, was_due)
   local both = redis.call('EXISTS', base .. (in_flight and 'n:' or 'p:') .. id) == 1
-  local part = (both or track) and collapse ~= 'latest' and part_of('m:' .. id)
+  local part = (track or both and collapse ~= 'latest') and part_of('m:' .. id)
   if not part then
     return false
+  end
+  if collapse == 'latest' then  -- the last, which stays, has the highest score
+    track.some('m:' .. id, part, 'cancelled', MERGED, true)
+    return true
   end
   local set, single = (in_flight and 'n:' or 'p:') .. id, not in_flight and redis.call('HGET', sole, id)
   if track then
@@ -180,7 +191,7 @@ function acts.kill(id, in_flight, was_due)
   if single then
     redis.call('ZADD', base .. 'm:' .. id, 'LT', score_of(single), body_of(single))
   elseif both then
-    unite('p:' .. id, 'm:' .. id)
+    unite('p:' .. id, 'm:' .. id, true)
   else
     redis.call('RENAME', base .. 'p:' .. id, base .. 'm:' .. id)
   end
@@ -228,7 +239,7 @@ function acts.run(id, in_flight, was_due)
     ring()
     if track then  -- of very many the first alone: what comes later is told of when it is taken
       local many = redis.call('ZCARD', base .. 'p:' .. id) > room_left()
-      local flat = many and redis.call('ZRANGE', base .. 'p:' .. id, 0, room - 1, 'WITHSCORES')
+      local flat = many and some_of(base .. 'p:' .. id, room, 0)
       if many then
         track.some('p:' .. id, flat, 'enqueued', STAGED)
         room = 0

@@ -169,23 +169,10 @@ for _ = 1, most > 0 and 20 or 0 do
 end
 
 -- The first payloads of a pile with their scores; all piles together give at most 10,000 or, about, 4 MB.
-local numbers, bytes = 10000, 4194304
+local numbers = 10000
 local function first_of(set)
-  local found, step = {}, 16
-  while #found < 2 * cap do
-    local first = #found / 2
-    local last = math.min(first + step, first + math.max(numbers, 1), cap) - 1
-    local some = redis.call('ZRANGE', base .. set, first, last, 'WITHSCORES')
-    for at = 1, #some, 2 do
-      found[#found + 1], found[#found + 2] = some[at], some[at + 1]
-      bytes = bytes - #some[at]
-    end
-    numbers = numbers - #some / 2
-    if #some / 2 <= last - first or numbers <= 0 or bytes <= 0 then
-      break
-    end
-    step = step * 4
-  end
+  local found, count = some_of(base .. set, math.min(math.max(numbers, 1), cap), 1)
+  numbers = numbers - count
   return found
 end
 

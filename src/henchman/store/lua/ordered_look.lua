@@ -5,17 +5,17 @@
 --   group put off}; payloads is {single, how many, {payload, score, …}}; record is {record, milliseconds that the lease of the
 --   holder has left (-2: none), whether the holder was buried}; arrivals is {how many, {payload, score, …}, due};
 --   failed is {retry_count, error, crashes}; dead is {how many, {payload, score, …}, when, error}. At most `most`
---   payloads each, lowest scores first.
+--   payloads each, lowest scores first; when they reach 4 MB each pile shows one, and other ids follow in another call.
 -- include base
 -- include keys
 -- include ordered
 local morgue, reasons = base .. 'morgue', base .. 'merr'
-local last, separator = ARGV[2] - 1, redis.call('HGET', meta, 'separator')
+local most, separator = tonumber(ARGV[2]), redis.call('HGET', meta, 'separator')
 
 -- What is known not to be there is not asked for: a list shows a hundred ids at once.
-local function some_of(pile, there)
+local function first_of(pile, there)
   local many = there and redis.call('ZCARD', pile) or 0
-  return many, many > 0 and redis.call('ZRANGE', pile, 0, last, 'WITHSCORES') or {}
+  return many, many > 0 and some_of(pile, most, 1) or {}
 end
 
 local function holder_of(id)
@@ -34,11 +34,12 @@ end
 
 local function look_at(id)
   local dues, single = dues_of(id), redis.call('HGET', sole, id)
+  read_bytes = read_bytes + (single and #single or 0)
   local record, died, count = holder_of(id), redis.call('ZSCORE', morgue, id), redis.call('ZSCORE', retry, id)
   local next_time = record[1] ~= nil and redis.call('ZSCORE', next_due, id)
-  local waiting, waiting_some = some_of(base .. 'p:' .. id, dues[1] and not single)
-  local arrived, arrived_some = some_of(base .. 'n:' .. id, next_time)
-  local dead, dead_some = some_of(base .. 'm:' .. id, died)
+  local waiting, waiting_some = first_of(base .. 'p:' .. id, dues[1] and not single)
+  local arrived, arrived_some = first_of(base .. 'n:' .. id, next_time)
+  local dead, dead_some = first_of(base .. 'm:' .. id, died)
   return {
     dues,
     {single, waiting, waiting_some},
@@ -52,5 +53,8 @@ end
 local found = {}
 for at = 3, #ARGV do
   found[at - 2] = look_at(ARGV[at])
+  if read_bytes >= MOST_BYTES then
+    break
+  end
 end
 return {as_text(server_now()), found}

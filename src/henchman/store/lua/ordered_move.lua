@@ -12,8 +12,7 @@
 -- include keys
 -- include ordered
 -- include ordered_track
--- include bytes
-local collapse, most, moved, in_flight, size, bytes = ARGV[3], tonumber(ARGV[5]), 0, {}, 0, 0
+local collapse, most, moved, in_flight, size = ARGV[3], tonumber(ARGV[5]), 0, {}, 0
 local source = key('ordered') .. ARGV[2] .. '/'
 local from_due, from_one, from_busy = source .. 'due', source .. 'one', source .. 'busy'
 local from_retry, from_errors, from_crash = source .. 'retry', source .. 'err', source .. 'crash'
@@ -31,18 +30,23 @@ local now = server_now()
 -- Of an id with more than MOST payloads PART go at a time.
 local MOST, PART = track and 2000 or 10000, track and 500 or 2500
 
--- (payload, score, payload, score, …) of an id of the source, as they were pushed, and their jids.
-local function payloads_of(id, most)
-  local single = redis.call('HGET', from_one, id)
-  local flat = single and {body_of(single), score_of(single)}
-    or redis.call('ZRANGE', source .. 'p:' .. id, 0, (most or 0) - 1, 'WITHSCORES')
+-- (payload, score, payload, score, …) of an id of the source, as they were pushed, their jids, and whether these are all.
+-- If not, they are PART at most.
+local function payloads_of(id, limit)
+  local single, pile = redis.call('HGET', from_one, id), source .. 'p:' .. id
+  local many = redis.call('ZCARD', pile)
+  local flat, count = nil, 1
+  if single then
+    flat, read_bytes = {body_of(single), score_of(single)}, read_bytes + #single
+  else
+    flat, count = some_of(pile, many > limit and PART or many, 1)
+  end
   local bodies = {}
   for i = 1, #flat, 2 do
     bodies[(i + 1) / 2] = flat[i]
     flat[i] = plain(flat[i])
-    bytes = bytes + #flat[i]
   end
-  return flat, track and track.jids_of(source .. 'jp:' .. id, bodies) or {}
+  return flat, track and track.jids_of(source .. 'jp:' .. id, bodies) or {}, single or count == many
 end
 
 -- When an id is due that stands in `due` at `at`: one that its group put off is that again, as before.
@@ -114,11 +118,11 @@ end
 
 -- A part of what waits under an id is in the target. Its time there was settled with the first part; until the last has
 -- come nobody takes it, here or there, unless whoever moves it is gone.
-local function move_part(id, at, was)
-  local flat, jids = payloads_of(id, PART)
+local function move_part(id, flat, jids, at, was)
+  local count = #flat / 2
   local first = redis.call('HEXISTS', moving, id) == 0
   add_payloads(id, flat, jids, tonumber(at) > now)
-  redis.call('ZREMRANGEBYRANK', source .. 'p:' .. id, 0, PART - 1)
+  redis.call('ZREMRANGEBYRANK', source .. 'p:' .. id, 0, count - 1)
   if first then
     add_state(id, at, was)
     redis.call('HSET', moving, id, redis.call('ZSCORE', due, id))
@@ -134,18 +138,18 @@ if #ids == 0 then
 end
 for _, id in ipairs(ids) do
   local at = redis.call('ZSCORE', from_due, id)
-  if at and not begun and size < MOST and bytes < MOST_BYTES then
+  if at and not begun and size < MOST and read_bytes < MOST_BYTES then
     if redis.call('HEXISTS', from_busy, id) == 1 or redis.call('HEXISTS', busy, id) == 1 then
       in_flight[#in_flight + 1] = id
     else
       local was, settled = redis.call('ZSCORE', due, id), redis.call('HGET', moving, id)
       at = time_of(source .. 'k:' .. (group_of(id, from_separator) or ''), id, at)
       was = time_of(base .. 'k:' .. (group_of(id, separator) or ''), id, was)
-      if redis.call('ZCARD', source .. 'p:' .. id) > (settled and PART or MOST) then
+      local flat, jids, whole = payloads_of(id, settled and PART or MOST)
+      if not whole then
         begun = id
-        move_part(id, at, was)
+        move_part(id, flat, jids, at, was)
       else
-        local flat, jids = payloads_of(id)
         if #flat > 0 then
           add_payloads(id, flat, jids, tonumber(at) > now)
           add_state(id, at, was)

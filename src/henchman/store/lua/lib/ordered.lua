@@ -5,7 +5,8 @@ local queue, base = ARGV[1], key('ordered') .. ARGV[1] .. '/'
 local due, sole, busy = base .. 'due', base .. 'one', base .. 'busy'
 local next_due, retry, errors, crash = base .. 'next', base .. 'retry', base .. 'err', base .. 'crash'
 local meta, stat, wake, open = base .. 'meta', base .. 'stat', base .. 'wake', base .. 'open'
-local room  -- payloads that this call may still bring from one pile to another; see may_thaw
+local room  -- payloads that this call may still bring from one pile to another; see may_release
+local read_bytes, moved_part = 0, false  -- bytes of payloads read by this call; whether a part of a pile has moved
 local track  -- of a tracked queue: who writes down what becomes of its payloads, see lib/ordered_track.lua
 
 local function ring()  -- one marker, however often: it wakes one sleeper
@@ -95,8 +96,7 @@ local function put(set, score, body, collapse, jid)
       track.only(set, older and newest[1] or body, jid, older)
     end
     if older then
-      redis.call('ZREMRANGEBYRANK', base .. set, 0, -2)
-      return
+      score, body = newest[2], newest[1]
     end
     redis.call('UNLINK', base .. set)
   elseif track then
@@ -129,6 +129,20 @@ local function merge(id, score, body, collapse, jid)
   end
 end
 
+-- The lowest payloads of a pile (a whole key), or the highest with `from_end`, with their scores: as many as `most` and
+-- the bytes of a call allow, at least `least`; and how many these are.
+-- include page
+local function some_of(pile, most, least, from_end)
+  local flat, count, bytes = page_of(function(place, many)
+    if from_end then
+      return redis.call('ZRANGE', pile, place, place + many - 1, 'REV', 'WITHSCORES')
+    end
+    return redis.call('ZRANGE', pile, place, place + many - 1, 'WITHSCORES')
+  end, most, least, 2, read_bytes)
+  read_bytes = bytes
+  return flat, count
+end
+
 -- Payloads with their scores, as ZRANGE gives them, into a pile: of equal ones the lower score stays.
 local function add_all(set, flat)
   for first = 1, #flat, 998 do
@@ -140,10 +154,14 @@ local function add_all(set, flat)
   end
 end
 
--- Two piles become one, `to`: the smaller one moves, so that the cost is not that of what merely waits.
-local function unite(from, to)
+-- Two piles become one, `to`: the smaller one moves, so that the cost is not that of what merely waits; or `from`, if it
+-- is known to be `small`.
+local function unite(from, to, small_from)
   local source, target = base .. from, base .. to
-  local more = redis.call('ZCARD', source) > redis.call('ZCARD', target)
+  if redis.call('EXISTS', target) == 0 then
+    return redis.call('RENAME', source, target)
+  end
+  local more = not small_from and redis.call('ZCARD', source) > redis.call('ZCARD', target)
   local small, large = more and to or from, more and from or to
   add_all(large, redis.call('ZRANGE', base .. small, 0, -1, 'WITHSCORES'))
   redis.call('UNLINK', base .. small)
@@ -157,31 +175,41 @@ local function room_left()
   return room
 end
 
+local function are_small(pile, many)  -- whether these highest payloads of a pile may move with this call, by their bytes
+  local _, count = some_of(pile, many, 0, true)
+  return count == many
+end
+
 -- Whether what arrived under a held id and what will be left of it may become one now. Not if both are so many that
 -- this would hold the server up: then the last of what is left joins what arrived, as many as one call may bring, and
 -- the id stays held; whoever wants it free asks again.
 local function may_release(id, delivered)
-  local remaining = base .. 'p:' .. id
-  local few = math.min(redis.call('ZCARD', base .. 'n:' .. id), redis.call('ZCARD', remaining) - delivered)
-  if few <= room_left() then
-    room = room - math.max(few, 0)
+  local remaining, new = base .. 'p:' .. id, base .. 'n:' .. id
+  local left, arrived = redis.call('ZCARD', remaining) - delivered, redis.call('ZCARD', new)
+  local few = math.min(left, arrived)
+  if few <= 0 then
+    return true
+  end
+  local new_is_small = few <= room_left() and (arrived > left + delivered or are_small(new, arrived))  -- either may be the one that moves
+  if new_is_small and (arrived <= left or are_small(remaining, left)) then
+    room = room - few
     return true
   end
   if room > 0 then
-    local last = redis.call('ZRANGE', remaining, -room, -1, 'WITHSCORES')
+    local last, count = some_of(remaining, math.min(room, left), moved_part and 0 or 1, true)
     if track then
       track.move_records('p:' .. id, 'n:' .. id, last, true)
     end
     add_all('n:' .. id, last)
-    redis.call('ZREMRANGEBYRANK', remaining, -room, -1)
-    room = 0
+    redis.call('ZREMRANGEBYRANK', remaining, -count, -1)
+    room, moved_part = 0, true
   end
   return false
 end
 
 -- What arrived while the id was in flight joins what is left of it. The id must be in `next`. Who cannot know how the
--- queue collapses leaves that out: `meta` has it from the push.
-local function release_arrivals(id, collapse)
+-- queue collapses leaves that out: `meta` has it from the push. `few`: what arrived is known to be little.
+local function release_arrivals(id, collapse, few)
   local new, remaining, single = base .. 'n:' .. id, base .. 'p:' .. id, redis.call('HGET', sole, id)
   redis.call('ZREM', next_due, id)
   if (collapse or redis.call('HGET', meta, 'collapse')) == 'latest' then
@@ -197,7 +225,7 @@ local function release_arrivals(id, collapse)
     redis.call('HDEL', sole, id)
     redis.call('RENAME', new, remaining)
   elseif redis.call('EXISTS', remaining) == 1 then
-    unite('n:' .. id, 'p:' .. id)
+    unite('n:' .. id, 'p:' .. id, few)
   else
     redis.call('RENAME', new, remaining)
   end

@@ -1,8 +1,10 @@
 -- Up to `most` entries, or as many as reach 4 MB but at least `least`, of what `read(place, many)` gives: `many` entries
 -- from a place on, each as `width` values. Neither a list nor a set tells how large its entries are: few are read at once.
+-- `size`: the bytes that the call has had before. The page, how many entries it has, and the bytes with it.
 -- include bytes
-local function page_of(read, most, least, width)
-  local page, count, size, step, largest = {}, 0, 0, 1, 1
+local function page_of(read, most, least, width, size)
+  local page, count, step, largest = {}, 0, 1, 1
+  size = size or 0
   while count < most and (size < MOST_BYTES or count < least) do
     local some = read(count, step)
     for at = 1, #some, width do
