@@ -28,7 +28,8 @@ track = (from_settings[2] or redis.call('HEXISTS', meta, 'track') == 1) and trac
 local now = server_now()
 
 -- Of an id with more than MOST payloads PART go at a time.
-local MOST, PART = track and 2000 or 10000, track and 500 or 2500
+local one_by_one = track or collapse == 'latest'
+local MOST, PART = one_by_one and 2000 or 10000, one_by_one and 500 or 2500
 
 -- (payload, score, payload, score, …) of an id of the source, as they were pushed, their jids, and whether these are all.
 -- If not, they are PART at most.
