@@ -324,11 +324,17 @@ class TestEndings:
 
     def test_five_hundred_at_once(self, queue: OrderedQueue) -> None:
         queue.push(*(Push(str(n).encode(), "", "", b"1") for n in range(500)))
-        taken = queue.take(ME, claims=500)
-        assert len(taken) == 450
-        assert queue.settle(ME, *(Verdict(token, one.id, "done") for token, one in taken)) == [1] * 450
+        queue.push(*(Push(str(n).encode(), "", "", b"1") for n in range(500, 550)))
+        taken = queue.take(ME, claims=600)
+        assert len(taken) == 500
+        assert queue.settle(ME, *(Verdict(token, one.id, "done") for token, one in taken)) == [1] * 500
         assert queue.store.ask("ZCARD", queue.key("due")) == 50
         assert queue.silence(), "there was more: somebody must look"
+
+    def test_one_claim_of_the_largest_size(self, queue: OrderedQueue) -> None:
+        queue.push(*(Push(str(n).encode(), "", "", b"1") for n in range(500)))
+        [(_, ids)] = queue.claim(ME, size=500).claims
+        assert len(ids) == 500
 
 
 class TestHolders:

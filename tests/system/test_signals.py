@@ -9,6 +9,7 @@ import signal
 import subprocess
 import threading
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -218,6 +219,17 @@ def test_max_jobs_and_max_memory_replace_a_process(redis: Redis, redis_url: str,
         until(lambda: work.children and second not in work.children, "it was replaced again")
         assert "max_memory is 120 MB" in work.log
         settled(redis, 26)
+        assert work.stop() == 0
+
+
+def test_a_process_runs_no_more_than_max_jobs(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    with Work(tmp_path / "w", redis_url, "-c", "5", "--max-jobs", "40") as work:
+        work.ready(redis)
+        push(redis, "act", *[(f"j{n}", "ok") for n in range(120)])
+        until(lambda: work.count("end").total() == 120, "all ran")
+        ran = Counter(line.split()[2] for line in work.trace_file.read_text().splitlines() if line.startswith("end "))
+        assert len(ran) >= 3
+        assert max(ran.values()) <= 40 + 5, ran
         assert work.stop() == 0
 
 

@@ -10,6 +10,8 @@ import pytest
 
 from henchman import App, ConfigError
 from henchman.client.options import JobOptions
+from henchman.config import Config
+from henchman.config.capsules import parse_queues
 from henchman.worker.launcher import default_capsules
 from support.worker import looker, settled, until, working
 
@@ -82,3 +84,13 @@ def lambda_free() -> None:
 def test_a_wrong_table_is_named(tables: dict[str, object], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         App(capsules=tables)
+
+
+@pytest.mark.parametrize("text", ["a:1001", "a:9999", "a:0", "a:", "a b", ":3", "ä"])
+def test_the_settings_refuse_what_a_worker_would(text: str) -> None:
+    with pytest.raises(ConfigError, match="NAME or NAME:WEIGHT"):
+        Config.load(arguments={"queues": [text]})
+    with pytest.raises(ConfigError, match="NAME or NAME:WEIGHT"):
+        Config.load(arguments={"capsules": {"one": {"queues": [text]}}})
+    with pytest.raises(ConfigError, match="NAME or NAME:WEIGHT"):
+        parse_queues([text])

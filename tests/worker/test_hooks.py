@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -169,6 +170,28 @@ def test_retry_in_may_be_awaited(app: App, redis: Redis) -> None:
         settled(redis, 1)
     ((_, due),) = redis.zrange("retry", 0, -1, withscores=True)  # type: ignore[misc]
     assert 4900 < due - time.time() < 5001
+
+
+def test_retry_in_may_answer_a_timedelta(app: App, redis: Redis) -> None:
+    def pause(*facts: Any) -> timedelta:
+        return timedelta(seconds=5000)
+
+    @app.job(name="fail", retry=3, retry_in=pause)
+    def fail() -> None:
+        raise ValueError("no")
+
+    @app.ordered(name="sync", queue="products", retry_in=pause)
+    def sync(claim: dict[str, list[int]]) -> None:
+        raise ValueError("no")
+
+    with working(app):
+        fail.enqueue()
+        sync.push("a", 1)
+        until(lambda: redis.zcard("retry") == 1 or None, "it failed")
+        until(lambda: app.ordered_queues["products"].stats().failed == 1 or None, "the id failed")
+    for key in ("retry", app.keys.ordered("products") + "due"):
+        ((_, due),) = redis.zrange(key, 0, -1, withscores=True)  # type: ignore[misc]
+        assert 4900 < due - time.time() < 5001, key
 
 
 @pytest.mark.parametrize("awaited", [False, True], ids=["def", "async def"])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import random
+import re
 from collections.abc import Collection, Iterable, Sequence
 from typing import Literal
 
 from henchman.config.settings import Config
+from henchman.config.sources import QUEUE, QUEUE_DUE
 from henchman.errors import ConfigError
 
 __all__ = ["Capsule", "capsules_of", "parse_queues", "served"]
@@ -77,13 +79,10 @@ def parse_queues(texts: Iterable[str]) -> dict[str, int]:
     """``critical:3`` or ``default`` → weights by name (0 when none was given); ConfigError names what is wrong."""
     weights: dict[str, int] = {}
     for text in texts:
+        if not re.fullmatch(QUEUE, text):
+            raise ConfigError(f"queue {text!r}: it must be {QUEUE_DUE}")
         name, colon, number = text.rpartition(":") if _weighted(text) else (text, "", "")
-        if not name or not all(char.isascii() and (char.isalnum() or char in "_:.-") for char in name):
-            raise ConfigError(f"queue {text!r}: names hold letters, digits and _ : . - only; a weight follows a colon")
-        weight = int(number) if colon else 0
-        if weight > 1000:
-            raise ConfigError(f"queue {text!r}: a weight is at most 1000")
-        weights.setdefault(name, weight)
+        weights.setdefault(name, int(number) if colon else 0)
     return weights
 
 

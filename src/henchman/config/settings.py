@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Self
 
 from henchman.config import sources
-from henchman.config.sources import Kind, Layer
+from henchman.config.sources import QUEUE, QUEUE_DUE, Kind, Layer
 from henchman.config.sources import key as _key
 from henchman.errors import ConfigError
 from henchman.kernel.text import did_you_mean, mask_url, seconds_text
@@ -136,9 +136,7 @@ class Config:
     )
     queues: tuple[str, ...] = _key(
         (),
-        sources.words(
-            r"(?!.*:0*$)[^\x00-\x1f,\s]*[^\x00-\x1f,\s:](:[1-9][0-9]{0,3})?", "NAME or NAME:WEIGHT, weight 1 to 9999"
-        ),
+        sources.words(QUEUE, QUEUE_DUE),
         'Queues to serve: "critical:3" has weight 3. Not set: every queue that the jobs name, and default.',
     )
     concurrency: int = _key(10, sources.whole(1, 1000), "Slots of a worker process: jobs that it runs at once.")

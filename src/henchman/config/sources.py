@@ -29,6 +29,9 @@ NOT_SETTINGS = ("HENCHMAN_DEBUG", "HENCHMAN_REQUIRE_ALL", "HENCHMAN_TEST_", "HEN
 OF_KUBERNETES = re.compile(r"HENCHMAN_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP)(_\w+)?)?)")
 SCHEMES = ("redis", "rediss", "unix", "sentinel")
 SERVERS = f"an address such as redis://localhost:6379/0 (or {', '.join(f'{one}://' for one in SCHEMES[1:])})"
+#: a queue to serve, with its weight
+QUEUE = r"(?!.*:(?!([1-9][0-9]{0,2}|1000)$)[0-9]*$)(?!:[0-9]+$)[A-Za-z0-9_:.-]+"
+QUEUE_DUE = "NAME or NAME:WEIGHT, the name of letters, digits and _ : . -, the weight 1 to 1000"
 PROJECT_MARKS = (FILE, "pyproject.toml", "setup.py", "setup.cfg", ".git")
 
 
@@ -187,6 +190,8 @@ def _capsule(name: str, table: object, due: str) -> dict[str, object]:
     queues, slots = table.get("queues"), table.get("concurrency", 1)
     if not isinstance(queues, list | tuple) or not queues or not all(isinstance(one, str) and one for one in queues):
         raise ValueError(f"{due}; {name} needs a list of queues")
+    if wrong := [one for one in queues if not re.fullmatch(QUEUE, one)]:
+        raise ValueError(f"{due}; {name}: {wrong[0]!r} must be {QUEUE_DUE}")
     if not isinstance(slots, int) or isinstance(slots, bool) or not 1 <= slots <= 1000:
         raise ValueError(f"{due}; the concurrency of {name} is a whole number from 1 to 1,000")
     return {"queues": list(queues), "concurrency": slots}

@@ -19,6 +19,7 @@ from henchman.kernel.text import described, words_of
 from henchman.ordered.definition import OrderedOptions
 from henchman.ordered.push import OrderedPush, OrderedPushed
 from henchman.store.ordered import ClaimedId, Verdict
+from henchman.wire.payload import answered_seconds
 from henchman.work.effects import STATUS, facts_of, text
 from henchman.work.outcome import Outcome
 from henchman.work.source import Teller
@@ -197,9 +198,8 @@ class OrderedRetryPolicy:
         asked: Any = self._options.retry_in
         if callable(asked):
             asked = teller.call(asked, *(count, error)[: takes(asked, 2)])
-        if isinstance(asked, (int, float)) and not isinstance(asked, bool) and 0 <= asked < 1e10:
-            return float(asked)
-        return retry_delay(count)
+        seconds = answered_seconds(asked)
+        return retry_delay(count) if seconds is None else seconds
 
     def _exhausted(
         self, given_up: list[ClaimedId], job: dict[str, Any], errors: dict[bytes, BaseException], teller: Teller

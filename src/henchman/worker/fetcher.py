@@ -89,8 +89,10 @@ class Fetcher(Service):
         watcher: Watcher,
         sources: Mapping[str, Source],
         board: Scoreboard,
+        room: Callable[[], int] | None = None,
     ) -> None:
         super().__init__()
+        self._room = room  # how many more jobs this process may take, where that is limited (max_jobs)
         self._runtime, self.capsule = runtime, capsule
         self._wake = session.bell()
         self.pool = Pool(capsule.concurrency, processor, loop, runtime.events, self._wake.set)
@@ -157,6 +159,8 @@ class Fetcher(Service):
     def may_arm(self, queue: str) -> bool:
         """Whether to wait for ``queue``: not while quiet or paused, not without a free slot."""
         if self.quieted.is_set() or self._isolation.waiting or queue in self.paused:
+            return False
+        if self._room is not None and self._room() <= 0:
             return False
         if self.pool.free <= 0:
             self._look = True  # the thread that frees a slot rings, and the fetcher looks into the queue then
@@ -298,6 +302,8 @@ class Fetcher(Service):
         if self._acker.full or awake() >= self._session.valid_until:
             return 0
         free = self.pool.free - waiting
+        if self._room is not None:
+            return max(min(free, self._room()), 0)
         if free > 0:
             return free
         if self._ahead and waiting <= self.pool.low_water and time.monotonic() > self._hold_until:
@@ -342,7 +348,7 @@ class Fetcher(Service):
     def _fetch(self) -> float:
         """Fetch once; when the queues had nothing, the watcher waits for the next push."""
         started, want = time.monotonic(), self._want
-        ahead = {} if started < self._hold_until else self._ahead
+        ahead = {} if self._room is not None or started < self._hold_until else self._ahead
         self._look = False
         current = self._session.current  # as one value: another capsule may change the epoch meanwhile
         self._asked_as = current[self.capsule.queues[0]].identity

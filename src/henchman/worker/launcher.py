@@ -70,7 +70,7 @@ class Launcher:
         self.manager = Manager()
         capsules, queues = self._placed(capsules)
         self.companions: Sequence[Companion] = runtime.companions(alone=board is None)
-        self.board = board or Scoreboard()
+        self.board, self._supervised = board or Scoreboard(), board is not None
         self.session = LeaseSession(runtime, queues, announce, self.sources)
         self.cancels = Cancels(runtime, self._tell_cancelled)
         self.control = Control(runtime.events, self._verbs())
@@ -108,6 +108,8 @@ class Launcher:
     def _fetchers(self, capsules: Sequence[Capsule]) -> list[Fetcher]:
         """One for each capsule, with its slots; suspects are alone among all of them."""
         isolation = Isolation(self.session, self.acker, self.board, busy=self.manager.busy, look=self.manager.look)
+        limited = self._supervised and self.runtime.config.max_jobs is not None
+        room = self._room if limited else None
         fetchers = [
             Fetcher(
                 self.runtime,
@@ -121,12 +123,21 @@ class Launcher:
                 watcher=self.watcher,
                 sources=self.sources,
                 board=self.board,
+                room=room,
             )
             for capsule in capsules
         ]
         for fetcher in fetchers:
             fetcher.ahead_bytes = AHEAD_BYTES // len(fetchers)
         return fetchers
+
+    def _room(self) -> int:
+        """How many more jobs may be taken before ``max_jobs``: then this process waits for its successor, and asks."""
+        waiting = sum(fetcher.pool.waiting for fetcher in self.manager)
+        left = (self.runtime.config.max_jobs or 0) - self.started - waiting
+        if left <= 0:
+            self.renewal.wake()
+        return left
 
     @property
     def pool(self) -> Pool:

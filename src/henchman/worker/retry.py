@@ -202,9 +202,8 @@ class RetryPolicy:
             return Outcome("discarded", reason="retry_in answered Discard", error=error)
         if asked is Kill or isinstance(asked, Kill):
             return Outcome("dead")
-        if isinstance(asked, (int, float)) and not isinstance(asked, bool) and 0 <= asked < 1e10:
-            return float(asked)
-        return retry_delay(count)
+        seconds = payload.answered_seconds(asked)
+        return retry_delay(count) if seconds is None else seconds
 
     def _give_up(self, job: dict[str, Any], error: BaseException, reason: str, options: JobOptions) -> Outcome:
         answer = None

@@ -107,7 +107,7 @@ end
 local formed, ids, dues, retries, deaths = {}, {}, {}, {}, {}
 local function fits(alone)
   local last = formed[#formed]
-  return #ids < 450 and (#formed < most or not (alone or last.alone or #last >= size))
+  return #ids < 500 and (#formed < most or not (alone or last.alone or #last >= size))
 end
 local function add(id, was_due, retry_count, crashes)
   local last, alone, place = formed[#formed], retry_count or crashes, #ids + 1
@@ -122,7 +122,7 @@ end
 -- One page of what is due; whether another may bring more. What was found is taken, or put off: out of the way.
 local more, mine = false, {}
 local function look_once()
-  local want = #ids + math.min(most * size - #ids, 450) + (separator and 33 or 1)
+  local want = #ids + math.min(most * size - #ids, 500) + (separator and 33 or 1)
   local found = redis.call('ZRANGE', due, '-inf', as_text(now), 'BYSCORE', 'LIMIT', 0, want, 'WITHSCORES')
   if #found == 0 then
     return false
