@@ -70,7 +70,10 @@ class Doing(Enum):
 
 
 class Fetcher(Service):
-    """Fills the slots of one capsule from its queues. ``doing``: what its thread does now."""
+    """Fills the slots of one capsule from its queues. ``doing``: what its thread does now.
+
+    ``room()``: how many more jobs this process may take, where that is limited (``max_jobs``).
+    """
 
     name = "fetcher"
     doing = Doing.RESTING
@@ -92,13 +95,11 @@ class Fetcher(Service):
         room: Callable[[], int] | None = None,
     ) -> None:
         super().__init__()
-        self._room = room  # how many more jobs this process may take, where that is limited (max_jobs)
         self._runtime, self.capsule = runtime, capsule
         self._wake = session.bell()
         self.pool = Pool(capsule.concurrency, processor, loop, runtime.events, self._wake.set)
-        self._session, self._acker, self._reader = session, acker, processor.reader
-        self._isolation, self._watcher = isolation, watcher
-        self._cancels, self._board = cancels, board
+        self._session, self._acker, self._reader, self._cancels = session, acker, processor.reader, cancels
+        self._isolation, self._watcher, self._board, self._room = isolation, watcher, board, room
         self._mark, self._watcher_mark = next(_marks), next(_marks)
         self._sources = {name: sources[name] for name in capsule.queues if name in sources}
         drawn = capsule.mode != "strict" and len(capsule.queues) > 1
