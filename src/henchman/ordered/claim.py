@@ -19,7 +19,7 @@ from henchman.kernel.text import described, words_of
 from henchman.ordered.definition import OrderedOptions
 from henchman.ordered.push import OrderedPush, OrderedPushed
 from henchman.store.ordered import ClaimedId, Verdict
-from henchman.wire.payload import answered_seconds
+from henchman.wire.times import answered_seconds
 from henchman.work.effects import STATUS, facts_of, text
 from henchman.work.outcome import Outcome
 from henchman.work.source import Teller

@@ -11,7 +11,6 @@ import re
 import traceback
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
 from typing import Any, Final
 
 import msgspec
@@ -115,14 +114,6 @@ def count(value: Any) -> int | None:
     -1 is a ``retry_count`` too: Sidekiq takes one off for a retry by hand, so that this run is free.
     """
     return min(max(value, -1), MOST) if type(value) is int else None
-
-
-def answered_seconds(answer: Any) -> float | None:
-    """The delay that a ``retry_in`` answered, in seconds or as a timedelta; None when it is none, or out of range."""
-    if isinstance(answer, timedelta):
-        answer = answer.total_seconds()
-    fits = isinstance(answer, int | float) and not isinstance(answer, bool) and 0 <= answer < 1e10
-    return float(answer) if fits else None
 
 
 def seconds(value: Any) -> float | None:

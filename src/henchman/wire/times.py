@@ -13,7 +13,7 @@ from typing import Any, Literal
 from henchman.errors import ArgumentError
 from henchman.wire import jsontext
 
-__all__ = ["Form", "day", "iso", "read", "rounded", "seconds_of", "write"]
+__all__ = ["Form", "answered_seconds", "day", "iso", "read", "rounded", "seconds_of", "write"]
 
 Form = Literal["seconds", "ms"]
 
@@ -96,3 +96,11 @@ def _read_text(text: str) -> float | None:
         return (moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)).timestamp()
     except (ValueError, OverflowError):
         return None
+
+
+def answered_seconds(answer: Any) -> float | None:
+    """The delay that a ``retry_in`` answered, in seconds or as a timedelta; None when it is none, or out of range."""
+    if isinstance(answer, dt.timedelta):
+        answer = answer.total_seconds()
+    fits = isinstance(answer, int | float) and not isinstance(answer, bool) and 0 <= answer < 1e10
+    return float(answer) if fits else None

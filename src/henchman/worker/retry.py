@@ -202,7 +202,7 @@ class RetryPolicy:
             return Outcome("discarded", reason="retry_in answered Discard", error=error)
         if asked is Kill or isinstance(asked, Kill):
             return Outcome("dead")
-        seconds = payload.answered_seconds(asked)
+        seconds = times.answered_seconds(asked)
         return retry_delay(count) if seconds is None else seconds
 
     def _give_up(self, job: dict[str, Any], error: BaseException, reason: str, options: JobOptions) -> Outcome:
