@@ -135,6 +135,25 @@ def test_pause_holds_also_where_a_watcher_waits_already(
         until(lambda: ran == [("other", 2), ("default", 1)], "unpaused, it runs")
 
 
+def test_a_pause_by_another_hand_holds_at_the_next_look_of_the_stager(
+    redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sidekiq Pro writes into the set of paused queues and tells us nothing; a heartbeat is too rare."""
+    monkeypatch.setattr(watcher, "BLOCK", 600.0)
+    app = App(redis_url=redis_url, heartbeat=60)
+    ran, jobs = noting(app, "default", "other")
+    with working(app) as launcher:
+        until(lambda: launcher.watcher.armed == 2, "both are watched")
+        redis.sadd("paused", "default")
+        until(lambda: launcher.watcher.armed == 1, "no longer watched", 5)
+        jobs["default"].enqueue(1)  # type: ignore[attr-defined]
+        jobs["other"].enqueue(2)  # type: ignore[attr-defined]
+        until(lambda: ran == [("other", 2)], "the other queue goes on")
+        redis.srem("paused", "default")
+        until(lambda: ran == [("other", 2), ("default", 1)], "unpaused, it runs", 5)
+        assert redis.hget("hm:clock", "paused") == b"{}"
+
+
 @pytest.mark.alone("it measures milliseconds")
 def test_a_plain_lpush_wakes_an_idle_worker(redis: Redis, redis_url: str) -> None:
     app = App(redis_url=redis_url)

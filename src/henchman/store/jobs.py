@@ -214,8 +214,8 @@ def due(
     ``doubtful``: the clock has not stepped longer ago than these seconds, None: nobody knows. ``forward``: seconds by
     which it has stepped forward since this process looked last; that it went back, the server sees.
     """
-    names = [keys.staging, keys.retry, keys.schedule, keys.clock]
-    args: list[Arg] = [identity, staging_ms, most, "" if doubtful is None else doubtful, forward or 0]
+    names = [keys.staging, keys.retry, keys.schedule, keys.clock, keys.paused]
+    args: list[Arg] = [identity, staging_ms, most, "" if doubtful is None else doubtful, forward or 0, keys.control_all]
     return script(_DUE, names, args, _due, again=not forward)
 
 

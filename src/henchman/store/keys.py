@@ -35,7 +35,8 @@ class Keys:
         self.cancels = p + "hm:cancels"  # counter of cancellations: workers read the log when it moved
         self.cancel_log = p + "hm:cancel_log"  # list, newest first: what each of the last 1,000 steps of it was
         self.staging = p + "hm:staging"  # string, 2 s: identity of the process that stages
-        self.clock = p + "hm:clock"  # hash: now, time of the last look; by, at: its last step; left: see rebase.lua
+        self.clock = p + "hm:clock"  # hash: now, time of the last look; by, at: its last step; left: see rebase.lua;
+        #: paused: the paused queues that were announced
         self.lifeline = p + "hm:lifeline"  # string, 3 s: identity of the process that rescues
         self.broken = p + "hm:broken"  # list, last 1,000: effects that failed
         self.deaths = p + "hm:deaths"  # hash: jid → one line a death; entries kept 72 h after the last

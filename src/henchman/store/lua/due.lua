@@ -1,6 +1,6 @@
 -- due: look at what is due in a set, if this process may stage; removes nothing
--- KEYS staging retry schedule clock
--- ARGV identity staging_ms most doubtful forward
+-- KEYS staging retry schedule clock paused
+-- ARGV identity staging_ms most doubtful forward control
 -- returns {0, server's now} when another process stages, else {1, server's now, due retries, due scheduled, next, more,
 --   gap, step, left}:
 --   at most most of each set, which end with the one that reaches 4 MB; more is 1 when others are due. next is the
@@ -10,6 +10,7 @@
 --   written down with the look, and left tells of the steps with which times have not been moved along yet, see
 --   rebase.lua. What was written in the doubtful seconds before this look may be from before the step or after it; an empty
 --   text: nobody knows how many they are.
+-- Queues that another hand has put into the set of the paused ones, or taken out, are told to all on the channel control.
 -- include base
 -- include lead
 -- include bytes
@@ -18,7 +19,7 @@ local now, most, size, next_score = server_now(), tonumber(ARGV[3]), 0, nil
 if not lead(KEYS[1], ARGV[1], ARGV[2]) then
   return {0, as_text(now)}
 end
-local told = redis.call('HMGET', KEYS[4], 'now', 'left')
+local told = redis.call('HMGET', KEYS[4], 'now', 'left', 'paused')
 local gap, left = told[1] and now - told[1], told[2] or ''
 local step = ARGV[5] ~= '0' and tonumber(ARGV[5]) or gap and gap < -STEP and gap or 0
 redis.call('HSET', KEYS[4], 'now', as_text(now))
@@ -26,6 +27,22 @@ if step ~= 0 then
   local since = ARGV[4] == '' and '-inf' or as_text(now - tonumber(ARGV[4]))
   left = left .. as_text(step) .. ' ' .. as_text(now) .. ' ' .. since .. ' 0 - 0\n'
   redis.call('HSET', KEYS[4], 'by', string.format('%.3f', step), 'at', as_text(now), 'left', left)
+end
+local names = redis.call('SMEMBERS', KEYS[5])
+table.sort(names)
+local paused, known = cjson.encode(names), told[3] or '{}'
+if paused ~= known then
+  local before = {}
+  for _, name in ipairs(cjson.decode(known)) do
+    before[name] = 'unpause '
+  end
+  for _, name in ipairs(names) do
+    before[name] = not before[name] and 'pause ' or nil
+  end
+  for name, verb in pairs(before) do
+    redis.call('PUBLISH', ARGV[6], verb .. name)
+  end
+  redis.call('HSET', KEYS[4], 'paused', paused)
 end
 local found, more = {}, 0
 for i = 2, 3 do
