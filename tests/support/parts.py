@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-MARKS = ("alone", "scale")
+MARKS = ("scale", "alone")  # what is both belongs to the first
 ENDS = ("xpassed", "xfailed", "skipped", "passed", "error", "failed")  # the later one counts, where a test has two
 FIRST = ("system", "history", "interop", "protocol", "worker")  # the folders that take longest: begun first
 
