@@ -42,6 +42,9 @@ class Reader:
         self.folder = folder
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         self.env = clean_environ() | {"PATH": path, "COLUMNS": "120"}
+        self.env.pop(
+            "PYTHONUNBUFFERED", None
+        )  # else each word of a print is a write, and lines of the log come between
         self.worker: subprocess.Popen[bytes] | None = None
         self.worker_log = folder / "worker.log"
         self.worker_log.touch()
