@@ -313,8 +313,8 @@ def test_what_people_do_to_an_id_under_which_very_many_wait(
     assert ours.delete("a").done == 1
     assert queue.left() == set()
     app.close()
-    # Of thousands of calls one in a hundred may meet what the machine does meanwhile; beside a million payloads, 100 MB,
-    # a single one may, too: a call that reads them all takes ten times as long as is allowed there.
+    # Of thousands of calls one in a hundred may meet what the machine does meanwhile; beside a million payloads a
+    # single one may, too: a call that reads them all takes ten times as long as is allowed there.
     longest = {name: sorted(each)[-1 - len(each) // 100] for name, each in took.items()}
     most = 4 * HELD if long > LONG else HELD
     assert not {name: ms for name, ms in longest.items() if ms > most}, longest
