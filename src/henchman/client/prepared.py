@@ -125,7 +125,7 @@ def _own_fields(
     return {key: value for key, value in fields.items() if value is not None}
 
 
-_MOST = 65_536  # bytes of arguments that the history is given; of more it is told how many they were
+_MOST = 65_536  # bytes of arguments that history keeps; of longer ones it keeps the number of bytes
 
 
 class _Parts(msgspec.Struct, gc=False):

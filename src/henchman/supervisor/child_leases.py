@@ -165,7 +165,7 @@ def _names(link: ServerLink, lists: Sequence[str]) -> list[str]:
     """Class and id of the first jobs that a dead child held, as many as a line bears; none of ordered queues."""
     found: list[str] = []
     for flight in [one for one in lists if not link.keys.is_held(one)]:
-        with contextlib.suppress(ServerError):  # a list that is broken is told when it is rescued
+        with contextlib.suppress(ServerError):  # the rescue reports a broken list
             for stored in link.connections.run(list_page(flight, 0, SHOWN)).payloads:
                 with contextlib.suppress(PayloadError):
                     job = decode(stored)

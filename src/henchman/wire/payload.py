@@ -181,7 +181,7 @@ def with_delay(stored: bytes, delay: float | None) -> bytes:
     job = decode(stored)
     job.pop("enqueued_at", None)
     ours = job.get("hm", {})
-    if isinstance(ours, dict):  # else it is somebody else's
+    if isinstance(ours, dict):  # else another program uses the field
         ours = {name: value for name, value in ours.items() if name != "delay"}
         job["hm"] = ours if delay is None else ours | {"delay": delay}
         if not job["hm"]:
