@@ -7,9 +7,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from redis import Redis
 
 from support.dispositions import let_children_hear
 from support.server import PrivateServer, running_server
+from support.store import Store
+from support.worker import looker
 
 pytest_plugins = ["support.require_all", "support.parts"]
 
@@ -36,6 +39,21 @@ def redis_url(_server: PrivateServer) -> str:
     assert _server.ask("FLUSHALL") == "+OK"
     assert _server.ask("SCRIPT", "FLUSH") == "+OK"
     return _server.url
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    """A plain client of that server, for looking."""
+    with looker(redis_url) as client:
+        yield client
+
+
+@pytest.fixture
+def store(redis_url: str) -> Iterator[Store]:
+    """The calls of the store, and questions behind its back."""
+    made = Store(redis_url)
+    yield made
+    made.connections.close()
 
 
 SERVICES = ("acker", "auditor", "cron", "fetcher", "heart", "lifeline", "renewal", "stager", "watchdog", "watcher")

@@ -10,22 +10,14 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-import pytest
 from redis import Redis
 
 from frozen.conftest import Frozen
 from frozen.stored import stored
 from henchman import App
 from henchman.store import history
-from support.worker import looker
 
 DUE: Final = dt.datetime(2100, 1, 1, tzinfo=dt.UTC)
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as one:
-        yield one
 
 
 def plain(app: App) -> None:

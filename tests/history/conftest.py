@@ -15,7 +15,6 @@ from henchman.history.reading import History
 from henchman.history.recorder import Recorder
 from support.databases import LEFT, DatabaseServer, MariaDB, PostgreSQL, available, emptied, running
 from support.history import Home, Teller, recording
-from support.worker import looker
 
 SERVERS: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 
@@ -80,12 +79,6 @@ def database_server(request: pytest.FixtureRequest, _database_servers: dict[str,
     finally:
         database.close()
     return server
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 @pytest.fixture

@@ -3,12 +3,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from redis import Redis
 
 from henchman.worker import retry
 from henchman.worker.retry import retry_delay
 from interop.ruby_side import Ruby, RubyWeb, missing
-from support.worker import looker
 
 
 @pytest.fixture(autouse=True)
@@ -46,10 +44,3 @@ def _web(_ruby_is_there: None, server_url: str) -> Iterator[RubyWeb]:
 def web(_web: RubyWeb, redis_url: str) -> RubyWeb:
     """Sidekiq's own pages on the empty server of this test."""
     return _web
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    """A plain client of the server, for looking."""
-    with looker(redis_url) as client:
-        yield client

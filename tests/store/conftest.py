@@ -13,14 +13,6 @@ from support.embedded_user import UserProcess
 from support.faces import Face
 from support.runners import AwaitedRunner, Maker, PlainRunner
 from support.server import server_binary
-from support.store import Store
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    made = Store(redis_url)
-    yield made
-    made.connections.close()
 
 
 @pytest.fixture(params=[PlainRunner, AwaitedRunner], ids=["sync", "async"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,13 +15,6 @@ from henchman.work.unit import InFlightList, Unit
 from support.store import ME, Store
 
 B, PARENT = "b" * 32, "a" * 32
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    store = Store(redis_url)
-    yield store
-    store.connections.close()
 
 
 def callback(which: str) -> dict[str, Any]:

@@ -3,22 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 
-import pytest
 from redis import Redis
 
 from henchman import App
 from henchman.store.jobs import cancel
-from support.worker import looker
 
 OVER = -1.0  # seconds: whatever a call takes, it takes longer than it may
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 def test_a_process_that_was_held_up_sends_the_script_all_the_same(redis_url: str, redis: Redis) -> None:

@@ -11,13 +11,7 @@ from redis import Redis
 from henchman import App
 from henchman.kernel import failpoints
 from support.processes import Work
-from support.worker import in_flight, jobs_in, looker, until
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import in_flight, jobs_in, until
 
 
 @pytest.fixture(autouse=True)

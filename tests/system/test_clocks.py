@@ -30,12 +30,6 @@ from support.worker import in_flight, jobs_in, looker, until
 pytestmark = needs_faketime
 
 
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
-
-
 def test_a_wrong_clock_is_the_wall_clock_alone(tmp_path: Path) -> None:
     clock = WrongClock(tmp_path / "clock", 2 * HOUR)
     code = "import time; print(time.time(), time.monotonic())"

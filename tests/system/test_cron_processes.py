@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,15 +15,9 @@ from henchman.cli.main import henchman
 from henchman.wire import times
 from support.processes import Work, state_of
 from support.store import Store
-from support.worker import in_flight, jobs_in, looker, until
+from support.worker import in_flight, jobs_in, until
 
 TARGET = "support.clockwork:app"
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 def leader(redis: Redis) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,13 +10,7 @@ from redis import Redis
 
 from support.acting_ordered import app as ordered_app
 from support.processes import Work, push
-from support.worker import looker, until
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import until
 
 
 @pytest.fixture

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-import pytest
 from redis import Redis
 
 from support.processes import Work, children_of, push
-from support.worker import looker, settled, until
+from support.worker import settled, until
 
 NAMES = [f"after{n}" for n in range(20)]
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 def test_a_forked_child_runs_nothing_of_its_parent_and_ends_with_its_job(

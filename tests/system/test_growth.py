@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,16 +12,10 @@ from redis import Redis
 from henchman import App
 from henchman.wire.payload import expand_backtrace
 from support.processes import Work, push
-from support.worker import in_flight, jobs_in, looker, settled, until, working
+from support.worker import in_flight, jobs_in, settled, until, working
 
 SLOTS = 10
 GROWTH_MOST = 4_000  # KB between the 2,000th and the 10,000th job of a kind
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 def resident(pid: int) -> int:

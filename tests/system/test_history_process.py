@@ -9,7 +9,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,7 @@ from henchman.kernel.events import Events
 from henchman.supervisor import history_main
 from support.acting import app as acting
 from support.processes import Work, holds_on
-from support.worker import looker, until
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import until
 
 
 def scribe_of(work: Work) -> int:

@@ -6,22 +6,15 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from redis import Redis
 
 from support.processes import Work, children_of, holds_on, push, records
-from support.worker import in_flight, jobs_in, looker, settled, until
+from support.worker import in_flight, jobs_in, settled, until
 
 BRIEF = {"HENCHMAN_LEASE": "5", "HENCHMAN_HEARTBEAT": "1", "ACTING_WATCH": "3"}
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 def test_a_killed_process_is_replaced_and_its_jobs_run_again_at_once(

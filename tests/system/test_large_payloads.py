@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from redis import Redis
 from henchman.worker.acker import PENDING_BYTES
 from henchman.worker.fetcher import AHEAD_BYTES
 from support.processes import Work
-from support.worker import in_flight, looker, settled
+from support.worker import in_flight, settled
 
 MB = 1 << 20
 JOBS = 60
@@ -31,12 +30,6 @@ MOST_MEMORY = (
     + 3 * (CALL + ONE)  # answers that are being read: a fetch, a look at what is due, a wait
 )  # 286 MB; without bounds the sixty jobs take 1.5 GB
 MOST_HELD = 400_000  # microseconds that a script may hold the server: 25 ms for 4 MB, and what a loaded machine adds
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 def payload(number: int) -> bytes:

@@ -5,23 +5,15 @@ from __future__ import annotations
 import json
 import re
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
 from redis import Redis
 
 import henchman
 from henchman.supervisor.child import EXIT_CUT_OFF
 from support.processes import Work, push
-from support.worker import looker, until
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import until
 
 
 def lines_of(work: Work) -> list[dict[str, Any]]:

@@ -17,17 +17,11 @@ from redis import Redis
 from henchman.supervisor.child import EXIT_CUT_OFF
 from support.acting_ordered import Line, app, lines
 from support.processes import Work, records, state_of
-from support.worker import looker, until
+from support.worker import until
 
 BRIEF = {"HENCHMAN_LEASE": "5", "HENCHMAN_HEARTBEAT": "1", "ORDERED_WATCH": "3"}
 LONG = {"HENCHMAN_LEASE": "300"}  # what happens within a test was not the lapse of a lease
 LIVES = ("R", "S", "D", "T")
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 class Queue:

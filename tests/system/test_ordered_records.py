@@ -22,13 +22,7 @@ from henchman.history.reading import History
 from henchman.history.records import Event, Search
 from support.acting_ordered import app, lines
 from support.processes import Work
-from support.worker import looker, until
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import until
 
 
 @pytest.fixture

@@ -6,22 +6,15 @@ import json
 import os
 import signal
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from redis import Redis
 
 from support.processes import Work, push
-from support.worker import in_flight, jobs_in, looker, push_raw, until
+from support.worker import in_flight, jobs_in, push_raw, until
 
 BRIEF = {"HENCHMAN_LEASE": "5", "HENCHMAN_HEARTBEAT": "1", "ACTING_WATCH": "3"}
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 def test_the_third_death_alone_buries_the_pill_and_its_neighbours_end_well(

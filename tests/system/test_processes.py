@@ -6,20 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from redis import Redis
 
 from support.processes import Work, cpu_of, push
-from support.worker import looker, settled, until
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import settled, until
 
 
 @pytest.mark.alone("it needs both cores")

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from redis import Redis
 
 from support.before import COMMIT, ROOT
 from support.processes import children_of, clean_environ, holds_on
-from support.worker import in_flight, looker, until
+from support.worker import in_flight, until
 
 NAMES = [f"{code}-{kind}{number}" for code in ("old", "new") for kind in "pfm" for number in range(60)]
 
@@ -73,12 +73,6 @@ class Running:
     def stop(self) -> int:
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(90)
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 @pytest.fixture

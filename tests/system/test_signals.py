@@ -10,7 +10,6 @@ import subprocess
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,12 +18,6 @@ from redis import Redis
 from henchman.supervisor.child import EXIT_CUT_OFF
 from support.processes import PATHS, Work, children_of, push, records
 from support.worker import in_flight, jobs_in, looker, settled, until
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -13,18 +13,12 @@ from sqlalchemy import text
 from henchman.history.database import Database
 from support.databases import LEFT, DatabaseServer, MariaDB, PostgreSQL, available, running
 from support.processes import Work, push
-from support.worker import in_flight, jobs_in, looker, settled, until
+from support.worker import in_flight, jobs_in, settled, until
 
 JOBS = 600  # struck once each, at random moments of one transaction after another
 HOW = "pooled", "plain"
 REPLACED = 10.0  # seconds after which a process that stands still is replaced
 LOADED = 50.0  # and what a loaded machine adds until the next one has done its work
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 @pytest.fixture(params=[PostgreSQL, MariaDB], ids=lambda kind: kind.program)

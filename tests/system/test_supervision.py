@@ -32,22 +32,9 @@ from henchman.worker.rescue import Death
 from support.dead import corpse, job
 from support.processes import PATHS, Work, push
 from support.store import Store
-from support.worker import looker, teller, until
+from support.worker import teller, until
 
 GOOD, ILL, LIVING = "host:1:0000000000aa", "host:2:0000000000bb", "host:3:0000000000cc"
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    made = Store(redis_url)
-    yield made
-    made.connections.close()
 
 
 def descriptors_of(pid: int) -> int:

@@ -18,7 +18,7 @@ from henchman.history.reading import History
 from henchman.web.api import Api, api
 from support.asgi import TOKEN, ask
 from support.secrets_said import CODE, NUMBER, PIN, VALUE, WAYS, Card, Shop, seen
-from support.worker import in_flight, looker, push_raw, until, working
+from support.worker import in_flight, push_raw, until, working
 
 
 @dataclass
@@ -27,12 +27,6 @@ class Fatal:
 
     def __post_init__(self) -> None:
         raise SystemExit(f"no such card: {self.number!r}")
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -10,13 +10,7 @@ from redis import Redis
 from henchman import App
 from henchman.batch.auditor import APART, LATEST, STILL, Audited, Auditor
 from henchman.batch.batch import Batch
-from support.worker import Heard, looker
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import Heard
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,13 +11,7 @@ from redis import Redis
 from henchman import App
 from henchman.log.handler import subscribe
 from henchman.store.jobs import cancel
-from support.worker import Heard, in_flight, jobs_in, looker, push_raw, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import Heard, in_flight, jobs_in, push_raw, until, working
 
 
 @pytest.fixture

@@ -28,17 +28,6 @@ from support.history import stream
 from support.worker import in_flight, looker, until, working
 
 
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
-def app(redis_url: str) -> App:
-    return App(redis_url=redis_url, concurrency=4)
-
-
 class Calls:
     """Callbacks that ran: ``calls["complete"]`` are the batch ids."""
 

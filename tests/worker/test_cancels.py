@@ -15,13 +15,7 @@ from henchman.store.call import Call
 from henchman.store.connection import Line
 from henchman.store.jobs import cancel, cancel_batch, charge, uncancel
 from henchman.worker.watcher import Cancels
-from support.worker import in_flight, looker, push_raw, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import in_flight, push_raw, until, working
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,15 +12,9 @@ from redis import Redis
 from henchman import App, ArgumentError, Failure, Kill, Snooze, current_job, testing
 from henchman.errors import JobInterrupted
 from henchman.store import jobs
-from support.worker import in_flight, jobs_in, looker, until, working
+from support.worker import in_flight, jobs_in, until, working
 
 KEPT = "hm:checkpoint:"
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 @pytest.fixture

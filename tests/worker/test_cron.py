@@ -17,7 +17,7 @@ from henchman.cron import timing
 from henchman.cron.ticker import CronTicker
 from henchman.errors import UnknownCron
 from support.history import stream
-from support.worker import Heard, in_flight, jobs_in, looker, push_raw, settled, until, working
+from support.worker import Heard, in_flight, jobs_in, push_raw, settled, until, working
 
 YEARLY = "0 0 1 1 *"
 
@@ -27,12 +27,6 @@ def app(redis_url: str) -> Iterator[App]:
     made = App(redis_url=redis_url)
     yield made
     made.close()
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 def trouble(app: App) -> Heard:

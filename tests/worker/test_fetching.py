@@ -9,7 +9,6 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -20,13 +19,7 @@ from henchman import App
 from henchman.store.queues import pause, unpause
 from henchman.worker import fetcher, watcher
 from henchman.worker.fetcher import Doing
-from support.worker import in_flight, looker, settled, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import in_flight, settled, until, working
 
 
 def noting(app: App, *queues: str) -> tuple[list[tuple[str, int]], dict[str, object]]:

@@ -15,13 +15,7 @@ from redis import Redis
 
 from henchman import App, ConfigError
 from henchman.kernel import hooks
-from support.worker import Heard, looker, settled, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import Heard, settled, until, working
 
 
 @pytest.fixture

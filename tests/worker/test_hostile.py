@@ -32,15 +32,9 @@ from henchman.worker.run import CompiledJob
 from support.dead import entomb_and_rescue
 from support.hostile import Hostile, corpus
 from support.store import ME
-from support.worker import Heard, in_flight, looker, teller, until, working
+from support.worker import Heard, in_flight, teller, until, working
 
 HONEST = 20
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 class Scene:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
@@ -18,12 +18,6 @@ from henchman.worker import launcher as launcher_module
 from henchman.worker.launcher import Launcher
 from henchman.worker.loop import Loop
 from support.worker import Heard, in_flight, jobs_in, looker, settled, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 @pytest.mark.alone("it measures how long they take")

@@ -6,7 +6,6 @@ import asyncio
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -19,20 +18,9 @@ from henchman.store.queues import pause, unpause
 from henchman.worker import fetcher, watcher
 from henchman.worker import launcher as launcher_module
 from henchman.worker.rescue import give_back_list
-from support.worker import Heard, looker, overdue, until, working
+from support.worker import Heard, overdue, until, working
 
 REST = {b"hm:ordered:q/meta", b"hm:ordered:q/stat"}
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
-def app(redis_url: str) -> App:
-    return App(redis_url=redis_url, concurrency=4)
 
 
 def left(redis: Redis) -> set[Any]:

@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 
 import pytest
 from redis import Redis
 
 from henchman import App
 from henchman.worker import fetcher
-from support.worker import looker, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import until, working
 
 
 def test_a_push_into_an_ordered_queue_is_seen_while_every_slot_is_busy_for_long(redis_url: str, redis: Redis) -> None:

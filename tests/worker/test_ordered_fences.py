@@ -14,15 +14,9 @@ from henchman.store import leases
 from henchman.work.outcome import Outcome
 from henchman.work.source import Reading
 from henchman.work.unit import Unit
-from support.worker import Heard, looker, settled, until, working
+from support.worker import Heard, settled, until, working
 
 TELLER: Any = None  # nobody is told anything here
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 @pytest.fixture

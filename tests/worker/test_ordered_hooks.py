@@ -25,13 +25,6 @@ def app(redis_url: str) -> Iterator[App]:
     made.close()
 
 
-@pytest.fixture
-def store(redis_url: str) -> Iterator[Store]:
-    made = Store(redis_url)
-    yield made
-    made.connections.close()
-
-
 @pytest.mark.parametrize("awaited", [False, True], ids=["def", "async def"])
 def test_a_handler_retries_and_gives_up_by_its_hooks(app: App, store: Store, redis_url: str, awaited: bool) -> None:
     asked: list[Any] = []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,13 +12,7 @@ from redis import Redis
 from henchman import App, ConfigError
 from henchman.config import capsules
 from henchman.ordered.source import Scheduler, by_node
-from support.worker import Heard, looker, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import Heard, until, working
 
 
 def defined(app: App, ran: list[str], *queues: str) -> dict[str, Any]:

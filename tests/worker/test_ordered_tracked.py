@@ -14,13 +14,7 @@ from henchman import App, Discard, Failure, Kill, Snooze, current_job
 from henchman.history.reading import History
 from henchman.history.records import JobRecord, Search
 from henchman.worker import launcher
-from support.worker import looker, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import until, working
 
 
 @pytest.fixture

@@ -7,20 +7,13 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 from redis import Redis
 
 from henchman import App
 from henchman.worker import watcher
-from support.worker import Heard, looker, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import Heard, until, working
 
 
 def test_the_records_of_a_process(redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

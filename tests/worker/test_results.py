@@ -7,7 +7,6 @@ import datetime as dt
 import threading
 import time
 import traceback
-from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -17,13 +16,7 @@ from redis import Redis
 
 from henchman import App, Failure, current_job
 from henchman.errors import ArgumentError, JobFailed, ResultError
-from support.worker import looker, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import until, working
 
 
 @pytest.fixture

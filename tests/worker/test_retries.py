@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,18 +12,7 @@ from redis import Redis
 
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
 from henchman.wire import payload
-from support.worker import Heard, in_flight, jobs_in, looker, push_raw, settled, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
-def app(redis_url: str) -> App:
-    return App(redis_url=redis_url, concurrency=4)
+from support.worker import Heard, in_flight, jobs_in, push_raw, settled, until, working
 
 
 def boom() -> None:

@@ -29,7 +29,7 @@ from henchman.log import handler as log
 from henchman.log.handler import LineHandler, subscribe
 from henchman.wire.secret import Secrets
 from support.secrets_said import CODE, NUMBER, PIN, VALUE, WAYS, Card, Shop, seen
-from support.worker import in_flight, looker, push_raw, until, working
+from support.worker import in_flight, push_raw, until, working
 
 
 @contextmanager
@@ -92,12 +92,6 @@ def _without_arguments(text: str) -> str:
 @pytest.fixture
 def shop(redis_url: str, tmp_path: Path) -> Shop:
     return Shop(redis_url, tmp_path)
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as connection:
-        yield connection
 
 
 def test_nothing_of_a_secret_is_seen_anywhere(shop: Shop, redis: Redis, redis_url: str, tmp_path: Path) -> None:

@@ -21,16 +21,10 @@ from henchman.store.call import command
 from henchman.wire.payload import delay_of, name_of
 from henchman.worker import pool
 from henchman.worker.stager import Stager
-from support.worker import Heard, in_flight, jobs_in, looker, until, working
+from support.worker import Heard, in_flight, jobs_in, until, working
 
 BY = 5 * 3600.0
 DAY = 86400.0
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 @pytest.fixture

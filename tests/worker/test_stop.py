@@ -6,7 +6,6 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 from redis import Redis
@@ -15,13 +14,7 @@ from henchman import App, Snooze, current_job
 from henchman.store import history
 from henchman.store.queues import pause, unpause
 from support.history import stream
-from support.worker import in_flight, jobs_in, looker, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import in_flight, jobs_in, until, working
 
 
 def test_unfinished_jobs_go_back_in_their_order_threads_and_tasks(redis: Redis, redis_url: str) -> None:

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +30,7 @@ from henchman.worker.run import Run, Slot
 from henchman.worker.watchdog import Standstill, Watchdog, strike
 from support.processes import PATHS
 from support.runs import running_a_job
-from support.worker import looker, settled, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
-
+from support.worker import settled, until, working
 
 ENOUGH = 1500  # strikes, where the machine is fast enough
 SECONDS = float(os.environ.get("STRUCK_SECONDS", "20"))  # a longer form by hand: STRUCK_SECONDS=600

@@ -8,26 +8,14 @@ import ctypes
 import threading
 import time
 import traceback
-from collections.abc import Iterator
 
 import pytest
 from redis import Redis
 
 from henchman import App, Failure, JobTimeout, current_job
-from support.worker import Heard, in_flight, jobs_in, looker, overdue, settled, until, working
+from support.worker import Heard, in_flight, jobs_in, overdue, settled, until, working
 
 LATE = "the job ran longer than its timeout of 0.2 s"
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
-def app(redis_url: str) -> App:
-    return App(redis_url=redis_url, concurrency=4)
 
 
 def _wait_in_slices(seconds: float = 60.0) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ from henchman import App
 from henchman.store.leases import entomb
 from support.server import running_server
 from support.worker import Heard, in_flight, jobs_in, looker, settled, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 def test_a_server_restart_in_mid_work_loses_nothing(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from redis import Redis
 from henchman import App
 from henchman.worker import acker, fetcher, heart, watcher
 from support.dead import Spy
-from support.worker import looker, settled, until, working
+from support.worker import settled, until, working
 
 NEVER = 600.0
 LIMIT = 40.0
@@ -30,12 +30,6 @@ def _no_look_now_and_then(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fetcher, "UNWATCHED", NEVER)
     monkeypatch.setattr(watcher, "TURN", NEVER)
     monkeypatch.setattr(watcher, "BLOCK", NEVER)
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 @pytest.fixture

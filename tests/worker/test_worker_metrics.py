@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,17 +12,6 @@ from henchman import App, Failure, Snooze
 from henchman.inspector.metrics import ClassMetrics
 from support.server import running_server
 from support.worker import Heard, looker, push_raw, settled, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
-def app(redis_url: str) -> App:
-    return App(redis_url=redis_url, concurrency=4)
 
 
 def define(app: App) -> Any:

@@ -1,0 +1,13 @@
+"""What most tests of a worker ask for."""
+
+from __future__ import annotations
+
+import pytest
+
+from henchman import App
+
+
+@pytest.fixture
+def app(redis_url: str) -> App:
+    """An app as a user makes it; its worker is started by the test, in the same process."""
+    return App(redis_url=redis_url, concurrency=4)
