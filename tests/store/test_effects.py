@@ -28,9 +28,10 @@ JOB: dict[str, Any] = {
     "retry": True,
     "created_at": 1.5,
     "enqueued_at": 1.5,
-    "hm": {"iterable": True, "cron": "nightly", "batch": "b", "result_ttl": 60},
+    "hm": {"iterable": True, "cron": "nightly", "batch": "b", "result_ttl": 60, "key": ["s", "k", "uwr"]},
 }
 PAYLOAD = json.dumps(JOB).encode()
+NO_END = {"said", "relock"}
 
 
 def marked(store: Store) -> None:
@@ -39,6 +40,9 @@ def marked(store: Store) -> None:
     store.ask("HSET", store.keys.cron_running, "nightly", MARK, "other", MARK)
     store.ask("HSET", store.keys.iteration(JID), "ex", 1)
     store.ask("HSET", store.keys.iteration("other"), "ex", 1)
+    store.ask("HSET", store.keys.lock("u", "s"), "k", f"{JID} 1.5 ", "other", "other 1.5 ")
+    store.ask("HSET", store.keys.lock("r", "s"), "k", f"{JID} 1.5 ", "other", "other 1.5 ")
+    store.ask("HSET", store.keys.latest, JID, "1", "other", "2")
     store.ask("HSET", store.keys.batch("b"), "state", "closed", "generation", 1, "n:enqueued", 2, "keep", 60)
     store.ask("HSET", store.keys.batch("b") + ":jobs", JID, "enqueued", "other", "enqueued")
 
@@ -49,6 +53,8 @@ def left(store: Store) -> set[str]:
     assert store.ask("ZSCORE", keys.cancelled, "other")
     assert store.ask("HEXISTS", keys.cron_running, "other")
     assert store.ask("EXISTS", keys.iteration("other"))
+    for key in (keys.lock("u", "s"), keys.lock("r", "s"), keys.latest):
+        assert store.ask("HEXISTS", key, "other")
     assert store.ask("HGET", keys.batch("b") + ":jobs", "other") == b"enqueued"
     assert store.ask("HGET", keys.batch("b"), "state") == b"closed", "one member is left"
     found = {
@@ -57,8 +63,11 @@ def left(store: Store) -> set[str]:
         "uniterate": bool(store.ask("EXISTS", keys.iteration(JID))),
         "track": store.ask("HEXISTS", keys.batch("b") + ":jobs", JID) == 1,
         "result": not store.ask("EXISTS", keys.result(JID)),
+        "unlock": bool(store.ask("HEXISTS", keys.lock("u", "s"), "k")),
+        "unrun": bool(store.ask("HEXISTS", keys.lock("r", "s"), "k")),
+        "unlatest": bool(store.ask("HEXISTS", keys.latest, JID)),
     }
-    assert {*found, "said"} == set(KINDS), "said comes with no end"
+    assert {*found, *NO_END} == set(KINDS), "these come with no end"
     return {kind for kind, there in found.items() if there}
 
 
@@ -123,7 +132,7 @@ def test_each_kind_through_each_script_once(store: Store, prepare: Callable[[Sto
     assert not store.ask("EXISTS", store.keys.broken)
     marked(store)
     assert end() == [0]
-    assert left(store) == {*KINDS} - {"said", "result"}, "a late word has no effects"
+    assert left(store) == {*KINDS} - {*NO_END, "result"}, "a late word has no effects"
 
 
 @scripts
@@ -209,14 +218,14 @@ class TestWhoEndsAJob:
         store.ask("ZADD", found.key, time.time(), PAYLOAD)
         acted = getattr(found, verb)(found.find(JID)) if verb in ("delete", "kill") else getattr(found, verb)()
         assert acted.done == 1
-        assert left(store) == ({"uncancel", "uniterate"} if verb.startswith("kill") else {"uncancel"})
+        assert left(store) == ({"uncancel", "uniterate", "unlatest"} if verb.startswith("kill") else {"uncancel"})
 
     @pytest.mark.parametrize("verb", ["retry", "retry_all"])
     def test_a_retry_is_no_end(self, store: Store, app: App, verb: str) -> None:
         store.ask("ZADD", "retry", time.time(), PAYLOAD)
         acted = app.retries.retry(app.retries.find(JID)) if verb == "retry" else app.retries.retry_all()
         assert acted.done == 1
-        assert left(store) == {*KINDS} - {"said"}
+        assert left(store) == {*KINDS} - NO_END
 
     @pytest.mark.parametrize("verb", ["delete", "clear"])
     def test_people_in_a_queue(self, store: Store, app: App, verb: str) -> None:
@@ -231,11 +240,11 @@ class TestWhoEndsAJob:
         Stager(app).tick()
         assert store.ask("ZCARD", "dead") == 0
         assert store.ask("ZCARD", "hm:batch:b:dead") == 1, "with its batch"
-        assert left(store) == {"uncancel", "uniterate"}
+        assert left(store) == {"uncancel", "uniterate", "unlatest"}
 
     def test_a_poison_pill(self, store: Store, app: App) -> None:
         for number in range(3):
-            assert left(store) == {*KINDS} - {"said"}
+            assert left(store) == {*KINDS} - NO_END
             identity = f"host:{number}:0123456789ab"
             store.join("a", identity=identity)
             if not number:
@@ -248,7 +257,7 @@ class TestWhoEndsAJob:
                 charge(app, identity, held_in(app, flight), Death("died", alone=True))
         assert store.ask("ZCARD", "dead") == 0
         assert store.ask("ZCARD", "hm:batch:b:dead") == 1, "with its batch"
-        assert left(store) == {"uncancel", "uniterate"}
+        assert left(store) == {"uncancel", "uniterate", "unlatest"}
 
 
 class TestClear:

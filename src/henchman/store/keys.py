@@ -66,6 +66,11 @@ class Keys:
         self.ordered_queues = p + "hm:ordered"  # set: every ordered queue that was pushed to or served
         self.leases = p + "hm:lease:"  # how every lease and every tomb begins, for scripts that meet other holders
         self.tombs_of = p + "hm:tomb:"
+        self.scopes = p + "hm:scopes"  # set: scopes of business keys that were ever held
+        self.latest = p + "hm:latest"  # hash: jid → payload whose arguments it takes at its start
+        self.parked = p + "hm:parked"  # hash: jid → row of a job that waits for another: queue, due, reason, payload
+        self.doubt = p + "hm:doubt"  # zset: lock that keeps others out, "<phase> <scope>\n<key>", by first doubt
+        self.token = p + "hm:token"  # counter: rises with each start of a job with a lock
         self.cron_seen = p + "hm:cron:seen"  # string: the time until which every tick was dealt with
 
     def queue(self, name: str) -> str:
@@ -161,6 +166,20 @@ class Keys:
     def producer(self, batch: str) -> str:
         """string, 30 s: somebody fills this batch."""
         return self.batch_base + batch + ":producer"
+
+    def lock(self, phase: str, scope: str) -> str:
+        """hash: key → "<jid> <since> <digest of arguments>"; ``phase`` is ``o`` once, ``u`` until it succeeded, ``w``
+        until it starts, ``r`` while it runs. A field lives as long as its job's phase."""
+        return f"{self.prefix}hm:lock:{phase}:{scope}"
+
+    def once(self, which: str) -> str:
+        """hash, up to 1.5 × ``once_for``: digest of a key → how its job ended, and its jid; ``which`` is
+        ``<once_for>:<generation>:<bucket>``."""
+        return f"{self.prefix}hm:once:{which}"
+
+    def awaits(self, need: str) -> str:
+        """zset: jids that wait for a lock, ``<phase><scope>\\n<key>``, in their order."""
+        return f"{self.prefix}hm:await:{need}"
 
     def result(self, jid: str) -> str:
         """string, ``result_ttl``: what a job returned, or what it raised, as JSON."""

@@ -18,6 +18,7 @@ from henchman.kernel.text import as_shown, described
 from henchman.store.keys import Keys
 from henchman.wire import payload as payloads
 from henchman.wire.payload import backtrace_of, decode
+from henchman.work.locks import lock_effects
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
 
@@ -40,9 +41,11 @@ __all__ = [
 #: ``uncancel``: the cancellation of this jid has been carried out, the note of it can go. ``cron_done``: the job of
 #: this cron's tick has ended, the next may come. ``uniterate``: nobody will ask any more where this job stands, an
 #: iterable one or one with a checkpoint; a dead one may be retried by hand and keeps its place. ``result``: keep what
-#: it returned or raised, and wake who waits for it. ``track``: count it in its batch, and write the change down.
-#: ``said``: progress or a message.
-KINDS = ("uncancel", "cron_done", "uniterate", "result", "track", "said")
+#: it returned or raised, and wake who waits for it. ``unlock``, ``unrun``: it holds its business key no longer, the
+#: next in line does. ``relock``: it holds it again, else ``move.lua`` leaves it where it is. ``unlatest``: its newest
+#: arguments are stored, or not needed any more. ``track``: count it in its batch, and write the change down. ``said``:
+#: progress or a message.
+KINDS = ("uncancel", "cron_done", "uniterate", "result", "unlock", "unrun", "relock", "unlatest", "track", "said")
 
 _KEPT = frozenset({"dead", "kept", "invalid", "poisoned"})  # in the dead set, or with the dead of its batch
 _OVER = frozenset({"done", "failed", "discarded", "gone", "expired", "cancelled", "deleted"})
@@ -58,7 +61,7 @@ STATUS: Final = {
     "expired": "expired",
     "retry": "retrying",
     **dict.fromkeys(("snoozed", "deferred"), "scheduled"),
-    **dict.fromkeys(("released", "interrupted", "rescued", "staged"), "enqueued"),
+    **dict.fromkeys(("released", "interrupted", "rescued", "staged", "revived"), "enqueued"),
     "started": "working",
 }
 
@@ -69,7 +72,8 @@ class EndingFacts(NamedTuple):
     """What else is known of an ending: who ran it, which attempt it was, and facts for the history (plain JSON).
 
     ``cancelled``: somebody cancelled it, however it ended then; the mark of that ends with it. ``checkpoint``: it keeps
-    how far it has come, or found that it did.
+    how far it has come, or found that it did. ``latest``: it ran with newer arguments than it was pushed with, and is
+    stored with them. ``stays``: it is given back while its handler may still run, and holds its key on.
     """
 
     identity: str = ""
@@ -77,6 +81,8 @@ class EndingFacts(NamedTuple):
     detail: Mapping[str, Any] = {}
     cancelled: bool = False
     checkpoint: bool = False
+    latest: bool = False
+    stays: bool = False
 
 
 NOTHING = EndingFacts()
@@ -114,6 +120,10 @@ def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts =
         ttl = payloads.seconds(said.get("result_ttl"))
         if ttl is not None:
             found.append(_result(keys, jid, ttl, ending, told))
+    if "key" in said:
+        found += lock_effects(job, ending, latest=told.latest, stays=told.stays)
+    if ending == "trimmed":  # it had ended before, and was counted then
+        return (*found, *([("uniterate", keys.iteration(jid))] if said.get("iterable") is True else ()))
     if "batch" in said or said.get("track") is True:
         found.append(_track(jid, batch_of(job), ending, told))
     return tuple(found)

@@ -2,14 +2,10 @@
 -- A job is a member of its batch as long as it stands in the batch's `:jobs`; the script that takes it out of there has
 -- ended it, and counts it, once.
 -- include stream
+-- include times
 local FINAL = {finished = 1, failed = 1, error = 1, cancelled = 1, expired = 1}
 local MOST_REASONS = 100
 local STAYS = {'', ':dead', ':reasons', ':lanes'}  -- what stays of a batch for a while after it was complete
-
--- A time as payloads hold it: whole milliseconds, in the digits that Ruby and Python write.
-local function as_moment(seconds)
-  return (string.gsub(string.gsub(string.format('%.3f', seconds), '0+$', ''), '%.$', '.0'))
-end
 
 local function batching()
   local base, stream = key('batch_base'), streaming()

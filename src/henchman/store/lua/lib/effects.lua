@@ -3,6 +3,7 @@
 -- last one comes `finish_effects()`. Kinds are a closed list and idempotent (work/effects.py). One that fails goes to the
 -- broken list with its job, and stops no other.
 -- include batch
+-- include locks
 local batches, kinds  -- made with the first effect: most jobs have none
 
 local function note_broken(payload, ending, text, problem)
@@ -27,6 +28,24 @@ local function prepare_effects()
   end
   function kinds.uniterate(effect)
     redis.call('UNLINK', own_key(effect[2]))
+  end
+  function kinds.unlock(effect)  -- [unlock, phase, scope, key, jid, s or f to remember or "", once_for]
+    local phase, scope, name, jid = effect[2], effect[3], effect[4], effect[5]
+    if effect[6] ~= '' and lock_holder(phase, scope, name) == jid then
+      once_remember(scope, name, effect[7], effect[6], jid)
+    end
+    lock_free(phase, scope, name, jid)
+  end
+  function kinds.unrun(effect)  -- [unrun, scope, key, jid]
+    lock_free('r', effect[2], effect[3], effect[4])
+  end
+  function kinds.relock(effect)  -- [relock, phase, scope, key, jid, once_for]
+    if not lock_holder(effect[2], effect[3], effect[4]) then
+      lock_take(effect[2], effect[3], effect[4], effect[5])
+    end
+  end
+  function kinds.unlatest(effect)
+    redis.call('HDEL', key('latest'), effect[2])
   end
   function kinds.result(effect)
     redis.call('SET', own_key(effect[2]), effect[4], 'PX', effect[3])

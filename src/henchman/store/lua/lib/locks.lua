@@ -1,0 +1,154 @@
+-- Locks of business keys. A lock is a field that names the job that holds a key in a phase: o once, u until it succeeded,
+-- w until it starts, r while it runs. No timer frees a lock: the end of its job does, as long as the lock names that job.
+-- Who waits for a lock is parked: the hash of the parked has its row, the line of that lock its place. A line is called
+-- "<phase><scope>\n<key>". Keys and ids are any text; scopes and queues hold no line break.
+-- include times
+local ONCE_BUCKETS = 16384  -- so that each hash stays small, and is stored without an index
+
+-- jid, since, digest of who holds the key; nothing when nobody does.
+local function lock_holder(phase, scope, name)
+  local locks = key('lock') .. phase .. ':' .. scope
+  local value = redis.call('HGET', locks, name)
+  if value then
+    local jid, since, digest = string.match(value, '^(.*) (%S+) (%S*)$')
+    return jid or value, since, digest
+  end
+end
+
+-- The caller has looked.
+local function lock_take(phase, scope, name, jid, digest)
+  local locks = key('lock') .. phase .. ':' .. scope
+  redis.call('HSET', locks, name, jid .. ' ' .. as_text(server_now()) .. ' ' .. (digest or ''))
+  redis.call('SADD', key('scopes'), scope)
+end
+
+local function doubt_of(await_key)
+  return string.sub(await_key, 1, 1) .. ' ' .. string.sub(await_key, 2)
+end
+
+-- Let a job wait at the end of a line. A job that waits for the lock of a phase before its first start is parked for the
+-- reason "key <digest>"; `due`: "" or a Unix time.
+local function park(jid, queue, due, reason, payload, await_key)
+  local waiting_line = key('awaits') .. await_key
+  redis.call('HSET', key('parked'), jid, queue .. '\n' .. due .. '\n' .. reason .. '\n' .. payload)
+  redis.call('ZADD', waiting_line, 'NX', redis.call('INCR', key('token')), jid)
+  redis.call('ZADD', key('doubt'), 'NX', as_text(server_now()), doubt_of(await_key))
+end
+
+-- Where a parked job goes that waits no longer. One that was about to start is next to run.
+local function let_go(phase, queue, due, payload)
+  local now = server_now()
+  if (tonumber(due) or 0) > now then
+    redis.call('ZADD', key('schedule'), due, payload)
+    return
+  end
+  redis.call('SADD', key('queues'), queue)
+  if phase == 'r' then
+    redis.call('RPUSH', key('queue_prefix') .. queue, payload)
+  else
+    redis.call('LPUSH', key('queue_prefix') .. queue,
+      string.sub(payload, 1, -2) .. ',"enqueued_at":' .. as_moment(now) .. '}')
+  end
+end
+
+-- The jid of the first of a line, and the digest of its arguments, if it told one; it is parked no longer. The caller
+-- gives it the lock. nil: nobody waits.
+local function release_next(await_key)
+  local waiting_line = key('awaits') .. await_key
+  while true do
+    local jid = redis.call('ZRANGE', waiting_line, 0, 0)[1]
+    if not jid then
+      return nil
+    end
+    local row = redis.call('HGET', key('parked'), jid) or ''
+    local queue, due, reason, payload = string.match(row, '^([^\n]*)\n([^\n]*)\n([^\n]*)\n(.*)$')
+    if queue then  -- else it ended while it waited
+      let_go(string.sub(await_key, 1, 1), queue, due, payload)
+      redis.call('HDEL', key('parked'), jid)
+    end
+    redis.call('ZREM', waiting_line, jid)
+    if redis.call('EXISTS', waiting_line) == 0 then
+      redis.call('ZREM', key('doubt'), doubt_of(await_key))
+    end
+    if queue then
+      return jid, string.match(reason, '^key (%x+)$')
+    end
+  end
+end
+
+-- Free a lock if it is this jid's, and hand it to the next in line: 1 if it was, else 0.
+local function lock_free(phase, scope, name, jid)
+  if lock_holder(phase, scope, name) ~= jid then
+    return 0
+  end
+  local heir, digest = release_next(phase .. scope .. '\n' .. name)
+  if heir then
+    lock_take(phase, scope, name, heir, digest)
+  else
+    local locks = key('lock') .. phase .. ':' .. scope
+    redis.call('HDEL', locks, name)
+  end
+  return 1
+end
+
+local function as_bytes(hex)
+  return (string.gsub(hex, '%x%x', function(pair) return string.char(tonumber(pair, 16)) end))
+end
+
+local function as_hex(bytes)
+  return (string.gsub(bytes, '.', function(byte) return string.format('%02x', string.byte(byte)) end))
+end
+
+-- How the jobs of keys ended is remembered in generations of half of `once_for`, so that a whole generation is forgotten
+-- at once; three of them are looked at. Of a key 10 bytes of a digest are kept, of a jid 12 bytes; one that is no hex
+-- stands as it is, behind a capital letter.
+local function once_place(scope, name, once_for)
+  local digest = redis.sha1hex(scope .. '\n' .. name)
+  local bucket = tonumber(string.sub(digest, 21, 24), 16) % ONCE_BUCKETS
+  return as_bytes(string.sub(digest, 1, 20)), bucket, math.floor(server_now() * 2 / once_for)
+end
+
+-- s or f, and the jid; nothing when nothing is remembered.
+local function once_look(scope, name, once_for)
+  local field, bucket, generation = once_place(scope, name, once_for)
+  for back = 0, 2 do
+    local once_memory = key('once') .. string.format('%d:%d:%d', once_for, generation - back, bucket)
+    local value = redis.call('HGET', once_memory, field)
+    if value then
+      local letter, jid = string.sub(value, 1, 1), string.sub(value, 2)
+      if letter == 's' or letter == 'f' then
+        return letter, as_hex(jid)
+      end
+      return string.lower(letter), jid
+    end
+  end
+end
+
+local function once_remember(scope, name, once_for, letter, jid)
+  local field, bucket, generation = once_place(scope, name, once_for)
+  local once_memory = key('once') .. string.format('%d:%d:%d', once_for, generation, bucket)
+  local is_hex = #jid == 24 and not string.find(jid, '[^0-9a-f]')
+  redis.call('HSET', once_memory, field, is_hex and letter .. as_bytes(jid) or string.upper(letter) .. jid)
+  redis.call('PEXPIRE', once_memory, math.ceil(((generation + 3) * once_for / 2 - server_now()) * 1000))
+end
+
+-- The jid for which a dead job may not come back, of whose effects `text` is the JSON: by now that one has its key, or has
+-- succeeded with it. nil: it may.
+local function kept_out_by(text)
+  if not string.find(text, '["relock"', 1, true) then
+    return nil
+  end
+  for _, effect in ipairs(cjson.decode(text)) do
+    if effect[1] == 'relock' then
+      local phase, scope, name, jid = effect[2], effect[3], effect[4], effect[5]
+      local holder = lock_holder(phase, scope, name)
+      if not holder and phase == 'o' then
+        local letter, earlier = once_look(scope, name, effect[6])
+        holder = letter == 's' and earlier or nil
+      end
+      if holder and holder ~= jid then
+        return holder
+      end
+    end
+  end
+end

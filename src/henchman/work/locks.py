@@ -1,0 +1,92 @@
+"""The business key of a job as its payload tells it, and which locks each ending gives back.
+
+A lock belongs to the jid that it names; the effects change it only as long as it does (``lua/lib/locks.lua``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from henchman.wire import payload as payloads
+
+__all__ = ["LOCKED", "JobKey", "freed", "is_exclusive", "key_of", "lock_effects"]
+
+ONCE_FOR: Final = 7 * 86400  # seconds
+_ONCE_LONGEST: Final = 366 * 86400
+_PHASES: Final = frozenset("ouwr")
+
+_STARTED = frozenset({"retry", "snoozed", "deferred", "released", "interrupted"})
+_DEAD = frozenset({"dead", "kept", "invalid", "poisoned"})
+_OVER = frozenset({"done", "failed", "discarded", "gone", "expired", "cancelled", "deleted"})
+
+#: ending → the phases whose locks it gives back: o once, u until it succeeded, w until it starts, r while it runs
+LOCKED: Final[Mapping[str, str]] = {
+    **dict.fromkeys(_OVER, "ouwr"),
+    **dict.fromkeys(_DEAD, "uwr"),  # a once key stays with the dead job
+    **dict.fromkeys(_STARTED, "r"),  # nothing is taken again when the job comes back
+    "trimmed": "o",
+}
+_REMEMBERED: Final = {"done": "s", "failed": "f"}
+_STORED_ANEW: Final = _DEAD | {"retry", "snoozed", "interrupted"}
+
+
+class JobKey(NamedTuple):
+    """What a job holds: ``name`` within ``scope``, in some ``phases``; ``once_for`` in seconds."""
+
+    scope: str
+    name: str
+    phases: str
+    once_for: int = ONCE_FOR
+
+
+def key_of(job: Mapping[str, Any]) -> JobKey | None:
+    """The key of a job, ``hm.key``; None when it has none, or says so in a way that nobody can read."""
+    ours = job.get("hm")
+    said = ours.get("key") if isinstance(ours, dict) else None
+    if not isinstance(said, list) or len(said) != 3 or not isinstance(job.get("jid"), str):
+        return None
+    scope, name, phases = said
+    if not all(isinstance(one, str) for one in said) or "\n" in scope or not phases or not _PHASES.issuperset(phases):
+        return None
+    try:
+        f"{scope}{name}{job['jid']}".encode()
+    except UnicodeEncodeError:  # half a surrogate pair: nothing on the server is called so
+        return None
+    once_for = payloads.seconds(ours.get("once_for")) if isinstance(ours, dict) else None
+    return JobKey(scope, name, phases, ONCE_FOR if not once_for else min(max(int(once_for), 1), _ONCE_LONGEST))
+
+
+def is_exclusive(unit: Any) -> bool:
+    """Whether ``unit`` (a ``work.unit.Unit``) is not to be given back beside its handler: it holds ordered ids, or a
+    key that nobody else may have while it runs."""
+    if unit.source is not None:
+        return True
+    key = key_of(unit.job)
+    return key is not None and ("r" in key.phases or "o" in key.phases)
+
+
+def freed(key: JobKey, ending: str) -> str:
+    """The phases of ``key`` whose locks ``ending`` gives back, in the order of the effects."""
+    return "".join(one for one in LOCKED.get(ending, "") if one in key.phases)
+
+
+def lock_effects(job: Mapping[str, Any], ending: str, *, latest: bool, stays: bool) -> list[tuple[str, ...]]:
+    """The effects of ``ending`` on the locks of ``job``. ``latest``: what is stored has the newest arguments.
+    ``stays``: the lock of a running job goes with its payload."""
+    key = key_of(job)
+    if key is None:
+        return []
+    jid: str = job["jid"]
+    found: list[tuple[str, ...]] = []
+    for phase in freed(key, ending):
+        if phase == "r":
+            found += [] if stays else [("unrun", key.scope, key.name, jid)]
+        else:
+            letter = _REMEMBERED.get(ending, "") if phase == "o" else ""
+            found.append(("unlock", phase, key.scope, key.name, jid, letter, str(key.once_for)))
+    if ending == "revived":
+        found += [("relock", one, key.scope, key.name, jid, str(key.once_for)) for one in "ou" if one in key.phases]
+    if "w" in key.phases and (ending in _OVER or ending == "trimmed" or (latest and ending in _STORED_ANEW)):
+        found.append(("unlatest", jid))
+    return found
