@@ -10,6 +10,7 @@ import copy
 import datetime as dt
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Literal, ParamSpec, TypeVar, Unpack, overload
@@ -87,7 +88,7 @@ class App:
         self.server_middleware = Chain()
         self.error_handlers: list[ErrorHandler] = []
         self.death_handlers: list[DeathHandler] = []
-        self.client = Client(self)
+        self.client = self._make_client()
         self._lock = threading.RLock()
         self._of: App | None = None  # of an embedded worker: the app whose connections it uses
         self._server: EmbeddedServer | None = None
@@ -100,6 +101,14 @@ class App:
 
     def __repr__(self) -> str:
         return f"<henchman.App with {len(self.registry)} jobs>"
+
+    def _make_client(self) -> Client:
+        """The pushing side: one that waits for commits when that is asked for; any other pays nothing for it."""
+        if not self.config.transactional:
+            return Client(self)
+        from henchman.contrib.transactions import TransactionalClient
+
+        return TransactionalClient(self)
 
     # --- definitions ------------------------------------------------------------------------------------------------
 
@@ -240,6 +249,19 @@ class App:
     async def aenqueue(self, name: str, *args: Any, **options: Unpack[NamedKeywords]) -> Handle[Any]:
         """``enqueue``, awaited."""
         return await self.client.aby_name(name, args, dict(options))
+
+    def inside(self, session: Any) -> AbstractContextManager[None]:
+        """Within the block, pushes of this thread or task wait until ``session`` of SQLAlchemy commits, and vanish when
+        it does not: ``with app.inside(session):``. In ``async def`` too, with an AsyncSession.
+
+        ConfigError when the app is not transactional, or the session's maker was not bound; see
+        ``henchman.contrib.sqlalchemy.bind``.
+        """
+        if not self.config.transactional:
+            raise ConfigError("inside(session): this app waits for no commit; make it with App(transactional=True)")
+        from henchman.contrib import sqlalchemy
+
+        return sqlalchemy.inside(self.client, session)
 
     def cancel(self, jid: str) -> None:
         """A waiting job ``jid`` never starts; a running one sees ``cancelled`` (an async job is cancelled).
@@ -455,6 +477,12 @@ class App:
 
         return await arecorded(self, await self._arun(find_job(self.keys, jid, queue, mask=self.registry.mask)))
 
+    def deferred_status(self, jid: str, queue: str, text: str) -> JobStatus:
+        """The status of a job that waits in this process for the commit of a transaction."""
+        from henchman.inspector.jobs import JobStatus
+
+        return JobStatus(jid, "deferred", text, queue)
+
     @now
     def metrics(
         self, minutes: int | None = None, *, hours: int | None = None, name: str | None = None
@@ -563,8 +591,10 @@ class App:
         with self._lock:
             if self._connections is not None or self._aconnections is not None:
                 raise ConfigError("this app is connected already; configure it before its first push")
-            self.config = self.config.with_arguments(**settings)
-            self._keys = None
+            config = self.config.with_arguments(**settings)
+            if config.transactional != self.config.transactional:
+                raise ConfigError("transactional is said where the app is made: App(transactional=True)")
+            self.config, self._keys = config, None
 
     @property
     def keys(self) -> Keys:

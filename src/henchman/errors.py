@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 __all__ = [
+    "AmbiguousTransaction",
     "ArgumentError",
     "ConfigError",
     "DefinitionError",
@@ -55,6 +56,10 @@ class ArgumentError(HenchmanError, ValueError):
 
     #: raised by a bulk push: how many of its rows were taken before; go on from there. None elsewhere
     pushed: int | None = None
+
+
+class AmbiguousTransaction(HenchmanError):
+    """Several database transactions are open, and a push inside them does not say whose commit it waits for."""
 
 
 class UnknownJob(HenchmanError, LookupError):

@@ -15,7 +15,7 @@ class Room(NamedTuple):
 
 
 FEATURES = ("batch", "cron", "iterable", "ordered")
-BELOW_APP = ("client", "worker", "inspector", "history", "embedded", *FEATURES, "log", "work")
+BELOW_APP = ("client", "worker", "inspector", "history", "embedded", *FEATURES, "contrib", "log", "work")
 EVERYTHING = ("app", "henchman", *BELOW_APP)
 
 ROOMS = {
@@ -44,6 +44,7 @@ ROOMS = {
     "cron": Room(6, ("client", "work")),
     "iterable": Room(6, ("client", "work")),
     "ordered": Room(6, ("client", "work")),
+    "contrib": Room(6, ("client",)),
     "history": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
     "log": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
     "inspector": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
@@ -55,9 +56,8 @@ ROOMS = {
     "cli": Room(11, (*EVERYTHING, "supervisor", "demo")),
     "__main__": Room(12, ("cli",)),
     "testing": Room(12, (*EVERYTHING, "supervisor", "cli", "web")),
-    "contrib": Room(12, (*EVERYTHING, "supervisor", "cli", "web")),
 }
-NOBODY_IMPORTS = ("testing", "contrib", "__main__")
+NOBODY_IMPORTS = ("testing", "__main__")
 
 # Folders of scripts that a library loads, deeper than a room: nobody imports them.
 SCRIPTS = {"history.versions": "Alembic's, one a change of the schema"}

@@ -186,6 +186,8 @@ class Batch:
             error.add_note(f"batch {self.id} could not be closed as aborted: {problem!r}")
 
     def _close(self, why: str) -> Procedure[None]:
+        if not why:
+            self._runtime.client.check_closing(self.id)
         leases.let_go(self.id)
         yield from procedures.close(self._runtime.keys, self.id, why)
 

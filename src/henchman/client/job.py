@@ -51,6 +51,7 @@ class Using(Generic[P, R]):
         """The same with more options, see ``Job.using``."""
         made = push_options(self.job.name, options, self.push_as)
         self._client.check_queue(self.job.name, made.queue)
+        self._client.check_transaction(self.job.name, made)
         return Using(self.job, self._client, made)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
@@ -103,6 +104,7 @@ class Job(Using[P, R]):
 
     def using(self, **options: Unpack[PushKeywords]) -> Using[P, R]:
         """This job with options for one push: delay, at, queue, retry, retry_for, timeout, expires, tags, batch, track.
+        Of a transactional app also now, db, session.
 
         ``delay``: seconds or timedelta from the server's now. ``at``: a datetime with a time zone. DefinitionError
         names an option that is unknown, wrong, or comes with a later feature.

@@ -26,6 +26,12 @@ class HasMembership(Protocol):
     def membership(self) -> Membership: ...
 
 
+class HasTransaction(Protocol):
+    """A Session, AsyncSession or scoped session of SQLAlchemy."""
+
+    def in_transaction(self) -> bool: ...
+
+
 class JobKeywords(TypedDict, total=False):
     """Those of ``@app.job`` and ``@app.iterable``."""
 
@@ -63,6 +69,9 @@ class PushKeywords(TypedDict, total=False):
     track: bool | None
     result_ttl: Seconds | None
     batch: HasMembership | None
+    now: bool | None
+    db: str | None
+    session: HasTransaction | None
 
 
 class NamedKeywords(PushKeywords, total=False):

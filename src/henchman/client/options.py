@@ -96,7 +96,11 @@ class JobOptions(msgspec.Struct, frozen=True):
 
 
 class PushOptions(msgspec.Struct, frozen=True):
-    """The options of ``using``: what one push says differently. None: as defined; ``batch`` ``OUTSIDE``: in none."""
+    """The options of ``using``: what one push says differently. None: as defined; ``batch`` ``OUTSIDE``: in none.
+
+    Of a transactional app: ``now`` pushes at once whatever transaction is open, ``db`` (an alias of Django) and
+    ``session`` (of SQLAlchemy) name the transaction whose commit the push waits for.
+    """
 
     queue: str | None = None
     retry: bool | int | None = None
@@ -109,6 +113,9 @@ class PushOptions(msgspec.Struct, frozen=True):
     track: bool | None = None
     result_ttl: float | None = None
     batch: Membership | None = None
+    now: bool | None = None
+    db: str | None = None
+    session: Any = None
 
 
 def wrong(name: str, value: object, due: str) -> DefinitionError:
@@ -224,6 +231,18 @@ def _batch(name: str, value: Any) -> Membership:
     return membership
 
 
+def _db(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise wrong(name, value, "give the alias of a database, as in Django's DATABASES")
+    return value
+
+
+def _session(name: str, value: Any) -> Any:
+    if isinstance(value, type) or not callable(getattr(value, "in_transaction", None)):
+        raise wrong(name, value, "give a Session or an AsyncSession of SQLAlchemy")
+    return value
+
+
 _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "queue": _queue,
     "retry": _retry,
@@ -246,6 +265,9 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "track": flag,
     "result_ttl": checked_seconds,
     "batch": _batch,
+    "now": flag,
+    "db": _db,
+    "session": _session,
 }
 _DEFINED = tuple(name for name in JobOptions.__struct_fields__ if name != "iterable")
 _PUSHED = PushOptions.__struct_fields__
@@ -278,6 +300,8 @@ def push_options(where: str, given: Mapping[str, Any], base: PushOptions) -> Pus
     made = msgspec.structs.replace(base, **checked)
     if made.delay is not None and made.at is not None:
         raise DefinitionError(f"{where}: give delay= or at=, not both")
+    if made.db is not None and made.session is not None:
+        raise DefinitionError(f"{where}: give db= or session=, not both")
     return made
 
 

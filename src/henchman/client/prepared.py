@@ -35,6 +35,7 @@ class PreparedPush(NamedTuple):
     the job's own, where it is known. ``timed``: workers compare times of its payloads with the server's clock, so take
     them from there too. ``is_plain``: its jobs are only pushed, without a record in history. ``may_wait``: they have a
     delay or a time. ``parked``: they wait until their batch is released. ``admission``: how the server receives them.
+    ``transaction``: what they wait for on this side, see ``henchman.contrib.transactions``.
     """
 
     template: Template
@@ -49,6 +50,7 @@ class PreparedPush(NamedTuple):
     may_wait: bool = False
     parked: bool = False
     admission: Admission = "created"
+    transaction: Any = None
 
     def scheduled(self, now: float) -> bool:
         """Whether it goes to the schedule: due later than now. A past ``at`` is due now."""

@@ -51,7 +51,7 @@ class _Aside(NamedTuple):
 class Handle(Generic[R]):
     """One pushed job. ``admission``: "created"; "stopped" when a client middleware stopped the push; "blocked" when it
     waits until its atomic batch ends well; "buffered" when the server is away and the job is kept in the memory of this
-    process: that is not accepted, it dies with it.
+    process: that is not accepted, it dies with it; "deferred" until the transaction that it was pushed in commits.
     """
 
     __slots__ = ("_function", "_keeps", "_runtime", "admission", "duplicate_of", "jid", "queue")
@@ -69,6 +69,11 @@ class Handle(Generic[R]):
 
     def __repr__(self) -> str:
         return f"Handle({self.jid} in {self.queue!r}, {self.admission})"
+
+    @property
+    def problem(self) -> str | None:
+        """Why a deferred job never came to the server, or may not have; None as long as nothing is wrong."""
+        return None
 
     def status(self) -> Any:
         """Where the job is now, as ``app.job_status`` tells; it looks through its queue and the sets, page by page."""
@@ -113,13 +118,14 @@ class Handle(Generic[R]):
 
 
 class Pushed(msgspec.Struct, frozen=True):
-    """What became of a bulk push: ``count`` rows read = created + duplicates + stopped + buffered."""
+    """What became of a bulk push: ``count`` rows read = created + duplicates + stopped + buffered + deferred."""
 
     count: int
     created: int
     duplicates: int
     stopped: int
     buffered: int = 0
+    deferred: int = 0
 
 
 #: a push, written once: it yields calls and other steps, and ``Client`` does them now or awaited
@@ -191,6 +197,15 @@ class Client:
         """DefinitionError when a plain job would go to an ordered queue of this app."""
         self._registry.refuse_ordered(name, queue)
 
+    def check_transaction(self, name: str, push: PushOptions) -> None:
+        """DefinitionError when ``push`` names a transaction, and this app waits for none."""
+        if push.db is not None or push.session is not None:
+            option = "session" if push.db is None else "db"
+            raise DefinitionError(f"{name}: {option}= needs an app that waits for commits: App(transactional=True)")
+
+    def check_closing(self, batch: str) -> None:
+        """BatchError when jobs of ``batch``, which is to be closed, wait for the commit of a transaction."""
+
     def _do(self, step: Call[Any] | _Aside) -> Any:
         return self._runtime.connections.run(step) if isinstance(step, Call) else step.now()
 
@@ -239,7 +254,8 @@ class Client:
             )
         plan = prepare(name, options, push, group, signature=None if known is None else known.signature)
         self.check_queue(name, plan.queue)
-        return (yield from self._send(plan, _ANYTHING.encode(args, dict(kwargs or {}))))
+        self.check_transaction(name, push)
+        return (yield from self._send(self._tied(plan, push), _ANYTHING.encode(args, dict(kwargs or {}))))
 
     def _push_many(self, using: Any, slices: Iterator[Slice] | AsyncIterator[Slice]) -> Steps[Pushed]:
         plan = yield from self._prepared(using)
@@ -259,7 +275,8 @@ class Client:
         except Exception as error:
             tell_pushed(error, count)
             raise
-        return Pushed(count, passed - kept, 0, count - passed, kept)
+        deferred = 0 if plan.transaction is None else passed
+        return Pushed(count, passed - kept - deferred, 0, count - passed, kept, deferred)
 
     def _send(self, plan: PreparedPush, arguments: Arguments) -> Steps[Handle[Any]]:
         """Push one job."""
@@ -293,6 +310,10 @@ class Client:
                 using.prepared = plan
             else:
                 using.prepared_in_batch = plan
+        return self._tied(plan, using.push_as)
+
+    def _tied(self, plan: PreparedPush, push: PushOptions) -> PreparedPush:
+        """``plan`` for a push here and now; a transactional client ties it to the transaction that is open."""
         return plan
 
     def _group(self, push: PushOptions) -> Steps[Membership | None]:

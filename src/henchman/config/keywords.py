@@ -43,6 +43,7 @@ class SettingKeywords(TypedDict, total=False):
     wait_replicas: int | None
     wait_timeout: _Seconds | None
     buffer: int | None
+    transactional: bool | None
     max_retries: int | None
     dead_max: int | None
     dead_timeout: _Seconds | None

@@ -184,6 +184,12 @@ class Config:
         sources.whole(0, 1_000_000),
         "Most jobs that a client keeps in memory while the server is away; they are not accepted. 0: enqueue raises.",
     )
+    transactional: bool = _key(
+        False,
+        sources.boolean(),
+        "Whether a push inside a database transaction (Django's atomic, a bound session of SQLAlchemy) waits for the "
+        "commit, and vanishes with a rollback.",
+    )
     max_retries: int = _key(25, sources.whole(0, 10_000), "Retries of a job with retry = true.")
     dead_max: int = _key(10_000, sources.whole(0, 10_000_000), "Most jobs that the dead set keeps.")
     dead_timeout: float = _key(180 * 86400.0, sources.seconds(0, 100 * YEAR), "How long the dead set keeps a job.")

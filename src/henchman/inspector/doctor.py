@@ -65,6 +65,7 @@ def examine(runner: Runner, keys: Keys) -> list[Check]:
         "round trip": server.round_trip,
         "clocks": server.clocks,
         "broken effects": server.broken_effects,
+        "lost submissions": server.lost_submissions,
         "paused queues": server.paused_queues,
         "lost processes": server.lost_processes,
         "rights": server.rights,
@@ -234,6 +235,20 @@ class _Server:
         shown = shorten((latest or b"").decode("utf-8", "backslashreplace"), 200)
         text = f"{many:,} jobs ended, but something that belongs to their end failed; the latest: {shown}"
         return Diagnosis("bad", text, f"repair by hand, then: DEL {key}")
+
+    def lost_submissions(self) -> Diagnosis:
+        key = self._keys.submissions_lost
+        try:
+            count, latest = self._runner.run(command("HMGET", key, "count", "latest"))
+        except ServerAway:
+            raise
+        except ServerError as error:
+            return _unreadable(error, key)
+        if count is None:
+            return Diagnosis("ok", "none")
+        shown = shorten((latest or b"").decode("utf-8", "backslashreplace"), 200)
+        text = f"{int(count):,} jobs were not pushed after the commit that they waited for; the latest: {shown}"
+        return Diagnosis("bad", text, f"push by hand what is missing, then: DEL {key}")
 
     def paused_queues(self) -> Diagnosis:
         try:

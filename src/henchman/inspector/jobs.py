@@ -27,6 +27,7 @@ __all__ = ["MOST", "JobState", "JobStatus", "arecorded", "find_job", "recorded",
 
 JobState = Literal[
     "blocked",
+    "deferred",
     "enqueued",
     "scheduled",
     "retrying",
@@ -57,7 +58,8 @@ _ENDED = {
 class JobStatus:
     """Where a job is. Times are Unix seconds; what does not apply is None or empty.
 
-    ``state``: a ``blocked`` job waits until its atomic batch ends well; of one that is done its kept result or history
+    ``state``: a ``blocked`` job waits until its atomic batch ends well, a ``deferred`` one, which only its handle knows,
+    until its transaction commits; of one that is done its kept result or history
     tells ``finished``, ``failed``, ``error``, ``cancelled`` or ``expired``. ``position``: 1 is next to run. ``at``:
     when it is due, or died. ``cancelled``: ``cancel`` was asked for. ``scanned``: entries looked at; ``complete`` is
     False when the bound was met before the end.

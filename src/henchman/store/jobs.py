@@ -33,6 +33,7 @@ _MARK_MS = 24 * 3600 * 1000
 _PAGE = 2000  # marks that one look into the list of cancellations reads
 _DEATH_LIFE = 72 * 3600  # seconds for which a death counts, as Sidekiq Pro's poison pills
 _STATE_LIFE = 30 * 86400  # seconds after the last save
+_LOST_LIFE = 30 * 86400  # seconds after the last loss
 
 CALLED_OFF = -1  # a status: the cancellation that it was to end by stands no more; it is in flight as before
 MOST_BYTES = 4 << 20  # of payloads in one call, as in ``lua/lib/bytes.lua``
@@ -77,6 +78,14 @@ def deliver(keys: Keys, mark: str, entries: Sequence[Delivery]) -> Call[list[int
     for queue, at, delay, payload in entries:
         args += (queue or "", "" if at is None else repr(float(at)), repr(float(delay)), payload)
     return script(_DELIVER, [keys.queues, keys.delivered(mark)], args, list, again=True)
+
+
+def note_lost(keys: Keys, count: int, latest: str) -> Call[Any]:
+    """Count jobs that were lost after a commit, for ``doctor``; ``latest`` tells of the last of them in words."""
+    key = keys.submissions_lost
+    return commands(
+        ("HINCRBY", key, "count", count), ("HSET", key, "latest", latest), ("EXPIRE", key, _LOST_LIFE), again=False
+    )
 
 
 class Fetched(NamedTuple):

@@ -241,6 +241,11 @@ class Keys:
         """string, one day: what a client had buffered was pushed under this mark."""
         return f"{self.prefix}hm:delivered:{mark}"
 
+    @property
+    def submissions_lost(self) -> str:
+        """hash, 30 days after the last: count, latest: jobs whose push failed after the commit that it waited for."""
+        return f"{self.prefix}hm:submissions_lost"
+
     def cron_past(self, name: str) -> str:
         """list, the last five: what a cron enqueued, ``<planned> <enqueued> <jid>``, newest left."""
         return f"{self.prefix}hm:cron:past:{name}"

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 
 from henchman.app import App
 from henchman.client.job import BoundCall
+from henchman.contrib.submission import parts
+from henchman.contrib.transactions import TransactionalClient
 from henchman.errors import ArgumentError
 from henchman.kernel.text import shorten
 from henchman.ordered.claim import shown
@@ -198,6 +200,14 @@ class Assertions(OrderedAssertions):
     def retries(self) -> Found:
         """The jobs that wait for their next attempt."""
         return [one for one in self if one.place == "retry"]
+
+    @property
+    def deferred(self) -> Found:
+        """The jobs that wait for the commit of a transaction, in order: not pushed yet, and gone with a rollback."""
+        client = self._app.client
+        waiting = client.waiting() if isinstance(client, TransactionalClient) else []
+        jobs = (job for part in parts(waiting) for job in part.jobs)
+        return self._seen([Waiting("deferred", job.queue, job.payload, None) for job in jobs])
 
     @property
     def dead(self) -> Found:

@@ -58,6 +58,9 @@ def pushes(call: Call[Any], keys: Keys, now: float) -> list[PlainPush] | None:
     if is_script(call, "schedule"):
         rows = script_arguments(call)[1]
         return [_scheduled(rows[i : i + 3], now) for i in range(0, len(rows), 3)]
+    if is_script(call, "deliver"):
+        rows = script_arguments(call)[1][1:]
+        return [_delivered(rows[i : i + 4], now) for i in range(0, len(rows), 4)]
     if is_script(call, "batch_push") and not script_arguments(call)[1][0]:  # tracked, in no batch
         _, _, queue, _, _, _, *rows = script_arguments(call)[1]
         return [
@@ -110,6 +113,11 @@ def _scheduled(row: list[Arg], now: float) -> PlainPush:
     queue = decode(as_bytes(payload)).get("queue")
     due = float(at) if at not in ("", b"") else now + float(delay)
     return PlainPush(queue if isinstance(queue, str) and queue else "default", as_bytes(payload), due)
+
+
+def _delivered(row: list[Arg], now: float) -> PlainPush:
+    name, at, delay, payload = row
+    return PlainPush(as_text(name), as_bytes(payload), None) if name else _scheduled([at, delay, payload], now)
 
 
 def due_at(when: Arg, now: float) -> float | None:

@@ -1,4 +1,5 @@
-"""Fixtures for pytest: ``henchman``, ``henchman_fake``, ``henchman_clock``, and ``henchman_app`` to say which app.
+"""Fixtures for pytest: ``henchman``, ``henchman_fake``, ``henchman_clock``, ``henchman_commits``, and ``henchman_app``
+to say which app.
 
 pytest loads this file at every start.
 """
@@ -6,7 +7,7 @@ pytest loads this file at every start.
 from __future__ import annotations
 
 import traceback
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, Unpack
 
@@ -15,6 +16,8 @@ import pytest
 from henchman.app import App
 from henchman.config import Config
 from henchman.config.keywords import SettingKeywords
+from henchman.contrib.submission import parts
+from henchman.contrib.transactions import TransactionalClient
 from henchman.supervisor.load import load_app
 from henchman.testing.fake import FakeJobs, fake
 from henchman.testing.install import Clock, refusing
@@ -128,3 +131,21 @@ def henchman_fake(henchman_app: App, henchman_clock: Clock, request: pytest.Fixt
     """The app's pushes, collected instead of sent, see ``henchman.testing.fake``."""
     with fake(henchman_app, clock=henchman_clock) as jobs, _telling(request, henchman_app):
         yield jobs
+
+
+@pytest.fixture
+def henchman_commits(henchman_app: App) -> Callable[[], int]:
+    """Call it where the program would have committed: what waits for a commit is pushed; how many jobs that are.
+
+    For tests whose own transaction is never committed, as in Django's TestCase. What was rolled back does not wait.
+    """
+
+    def commit() -> int:
+        client = henchman_app.client
+        if not isinstance(client, TransactionalClient):
+            pytest.fail("henchman_commits: this app waits for no commit; make it with App(transactional=True)")
+        waiting = client.waiting()
+        client.send(waiting)
+        return sum(len(part.jobs) for part in parts(waiting))
+
+    return commit

@@ -1,0 +1,1 @@
+"""Frameworks: what ties Henchman to the transactions of Django and SQLAlchemy."""
