@@ -41,6 +41,7 @@ from henchman.wire.payload import decode, new_jid, with_field
 __all__ = ["TransactionalClient"]
 
 PAUSE_MOST = 0.5  # seconds between two tries of a push after a commit
+MARK_LIFE = 60.0  # seconds beyond the last try for which the server knows a push by its mark
 _SHOWN = 20  # jids in a log line
 
 
@@ -281,7 +282,9 @@ class _Pushes:
     def _deliver(self, part: Part, entries: list[jobs.Delivery]) -> None:
         """Push jobs that are only pushed: under a mark, so that they may be sent again after a lost answer."""
         runtime, mark, sure, failures = self._runtime, new_jid(), True, 0
-        call = self._client.confirmed(jobs.deliver(runtime.keys, mark, entries), lambda: part.jids)
+        life = round(1000 * (MARK_LIFE + 3 * runtime.config.io_timeout))
+        call = jobs.deliver(runtime.keys, mark, entries, mark_ms=life)
+        call = self._client.confirmed(call, lambda: part.jids)
         while True:
             try:
                 self._answered(part, runtime.connections.run(call))

@@ -58,11 +58,11 @@ _ENDED = {
 class JobStatus:
     """Where a job is. Times are Unix seconds; what does not apply is None or empty.
 
-    ``state``: a ``blocked`` job waits until its atomic batch ends well, a ``deferred`` one, which only its handle knows,
-    until its transaction commits; of one that is done its kept result or history
-    tells ``finished``, ``failed``, ``error``, ``cancelled`` or ``expired``. ``position``: 1 is next to run. ``at``:
-    when it is due, or died. ``cancelled``: ``cancel`` was asked for. ``scanned``: entries looked at; ``complete`` is
-    False when the bound was met before the end.
+    ``state``: a ``blocked`` job waits until its atomic batch ends well; a ``deferred`` one, which only its handle
+    finds, until its transaction commits. Of one that is done its kept result or history tells ``finished``,
+    ``failed``, ``error``, ``cancelled`` or ``expired``. ``position``: 1 is next to run. ``at``: when it is due, or
+    died. ``cancelled``: ``cancel`` was asked for. ``scanned``: entries looked at; ``complete`` is False when the bound
+    was met before the end.
     """
 
     jid: str

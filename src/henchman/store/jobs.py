@@ -69,12 +69,12 @@ class Delivery(NamedTuple):
     payload: bytes
 
 
-def deliver(keys: Keys, mark: str, entries: Sequence[Delivery]) -> Call[list[int | bytes]]:
-    """Push ``entries`` in order, once for each ``mark``, which is remembered for a day: it may be sent again.
+def deliver(keys: Keys, mark: str, entries: Sequence[Delivery], *, mark_ms: int = _MARK_MS) -> Call[list[int | bytes]]:
+    """Push ``entries`` in order, once for each ``mark``, which is remembered for so long: it may be sent again.
 
     One status an entry: 1 pushed, bytes the server's refusal; an empty list when it had been executed before.
     """
-    args: list[Arg] = [_MARK_MS]
+    args: list[Arg] = [mark_ms]
     for queue, at, delay, payload in entries:
         args += (queue or "", "" if at is None else repr(float(at)), repr(float(delay)), payload)
     return script(_DELIVER, [keys.queues, keys.delivered(mark)], args, list, again=True)
