@@ -12,11 +12,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pymysql
 import pytest
+import sqlalchemy as sa
 from django.conf import settings
 from django.db import connections
 from redis import Redis
+from sqlalchemy import orm
 
 from henchman import App
+from henchman.contrib.sqlalchemy import bind
 from support.databases import LEFT, DatabaseServer, MariaDB, PostgreSQL, available, running
 from support.worker import jobs_in, looker
 
@@ -27,6 +30,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.filterwarnings(LEFT))
+            item.add_marker(pytest.mark.filterwarnings("ignore:Accessing the database during app initialization"))
 
 
 @pytest.fixture(autouse=True)
@@ -146,3 +150,14 @@ def databases(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     if not had_mysql:
         for name in [one for one in sys.modules if one == "MySQLdb" or one.startswith("MySQLdb.")]:
             del sys.modules[name]
+
+
+@pytest.fixture
+def session(app: App) -> Iterator[orm.Session]:
+    """A session on SQLite in memory; pushes of ``app`` wait for its commits."""
+    engine = sa.create_engine("sqlite://", poolclass=sa.StaticPool)
+    maker = orm.sessionmaker(engine)
+    bind(app, maker)
+    with maker() as made, app.inside(made):
+        yield made
+    engine.dispose()
