@@ -152,11 +152,13 @@ class Part(NamedTuple):
 
 
 def parts(submissions: Sequence[Submission]) -> Iterator[Part]:
-    """The jobs of ``submissions`` in order, cut where one call cannot take more: 500 jobs, or 4 MB."""
+    """The jobs of ``submissions`` in order, cut where one call cannot take more: 500 jobs, or 4 MB; of tracked ones
+    also where the queue is another."""
     part, size = Part(None, []), 0
     for job in _jobs(submissions):
         plan = None if job.submission.plan.is_plain else job.submission.plan
-        if part.jobs and (part.plan is not plan or len(part.jobs) == PART_JOBS or size >= PART_BYTES):
+        full = len(part.jobs) == PART_JOBS or size >= PART_BYTES
+        if part.jobs and (full or part.plan is not plan or (plan is not None and part.jobs[-1].queue != job.queue)):
             yield part
             part, size = Part(plan, []), 0
         elif not part.jobs:

@@ -15,7 +15,7 @@ import time
 import weakref
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from henchman.client.options import PushOptions
 from henchman.client.prepared import PreparedPush
@@ -40,6 +40,7 @@ from henchman.wire.payload import decode, new_jid, with_field
 
 __all__ = ["TransactionalClient"]
 
+T = TypeVar("T")
 PAUSE_MOST = 0.5  # seconds between two tries of a push after a commit
 MARK_LIFE = 60.0  # seconds beyond the last try for which the server knows a push by its mark
 _SHOWN = 20  # jids in a log line
@@ -224,7 +225,8 @@ class _Pushes:
         if any(one.plan.timed for one in self._submissions):
             self._guarded(Part(None, []), self._client.learn_time)
         for part in self._parts:
-            if self.away:
+            kept = part.plan is None and self._runtime.config.buffer  # in memory, until the server is back
+            if self.away and not kept:
                 self._note(part, ServerAway("the server is away", executed=False))
             else:
                 self._guarded(part, partial(self._push, part))
@@ -264,7 +266,7 @@ class _Pushes:
 
     def _push(self, part: Part) -> None:
         if part.plan is not None:
-            self._client.push_part(part)
+            self._patiently(partial(self._client.push_part, part), marked=False)
             self._settle(part)
             return
         entries = []
@@ -281,26 +283,33 @@ class _Pushes:
 
     def _deliver(self, part: Part, entries: list[jobs.Delivery]) -> None:
         """Push jobs that are only pushed: under a mark, so that they may be sent again after a lost answer."""
-        runtime, mark, sure, failures = self._runtime, new_jid(), True, 0
+        runtime, mark = self._runtime, new_jid()
         life = round(1000 * (MARK_LIFE + 3 * runtime.config.io_timeout))
         call = jobs.deliver(runtime.keys, mark, entries, mark_ms=life)
         call = self._client.confirmed(call, lambda: part.jids)
+        try:
+            self._answered(part, self._patiently(lambda: runtime.connections.run(call), marked=True))
+        except Unconfirmed as error:
+            self._settle(part, problem=str(error))
+            runtime.notice("%s", error)
+        except ServerAway as error:
+            if error.executed is None or not runtime.config.buffer:
+                raise
+            self._client.buffer.keep(entries, error)
+            self._settle(part, buffered=True)
+
+    def _patiently(self, push: Callable[[], T], *, marked: bool) -> T:
+        """``push()``, tried again until ``io_timeout`` is over. One that may have been executed is sent again only when
+        it is ``marked``; one that a buffer can keep is not tried again."""
+        sure, failures = True, 0
         while True:
             try:
-                self._answered(part, runtime.connections.run(call))
-                return
-            except Unconfirmed as error:
-                self._settle(part, problem=str(error))
-                runtime.notice("%s", error)
-                return
+                return push()
             except ServerAway as error:
                 sure, failures = sure and error.executed is False, failures + 1
-                if sure and runtime.config.buffer:
-                    self._client.buffer.keep(entries, error)
-                    self._settle(part, buffered=True)
-                    return
                 pause = capped_backoff(failures, most=PAUSE_MOST)
-                if time.monotonic() + pause > self._end:
+                once = marked and self._runtime.config.buffer > 0 if sure else not marked
+                if once or time.monotonic() + pause > self._end:
                     raise ServerAway(str(error), executed=False if sure else None) from error
                 time.sleep(pause)
 
