@@ -3,7 +3,7 @@
 Blocks of Python are run, in one module a page; one that begins with ``# name.py`` is written to that file and imported.
 Commands are parsed with the options that they show, and those that only look are run. Settings go through the reader of
 settings; Ruby, JSON and unit files through their parsers. ``<!-- not run: why -->`` above a block excuses it, and these
-excuses are counted. Three pages have tests of their own that run their blocks and look at the effects (``OWN``); the
+excuses are counted. Four pages have tests of their own that run their blocks and look at the effects (``OWN``); the
 tutorial and the openings of the How-to pages are walked by ``fundamentals/test_walks.py``.
 """
 
@@ -37,7 +37,7 @@ from henchman.client.options import JobOptions, PushOptions
 from henchman.config import Config
 
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
-OWN = {"inspection", "testing", "tutorial"}
+OWN = {"inspection", "testing", "transactions", "tutorial"}
 MOST_EXCUSES = 12
 LOOKS = {"status", "queues", "ordered", "processes", "metrics", "retries", "scheduled", "dead", "cron", "batches"}
 STAND_INS = ("shop", "db")  # what examples call that no page defines
