@@ -44,11 +44,12 @@ GIVEN = {
     "henchman.worker.launcher": ("Embedded",),
     "henchman.batch.auditor": ("Audited",),
     "henchman.batch.batch": ("Batch", "BatchStatus", "Reason"),
+    "henchman.contrib.sqlalchemy": ("bind",),
     "henchman.cron.registry": ("CronRegistry", "CronState", "Past"),
 }
 #: what an app has for our own parts: it must not begin with an underscore, and nobody else calls it
 INNER = re.compile(
-    r"\bApp\.(batch_of|client|clock|companions|notice|open_history|placement|registry|sources|stamp|stand_ins)\b"
+    r"\bApp\.(batch_of|client|clock|companions|deferred_status|notice|open_history|placement|registry|sources|stamp|stand_ins)\b"
 )
 
 

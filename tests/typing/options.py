@@ -74,6 +74,9 @@ app.job(limits=[])  # expect-error: call-overload
 work.using(delay=5, queue="x", retry=False, tags={"a"}, timeout=timedelta(minutes=1), track=True).enqueue(1)
 work.using(at=datetime.now(UTC)).using(delay=None, batch=app.batch("x")).enqueue(1)
 work.using(batch=None)
+work.using(now=True).using(db="other")
+work.using(now="yes")  # expect-error: arg-type
+work.using(session="s")  # expect-error: arg-type
 work.using(dealy=4)  # expect-error: call-arg
 work.using(delay="4")  # expect-error: arg-type
 work.using(at=5)  # expect-error: arg-type
