@@ -21,7 +21,7 @@ from henchman.errors import BatchClosed, ServerAway
 from henchman.inspector.doctor import Check, examine
 from henchman.store.call import run
 from support.server import running_server
-from support.worker import Heard, jobs_in, looker, settled, working
+from support.worker import Heard, in_flight, jobs_in, looker, until, working
 
 Numbers = Callable[[], list[int]]
 
@@ -100,7 +100,7 @@ def test_jobs_run(app: App, session: orm.Session, redis: Redis) -> None:
     session.commit()
     with working(app):
         assert handle.result(timeout=30) == 2
-        settled(redis, 2)
+        until(lambda: not redis.llen("queue:default") and not in_flight(redis), "both have ended")
     assert ran == [1]
 
 

@@ -29,7 +29,7 @@ class HasMembership(Protocol):
 class HasTransaction(Protocol):
     """A Session, AsyncSession or scoped session of SQLAlchemy."""
 
-    def in_transaction(self) -> bool: ...
+    def commit(self) -> Any: ...
 
 
 class JobKeywords(TypedDict, total=False):

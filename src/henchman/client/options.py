@@ -238,7 +238,7 @@ def _db(name: str, value: Any) -> str:
 
 
 def _session(name: str, value: Any) -> Any:
-    if isinstance(value, type) or not callable(getattr(value, "in_transaction", None)):
+    if isinstance(value, type) or not callable(getattr(value, "commit", None)):
         raise wrong(name, value, "give a Session or an AsyncSession of SQLAlchemy")
     return value
 

@@ -239,11 +239,12 @@ class _Server:
     def lost_submissions(self) -> Diagnosis:
         key = self._keys.submissions_lost
         try:
-            count, latest = self._runner.run(command("HMGET", key, "count", "latest"))
+            facts: list[bytes | None] = self._runner.run(command("HMGET", key, "count", "latest"))
         except ServerAway:
             raise
         except ServerError as error:
             return _unreadable(error, key)
+        count, latest = facts
         if count is None:
             return Diagnosis("ok", "none")
         shown = shorten((latest or b"").decode("utf-8", "backslashreplace"), 200)
