@@ -21,7 +21,7 @@ from sqlalchemy import orm
 from henchman import App
 from henchman.contrib.sqlalchemy import bind
 from support.databases import LEFT, DatabaseServer, MariaDB, PostgreSQL, available, running
-from support.worker import jobs_in, looker
+from support.worker import jobs_in
 
 SERVERS: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 
@@ -65,12 +65,6 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path, _database: Call
 @pytest.fixture
 def postgresql_url(_database: Callable[[str], DatabaseServer]) -> str:
     return _database("postgresql").url
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 @pytest.fixture

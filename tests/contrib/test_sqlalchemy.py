@@ -367,8 +367,7 @@ class TestWhichSession:
             note.using(session="s")
 
         class Like:
-            def in_transaction(self) -> bool:
-                return True
+            def commit(self) -> None: ...
 
         with pytest.raises(DefinitionError, match="give a Session or an AsyncSession"):
             note.using(session=Like()).enqueue(1)
