@@ -57,15 +57,16 @@ def lost(app: App) -> Check:
 
 
 def test_a_delay_and_the_time_of_enqueuing_count_from_the_commit(
-    note: Any, session: orm.Session, redis: Redis, pushed: Numbers
+    app: App, note: Any, session: orm.Session, redis: Redis
 ) -> None:
-    before = time.time()
+    app.client.now = lambda: 1000.0
     note.enqueue(1)
     note.using(delay=60).enqueue(2)
-    called, at_server = time.time(), seconds(redis)
+    at_server = seconds(redis)
+    app.client.now = lambda: 2000.0
     session.commit()
     [job] = jobs_in(redis, "queue:default")
-    assert before <= job["created_at"] <= called <= job["enqueued_at"]
+    assert (job["created_at"], job["enqueued_at"]) == (1000.0, 2000.0)
     [(payload, due)] = redis.zrange("schedule", 0, -1, withscores=True)  # type: ignore[misc]
     assert due >= at_server + 60
     assert b"enqueued_at" not in payload
