@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sqlite3
 from collections import Counter, defaultdict
@@ -87,6 +88,7 @@ class BatchJudgement:
         yield "batches: changes of a job lost or doubled in SQL", self._changes()
         yield "batches: callbacks not enqueued exactly once", self._called()
         yield "batches: started after the cancellation", self._against_will()
+        yield "batches: results of rows and counts differ", self._results()
         yield "batches: left on the server", self._left()
 
     def facts(self) -> dict[str, Any]:
@@ -227,6 +229,22 @@ class BatchJudgement:
                 for run in self._history.jobs[key].runs:
                     if run.begun > at + GRACE:
                         yield f"{key} started {run.begun - at:.3f} s after {self._shown(batch.name)} was cancelled"
+
+    def _results(self) -> Iterator[str]:
+        """Of a batch that keeps results: each job has one row, and one result that says how it was counted."""
+        for name, facts in self._facts.items():
+            if facts.get("results") != "1":
+                continue
+            rows = [row.partition(b" ")[2] for row in self._redis.lrange(f"hm:batch:{name}:rows", 0, -1)]
+            kept = self._redis.hgetall(f"hm:batch:{name}:results")
+            ours = Counter({status: int(facts.get(f"n:{status}", 0)) for status in FINAL})
+            told = Counter(
+                "finished" if text.startswith(b"=") else json.loads(text[1:])["status"] for text in kept.values()
+            )
+            if sorted(rows) != sorted(kept):
+                yield f"{self._shown(name)}: {len(rows)} rows, {len(kept)} results: not of the same jobs, each once"
+            elif ours != told:
+                yield f"{self._shown(name)}: counted {_told(ours)}, results say {_told(told)}"
 
     def _left(self) -> Iterator[str]:
         for suffix in ("jobs", "parked", "producer"):

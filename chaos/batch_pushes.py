@@ -96,8 +96,12 @@ class BatchPushes:
 
     def _made(self, style: str, parent: str = "-") -> Any:
         callbacks = {f"on_{which}": getattr(jobs, f"called_{which}") for which in ("complete", "success", "death")}
-        atomic = style.startswith("atomic")
-        batch = jobs.app.batch(f"{style} of {os.getpid()}", open_for=OPEN_FOR, atomic=atomic, **callbacks)
+        told: dict[str, Any] = {
+            "open_for": OPEN_FOR,
+            "atomic": style.startswith("atomic"),
+            "results": self._chance.random() < 0.5,
+        }
+        batch = jobs.app.batch(f"{style} of {os.getpid()}", **told, **callbacks)
         self._ledger.write("bopening", batch.id, style, parent)
         return batch
 

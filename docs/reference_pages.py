@@ -22,6 +22,7 @@ CLASSES: Final = {
     "Pushed": "henchman.client.push.Pushed",
     "The current job": "henchman.CurrentJob",
     "Batch": "henchman.batch.batch.Batch",
+    "A row of a batch": "henchman.batch.results.BatchResult",
     "Ordered queues": "henchman.ordered.definition.OrderedJob",
     "Iterable jobs": "henchman.IterableJob",
 }

@@ -323,6 +323,7 @@ class App:
         atomic: bool = False,
         parent: Batch | str | None = None,
         keep: float | timedelta = 7 * 86400.0,
+        results: bool = False,
     ) -> Batch:
         """A batch of jobs: ``with app.batch("Import", on_complete=notify) as b:``, or ``open()`` and ``close()`` it.
 
@@ -332,8 +333,8 @@ class App:
         first error; each is enqueued exactly once a generation. ``expires``: seconds after which no job of it starts.
         ``open_for``: seconds after which a batch is closed whose producer is gone. ``atomic``: nothing starts before
         the block has ended well. ``parent``: the batch that it is part of; the block that it is made in, when nothing
-        is said. ``keep``: seconds that the server keeps a complete one. Nothing is sent before it is opened.
-        DefinitionError says what is wrong.
+        is said. ``keep``: seconds that the server keeps a complete one; with ``results`` also what its jobs return, see
+        ``Batch.results``. Nothing is sent before it is opened. DefinitionError says what is wrong.
         """
         from henchman.batch.batch import new_batch
 
@@ -349,6 +350,7 @@ class App:
             atomic=atomic,
             parent=parent,
             keep=keep,
+            results=results,
         )
 
     def get_batch(self, batch: str) -> Batch:
@@ -357,11 +359,11 @@ class App:
 
         return find_batch(self, batch)
 
-    def batch_of(self, batch: str, jid: str, expires: float | None) -> Batch:
+    def batch_of(self, batch: str, jid: str, expires: float | None, results: bool) -> Batch:
         """The batch of the running job ``jid``, as that job sees it."""
         from henchman.batch.batch import find_batch
 
-        return find_batch(self, batch, jid, expires)
+        return find_batch(self, batch, jid, expires, results)
 
     def batch_status(self, batch: str) -> BatchStatus:
         """How the batch of this id stands, in one look whatever its size; UnknownBatch when there is none."""

@@ -106,6 +106,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "batches.close": [lambda keys: batches.close(keys, "b", "aborted")],
     "batches.release": [lambda keys: batches.release(keys, "b", 100)],
     "batches.retry": [_batch_retry],
+    "batches.results": [lambda keys: batches.results(keys, "b", 0, 1000)],
     "batches.started": [_started],
     "batches.note": [lambda keys: batches.note(keys, [_uniterate(keys, "a", "b"), b"[]"])],
     "history.trim": [lambda keys: history.trim(keys, "1-0", 10)],

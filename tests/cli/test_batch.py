@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.conftest import INVISIBLE
-from henchman import App, Failure, current_job
+from henchman import App, Failure, ServerAway, current_job
 from henchman.cli.main import henchman
 from henchman.store.batches import make
 from henchman.store.call import command
@@ -33,21 +33,23 @@ class Shop:
         self.gate.set()
 
         @self.app.job(name="shop.create", retry=0)
-        def create(row: int, ending: str = "done") -> int:
+        def create(row: int, ending: str = "done") -> Any:
             assert self.gate.wait(200)
             current_job().log(f"row {row}: {ending}")
             if ending == "refuse":
                 raise Failure(HOSTILE)
             if ending == "break":
                 raise ValueError("price is missing")
+            if ending == "object":
+                return {"sku": f"=sku-{row}", "price": -1.5, "sizes": [1, 2], "in stock": True, "status": None}
             return row
 
         self.create = create
         with working(self.app):  # the first worker turns history on
             until(lambda: self.app.connections.run(command("EXISTS", self.app.keys.history_on)), "history is on")
 
-    def batch(self, *endings: str, description: str = "Import") -> str:
-        with self.app.batch(description, tags=["shop"]) as made:
+    def batch(self, *endings: str, description: str = "Import", results: bool = False) -> str:
+        with self.app.batch(description, tags=["shop"], results=results) as made:
             self.create.enqueue_many([(row, one) for row, one in enumerate(endings)])
         return made.id
 
@@ -164,6 +166,97 @@ def test_onto_a_terminal_failures_are_harmless(shop: Shop, monkeypatch: pytest.M
     shown = shop.run("batch", "failures", batch).stdout
     assert "=cmd" in shown
     assert not INVISIBLE.search(shown)
+
+
+def test_results_as_a_file(shop: Shop, tmp_path: Path) -> None:
+    batch = shop.batch("object", "refuse", "done", "break", "object", results=True)
+    shop.settled(batch)
+    sheet, lines = tmp_path / "results.csv", tmp_path / "results.jsonl"
+    sheet.write_text("of before")
+    sheet.chmod(0o640)
+    written = shop.run("batch", "results", batch, "--csv", str(sheet))
+    assert written.exit_code == 4, "not all finished"
+    assert written.stdout.startswith(f"{sheet}: {batch} complete: 100 % · 5 of 5")
+    assert sheet.stat().st_mode & 0o777 == 0o640
+    assert shop.run("batch", "results", batch, "--jsonl", str(lines)).exit_code == 4
+    assert sorted(one.name for one in tmp_path.iterdir() if one.name.startswith("results")) == [sheet.name, lines.name]
+
+    assert sheet.read_bytes().startswith(b"\xef\xbb\xbfrow,job id,job,status,message,error class,sku,price,")
+    rows = list(csv.DictReader(io.StringIO(sheet.read_bytes().decode("utf-8-sig"), newline="")))
+    assert [one["row"] for one in rows] == ["0", "1", "2", "3", "4"]
+    assert [one["status"] for one in rows] == ["finished", "failed", "finished", "error", "finished"]
+    told = {name: rows[0][name] for name in ("sku", "price", "sizes", "in stock", "result status", "result")}
+    assert told == {
+        "sku": "'=sku-0",
+        "price": "-1.5",
+        "sizes": "[1,2]",
+        "in stock": "true",
+        "result status": "",
+        "result": "",
+    }
+    assert (rows[2]["sku"], rows[2]["result"]) == ("", "2")
+    assert rows[1]["message"].startswith("'=cmd")
+    assert (rows[3]["message"], rows[3]["error class"]) == ("price is missing", "ValueError")
+
+    documents = [json.loads(line) for line in lines.read_text().splitlines()]
+    assert [one["row"] for one in documents] == [0, 1, 2, 3, 4]
+    assert documents[2] == {"row": 2, "jid": rows[2]["job id"], "job": "shop.create", "status": "finished", "result": 2}
+    assert documents[3]["message"] == "price is missing"
+    for form, file in (("--csv", sheet), ("--jsonl", lines)):
+        onto = shop.run("batch", "results", batch, form, "-")
+        assert (onto.exit_code, onto.stdout_bytes) == (4, file.read_bytes())
+
+
+def test_results_say_how_they_ended(shop: Shop, tmp_path: Path) -> None:
+    file = tmp_path / "r.csv"
+    done, waiting, none = shop.batch("done", results=True), shop.batch("done", results=True), shop.batch("done")
+    with working(shop.app):
+        until(lambda: shop.app.batch_status(done).state == "complete", "it has run")
+        until(lambda: shop.app.batch_status(none).state == "complete", "it has run")
+        until(lambda: shop.app.batch_status(waiting).state == "complete", "it has run")
+    late = shop.batch("done", results=True)
+    assert shop.run("batch", "results", done, "--csv", str(file)).exit_code == 0
+    assert file.read_text("utf-8-sig").splitlines()[0].endswith(",result")
+    not_yet = shop.run("batch", "results", late, "--jsonl", "-")
+    assert (not_yet.exit_code, json.loads(not_yet.stdout)["status"]) == (5, "enqueued")
+    before = file.read_bytes()
+    for id, words in ((none, "keeps no results"), ("f" * 32, "there is no batch")):
+        refused = shop.run("batch", "results", id, "--csv", str(file))
+        assert (refused.exit_code, refused.stdout) == (1, "")
+        assert words in refused.stderr
+    assert file.read_bytes() == before, "a file that could not be written whole is the one of before"
+    assert [one for one in tmp_path.iterdir() if one.name.endswith(".part")] == []
+    nowhere = shop.run("batch", "results", done, "--csv", str(tmp_path / "no folder" / "r.csv"))
+    assert nowhere.exit_code == 1
+    assert "no folder" in nowhere.stderr
+    for words in ((), ("--csv", "-", "--jsonl", "-")):
+        assert shop.run("batch", "results", done, *words).exit_code == 2
+    away = CliRunner().invoke(henchman, ["batch", "results", done, "--csv", "-", "--redis", "redis://127.0.0.1:1"])
+    assert away.exit_code == 1
+
+
+def test_no_file_is_left_when_the_server_goes_away(shop: Shop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = shop.batch("done", "done", results=True)
+    file = tmp_path / "r.jsonl"
+
+    def away(*words: Any) -> Any:
+        raise ServerAway("it is gone", executed=False)
+
+    monkeypatch.setattr("henchman.cli.batch.iterate", away)
+    broken = shop.run("batch", "results", batch, "--jsonl", str(file))
+    assert broken.exit_code == 1
+    assert "it is gone" in broken.stderr
+    assert [one for one in tmp_path.iterdir() if one.name.startswith("r.")] == []
+
+
+def test_onto_a_terminal_results_are_harmless(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = shop.batch("refuse", results=True)
+    shop.settled(batch)
+    monkeypatch.setattr("henchman.cli.batch._at_terminal", lambda: True)
+    for form in ("--csv", "--jsonl"):
+        shown = shop.run("batch", "results", batch, form, "-").stdout
+        assert "=cmd" in shown
+        assert not INVISIBLE.search(shown)
 
 
 def test_a_job_shows_its_life(shop: Shop) -> None:

@@ -91,6 +91,8 @@ def test_web(scene: Scene, frozen: Frozen) -> None:
         sheet = ask(made, f"/batches/{scene.batch}/failures.csv", token="t" * 20)
         lines += [f"== GET /batches/BATCH/failures.csv → {sheet.status} {sheet.headers['content-type']}"]
         lines += [sheet.body.decode("utf-8-sig").splitlines()[0]]
+        none = ask(made, f"/batches/{scene.batch}/results.csv", token="t" * 20)
+        lines += [f"== GET /batches/BATCH/results.csv → {none.status}", *shape(none.json)]
         refused = ask(made, f"/batches/{scene.batch}", token=None)
         lines += [f"== without a token → {refused.status} ({names(refused.headers)})", *shape(refused.json)]
     finally:

@@ -57,6 +57,16 @@ def in_a_batch(app: App) -> None:
         row.enqueue_many([(2,), (3,)])
 
 
+def in_a_batch_that_keeps_results(app: App) -> None:
+    @app.job(name="shop.row")
+    def row(number: int) -> int:
+        return number
+
+    with app.batch("Export", results=True):
+        row.enqueue_many([(1,), (2,)])
+        app.enqueue("other.row")
+
+
 def in_an_atomic_batch_that_is_open(app: App) -> None:
     @app.job(name="shop.row")
     def row(number: int) -> None: ...
@@ -106,7 +116,8 @@ def milliseconds(app: App) -> None:
 
 
 KINDS: Final[tuple[Callable[[App], None], ...]] = (
-    *(plain, defined, delayed, in_bulk, in_a_batch, in_an_atomic_batch_that_is_open, tracked, iterable),
+    *(plain, defined, delayed, in_bulk, in_a_batch, in_a_batch_that_keeps_results, in_an_atomic_batch_that_is_open),
+    *(tracked, iterable),
     *(a_tick_of_a_cron, ordered, a_cancellation, milliseconds),
 )
 SETTINGS: Final[dict[Callable[[App], None], dict[str, Any]]] = {milliseconds: {"sidekiq": "8", "timestamps": "ms"}}

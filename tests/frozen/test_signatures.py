@@ -45,6 +45,7 @@ GIVEN = {
     "henchman.batch.auditor": ("Audited",),
     "henchman.batch.batch": ("Batch", "BatchStatus", "Reason"),
     "henchman.contrib.sqlalchemy": ("bind",),
+    "henchman.batch.results": ("BatchResult",),
     "henchman.cron.registry": ("CronRegistry", "CronState", "Past"),
 }
 #: what an app has for our own parts: it must not begin with an underscore, and nobody else calls it

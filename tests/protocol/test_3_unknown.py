@@ -96,7 +96,7 @@ def something_is_there(store: Store) -> None:
     rows = [ordered.Push(name, "", "1", b"{}") for name in (b"1", b"2")]
     store.run(ordered.push(store.keys, "a", "min", rows))
     store.run(ordered_people.act(store.keys, "a", "kill", [b"2"]))
-    store.run(batches.make(store.keys, "b", {"keep": "60"}, b"{}"))
+    store.run(batches.make(store.keys, "b", {"keep": "60", "results": "1"}, b"{}"))
     store.run(batches.push(store.keys, "b", "q", [batches.TrackedPush("a", "", b"1", b"{}")]))
     store.ask("ZADD", store.keys.batch("b") + ":dead", 1, b"1")
 

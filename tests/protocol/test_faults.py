@@ -449,6 +449,7 @@ STRUCK = {
     "history_trim",  # history/test_exactly_once.py
 }
 READING = {
+    "batch_results",
     "ordered_look",
     "ordered_stats",
     "list_page",

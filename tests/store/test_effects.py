@@ -28,7 +28,10 @@ JOB: dict[str, Any] = {
     "retry": True,
     "created_at": 1.5,
     "enqueued_at": 1.5,
-    "hm": {"iterable": True, "cron": "nightly", "batch": "b", "result_ttl": 60, "key": ["s", "k", "uwr"]},
+    "hm": {
+        **{"iterable": True, "cron": "nightly", "batch": "b", "results": True},
+        **{"result_ttl": 60, "key": ["s", "k", "uwr"]},
+    },
 }
 PAYLOAD = json.dumps(JOB).encode()
 NO_END = {"said", "relock"}
@@ -66,6 +69,7 @@ def left(store: Store) -> set[str]:
         "unlock": bool(store.ask("HEXISTS", keys.lock("u", "s"), "k")),
         "unrun": bool(store.ask("HEXISTS", keys.lock("r", "s"), "k")),
         "unlatest": bool(store.ask("HEXISTS", keys.latest, JID)),
+        "step_result": not store.ask("HEXISTS", keys.batch("b") + ":results", JID),
     }
     assert {*found, *NO_END} == set(KINDS), "these come with no end"
     return {kind for kind, there in found.items() if there}
@@ -132,7 +136,7 @@ def test_each_kind_through_each_script_once(store: Store, prepare: Callable[[Sto
     assert not store.ask("EXISTS", store.keys.broken)
     marked(store)
     assert end() == [0]
-    assert left(store) == {*KINDS} - {*NO_END, "result"}, "a late word has no effects"
+    assert left(store) == {*KINDS} - {*NO_END, "result", "step_result"}, "a late word has no effects"
 
 
 @scripts
@@ -163,6 +167,18 @@ def test_an_effect_that_names_no_key_of_the_app_is_noted(redis_url: str, effect:
     (note,) = store.ask("LRANGE", store.keys.broken, 0, -1)
     assert json.loads(note)["effects"] == f"[{effect}]"
     store.connections.close()
+
+
+def test_a_result_is_kept_of_a_member_only(store: Store) -> None:
+    """Who was settled before keeps what was written then; where the batch is gone nothing is."""
+    results = store.keys.batch("b") + ":results"
+    end = settled(store, encoded(store.keys, JOB, "done", EndingFacts(detail={"result": 1})))
+    store.ask("HSET", results, JID, '!{"status":"error"}')
+    assert end() == [1]
+    assert store.ask("HGET", results, JID) == b'!{"status":"error"}'
+    store.ask("DEL", results)
+    assert settled(store, encoded(store.keys, JOB, "done", EndingFacts(detail={"result": 1})))() == [1]
+    assert not store.ask("EXISTS", results, store.keys.broken)
 
 
 def test_what_a_job_says_is_no_effect(store: Store) -> None:

@@ -16,6 +16,7 @@ __all__ = ["CALLS", "everything", "there_is_a_batch"]
 
 FACTS = {
     "keep": "60",
+    "results": "1",
     "cb:complete:queue": "after",
     "cb:complete:head": '{"class":"tell","args":["b"],"queue":"after","jid":"',
     "cb:complete:jid": "callback",
@@ -28,7 +29,8 @@ def _job(jid: str, when: str = "") -> batches.TrackedPush:
 
 
 def _effects(status: str) -> bytes:
-    return json.dumps([["track", "b", "run", status, "1", ME, "{}", ""]]).encode()
+    kept = [["step_result", "b", "run", '!{"status":"error"}']] if status == "error" else []
+    return json.dumps([*kept, ["track", "b", "run", status, "1", ME, "{}", ""]]).encode()
 
 
 CALLS: dict[str, Callable[[Keys], Call[Any]]] = {

@@ -26,10 +26,9 @@ def test_a_batch_under_kills(redis: Redis, redis_url: str, tmp_path: Path) -> No
     with Work(tmp_path / "w", redis_url, "-p", "2", "-c", "4", "-q", "default", "-q", "late") as work:
         work.ready(redis, 2)
         callbacks = {"on_complete": "aact", "on_success": "aact", "on_death": "aact"}
-        with app.batch("killed", **callbacks) as batch:
-            for n in range(600):
-                app.enqueue("act", f"j{n}", "sleep", 0.01)
-            app.enqueue("act", "failing", "raise", queue="late", retry=0)
+        with app.batch("killed", results=True, **callbacks) as batch:
+            pushed = [app.enqueue("act", f"j{n}", "sleep", 0.01).jid for n in range(600)]
+            pushed.append(app.enqueue("act", "failing", "raise", queue="late", retry=0).jid)
         for share in (50, 200, 350, 500):
             until(lambda share=share: work.count("end").total() >= share, f"{share} jobs have ended")  # type: ignore[misc]
             work.kill_one()
@@ -43,6 +42,10 @@ def test_a_batch_under_kills(redis: Redis, redis_url: str, tmp_path: Path) -> No
     assert (status.counts["finished"], status.counts["error"]) == (600, 1)
     assert {name for name in work.count("end") if name.startswith("j")} == {f"j{n}" for n in range(600)}
     assert status.called == {"complete": [1], "death": [1]}
+    rows = list(batch.results())
+    assert [one.jid for one in rows] == pushed
+    assert [one.status for one in rows] == [*["finished"] * 600, "error"]
+    assert (all(one.ok for one in rows[:600]), rows[600].message) == (True, "as told")
     assert redis.hlen(f"hm:batch:{batch.id}:jobs") == 0
     assert jobs_in(redis, "dead") == []
     assert not redis.lrange("hm:broken", 0, -1)
@@ -56,7 +59,7 @@ def test_a_push_whose_answer_is_lost_is_pushed_once(redis: Redis, redis_url: str
     @app.job(name="work")
     def work(n: int) -> None: ...
 
-    batch = app.batch("lossy").open()
+    batch = app.batch("lossy", results=True).open()
     failpoints.open_points(f"drop@batch_push:after#{answer}", tmp_path)
     assert batch.add(work, ((n,) for n in range(3000))).created == 3000
     assert any(tmp_path.iterdir()), "the connection was not cut"
@@ -64,4 +67,5 @@ def test_a_push_whose_answer_is_lost_is_pushed_once(redis: Redis, redis_url: str
     assert batch.status().total == redis.llen("queue:default") == 3000
     args = [job["args"][0] for job in jobs_in(redis, "queue:default")]
     assert args == list(range(3000))
+    assert [one.jid for one in batch.results()] == [job["jid"] for job in jobs_in(redis, "queue:default")]
     app.close()

@@ -34,7 +34,7 @@ OF = {
 ENDS = ["ok", "ok", "Failure", "Kill", "Discard", "ok"]  # of the first six; the last was cancelled before it ran
 CALLS = [f"complete-{GOOD}", f"success-{GOOD}", f"complete-{SAD}", f"death-{SAD}", f"complete-{GONE}"]
 COUNTS: dict[str, dict[str, Any]] = {
-    GOOD: {"total": 2, "n:finished": 2, "n:enqueued": 0, "generation": 1},
+    GOOD: {"total": 2, "n:finished": 2, "n:enqueued": 0, "generation": 1, "results": 1},
     SAD: {"total": 3, "n:failed": 1, "n:error": 1, "n:cancelled": 1, "bad_children": 1, "generation": 1},
     GONE: {"total": 2, "n:finished": 1, "n:cancelled": 1, "why": "cancelled", "generation": 1},
 }
@@ -58,6 +58,8 @@ def redis(redis_url: str) -> Iterator[Redis]:
         for number, (batch, counts) in enumerate(COUNTS.items()):
             client.zadd("hm:batches", {batch: number})
             client.hset(f"hm:batch:{batch}", mapping={"state": "complete", **counts})
+        client.rpush(f"hm:batch:{GOOD}:rows", "1 j-1", "1 j-2")
+        client.hset(f"hm:batch:{GOOD}:results", mapping={"j-1": "=null", "j-2": "=7"})
         client.zadd(f"hm:batch:{SAD}:dead", {'{"args": ["killer-exact-4"]}': 100.3})
         client.mset({"stat:processed": 11, "stat:failed": 1})
         yield client
@@ -187,6 +189,10 @@ def test_each_generation_calls_back_once(
         ("batches that are not complete", ("hset", f"hm:batch:{GOOD}", "total", "3")),
         ("counts of the server and of SQL differ", ("hset", f"hm:batch:{SAD}", "n:failed", "2")),
         ("counts of the server and of SQL differ", ("delete", f"hm:batch:{GOOD}")),
+        ("results of rows and counts differ", ("rpush", f"hm:batch:{GOOD}:rows", "1 j-1")),
+        ("results of rows and counts differ", ("lpop", f"hm:batch:{GOOD}:rows")),
+        ("results of rows and counts differ", ("hdel", f"hm:batch:{GOOD}:results", "j-1")),
+        ("results of rows and counts differ", ("hset", f"hm:batch:{GOOD}:results", "j-1", '!{"status":"error"}')),
         ("left on the server", ("hset", f"hm:batch:{GOOD}:jobs", "jid", "working")),
         ("left on the server", ("rpush", f"hm:batch:{GOOD}:parked", "x")),
         ("left on the server", ("set", f"hm:batch:{GOOD}:producer", "1")),

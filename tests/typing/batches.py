@@ -39,6 +39,13 @@ with app.batch("Import", on_complete=notify, on_success="by.name", tags=["a"], e
     bill.using(batch=batch).enqueue(1)
     bill.using(batch=batch).enqueue("1")  # expect-error: arg-type
 
+assert_type([one.value for one in batch.results(bill)], list[str])
+assert_type([one.value for one in batch.results(fetch)], list[list[bytes]])
+assert_type([one.value for one in batch.results(fetch.using(queue="x"))], list[list[bytes]])
+assert_type([one.status for one in app.batch(results=True).results()], list[str])
+batch.results(5)  # expect-error: call-overload
+app.batch(results="yes")  # expect-error: arg-type
+
 assert_type(bill.enqueue(1).result(), str)
 assert_type(fetch.enqueue("x").result(timeout=5), list[bytes])
 assert_type(app.result("jid", function=bill.function), object)  # expect-error: assert-type
@@ -58,6 +65,7 @@ async def awaited() -> None:
         assert_type(mine, Batch)
         assert_type(await mine.aadd(fetch, [("x",)]), Pushed)
         assert_type(await mine.aretry(), int)
+        assert_type([one.value async for one in mine.aresults(bill)], list[str])
     assert_type(await app.abatch_status("id"), BatchStatus)
     assert_type(await bill.enqueue(1).aresult(), str)
     assert_type(await fetch.enqueue("x").aresult(), list[bytes])

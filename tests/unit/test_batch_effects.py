@@ -50,6 +50,7 @@ def test_the_short_way_says_the_same(hm: dict[str, Any], more: dict[str, Any]) -
     [
         ({"jid": "a", "hm": {"batch": "b", "result_ttl": 5}}, unit()),
         ({"jid": "a", "hm": {"batch": "b", "cron": "c"}}, unit()),
+        ({"jid": "a", "hm": {"batch": "b", "results": True}}, unit()),
         ({"jid": "a", "hm": {"batch": "b", "iterable": True}}, unit()),
         ({"jid": 'a"', "hm": {"batch": "b"}}, unit()),
         ({"jid": "ä", "hm": {"batch": "b"}}, unit()),

@@ -54,7 +54,8 @@ def test_the_table_knows_every_ending_and_every_kind() -> None:
     assert set(TABLE) == {*ENDINGS, *BEYOND}
     assert set(TABLE) - GOES_ON == FINAL
     told = {effect[0] for row in TABLE.values() for some in row for effect in some}
-    assert told | {"result", "track", "said"} | OF_KEYS == set(KINDS), "three come with what was told of the end, below"
+    come = {"result", "step_result", "track", "said"}
+    assert told | come | OF_KEYS == set(KINDS), "four come with what was told of the end, below"
     assert set(STATUS) == {*TABLE, "rescued", "staged", "started", "revived"}
 
 
@@ -82,6 +83,55 @@ def test_a_result_is_kept_when_the_job_is_over_and_not_before(ending: str) -> No
         [(_, key, ttl, text, channel)] = kept
         assert (key, ttl, channel) == (f"ns:hm:result:{JID}", "1500", f"ns:hm:done:{JID}")
         assert msgspec.json.decode(text) == {"status": STATUS[ending], "result": [1]}
+
+
+@pytest.mark.parametrize("ending", sorted(TABLE))
+def test_a_batch_that_keeps_results_keeps_something_of_every_ending(ending: str) -> None:
+    """Ahead of ``track``, which ends the membership."""
+    job = PLAIN | {"hm": {"batch": "b", "results": True}}
+    found = effects(KEYS, job, ending, EndingFacts(detail={"message": "no", "error_class": "E", "result": 7}))
+    kinds = [one[0] for one in found]
+    assert kinds[-1] == "track"
+    assert ("step_result" in kinds) is (ending in FINAL)
+    if ending in FINAL:
+        kind, batch, jid, text = found[-2]
+        assert (kind, batch, jid, text[:1]) == ("step_result", "b", JID, "!")
+        assert msgspec.json.decode(text[1:]) == {"status": STATUS[ending], "message": "no", "error_class": "E"}
+
+
+def kept(result: Any) -> str:
+    job = PLAIN | {"hm": {"batch": "b", "results": True}}
+    [(kind, _, _, text), _] = effects(KEYS, job, "done", EndingFacts(detail={"result": result, "elapsed": 1.5}))
+    assert kind == "step_result"
+    return text
+
+
+def test_what_a_batch_keeps_of_a_job_that_finished() -> None:
+    assert kept({"a": [1, "é"], "b": None}) == '={"a":[1,"é"],"b":null}'
+    assert kept(None) == "=null"
+    assert kept("x" * 65_534) == f'="{"x" * 65_534}"'
+    large = msgspec.json.decode(kept("é" * 40_000)[1:])
+    assert large["status"] == "finished"
+    assert "80,002 bytes" in large["message"]
+    job = PLAIN | {"hm": {"batch": "b", "results": True}}
+    reason = effects(KEYS, job, "done", EndingFacts(detail={"reason": "its result cannot be kept: no JSON"}))[0]
+    assert reason[3] == '!{"status":"finished","message":"its result cannot be kept: no JSON"}'
+
+
+def test_of_an_end_that_cannot_be_written_down_the_batch_keeps_that() -> None:
+    job = PLAIN | {"hm": {"batch": "b", "results": True, "cron": "half \ud800 a pair"}}
+    kept, track = msgspec.json.decode(encoded(KEYS, job, "done", EndingFacts(detail={"result": 1})))
+    assert (kept[:3], track[3]) == (["step_result", "b", JID], "finished")
+    assert kept[3].startswith('!{"status":"finished","message":"its end could not be written down: ')
+    [only] = msgspec.json.decode(encoded(KEYS, job, "retry"))
+    assert only[0] == "track"
+
+
+@pytest.mark.parametrize("hm", [{"batch": "b"}, {"results": True}, {"results": 1, "batch": "b"}, {"track": True}])
+def test_only_members_of_a_batch_that_keeps_results_pay_for_them(hm: dict[str, Any]) -> None:
+    assert "step_result" not in {one[0] for one in effects(KEYS, PLAIN | {"hm": hm}, "done")}
+    odd = PLAIN | {"hm": {"results": True, "batch": "it:self"}}
+    assert "step_result" not in {one[0] for one in effects(KEYS, odd, "done")}
 
 
 def test_what_is_no_json_is_told_as_it_is_shown() -> None:

@@ -87,6 +87,7 @@ BATCH = (
     "atomic",
     "parent",
     "keep",
+    "results",
 )
 
 PLACES: dict[str, tuple[tuple[str, ...], Callable[[str, Any], Any]]] = {

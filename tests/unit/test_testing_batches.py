@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from henchman import App, BatchClosed, Failure, JobFailed, Snooze, UnknownBatch, current_job, testing
+from henchman import App, BatchClosed, BatchError, Failure, JobFailed, Snooze, UnknownBatch, current_job, testing
 from henchman.errors import HenchmanError
 
 
@@ -185,6 +185,44 @@ def test_results(shop: Shop) -> None:
             failed.result(timeout=5)
         jobs.drain_all(advance=True)
         assert late.result(timeout=5) == 7
+
+
+def test_results_of_a_batch(shop: Shop) -> None:
+    with testing.fake(shop.app) as jobs:
+        with shop.app.batch("x", results=True) as batch:
+            shop.price.enqueue_many([("1.50",), ("none",)])
+            shop.work.enqueue(1)
+            assert [one.status for one in batch.results()] == ["enqueued"] * 3
+        jobs.drain_all()
+        rows = list(batch.results())
+        assert [one.status for one in rows] == ["finished", "failed", "finished"]
+        assert (rows[0].value, rows[2].value) == (Price(Decimal("1.50"), dt.date(2030, 1, 1)), None)
+        with pytest.raises(JobFailed, match="no price"):
+            rows[1].value  # noqa: B018 - it raises
+        assert [one.row for one in batch.results(shop.price)] == [0, 1]
+        with shop.app.batch("y") as other:
+            shop.work.enqueue(1)
+        with pytest.raises(BatchError, match="keeps no results"):
+            list(other.results())
+        with pytest.raises(UnknownBatch):
+            list(shop.app.get_batch("f" * 32).results())
+        aborted = shop.app.batch("z", results=True, atomic=True)
+        with suppress(KeyError), aborted:
+            shop.work.enqueue(2)
+            raise KeyError
+        assert [one.status for one in aborted.results()] == ["cancelled"]
+
+
+def test_results_of_a_batch_inline(shop: Shop) -> None:
+    async def scene() -> list[str]:
+        return [one.job async for one in batch.aresults()]
+
+    with testing.inline(shop.app):
+        with shop.app.batch("x", results=True) as batch:
+            shop.price.enqueue_many([("1",), ("2",)])
+            shop.app.get_batch(batch.id).add(shop.price, [("3",)])
+        assert [one.value.amount for one in batch.results(shop.price)] == [1, 2, 3]
+        assert asyncio.run(scene()) == ["price"] * 3
 
 
 def test_what_takes_a_server(shop: Shop) -> None:

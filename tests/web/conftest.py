@@ -47,7 +47,7 @@ def imported(_own_server: str, tmp_path_factory: pytest.TempPathFactory) -> Impo
 
     with working(app):
         until(lambda: app.connections.run(command("EXISTS", app.keys.history_on)), "history is on")
-        with app.batch("Import products.csv", tags=["shop"]) as batch:
+        with app.batch("Import products.csv", tags=["shop"], results=True) as batch:
             create.enqueue_many([{"row": row, "sku": f"sku-{row}", "card": SECRET} for row in range(30)])
         until(lambda: app.batch_status(batch.id).state == "complete", "the batch is complete")
         history = History(Database(str(app.config.database_url)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 from typing import Any
 
@@ -119,6 +120,35 @@ def test_failures_as_a_sheet(web: Api, imported: Import) -> None:
     )
     assert rows[2]["arguments"] == '[3, "sku-3"]'
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d\.\d{3}", rows[2]["ended (UTC)"])
+
+
+def test_results_as_a_sheet_and_as_json_lines(web: Api, imported: Import) -> None:
+    sheet, lines = (ask(web, batch(imported, f"/results.{ending}")) for ending in ("csv", "jsonl"))
+    assert (sheet.status, lines.status) == (200, 200)
+    assert sheet.headers["content-type"] == "text/csv; charset=utf-8; header=present"
+    assert lines.headers["content-type"] == "application/jsonl; charset=utf-8"
+    for answer, ending in ((sheet, "csv"), (lines, "jsonl")):
+        assert answer.headers["content-disposition"] == f'attachment; filename="results-{imported.batch}.{ending}"'
+        assert answer.headers["cache-control"] == "no-store"
+    rows = list(csv.DictReader(io.StringIO(sheet.body.decode("utf-8-sig"), newline="")))
+    documents = [json.loads(line) for line in lines.body.splitlines()]
+    assert [int(one["row"]) for one in rows] == [one["row"] for one in documents] == list(range(30))
+    assert [one["status"] for one in rows] == [one["status"] for one in documents]
+    assert (rows[2]["result"], documents[2]["result"]) == ("2", 2)
+    assert rows[0]["message"].startswith("'=cmd")
+    assert (documents[1]["status"], documents[1]["message"]) == ("error", "price is missing")
+    head = ask(web, batch(imported, "/results.csv"), "HEAD")
+    assert (head.status, head.body, head.headers["content-type"]) == (200, b"", sheet.headers["content-type"])
+
+
+def test_results_that_there_are_not(web: Api, imported: Import) -> None:
+    with imported.app.batch("without") as without:
+        pass
+    for ending in ("csv", "jsonl"):
+        none = ask(web, f"/batches/{without.id}/results.{ending}")
+        assert (none.status, none.json["detail"].startswith(f"batch {without.id} keeps no results")) == (404, True)
+        assert ask(web, f"/batches/{'f' * 32}/results.{ending}").json["detail"] == "nothing is known under this address"
+        assert ask(web, batch(imported, f"/results.{ending}?x=1")).status == 400
 
 
 def test_a_job_with_its_life(web: Api, imported: Import) -> None:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from henchman import App
 from henchman.errors import ConfigError, HistoryAway
-from henchman.history import as_csv
+from henchman.kernel import spreadsheet
 from henchman.store.call import command
 from henchman.web import views
 from henchman.web.api import Api, Guard, api
@@ -353,19 +353,19 @@ class TestSheet:
     )
     def test_formulas_become_text(self, first: str, blanks: str) -> None:
         text = f"{blanks}{first}cmd|' /C calc'!A0"
-        assert as_csv.safe(text) == f"'{text}"
+        assert spreadsheet.safe(text) == f"'{text}"
 
     @pytest.mark.parametrize(
         "text", ["", "plain", "a=b", "5 - 3", "'=1", "[-1]", "é", " x", "a\n=b", "\ufeffx=1", "\u200b"]
     )
     def test_everything_else_stays(self, text: str) -> None:
-        assert as_csv.safe(text) == text
+        assert spreadsheet.safe(text) == text
 
     def test_cells_are_not_endless(self) -> None:
-        cut = as_csv.safe("x" * 100_000)
+        cut = spreadsheet.safe("x" * 100_000)
         assert cut.endswith("… (100,000 characters)")
         assert len(cut) < 32_767
 
     def test_half_a_character_does_not_break_it(self) -> None:
-        text = as_csv._written([["\ud800", "a\0b"]])
+        text = spreadsheet.written([["\ud800", "a\0b"]])
         assert next(csv.reader(io.StringIO(text.decode()))) == ["\\ud800", "a\0b"]

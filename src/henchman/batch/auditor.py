@@ -171,7 +171,7 @@ class Auditor(Ticker):
             one.wait = min(max(2 * one.wait, STILL), LATEST)
             one.look_at = now + one.wait
         if settled and self._unmoved(name, one):
-            self._settle(name, settled)
+            self._settle(name, settled, glance)
             return len(settled)
         return 0
 
@@ -189,11 +189,11 @@ class Auditor(Ticker):
         _, [glance] = self._run(batches.glance(self._runtime.keys, [name]))
         return glance is not None and glance.mark == one.mark
 
-    def _settle(self, name: str, reasons: Mapping[str, str]) -> None:
-        effects = []
+    def _settle(self, name: str, reasons: Mapping[str, str], glance: Glance) -> None:
+        hm, effects = {"batch": name, "results": glance.results}, []
         for jid, reason in reasons.items():
             facts = EndingFacts(self._leader.identity, 0, {"reason": reason})
-            effects.append(encoded(self._runtime.keys, {"jid": jid, "hm": {"batch": name}}, "gone", facts))
+            effects.append(encoded(self._runtime.keys, {"jid": jid, "hm": hm}, "gone", facts))
         for start in range(0, len(effects), CHUNK):
             self._run(batches.note(self._runtime.keys, effects[start : start + CHUNK]))
         shown = sorted(set(reasons.values()))[:3]

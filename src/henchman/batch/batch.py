@@ -8,26 +8,29 @@ import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextvars import Token
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar
+from typing import Any, Literal, ParamSpec, TypeVar, overload
 
 import msgspec
 
 from henchman.batch import options as batch_options
 from henchman.batch import procedures
+from henchman.batch import results as batch_results
 from henchman.batch.options import BatchOptions
-from henchman.client.job import AnyRows, Pushable, Row
+from henchman.batch.results import BatchResult
+from henchman.client.job import AnyRows, AsyncJob, Pushable, Row, Using
 from henchman.client.options import Membership, within
 from henchman.client.push import Pushed
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, BatchError, HenchmanError, UnknownBatch
 from henchman.kernel.text import as_shown
 from henchman.store import batches
-from henchman.store.call import Procedure, arun, run
+from henchman.store.call import Procedure, aiterate, arun, iterate, run
 
 __all__ = ["FINAL", "LIVE", "Batch", "BatchStatus", "ProducerLeases", "Reason", "find_batch", "new_batch", "status_of"]
 
 P = ParamSpec("P")
 T = TypeVar("T")
+R = TypeVar("R")
 
 PAGE = 1000  # events of history
 
@@ -146,6 +149,31 @@ class Batch:
                 yield one
             after = page.after
 
+    @overload
+    def results(self, job: None = None) -> Iterator[BatchResult[Any]]: ...
+    @overload
+    def results(self, job: AsyncJob[Any, R]) -> Iterator[BatchResult[R]]: ...
+    @overload
+    def results(self, job: Using[Any, R]) -> Iterator[BatchResult[R]]: ...
+    def results(self, job: Any = None) -> Iterator[BatchResult[Any]]:
+        """What became of each row, in the order in which the rows were pushed; of a batch made with ``results=True``.
+
+        Nothing is left out: a row whose job failed, was cancelled or has not ended says so in ``status``, and raises
+        when its ``value`` is asked for. ``job``: only its rows, typed by its return annotation. Rows are read as the
+        loop goes on, a thousand or 4 MB at a time. Raises BatchError when the batch keeps no results.
+        """
+        return iterate(self._runtime.connections, batch_results.results(self._runtime, self.id, job))
+
+    @overload
+    def aresults(self, job: None = None) -> AsyncIterator[BatchResult[Any]]: ...
+    @overload
+    def aresults(self, job: AsyncJob[Any, R]) -> AsyncIterator[BatchResult[R]]: ...
+    @overload
+    def aresults(self, job: Using[Any, R]) -> AsyncIterator[BatchResult[R]]: ...
+    def aresults(self, job: Any = None) -> AsyncIterator[BatchResult[Any]]:
+        """``results``, for ``async for``."""
+        return aiterate(self._runtime.aconnections, batch_results.results(self._runtime, self.id, job))
+
     def __enter__(self) -> Batch:
         self.open()
         self._tokens.append(within.set(self.membership))
@@ -211,16 +239,19 @@ class Batch:
 def new_batch(runtime: Runtime, description: str, **options: Any) -> Batch:
     """A batch that is not open yet; DefinitionError says what is wrong with ``options``."""
     checked = batch_options.checked(description, **options)
-    membership = Membership(secrets.token_hex(16), atomic=checked.atomic)
+    membership = Membership(secrets.token_hex(16), atomic=checked.atomic, results=checked.results)
     batch_options.callbacks(runtime, checked, membership.id)  # refused here, not when the first row has been read
     return Batch(runtime, membership, checked)
 
 
-def find_batch(runtime: Runtime, batch: str, member: str = "", expires: float | None = None) -> Batch:
-    """The batch of this id, wherever it was made; nothing is asked yet. ``member``: the jid of a running job of it."""
+def find_batch(
+    runtime: Runtime, batch: str, member: str = "", expires: float | None = None, results: bool = False
+) -> Batch:
+    """The batch of this id, wherever it was made; nothing is asked yet. ``member``: the jid of a running job of it,
+    which knows whether it ``expires`` and keeps ``results``."""
     if not isinstance(batch, str) or not 0 < len(batch) <= 100 or not batch.isprintable():
         raise ArgumentError(f"get_batch({as_shown(batch, 100)}): give the id of a batch")
-    return Batch(runtime, Membership(batch, member=member, expires=expires, known=bool(member)))
+    return Batch(runtime, Membership(batch, member=member, expires=expires, results=results, known=bool(member)))
 
 
 class ProducerLeases:

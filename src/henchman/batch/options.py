@@ -24,7 +24,9 @@ _CENTURY = 100 * 365 * 86400.0
 
 
 class BatchOptions(NamedTuple):
-    """The options of a batch. ``expires``, ``open_for`` and ``keep`` are seconds; ``callbacks``: job or name each."""
+    """The options of a batch. ``expires``, ``open_for`` and ``keep`` are seconds; ``callbacks``: job or name each;
+    ``results``: what its jobs return is kept with it.
+    """
 
     description: str
     tags: tuple[str, ...]
@@ -34,6 +36,7 @@ class BatchOptions(NamedTuple):
     atomic: bool
     keep: float
     parent: str | None
+    results: bool
 
     def fields(self, expires: float | None) -> dict[str, Arg]:
         """What the server keeps of them, without the callbacks; ``expires`` is a Unix time."""
@@ -45,6 +48,7 @@ class BatchOptions(NamedTuple):
             "atomic": "1" if self.atomic else "",
             "keep": str(max(int(self.keep), 1)),
             "parent": self.parent or "",
+            **({"results": "1"} if self.results else {}),
         }
 
     def record(self, expires: float | None) -> bytes:
@@ -65,6 +69,7 @@ def checked(
     atomic: bool,
     keep: Any,
     parent: Any,
+    results: bool,
 ) -> BatchOptions:
     """The options of ``app.batch``, checked; DefinitionError says what is wrong."""
     if not isinstance(description, str) or len(description) > _MOST_TEXT:
@@ -90,6 +95,7 @@ def checked(
         flag("atomic", atomic),
         _seconds("keep", keep),
         above,
+        flag("results", results),
     )
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import click
@@ -12,15 +14,18 @@ import msgspec
 from rich.console import Console, ConsoleOptions, Group, RenderableType
 from rich.text import Text
 
+from henchman.batch import results as batch_results
 from henchman.batch.batch import BatchStatus, status_of
 from henchman.cli.history import COLOURS, after_option, history_of, limit_option, show_page
 from henchman.cli.session import Session, ShowGroup, as_json, command, confirmed, server_options, yes
 from henchman.cli.show import Table, ago, answer, cell, count, duration, facts, moment, say, table, watch
-from henchman.errors import HistoryError, UnknownBatch
+from henchman.errors import HenchmanError, HistoryError, UnknownBatch
 from henchman.history import as_csv
 from henchman.history.records import FAILURES, STATUSES, batch_status
+from henchman.kernel.spreadsheet import MARK
 from henchman.kernel.text import visible
 from henchman.store import batches as store
+from henchman.store.call import iterate
 
 __all__ = ["batch", "batches"]
 
@@ -51,6 +56,7 @@ def batch() -> None:
     henchman batch ID                    how it stands; --watch: until it is complete
     henchman batch events ID             its jobs, as history has them; --status failed
     henchman batch failures ID           its failures as CSV, on standard output
+    henchman batch results ID --csv F    what its jobs returned, as a file; --jsonl F
     henchman batch retry ID              the jobs that gave up, once more
     henchman batch close|cancel ID       no more jobs; no job starts any more
     """
@@ -76,7 +82,11 @@ def show(session: Session, id: str, again: bool, every: float, as_json: bool) ->
         found = last or found
     else:
         answer(_document(found), _view(found), as_json=as_json)
-    sys.exit(NOT_YET if found.state != "complete" else 0 if found.well else NOT_ALL)
+    sys.exit(_exit_status(found))
+
+
+def _exit_status(found: BatchStatus) -> int:
+    return NOT_YET if found.state != "complete" else 0 if found.well else NOT_ALL
 
 
 @command(batch)
@@ -107,10 +117,62 @@ def failures(session: Session, id: str) -> None:
             after = page.after
 
 
+_file = click.Path(dir_okay=False, writable=True, allow_dash=True)
+
+
+@command(batch)
+@_id
+@click.option("--csv", "csv", type=_file, metavar="FILE", help="For a spreadsheet: a column for each name in results.")
+@click.option("--jsonl", "jsonl", type=_file, metavar="FILE", help="JSON Lines: one object a row, for programs.")
+def results(session: Session, id: str, csv: str | None, jsonl: str | None) -> None:
+    """Write what the jobs of the batch ID returned into a file, in the order in which they were pushed.
+
+    FILE appears when it is whole; - is standard output. Jobs that failed, were cancelled or have not ended are rows,
+    too, with that as their status. Exit status as henchman batch ID: 0 complete, and every job finished; 4 complete,
+    but not all did; 5 not complete yet; 1 there is no such batch, it keeps no results, or an error; 3 no server.
+    """
+    if (csv is None) == (jsonl is None):
+        raise click.UsageError("Say into which file: --csv FILE or --jsonl FILE; - is standard output.")
+    found = _counted(session, id)  # before the rows are read: of a complete batch they are final
+    name, form = (csv, batch_results.as_csv) if csv is not None else (jsonl, batch_results.as_json_lines)
+    with _target(name or "") as write:
+        for part in iterate(session.runner, form(session.any_app, id)):
+            write(part)
+    if name != "-":
+        say(f"{name}: {_line(found)}")
+    sys.exit(_exit_status(found))
+
+
+@contextmanager
+def _target(name: str) -> Iterator[Callable[[bytes], Any]]:
+    """What writes into the file ``name``, under another name until everything is written; ``-``: standard output."""
+    if name == "-":
+        yield _write
+        return
+    file = Path(name).resolve()
+    if file.exists() and not file.is_file():  # a pipe or a device
+        with file.open("wb") as out:
+            yield out.write
+        return
+    part = file.with_name(f"{file.name}.{os.getpid()}.part")
+    try:
+        with part.open("wb") as out:
+            if file.exists():
+                part.chmod(file.stat().st_mode & 0o777)
+            yield out.write
+        part.replace(file)
+    except OSError as error:
+        if isinstance(error, HenchmanError):  # the server is away
+            raise
+        raise click.FileError(name, error.strerror or str(error)) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def _write(part: bytes) -> None:
     """Into a file or a pipe as it is; onto a terminal so that it does nothing there."""
     if _at_terminal():
-        for line in part.removeprefix(as_csv.MARK).decode().splitlines():
+        for line in part.removeprefix(MARK).decode().splitlines():
             say(line)
     else:
         sys.stdout.buffer.write(part)

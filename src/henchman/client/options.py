@@ -320,20 +320,29 @@ def named_options(name: str, given: Mapping[str, Any], defined: JobOptions | Non
 
 class Membership:
     """A batch as its pushes see it. ``expires`` is a Unix time; those of an ``atomic`` one are parked till its end.
+    ``results``: it keeps what its jobs return.
 
     ``member``: the running job that adds to its own batch. ``known``: False for a batch that was made elsewhere, until
     ``learn`` was carried out.
     """
 
-    __slots__ = ("atomic", "expires", "id", "known", "member")
+    __slots__ = ("atomic", "expires", "id", "known", "member", "results")
 
     def __init__(
-        self, batch: str, *, member: str = "", expires: float | None = None, atomic: bool = False, known: bool = True
+        self,
+        batch: str,
+        *,
+        member: str = "",
+        expires: float | None = None,
+        atomic: bool = False,
+        results: bool = False,
+        known: bool = True,
     ) -> None:
         self.id = batch
         self.member = member
         self.expires = expires
         self.atomic = atomic
+        self.results = results
         self.known = known
 
     def learn(self, keys: Keys) -> Call[None]:
@@ -342,9 +351,10 @@ class Membership:
         def read(reply: Any) -> None:
             self.expires = float(reply[0]) if reply[0] else None
             self.atomic = reply[1] == b"1" and reply[2] in (b"open", None)
+            self.results = reply[3] == b"1"
             self.known = True
 
-        return command("HMGET", keys.batch(self.id), "expires", "atomic", "state", decode=read)
+        return command("HMGET", keys.batch(self.id), "expires", "atomic", "state", "results", decode=read)
 
 
 #: in place of a batch: the push belongs to none, whatever block it is in

@@ -120,6 +120,7 @@ def _own_fields(
         "iterable": options.iterable or None,
         "batch": group.id if group else None,
         "batch_expires": group.expires if group else None,
+        "results": (group is not None and group.results) or None,
         "track": tracked or None,
         "result_ttl": result_ttl,
         "secret": signature.secret_places if signature is not None else None,

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from henchman.errors import BatchClosed, HistoryFull, UnknownBatch
+from henchman.errors import BatchClosed, BatchError, HistoryFull, UnknownBatch
 from henchman.store.call import Arg, Call, command, commands, load, script
 from henchman.store.keys import Keys
 from henchman.store.queues import Stretch, raw, set_stretch
@@ -18,12 +18,13 @@ _PUSH = load("batch_push")
 _CLOSE = load("batch_close")
 _RELEASE = load("batch_release")
 _RETRY = load("batch_retry")
+_RESULTS = load("batch_results")
 _NOTE = load("note")
 _STARTED = load("started")
 
 FULL = "the history stream is full: its recorder does not keep up, or the database is away"
 PRODUCER_MS = 30_000  # the lease of who fills a batch; renewed each third of it
-_FACTS = ("state", "why", "created", "open_for", "expires", "total", "children", "generation")
+_FACTS = ("state", "why", "created", "open_for", "expires", "total", "children", "generation", "results")
 _COUNTS = (
     *("n:blocked", "n:scheduled", "n:enqueued", "n:working", "n:retrying"),
     *("n:finished", "n:failed", "n:error", "n:cancelled", "n:expired"),
@@ -209,6 +210,36 @@ def dead(keys: Keys, batch: str, first: int, most: int) -> Call[Stretch]:
     return set_stretch(keys.batch(batch) + ":dead", first, most)
 
 
+class ResultRows(NamedTuple):
+    """Some rows of a batch that keeps results, and how many it has. A row: the name of its job, its jid, and a text.
+
+    The text is ``=`` and the JSON that the job returned, ``!`` and a JSON object that says why there is none, or ``?``
+    and the status of a job that has not ended; ``?`` alone: the job has ended, and nothing is known of that.
+    """
+
+    total: int
+    rows: list[tuple[str, str, bytes]]
+
+
+def results(keys: Keys, batch: str, first: int, most: int) -> Call[ResultRows]:
+    """Rows of a batch in the order in which they were pushed, from number ``first`` on, as far as 4 MB go.
+
+    Raises UnknownBatch; BatchError when the batch keeps no results.
+    """
+
+    def read(reply: Any) -> ResultRows:
+        if reply == b"ABSENT":
+            raise _unknown(batch)
+        if reply == b"NONE":
+            raise BatchError(f"batch {batch} keeps no results: make it with app.batch(…, results=True)")
+        total, names, page = reply
+        by_number = {number: _name(name) for name, number in zip(names[::2], names[1::2], strict=True)}
+        pairs = [(row.partition(b" "), text) for row, text in zip(page[::2], page[1::2], strict=True)]
+        return ResultRows(int(total), [(by_number.get(row[0], ""), _name(row[2]), text) for row, text in pairs])
+
+    return script(_RESULTS, [keys.queues], [batch, first, most], read, again=True)
+
+
 def newest(keys: Keys, first: int, most: int) -> Call[list[str]]:
     """Ids of batches that the server knows, the newest first, from rank ``first`` on."""
     return command(
@@ -247,12 +278,14 @@ def oldest(keys: Keys, first: int, most: int) -> Call[list[str]]:
 
 
 def forget(keys: Keys, batches: Sequence[str]) -> Call[Any]:
-    """Strike batches off the list of all."""
-    return command("ZREM", keys.batches, *batches)
+    """Strike batches that are gone off the list of all, and free the results that they kept."""
+    return commands(("ZREM", keys.batches, *batches), ("UNLINK", *(keys.batch(one) + ":results" for one in batches)))
 
 
 class Glance(NamedTuple):
-    """A batch as the auditor sees it; ``mark`` changes whenever something of it moves. Times are Unix seconds."""
+    """A batch as the auditor sees it; ``mark`` changes whenever something of it moves. Times are Unix seconds.
+    ``results``: it keeps what its jobs return.
+    """
 
     state: str
     why: str
@@ -262,6 +295,7 @@ class Glance(NamedTuple):
     children: int
     filled: bool
     parked: int
+    results: bool
     mark: tuple[Any, ...]
 
 
@@ -284,7 +318,7 @@ def glance(keys: Keys, batches: Sequence[str]) -> Call[tuple[float, list[Glance 
 def _glance(told: Any, filled: int, parked: int, live: int) -> Glance | None:
     if told[0] is None:
         return None
-    state, why, created, open_for, expires, _, children, _ = (one.decode() if one else "" for one in told[:8])
+    state, why, created, open_for, expires, _, children, _, results = (one.decode() if one else "" for one in told[:9])
     return Glance(
         state=state,
         why=why,
@@ -294,6 +328,7 @@ def _glance(told: Any, filled: int, parked: int, live: int) -> Glance | None:
         children=int(children or 0),
         filled=bool(filled),
         parked=int(parked),
+        results=results == "1",
         mark=(*told, live),
     )
 

@@ -155,11 +155,13 @@ class Keys:
         On it hang ``:jobs`` hash: jid → status of every member that is not settled (children as ``batch:<id>``) ·
         ``:dead`` zset: payloads of jobs that gave up, by time · ``:reasons`` hash: "<status> <reason>" → how many ·
         ``:parked`` list: payloads that wait until an atomic batch is released · ``:lanes`` hash: who pushes → number
-        and answer of the last push, should it be sent again · ``:producer`` string: the lease of who fills it. Facts:
-        description, tags, state (open, closed, complete), why (aborted, cancelled, expired, invalidated), created,
-        closed, completed, open_for, expires, parent, atomic, generation, keep, total, children, bad_children, bad,
-        first (time of the first end), ``n:<status>``, ``cb:<which>:queue|head|jid|tail``,
-        ``called:<which>:<generation>``.
+        and answer of the last push, should it be sent again · ``:producer`` string: the lease of who fills it ·
+        ``:rows`` list: "<number of its job's name> <jid>" of each job in the order of the pushes · ``:results`` hash:
+        jid → what the effect ``step_result`` wrote, both where results are kept. Facts: description, tags, state (open,
+        closed, complete), why (aborted, cancelled, expired, invalidated), created, closed, completed, open_for,
+        expires, parent, atomic, generation, keep, results, total, children, bad_children, bad, first (time of the
+        first end), ``n:<status>``, ``cb:<which>:queue|head|jid|tail``, ``called:<which>:<generation>``, ``job_names``
+        and ``job:<name>`` (the number of a name).
         """
         return self.batch_base + batch
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from henchman.store.call import Arg, Call
-from henchman.testing.calls import PlainPush, as_bytes, as_text, due_at, script_arguments
+from henchman.testing.calls import PlainPush, as_bytes, as_text, class_of, due_at, script_arguments
 from henchman.wire.arguments import to_json
 from henchman.wire.payload import decode
 from henchman.work.effects import STATUS, effects, facts_of
@@ -23,17 +23,24 @@ Answer = tuple[Any, list[PlainPush]]
 
 
 class _Batch:
-    """``members``: jid → status of each job that has not ended, ``batch:<id>`` of each batch that is part of it."""
+    """``members``: jid → status of each job that has not ended, ``batch:<id>`` of each batch that is part of it. Where
+    results are kept, ``rows``: the name and the jid of each job, ``results``: jid → what became of it."""
 
     def __init__(self, facts: dict[str, str]) -> None:
         self.facts = facts
         self.members: dict[str, str] = {}
         self.reasons: dict[str, int] = {}
         self.parked: list[tuple[str, PlainPush]] = []
+        self.rows: list[tuple[str, str]] = []
+        self.results: dict[str, str] = {}
 
     def add(self, field: str, by: int = 1) -> None:
         """Count in a field."""
         self.facts[field] = str(int(self.facts.get(field, "0")) + by)
+
+    def result_of(self, jid: str) -> str:
+        """What became of a row, as a server tells it."""
+        return self.results.get(jid) or f"?{self.members.get(jid, '')}"
 
 
 class FakeBatches:
@@ -57,7 +64,7 @@ class FakeBatches:
         """The reply of a server, and what is pushed with it; None for a call about something else."""
         if call.script is not None:
             acts: dict[str, Callable[..., Answer | None]] = {"batch_make": self._make, "batch_push": self._push}
-            acts |= {"batch_close": self._close, "batch_release": self._release}
+            acts |= {"batch_close": self._close, "batch_release": self._release, "batch_results": self._read_results}
             return acts[call.name](*script_arguments(call)[1]) if call.name in acts else None
         command, key, *_ = (as_text(one) for one in (*call.parts[0], ""))
         keys = self._app.keys
@@ -110,6 +117,7 @@ class FakeBatches:
             push = PlainPush(as_text(queue), payload, due_at(due, self._now()))
             status = "blocked" if when.startswith("parked") else "enqueued" if push.at is None else "scheduled"
             batch.members[jid] = status
+            batch.rows.append((class_of(push.payload), jid))
             batch.add("total")
             batch.add(f"n:{status}")
             if status == "blocked":
@@ -117,6 +125,17 @@ class FakeBatches:
             else:
                 pushed.append(push)
         return len(rows) // 4, pushed
+
+    def _read_results(self, id: Arg, first: Arg, most: Arg) -> Answer:
+        batch = self._batches.get(as_text(id))
+        if batch is None or batch.facts.get("results") != "1":
+            return (b"ABSENT" if batch is None else b"NONE"), []
+        number = {name: b"%d" % place for place, name in enumerate(dict.fromkeys(name for name, _ in batch.rows))}
+        page: list[bytes] = []
+        for name, jid in batch.rows[int(first) : int(first) + int(most)]:
+            page += [b"%b %b" % (number[name], jid.encode()), batch.result_of(jid).encode()]
+        names = [part for name, one in number.items() for part in (name.encode(), one)]
+        return [len(batch.rows), names, page], []
 
     def _close(self, id: Arg, why: Arg) -> Answer:
         batch = self._batches.get(as_text(id))
@@ -134,6 +153,7 @@ class FakeBatches:
         parked, batch.parked = batch.parked, []
         for jid, push in parked:
             if batch.facts["why"]:
+                batch.results[jid] = '!{"status":"cancelled","message":"the batch was not released"}'
                 pushed += self._changed(as_text(id), jid, "cancelled", "")
             else:
                 text = b',"enqueued_at":%b}' % self._app.stamp(self._now())
@@ -171,6 +191,8 @@ class FakeBatches:
         for kind, *rest in found:
             if kind == "result":
                 self._results[rest[0]] = rest[2].encode()
+            elif kind == "step_result" and (batch := self._batches.get(rest[0])) is not None:
+                batch.results[rest[1]] = rest[2]
             elif kind == "track" and rest[0]:
                 called += self._changed(rest[0], rest[1], rest[2], rest[6])
         return called

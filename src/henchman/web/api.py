@@ -1,4 +1,4 @@
-"""The HTTP API: batches, their events and failures, and jobs, as JSON and CSV, to be mounted in the user's own app.
+"""The HTTP API: batches, their events, failures and results, and jobs, to be mounted in the user's own app.
 
 ``application.mount("/jobs", api(app))``. The API only reads. Each request must carry a token: ``Guard`` checks that,
 method and sizes before anything is looked up, and puts our headers on every answer.
@@ -173,6 +173,8 @@ def _routed(views: Views) -> Starlette:
         Route("/batches/{batch}", views.batch),
         Route("/batches/{batch}/events", views.events),
         Route("/batches/{batch}/failures.csv", views.failures),
+        Route("/batches/{batch}/results.csv", views.results_csv),
+        Route("/batches/{batch}/results.jsonl", views.results_json_lines),
         Route("/jobs/{jid}", views.job),
     ]
     made = Starlette(

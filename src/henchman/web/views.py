@@ -19,13 +19,15 @@ from starlette.requests import Request
 from starlette.responses import Response, StreamingResponse
 
 from henchman.app import App
+from henchman.batch import results
 from henchman.batch.batch import status_of
-from henchman.errors import HistoryError, UnknownBatch
+from henchman.errors import BatchError, HistoryError, ServerError, UnknownBatch
 from henchman.history import as_csv, load
 from henchman.history.records import FAILURES, STATUSES, Changes, Event, EventPage, batch_status
 from henchman.kernel.middleware import in_thread
 from henchman.kernel.text import did_you_mean, shorten, visible
 from henchman.store import batches
+from henchman.store.call import Pages, aiterate
 
 __all__ = ["Refusal", "Views", "as_json", "failures", "problem"]
 
@@ -173,6 +175,16 @@ async def failures(record: HistoryReader, batch: str, after: int) -> EventPage:
     return found
 
 
+async def parts_of(name: str, first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """The file ``name``, of whose parts the ``first`` has been read."""
+    yield first
+    try:
+        async for part in rest:
+            yield part
+    except (BatchError, ServerError) as error:  # as an OSError it would pass for a client that went away
+        raise RuntimeError(f"{name} breaks off: {error}") from error
+
+
 LAST: Final = 2**63 - 1  # the greatest position that a database holds
 TITLES: Final = {
     400: "Bad request",
@@ -302,6 +314,7 @@ _BATCH = re.compile(r"[0-9a-f]{32}")
 _JID = re.compile(r"[\x21-\x7e]{1,100}")
 _LIFE = 1000  # changes, runs and messages of one job, each
 _LATEST = "latest"
+_CSV = "text/csv; charset=utf-8; header=present"
 _PASSING = {"rate", "eta"}  # they change while nothing happens
 
 
@@ -348,14 +361,28 @@ class Views:
         first: EventPage = await failures(self.record, batch, 0)  # so that an error is answered before the CSV begins
         if not first.events:
             await self._status(batch)
-        headers = {
-            "Content-Disposition": f'attachment; filename="failures-{batch}.csv"',
-            "Cache-Control": "no-store",
-        }
-        kind = "text/csv; charset=utf-8; header=present"
-        if request.method == "HEAD":
-            return Response(None, 200, headers | {"Content-Type": kind})
-        return StreamingResponse(csv_of(self.record, batch, first), 200, headers | {"Content-Type": kind})
+        return _file(request, f"failures-{batch}.csv", _CSV, csv_of(self.record, batch, first))
+
+    async def results_csv(self, request: Request) -> Response:
+        """``GET /batches/{id}/results.csv``."""
+        return await self._results(request, "csv", _CSV, results.as_csv)
+
+    async def results_json_lines(self, request: Request) -> Response:
+        """``GET /batches/{id}/results.jsonl``."""
+        return await self._results(request, "jsonl", "application/jsonl; charset=utf-8", results.as_json_lines)
+
+    async def _results(self, request: Request, ending: str, kind: str, form: Callable[..., Pages[bytes]]) -> Response:
+        batch = _batch_id(request)
+        Asked(request)
+        parts = aiterate(self._app.aconnections, form(self._app, batch))
+        try:
+            first = await anext(parts, b"")  # so that an error is answered before the file begins
+        except UnknownBatch:
+            raise _not_there() from None
+        except BatchError as error:
+            raise Refusal(404, str(error)) from None
+        name = f"results-{batch}.{ending}"
+        return _file(request, name, kind, parts_of(name, first, parts))
 
     async def job(self, request: Request) -> Response:
         """``GET /jobs/{jid}``."""
@@ -389,6 +416,18 @@ class Views:
             return str(await self.record.ask("latest", batch)), False, b"[]"
         found = await changed(self.record, batch, since, limit)
         return str(since if found.last is None else found.last.changed), found.more, found.events
+
+
+def _file(request: Request, name: str, kind: str, parts: AsyncIterator[bytes]) -> Response:
+    """A file to be downloaded, sent as it is read."""
+    headers = {
+        "Content-Disposition": f'attachment; filename="{name}"',
+        "Cache-Control": "no-store",
+        "Content-Type": kind,
+    }
+    if request.method == "HEAD":
+        return Response(None, 200, headers)
+    return StreamingResponse(parts, 200, headers)
 
 
 def _batch_id(request: Request) -> str:

@@ -34,6 +34,7 @@ __all__ = [
     "encoded",
     "facts_of",
     "finished",
+    "keeps_result",
     "of_payload",
     "tracked",
 ]
@@ -43,9 +44,13 @@ __all__ = [
 #: iterable one or one with a checkpoint; a dead one may be retried by hand and keeps its place. ``result``: keep what
 #: it returned or raised, and wake who waits for it. ``unlock``, ``unrun``: it holds its business key no longer, the
 #: next in line does. ``relock``: it holds it again, else ``move.lua`` leaves it where it is. ``unlatest``: its newest
-#: arguments are stored, or not needed any more. ``track``: count it in its batch, and write the change down. ``said``:
-#: progress or a message.
-KINDS = ("uncancel", "cron_done", "uniterate", "result", "unlock", "unrun", "relock", "unlatest", "track", "said")
+#: arguments are stored, or not needed any more. ``step_result``: keep what it returned or raised with its batch, as long
+#: as it is a member, so ahead of ``track``: count it in its batch, and write the change down. ``said``: progress or a
+#: message.
+KINDS = (
+    *("uncancel", "cron_done", "uniterate", "result", "unlock", "unrun", "relock", "unlatest", "step_result", "track"),
+    "said",
+)
 
 _KEPT = frozenset({"dead", "kept", "invalid", "poisoned"})  # in the dead set, or with the dead of its batch
 _OVER = frozenset({"done", "failed", "discarded", "gone", "expired", "cancelled", "deleted"})
@@ -98,6 +103,12 @@ def batch_of(job: Mapping[str, Any]) -> str:
     return batch if isinstance(batch, str) and ":" not in batch else ""
 
 
+def keeps_result(job: Mapping[str, Any]) -> bool:
+    """Whether the batch of a job keeps what the job returns."""
+    ours = job.get("hm")
+    return isinstance(ours, dict) and ours.get("results") is True and batch_of(job) != ""
+
+
 def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts = NOTHING) -> tuple[Effect, ...]:
     """The effects of ``job`` ending as ``ending``, in order. What ``hm`` says in a way that nobody can read counts as
     not said: the job runs, and ends, without it.
@@ -125,6 +136,8 @@ def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts =
     if ending == "trimmed":  # it had ended before, and was counted then
         return (*found, *([("uniterate", keys.iteration(jid))] if said.get("iterable") is True else ()))
     if "batch" in said or said.get("track") is True:
+        if ending in FINAL and keeps_result(job):
+            found.append(_step_result(jid, batch_of(job), ending, told))
         found.append(_track(jid, batch_of(job), ending, told))
     return tuple(found)
 
@@ -151,8 +164,22 @@ def _result(keys: Keys, jid: str, ttl: float, ending: str, told: EndingFacts) ->
     return ("result", keys.result(jid), str(max(int(ttl * 1000), 1)), kept, keys.done(jid))
 
 
-_MOST = 65_536  # bytes of one entry
+_MOST = 65_536  # bytes of one entry, and of one result that a batch keeps
+_MESSAGE = 1000  # characters that a batch keeps of why there is no result
 _OF_RESULT = ("result", "reason", "error_class", "message", "traceback")
+
+
+def _step_result(jid: str, batch: str, ending: str, told: EndingFacts) -> Effect:
+    """``=`` and what it returned as JSON, or ``!`` and how it ended without a result that can be kept."""
+    status, detail = STATUS[ending], told.detail
+    message = str(detail.get("message") or detail.get("reason") or "")
+    if status == "finished" and not message:
+        returned = msgspec.json.encode(detail.get("result"))
+        if len(returned) <= _MOST:
+            return ("step_result", batch, jid, "=" + returned.decode())
+        message = f"it returned {len(returned):,} bytes of JSON, and a batch keeps at most {_MOST:,} of a job"
+    facts = {"status": status, "message": message[:_MESSAGE], "error_class": detail.get("error_class")}
+    return ("step_result", batch, jid, "!" + text({name: value for name, value in facts.items() if value}))
 
 
 def text(facts: Mapping[str, Any]) -> str:
@@ -184,14 +211,16 @@ def encoded(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts =
 
 
 def _least(job: Mapping[str, Any], ending: str, told: EndingFacts, error: Exception) -> bytes:
-    """That the job has ended, at least, so that its batch counts it, and why nothing else is known of it."""
+    """That the job has ended, at least, so that its batch counts it, and why nothing else is known of its end."""
     reason = f"its end could not be written down: {described(error)}".encode("utf-8", "replace").decode()
     detail = {"reason": reason}
     try:
         jid, batch = job.get("jid"), batch_of(job)
         if not isinstance(jid, str) or not batch:
             return b""
-        return msgspec.json.encode((_track(jid, batch, ending, EndingFacts(told.identity, told.attempt, detail)),))
+        facts = EndingFacts(told.identity, told.attempt, detail)
+        result = [_step_result(jid, batch, ending, facts)] if ending in FINAL and keeps_result(job) else []
+        return msgspec.json.encode([*result, _track(jid, batch, ending, facts)])
     except Exception:  # half a surrogate pair in an id: nothing of ours is called by that
         return b""
 

@@ -37,7 +37,7 @@ __all__ = ["Acker", "ExecutionMetrics"]
 
 BATCH = 500
 PENDING_MOST = 5000  # outcomes that may wait; while more do, nothing is fetched
-PENDING_BYTES = 8 << 20  # and the most of their payloads
+PENDING_BYTES = 8 << 20  # and the most of their payloads and effects
 ALONE_THREADS = 4  # that commit for the event loop what is settled alone
 STEP = 0.05  # seconds between two looks whether a unit is settled that could not be settled at once
 LATEST = 0.004  # seconds an outcome waits for company; with the round trip it stays below 5 ms
@@ -141,7 +141,7 @@ class Acker(Service):
     def full(self) -> bool:
         """Whether so many outcomes wait that nothing more should be fetched."""
         rows = self._rows
-        return len(rows) > PENDING_MOST or sum([len(row[0].payload) for row in list(rows)]) > PENDING_BYTES
+        return len(rows) > PENDING_MOST or _size(list(rows)) > PENDING_BYTES
 
     def interrupt(self) -> None:
         self._first.set()
@@ -198,11 +198,11 @@ class Acker(Service):
                 self._board.mark(_MARK, b"")
 
     def _batch(self) -> list[Row]:
-        """The oldest rows that wait, taken out: at most BATCH, or 4 MB of payloads, and at least one; one alone when a
-        process has died among others'."""
+        """The oldest rows that wait, taken out: at most BATCH, or 4 MB of payloads and effects, and at least one; one
+        alone when a process has died among others'."""
         most = 1 if self._board.is_one_by_one() else BATCH
         batch = [self._rows.popleft() for _ in range(min(most, len(self._rows)))]
-        if sum([len(row[0].payload) for row in batch]) > MOST_BYTES:
+        if _size(batch) > MOST_BYTES:
             self._cut(batch)
         return batch
 
@@ -210,7 +210,7 @@ class Acker(Service):
         """Put back what is beyond 4 MB."""
         size, count = 0, 0
         while count < len(batch) and size < MOST_BYTES:
-            size += len(batch[count][0].payload) + len(batch[count][2])
+            size += len(batch[count][0].payload) + len(batch[count][2]) + len(batch[count][4])
             count += 1
         self._rows.extendleft(reversed(batch[count:]))
         del batch[count:]
@@ -319,6 +319,11 @@ class Acker(Service):
     def _again(self, row: Row) -> None:
         self._rows.append(row)
         self._first.set()
+
+
+def _size(rows: Sequence[Row]) -> int:
+    """The bytes of payloads and effects: a result that is kept may be longer than its payload."""
+    return sum([len(row[0].payload) + len(row[4]) for row in rows])
 
 
 # --- figures of what ran ----------------------------------------------------------------------------------------------

@@ -28,7 +28,7 @@ from henchman.wire import payload, times
 from henchman.wire.arguments import Signature
 from henchman.wire.secret import NO_SECRETS, Secrets, marked, places_of
 from henchman.work import checkpoint
-from henchman.work.effects import EndingFacts, attempt_of, batch_of, encoded
+from henchman.work.effects import EndingFacts, attempt_of, batch_of, encoded, keeps_result
 from henchman.work.unit import Unit
 
 __all__ = ["TINY", "CompiledJob", "JobReporter", "Run", "Slot", "secrets_of", "task_name"]
@@ -163,7 +163,9 @@ class Run:
     @property
     def batch(self) -> Any:
         """The batch that it is a member of, to add to; None outside of one."""
-        return self.compiled.open_batch(self.batch_id, self.jid, self.batch_expires) if self.batch_id else None
+        if not self.batch_id:
+            return None
+        return self.compiled.open_batch(self.batch_id, self.jid, self.batch_expires, keeps_result(self.job))
 
     @property
     def secrets(self) -> Secrets:
@@ -264,7 +266,8 @@ class CompiledJob:
     ``hears_cancel``: a cancelled run starts all the same and ends by itself, and its task is not cancelled.
     ``iterable``: where it stands is kept apart, and removed with the job.
     ``ack_each``: a run is settled in a call of its own, before its slot is free.
-    ``reporter``: carries what its tracked runs say. ``open_batch(id, jid, expires)``: the batch of a run.
+    ``reporter``: carries what its tracked runs say. ``open_batch(id, jid, expires, results)``: the batch of
+    a run.
     ``runtime``: where checkpoints are kept.
     ``call(run)`` runs the job within the middleware; for an async job it is awaited.
     """

@@ -7,19 +7,21 @@
 --   batch that has not ended and adds to it though it is closed, or "". detail is JSON for the history. Who pushes
 --   through a lane counts its turns: the same turn twice is one push whose answer was lost, and gets that answer.
 --   keep: how the history is kept if nobody said so before, "" not at all: then no recorder has led yet.
+--   A batch that keeps results also keeps the order of its rows, each with the number of its job's name.
 -- include base
 -- include keys
 -- include batch
 local id, name, batches = ARGV[1], ARGV[3], batching()
 local facts = key('batch_base') .. id
 local jobs, lanes = facts .. ':jobs', facts .. ':lanes'
-local now, pushed = server_now(), 0
+local now, pushed, keeps_results = server_now(), 0, false
 if id ~= '' then
   local before = ARGV[4] ~= '' and redis.call('HGET', lanes, ARGV[4])
   if before and string.match(before, '^%d+') == ARGV[5] then
     return tonumber(string.match(before, '%d+$'))
   end
-  local known = redis.call('HMGET', facts, 'state', 'why', 'expires')
+  local known = redis.call('HMGET', facts, 'state', 'why', 'expires', 'results')
+  keeps_results = known[4] == '1'
   if not known[1] then
     return 'ABSENT'
   end
@@ -34,7 +36,29 @@ end
 if batches.is_full() then
   return 'FULL'
 end
-local counts = {}
+
+-- The name of a job: its record begins with it.
+local function name_of(detail)
+  local plain = string.match(detail, '^{"class":"([^"\\]*)"')
+  local fine, record = pcall(cjson.decode, plain and '{}' or detail)
+  return plain or (fine and type(record) == 'table' and record.class) or ''
+end
+
+-- The number under which the batch knows the name of a job.
+local numbers = {}
+local function number_of(name)
+  if not numbers[name] then
+    local number = redis.call('HGET', facts, 'job:' .. name)
+    if not number then
+      number = redis.call('HINCRBY', facts, 'job_names', 1)
+      redis.call('HSET', facts, 'job:' .. name, number)
+    end
+    numbers[name] = number
+  end
+  return numbers[name]
+end
+
+local counts, rows = {}, {}
 for at = 7, #ARGV, 4 do
   local jid, when, payload = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local parked = string.sub(when, 1, 6) == 'parked'
@@ -51,11 +75,17 @@ for at = 7, #ARGV, 4 do
       redis.call('ZADD', key('schedule'), as_text(score), payload)
     end
     pushed, counts[status] = pushed + 1, (counts[status] or 0) + 1
+    if keeps_results then
+      rows[#rows + 1] = number_of(name_of(ARGV[at + 3])) .. ' ' .. jid
+    end
     batches.record(jid, id, status, '0', '', ARGV[at + 3])
   end
 end
 if pushed > 0 then
   redis.call('SADD', KEYS[1], name)
+end
+for first = 1, #rows, 1000 do
+  redis.call('RPUSH', facts .. ':rows', unpack(rows, first, math.min(first + 999, #rows)))
 end
 if id ~= '' then
   redis.call('HINCRBY', facts, 'total', pushed)

@@ -10,7 +10,8 @@
 local id, now, batches = ARGV[1], server_now(), batching()
 local facts = key('batch_base') .. id
 local parked, jobs = facts .. ':parked', facts .. ':jobs'
-local why = redis.call('HGET', facts, 'why') or 'gone'
+local known = redis.call('HMGET', facts, 'why', 'results')
+local why, keeps_results = known[1] or 'gone', known[2] == '1'
 local size = 0
 for _ = 1, tonumber(ARGV[2]) do
   local row = size < MOST_BYTES and redis.call('LPOP', parked)
@@ -23,6 +24,9 @@ for _ = 1, tonumber(ARGV[2]) do
   local jid, name, due = string.sub(rest, 1, a), string.sub(rest, a + 1, a + b), string.sub(rest, a + b + 1, a + b + c)
   local payload = string.sub(rest, a + b + c + 1)
   if why ~= '' then
+    if keeps_results then
+      batches.step_result({'step_result', id, jid, '!{"status":"cancelled","message":"the batch was not released"}'})
+    end
     batches.track({'track', id, jid, 'cancelled', '0', '', '{"reason":"the batch was not released"}', ''})
   elseif redis.call('HGET', jobs, jid) == 'blocked' and due == '' then
     redis.call('SADD', KEYS[1], name)

@@ -14,6 +14,7 @@ for at = 2, #ARGV, 4 do
   if redis.call('ZREM', facts .. ':dead', old) == 1 then
     batches.reopen(id)
     redis.call('HSET', facts .. ':jobs', jid, 'enqueued')
+    redis.call('HDEL', facts .. ':results', jid)
     redis.call('HINCRBY', facts, 'n:error', -1)
     redis.call('HINCRBY', facts, 'n:enqueued', 1)
     redis.call('SADD', KEYS[1], name)

@@ -5,7 +5,10 @@
 -- include times
 local FINAL = {finished = 1, failed = 1, error = 1, cancelled = 1, expired = 1}
 local MOST_REASONS = 100
-local STAYS = {'', ':dead', ':reasons', ':lanes'}  -- what stays of a batch for a while after it was complete
+-- What stays of a batch for `keep` seconds after it was complete. Results stay longer, though nobody can read them then:
+-- the auditor unlinks them. The server itself would free very many of them at once, in front of everybody.
+local STAYS = {'', ':dead', ':reasons', ':lanes', ':rows', ':results'}
+local UNLINKED_WITHIN = 3600
 
 local function batching()
   local base, stream = key('batch_base'), streaming()
@@ -55,7 +58,7 @@ local function batching()
       call_back(id, 'success', known.generation)
     end
     for _, suffix in ipairs(STAYS) do
-      redis.call('EXPIRE', facts .. suffix, known.keep)
+      redis.call('EXPIRE', facts .. suffix, known.keep + (suffix == ':results' and UNLINKED_WITHIN or 0))
     end
     local parent = known.parent or ''
     if parent ~= '' and redis.call('HDEL', base .. parent .. ':jobs', 'batch:' .. id) == 1 then
@@ -161,6 +164,15 @@ local function batching()
         call_back(id, 'death', redis.call('HGET', base .. id, 'generation') or '1')
       end
       touched[id] = true
+    end
+  end
+
+  -- [step_result, batch, jid, text]: what a batch keeps of a member that ends now, see work/effects.py. Who was settled
+  -- before keeps what was written then.
+  function batches.step_result(effect)
+    local facts = base .. effect[2]
+    if redis.call('HEXISTS', facts .. ':jobs', effect[3]) == 1 then
+      redis.call('HSET', facts .. ':results', effect[3], effect[4])
     end
   end
 

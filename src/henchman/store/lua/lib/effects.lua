@@ -15,7 +15,7 @@ end
 
 local function prepare_effects()
   batches = batching()
-  kinds = {track = batches.track, said = batches.said}
+  kinds = {track = batches.track, said = batches.said, step_result = batches.step_result}
   function kinds.uncancel(effect)
     redis.call('ZREM', key('cancelled'), effect[2])
   end
