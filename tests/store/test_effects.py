@@ -29,8 +29,12 @@ JOB: dict[str, Any] = {
     "created_at": 1.5,
     "enqueued_at": 1.5,
     "hm": {
-        **{"iterable": True, "cron": "nightly", "batch": "b", "results": True},
-        **{"result_ttl": 60, "key": ["s", "k", "uwr"]},
+        "iterable": True,
+        "cron": "nightly",
+        "batch": "b",
+        "results": True,
+        "result_ttl": 60,
+        "key": ["s", "k", "uwr"],
     },
 }
 PAYLOAD = json.dumps(JOB).encode()
