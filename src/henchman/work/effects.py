@@ -44,8 +44,9 @@ __all__ = [
 #: iterable one or one with a checkpoint; a dead one may be retried by hand and keeps its place. ``result``: keep what
 #: it returned or raised, and wake who waits for it. ``unlock``, ``unrun``: it holds its business key no longer, the
 #: next in line does. ``relock``: it holds it again, else ``move.lua`` leaves it where it is. ``unlatest``: its newest
-#: arguments are stored, or not needed any more. ``step_result``: its batch keeps what it returned or raised, while it is
-#: a member: so ahead of ``track``: count it in its batch, and write the change down. ``said``: progress or a message.
+#: arguments are stored, or not needed any more. ``step_result``: its batch keeps what it returned or raised, as long as
+#: it is a member: so ahead of ``track``: count it in its batch, and write the change down. ``said``: progress or a
+#: message.
 KINDS = (
     *("uncancel", "cron_done", "uniterate", "result", "unlock", "unrun", "relock", "unlatest", "step_result", "track"),
     "said",
