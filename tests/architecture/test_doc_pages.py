@@ -37,9 +37,12 @@ from henchman.client.options import JobOptions, PushOptions
 from henchman.config import Config
 
 PAGES = [*sorted((ROOT / "docs").glob("*.md")), ROOT / "README.md"]
+INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
+HOW_TO = [ROOT / "docs" / f"{name}.md" for name in INDEX.partition(":caption: How to")[2].partition("```")[0].split()]
 OWN = {"inspection", "testing", "transactions", "tutorial"}
 MOST_EXCUSES = 12
 LOOKS = {"status", "queues", "ordered", "processes", "metrics", "retries", "scheduled", "dead", "cron", "batches"}
+NAMED = re.compile(r"# (\w+)\.py(, continued)?\n")
 STAND_INS = ("shop", "db")  # what examples call that no page defines
 ALL = pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 FENCE = re.compile(r"(?:^ *<!-- not run: ([^\n]+) -->\n\n?)?^( *)```(\w+)\n(.*?)^\2```$", re.DOTALL | re.MULTILINE)
@@ -77,7 +80,7 @@ class Home:
             if block.text.startswith("# henchman.toml"):
                 (self.folder / "henchman.toml").write_text(block.text)
             return
-        named = re.match(r"# (\w+)\.py(, continued)?\n", block.text)
+        named = NAMED.match(block.text)
         if named is None:
             code = compile(block.text, f"docs/{self.page.name}", "exec", dont_inherit=True)
             exec(code, self.module.__dict__)  # noqa: S102 - our own page
@@ -119,6 +122,20 @@ def test_python_runs_and_commands_look(page: Path, home: Home, redis_url: str, m
         if looks(args):
             done = CliRunner().invoke(henchman, args, catch_exceptions=False)
             assert done.exit_code in ((0, 3, 4) if args[0] == "status" else (0,)), f"{args}: {done.output}"
+
+
+@pytest.mark.parametrize("page", HOW_TO, ids=lambda page: page.stem)
+def test_python_says_its_file_and_imports_what_it_names(page: Path, tmp_path: Path) -> None:
+    """A newcomer has the text alone: of a block without a file nobody knows where it belongs."""
+    for block in every_block(page):
+        if block.language == "python" and not block.text.startswith(">>> "):
+            named = NAMED.match(block.text)
+            assert named, f"this block names no file, such as `# jobs.py` or `# jobs.py, continued`:\n{block.text}"
+            with (tmp_path / f"{named[1]}.py").open("a" if named[2] else "w", encoding="utf-8") as file:
+                file.write(block.text)
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--no-cache", "--quiet", "--select", "F821", tmp_path]
+    done = subprocess.run(ruff, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def looks(args: list[str]) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import datetime as dt
 import doctest
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -65,11 +66,13 @@ def fill_ordered(store: Store) -> None:
     queue.put("44", when=FAR)
 
 
-def test_the_examples(app: App, store: Store) -> None:
+def test_the_examples(app: App, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mail", ModuleType("mail"))  # the reader's own module
+    vars(sys.modules["mail"])["app"] = app
     fill(store)
     fill_ordered(store)
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text(), re.DOTALL | re.MULTILINE)
-    names = {"app": app, "datetime": dt.datetime, "timedelta": dt.timedelta, "UTC": dt.UTC}
+    names: dict[str, Any] = {}
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE)
     for number, block in enumerate(blocks[:-1]):
         if "job_status" in block:

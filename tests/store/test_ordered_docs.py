@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import re
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -20,42 +21,14 @@ PAGE = (DOCS / "ordered.md").read_text(encoding="utf-8")
 OPTIONS = (DOCS / "options.md").read_text(encoding="utf-8")
 
 
-class Busy(Exception):
-    """A shop that has no time."""
-
-
-class NoSuchProduct(Exception):
-    """A shop that has no such thing."""
-
-
-class Shop:
-    """What the page's handlers talk to."""
-
-    Busy, NoSuchProduct = Busy, NoSuchProduct
-
-    def __init__(self) -> None:
-        self.updated: list[tuple[str, Any]] = []
-        self.written: list[Any] = []
-
-    def update(self, sku: str, change: Any) -> None:
-        if change == "busy":
-            raise Busy
-        if change == "unknown":
-            raise NoSuchProduct
-        self.updated.append((sku, change))
-
-    def execute(self, statement: str, values: Any) -> None:
-        self.written.append(values)
-
-
 @pytest.fixture
-def page(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+def page(redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """The names that the page's examples define, all run in one module."""
     monkeypatch.setenv("HENCHMAN_REDIS_URL", redis_url)
+    monkeypatch.chdir(tmp_path)
     module = ModuleType("prices")  # the page's first file: later blocks import from it
     monkeypatch.setitem(sys.modules, "prices", module)
     names = vars(module)
-    names["shop"] = names["db"] = Shop()
     for block in re.findall(r"^```python\n(.*?)^```$", PAGE, re.DOTALL | re.MULTILINE):
         exec(compile(ast.parse(block), "docs/ordered.md", "exec"), names)  # noqa: S102 - our own page
     return SimpleNamespace(**names)
@@ -64,17 +37,22 @@ def page(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 def test_the_examples_run(
     page: SimpleNamespace, store: Store, redis_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    page.send_prices.push_many([("a", "dear"), ("b", "busy"), ("c", "unknown"), ("d", "cheap")])
+    page.send_prices.push_many([("a", 5), ("b", 6), ("c", 7), ("e", 8)])  # d would wait for its retry
     page.write_stock.push("a", 5)
-    assert page.apply.push({"sku": "42", "version": 7}).created is False
+    assert page.apply.push({"sku": "42", "version": 7}).created is True
+    assert page.apply.push({"sku": "42", "version": 8}).created is False
     with testing.worker(page.app, url=redis_url) as worker:
         worker.drain()
     assert worker.errors == []
-    assert sorted(capsys.readouterr().out.splitlines()) == ["42 now costs 7", "43 now costs 1"]
-    assert sorted(page.shop.updated) == [("a", "dear"), ("d", "cheap")]
-    [(amount, token, sku, fence)] = page.shop.written
-    assert (amount, sku) == (5, "a")
-    assert token == fence > 0
+    shown = sorted(capsys.readouterr().out.splitlines())
+    merged = "apply {'42': [{'sku': '42', 'version': 7}, {'sku': '42', 'version': 8}]}"
+    assert shown == ["42 now costs 7", "43 now costs 1", "a is sold for 5", merged, "e is sold for 8"]
+    with closing(sqlite3.connect("stock.sqlite")) as db:
+        [(sku, amount, token)] = db.execute("SELECT * FROM stock").fetchall()
+        assert (sku, amount) == ("a", 5)
+        assert token > 0
+        db.execute(page.WRITE, ("a", 4, token - 1))
+        assert db.execute("SELECT amount FROM stock").fetchall() == [(5,)], "an older token writes nothing"
     left = {queue: store.members(store.keys.ordered(queue) + "due") for queue in page.app.registry.ordered()}
     assert left.pop("prices") == [b"b"], "it was put off"
     assert set(map(len, left.values())) == {0}

@@ -31,7 +31,7 @@ Function = Callable[..., None]
 NOTHING_RUNS = 3  # the exit status that service managers use for it
 #: names of an option → its value, its help: which app and which server
 _SERVER = {
-    "-A --app": ("PKG.MOD:APP", "The app; it masks secret arguments, too."),
+    "-A --app": ("PKG.MOD:APP", "The app: its settings count, and what its jobs call secret is hidden."),
     "--redis redis_url": ("URL", "The server: redis://, rediss://, unix:// or sentinel://."),
     "--namespace": ("PREFIX", "The prefix before every key."),
     "--folder": ("DIR", "The embedded server's folder."),
