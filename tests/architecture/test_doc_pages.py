@@ -4,7 +4,7 @@ Blocks of Python are run, in one module a page; one that begins with ``# name.py
 Commands are parsed with the options that they show, and those that only look are run. Settings go through the reader of
 settings; Ruby, JSON and unit files through their parsers. ``<!-- not run: why -->`` above a block excuses it, and these
 excuses are counted. Four pages have tests of their own that run their blocks and look at the effects (``OWN``); the
-tutorial and the openings of the How-to pages are walked by ``fundamentals/test_walks.py``.
+tutorial and the How-to pages are walked by ``fundamentals/test_walks.py``.
 """
 
 from __future__ import annotations
