@@ -2,9 +2,9 @@
 
 The tutorial and the How-to pages are walked from top to bottom, of the README its quick start. A block of Python or
 TOML that begins with ``# name`` is that file; ``# name, continued`` is added to it. The lines of a ``sh`` block are
-run, but for those that install something or hold a word in capitals for the reader to fill in (``JID``); ``henchman work``
-stays in the background until the next one takes its place. The lines of a ``text`` block are seen, in any order, in
-what the commands before it or the worker have written; ``…`` is any text. A comment ``# exit status 4`` behind a
+run, but for those that install something or hold a word in capitals for the reader to fill in (``JID``); ``henchman
+work`` stays in the background until the next one takes its place. The lines of a ``text`` block are seen, in any order,
+in what the commands before it or the worker have written; ``…`` is any text. A comment ``# exit status 4`` behind a
 command says with which one it ends.
 """
 
