@@ -90,6 +90,13 @@ def pushed(redis: Redis) -> Callable[[], list[int]]:
     return lambda: [job["args"][0] for job in jobs_in(redis, "queue:default")]
 
 
+def engine_address(url: str) -> sa.URL:
+    """The address for SQLAlchemy, with the drivers that we have."""
+    made = sa.make_url(url)
+    drivers = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
+    return made.set(drivername=drivers.get(made.drivername, made.drivername))
+
+
 def django_database(url: str) -> dict[str, Any]:
     """The entry of DATABASES for an address of our test servers."""
     parts = urlsplit(url)

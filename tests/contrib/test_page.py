@@ -9,12 +9,16 @@ from pathlib import Path
 
 from redis import Redis
 
+from contrib.conftest import django_database, engine_address
 from support.processes import clean_environ
 
 PAGE = (Path(__file__).parents[2] / "docs" / "transactions.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"(<!-- not run[^\n]*-->\n\n)?```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 SETTINGS = """
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": "shop.sqlite"}}
+import pymysql
+
+pymysql.install_as_MySQLdb()
+DATABASES = {{"default": {database!r}}}
 USE_TZ = True
 """
 HEAD = """
@@ -30,12 +34,14 @@ shop.app.close()
 """
 
 
-def test_every_example_runs(tmp_path: Path, redis_url: str, redis: Redis) -> None:
-    (tmp_path / "settings.py").write_text(SETTINGS, encoding="utf-8")
+def test_every_example_runs(tmp_path: Path, redis_url: str, redis: Redis, database_url: str) -> None:
+    settings = SETTINGS.format(database=django_database(database_url))
+    (tmp_path / "settings.py").write_text(settings, encoding="utf-8")
+    address = engine_address(database_url).render_as_string()
     script = [HEAD]
     for excuse, block in BLOCKS:
         if named := re.match(r"# (\w+\.py)\n", block):
-            (tmp_path / named[1]).write_text(block, encoding="utf-8")
+            (tmp_path / named[1]).write_text(block.replace("sqlite://", address), encoding="utf-8")
         elif not excuse:
             script.append(block)
     (tmp_path / "run.py").write_text("\n".join([*script, TAIL]), encoding="utf-8")

@@ -14,6 +14,7 @@ from sqlalchemy import event, orm
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
 
+from contrib.conftest import engine_address
 from henchman import App, ConfigError
 from henchman.contrib.sqlalchemy import bind
 from henchman.errors import AmbiguousTransaction, DefinitionError
@@ -26,9 +27,6 @@ class Rollback(Exception):
     """What a block fails with."""
 
 
-DRIVERS = {"postgresql": "postgresql+psycopg", "mysql": "mysql+pymysql"}
-
-
 class Base(orm.DeclarativeBase):
     pass
 
@@ -39,14 +37,9 @@ class Row(Base):
     n: orm.Mapped[int] = orm.mapped_column(primary_key=True, autoincrement=False)
 
 
-def address(url: str) -> sa.URL:
-    made = sa.make_url(url)
-    return made.set(drivername=DRIVERS.get(made.drivername, made.drivername))
-
-
 @pytest.fixture
 def engine(database_url: str) -> Iterator[sa.Engine]:
-    made = sa.create_engine(address(database_url))
+    made = sa.create_engine(engine_address(database_url))
     Base.metadata.drop_all(made)
     Base.metadata.create_all(made)
     yield made
@@ -376,7 +369,7 @@ class TestWhichSession:
 @asynccontextmanager
 async def sessions(app: App, url: str) -> AsyncIterator[async_sessionmaker[AsyncSession]]:
     """A bound maker of async sessions on an empty table."""
-    engine = create_async_engine(address(url))
+    engine = create_async_engine(engine_address(url))
     async with engine.begin() as connection:
         await connection.run_sync(Base.metadata.drop_all)
         await connection.run_sync(Base.metadata.create_all)
@@ -513,7 +506,7 @@ def test_a_commit_whose_answer_is_lost_is_told_and_not_pushed(
     app: App, note: Any, postgresql_url: str, pushed: Numbers, redis: Redis
 ) -> None:
     heard = Heard(app, "submission_lost")
-    engine = sa.create_engine(address(postgresql_url))
+    engine = sa.create_engine(engine_address(postgresql_url))
     Base.metadata.create_all(engine)
     handles = []
 
