@@ -56,7 +56,9 @@ def store(redis_url: str) -> Iterator[Store]:
     made.connections.close()
 
 
-SERVICES = ("acker", "auditor", "cron", "fetcher", "heart", "lifeline", "renewal", "stager", "watchdog", "watcher")
+SERVICES = (
+    *("acker", "auditor", "cron", "fetcher", "heart", "lifeline", "relay", "renewal", "stager", "watchdog", "watcher"),
+)
 
 
 def _services() -> set[threading.Thread]:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from henchman.inspector.sets import JobSet, SetName
     from henchman.iterable.job import ClassDecorator, FunctionDecorator
     from henchman.ordered.definition import DerivingJob, OrderedJob
+    from henchman.outbox.write import Outbox
     from henchman.store.aconnection import AsyncConnections
     from henchman.store.connection import Connections
     from henchman.worker.launcher import Embedded
@@ -75,6 +76,9 @@ class App:
     #: which ordered queues a process serves: gets their names, gives some of them; None: by ``ordered_nodes``, else all
     ordered_splitter: Callable[[Sequence[str]], Sequence[str]] | None = None
 
+    #: what the setting ``outbox`` may name in place of an address: name → address of a database
+    outbox_databases: Mapping[str, str] = {}
+
     #: of henchman.testing: the last one answers in place of the server
     stand_ins: tuple[Any, ...] = ()
 
@@ -97,6 +101,7 @@ class App:
         self._keys: Keys | None = None
         self._crons: CronRegistry | None = None
         self._auditor: Auditor | None = None
+        self._outbox: Outbox | None = None
         self._history: Any = None
 
     def __repr__(self) -> str:
@@ -262,6 +267,15 @@ class App:
         from henchman.contrib import sqlalchemy
 
         return sqlalchemy.inside(self.client, session)
+
+    @property
+    def outbox(self) -> Outbox:
+        """Jobs as rows of your own transaction: ``app.outbox.write(session, charge, "17", 990)``. No I/O by itself."""
+        from henchman.outbox.write import Outbox
+
+        if self._outbox is None:
+            self._outbox = Outbox(self)
+        return self._outbox
 
     def cancel(self, jid: str) -> None:
         """A waiting job ``jid`` never starts; a running one sees ``cancelled`` (an async job is cancelled).
@@ -563,6 +577,10 @@ class App:
         from henchman.cron.ticker import CronTicker
 
         ours: list[Companion] = [CronTicker(self), Auditor(self)]
+        if self.config.outbox is not None:
+            from henchman.outbox import load
+
+            ours.append(load("relay").companion(self, self.outbox_url()))
         if alone and self.config.history_url() is not None:
             from henchman.history.recorder import companion
 
@@ -624,6 +642,21 @@ class App:
             self._history = load(self.config)
         return self._history
 
+    def outbox_url(self) -> str:
+        """The address of the database that the setting ``outbox`` means; ConfigError when it means none."""
+        named = self.config.outbox or ""
+        url = named if "://" in named else self.outbox_databases.get(named)
+        if url is None:
+            known = (
+                f"known: {', '.join(self.outbox_databases)}"
+                if self.outbox_databases
+                else "app.outbox_databases is empty"
+            )
+            raise ConfigError(
+                f"outbox = {named!r} names no database ({known}); give an address, postgresql://user@host/name"
+            )
+        return url
+
     @property
     def connections(self) -> Connector:
         """The sync runner. With nothing configured its first call starts the embedded server."""
@@ -647,6 +680,8 @@ class App:
         """
         if self.client.buffer.waiting:
             self.client.buffer.flush()
+        if self._outbox is not None:
+            self._outbox.close()
         with self._lock:
             if self._connections is not None:
                 self._connections.close()

@@ -29,6 +29,8 @@ __all__ = [
     "JobTimeout",
     "Kill",
     "LeaseLost",
+    "OutboxAway",
+    "OutboxError",
     "PayloadError",
     "ServerAway",
     "ServerError",
@@ -168,6 +170,15 @@ class HistoryError(HenchmanError):
 
 class HistoryAway(HistoryError, ConnectionError):
     """The database of history could not be reached, or is busy: another try may go well. Jobs run on without it."""
+
+
+class OutboxError(HenchmanError):
+    """The outbox cannot be used: its database refused, its tables are not those of this release, or there is no
+    transaction to write into; the text says what to do."""
+
+
+class OutboxAway(OutboxError, ConnectionError):
+    """The database of the outbox could not be reached, or is busy: another try may go well. What waits there stays."""
 
 
 class PoisonPill(HenchmanError):

@@ -15,7 +15,7 @@ class Room(NamedTuple):
 
 
 FEATURES = ("batch", "cron", "iterable", "ordered")
-BELOW_APP = ("client", "worker", "inspector", "history", "embedded", *FEATURES, "contrib", "log", "work")
+BELOW_APP = ("client", "worker", "inspector", "history", "outbox", "embedded", *FEATURES, "contrib", "log", "work")
 EVERYTHING = ("app", "henchman", *BELOW_APP)
 
 ROOMS = {
@@ -26,6 +26,7 @@ ROOMS = {
     "wire": Room(2, ("kernel",)),
     "embedded": Room(2, ("kernel",)),
     "store": Room(3, ("kernel",)),
+    "sql": Room(3, ("kernel",)),
     "work": Room(4, ("wire", "store")),
     "client": Room(5, ("work", "config", "wire", "store")),
     "worker": Room(
@@ -45,7 +46,8 @@ ROOMS = {
     "iterable": Room(6, ("client", "work")),
     "ordered": Room(6, ("client", "work")),
     "contrib": Room(6, ("client",)),
-    "history": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
+    "history": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store", "sql")),
+    "outbox": Room(6, ("client", "sql")),
     "log": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
     "inspector": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
     "app": Room(7, BELOW_APP),
@@ -60,7 +62,10 @@ ROOMS = {
 NOBODY_IMPORTS = ("testing", "__main__")
 
 # Folders of scripts that a library loads, deeper than a room: nobody imports them.
-SCRIPTS = {"history.versions": "Alembic's, one a change of the schema"}
+SCRIPTS = {
+    "history.versions": "Alembic's, one a change of the schema",
+    "outbox.versions": "Alembic's, one a change of the schema",
+}
 
 # The only files that may import inside functions, beside one ``load`` function a room whose part is heavy or optional.
 IMPORT_ANYWHERE = {"app.py", "__init__.py", "cli/main.py"}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from henchman.store import batches, cron, history, jobs, leases, ordered, ordered_people, queues
+from henchman.store import batches, cron, history, jobs, leases, ordered, ordered_people, outbox, queues
 from henchman.store.call import Call
 from henchman.store.keys import Keys
 from support.store import fetching
@@ -91,6 +91,11 @@ def _batch_push(keys: Keys) -> Call[Any]:
     return batches.push(keys, "b", "q", [batches.TrackedPush(jid, "", b"{}", b"{}") for jid in "abc"], member="m")
 
 
+def _outbox_push(keys: Keys) -> Call[Any]:
+    rows = [outbox.OutboxPush(jid, "", "q", "", b"{}", "", "", b"") for jid in "ab"]
+    return outbox.push(keys, "o", ME, rows)
+
+
 def _started(keys: Keys) -> Call[Any]:
     effects = _uniterate(keys, "a", "b")
     return batches.started(keys, [batches.Started(keys.in_flight(ME, 1, name), b"{}", effects) for name in "abc"])
@@ -158,6 +163,8 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "leases.renew_known": [lambda keys: leases.renew_known(keys, ME, 30_000)],
     "leases.watch": [lambda keys: leases.watch(keys, ME, 3_000)],
     "leases.entomb": [lambda keys: leases.entomb(keys, ME, force=False)],
+    "outbox.push": [_outbox_push],
+    "outbox.forget": [lambda keys: outbox.forget(keys, "o", ME, ["a", "b"])],
     "leases.lead": [
         lambda keys: leases.lead(keys.auditor, ME, 1000),
         lambda keys: leases.lead(keys.recorder, ME, 1000, keys.history_on, "strict 1000"),

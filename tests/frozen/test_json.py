@@ -39,7 +39,10 @@ PAGES: Final = (
         "/nowhere",
     ),
 )
-NOT_HERE: Final = {"demo": "tests/system/test_demo.py reads it"}
+NOT_HERE: Final = {
+    "demo": "tests/system/test_demo.py reads it",
+    "outbox": "tests/outbox/test_outbox_in_a_worker.py reads it",
+}
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,10 @@ from alembic.autogenerate import compare_metadata
 from alembic.runtime.migration import MigrationContext
 from sqlalchemy import MetaData, Table, insert, select
 
-from henchman.history import database as database_module
 from henchman.history.database import Database
 from henchman.history.reading import History
 from henchman.history.schema import METADATA, VERSION_TABLE, changes, events
+from henchman.sql import database as database_module
 from support.databases import emptied
 
 

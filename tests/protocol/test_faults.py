@@ -447,6 +447,7 @@ STRUCK = {
     *("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move"),
     *CALLS,  # those of batches
     "history_trim",  # history/test_exactly_once.py
+    *("outbox_push", "outbox_forget"),  # outbox/test_killed_relays.py
 }
 READING = {
     "batch_results",

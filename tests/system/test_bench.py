@@ -39,6 +39,11 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
             ["--jobs", "500", "--events", "2000", "--seconds", "1"],
             {"drained", "changes", "cpu", "rate", "page", "page_worst"},
         ),
+        (
+            "outbox",
+            ["--jobs", "1000", "--rate", "50", "--seconds", "1"],
+            {"burst", "rate", "lag_p50", "lag_p99", "lag_worst"},
+        ),
     ],
 )
 def test_bench(name: str, options: list[str], figures: set[str]) -> None:

@@ -13,7 +13,6 @@ import pytest
 from sqlalchemy import text
 
 from henchman import App
-from henchman.history import database
 from henchman.history.database import Database
 from henchman.web.api import Api, api
 from support.asgi import TOKEN, ask, scope_of
@@ -47,8 +46,9 @@ FROM numbers
 
 @pytest.fixture
 def large(redis_url: str, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Api]:
-    small = [one for one in database._PRAGMAS if "cache_size" not in one]
-    monkeypatch.setattr(database, "_PRAGMAS", [*small, "cache_size=-2000"])  # what SQLite keeps is not what we look at
+    pragmas = [one for one in Database.purpose.pragmas if "cache_size" not in one]
+    small = Database.purpose._replace(pragmas=(*pragmas, "cache_size=-2000"))
+    monkeypatch.setattr(Database, "purpose", small)  # what SQLite keeps is not what we look at
     app = App(redis_url=redis_url, database_url=database_url, api_token=TOKEN)
     made = api(app)
     yield made

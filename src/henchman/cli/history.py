@@ -1,4 +1,4 @@
-"""``henchman history`` and ``henchman db``: find jobs in the record, see how far it is, remove what is old."""
+"""``henchman history`` and ``henchman db``: find jobs in the record, see how far it is, remove what is old; tables."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from henchman.cli.outbox import outbox_of
 from henchman.cli.session import NothingRuns, Session, as_json, command
 from henchman.cli.show import ago, answer, cell, count, duration, say, table
 from henchman.errors import ArgumentError, HistoryError, ServerError
@@ -135,30 +136,52 @@ def show_page(page: EventPage, *, as_json: bool) -> None:
 # ---- its tables
 
 
+of_outbox = click.option(
+    "--outbox",
+    is_flag=False,
+    flag_value="",
+    metavar="[URL]",
+    help="Of the outbox, in this database or the one that is configured, in place of history.",
+)
+
+
 @click.group()
 def db() -> None:
-    """The database of history: make its tables, bring them up to this release."""
+    """The database of history, or of the outbox: make its tables, bring them up to this release."""
+
+
+@contextmanager
+def _database(session: Session, outbox: str | None) -> Iterator[Any]:
+    """The ``sql.database.SqlDatabase`` that a command is about."""
+    if outbox is not None:
+        with outbox_of(session, outbox) as database:
+            yield database
+    else:
+        with history_of(session) as admin:
+            yield admin.database
 
 
 @command(db)
-def upgrade(session: Session) -> None:
+@of_outbox
+def upgrade(session: Session, outbox: str | None) -> None:
     """Make the tables, or bring them to the schema of this release; nothing happens when they are there."""
-    with history_of(session) as admin:
-        before = admin.current()
-        after = admin.upgrade()
+    with _database(session, outbox) as database:
+        before = database.version()
+        after = database.upgrade()
     was = f"from schema {before.found} to {after.found}" if before.found else f"made, schema {after.found}"
-    say(f"{admin.shown}: {'up to date, schema ' + after.found if before.fits else was}")
+    say(f"{database.shown}: {'up to date, schema ' + after.found if before.fits else was}")
 
 
 @command(db)
+@of_outbox
 @as_json
-def current(session: Session, as_json: bool) -> None:
+def current(session: Session, outbox: str | None, as_json: bool) -> None:
     """Show which schema the database has. Exit status 0: it fits this release; 1: it does not."""
-    with history_of(session) as admin:
-        version = admin.current()
+    with _database(session, outbox) as database:
+        version = database.version()
     found = f"schema {version.found}" if version.found else "no tables of Henchman"
-    words = f"{admin.shown}: {found}" + ("" if version.fits else f", this release needs {version.needed}")
-    document = {"database": admin.shown, "found": version.found or None, "needed": version.needed}
+    words = f"{database.shown}: {found}" + ("" if version.fits else f", this release needs {version.needed}")
+    document = {"database": database.shown, "found": version.found or None, "needed": version.needed}
     answer(document, words, as_json=as_json)
     if not version.fits:
         sys.exit(1)

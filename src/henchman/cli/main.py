@@ -39,6 +39,7 @@ COMMANDS = {
     "batches": "cli.batch",
     "batch": "cli.batch",
     "cron": "cli.jobs",
+    "outbox": "cli.outbox",
     "history": "cli.history",
     "db": "cli.history",
     "server": "cli.server",

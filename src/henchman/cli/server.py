@@ -10,14 +10,16 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from henchman.cli.outbox import outbox_of
 from henchman.cli.session import NOTHING_RUNS, NothingRuns, Session, as_json, command, server_options
 from henchman.cli.show import answer, cell, complain, duration, facts, say, size, table
 from henchman.config import Config
 from henchman.embedded.server import EmbeddedServer
-from henchman.errors import ConfigError, HistoryError, ServerError
+from henchman.errors import ConfigError, HistoryError, OutboxError, ServerError
 from henchman.history import load
 from henchman.inspector.doctor import Check, examine, unserved
 from henchman.kernel.text import visible
+from henchman.outbox import load as load_outbox
 from henchman.store import history
 
 __all__ = ["doctor", "server"]
@@ -29,6 +31,7 @@ _STATES = {
     "stopped": "not running",
 }
 _BEHIND, _FAR_BEHIND = 10.0, 300.0  # seconds that the recorder may be behind
+_OUTBOX_BEHIND = 5.0  # seconds that the oldest row of the outbox may wait
 _MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "bad": ("BAD", "bold red")}
 
 
@@ -117,6 +120,8 @@ def doctor(session: Session, as_json: bool) -> None:
     checks.append(_database(session.config))
     if reachable:
         checks.append(_stream(session))
+        if session.config.outbox is not None:
+            checks.append(_outbox(session))
     columns = {
         "setting": lambda one: one.name,
         "value": lambda one: cell(one.value_text, "bold" if one.origin != "default" else ""),
@@ -174,6 +179,29 @@ def _stream(session: Session) -> Check:
     who = f"{found.recorder} records" if found.recorder else "nobody records: a worker with history on does"
     verdict: Literal["warn", "bad"] = "bad" if found.lag > _FAR_BEHIND or share > 0.9 else "warn"
     return Check(name, verdict, f"{text}; {who}", "see the workers' log, and whether the database keeps up")
+
+
+def _outbox(session: Session) -> Check:
+    """How far the outbox is behind, and what the server refuses. ServerError when there is no server."""
+    name = "outbox"
+    try:
+        with outbox_of(session) as database:
+            version = database.version()
+            if not version.fits:
+                has = f"schema {version.found}" if version.found else "no tables of the outbox"
+                return Check(name, "bad", f"{database.shown}: {has}", "henchman db upgrade --outbox")
+            found = load_outbox("status").look(database, session.runner, session.keys)
+    except (ConfigError, OutboxError) as error:
+        return Check(name, "bad", str(error), "is the address right, and does the database run? What waits there stays")
+    text = f"{found.database}: {found.waiting:,} of {found.rows:,} rows wait, the oldest for {found.lag:,.1f} s"
+    if found.waiting and not found.relay:
+        return Check(name, "bad", f"{text}; nobody relays", "start a worker with this outbox: henchman work")
+    if found.lag > _OUTBOX_BEHIND:
+        return Check(name, "warn", f"{text}; {found.relay} relays", "see the workers' log: henchman outbox")
+    if found.refused_count:
+        more = f"{text}; the server refuses {found.refused_count:,} rows"
+        return Check(name, "warn", more, "henchman outbox names the reasons; they are tried again each minute")
+    return Check(name, "ok", text)
 
 
 def _unreachable(session: Session, error: ServerError) -> Check:

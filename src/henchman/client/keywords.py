@@ -72,6 +72,8 @@ class PushKeywords(TypedDict, total=False):
     now: bool | None
     db: str | None
     session: HasTransaction | None
+    outbox: Any  # True, or a session or connection of SQLAlchemy or Django
+    line: str | None
 
 
 class NamedKeywords(PushKeywords, total=False):

@@ -100,6 +100,8 @@ class PushOptions(msgspec.Struct, frozen=True):
 
     Of a transactional app: ``now`` pushes at once whatever transaction is open, ``db`` (an alias of Django) and
     ``session`` (of SQLAlchemy) name the transaction whose commit the push waits for.
+    ``outbox``: the session or connection whose transaction the job is part of; True: the one that is bound here.
+    ``line``: jobs of one line leave the outbox in the order in which their transactions were committed.
     """
 
     queue: str | None = None
@@ -116,6 +118,8 @@ class PushOptions(msgspec.Struct, frozen=True):
     now: bool | None = None
     db: str | None = None
     session: Any = None
+    outbox: Any = None
+    line: str | None = None
 
 
 def wrong(name: str, value: object, due: str) -> DefinitionError:
@@ -243,6 +247,18 @@ def _session(name: str, value: Any) -> Any:
     return value
 
 
+def _outbox(name: str, value: Any) -> Any:
+    if isinstance(value, bool) or hasattr(value, "cursor") or hasattr(value, "execute"):
+        return value
+    raise wrong(name, value, "give True, or a session or connection of SQLAlchemy or Django")
+
+
+def _line(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= 64 or not value.isprintable():
+        raise wrong(name, value, "a line is named by a printable text of 1 to 64 characters")
+    return value
+
+
 _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "queue": _queue,
     "retry": _retry,
@@ -268,6 +284,8 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "now": flag,
     "db": _db,
     "session": _session,
+    "outbox": _outbox,
+    "line": _line,
 }
 _DEFINED = tuple(name for name in JobOptions.__struct_fields__ if name != "iterable")
 _PUSHED = PushOptions.__struct_fields__

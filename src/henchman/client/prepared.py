@@ -16,6 +16,7 @@ import msgspec
 from henchman.client.options import JobOptions, Membership, PushOptions
 from henchman.client.registry import Registry
 from henchman.client.runtime import Runtime
+from henchman.errors import DefinitionError
 from henchman.store import batches
 from henchman.store.call import Procedure
 from henchman.wire import jsontext
@@ -23,7 +24,7 @@ from henchman.wire.arguments import Signature
 from henchman.wire.payload import Template, decode
 from henchman.wire.secret import masked, places_of
 
-__all__ = ["Admission", "PreparedPush", "PushSequence", "jids_of", "prepare", "push_tracked", "record_of"]
+__all__ = ["Admission", "PreparedPush", "PushSequence", "in_outbox", "jids_of", "prepare", "push_tracked", "record_of"]
 
 Admission = Literal["created", "duplicate", "blocked", "deferred", "buffered", "stopped"]
 
@@ -36,6 +37,8 @@ class PreparedPush(NamedTuple):
     them from there too. ``is_plain``: its jobs are only pushed, without a record in history. ``may_wait``: they have a
     delay or a time. ``parked``: they wait until their batch is released. ``admission``: how the server receives them.
     ``transaction``: what they wait for on this side, see ``henchman.contrib.transactions``.
+    ``unstamped``: their ``enqueued_at`` is written when they enter their queue. ``outbox``: the transaction that they
+    are part of, as ``using`` was told, on ``line`` if that is set.
     """
 
     template: Template
@@ -51,6 +54,10 @@ class PreparedPush(NamedTuple):
     parked: bool = False
     admission: Admission = "created"
     transaction: Any = None
+    unstamped: bool = False
+    tracked: bool = False
+    outbox: Any = None
+    line: str | None = None
 
     def scheduled(self, now: float) -> bool:
         """Whether it goes to the schedule: due later than now. A past ``at`` is due now."""
@@ -71,23 +78,16 @@ def prepare(
     signature: Signature | None = None,
 ) -> PreparedPush:
     """The payload fields that ``options`` of the definition and ``push`` give to jobs of ``group``, or of no batch."""
-    retry_for = options.retry_for if push.retry_for is None else push.retry_for
-    queue = push.queue or options.queue
-    retry = options.retry if push.retry is None else push.retry
-    fields: dict[str, Any] = {"retry": retry, "queue": queue, "class": name}
     tracked = options.track if push.track is None else push.track
     result_ttl = options.result_ttl if push.result_ttl is None else push.result_ttl
-    optional = {
-        "retry_for": math.ceil(retry_for) if retry_for else None,
-        "retry_queue": options.retry_queue,
-        "dead": None if options.dead else False,
-        "backtrace": options.backtrace or None,
-        "tags": list(options.tags if push.tags is None else push.tags) or None,
-        "log_level": options.log_level,
-        "hm": _own_fields(options, push, group, tracked, result_ttl, signature) or None,
-    }
-    fields |= {key: value for key, value in optional.items() if value is not None}
+    queue = push.queue or options.queue
+    fields = _sidekiq_fields(name, queue, options, push)
+    if own := _own_fields(options, push, group, tracked, result_ttl, signature):
+        fields["hm"] = own
     parked = group is not None and group.atomic
+    outbox = None if push.outbox is False else push.outbox
+    if push.line is not None and outbox is None:
+        raise DefinitionError(f"{name}: line= is the order of rows of the outbox; say outbox= too")
     return PreparedPush(
         Template(fields),
         queue,
@@ -96,12 +96,37 @@ def prepare(
         group,
         result_ttl,
         function,
-        push.at is not None or push.expires is not None or options.expires is not None,
-        is_plain=group is None and not tracked,
+        (push.at is not None or push.expires is not None or options.expires is not None) and outbox is None,
+        is_plain=group is None and not tracked and outbox is None,
         may_wait=bool(push.delay) or push.at is not None,
         parked=parked,
-        admission="blocked" if parked else "created",
+        admission="deferred" if outbox is not None else "blocked" if parked else "created",
+        unstamped=parked or outbox is not None,
+        tracked=bool(tracked),
+        outbox=outbox,
+        line=push.line,
     )
+
+
+def in_outbox(plan: PreparedPush, target: Any) -> PreparedPush:
+    """``plan`` for jobs that become rows of the transaction of ``target``, a session or connection."""
+    return plan._replace(outbox=target, is_plain=False, unstamped=True, admission="deferred", timed=False)
+
+
+def _sidekiq_fields(name: str, queue: str, options: JobOptions, push: PushOptions) -> dict[str, Any]:
+    """What Sidekiq knows too."""
+    retry_for = options.retry_for if push.retry_for is None else push.retry_for
+    retry = options.retry if push.retry is None else push.retry
+    optional = {
+        "retry_for": math.ceil(retry_for) if retry_for else None,
+        "retry_queue": options.retry_queue,
+        "dead": None if options.dead else False,
+        "backtrace": options.backtrace or None,
+        "tags": list(options.tags if push.tags is None else push.tags) or None,
+        "log_level": options.log_level,
+    }
+    said = {field: value for field, value in optional.items() if value is not None}
+    return {"retry": retry, "queue": queue, "class": name, **said}
 
 
 def _own_fields(

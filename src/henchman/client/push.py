@@ -7,11 +7,11 @@ It is never sent again and never buffered: a plain job is not idempotent, and on
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import re
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Generator, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
@@ -275,7 +275,7 @@ class Client:
         except Exception as error:
             tell_pushed(error, count)
             raise
-        deferred = 0 if plan.transaction is None else passed
+        deferred = passed if plan.admission == "deferred" else 0
         return Pushed(count, passed - kept - deferred, 0, count - passed, kept, deferred)
 
     def _send(self, plan: PreparedPush, arguments: Arguments) -> Steps[Handle[Any]]:
@@ -334,7 +334,7 @@ class Client:
         seconds = self._clock.now() if plan.timed and self.now is time.time else self.now()
         scheduled = plan.may_wait and plan.scheduled(seconds)
         now = self._stamp(seconds)
-        return scheduled, (now, None if scheduled or plan.parked else now)
+        return scheduled, (now, None if scheduled or plan.unstamped else now)
 
     # --- the push itself --------------------------------------------------------------------------------------------
 
@@ -343,18 +343,23 @@ class Client:
 
         Tracked jobs are never buffered: a batch must know what it has.
         """
-        if not plan.is_plain:
+        if plan.outbox is not None and not self._runtime.stand_ins:
+            outbox = self._runtime.outbox
+            rows = outbox.rows(plan, scheduled, by_queue, self.now())
+            yield _Aside(partial(outbox.put, plan.outbox, rows), partial(outbox.aput, plan.outbox, rows))
+            return 0
+        if not plan.is_plain and (plan.group is not None or plan.tracked):
             yield from push_tracked(self._runtime, self._sequence, plan, scheduled, by_queue)
             return 0
         buffer = self.buffer
         if buffer.waiting:
-            clear = _Aside(buffer.clear, functools.partial(in_thread, buffer.clear))
+            clear = _Aside(buffer.clear, partial(in_thread, buffer.clear))
             if not ((yield clear) if buffer.due else buffer.passable):
                 return self._keep(plan, scheduled, list(by_queue.items()), None)
         for place, (queue, payloads) in enumerate(by_queue.items()):  # a middleware may have sent jobs elsewhere
             call = self._call(plan, scheduled, queue, payloads)
             try:
-                yield self.confirmed(call, functools.partial(jids_of, payloads))
+                yield self.confirmed(call, partial(jids_of, payloads))
             except ServerAway as error:
                 return self._keep(plan, scheduled, list(by_queue.items())[place:], error)
         return 0
@@ -389,7 +394,7 @@ class Client:
     ) -> Steps[dict[str, list[bytes]]]:
         """The payloads by queue, as the client middleware leaves them."""
         before = [decode(payload) for payload in payloads]
-        reached = yield _Aside(functools.partial(self.through, before), functools.partial(self.athrough, before))
+        reached = yield _Aside(partial(self.through, before), partial(self.athrough, before))
         by_queue: dict[str, list[bytes]] = {}
         for job in reached:
             for field in ("queue", "class", "jid"):
@@ -398,7 +403,7 @@ class Client:
                         f"a client middleware set {field} of job {job.get('jid')!r} to {job.get(field)!r}"
                     )
             self.check_queue(job["class"], job["queue"])
-            if scheduled or plan.parked:
+            if scheduled or plan.unstamped:
                 job.pop("enqueued_at", None)  # written when it enters its queue
             by_queue.setdefault(job["queue"], []).append(encode(job))
         return by_queue

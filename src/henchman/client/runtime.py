@@ -90,6 +90,15 @@ class Runtime(Settler, Protocol):
         """The periodic jobs; see ``cron.registry.CronRegistry``."""
         ...
 
+    @property
+    def outbox(self) -> Any:
+        """Jobs as rows of the caller's transaction; see ``outbox.write.Outbox``."""
+        ...
+
+    def outbox_url(self) -> str:
+        """The address of the database that the setting ``outbox`` means; ConfigError when it means none."""
+        ...
+
     def stamp(self, seconds: float) -> bytes:
         """A Unix time as payloads of this app write it."""
         ...

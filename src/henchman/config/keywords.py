@@ -57,6 +57,7 @@ class SettingKeywords(TypedDict, total=False):
     tag: str | None
     labels: _Texts | None
     database_url: str | None
+    outbox: str | None
     history: Literal["on", "best_effort", "off"] | None
     history_bytes: int | str | None
     history_keep: _Seconds | None

@@ -233,6 +233,12 @@ class Config:
         "Where history is kept: postgresql://, mysql://, mariadb:// or sqlite:///. Not set: beside the embedded "
         "server, else nowhere.",
     )
+    outbox: str | None = _key(
+        None,
+        sources.url_or_name(f"{_DUE}, or a name that stands for one", _SCHEMES),
+        "The application's database, whose outbox the workers relay: postgresql://, mysql://, mariadb:// or "
+        "sqlite:///, or a name in app.outbox_databases. Not set: none.",
+    )
     history: Literal["on", "best_effort", "off"] = _key(
         "on",
         sources.choice("on", "best_effort", "off"),

@@ -212,6 +212,18 @@ def url(due: str, schemes: tuple[str, ...], *, drivers: bool = False) -> Kind:
     return Kind(read, hide=_masked)
 
 
+def url_or_name(due: str, schemes: tuple[str, ...]) -> Kind:
+    """The address of a database as ``url`` takes it, or a name that stands for one."""
+    address = url(due, schemes, drivers=True)
+
+    def read(value: Any, layer: Layer) -> Any:
+        if isinstance(value, str) and re.fullmatch(r"[\w.-]+", value.strip()):
+            return value.strip()
+        return address.read(value, layer)
+
+    return Kind(read, hide=_masked)
+
+
 def _masked(value: str) -> str:
     shown = mask_url(value) if "://" in value else mask_url(f"redis://{value}").removeprefix("redis://")
     return visible(shown)

@@ -87,6 +87,11 @@ class AtomicBlock:
         """As ``using`` names it."""
         return f"db={self._connection.alias!r}"
 
+    @property
+    def target(self) -> Any:
+        """The connection itself."""
+        return self._connection
+
     def defer(self, submission: Submission) -> None:
         """Keep ``submission`` until the outermost block has committed, unless a block around the push is rolled back.
 

@@ -104,6 +104,11 @@ class BoundSession:
     def __init__(self, session: Session) -> None:
         self._session = session
 
+    @property
+    def target(self) -> Session:
+        """The session itself."""
+        return self._session
+
     def defer(self, submission: Submission) -> None:
         """Keep ``submission`` until the session commits, unless a savepoint around the push is rolled back.
 

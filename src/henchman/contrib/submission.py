@@ -43,6 +43,10 @@ class OpenTransaction(Protocol):
 
     @property
     def name(self) -> str: ...
+    @property
+    def target(self) -> Any:
+        """The session or connection itself, which the outbox writes through."""
+        ...
 
     def defer(self, submission: Submission) -> None:
         """Keep ``submission`` until this transaction, with the savepoints that are open in it, has committed."""

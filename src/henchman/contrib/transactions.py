@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from henchman.client.options import PushOptions
-from henchman.client.prepared import PreparedPush
+from henchman.client.prepared import PreparedPush, in_outbox
 from henchman.client.push import Client, Handle, Steps
 from henchman.client.rows import Arguments
 from henchman.client.runtime import Runtime
@@ -108,9 +108,14 @@ class TransactionalClient(Client):
         return plan if plan is None or self.open_transaction(using.push_as) is None else None
 
     def _tied(self, plan: PreparedPush, push: PushOptions) -> PreparedPush:
+        """Through the outbox where that is asked for, by the push or by the setting; else after the commit."""
+        if plan.outbox is not None and plan.outbox is not True:
+            return plan
         transaction = self.open_transaction(push)
         if transaction is None:
             return plan
+        if plan.outbox or (self._runtime.config.outbox is not None and push.outbox is not False):
+            return in_outbox(plan, transaction.target)
         # The server's time is asked for when the jobs are sent.
         return plan._replace(transaction=Tie(transaction, plan), admission="deferred", timed=False)
 

@@ -1,251 +1,38 @@
-"""The database as SQLAlchemy sees it: one engine, what each product needs, our errors, the schema's version.
+"""The database of history: its tables, its pragmas, its errors.
 
-SQLite gets a write-ahead log (readers never wait for the recorder), full syncing (what has left the stream is on the
-disk) and transactions that begin where we say. Writing transactions take SQLite's lock at their start. Alembic's
-scripts lie in ``versions/`` of the installed package; no ``alembic.ini`` is needed.
+SQLite gets a write-ahead log (readers never wait for the recorder) and full syncing (what has left the stream is on the
+disk).
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NamedTuple
 
-from alembic.config import Config
-from alembic.runtime.environment import EnvironmentContext
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import URL, Connection, Engine, create_engine, event
-from sqlalchemy.engine import make_url
-from sqlalchemy.exc import (
-    ArgumentError,
-    DBAPIError,
-    InterfaceError,
-    NoSuchModuleError,
-    OperationalError,
-    SQLAlchemyError,
-)
-
-from henchman.errors import ConfigError, HistoryAway, HistoryError
+from henchman.errors import HistoryAway, HistoryError
 from henchman.history.schema import METADATA, VERSION_TABLE
-from henchman.kernel.text import mask_url, shorten, unquoted_login
+from henchman.sql.database import Purpose, SqlDatabase, Version
 
 __all__ = ["Database", "Version"]
 
-_DRIVERS = {
-    "sqlite": ("sqlite", "sql"),
-    "postgres": ("postgresql+psycopg", "postgresql"),
-    "postgresql": ("postgresql+psycopg", "postgresql"),
-    "mysql": ("mysql+pymysql", "mysql"),
-    "mariadb": ("mariadb+pymysql", "mysql"),
-}
-_PRAGMAS = (
-    "busy_timeout=15000",  # ms that one writer waits for another
-    "journal_mode=WAL",
-    "synchronous=FULL",
-    "cache_size=-32000",  # KB
-    "wal_autocheckpoint=8000",  # pages; the default is passed by every chunk
-)
-_LOCK = 4_871_690_241  # our number among PostgreSQL's advisory locks
-_WAIT = 60  # seconds that one upgrade waits for another
 
+class Database(SqlDatabase):
+    """One database that keeps history."""
 
-class Version(NamedTuple):
-    """``found`` is the schema of the database, empty when it has nothing of ours; ``needed`` that of this release."""
-
-    found: str
-    needed: str
-
-    @property
-    def fits(self) -> bool:
-        """Whether this release can read and write it."""
-        return self.found == self.needed
-
-
-class Database:
-    """One database; connections are made when they are used. ConfigError when its driver is not installed."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-        self.shown = mask_url(address)
-        try:
-            url = make_url(address)
-        except (ArgumentError, ValueError) as error:  # their texts may quote the address
-            why = unquoted_login(address) or "the form is postgresql://user:password@host/name"
-            raise ConfigError(f"{self.shown} cannot be read: {why}") from error
-        if "@" in (url.host or ""):
-            raise ConfigError(f"{self.shown} cannot be read: an @ in a user or password is written as %40")
-        product = url.drivername.partition("+")[0].lower()
-        driver, extra = _DRIVERS[product]
-        if "+" not in url.drivername:
-            url = url.set(drivername=driver)
-        self.kind = "mysql" if product == "mariadb" else "postgresql" if product == "postgres" else product
-        try:
-            self.engine = create_engine(url, **self._options())
-        except (ImportError, NoSuchModuleError) as error:
-            raise ConfigError(f"{self.shown} needs a driver: pip install 'henchman[{extra}]' ({error})") from error
-        if self.kind == "sqlite":
-            _set_up_sqlite(self.engine, url)
-
-    def _options(self) -> dict[str, Any]:
-        if self.kind == "sqlite":
-            return {}
-        more = {"charset": "utf8mb4", "read_timeout": 60} if self.kind == "mysql" else {}
-        return {"pool_pre_ping": True, "connect_args": {"connect_timeout": 5} | more}
-
-    @property
-    def file(self) -> Path | None:
-        """The file of a SQLite database."""
-        name = self.engine.url.database
-        return Path(name) if self.kind == "sqlite" and name and name != ":memory:" else None
-
-    @contextmanager
-    def writing(self) -> Iterator[Connection]:
-        """One transaction that writes; HistoryAway when the database is not there, HistoryError when it refuses."""
-        with self._our_errors(), self.engine.execution_options(henchman_writes=True).begin() as connection:
-            yield connection
-
-    @contextmanager
-    def reading(self) -> Iterator[Connection]:
-        """One transaction that only reads; it changes nothing, and makes no SQLite file."""
-        file = self.file
-        if file is not None and not file.exists():
-            raise HistoryAway(f"there is no history yet: {file} comes with the first worker that records")
-        with self._our_errors(), self.engine.connect() as connection:
-            yield connection
-
-    def close(self) -> None:
-        """Close every idle connection."""
-        self.engine.dispose()
-
-    def version(self) -> Version:
-        """The schema's version; HistoryAway when the database is not there."""
-        needed = _scripts()[1].get_current_head() or ""
-        if self.file is not None and not self.file.exists():
-            return Version("", needed)
-        with self.reading() as connection:
-            return Version(_revision(connection), needed)
-
-    def upgrade(self) -> Version:
-        """Bring the schema to this release's version; HistoryError when it is a newer one's. Safe to do twice."""
-        config, scripts = _scripts()
-        if self.file is not None:
-            try:
-                self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            except OSError as error:
-                raise HistoryAway(f"{self.file}: its folder cannot be made ({error}); set database_url") from None
-        with self._upgrading_alone(), self.writing() as connection:
-            if self.kind == "postgresql":
-                connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock({_LOCK})")
-            found = _revision(connection)
-            if found and found not in {one.revision for one in scripts.walk_revisions()}:
-                raise HistoryError(
-                    f"{self.shown} was made by a newer Henchman (schema {found}): install that one, or another database"
-                )
-            with EnvironmentContext(config, scripts, fn=_steps(scripts)) as environment:
-                environment.configure(
-                    connection=connection,
-                    target_metadata=METADATA,
-                    version_table=VERSION_TABLE,
-                    transactional_ddl=self.kind != "mysql",
-                )
-                environment.run_migrations()
-        return self.version()
-
-    def require_schema(self) -> None:
-        """Upgrade SQLite as needed; HistoryError when another database has not been upgraded by a person."""
-        version = self.version()
-        if version.fits:
-            return
-        if self.kind == "sqlite":
-            self.upgrade()
-            return
-        has = f"schema {version.found}" if version.found else "no tables of Henchman"
-        raise HistoryError(f"{self.shown} has {has}, and schema {version.needed} is needed: henchman db upgrade")
-
-    @contextmanager
-    def _upgrading_alone(self) -> Iterator[None]:
-        """Two upgrades at once go one after the other. MySQL's lock belongs to a session, and is held until after the
-        commit; PostgreSQL's belongs to the transaction; SQLite's writers wait for each other in any case."""
-        if self.kind != "mysql":
-            yield
-            return
-        with self.reading() as connection:
-            if connection.exec_driver_sql(f"SELECT GET_LOCK('henchman_version', {_WAIT})").scalar() != 1:
-                raise HistoryAway(f"somebody else has been changing the schema for {_WAIT} s")
-            try:
-                yield
-            finally:
-                connection.exec_driver_sql("SELECT RELEASE_LOCK('henchman_version')")
-
-    @contextmanager
-    def _our_errors(self) -> Iterator[None]:
-        driver = self.engine.dialect.loaded_dbapi.Error
-        try:
-            yield
-        except (SQLAlchemyError, driver) as raised:  # the driver's own: of COPY, which bypasses SQLAlchemy
-            error: Any = raised
-            if isinstance(raised, driver):
-                error = DBAPIError.instance(None, None, raised, driver, dialect=self.engine.dialect)
-            cause = getattr(error, "orig", None) or error
-            text = f"{self.shown}: {shorten(' '.join(str(cause).split()), 400)}"
-            raise (HistoryAway if _is_away(error, self.kind) else HistoryError)(text) from error
-
-
-def _scripts() -> tuple[Config, ScriptDirectory]:
-    config = Config()
-    config.set_main_option("script_location", str(Path(__file__).parent).replace("%", "%%"))
-    return config, ScriptDirectory.from_config(config)
-
-
-def _steps(scripts: ScriptDirectory) -> Any:
-    return lambda revision, context: scripts._upgrade_revs("head", revision)
-
-
-def _revision(connection: Connection) -> str:
-    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
-    return context.get_current_revision() or ""
-
-
-def _is_away(error: SQLAlchemyError, kind: str) -> bool:
-    """Whether the database is away, busy or stopping: another try may succeed."""
-    if isinstance(error, InterfaceError):
-        return True
-    if not isinstance(error, DBAPIError):
-        return False
-    if error.connection_invalidated:
-        return True
-    if kind == "postgresql":  # no SQLSTATE: it never answered; 08, 53, 57: connection, resources, shutdown; 40: again
-        state = getattr(error.orig, "sqlstate", None)
-        return isinstance(error, OperationalError) and (state is None or state[:2] in ("08", "53", "57", "40", "55"))
-    if kind == "mysql":
-        return isinstance(error, OperationalError) and error.orig is not None and error.orig.args[:1] != (1153,)
-    return isinstance(error, OperationalError) and any(
-        word in str(error.orig) for word in ("locked", "unable to open", "disk I/O", "full", "readonly")
+    purpose = Purpose(
+        folder=Path(__file__).parent,
+        version_table=VERSION_TABLE,
+        metadata=METADATA,
+        pragmas=(
+            "busy_timeout=15000",  # ms that one writer waits for another
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "cache_size=-32000",  # KB
+            "wal_autocheckpoint=8000",  # pages; the default is passed by every chunk
+        ),
+        away=HistoryAway,
+        refused=HistoryError,
+        lock=4_871_690_241,
+        absent="there is no history yet: {file} comes with the first worker that records",
+        setting="database_url",
+        upgrade="henchman db upgrade",
     )
-
-
-def _set_up_sqlite(engine: Engine, url: URL) -> None:
-    """Pragmas, the file's mode, and transactions that we begin, not the driver."""
-
-    @event.listens_for(engine, "do_connect")
-    def connecting(*details: Any) -> None:
-        """In a folder that is closed to others (the embedded server's) make the file so too, whatever the umask."""
-        file = Path(url.database or "")
-        with suppress(OSError):
-            if file.is_absolute() and not file.exists() and not file.parent.stat().st_mode & 0o077:
-                os.close(os.open(file, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
-                file.chmod(0o600)
-
-    @event.listens_for(engine, "connect")
-    def connected(raw: Any, record: Any) -> None:
-        raw.isolation_level = None
-        for pragma in _PRAGMAS:
-            raw.execute(f"PRAGMA {pragma}")
-
-    @event.listens_for(engine, "begin")
-    def begun(connection: Connection) -> None:
-        writes = connection.get_execution_options().get("henchman_writes")
-        connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")

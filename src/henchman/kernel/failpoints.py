@@ -1,9 +1,10 @@
 """Places where a test may end this process or cut its connection, before or after the server executed a call.
 
 Closed, and worth one look at a flag, unless a test opens them: with ``HENCHMAN_TEST_FAULTS`` in the environment, such
-as ``kill@settle:before#3`` (SIGKILL itself at the third passing) or ``drop@fetch:after`` (the connection breaks when
-the answer has come and was not read), several separated by commas. With ``HENCHMAN_TEST_FAULTS_FOLDER`` each strikes
-once for all processes that share the folder, and leaves a file of its name there.
+as ``kill@settle:before#3`` (SIGKILL itself at the third passing), ``stop@lead:after`` (SIGSTOP, until a test sends
+SIGCONT) or ``drop@fetch:after`` (the connection breaks when the answer has come and was not read), several separated by
+commas. With ``HENCHMAN_TEST_FAULTS_FOLDER`` each strikes once for all processes that share the folder, and leaves a
+file of its name there.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-_PATTERN = re.compile(r"(kill|drop)@([\w ]+:(?:before|after))(?:#(\d+))?")
+_PATTERN = re.compile(r"(kill|stop|drop)@([\w ]+:(?:before|after))(?:#(\d+))?")
 ANSWER_WITHIN = 5_000  # ms that the server may take until its answer proves that it executed a call
 
 armed = False
@@ -80,6 +81,9 @@ def point(name: str) -> None:
         if _claimed(fault):
             if fault.act == "kill":
                 os.kill(os.getpid(), signal.SIGKILL)
+            if fault.act == "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+                continue
             raise ConnectionResetError(f"dropped by a test at {name}")
 
 

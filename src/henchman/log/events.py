@@ -177,6 +177,9 @@ PLAIN: Mapping[str, tuple[int, str]] = {
     "history_refused": (_ERROR, "the database of history refused one entry; the change is kept without its detail"),
     "history_rewound": (_WARNING, "the server went back to an older state: its stream has entries of a time before"),
     "history_lost": (_WARNING, "the server has no history stream any more: it was emptied, or is another one"),
+    "outbox_away": (_ERROR, "the database of the outbox does not answer as it should; what waits there stays"),
+    "outbox_back": (_WARNING, "the database of the outbox is back; what waited goes to the server now"),
+    "outbox_refused": (_ERROR, "the server refuses a row of the outbox; it is stepped over and tried each minute"),
     "job_abandoned": (_ERROR, "a job ignores its time-out and was given up; the process will be replaced"),
 }
 #: How the line of a run that did not simply succeed reads, and its level.

@@ -63,6 +63,7 @@ class Keys:
         )  # string: "strict" or "best_effort" and the bytes it may hold; absent: off
         self.history_dropped = p + "hm:history:dropped"  # counter: messages and progress that had no room
         self.recorder = p + "hm:recorder"  # string, 10 s: identity of the process that writes history into SQL
+        self.outbox_wake = p + "hm:outbox:wake"  # channel: a transaction with rows of the outbox was committed
         self.ordered_queues = p + "hm:ordered"  # set: every ordered queue that was pushed to or served
         self.leases = p + "hm:lease:"  # how every lease and every tomb begins, for scripts that meet other holders
         self.tombs_of = p + "hm:tomb:"
@@ -191,6 +192,14 @@ class Keys:
         """channel: the result of a job is there."""
         return f"{self.prefix}hm:done:{jid}"
 
+    def outbox_relay(self, outbox: str) -> str:
+        """string, 10 s: token of the process that relays this outbox (the name in its table of markers)."""
+        return f"{self.prefix}hm:outbox:{outbox}:relay"
+
+    def outbox_sent(self, outbox: str) -> str:
+        """set: jids that were pushed and whose rows may still stand in the outbox."""
+        return f"{self.prefix}hm:outbox:{outbox}:sent"
+
     def ordered(self, queue: str) -> str:
         """The base of an ordered queue's keys; none of them expires. On it hang, spelt in ``lua/lib/ordered.lua``:
 
@@ -273,8 +282,8 @@ _PUSH = """
     zrem zremrangebyrank zremrangebyscore zscore zunionstore
 """
 _MOVE = """
-    bitfield decrby hscan lindex lpos lrem mget pexpire pttl sismember srem xlen xrange xtrim zcount zrangebyscore
-    zrevrange zscan
+    bitfield decrby hscan lindex lpos lrem mget pexpire pttl scard sismember smismember srem sscan xlen xrange xtrim
+    zcount zrangebyscore zrevrange zscan
 """
 _WORK = "blmove bzpopmin client|id xread"
 
@@ -295,7 +304,7 @@ WELCOME: Mapping[str, str] = {
 
 _ONE_WORD = """
     bzpopmin decrby expire hdel hexists hget hmget hscan incrby lindex lpop lpos lpush pexpire rename rpush sadd set
-    sismember srem zmscore zrem zscan zscore
+    sismember smismember srem sscan zmscore zrem zscan zscore
 """
 _TWO_WORDS = """
     hincrby hset hsetnx lrange lrem ltrim xrange xtrim zadd zcount zrange zrangebyscore zremrangebyrank zremrangebyscore

@@ -295,6 +295,7 @@ LIFELINE_MS = 3_000  # look after the dead; at least: a look that takes long kee
 CRON_MS = 2_000  # enqueue the ticks of crons
 AUDITOR_MS = 120_000  # settle what left our hands in batches
 RECORDER_MS = 10_000  # write history into SQL, and prune it
+RELAY_MS = 10_000  # bring the rows of an outbox to the server
 PRUNING_S = 60  # take dead processes off Sidekiq's list: no duty, but a turn that nobody prolongs
 
 

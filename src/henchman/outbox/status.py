@@ -1,0 +1,77 @@
+"""How an outbox stands: how many rows wait, for how long, who relays, and which rows the server refuses."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from sqlalchemy import func, select
+
+from henchman.outbox.database import OutboxDatabase
+from henchman.outbox.schema import outbox
+from henchman.store import outbox as store
+from henchman.store.call import Runner
+from henchman.store.keys import Keys
+
+__all__ = ["OutboxDatabase", "OutboxStatus", "RefusedRow", "look"]
+
+_PAGE, _PAGES = 1000, 20  # of the oldest rows, of which most may be pushed already
+_REFUSED = 50
+
+
+class RefusedRow(NamedTuple):
+    """A row that the server refuses, and that is stepped over; ``reason`` is the server's."""
+
+    id: int
+    jid: str
+    queue: str
+    created: float
+    reason: str
+
+
+class OutboxStatus(NamedTuple):
+    """``rows``: all of the table; ``waiting``: those that are not pushed yet, at least so many; ``lag``: age of the
+    oldest of these in seconds, by the server's clock. ``relay``: who relays, "": nobody. ``refused``: the first of
+    ``refused_count`` rows that are stepped over; they count neither as waiting nor for the lag."""
+
+    database: str
+    rows: int
+    waiting: int
+    lag: float
+    relay: str
+    refused_count: int
+    refused: list[RefusedRow]
+
+
+def look(database: OutboxDatabase, runner: Runner, keys: Keys) -> OutboxStatus:
+    """How it stands now. OutboxError, OutboxAway of the database; ServerError of the server."""
+    name = database.marker().name
+    facts = runner.run(store.relay_facts(keys, name))
+    is_refused = outbox.c.problem.is_not(None)
+    columns = [outbox.c[name] for name in ("id", "jid", "queue", "created", "problem")]
+    with database.reading() as connection:
+        rows: int = connection.execute(select(func.count()).select_from(outbox)).scalar_one()
+        count: int = connection.execute(select(func.count()).select_from(outbox).where(is_refused)).scalar_one()
+        refused = connection.execute(select(*columns).where(is_refused).order_by(outbox.c.id).limit(_REFUSED)).all()
+    oldest = _oldest_waiting(database, runner, keys, name) if rows > count else None
+    waiting = 0 if oldest is None else max(rows - count - facts.sent, 1)
+    lag = 0.0 if oldest is None else max(facts.now - oldest, 0.0)
+    found = [RefusedRow(*row) for row in refused]
+    return OutboxStatus(database.shown, rows, waiting, lag, facts.relay, count, found)
+
+
+def _oldest_waiting(database: OutboxDatabase, runner: Runner, keys: Keys, name: str) -> float | None:
+    """When the oldest row was written that is not pushed; None when the first 20,000 are."""
+    after = 0
+    columns = (outbox.c.id, outbox.c.jid, outbox.c.created)
+    for _ in range(_PAGES):
+        query = select(*columns).where(outbox.c.id > after, outbox.c.problem.is_(None)).order_by(outbox.c.id)
+        with database.reading() as connection:
+            page = connection.execute(query.limit(_PAGE)).all()
+        if not page:
+            return None
+        sent = runner.run(store.which_sent(keys, name, [row.jid for row in page]))
+        waiting = [float(row.created) for row, is_sent in zip(page, sent, strict=True) if not is_sent]
+        if waiting:
+            return min(waiting)
+        after = page[-1].id
+    return None
