@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from henchman.store import batches, cron, history, jobs, leases, ordered, ordered_people, outbox, queues
+from henchman.store import batches, cron, history, jobs, leases, locks, ordered, ordered_people, outbox, queues
 from henchman.store.call import Call
 from henchman.store.keys import Keys
 from support.store import fetching
@@ -105,6 +105,12 @@ def _batch_retry(keys: Keys) -> Call[Any]:
     return batches.retry(keys, "b", [batches.Retried(name, name, b"1", b"2") for name in "abc"])
 
 
+def _claim(keys: Keys) -> Call[Any]:
+    lists = [(keys.in_flight(ME, 1, name), keys.queue(name)) for name in "abc"]
+    jobs = [locks.Claimant(pair, b"{}", f"j{pair}", "s", "k", "wr") for pair in (1, 2, 3)]
+    return locks.claim(keys, ME, lists, jobs, 30_000)
+
+
 SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "batches.make": [lambda keys: batches.make(keys, "b", {"description": "d", "tags": "[]"}, b"{}")],
     "batches.push": [_batch_push],
@@ -131,6 +137,10 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "cron.tick": [lambda keys: cron.tick(keys, b"1", [cron.Tick("a", 1.0, "q", "j", b"{}", 5.0), cron.Tick("b", 2.0)])],
     "jobs.charge": [_charge],
     "queues.remove": [lambda keys: queues.remove(keys, "a", b"{}", _uniterate(keys, "a", "b"))],
+    "queues.forget_trimmed": [lambda keys: queues.forget_trimmed(keys, b"{}", _uniterate(keys, "a", "b"))],
+    "locks.claim": [_claim],
+    "locks.look": [lambda keys: locks.look(keys, "s", "k", 604_800)],
+    "locks.unlock": [lambda keys: locks.unlock(keys, "r", "s", "k", "j")],
     "queues.clear": [lambda keys: queues.clear(keys, "a", 9, {b"1": b"", b"2": _uniterate(keys, "a", "b")})],
     "jobs.deliver": [_deliver],
     "jobs.schedule": [lambda keys: jobs.schedule(keys, [(1.5, 0.0, b"{}"), (None, 30.0, b"{}")])],

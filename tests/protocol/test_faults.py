@@ -6,6 +6,7 @@ nothing is in flight, and nothing ran twice but what was in flight when its proc
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -108,6 +109,8 @@ class Scene:
         assert jobs_in(self.redis, "dead") == []
         assert not self.redis.exists("hm:broken")
         assert list(self.redis.scan_iter("hm:checkpoint:*")) == []
+        assert list(self.redis.scan_iter("hm:lock:*")) == []
+        assert not self.redis.exists("hm:parked")
 
 
 @pytest.fixture
@@ -122,6 +125,16 @@ def waiting(scene: Scene) -> None:
 def running(scene: Scene) -> None:
     scene.push("a", "b", first=60)
     scene.push("c")
+
+
+def keyed(scene: Scene) -> None:
+    """Jobs with one key, of which one runs at a time."""
+    scene.push("a", "b", "c")
+    rows = [json.loads(one) for one in reversed(scene.redis.lrange("queue:default", 0, -1))]  # type: ignore[arg-type]
+    scene.redis.delete("queue:default")
+    for row in rows:
+        row["hm"] = {"key": ["scope", "key", "r"]}
+        scene.redis.lpush("queue:default", json.dumps(row))
 
 
 def due(scene: Scene) -> None:
@@ -166,6 +179,7 @@ WORKER = {
     "join": Part(waiting),
     "fetch": Part(waiting),
     "settle": Part(waiting),
+    "claim": Part(keyed),
     "renew": Part(running, 2),
     "beat": Part(running),
     "due": Part(due),
@@ -448,6 +462,7 @@ STRUCK = {
     *CALLS,  # those of batches
     "history_trim",  # history/test_exactly_once.py
     *("outbox_push", "outbox_forget"),  # outbox/test_killed_relays.py
+    "unlock",  # store/test_locks.py
 }
 READING = {
     "batch_results",
@@ -458,6 +473,7 @@ READING = {
     "read_each",
     "rebase_page",
     "sizes",
+    "key_look",
 }  # there is nothing between before and after
 
 

@@ -3,44 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from henchman import App
 from henchman.client.runtime import Settler
-from henchman.store import batches, jobs, queues
+from henchman.kernel import failpoints
+from henchman.store import batches, jobs, locks, queues
 from henchman.store.jobs import Move, Settlement
 from henchman.work.effects import FINAL, STATUS, EndingFacts, effects, of_payload
 from henchman.work.locks import JobKey, is_exclusive, key_of
 from henchman.work.outcome import ENDINGS
 from henchman.work.unit import InFlightList, Unit
 from henchman.worker.rescue import rescue
-from support.locks import DIGEST, KEY, OTHER, OURS, SCOPE, holder, job, left_of_keys, lock, park, waiting
+from henchman.worker.stager import Stager
+from support.locks import DIGEST, FREED, KEY, OTHER, OURS, SCOPE, holder, job, left_of_keys, lock, park, waiting
 from support.store import ME, Store
+from support.worker import until
 
-#: ending → the locks that it gives back, as the page of the design has it
-FREED = {
-    "done": "wuor",
-    "failed": "wuor",
-    "retry": "r",
-    "snoozed": "r",
-    "deferred": "r",
-    "released": "r",
-    "interrupted": "r",
-    "rescued": "",
-    "dead": "wur",
-    "kept": "wur",
-    "invalid": "wur",
-    "poisoned": "wur",
-    "gone": "wuor",
-    "discarded": "wuor",
-    "expired": "wuor",
-    "cancelled": "wuor",
-    "deleted": "wuor",
-    "trimmed": "o",
-    "staged": "",
-    "started": "",
-}
 LETTERS = {"done": "s", "failed": "f"}
 _OTHER_WAYS = {"deleted", "trimmed", "poisoned", "rescued", "staged", "started"}
 
@@ -195,14 +178,6 @@ class TestInLine:
         assert holder(store, "r") == "a" * 24
         assert left_of_keys(store) == {store.keys.lock("r", SCOPE)}
 
-    def test_what_is_given_back_beside_its_handler_keeps_its_lock(self, store: Store) -> None:
-        lock(store, "r")
-        park(store, job(OTHER))
-        text = of_payload(store.keys, job(), "interrupted", EndingFacts(stays=True))
-        assert text == b""
-        assert holder(store, "r") == OURS
-        assert waiting(store) == [OTHER]
-
 
 class TestLatest:
     @pytest.mark.parametrize("ending", sorted(FREED))
@@ -333,3 +308,108 @@ def test_a_lock_that_fails_stops_no_other_effect(store: Store) -> None:
     assert holder(store, "u") is None
     (note,) = store.ask("LRANGE", store.keys.broken, 0, -1)
     assert "WRONGTYPE" in json.loads(note)["error"]
+
+
+class TestUnlock:
+    @pytest.mark.parametrize("where", ["before", "after"])
+    def test_a_lost_answer_frees_nobody_else(self, store: Store, where: str, tmp_path: Path) -> None:
+        lock(store, "r")
+        park(store, job(OTHER))
+        failpoints.open_points(f"drop@unlock:{where}#1", tmp_path)
+        try:
+            store.run(locks.unlock(store.keys, "r", SCOPE, KEY, OURS))
+        finally:
+            failpoints.close()
+        assert holder(store, "r") == OTHER
+        assert store.queue("a") == [job(OTHER)]
+
+    def test_another_one_keeps_it(self, store: Store) -> None:
+        lock(store, "u", OTHER)
+        assert not store.run(locks.unlock(store.keys, "u", SCOPE, KEY, OURS))
+        assert holder(store, "u") == OTHER
+
+    def test_a_line_that_nobody_heads_goes_on(self, store: Store) -> None:
+        park(store, job(OTHER))
+        assert store.run(locks.unlock(store.keys, "r", SCOPE, KEY, ""))
+        assert holder(store, "r") == OTHER
+
+
+class TestTrimming:
+    """What the dead set has no room for has ended, too."""
+
+    def dead(self, store: Store, count: int, phases: str = "o") -> list[bytes]:
+        payloads = [job(f"{number:024x}", phases, key=str(number)) for number in range(count)]
+        for number, one in enumerate(payloads):
+            store.ask("ZADD", "dead", number + 1, one)
+            lock(store, "o", f"{number:024x}", key=str(number))
+        return payloads
+
+    def die(self, store: Store, **settings: Any) -> None:
+        store.push("a", b"last")
+        store.join("a")
+        store.fetch("a")
+        assert store.settle(Settlement(1, b"last", "dead", b"last"), **settings) == [1]
+
+    def test_it_takes_a_hundred_at_a_time_and_keeps_what_has_effects(self, store: Store) -> None:
+        payloads = self.dead(store, 130)
+        store.ask("ZADD", "dead", 0, b"plain")
+        self.die(store, dead_max=10, dead_timeout=1e12)
+        assert store.ask("ZCARD", "dead") == 132 - 100
+        assert store.ask("LRANGE", store.keys.trimmed, 0, -1) == payloads[:99]
+        self.die(store, dead_max=10, dead_timeout=1e12)
+        assert store.ask("ZCARD", "dead") == 10
+        assert store.ask("LLEN", store.keys.trimmed) == 121
+
+    def test_by_age_too(self, store: Store) -> None:
+        self.dead(store, 3)
+        self.die(store, dead_max=100, dead_timeout=60.0)
+        assert store.members("dead") == [b"last"]
+        assert store.ask("LLEN", store.keys.trimmed) == 3
+
+    def test_where_it_cannot_be_kept_it_stays_dead(self, store: Store) -> None:
+        payloads = self.dead(store, 2)
+        store.ask("SET", store.keys.trimmed, "text")
+        self.die(store, dead_max=1, dead_timeout=1e12)
+        assert store.members("dead") == [*payloads, b"last"]
+
+    def test_the_stager_frees_their_keys(self, store: Store, redis_url: str) -> None:
+        self.dead(store, 150)
+        self.die(store, dead_max=0, dead_timeout=1e12)
+        self.die(store, dead_max=0, dead_timeout=1e12)
+        app = App(redis_url=redis_url)
+        stager = Stager(app)
+        until(lambda: stager.tick() > 0, "nothing is left to end")
+        assert not store.ask("EXISTS", store.keys.trimmed, store.keys.lock("o", SCOPE), store.keys.broken, "dead")
+        app.close()
+
+
+class TestBroughtBack:
+    @pytest.fixture
+    def app(self, redis_url: str) -> Iterator[App]:
+        made = App(redis_url=redis_url)
+        yield made
+        made.close()
+
+    def test_people_are_told_who_has_the_key(self, store: Store, app: App) -> None:
+        for number, one in enumerate((job(phases="u"), job("b" * 24, "u", key="free"))):
+            store.ask("ZADD", "dead", number + 1, one)
+        lock(store, "u", OTHER)
+        acted = app.dead.retry_all()
+        assert (acted.done, acted.stayed, acted.stopped) == (1, 1, False)
+        assert OTHER in acted.reasons[0]
+        assert holder(store, "u", key="free") == "b" * 24
+        assert [json.loads(one)["jid"] for one in store.members("dead")] == [OURS]
+
+    def test_of_a_batch(self, store: Store, app: App) -> None:
+        app.job(name="m.f")(lambda: None)
+        with app.batch("b") as batch:
+            pass
+        made = json.loads(job(phases="u", hm={"batch": batch.id}))
+        free = json.loads(job("b" * 24, "u", key="free", hm={"batch": batch.id}))
+        for number, one in enumerate((made, free)):
+            store.ask("ZADD", store.keys.batch(batch.id) + ":dead", number + 1, json.dumps(one))
+        lock(store, "u", OTHER)
+        assert batch.retry(status="error") == 1
+        assert holder(store, "u") == OTHER
+        assert holder(store, "u", key="free") == "b" * 24
+        assert store.ask("ZCARD", store.keys.batch(batch.id) + ":dead") == 1

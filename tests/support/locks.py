@@ -7,7 +7,44 @@ from typing import Any
 
 from support.store import Store
 
-__all__ = ["DIGEST", "KEY", "OTHER", "OURS", "SCOPE", "holder", "job", "left_of_keys", "lock", "park", "waiting"]
+__all__ = [
+    "DIGEST",
+    "FREED",
+    "KEY",
+    "OTHER",
+    "OURS",
+    "SCOPE",
+    "holder",
+    "job",
+    "left_of_keys",
+    "lock",
+    "park",
+    "waiting",
+]
+
+#: ending → the locks that it gives back, as the page of the design has it
+FREED = {
+    "done": "wuor",
+    "failed": "wuor",
+    "retry": "r",
+    "snoozed": "r",
+    "deferred": "r",
+    "released": "r",
+    "interrupted": "r",
+    "rescued": "",
+    "dead": "wur",
+    "kept": "wur",
+    "invalid": "wur",
+    "poisoned": "wur",
+    "gone": "wuor",
+    "discarded": "wuor",
+    "expired": "wuor",
+    "cancelled": "wuor",
+    "deleted": "wuor",
+    "trimmed": "o",
+    "staged": "",
+    "started": "",
+}
 
 SCOPE, KEY, DIGEST = "shop: ü", "order\n17 }", "0a1b2c3d"
 OURS, OTHER = "0123456789abcdef01234567", "fedcba9876543210fedcba98"

@@ -1,4 +1,5 @@
 """Settles jobs of batches that no script of ours ended: a Ruby worker, Sidekiq's pages, UNLINK or trimming took them.
+Business keys of such jobs are freed by ``lock_auditor.py``, in the same round.
 
 It is slow on purpose. Only a batch that has not moved for ten minutes is searched for, and a job counts as lost when
 two searches, a while apart, found it nowhere and nothing of the batch moved in between. One process audits at a time.
@@ -8,18 +9,19 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeVar
 
 from henchman.batch import procedures
+from henchman.batch.lock_auditor import LockAuditor
+from henchman.batch.whereabouts import SEARCHED, Whereabouts
 from henchman.client.runtime import Runtime
-from henchman.errors import PayloadError, UnknownBatch
+from henchman.errors import UnknownBatch
 from henchman.kernel.threads import Ticker
-from henchman.store import batches, queues
+from henchman.store import batches
 from henchman.store.batches import Glance
 from henchman.store.call import Call, run
 from henchman.store.leases import AUDITOR_MS, Leader
-from henchman.wire.payload import decode
 from henchman.work.effects import EndingFacts, encoded
 
 __all__ = ["Audited", "Auditor"]
@@ -34,17 +36,17 @@ ANEW = 10  # audits after which batches that were complete are looked at again: 
 PAGE = 200  # batches
 CHUNK = 500  # jobs that are settled in one call
 MOST = 20_000  # members that one search is about
-SEARCHED = 1000  # members of a list, or of a batch, that are read in one call
 
 
 class Audited(NamedTuple):
-    """What an audit did: jobs settled, batches closed, expired, released, and forgotten."""
+    """What an audit did: jobs settled, batches closed, expired, released, and forgotten, business keys unlocked."""
 
     settled: int = 0
     closed: int = 0
     expired: int = 0
     released: int = 0
     forgotten: int = 0
+    unlocked: int = 0
 
 
 class _Watched:
@@ -72,6 +74,7 @@ class Auditor(Ticker):
         self._monotonic = monotonic
         self._watched: dict[str, _Watched] = {}
         self._complete: set[str] = set()
+        self._locks = LockAuditor(runtime, monotonic=monotonic)
         self._rounds = 0
         self._began = self._quiet = False
 
@@ -130,6 +133,7 @@ class Auditor(Ticker):
         else:
             self._complete &= seen
             self._watched = {name: one for name, one in self._watched.items() if name in seen}
+        done["unlocked"] = self._locks.audit()
         return Audited(**done)
 
     def _attend(self, name: str, glance: Glance, now: float) -> Counter[str]:
@@ -161,7 +165,7 @@ class Auditor(Ticker):
         wanted, suspected = one.missed, bool(one.missed)
         if not suspected:
             one.cursor, wanted = self._members(name, one.cursor)
-        found = _Whereabouts(self._runtime, name, wanted)
+        found = self._search(name, wanted)
         lost = dict.fromkeys(found.missing, "left without a word: it is in no queue and no set, and nobody runs it")
         one.missed = {} if suspected else found.missing
         settled = {jid: f"died elsewhere: {reason}" for jid, reason in found.dead.items()} | (lost if suspected else {})
@@ -174,6 +178,17 @@ class Auditor(Ticker):
             self._settle(name, settled, glance)
             return len(settled)
         return 0
+
+    def _search(self, name: str, wanted: Mapping[str, str]) -> Whereabouts:
+        """Where these members of a batch are; children that are gone are missing, too."""
+        jobs = {one: status for one, status in wanted.items() if status != "child"}
+        dead = (self._runtime.keys.dead, self._runtime.keys.batch(name) + ":dead")
+        found = Whereabouts(self._runtime, jobs, in_lists=f'"batch":"{name}"', in_sets=name, dead=dead)
+        if children := [one for one, status in wanted.items() if status == "child"]:
+            _, glances = self._run(batches.glance(self._runtime.keys, [one.removeprefix("batch:") for one in children]))
+            gone = [one for one, glance in zip(children, glances, strict=True) if glance is None]
+            found.missing |= dict.fromkeys(gone, "child")
+        return found
 
     def _members(self, name: str, cursor: int) -> tuple[int, dict[str, str]]:
         """About ``MOST`` members that are not settled, and their status; the cursor of the next ones, 0 at the end."""
@@ -201,69 +216,3 @@ class Auditor(Ticker):
 
     def _run(self, call: Call[T]) -> T:
         return self._runtime.connections.run(call)
-
-
-class _Whereabouts:
-    """A search for ``wanted`` jobs of a batch in everything that may hold them. ``dead``: jid → why it died;
-    ``missing``: found nowhere."""
-
-    def __init__(self, runtime: Runtime, batch: str, wanted: Mapping[str, str]) -> None:
-        self.missing = {name: status for name, status in wanted.items() if status != "child"}
-        self.dead: dict[str, str] = {}
-        self._keys, self._run, self._batch = runtime.keys, runtime.connections.run, batch
-        children = [name for name, status in wanted.items() if status == "child"]
-        if children:
-            names = [name.removeprefix("batch:") for name in children]
-            _, glances = self._run(batches.glance(self._keys, names))
-            gone = [name for name, glance in zip(children, glances, strict=True) if glance is None]
-            self.missing |= dict.fromkeys(gone, "child")
-        # In the order in which jobs wander, so that the search meets one that moves meanwhile further on.
-        for place in (self._queues, self._sets, self._in_flight, self._sets, self._queues):
-            for payload in place():
-                self._found(payload)
-            if not self.missing:
-                return
-        for key in (self._keys.dead, self._keys.batch(batch) + ":dead"):
-            for payload in self._set(key):
-                self._found(payload, dead=True)
-
-    def _found(self, payload: bytes, *, dead: bool = False) -> None:
-        try:
-            job = decode(payload)
-        except PayloadError:
-            return
-        jid = job.get("jid")
-        if jid in self.missing:
-            del self.missing[jid]
-            if dead:
-                self.dead[jid] = str(job.get("error_message") or "no reason was told")
-
-    def _queues(self) -> Iterator[bytes]:
-        for name in self._run(queues.names(self._keys)):
-            yield from self._list(self._keys.queue(name))
-
-    def _in_flight(self) -> Iterator[bytes]:
-        holders = self._run(batches.holders(self._keys))
-        for key in self._run(batches.in_flight_lists(self._keys, holders)):
-            if not self._keys.is_held(key):
-                yield from self._list(key)
-
-    def _sets(self) -> Iterator[bytes]:
-        for key in (self._keys.schedule, self._keys.retry):
-            yield from self._set(key)
-
-    def _list(self, key: str) -> Iterator[bytes]:
-        first = 0
-        while True:
-            found = self._run(queues.list_page(key, first, SEARCHED, text=f'"batch":"{self._batch}"'))
-            yield from found.payloads
-            first += found.looked
-            if not found.looked:
-                return
-
-    def _set(self, key: str) -> Iterator[bytes]:
-        place, more = 0, True
-        while more:
-            found = self._run(queues.set_stretch(key, place, SEARCHED, newest_first=True, text=self._batch))
-            place, more = place + found.step(), found.more
-            yield from (member.payload for member in found.holding(self._batch))

@@ -19,6 +19,7 @@ from henchman.store.leases import ask_time
 from henchman.wire import times
 from henchman.wire.payload import LONGEST, decode, encode, seconds
 from henchman.work.effects import EndingFacts, batch_of, encoded
+from henchman.work.locks import lock_effects
 
 __all__ = ["cancel", "close", "expire", "make", "release", "retry"]
 
@@ -139,7 +140,8 @@ def retry(runtime: Runtime, batch: str) -> Procedure[int]:
         kept += len(page) - len(again)
         if again:
             yield jobs.uncancel(keys, [one.jid for one in again])
-            pushed += yield batches.retry(keys, batch, again)
+            done: int = yield batches.retry(keys, batch, again)
+            pushed, kept = pushed + done, kept + len(again) - done  # of the others another job has the key
     return pushed
 
 
@@ -156,4 +158,6 @@ def _again(runtime: Runtime, payload: bytes) -> batches.Retried | None:
     job["enqueued_at"] = msgspec.json.decode(runtime.stamp(runtime.clock.now()))
     queue = job.get("queue")
     queue = queue if isinstance(queue, str) and queue else "default"
-    return batches.Retried(str(job.get("jid", "")), queue, payload, encode(job))
+    relock = lock_effects(job, "revived", latest=False)
+    text = msgspec.json.encode(relock) if relock else b""
+    return batches.Retried(str(job.get("jid", "")), queue, payload, encode(job), text)

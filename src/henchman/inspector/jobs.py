@@ -18,10 +18,12 @@ from henchman.errors import HistoryError, ServerAway, ServerError
 from henchman.inspector.base import Entry, Mask
 from henchman.inspector.processes import list_work
 from henchman.kernel.middleware import in_thread
-from henchman.store import batches, leases, queues
+from henchman.kernel.text import shorten, visible
+from henchman.store import batches, leases, locks, queues
 from henchman.store.call import Procedure, command
 from henchman.store.keys import Keys
 from henchman.wire import jsontext, times
+from henchman.work.locks import JobKey, key_of
 
 __all__ = ["MOST", "JobState", "JobStatus", "arecorded", "find_job", "recorded", "told_by"]
 
@@ -58,11 +60,11 @@ _ENDED = {
 class JobStatus:
     """Where a job is. Times are Unix seconds; what does not apply is None or empty.
 
-    ``state``: a ``blocked`` job waits until its atomic batch ends well; a ``deferred`` one, which only its handle
-    finds, until its transaction commits. Of one that is done its kept result or history tells ``finished``,
-    ``failed``, ``error``, ``cancelled`` or ``expired``. ``position``: 1 is next to run. ``at``: when it is due, or
-    died. ``cancelled``: ``cancel`` was asked for. ``scanned``: entries looked at; ``complete`` is False when the bound
-    was met before the end.
+    ``state``: a ``blocked`` job waits until its atomic batch ends well, or for a key that another job has; a
+    ``deferred`` one, which only its handle finds, until its transaction commits. Of one that is done its kept result
+    or history tells ``finished``, ``failed``, ``error``, ``cancelled`` or ``expired``. ``position``: 1 is next to run.
+    ``at``: when it is due, or died. ``cancelled``: ``cancel`` was asked for. ``scanned``: entries looked at;
+    ``complete`` is False when the bound was met before the end.
     """
 
     jid: str
@@ -163,6 +165,11 @@ class _Search:
             looked += page.looked
         return None
 
+    def parked(self) -> Procedure[_Found | None]:
+        """Among those that wait for a business key that another job has."""
+        [row] = yield locks.parked(self.keys, [self.jid])
+        return row and _Found("blocked", Entry(row.payload, mask=self.mask), row.queue)
+
     def in_queue(self, name: str) -> Procedure[_Found | None]:
         """In one queue, from the next to run on. Jobs that leave meanwhile move the rest: pages overlap by half."""
         start = 0
@@ -218,6 +225,7 @@ class _Search:
         known = [queue] if queue else []
         found = yield from self._first(
             self.running(),
+            self.parked(),
             *(self.in_queue(name) for name in known),
             self.in_set(self.keys.schedule, "scheduled"),
             self.in_set(self.keys.retry, "retrying"),
@@ -231,6 +239,7 @@ class _Search:
             found = yield from self._first(
                 *(self.just_pushed(name) for name in known),
                 self.running(),
+                self.parked(),
                 self.in_set(self.keys.retry, "retrying"),
             )
         return found
@@ -259,12 +268,17 @@ def find_job(
     if found is None:
         return (yield from _without_a_payload(search, cancelled=cancelled))
     entry = found.entry
-    state = "cancelled" if cancelled and found.state in ("enqueued", "scheduled", "retrying") else found.state
-    args, kwargs = entry.arguments
+    waits = ("blocked", "enqueued", "scheduled", "retrying")
+    state = "cancelled" if cancelled and found.state in waits else found.state
+    key = key_of(entry.job)
+    blocker = (yield from _blocker(keys, key)) if key and found.state == "blocked" else ""
+    newest = (yield locks.latest(keys, jid)) if key and "w" in key.phases else None
+    args, kwargs = entry.arguments if newest is None else Entry(newest, mask=mask).arguments
     return JobStatus(
         jid=jid,
         state=state,
-        text=_text(found, time.time(), cancelled=cancelled),
+        text=_text(found, time.time(), blocker, cancelled=cancelled)
+        + ("" if newest is None else "; with newer arguments"),
         queue=found.queue,
         name=entry.name,
         args=args,
@@ -285,11 +299,27 @@ def find_job(
     )
 
 
-def _text(found: _Found, now: float, *, cancelled: bool) -> str:
+def _blocker(keys: Keys, key: JobKey) -> Procedure[str]:
+    """Who has the key that a parked job waits for, in words."""
+    held, _ = yield locks.look(keys, key.scope, key.name, key.once_for)
+    for one in held:
+        if one.waiting:
+            line = "" if one.waiting == 1 else f", {one.waiting} are in line"
+            word = "runs" if one.phase == "r" else "has not succeeded yet"
+            return f"job {one.jid} has the key {_shown(key.name)} of {_shown(key.scope)} and {word}{line}"
+    return f"it waits for the key {_shown(key.name)} of {_shown(key.scope)}, which nobody has: an audit will let it go"
+
+
+def _shown(text: str) -> str:
+    return repr(visible(shorten(text, 80)))
+
+
+def _text(found: _Found, now: float, blocker: str, *, cancelled: bool) -> str:
     queue = f"queue {found.queue or 'default'}"
     due = found.entry.score
     late = ", overdue: no worker stages it" if due is not None and due < now - 5 else ""
     texts = {
+        "blocked": f"blocked: {blocker}",
         "enqueued": f"waiting in {queue}, number {found.position}" if found.position else f"waiting in {queue}",
         "scheduled": f"scheduled for {times.iso(due)}{late}",
         "retrying": f"failed {found.entry.attempts} times, next attempt at {times.iso(due)}{late}",

@@ -260,15 +260,17 @@ class JobSet(Inspector):
             dead_max=self._config.dead_max,
             dead_timeout=self._config.dead_timeout,
         )
-        reasons = tuple(f"the server refused: {text_of(one)}" for one in statuses if isinstance(one, bytes))
+        told = [(entry, one) for (entry, _), one in zip(changes, statuses, strict=True) if isinstance(one, bytes)]
+        refused = [f"the server refused: {text_of(one)}" for _, one in told if not one.startswith(jobs.HELD)]
+        held = [f"{entry.jid}: {_held(one)}" for entry, one in told if one.startswith(jobs.HELD)]
         moved = [entry.jid for (entry, _), status in zip(changes, statuses, strict=True) if status == 1]
         many = sum(jid in marked for jid in moved)
         return Acted(
             len(moved),
             statuses.count(0),
-            len(reasons),
-            reasons[:1],
-            bool(reasons),
+            len(refused) + len(held),
+            (*refused[:1], *held),
+            bool(refused),
             uncancelled=many if dead else 0,
             cancelled=0 if dead else many,
         )
@@ -282,7 +284,7 @@ class JobSet(Inspector):
         at = self._clock.now()
         in_ms = self._config.timestamps == "ms"
         job["enqueued_at"] = round(at * 1000) if in_ms else float(times.write(at, "seconds"))
-        effects = of_payload(self._keys, entry.payload, "staged")
+        effects = of_payload(self._keys, entry.payload, "revived" if self.which == "dead" else "staged")
         return jobs.Move(entry.payload, payload.encode(job), entry.queue or _DEFAULT_QUEUE, effects=effects)
 
     def _may_kill(self) -> Change:
@@ -302,6 +304,11 @@ class JobSet(Inspector):
 
     def _away(self, entry: Entry) -> jobs.Move:
         return jobs.Move(entry.payload, delete=True, effects=of_payload(self._keys, entry.payload, "deleted"))
+
+
+def _held(status: bytes) -> str:
+    holder = text_of(status.removeprefix(jobs.HELD))
+    return f"it stays dead, because job {holder} has its key now: delete it, or wait for the end of that one"
 
 
 def pages_by_score(

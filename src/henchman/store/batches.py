@@ -120,12 +120,14 @@ def release(keys: Keys, batch: str, most: int) -> Call[int]:
 
 
 class Retried(NamedTuple):
-    """A dead job of a batch that is pushed once more: as it is kept, and as it goes into ``queue``."""
+    """A dead job of a batch that is pushed once more: as it is kept, and as it goes into ``queue``. ``relock``: the
+    effects (JSON) that take its business key again."""
 
     jid: str
     queue: str
     old: bytes
     new: bytes
+    relock: bytes = b""
 
 
 def retry(keys: Keys, batch: str, jobs: Sequence[Retried]) -> Call[int]:
@@ -138,7 +140,7 @@ def retry(keys: Keys, batch: str, jobs: Sequence[Retried]) -> Call[int]:
 
     args: list[Arg] = [batch]
     for one in jobs:
-        args += (one.queue, one.jid, one.old, one.new)
+        args += (one.queue, one.jid, one.old, one.new, one.relock)
     return script(_RETRY, [keys.queues], args, read, again=True)
 
 

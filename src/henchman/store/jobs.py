@@ -39,6 +39,7 @@ CALLED_OFF = -1  # a status: the cancellation that it was to end by stands no mo
 MOST_BYTES = 4 << 20  # of payloads in one call, as in ``lua/lib/bytes.lua``
 KEEP_CANCELS = 30 * 86400  # seconds: a job that waits longer than this can be cancelled again
 LATE = -1  # what ``save_state`` answers when a later execution of the job has saved already
+HELD = b"HELD "  # how the status of a move begins that would bring a job back whose key another has; then its jid
 EARLIER = 2  # a status: settled by an earlier sending of the same call, whose answer nobody read
 
 
@@ -185,6 +186,7 @@ class Due(NamedTuple):
     server's time in any case. ``more``: not all that is due had room. ``gap``: seconds by the server's clock since the
     last look of any process, negative when the clock went back, None at the first look. ``step``: seconds by which the
     clock was found to have stepped. ``left``: the steps with which times have yet to be moved along, for ``rebase``.
+    ``trimmed``: payloads that the dead set had no room for, and that have yet to be ended.
     """
 
     mine: bool
@@ -196,12 +198,13 @@ class Due(NamedTuple):
     gap: float | None = None
     step: float = 0.0
     left: bytes = b""
+    trimmed: Sequence[bytes] = ()
 
 
 def _due(reply: Any) -> Due:
     if reply[0] == 0:
         return Due(False, float(reply[1]))
-    _, now, retries, scheduled, next_at, more, gap, step, left = reply
+    _, now, retries, scheduled, next_at, more, gap, step, left, trimmed = reply
     return Due(
         True,
         float(now),
@@ -212,6 +215,7 @@ def _due(reply: Any) -> Due:
         float(gap) if gap else None,
         float(step),
         left,
+        trimmed,
     )
 
 
@@ -223,7 +227,7 @@ def due(
     ``doubtful``: the clock has not stepped longer ago than these seconds, None: nobody knows. ``forward``: seconds by
     which it has stepped forward since this process looked last; that it went back, the server sees.
     """
-    names = [keys.staging, keys.retry, keys.schedule, keys.clock, keys.paused]
+    names = [keys.staging, keys.retry, keys.schedule, keys.clock, keys.paused, keys.trimmed]
     args: list[Arg] = [identity, staging_ms, most, "" if doubtful is None else doubtful, forward or 0, keys.control_all]
     return script(_DUE, names, args, _due, again=not forward)
 

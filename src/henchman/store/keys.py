@@ -72,6 +72,7 @@ class Keys:
         self.parked = p + "hm:parked"  # hash: jid → row of a job that waits for another: queue, due, reason, payload
         self.doubt = p + "hm:doubt"  # zset: lock that keeps others out, "<phase> <scope>\n<key>", by first doubt
         self.token = p + "hm:token"  # counter: rises with each start of a job with a lock
+        self.trimmed = p + "hm:trimmed"  # list: payloads that left the dead set by age, until the stager has ended them
         self.cron_seen = p + "hm:cron:seen"  # string: the time until which every tick was dealt with
 
     def queue(self, name: str) -> str:

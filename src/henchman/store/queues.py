@@ -106,6 +106,11 @@ def remove(keys: Keys, name: str, payload: bytes, effects: bytes = b"") -> Call[
     return script(_REMOVE, [keys.queues, raw(keys.queue(name))], [payload, effects], int, again=True)
 
 
+def forget_trimmed(keys: Keys, payload: bytes, effects: bytes) -> Call[int]:
+    """``remove`` for a payload that the dead set had no room for."""
+    return script(_REMOVE, [keys.queues, keys.trimmed], [payload, effects], int, again=True)
+
+
 class Cleared(NamedTuple):
     """How many payloads were taken, and those whose effects ``clear`` must be told before it goes on."""
 

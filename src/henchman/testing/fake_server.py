@@ -295,7 +295,7 @@ class FakeServer:
         for one in self.waiting if dues else ():
             if one.at is not None and one.at <= first:
                 found[one.place].append(one.payload)
-        return [1, repr(first), found["retry"], found["schedule"], b"", 0, b"", b"0", b""]
+        return [1, repr(first), found["retry"], found["schedule"], b"", 0, b"", b"0", b"", []]
 
     def _move(self, call: Call[Any]) -> Any:
         (_, source), args = script_arguments(call)

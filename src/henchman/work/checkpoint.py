@@ -50,5 +50,5 @@ def load(runtime: Any, unit: Unit, jid: str, name: str) -> Any:
 
 
 def _check(unit: Unit, name: str) -> None:
-    if unit.claim is not None:
+    if unit.source is not None:
         raise ArgumentError(f"{name}: a claim of an ordered queue has no checkpoint; its payloads say where it is")

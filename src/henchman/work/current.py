@@ -37,7 +37,8 @@ class CurrentJob(Protocol):
 
     @property
     def token(self) -> int | None:
-        """In an ordered queue, a number that rises with each claim: a fence for writes elsewhere. None else."""
+        """In an ordered queue, or with a key that holds while it waits or runs, a number that rises with each start: a
+        fence for writes elsewhere. None else."""
 
     @property
     def payload(self) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class EndingFacts(NamedTuple):
 
     ``cancelled``: somebody cancelled it, however it ended then; the mark of that ends with it. ``checkpoint``: it keeps
     how far it has come, or found that it did. ``latest``: it ran with newer arguments than it was pushed with, and is
-    stored with them. ``stays``: it is given back while its handler may still run, and holds its key on.
+    stored with them.
     """
 
     identity: str = ""
@@ -87,7 +87,6 @@ class EndingFacts(NamedTuple):
     cancelled: bool = False
     checkpoint: bool = False
     latest: bool = False
-    stays: bool = False
 
 
 NOTHING = EndingFacts()
@@ -132,7 +131,7 @@ def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts =
         if ttl is not None:
             found.append(_result(keys, jid, ttl, ending, told))
     if "key" in said:
-        found += lock_effects(job, ending, latest=told.latest, stays=told.stays)
+        found += lock_effects(job, ending, latest=told.latest)
     if ending == "trimmed":  # it had ended before, and was counted then
         return (*found, *([("uniterate", keys.iteration(jid))] if said.get("iterable") is True else ()))
     if "batch" in said or said.get("track") is True:
@@ -287,4 +286,5 @@ def facts_of(unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> EndingFact
         detail["result"] = outcome.result
     if unit.elapsed is not None:
         detail |= {"started": round(time.time() - unit.elapsed, 6), "elapsed": round(unit.elapsed, 6)}
-    return EndingFacts(unit.flight.identity, attempt_of(job), detail, unit.cancelled, unit.checkpoint)
+    latest = unit.newest is not unit.payload
+    return EndingFacts(unit.flight.identity, attempt_of(job), detail, unit.cancelled, unit.checkpoint, latest)

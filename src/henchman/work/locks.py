@@ -71,9 +71,8 @@ def freed(key: JobKey, ending: str) -> str:
     return "".join(one for one in LOCKED.get(ending, "") if one in key.phases)
 
 
-def lock_effects(job: Mapping[str, Any], ending: str, *, latest: bool, stays: bool) -> list[tuple[str, ...]]:
-    """The effects of ``ending`` on the locks of ``job``. ``latest``: what is stored has the newest arguments.
-    ``stays``: the lock of a running job goes with its payload."""
+def lock_effects(job: Mapping[str, Any], ending: str, *, latest: bool) -> list[tuple[str, ...]]:
+    """The effects of ``ending`` on the locks of ``job``. ``latest``: what is stored has the newest arguments."""
     key = key_of(job)
     if key is None:
         return []
@@ -81,7 +80,7 @@ def lock_effects(job: Mapping[str, Any], ending: str, *, latest: bool, stays: bo
     found: list[tuple[str, ...]] = []
     for phase in freed(key, ending):
         if phase == "r":
-            found += [] if stays else [("unrun", key.scope, key.name, jid)]
+            found.append(("unrun", key.scope, key.name, jid))
         else:
             letter = _REMEMBERED.get(ending, "") if phase == "o" else ""
             found.append(("unlock", phase, key.scope, key.name, jid, letter, str(key.once_for)))

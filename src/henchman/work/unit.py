@@ -46,11 +46,19 @@ class Unit:
         self.fetched_at = fetched_at
         self.job: Mapping[str, Any] = {}
         self.source = source  # a work.source.Source, where the queue is not a plain list; None for all others
-        self.claim = claim  # the source's own: what it gave
+        self.claim = claim  # the source's own: what it gave; of a job with a key what its start was given
         self.suspect = False  # processes died with it: it runs with nothing beside it
         self.checkpoint = False  # its job keeps one on the server, or found one there
         self.cancelled = False  # somebody cancelled its job while it was here
         self.elapsed: float | None = None  # seconds that it ran; None when it did not start, or was counted already
+
+    @property
+    def newest(self) -> bytes:
+        """The payload as it goes on: with the newest arguments, where its start was given such."""
+        if self.source is not None or self.claim is None:
+            return self.payload
+        newest: bytes = self.claim.payload
+        return newest
 
     def __repr__(self) -> str:
         return f"Unit({self.job.get('jid')!r} from {self.flight.queue!r})"

@@ -93,7 +93,8 @@ class Acker(Service):
     def _written(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Row:
         ending = outcome.ending
         if "hm" not in job or not tracked(job):
-            facts = EndingFacts(cancelled=unit.cancelled, checkpoint=unit.checkpoint)
+            latest = unit.newest is not unit.payload
+            facts = EndingFacts(cancelled=unit.cancelled, checkpoint=unit.checkpoint, latest=latest)
             effects = encoded(self._runtime.keys, job, ending, facts)
             return unit, ending, outcome.stored, outcome.delay, effects
         if outcome is DONE and not (unit.cancelled or unit.checkpoint) and (effects := finished(unit, job)):

@@ -100,7 +100,7 @@ class Fetcher(Service):
         self.pool = Pool(capsule.concurrency, processor, loop, runtime.events, self._wake.set)
         self._session, self._acker, self._reader, self._cancels = session, acker, processor.reader, cancels
         self._isolation, self._watcher, self._board, self._room = isolation, watcher, board, room
-        self._mark, self._watcher_mark = next(_marks), next(_marks)
+        self._mark, self._watcher_mark, self._claims = next(_marks), next(_marks), processor.claims
         self._sources = {name: sources[name] for name in capsule.queues if name in sources}
         drawn = capsule.mode != "strict" and len(capsule.queues) > 1
         self._fixed = None if drawn else list(capsule.queues)
@@ -443,7 +443,7 @@ class Fetcher(Service):
         if unwanted or (beyond and queue not in self._ahead):
             self._release(runs)
         else:
-            self.pool.put(runs)
+            self.pool.put(runs if not self._reader.keyed else self._claims.claimed(runs))
 
     def _runs(self, units: Sequence[Unit], mark: int) -> list[Run]:
         """What of ``units`` can run now. A suspect is not even read beside others."""
@@ -471,7 +471,7 @@ class Fetcher(Service):
         """Read a suspect and start it."""
         run = self._reader.read(unit, self._mark)
         self._board.mark(self._mark, b"")
-        self.pool.put([run] if run is not None else [])
+        self.pool.put(self._claims.claimed([run]) if run is not None else [])
 
 
 # Each does what its state says, and returns the seconds until the next look.

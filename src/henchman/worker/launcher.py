@@ -21,6 +21,7 @@ from henchman.kernel.scoreboard import Scoreboard
 from henchman.store import leases
 from henchman.store.leases import ask_time
 from henchman.store.queues import paused
+from henchman.work.locks import is_exclusive
 from henchman.worker.acker import Acker
 from henchman.worker.fetcher import AHEAD_BYTES, Fetcher
 from henchman.worker.heart import Heart, Renewal
@@ -253,9 +254,9 @@ class Launcher:
         self._try("launcher", lambda: self.runtime.connections.run(stopping))
 
     def _interrupt(self, unfinished: Iterable[Run]) -> None:
-        """The deadline has passed: give back first, then raise in the jobs; ordered ids go back after that."""
+        """The deadline has passed: give back first, then raise in the jobs; ordered ids and keys go back after that."""
         for run in unfinished:
-            if not run.abandoned and not run.ended and run.unit.source is None:
+            if not run.abandoned and not run.ended and not is_exclusive(run.unit):
                 run.released = True
                 self.session.held.discard(run.unit)
         self.acker.flush()

@@ -9,7 +9,7 @@ import time
 import traceback
 import weakref
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn, cast
 
 from henchman.client.runtime import Runtime
@@ -29,9 +29,11 @@ from henchman.kernel.text import shorten, visible
 from henchman.wire.payload import decode, invalid, wrapped_class
 from henchman.wire.secret import NO_SECRETS, Secrets
 from henchman.work.current import running
+from henchman.work.locks import is_exclusive
 from henchman.work.outcome import DONE, Outcome, called_off
 from henchman.work.unit import Unit
 from henchman.worker.acker import Acker
+from henchman.worker.claim import Claims
 from henchman.worker.retry import RetryPolicy
 from henchman.worker.run import CompiledJob, Run, Slot, secrets_of
 from henchman.worker.session import LeaseSession
@@ -61,6 +63,7 @@ class Processor:
         self._acker = acker
         self._policy = policy
         self.reader = UnitReader(runtime, policy, acker, board)
+        self.claims = Claims(runtime, session, acker, self.reader.read_unit)
         self._watchdog = watchdog
         self._cancels = cancels
         self._clock = runtime.clock
@@ -184,8 +187,9 @@ class Processor:
         run.abandoned = True
         self._acker.reporter.end(run)
         run.unit.elapsed = run.elapsed
-        if run.unit.source is not None:  # never released beside its handler: it ends with its process
-            run.unit.source.abandon(run.unit)
+        if is_exclusive(run.unit):  # never released beside its handler: it ends with its process
+            if run.unit.source is not None:
+                run.unit.source.abandon(run.unit)
             self._events.emit("job_abandoned", run=run)
             return
         error = JobTimeout(f"still running {self._watchdog.grace:g} s after its time-out")
@@ -271,7 +275,7 @@ class Processor:
             if run.tracked:
                 self._acker.reporter.end(run)
         run.unit.cancelled = run.cancelled
-        run.ended = not run.released and (not run.abandoned or run.unit.source is not None)
+        run.ended = not run.released and (not run.abandoned or is_exclusive(run.unit))
         return run.ended
 
     def _tell(self, run: Run, outcome: Outcome) -> None:
@@ -321,6 +325,7 @@ class UnitReader:
         self._acker = acker
         self._board = board
         self._compiled: dict[str, CompiledJob] = {}
+        self.keyed = False  # this process has met a job with a key
 
     def read(self, unit: Unit, mark: int) -> Run | None:
         """The run of ``unit``; what cannot run is settled. The payload stands on the scoreboard at ``mark``, so that
@@ -340,7 +345,7 @@ class UnitReader:
         if unit.source is not None:
             return self._read_source(unit)
         try:
-            job = decode(unit.payload)
+            job = decode(unit.payload if unit.claim is None else unit.newest)
         except PayloadError as error:
             self._policy.report(error, {"context": "invalid payload", "queue": unit.flight.queue})
             stored = invalid(unit.payload, str(error), unit.flight.queue, self._runtime.clock.now())
@@ -358,6 +363,14 @@ class UnitReader:
             return self._refused(unit, failed, secrets)
         if compiled.iterable:
             _mark(job)
+        return (Run if "hm" not in job else self._noted)(unit, job, compiled, args, kwargs)
+
+    def _noted(
+        self, unit: Unit, job: dict[str, Any], compiled: CompiledJob, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Run:
+        """A run; from the first with a key on, those who start runs ask for their keys."""
+        if isinstance(job["hm"], dict) and "key" in job["hm"]:
+            self.keyed = True
         return Run(unit, job, compiled, args, kwargs)
 
     def _unreadable(self, unit: Unit, error: BaseException) -> Outcome:

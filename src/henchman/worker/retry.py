@@ -58,10 +58,10 @@ class RetryPolicy:
             case Failure():
                 return Outcome("failed", reason=_message(error, run.secrets), error=error)
             case Snooze():
-                stored = payload.with_delay(unit.payload, error.delay or None)
+                stored = payload.with_delay(unit.newest, error.delay or None)
                 return Outcome("snoozed", stored, error.delay, _message(error, run.secrets))
             case JobInterrupted():
-                return Outcome("interrupted", self._queued_now(unit.payload), reason=_message(error, run.secrets))
+                return Outcome("interrupted", self._queued_now(unit.newest), reason=_message(error, run.secrets))
             case Discard():
                 return Outcome("discarded", reason=_message(error, run.secrets))
             case JobShutdown():
@@ -96,7 +96,7 @@ class RetryPolicy:
             _hidden.reset(token)
 
     def _failed(self, unit: Unit, error: BaseException, known: JobOptions, secrets: Secrets) -> Outcome:
-        job = payload.decode(unit.payload)
+        job = payload.decode(unit.newest)
         reason = _message(error, secrets)
         self.report(
             error, {"context": "job raised", "job": job, "queue": unit.flight.queue, "message": reason}, secrets
@@ -124,7 +124,7 @@ class RetryPolicy:
         if unit.source is not None:
             return Outcome("dead", reason.encode(), reason=reason, error=error)
         try:
-            job = payload.decode(unit.payload)
+            job = payload.decode(unit.newest)
             self._note(job, unit, error, reason, _DEFAULTS)
             stored = payload.encode(job)
         except BaseException:

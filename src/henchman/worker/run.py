@@ -142,7 +142,7 @@ class Run:
 
     @property
     def token(self) -> int | None:
-        """Of an ordered claim: rises with each claim of the queue."""
+        """Of an ordered claim, or a job with a key: rises with each start."""
         return None if self.unit.claim is None else self.unit.claim.token
 
     @property

@@ -17,6 +17,7 @@ from henchman.kernel.clock import awake
 from henchman.store import leases
 from henchman.store.queues import list_page
 from henchman.work.effects import EndingFacts, of_payload
+from henchman.work.locks import is_exclusive
 from henchman.work.source import Source
 from henchman.work.unit import InFlightList, Unit, settle_units
 from henchman.worker.rescue import AT_ONCE, give_back_list
@@ -244,12 +245,14 @@ class LeaseSession:
     def give_back_all(self) -> int:
         """Move everything in flight back to the right end of its queue; how many that were.
 
-        What another source gave stays held while its handler runs: nobody else may have it beside that.
+        What another source gave, or has a key, stays held while its handler runs: nobody else may have it beside that.
         """
         moved = 0
         for one in (*self.current.values(), *self._old):
             if one.queue in self._sources:
                 moved += self._sources[one.queue].free(one, self.held)
+            elif any(unit.flight == one and is_exclusive(unit) for unit in list(self.held)):
+                moved += self._sweep_one(one)
             else:
                 moved += give_back_list(self._runtime, one.key, one.queue, "interrupted", "the worker stopped")
         return moved

@@ -1,4 +1,4 @@
-"""Moves what is due from the retry and schedule sets into its queue.
+"""Moves what is due from the retry and schedule sets into its queue, and ends what the dead set has no room for.
 
 One process stages at a time (a lease of 2 s). It looks at most every 0.9 s and, in between, at the exact time of the
 earliest entry it saw. An entry leaves its set and enters its queue in one script: nothing can fall between.
@@ -27,9 +27,10 @@ from henchman.kernel.threads import Ticker
 from henchman.store.call import Call
 from henchman.store.jobs import Due, Move, TimesPage, due, move, rebase, rebase_page
 from henchman.store.leases import STAGING_MS, Leader
+from henchman.store.queues import forget_trimmed
 from henchman.wire import payload
 from henchman.wire.payload import delay_of, sanitise
-from henchman.work.effects import EndingFacts, batch_of, encoded
+from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload
 
 __all__ = ["Stager"]
 
@@ -88,11 +89,18 @@ class Stager(Ticker):
             return min(LOOK, wait)
         self._stage(keys.retry, seen.retries, seen.now)
         self._stage(keys.schedule, seen.scheduled, seen.now)
+        self._end_trimmed(seen.trimmed)
         if wait := self._middleware.end():
             return min(LOOK, wait)
-        if seen.more:
+        if seen.more or seen.trimmed:
             return 0.0
         return self._pause(seen, time.monotonic() - started)
+
+    def _end_trimmed(self, payloads: Sequence[bytes]) -> None:
+        """The dead set had no room for these: what they held until now is free."""
+        for one in payloads:
+            effects = of_payload(self._runtime.keys, one, "trimmed")
+            self._runtime.connections.run(forget_trimmed(self._runtime.keys, one, effects))
 
     def _look(self, most: int) -> Due:
         """Look once; and once more when the clock has stepped forward, so that the server knows it. It sees by itself

@@ -1,17 +1,22 @@
 -- batch_retry: push jobs of a batch that gave up once more; a complete batch goes on in its next generation
 -- KEYS queues
--- ARGV batch (name jid old new)*
--- returns how many were pushed, or "ABSENT". ZREM of the old payload from the dead of the batch is the fence.
+-- ARGV batch (name jid old new relock)*
+-- returns how many were pushed, or "ABSENT". ZREM of the old payload from the dead of the batch is the fence. relock: the
+--   effects that take its business key again; one whose key another job has by now stays dead.
 -- include base
 -- include keys
 -- include batch
+-- include locks
 local id, facts, batches, pushed = ARGV[1], key('batch_base') .. ARGV[1], batching(), 0
 if redis.call('EXISTS', facts) == 0 then
   return 'ABSENT'
 end
-for at = 2, #ARGV, 4 do
-  local name, jid, old, new = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3]
-  if redis.call('ZREM', facts .. ':dead', old) == 1 then
+for at = 2, #ARGV, 5 do
+  local name, jid, old, new, relock = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
+  if not kept_out_by(relock) and redis.call('ZREM', facts .. ':dead', old) == 1 then
+    for _, effect in ipairs(relock ~= '' and cjson.decode(relock) or {}) do
+      lock_again(effect[2], effect[3], effect[4], effect[5])
+    end
     batches.reopen(id)
     redis.call('HSET', facts .. ':jobs', jid, 'enqueued')
     redis.call('HDEL', facts .. ':results', jid)

@@ -1,8 +1,8 @@
 -- due: look at what is due in a set, if this process may stage; removes nothing
--- KEYS staging retry schedule clock paused
+-- KEYS staging retry schedule clock paused trimmed
 -- ARGV identity staging_ms most doubtful forward control
 -- returns {0, server's now} when another process stages, else {1, server's now, due retries, due scheduled, next, more,
---   gap, step, left}:
+--   gap, step, left, trimmed}:
 --   at most most of each set, which end with the one that reaches 4 MB; more is 1 when others are due. next is the
 --   score of the earliest entry that is not due yet, or an empty text. gap: seconds by this clock since the last look of
 --   any process, less than 0 when the clock went back; an empty text at the first look. step: how far the clock went with
@@ -15,6 +15,7 @@
 -- include lead
 -- include bytes
 local STEP = 1  -- seconds, as in kernel/clock.py
+local TRIMMED = 100  -- payloads that the dead set had no room for, in one look
 local now, most, size, next_score = server_now(), tonumber(ARGV[3]), 0, nil
 if not lead(KEYS[1], ARGV[1], ARGV[2]) then
   return {0, as_text(now)}
@@ -60,4 +61,13 @@ for i = 2, 3 do
     next_score = head[2]
   end
 end
-return {1, as_text(now), found[2], found[3], next_score or '', more, gap and as_text(gap) or '', as_text(step), left}
+local trimmed = {}
+while #trimmed < math.min(most, TRIMMED) and size < MOST_BYTES do
+  local entry = redis.call('LINDEX', KEYS[6], #trimmed)
+  if not entry then
+    break
+  end
+  trimmed[#trimmed + 1] = entry
+  size = size + #entry
+end
+return {1, as_text(now), found[2], found[3], next_score or '', more, gap and as_text(gap) or '', as_text(step), left, trimmed}

@@ -1,5 +1,5 @@
--- remove: take one payload out of a queue, for good
--- KEYS queues queue
+-- remove: take one payload out of a queue, or of those that the dead set had no room for, for good
+-- KEYS queues source
 -- ARGV payload effects
 -- returns 1 it is out, 0 it was not there: then it has no effects either, see lib/effects.lua
 -- include base

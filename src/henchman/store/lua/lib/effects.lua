@@ -40,9 +40,7 @@ local function prepare_effects()
     lock_free('r', effect[2], effect[3], effect[4])
   end
   function kinds.relock(effect)  -- [relock, phase, scope, key, jid, once_for]
-    if not lock_holder(effect[2], effect[3], effect[4]) then
-      lock_take(effect[2], effect[3], effect[4], effect[5])
-    end
+    lock_again(effect[2], effect[3], effect[4], effect[5])
   end
   function kinds.unlatest(effect)
     redis.call('HDEL', key('latest'), effect[2])

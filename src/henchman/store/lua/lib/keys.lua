@@ -47,6 +47,7 @@ local function key(name)
     awaits = 'hm:await:',
     doubt = 'hm:doubt',
     token = 'hm:token',
+    trimmed = 'hm:trimmed',
     ordered_queues = 'hm:ordered',
     ordered = 'hm:ordered:',
   }

@@ -76,11 +76,8 @@ local function release_next(await_key)
   end
 end
 
--- Free a lock if it is this jid's, and hand it to the next in line: 1 if it was, else 0.
-local function lock_free(phase, scope, name, jid)
-  if lock_holder(phase, scope, name) ~= jid then
-    return 0
-  end
+-- Whoever held the lock does so no longer: the next in line does, or nobody.
+local function hand_on(phase, scope, name)
   local heir, digest = release_next(phase .. scope .. '\n' .. name)
   if heir then
     lock_take(phase, scope, name, heir, digest)
@@ -88,6 +85,14 @@ local function lock_free(phase, scope, name, jid)
     local locks = key('lock') .. phase .. ':' .. scope
     redis.call('HDEL', locks, name)
   end
+end
+
+-- Free a lock if it is this jid's, and hand it on: 1 if it was, else 0.
+local function lock_free(phase, scope, name, jid)
+  if lock_holder(phase, scope, name) ~= jid then
+    return 0
+  end
+  hand_on(phase, scope, name)
   return 1
 end
 
@@ -108,7 +113,7 @@ local function once_place(scope, name, once_for)
   return as_bytes(string.sub(digest, 1, 20)), bucket, math.floor(server_now() * 2 / once_for)
 end
 
--- s or f, and the jid; nothing when nothing is remembered.
+-- s or f, the jid, and for how many milliseconds that is kept; nothing when nothing is remembered.
 local function once_look(scope, name, once_for)
   local field, bucket, generation = once_place(scope, name, once_for)
   for back = 0, 2 do
@@ -117,9 +122,9 @@ local function once_look(scope, name, once_for)
     if value then
       local letter, jid = string.sub(value, 1, 1), string.sub(value, 2)
       if letter == 's' or letter == 'f' then
-        return letter, as_hex(jid)
+        jid = as_hex(jid)
       end
-      return string.lower(letter), jid
+      return string.lower(letter), jid, redis.call('PTTL', once_memory)
     end
   end
 end
@@ -130,6 +135,13 @@ local function once_remember(scope, name, once_for, letter, jid)
   local is_hex = #jid == 24 and not string.find(jid, '[^0-9a-f]')
   redis.call('HSET', once_memory, field, is_hex and letter .. as_bytes(jid) or string.upper(letter) .. jid)
   redis.call('PEXPIRE', once_memory, math.ceil(((generation + 3) * once_for / 2 - server_now()) * 1000))
+end
+
+-- Give a job that comes back to life its key again.
+local function lock_again(phase, scope, name, jid)
+  if not lock_holder(phase, scope, name) then
+    lock_take(phase, scope, name, jid)
+  end
 end
 
 -- The jid for which a dead job may not come back, of whose effects `text` is the JSON: by now that one has its key, or has

@@ -1,0 +1,96 @@
+"""Frees business keys of jobs that no script of ours ended: Sidekiq's pages, a Ruby worker or UNLINK took them.
+
+Only a key that keeps another job out is in doubt, and searched for when it is ten minutes old. Its job counts as lost
+when two searches, a while apart, found it nowhere. A job that others put with the dead has died.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from henchman.batch.whereabouts import Whereabouts
+from henchman.client.runtime import Runtime
+from henchman.store import batches, locks
+from henchman.store.locks import Doubt
+from henchman.work.effects import encoded
+
+__all__ = ["LockAuditor"]
+
+OLD = 600.0  # seconds by the server that a lock stands before its job is searched for
+APART = 50.0  # seconds between the two looks that must agree
+LATEST = 3600.0  # a key whose job is where it should be is looked into again after so long at most
+MOST = 1000  # keys that one round looks into
+
+
+class _LastLook(NamedTuple):
+    """What the last look at a key in doubt showed: its job was missed or found, and when to look again."""
+
+    jid: str
+    missed: bool
+    at: float
+    wait: float
+
+
+class LockAuditor:
+    """``audit()`` is one round; the auditor of batches calls it, in one process at a time."""
+
+    def __init__(self, runtime: Runtime, *, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._runtime = runtime
+        self._monotonic = monotonic
+        self._looked: dict[bytes, _LastLook] = {}
+
+    def audit(self) -> int:
+        """Look into the keys that keep somebody out; how many were freed."""
+        runner, keys = self._runtime.connections, self._runtime.keys
+        names = runner.run(locks.doubts(keys, MOST))
+        if not names:
+            self._looked.clear()
+            return 0
+        now, doubts = runner.run(locks.in_doubt(keys, names))
+        settled = [one for one in doubts if not one.jid and not one.waiting]  # nothing is held, and nobody waits
+        for one in doubts:
+            if not one.jid and one.waiting:
+                runner.run(locks.unlock(keys, one.phase, one.scope, one.name, ""))  # to the first in line
+        due = [one for one in doubts if one.jid and now - one.since >= OLD and self._is_due(one)]
+        freed, well = self._look(due) if due else (0, [])
+        settled += [one for one in well if not one.waiting]
+        if settled:
+            runner.run(locks.trust(keys, [one.member for one in settled]))
+        left = {one.member for one in doubts} - {one.member for one in settled}
+        self._looked = {member: look for member, look in self._looked.items() if member in left}
+        return freed
+
+    def _is_due(self, one: Doubt) -> bool:
+        look = self._looked.get(one.member)
+        return look is None or look.jid != one.jid or self._monotonic() >= look.at
+
+    def _look(self, due: Sequence[Doubt]) -> tuple[int, list[Doubt]]:
+        """How many keys were freed, and those whose jobs are where they should be."""
+        wanted = {one.jid: one.phase for one in due}
+        found = Whereabouts(
+            self._runtime, wanted, in_lists='"key":[', in_sets='"key":[', dead=[self._runtime.keys.dead]
+        )
+        freed, well, now = 0, list[Doubt](), self._monotonic()
+        for one in due:
+            before = self._looked.pop(one.member, None)
+            known = before is not None and before.jid == one.jid
+            if one.jid in found.dead and one.phase != "o":
+                freed += self._free(one, "dead", f"its job {one.jid} died elsewhere: {found.dead[one.jid]}")
+            elif one.jid not in found.missing:
+                wait = min(max(2 * before.wait, OLD), LATEST) if before is not None and known else OLD
+                self._looked[one.member] = _LastLook(one.jid, False, now + wait, wait)
+                well.append(one)
+            elif before is not None and known and before.missed:
+                freed += self._free(one, "gone", f"its job {one.jid} left without a word: it is in no queue and no set")
+            else:
+                self._looked[one.member] = _LastLook(one.jid, True, now + APART, 0.0)
+        return freed, well
+
+    def _free(self, one: Doubt, ending: str, reason: str) -> int:
+        """End the job as far as this key goes; if the lock is another job's by now, nothing happens."""
+        job = {"jid": one.jid, "hm": {"key": [one.scope, one.name, one.phase]}}
+        self._runtime.connections.run(batches.note(self._runtime.keys, [encoded(self._runtime.keys, job, ending)]))
+        self._runtime.events.emit("key_freed", scope=one.scope, key=one.name, jid=one.jid, reason=reason)
+        return 1

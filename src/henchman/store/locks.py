@@ -1,0 +1,240 @@
+"""Locks of business keys as calls; what they promise stands in ``lua/lib/locks.lua`` and the scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any, NamedTuple
+
+from henchman.errors import LeaseLost
+from henchman.store.call import Arg, Call, command, commands, load, script
+from henchman.store.jobs import LeaseLapsed
+from henchman.store.keys import Keys
+from henchman.store.queues import raw
+
+__all__ = [
+    "PHASES",
+    "ClaimAnswer",
+    "Claimant",
+    "Doubt",
+    "HeldKey",
+    "Memory",
+    "Parked",
+    "claim",
+    "counts",
+    "doubts",
+    "in_doubt",
+    "latest",
+    "look",
+    "page",
+    "parked",
+    "scopes",
+    "trust",
+    "unlock",
+]
+
+_CLAIM = load("claim")
+_UNLOCK = load("unlock")
+_LOOK = load("key_look")
+
+#: letter → what people call the time for which a key is held
+PHASES = {"o": "once", "u": "until_success", "w": "queued", "r": "running"}
+
+
+class Claimant(NamedTuple):
+    """A job that is about to start. ``pair`` counts the lists it may lie in from 1; ``conflict``: "skip" or "wait"."""
+
+    pair: int
+    payload: bytes
+    jid: str
+    scope: str
+    name: str
+    phases: str
+    conflict: str = "wait"
+
+
+class ClaimAnswer(NamedTuple):
+    """An answer: it may start with ``token`` and the arguments of ``latest`` (empty: its own); or ``holder`` runs, and
+    it is ``parked`` or is to be skipped; or it is not in flight any more (nothing of this); or ``refused`` says why."""
+
+    token: int = 0
+    latest: bytes = b""
+    holder: str = ""
+    parked: bool = False
+    refused: str = ""
+
+
+def claim(
+    keys: Keys, identity: str, pairs: Sequence[tuple[str, str]], claimants: Sequence[Claimant], lease_ms: int
+) -> Call[list[ClaimAnswer]]:
+    """Let jobs start, or wait for who runs. ``pairs`` are (in-flight list, queue key). LeaseLost, LeaseLapsed."""
+    names = [keys.queues, keys.lease(identity), keys.tomb(identity), *chain.from_iterable(pairs)]
+    args: list[Arg] = [lease_ms]
+    for one in claimants:
+        args += one
+    return script(_CLAIM, names, args, _answers, again=True)
+
+
+def _answers(reply: Any) -> list[ClaimAnswer]:
+    if reply == b"LOST":
+        raise LeaseLost("this process was declared dead by another one")
+    if reply == b"LAPSED":
+        raise LeaseLapsed("the lease of this process ran out")
+    return [_answer(one) for one in reply]
+
+
+def _answer(reply: Any) -> ClaimAnswer:
+    if isinstance(reply, bytes):
+        return ClaimAnswer(refused=reply.decode("utf-8", "replace"))
+    match reply:
+        case [1, token, latest]:
+            return ClaimAnswer(token, latest)
+        case [2 | 3 as how, holder]:
+            return ClaimAnswer(holder=holder.decode("utf-8", "replace"), parked=how == 2)
+    return ClaimAnswer()
+
+
+def unlock(keys: Keys, phase: str, scope: str, name: str, jid: str) -> Call[bool]:
+    """Take the key from ``jid``, empty: nobody, and give it to the next in line; False when another holds it."""
+    return script(_UNLOCK, [keys.queues], [phase, scope, name, jid], bool, again=True)
+
+
+class HeldKey(NamedTuple):
+    """Who holds a key in one phase (``o``, ``u``, ``w``, ``r``), since when (Unix seconds by the server)."""
+
+    phase: str
+    scope: str
+    name: str
+    jid: str
+    since: float
+    waiting: int = 0
+
+
+class Memory(NamedTuple):
+    """How the job of a ``once`` key ended: ``s`` it succeeded, ``f`` it failed; ``until`` (Unix seconds), at most."""
+
+    letter: str
+    jid: str
+    until: float
+
+
+def look(keys: Keys, scope: str, name: str, once_for: int) -> Call[tuple[list[HeldKey], Memory | None]]:
+    """Who holds a key, phase by phase, with how many wait for it, and what is remembered of it."""
+
+    def read(reply: Any) -> tuple[list[HeldKey], Memory | None]:
+        held = [
+            HeldKey(phase, scope, name, _text(row[0]), float(row[1]), row[2])
+            for phase, row in zip(PHASES, reply[:4], strict=True)
+            if row
+        ]
+        memory = Memory(_text(reply[4][0]), _text(reply[4][1]), float(reply[4][2])) if reply[4] else None
+        return held, memory
+
+    return script(_LOOK, [keys.queues], [scope, name, once_for], read, again=True)
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "replace")
+
+
+def _held(phase: str, scope: str, name: bytes, value: bytes) -> HeldKey:
+    """A field of a lock: "<jid> <since> <digest>"."""
+    jid, _, rest = _text(value).rpartition(" ")[0].rpartition(" ")
+    try:
+        since = float(rest)
+    except ValueError:  # written by somebody else
+        jid, since = _text(value), 0.0
+    return HeldKey(phase, scope, _text(name), jid, since)
+
+
+def scopes(keys: Keys) -> Call[list[str]]:
+    """Every scope in which a key was ever held, sorted."""
+    return command("SMEMBERS", keys.scopes, decode=lambda reply: sorted(_text(one) for one in reply))
+
+
+def counts(keys: Keys, scopes: Sequence[str]) -> Call[list[dict[str, int]]]:
+    """How many keys are held in each of these scopes (at least one), by phase."""
+
+    def read(replies: Any) -> list[dict[str, int]]:
+        rows = [replies[at : at + len(PHASES)] for at in range(0, len(replies), len(PHASES))]
+        return [{phase: int(one) for phase, one in zip(PHASES, row, strict=True)} for row in rows]
+
+    return commands(*(("HLEN", keys.lock(phase, one)) for one in scopes for phase in PHASES), decode=read)
+
+
+def page(keys: Keys, phase: str, scope: str, cursor: int, step: int = 500) -> Call[tuple[int, list[HeldKey]]]:
+    """One step of a scan over the keys that are held: the next cursor, 0 at the end, and what was found."""
+
+    def read(reply: Any) -> tuple[int, list[HeldKey]]:
+        pairs = reply[1].items() if isinstance(reply[1], dict) else zip(reply[1][::2], reply[1][1::2], strict=True)
+        return int(reply[0]), [_held(phase, scope, name, value) for name, value in pairs]
+
+    return command("HSCAN", keys.lock(phase, scope), cursor, "COUNT", step, decode=read)
+
+
+class Parked(NamedTuple):
+    """A job that waits for a key: its queue, why it waits, its payload."""
+
+    queue: str
+    reason: str
+    payload: bytes
+
+
+def parked(keys: Keys, jids: Sequence[str]) -> Call[list[Parked | None]]:
+    """Those of these jobs (at least one) that wait for a key; None for the others."""
+
+    def read(rows: list[bytes | None]) -> list[Parked | None]:
+        found: list[Parked | None] = []
+        for row in rows:
+            pieces = (row or b"").split(b"\n", 3)
+            found.append(Parked(_text(pieces[0]), _text(pieces[2]), pieces[3]) if len(pieces) == 4 else None)
+        return found
+
+    return command("HMGET", keys.parked, *map(raw, jids), decode=read)
+
+
+def latest(keys: Keys, jid: str) -> Call[bytes | None]:
+    """The payload with newer arguments that a job will start with."""
+    return command("HGET", keys.latest, raw(jid))
+
+
+class Doubt(NamedTuple):
+    """A key that keeps somebody out, who holds it (empty: nobody), since when, and how many wait for it."""
+
+    member: bytes
+    phase: str
+    scope: str
+    name: str
+    jid: str
+    since: float
+    waiting: int
+
+
+def doubts(keys: Keys, most: int) -> Call[list[bytes]]:
+    """The keys that keep somebody out, the longest first: "<phase> <scope>\\n<key>"."""
+    return command("ZRANGE", keys.doubt, 0, most - 1, decode=list)
+
+
+def in_doubt(keys: Keys, members: Sequence[bytes]) -> Call[tuple[float, list[Doubt]]]:
+    """The server's time, and what is known of these keys (at least one)."""
+    parts: list[tuple[Arg, ...]] = [("TIME",)]
+    named = []
+    for member in members:
+        phase, _, rest = _text(member).partition(" ")
+        scope, _, name = rest.partition("\n")
+        named.append((member, phase, scope, name))
+        parts += [("HGET", keys.lock(phase, scope), name), ("ZCARD", keys.awaits(f"{phase}{scope}\n{name}"))]
+
+    def read(replies: Any) -> tuple[float, list[Doubt]]:
+        (seconds, micro), found = replies[0], list[Doubt]()
+        for (member, phase, scope, name), value, waiting in zip(named, replies[1::2], replies[2::2], strict=True):
+            held = HeldKey(phase, scope, name, "", 0.0) if value is None else _held(phase, scope, name.encode(), value)
+            found.append(Doubt(member, phase, scope, name, held.jid, held.since, int(waiting)))
+        return int(seconds) + int(micro) / 1e6, found
+
+    return commands(*parts, decode=read)
+
+
+def trust(keys: Keys, members: Sequence[bytes]) -> Call[int]:
+    """These keys (at least one) are in doubt no longer."""
+    return command("ZREM", keys.doubt, *members, decode=int)

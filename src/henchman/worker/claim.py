@@ -1,0 +1,132 @@
+"""The start of jobs with a key: one call for all that were fetched together asks the server whether they may start.
+
+A job whose key another one runs with is parked, and comes back into its queue when that one ends. Jobs without a key
+ask nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
+
+from henchman.client.runtime import Runtime
+from henchman.errors import HenchmanError, PayloadError, ServerAway
+from henchman.kernel.text import described
+from henchman.store.locks import ClaimAnswer, Claimant, claim
+from henchman.wire.payload import decode, encode
+from henchman.work.locks import JobKey, key_of
+from henchman.work.outcome import Outcome
+from henchman.work.unit import Unit
+from henchman.worker.acker import Acker
+from henchman.worker.run import Run
+from henchman.worker.session import LeaseSession
+
+__all__ = ["Claims", "Start"]
+
+REFUSED = 30.0  # seconds until a job is tried again whose key the server refused
+
+
+class Start(NamedTuple):
+    """What a unit was given at its start. ``payload``: its own, with the newest arguments; ``records``: of a claim."""
+
+    token: int
+    payload: bytes
+    records: list[str]
+
+
+class Claims:
+    """One a process; fetchers and the watcher call it. ``read(unit)`` makes the run of a unit anew."""
+
+    def __init__(
+        self, runtime: Runtime, session: LeaseSession, acker: Acker, read: Callable[[Unit], Run | Outcome]
+    ) -> None:
+        self._runtime = runtime
+        self._session = session
+        self._acker = acker
+        self._read = read
+
+    def claimed(self, runs: Sequence[Run]) -> list[Run]:
+        """Those of ``runs`` that may start now, in their order. The others wait for their key, or have ended."""
+        asking = {id(run): key for run in runs if "hm" in run.job and (key := _asked(run)) is not None}
+        if not asking:
+            return list(runs)
+        keyed = [(run, asking[id(run)]) for run in runs if id(run) in asking]
+        try:
+            answers = self._ask(keyed)
+        except HenchmanError as error:
+            if not isinstance(error, ServerAway):  # which the acker says, who waits for the server
+                self._runtime.events.failed("claims", error)
+            for run, _ in reversed(keyed):
+                outcome = Outcome("released", reason=f"its key could not be claimed: {described(error)}")
+                self._acker.submit(run.unit, outcome, run.job)
+            return [run for run in runs if id(run) not in asking]
+        told = {id(run): answer for (run, _), answer in zip(keyed, answers, strict=True)}
+        return [one for run in runs for one in ([run] if id(run) not in told else self._started(run, told[id(run)]))]
+
+    def _ask(self, keyed: Sequence[tuple[Run, JobKey]]) -> list[ClaimAnswer]:
+        pairs: dict[str, tuple[int, str]] = {}
+        claimants = []
+        for run, key in keyed:
+            flight = run.unit.flight
+            pair, _ = pairs.setdefault(flight.key, (len(pairs) + 1, flight.queue_key))
+            conflict = "skip" if run.job["hm"].get("conflict") == "skip" else "wait"
+            claimants.append(Claimant(pair, run.unit.payload, run.jid, key.scope, key.name, key.phases, conflict))
+        lists = [(key, queue_key) for key, (_, queue_key) in pairs.items()]
+        identity = keyed[0][0].unit.flight.identity
+        answers: list[ClaimAnswer] = self._runtime.connections.run(
+            claim(self._runtime.keys, identity, lists, claimants, self._session.lease_ms)
+        )
+        return answers
+
+    def _started(self, run: Run, answer: ClaimAnswer) -> Iterator[Run]:
+        """``run``, if it may start."""
+        unit = run.unit
+        if answer.token:
+            unit.claim = Start(
+                answer.token, _with_latest(unit.payload, answer.latest), [run.jid] if run.tracked else []
+            )
+            yield from [run] if unit.newest is unit.payload else self._read_anew(run)
+        elif answer.refused:
+            reason = f"its key could not be claimed: {answer.refused}"
+            self._runtime.events.emit("refused", unit=unit, ending="claimed", reason=answer.refused)
+            self._acker.submit(unit, Outcome("deferred", unit.payload, REFUSED, reason), run.job)
+        elif answer.holder and not answer.parked:
+            skipped = Outcome("discarded", reason=f"job {answer.holder} runs with the same key")
+            self._runtime.events.emit("job_refused", unit=unit, outcome=skipped, secrets=run.secrets)
+            self._acker.submit(unit, skipped, run.job)
+        else:  # parked, or lost
+            self._session.held.discard(unit)
+
+    def _read_anew(self, run: Run) -> Iterator[Run]:
+        """The run with the newest arguments, if it can run with them."""
+        read = self._read(run.unit)
+        if isinstance(read, Outcome):
+            self._acker.submit(run.unit, read, run.unit.job)
+        else:
+            yield read
+
+
+def _asked(run: Run) -> JobKey | None:
+    """The key of a run that asks for its start; what is not a plain queue has no keys."""
+    key = key_of(run.job) if run.unit.source is None and "\n" not in run.unit.flight.queue else None
+    return key if key is not None and ("r" in key.phases or "w" in key.phases) else None
+
+
+def _with_latest(stored: bytes, latest: bytes) -> bytes:
+    """``stored`` with the arguments of ``latest``, and what is secret of them; itself when there is nothing newer."""
+    if not latest:
+        return stored
+    try:
+        job, newer = decode(stored), decode(latest)
+    except PayloadError:  # written by somebody else: the job runs with what it was pushed with
+        return stored
+    for name in ("args", "kwargs"):
+        job.pop(name, None)
+        if name in newer:
+            job[name] = newer[name]
+    ours, theirs = job.get("hm"), newer.get("hm")
+    if isinstance(ours, dict):
+        ours.pop("secret", None)
+        if isinstance(theirs, dict) and "secret" in theirs:
+            ours["secret"] = theirs["secret"]
+    return encode(job)
