@@ -20,7 +20,7 @@ from henchman import App, ArgumentError, DefinitionError, Discard, Failure, JobF
 from henchman.batch.auditor import APART, STILL, Auditor
 from henchman.batch.batch import Batch
 from henchman.batch.results import BatchResult
-from henchman.errors import BatchError, UnknownBatch
+from henchman.errors import BatchError, ServerError, UnknownBatch
 from henchman.store import batches
 from henchman.worker import acker
 from support.worker import looker, until, working
@@ -432,6 +432,33 @@ def test_large_results_are_settled_a_few_at_a_time(app: App, monkeypatch: pytest
         complete(batch)
     assert sum(calls) > 300 * 60_000
     assert max(calls) < (4 << 20) + 200_000, "one call settles 4 MB and the row that reaches them"
+
+
+def test_a_full_server_takes_no_new_rows_and_keeps_the_results_of_those_that_have_run(app: App, redis: Redis) -> None:
+    run = threading.Event()
+
+    @app.job(name="work", retry=0)
+    def work(n: int) -> str:
+        assert run.wait(60)
+        if n == 3:
+            raise ValueError("broken")
+        return "x" * 10_000
+
+    with app.batch(results=True) as batch:
+        work.enqueue_many((n,) for n in range(20))
+        with working(app):
+            until(lambda: batch.status().counts["working"], "jobs run")
+            redis.config_set("maxmemory", 1)
+            try:
+                with pytest.raises(ServerError, match="maxmemory"):
+                    work.enqueue(20)
+                run.set()
+                until(lambda: batch.status().done == 20, "all have ended")
+                assert [one.status for one in batch.results()] == ["error" if n == 3 else "finished" for n in range(20)]
+            finally:
+                redis.config_set("maxmemory", 0)
+    assert [one.ok and len(one.value) for one in batch.results(work)] == [n != 3 and 10_000 for n in range(20)]
+    assert not redis.exists("hm:broken")
 
 
 def test_names_of_jobs_are_read_whatever_they_hold(app: App) -> None:
