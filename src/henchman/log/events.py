@@ -351,7 +351,8 @@ def log_text(logger: logging.Logger, level: int, message: str, text: str, **fact
 def level_of(run: Any) -> int:
     """The least level at which the job of ``run`` wants to be written of: its ``log_level``; 0 without one."""
     job = getattr(run, "job", None)
-    return _LEVELS.get(job.get("log_level"), 0) if isinstance(job, Mapping) else 0
+    level = job.get("log_level") if isinstance(job, Mapping) else None
+    return _LEVELS.get(level, 0) if isinstance(level, str) else 0
 
 
 def _of_run(run: Any) -> Facts:
