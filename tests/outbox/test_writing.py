@@ -303,6 +303,22 @@ def test_what_cannot_be_a_transaction_is_refused(shop: Shop) -> None:
     assert asyncio.run(_refused(shop)) == "thread of their own"
 
 
+def test_a_job_with_a_key_is_refused_as_long_as_the_relay_asks_for_no_admission(shop: Shop) -> None:
+    """Pushed as it stands its key would keep nobody out: lua/outbox_push.lua says where it is to be asked."""
+    with pytest.raises(DefinitionError):
+        push_with_a_key(shop)
+
+
+def push_with_a_key(shop: Shop) -> None:
+    options: dict[str, Any] = {"key": "order", "once": True}
+
+    @shop.app.job(name="keyed", **options)
+    def keyed(order: int) -> None: ...
+
+    with shop.session() as session:
+        shop.app.outbox.write(session, keyed, 1)
+
+
 class Strange:
     """As much as a connection of another library."""
 
