@@ -155,8 +155,9 @@ def test_events_and_failures_come_from_history(shop: Shop) -> None:
     rows = list(csv.DictReader(io.StringIO(shop.run("batch", "failures", batch).stdout_bytes.decode("utf-8-sig"))))
     assert [one["arguments"] for one in rows] == ['[1, "refuse"]', '[3, "break"]']
     assert rows[0]["message"].startswith("'=cmd")
-    unknown = shop.run("batch", "failures", "f" * 32)
-    assert (unknown.exit_code, unknown.stdout) == (1, "")
+    for what in ("failures", "events"):
+        unknown = shop.run("batch", what, "f" * 32)
+        assert (unknown.exit_code, unknown.stdout) == (1, "")
 
 
 def test_onto_a_terminal_failures_are_harmless(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -221,3 +221,19 @@ def test_help_and_version() -> None:
         assert f"  {name} " in shown.stdout
     assert run("--version").stdout.startswith("henchman, version ")
     assert run("retries kill --help").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "meant"),
+    [
+        ("doctr", "doctor"),
+        ("server strat", "start"),
+        ("cron puase", "pause"),
+        ("dead retyr", "retry"),
+        ("db upgarde", "upgrade"),
+    ],
+)
+def test_a_command_that_is_written_wrong_names_the_near_one(command: str, meant: str) -> None:
+    done = run(command)
+    assert done.exit_code == 2
+    assert f"No such command {command.split()[-1]!r}; did you mean {meant!r}?" in done.output

@@ -137,6 +137,13 @@ def speak() -> None:
 """
 
 
+def test_a_log_that_is_the_users_own_says_why_a_process_ends(redis_url: str, tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(OWN.replace("{level}", "INFO"))
+    with Work(tmp_path, redis_url, target="own:nothing", HENCHMAN_CONFIGURE_LOGGING="false") as work:
+        assert work.wait() == 1
+        assert "MINE CRITICAL the worker process ends: own has no 'nothing'" in work.log
+
+
 def test_a_log_that_is_the_users_own_stays_as_it_is(redis: Redis, redis_url: str, tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(OWN.replace("{level}", "INFO"))
     with Work(tmp_path, redis_url, target="own:app") as work:

@@ -373,6 +373,6 @@ def test_what_could_not_be_delivered_is_reported_at_exit(server: PrivateServer, 
     said, log, took = ended(server, tmp_path, back=False)
     assert 4.5 < took < 60, "the limit is 5 s"
     (line,) = [line for line in log.splitlines() if "lost" in line]
-    assert "12 jobs that were kept in memory are lost" in line
+    assert "lost from memory: 12 jobs (" in line
     assert all(one[1] in line for one in said[:10])
     assert said[10][1] not in line

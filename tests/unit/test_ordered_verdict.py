@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from henchman import Failure, Snooze
 from henchman.ordered.claim import Claim, OrderedRetryPolicy, retry_delay
 from henchman.ordered.definition import OrderedOptions
 from henchman.store.ordered import ClaimedId
@@ -19,9 +20,10 @@ class Told:
     def __init__(self) -> None:
         self.broken: list[BaseException] = []
         self.deaths: list[dict[str, Any]] = []
+        self.messages: list[str] = []
 
     def report(self, error: BaseException, facts: dict[str, Any]) -> None:
-        """Nothing here."""
+        self.messages.append(facts["message"])
 
     def call(self, handler: Any, *args: Any) -> Any:
         try:
@@ -87,3 +89,14 @@ def test_retries_exhausted_gets_the_lowest_payload_and_may_raise() -> None:
     ok = claim(-1, b"1")
     policy.ended(ok, dict(JOB), {}, told)
     assert len(got) == 1, "it is not called when nothing was buried"
+
+
+def test_the_outcome_of_a_claim_speaks_of_its_worst_id() -> None:
+    """Its ending, its delay and its reason are of one id, and no text has the name of the error's class twice."""
+    errors = {b"a": Snooze(1), b"b": ConnectionError("no answer"), b"c": Failure("sold out")}
+    one = Claim(7, [ClaimedId(name, -1, 0, [(1.0, b"1")]) for name in (*errors, b"d")])
+    told = Told()
+    outcome = OrderedRetryPolicy(OrderedOptions(retry_in=60)).ended(one, dict(JOB), errors, told)
+    assert (outcome.ending, outcome.delay, outcome.error) == ("retry", 60, errors[b"b"])
+    assert outcome.reason == "id 'b' and 2 more of 4: ConnectionError: no answer"
+    assert told.messages == ["no answer"]

@@ -99,6 +99,8 @@ def events(session: Session, id: str, status: tuple[str, ...], limit: int, after
     """The jobs of the batch ID as history has them, in the order in which they were enqueued."""
     with history_of(session) as admin:
         page = admin.reading.events(id, status or None, after=after, limit=limit)
+        if not page.events and admin.reading.batch(id) is None:
+            _counted(session, id)  # UnknownBatch: nothing that is recorded of it is no answer then
     show_page(page, as_json=as_json)
 
 

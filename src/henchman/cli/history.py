@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from henchman.cli.outbox import outbox_of
-from henchman.cli.session import NothingRuns, Session, as_json, command
+from henchman.cli.session import Group, NothingRuns, Session, as_json, command
 from henchman.cli.show import ago, answer, cell, count, duration, say, table
 from henchman.errors import ArgumentError, HistoryError, ServerError
 from henchman.history import load
@@ -44,7 +44,7 @@ def history_of(session: Session) -> Iterator[Any]:
         admin.close()
 
 
-@click.group()
+@click.group(cls=Group)
 def history() -> None:
     """The record in SQL: find jobs, see how far behind it is, remove what is old."""
 
@@ -145,7 +145,7 @@ of_outbox = click.option(
 )
 
 
-@click.group()
+@click.group(cls=Group)
 def db() -> None:
     """The database of history, or of the outbox: make its tables, bring them up to this release."""
 

@@ -15,7 +15,7 @@ from typing import Any
 import click
 
 from henchman import __version__
-from henchman.cli.session import server_options, settings_of
+from henchman.cli.session import Group, server_options, settings_of
 from henchman.errors import HenchmanError
 from henchman.kernel.text import visible
 
@@ -48,7 +48,7 @@ COMMANDS = {
 _LONG = 100  # characters of a help in the list of commands
 
 
-class Commands(click.Group):
+class Commands(Group):
     """The commands in the order in which people meet them; every error as one line."""
 
     def list_commands(self, context: click.Context) -> list[str]:

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from henchman.cli.outbox import outbox_of
-from henchman.cli.session import NOTHING_RUNS, NothingRuns, Session, as_json, command, server_options
+from henchman.cli.session import NOTHING_RUNS, Group, NothingRuns, Session, as_json, command, server_options
 from henchman.cli.show import answer, cell, complain, duration, facts, say, size, table
 from henchman.config import Config
 from henchman.embedded.server import EmbeddedServer
@@ -35,7 +35,7 @@ _OUTBOX_BEHIND = 5.0  # seconds that the oldest row of the outbox may wait
 _MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "bad": ("BAD", "bold red")}
 
 
-@click.group()
+@click.group(cls=Group)
 @server_options
 def server() -> None:
     """The embedded server: what serves a project that has no Redis of its own.

@@ -17,12 +17,12 @@ from henchman.embedded.folder import data_bytes
 from henchman.embedded.server import EmbeddedServer
 from henchman.errors import ConfigError, HenchmanError
 from henchman.inspector.base import Mask, mask_all
-from henchman.kernel.text import mask_url, visible
+from henchman.kernel.text import did_you_mean, mask_url, visible
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 from henchman.supervisor.load import load_app
 
-__all__ = ["NOTHING_RUNS", "NothingRuns", "Session", "ShowGroup", "as_json", "command", "confirmed", "group"]
+__all__ = ["NOTHING_RUNS", "Group", "NothingRuns", "Session", "ShowGroup", "as_json", "command", "confirmed", "group"]
 __all__ += ["server_options", "settings_of", "yes"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -89,7 +89,7 @@ def group(name: str | None = None, help: str | None = None) -> Callable[[Functio
 
     def make(function: Function) -> click.Group:
         called = server_options(_with_session(function))
-        return click.group(name, help=help, invoke_without_command=True)(called)
+        return click.group(name, help=help, invoke_without_command=True, cls=Group)(called)
 
     return make
 
@@ -104,7 +104,20 @@ def _with_session(function: Function) -> Function:
     return called
 
 
-class ShowGroup(click.Group):
+class Group(click.Group):
+    """A group that names the command which a wrong word is near to."""
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        try:
+            return super().resolve_command(context, args)
+        except click.UsageError as error:
+            error.message = f"No such command {visible(args[0])!r}{did_you_mean(args[0], self.list_commands(context))}"
+            raise
+
+
+class ShowGroup(Group):
     """A group whose first word may also name a thing: ``henchman ordered NAME`` is ``henchman ordered show NAME``,
     whatever options stand before the name."""
 

@@ -22,7 +22,7 @@ from rich.live import Live
 from rich.text import Text
 
 from henchman.errors import ServerAway
-from henchman.kernel.text import shorten, visible
+from henchman.kernel.text import count, shorten, visible
 from henchman.wire import times
 
 __all__ = ["Table", "TableRow", "ago", "answer", "cell", "complain", "console", "count", "duration", "facts", "figure"]
@@ -116,11 +116,6 @@ def watch(
 
 
 # ---- figures and times
-
-
-def count(many: int, one: str, more: str = "") -> str:
-    """``1 job``, ``2,000 jobs``."""
-    return f"{many:,} {one if many == 1 else more or one + 's'}"
 
 
 def listed(shown: int, total: int, what: str) -> str:

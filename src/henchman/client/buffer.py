@@ -20,6 +20,7 @@ from itertools import islice
 from henchman.client.runtime import Runtime
 from henchman.errors import ServerAway
 from henchman.kernel.clock import capped_backoff
+from henchman.kernel.text import count
 from henchman.store.jobs import Delivery, deliver
 from henchman.wire.payload import decode, new_jid, with_delay
 
@@ -159,7 +160,7 @@ class Buffer:
                 return self._wait_longer()
             except Exception as error:  # refused as a whole, or a defect of ours: it must not end the trying
                 if not self._refused:
-                    self._notice("%s jobs that are kept in memory cannot be delivered: %r", len(self.held), error)
+                    self._notice("kept in memory, cannot be delivered: %s: %r", count(len(self.held), "job"), error)
                 self._refused = True
                 return self._wait_longer()
             self._settled(entries, statuses)
@@ -196,7 +197,8 @@ class Buffer:
             self._notice("a job that was kept in memory is lost, the server refused it: %s: %r", _jid(one.payload), why)
         if over:
             away = time.monotonic() - self._since
-            self._notice("the server is back after %.1f s: %s jobs were delivered from memory", away, self._delivered)
+            delivered = count(self._delivered, "job")
+            self._notice("the server is back after %.1f s; delivered from memory: %s", away, delivered)
 
     def _wait_longer(self) -> None:
         self._failures += 1
@@ -207,7 +209,7 @@ class Buffer:
         left = self.flush() if self.held else []
         if left:
             jids = ", ".join(map(_jid, left[:_SHOWN])) + (", …" if len(left) > _SHOWN else "")
-            self._notice("the server did not come back: %s jobs that were kept in memory are lost: %s", len(left), jids)
+            self._notice("the server did not come back; lost from memory: %s (%s)", count(len(left), "job"), jids)
 
 
 def _waited(one: Delivery, seconds: float) -> Delivery:

@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from henchman.errors import ServerAway, ServerError
 from henchman.inspector.processes import ProcessState, list_processes
-from henchman.kernel.text import shorten, visible
+from henchman.kernel.text import count, shorten, visible
 from henchman.store import leases, ordered_people, queues
 from henchman.store.call import Call, Runner, command, commands, run
 from henchman.store.keys import ROLES, UNTRIED, WELCOME, Keys, acl_trial
@@ -233,7 +233,7 @@ class _Server:
         if not many:
             return Diagnosis("ok", "none")
         shown = shorten((latest or b"").decode("utf-8", "backslashreplace"), 200)
-        text = f"{many:,} jobs ended, but something that belongs to their end failed; the latest: {shown}"
+        text = f"{count(many, 'job')} ended, but something that belongs to their end failed; the latest: {shown}"
         return Diagnosis("bad", text, f"repair by hand, then: DEL {key}")
 
     def lost_submissions(self) -> Diagnosis:
@@ -274,7 +274,7 @@ class _Server:
         kinds = {one: "hash" if keys.is_held(one) else "list" for one in lists}
         sizes = ask(leases.sizes(kinds)) if kinds else []
         held = sum(sizes)
-        text = f"{len(lost):,} died without a word, holding {held:,} jobs"
+        text = f"{len(lost):,} died without a word, holding {count(held, 'job')}"
         if not held:
             return Diagnosis("warn", text, "nothing is in danger; a running worker tidies up")
         return Diagnosis("warn", text, "a running worker gives them back within a minute: henchman work")

@@ -111,6 +111,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {best!r}?"
 
 
+def count(many: int, one: str, more: str = "") -> str:
+    """``1 job``, ``2,000 jobs``."""
+    return f"{many:,} {one if many == 1 else more or one + 's'}"
+
+
 def seconds_text(seconds: float) -> str:
     """A duration that was set, in the largest unit that divides it: ``180 days``, ``2 h``, ``25 s``."""
     for size, unit in ((86400, "day"), (3600, "h"), (60, "min")):

@@ -164,7 +164,7 @@ class OrderedRetryPolicy:
     def ended(self, claim: Claim, job: dict[str, Any], errors: dict[bytes, BaseException], teller: Teller) -> Outcome:
         """Write the verdicts into ``claim``, report the errors, call the hooks; the outcome of the claim as a whole."""
         for error in {id(one): one for one in errors.values() if not isinstance(one, _NOT_REPORTED)}.values():
-            facts = {"context": "job raised", "job": job, "queue": job["queue"], "message": _message(error)}
+            facts = {"context": "job raised", "job": job, "queue": job["queue"], "message": _cut(words_of(error))}
             teller.report(error, facts)  # once, however many ids it is the answer for
         ended = [self._of_id(claim.token, one, errors.get(one.id), teller) for one in claim.ids]
         claim.verdicts = [verdict for verdict, _ in ended]
@@ -173,10 +173,10 @@ class OrderedRetryPolicy:
         if given_up:
             self._exhausted(given_up, job, errors, teller)
         ending = min((word for _, word in ended), key=_WORST.index)
-        first = next(iter(errors.values()), None)
-        delays = [verdict.delay for verdict in claim.verdicts if verdict.delay]
-        reason = _reason(claim, errors) if errors else ""
-        return Outcome(ending, delay=min(delays, default=0.0), reason=reason, error=first)
+        worst = [verdict for verdict, word in ended if word == ending]  # what the outcome speaks of
+        name = worst[0].id
+        reason = _reason(claim, errors, name) if errors else ""
+        return Outcome(ending, delay=min(one.delay for one in worst), reason=reason, error=errors.get(name))
 
     def _of_id(self, token: int, one: ClaimedId, error: BaseException | None, teller: Teller) -> tuple[Verdict, str]:
         """The verdict on one id, and the ending that an outcome calls it."""
@@ -214,11 +214,10 @@ class OrderedRetryPolicy:
             teller.call(self._options.retries_exhausted, items)
 
 
-def _reason(claim: Claim, errors: dict[bytes, BaseException]) -> str:
-    name, error = next(iter(errors.items()))
+def _reason(claim: Claim, errors: dict[bytes, BaseException], name: bytes) -> str:
     more = f" and {len(errors) - 1} more" if len(errors) > 1 else ""
     of = f" of {len(claim.ids)}" if len(claim.ids) > 1 else ""
-    return f"id {shown(name)!r}{more}{of}: {_message(error)}"
+    return f"id {shown(name)!r}{more}{of}: {_message(errors[name])}"
 
 
 def _message(error: BaseException) -> str:

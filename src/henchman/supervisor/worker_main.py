@@ -206,16 +206,19 @@ def _say_last(args: WorkerArgs, error: Exception) -> None:
     """A line of the log on why this process ends, with the user's part of the traceback; the handler may not be there
     yet: nothing is set up before the user's code is imported."""
     root = logging.getLogger()
+    cause = error.__cause__ if isinstance(error, HenchmanError) else error
+    words = str(error) if isinstance(error, HenchmanError) else described(error)
+    message = "the worker process ends"
     try:
         config = Config.load(arguments=args.settings)
         if config.configure_logging or not root.handlers:
             log.setup(config.log_format, config.log_level, process_tag=str(args.number))
+        else:
+            message += f": {words}"  # a format of the user's own need not show the field
     except ConfigError:
         log.setup("auto", "info", process_tag=str(args.number))
-    cause = error.__cause__ if isinstance(error, HenchmanError) else error
-    words = str(error) if isinstance(error, HenchmanError) else described(error)
     text = "" if cause is None else their_traceback(cause)
-    log_text(logging.getLogger("henchman"), logging.CRITICAL, "the worker process ends", text, error=words)
+    log_text(logging.getLogger("henchman"), logging.CRITICAL, message, text, error=words)
 
 
 def main() -> None:
