@@ -154,7 +154,7 @@ def test_kept_in_order_and_delivered_when_the_server_is_back(
     assert [job["jid"] for job in jobs_in(redis, "queue:default")][1:6] == [one.jid for one in handles]
     away, back = until(lambda: len(lines(caplog)) > 1 and lines(caplog), "it is told")
     assert away.startswith("the server is away: up to 1000 jobs are kept in memory")
-    assert "5 jobs were delivered" in back
+    assert "delivered from memory: 5 jobs" in back
     app.close()
 
 

@@ -113,8 +113,8 @@ class Group(click.Group):
         try:
             return super().resolve_command(context, args)
         except click.UsageError as error:
-            error.message = f"No such command {visible(args[0])!r}{did_you_mean(args[0], self.list_commands(context))}"
-            raise
+            near = did_you_mean(args[0], self.list_commands(context))
+            raise click.UsageError(f"No such command {visible(args[0])!r}{near}", context) from error
 
 
 class ShowGroup(Group):
