@@ -247,7 +247,8 @@ class App:
         """Push a job by name, for a worker in another program or language: ``app.enqueue("HardJob", "bob", 5)``.
 
         ``options``: queue, retry, delay, at, tags… as in ``using`` and ``@app.job``. Arguments are plain JSON. A job
-        that is registered here takes its options from its definition.
+        that is registered here takes its options from its definition, its key too. Of another one ``key`` is the key
+        itself, and ``foreign=True`` says that you know who gives it back.
         """
         return self.client.by_name(name, args, dict(options))
 

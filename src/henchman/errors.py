@@ -17,6 +17,7 @@ __all__ = [
     "ConfigError",
     "DefinitionError",
     "Discard",
+    "DuplicateJob",
     "EmbeddedServerError",
     "Failure",
     "HenchmanError",
@@ -62,6 +63,24 @@ class ArgumentError(HenchmanError, ValueError):
 
 class AmbiguousTransaction(HenchmanError):
     """Several database transactions are open, and a push inside them does not say whose commit it waits for."""
+
+
+class DuplicateJob(HenchmanError):
+    """The key of a push belongs to another job, and ``on_conflict="raise"``: nothing was pushed.
+
+    ``jid``: the first job; ``status``: "finished" or "failed" when it is remembered, "" when it has not ended;
+    ``differs``: it has other arguments, so perhaps the key is wrong.
+    """
+
+    #: raised by a bulk push: how many of its rows were taken before. None elsewhere
+    pushed: int | None = None
+
+    def __init__(self, name: str, jid: str, *, status: str = "", differs: bool = False) -> None:
+        other = ", with other arguments" if differs else ""
+        super().__init__(f"{name}: job {jid} has this key{other}; it {status or 'has not ended'}")
+        self.jid = jid
+        self.status = status
+        self.differs = differs
 
 
 class UnknownJob(HenchmanError, LookupError):

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from henchman.store import batches, cron, history, jobs, leases, locks, ordered, ordered_people, outbox, queues
+from henchman.store import admission, batches, cron, history, jobs, leases, locks, ordered, ordered_people, outbox, queues
 from henchman.store.call import Call
 from henchman.store.keys import Keys
 from support.store import fetching
@@ -96,6 +96,24 @@ def _outbox_push(keys: Keys) -> Call[Any]:
     return outbox.push(keys, "o", ME, rows)
 
 
+ASK = b'{"scope":"s","phases":"w","conflict":"skip"'
+
+
+def _keyed_push(keys: Keys) -> Call[Any]:
+    rows = [admission.KeyedPush(jid, "", b'{"jid":"%b"}' % jid.encode(), "0" * 8, jid) for jid in ("a", "b")]
+    return admission.push(keys, "q", ASK + b"}", rows, ("me", 1))
+
+
+def _batch_push_keyed(keys: Keys) -> Call[Any]:
+    rows = [
+        batches.TrackedPush(
+            jid, "", b'{"jid":"%b"}' % jid.encode(), b"{}", ASK + b',"key":"%b","mark":""}' % jid.encode()
+        )
+        for jid in ("ka", "kb")
+    ]
+    return batches.push_keyed(keys, "b", "q", rows, lane=("me", 1), member="m")
+
+
 def _started(keys: Keys) -> Call[Any]:
     effects = _uniterate(keys, "a", "b")
     return batches.started(keys, [batches.Started(keys.in_flight(ME, 1, name), b"{}", effects) for name in "abc"])
@@ -114,6 +132,8 @@ def _claim(keys: Keys) -> Call[Any]:
 SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "batches.make": [lambda keys: batches.make(keys, "b", {"description": "d", "tags": "[]"}, b"{}")],
     "batches.push": [_batch_push],
+    "batches.push_keyed": [_batch_push_keyed],
+    "admission.push": [_keyed_push],
     "batches.close": [lambda keys: batches.close(keys, "b", "aborted")],
     "batches.release": [lambda keys: batches.release(keys, "b", 100)],
     "batches.retry": [_batch_retry],

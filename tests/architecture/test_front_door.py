@@ -21,6 +21,7 @@ PUBLIC = [
     "CurrentJob",
     "DefinitionError",
     "Discard",
+    "DuplicateJob",
     "Failure",
     "HenchmanError",
     "HistoryError",

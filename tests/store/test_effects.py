@@ -19,6 +19,7 @@ from henchman.worker.stager import Stager
 from support.store import ME, Store
 
 JID = "0123456789abcdef01234567"
+BURSTS = "hm:debounce:s"
 MARK = f"1.500000 {JID}"
 JOB: dict[str, Any] = {
     "class": "m.f",
@@ -34,6 +35,7 @@ JOB: dict[str, Any] = {
         "batch": "b",
         "results": True,
         "result_ttl": 60,
+        "debounce": ["s", "17"],
         "key": ["s", "k", "uwr"],
     },
 }
@@ -50,6 +52,7 @@ def marked(store: Store) -> None:
     store.ask("HSET", store.keys.lock("u", "s"), "k", f"{JID} 1.5 ", "other", "other 1.5 ")
     store.ask("HSET", store.keys.lock("r", "s"), "k", f"{JID} 1.5 ", "other", "other 1.5 ")
     store.ask("HSET", store.keys.latest, JID, "1", "other", "2")
+    store.ask("HSET", BURSTS, "17", f"1.500000 {JID} " + "{}", "18", f"1.500000 {JID} " + "{}")
     store.ask("HSET", store.keys.batch("b"), "state", "closed", "generation", 1, "n:enqueued", 2, "keep", 60)
     store.ask("HSET", store.keys.batch("b") + ":jobs", JID, "enqueued", "other", "enqueued")
 
@@ -62,12 +65,14 @@ def left(store: Store) -> set[str]:
     assert store.ask("EXISTS", keys.iteration("other"))
     for key in (keys.lock("u", "s"), keys.lock("r", "s"), keys.latest):
         assert store.ask("HEXISTS", key, "other")
+    assert store.ask("HEXISTS", BURSTS, "18")
     assert store.ask("HGET", keys.batch("b") + ":jobs", "other") == b"enqueued"
     assert store.ask("HGET", keys.batch("b"), "state") == b"closed", "one member is left"
     found = {
         "uncancel": store.ask("ZSCORE", keys.cancelled, JID) is not None,
         "cron_done": bool(store.ask("HEXISTS", keys.cron_running, "nightly")),
         "uniterate": bool(store.ask("EXISTS", keys.iteration(JID))),
+        "undebounce": bool(store.ask("HEXISTS", BURSTS, "17")),
         "track": store.ask("HEXISTS", keys.batch("b") + ":jobs", JID) == 1,
         "result": not store.ask("EXISTS", keys.result(JID)),
         "unlock": bool(store.ask("HEXISTS", keys.lock("u", "s"), "k")),

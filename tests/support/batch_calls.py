@@ -1,4 +1,4 @@
-"""What batches do on the server, a call of each script, on one batch ``b``: for tests that break off in the middle."""
+"""What batches and keyed pushes do on the server, a call of each script, on one batch: for tests that break off."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from henchman.store import batches, history, leases
+from henchman.store import admission, batches, history, leases
 from henchman.store.call import Call
 from henchman.store.keys import Keys
 from support.store import ME, Store
@@ -28,6 +28,13 @@ def _job(jid: str, when: str = "") -> batches.TrackedPush:
     return batches.TrackedPush(jid, when, b'{"jid":"%b"}' % jid.encode(), b"{}")
 
 
+ASK = b'{"scope":"s","phases":"o","conflict":"skip","once_for":60}'
+
+
+def _keyed(jid: str, due: str = "") -> admission.KeyedPush:
+    return admission.KeyedPush(jid, due, b'{"jid":"%b"}' % jid.encode(), "0" * 8, jid)
+
+
 def _effects(status: str) -> bytes:
     kept = [["step_result", "b", "run", '!{"status":"error"}']] if status == "error" else []
     return json.dumps([*kept, ["track", "b", "run", status, "1", ME, "{}", ""]]).encode()
@@ -36,6 +43,7 @@ def _effects(status: str) -> bytes:
 CALLS: dict[str, Callable[[Keys], Call[Any]]] = {
     "batch_make": lambda keys: batches.make(keys, "new", {**FACTS, "parent": "b"}, b"{}"),
     "batch_push": lambda keys: batches.push(keys, "b", "q", [_job("p1"), _job("p2", "+60")], lane=("me", 1)),
+    "keyed_push": lambda keys: admission.push(keys, "q", ASK, [_keyed("p1"), _keyed("p2", "+60")], ("me", 1)),
     "batch_close": lambda keys: batches.close(keys, "empty"),
     "batch_release": lambda keys: batches.release(keys, "b", 2),
     "batch_retry": lambda keys: batches.retry(keys, "b", [batches.Retried("dead", "q", b"old", b"new")]),

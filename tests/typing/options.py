@@ -71,6 +71,18 @@ app.job(retry_on=[5])  # expect-error: list-item
 app.job(delay=5)  # expect-error: call-overload
 app.job(limits=[])  # expect-error: call-overload
 
+app.job(key="user_id", once=True, once_for=timedelta(days=30), on_conflict="raise", scope="users")
+app.job(key=("user_id", "lang"), unique=("queued", "running"), throttle=5)
+app.job(key=lambda user_id, **_: user_id, debounce=5, debounce_most=timedelta(minutes=1))
+app.job(key=5, once=True)  # expect-error: call-overload
+app.job(key=lambda user_id: 1.5, once=True)  # expect-error: arg-type, return-value
+app.job(key="user_id", unique="forever")  # expect-error: call-overload
+app.job(key="user_id", unique="queued", on_conflict="reschedule")  # expect-error: call-overload
+work.using(again=True).enqueue(1)
+work.using(key="user_id")  # expect-error: call-arg
+app.enqueue("HardJob", "bob", key=5, unique="queued", foreign=True)
+app.enqueue("HardJob", "bob", key=("bob", 5), once=True, foreign=True)  # expect-error: arg-type
+
 work.using(delay=5, queue="x", retry=False, tags={"a"}, timeout=timedelta(minutes=1), track=True).enqueue(1)
 work.using(at=datetime.now(UTC)).using(delay=None, batch=app.batch("x")).enqueue(1)
 work.using(batch=None)

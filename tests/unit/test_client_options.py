@@ -9,6 +9,7 @@ import pytest
 
 from henchman.client.keywords import JobKeywords, NamedKeywords, OrderedKeywords, PushKeywords
 from henchman.client.options import (
+    KEYED,
     LATER,
     JobOptions,
     PushOptions,
@@ -38,7 +39,7 @@ def test_what_type_checkers_know_is_what_there_is() -> None:
     assert set(JobKeywords.__annotations__) == jobs
     assert set(PushKeywords.__annotations__) == {*PushOptions.__struct_fields__}
     assert set(NamedKeywords.__annotations__) == {*PushOptions.__struct_fields__} | (
-        {"retry_queue", "dead", "backtrace", "log_level"} & jobs
+        {"retry_queue", "dead", "backtrace", "log_level", *KEYED} & jobs | {"foreign"}
     )
     assert set(OrderedKeywords.__annotations__) == set(KNOWN) - {"derive"}
     assert set(SettingKeywords.__annotations__) == set(KEYS)

@@ -18,6 +18,7 @@ OF_KEYS = {"unlock", "unrun", "relock", "unlatest"}  # tests/store/test_locks.py
 GOES_ON = {"retry", "snoozed", "deferred", "released", "interrupted"}
 JID = "0123456789abcdef01234567"
 
+UNDEBOUNCE = ("undebounce", "s", "17", JID)
 UNCANCEL, CRON_DONE, UNITERATE = ("uncancel", JID), ("cron_done", "nightly", JID), ("uniterate", f"ns:it-{JID}")
 
 PLAIN: dict[str, Any] = {"class": "x", "args": [], "jid": JID}
@@ -27,6 +28,8 @@ JOBS: dict[str, dict[str, Any]] = {
     "of a cron": PLAIN | {"hm": {"cron": "nightly", "planned": 1.5}},
     "iterable": PLAIN | {"hm": {"iterable": True}},
     "both": PLAIN | {"hm": {"iterable": True, "cron": "nightly"}},
+    "debounced": PLAIN | {"hm": {"debounce": ["s", "17"]}},
+    "oddly debounced": PLAIN | {"hm": {"debounce": ["s", 17]}},
     "odd": PLAIN | {"hm": ["cron"]},
     "odder": PLAIN | {"hm": {"cron": 7, "iterable": "yes"}},
     "without a jid": {"class": "x", "args": [], "hm": {"iterable": True, "cron": "nightly"}},
@@ -54,8 +57,8 @@ def test_the_table_knows_every_ending_and_every_kind() -> None:
     assert set(TABLE) == {*ENDINGS, *BEYOND}
     assert set(TABLE) - GOES_ON == FINAL
     told = {effect[0] for row in TABLE.values() for some in row for effect in some}
-    come = {"result", "step_result", "track", "said"}
-    assert told | come | OF_KEYS == set(KINDS), "four come with what was told of the end, below"
+    come = {"result", "undebounce", "step_result", "track", "said"}
+    assert told | come | OF_KEYS == set(KINDS), "five come with what was told of the end, below"
     assert set(STATUS) == {*TABLE, "rescued", "staged", "started", "revived"}
 
 
@@ -145,6 +148,8 @@ def test_what_is_no_json_is_told_as_it_is_shown() -> None:
 @pytest.mark.parametrize("job", JOBS)
 def test_every_ending_of_every_job(job: str, ending: str) -> None:
     expected = {effect for column in ROLES.get(job, (0,)) for effect in TABLE[ending][column]}
+    if job == "debounced" and ending in FINAL:
+        expected.add(UNDEBOUNCE)
     found = effects(KEYS, JOBS[job], ending)
     assert set(found) == expected
     assert len(found) == len(expected)

@@ -119,6 +119,8 @@ def _callback(runtime: Runtime, target: Any, batch: str) -> dict[str, Any]:
         known, name, options, push = target.job, target.job.name, target.job.options, target.push_as
     if push.delay or push.at is not None or push.batch not in (None, OUTSIDE):
         raise DefinitionError(f"{name}: a callback is enqueued when its batch comes so far; leave out delay, at, batch")
+    if options.key is not None:
+        raise DefinitionError(f"{name} has a key, which could refuse a callback: it is enqueued once in any case")
     plan = prepare(name, options, push)
     runtime.client.check_queue(name, plan.queue)
     signature = _ID_ALONE if known is None else known.signature

@@ -106,8 +106,9 @@ class Job(Using[P, R]):
         """This job with options for one push: delay, at, queue, retry, retry_for, timeout, expires, tags, batch, track.
         Of a transactional app also now, db, session.
 
-        ``delay``: seconds or timedelta from the server's now. ``at``: a datetime with a time zone. DefinitionError
-        names an option that is unknown, wrong, or comes with a later feature.
+        ``delay``: seconds or timedelta from the server's now. ``at``: a datetime with a time zone. ``again=True``: push
+        a job although its key is taken. DefinitionError names an option that is unknown, wrong, or comes with a later
+        feature.
         """
         return super().using(**options)
 
@@ -116,7 +117,9 @@ class Job(Using[P, R]):
 
         Raises ArgumentError when an argument cannot be sent (it names the place), ServerAway when the server cannot
         be reached: with ``executed=False`` the job was not pushed, with None that is unknown. With the setting
-        ``buffer`` a job that was not pushed is kept in memory as long as there is room (``admission="buffered"``).
+        ``buffer`` a job that was not pushed is kept in memory as long as there is room (``admission="buffered"``). A
+        job whose key is taken is not pushed: the handle is that of the first one (``admission="duplicate"``); where the
+        definition says ``on_conflict="raise"``, DuplicateJob.
         """
         return self._client.push(self, args, kwargs)
 

@@ -11,12 +11,13 @@ from typing import Any, Literal, Protocol, TypedDict
 
 from henchman.client.options import Membership
 
-__all__ = ["JobKeywords", "LogLevel", "NamedKeywords", "OrderedKeywords", "PushKeywords", "Seconds", "Texts"]
+__all__ = ["JobKeywords", "LogLevel", "NamedKeywords", "OrderedKeywords", "PushKeywords", "Seconds", "Texts", "Unique"]
 
 Seconds = float | timedelta
 Texts = list[str] | tuple[str, ...] | set[str] | frozenset[str]  # not one text, which is letters to a loop
 Classes = type[BaseException] | Collection[type[BaseException]]
 LogLevel = Literal["debug", "info", "warning", "warn", "error", "fatal"]
+Unique = Literal["queued", "running", "until_success"]
 
 
 class HasMembership(Protocol):
@@ -53,6 +54,15 @@ class JobKeywords(TypedDict, total=False):
     ack: Literal["batched", "each"] | None
     track: bool | None
     result_ttl: Seconds | None
+    key: str | tuple[str, ...] | Callable[..., str | int] | None
+    once: bool | None
+    once_for: Seconds | None
+    unique: Unique | tuple[Unique, ...] | None
+    on_conflict: Literal["skip", "raise", "replace", "wait"] | None
+    scope: str | None
+    debounce: Seconds | None
+    debounce_most: Seconds | None
+    throttle: Seconds | None
 
 
 class PushKeywords(TypedDict, total=False):
@@ -74,15 +84,29 @@ class PushKeywords(TypedDict, total=False):
     session: HasTransaction | None
     outbox: Any  # True, or a session or connection of SQLAlchemy or Django
     line: str | None
+    again: bool | None
 
 
 class NamedKeywords(PushKeywords, total=False):
-    """Those of ``app.enqueue``: what can travel with a job that is known only by name."""
+    """Those of ``app.enqueue``: what can travel with a job that is known only by name.
+
+    ``key`` is the key itself here; it and what belongs to it are for jobs that are ``foreign``.
+    """
 
     retry_queue: str | None
     dead: bool | None
     backtrace: bool | int | None
     log_level: LogLevel | None
+    foreign: bool | None
+    key: str | int | None
+    once: bool | None
+    once_for: Seconds | None
+    unique: Unique | tuple[Unique, ...] | None
+    on_conflict: Literal["skip", "raise", "replace", "wait"] | None
+    scope: str | None
+    debounce: Seconds | None
+    debounce_most: Seconds | None
+    throttle: Seconds | None
 
 
 class OrderedKeywords(TypedDict, total=False):

@@ -6,19 +6,21 @@ Options of features that are not built yet are refused with the name of the feat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, Final
 
 import msgspec
 
+from henchman.client.key_options import KEYED, problem_of_key
 from henchman.errors import DefinitionError
 from henchman.kernel.text import as_shown, did_you_mean
 from henchman.store.call import Call, command
 from henchman.store.keys import Keys
 
 __all__ = [
+    "KEYED",
     "LATER",
     "OUTSIDE",
     "JobOptions",
@@ -37,9 +39,7 @@ __all__ = [
 
 #: option → the feature that brings it
 LATER: Final[Mapping[str, str]] = {
-    "key": "keys and dependencies",
-    "once": "keys and dependencies",
-    "once_for": "keys and dependencies",
+    **dict.fromkeys((*KEYED, "again"), "keys and dependencies"),
     "after": "keys and dependencies",
     "on_failed": "keys and dependencies",
     "wait_at_most": "keys and dependencies",
@@ -53,10 +53,15 @@ ELSEWHERE: Final[Mapping[str, str]] = {
     "eta": "at",
     "time_limit": "timeout",
     "queue_name": "queue",
+    "unique_for": "once_for",
+    "lock": "unique",
 }
 
 RetryIn = float | Callable[..., Any] | None
 Classes = tuple[type[BaseException], ...]
+Key = tuple[str, ...] | Callable[..., Any] | None
+MOST_ONCE: Final = 180 * 86400.0  # seconds
+ONCE_FOR: Final = 7 * 86400.0
 
 
 class JobOptions(msgspec.Struct, frozen=True):
@@ -72,6 +77,12 @@ class JobOptions(msgspec.Struct, frozen=True):
     one finished run a slot; "batched", the default, settles many at once, at most 5 ms late.
     ``track=True``: the life of each job is written into history, also outside batches. ``result_ttl``: how long what it
     returned, or raised, is kept for ``handle.result()``.
+
+    ``key``: names of parameters, or a function of the arguments: jobs of one ``scope`` (default: the name of the job)
+    with the same key are one piece of work. ``once``: accepted once, remembered for ``once_for`` after its end.
+    ``unique``: at most one "until_success", "queued" or "running". ``on_conflict``: what becomes of another one: skip,
+    raise, replace, wait. ``debounce``: run so long after the last push, at the latest ``debounce_most`` after the
+    first. ``throttle``: at most one push in so long. ``key_options.py`` has which go together.
     """
 
     queue: str = "default"
@@ -92,6 +103,15 @@ class JobOptions(msgspec.Struct, frozen=True):
     ack: str = "batched"
     track: bool = False
     result_ttl: float | None = None
+    key: Key = None
+    once: bool = False
+    once_for: float | None = None
+    unique: tuple[str, ...] = ()
+    on_conflict: str | None = None
+    scope: str | None = None
+    debounce: float | None = None
+    debounce_most: float | None = None
+    throttle: float | None = None
     iterable: bool = False  # by @app.iterable, not by an option: its payloads say so, for whoever ends such a job
 
 
@@ -120,6 +140,7 @@ class PushOptions(msgspec.Struct, frozen=True):
     session: Any = None
     outbox: Any = None
     line: str | None = None
+    again: bool | None = None
 
 
 def wrong(name: str, value: object, due: str) -> DefinitionError:
@@ -259,6 +280,43 @@ def _line(name: str, value: Any) -> str:
     return value
 
 
+def _key(name: str, value: Any) -> Key:
+    if callable(value):
+        return value  # type: ignore[no-any-return]  # a function of unknown result: judged when it is called
+    many = (value,) if isinstance(value, str) else value
+    if not isinstance(many, (tuple, list)) or not many or not all(isinstance(one, str) and one for one in many):
+        raise wrong(name, value, "give the name of a parameter, a tuple of names, or a function of the arguments")
+    return tuple(many)
+
+
+def _once_for(name: str, value: Any) -> float:
+    seconds = checked_seconds(name, value)
+    if not 1 <= seconds <= MOST_ONCE:
+        raise wrong(name, value, "give 1 second up to 180 days")
+    return seconds
+
+
+_UNIQUE: Final = ("queued", "running", "until_success")
+
+
+def _unique(name: str, value: Any) -> tuple[str, ...]:
+    many = (value,) if isinstance(value, str) else value
+    known = isinstance(many, (tuple, list, set, frozenset)) and all(one in _UNIQUE for one in many)
+    if not known or not many:
+        raise wrong(name, value, "give 'queued', 'running' or 'until_success', or a tuple of them")
+    return tuple(sorted(set(many)))
+
+
+def _on_conflict(name: str, value: Any) -> str:
+    if not isinstance(value, str) or value not in {"skip", "raise", "replace", "wait"}:
+        raise wrong(name, value, "give 'skip', 'raise', 'replace' or 'wait'")
+    return value
+
+
+def _scope(name: str, value: Any) -> str:
+    return checked_name(value, option=name, of="a scope")
+
+
 _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "queue": _queue,
     "retry": _retry,
@@ -286,17 +344,32 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "session": _session,
     "outbox": _outbox,
     "line": _line,
+    "key": _key,
+    "once": flag,
+    "once_for": _once_for,
+    "unique": _unique,
+    "on_conflict": _on_conflict,
+    "scope": _scope,
+    "debounce": checked_seconds,
+    "debounce_most": checked_seconds,
+    "throttle": checked_seconds,
+    "again": flag,
 }
 _DEFINED = tuple(name for name in JobOptions.__struct_fields__ if name != "iterable")
 _PUSHED = PushOptions.__struct_fields__
 _TRAVELLING = (*_PUSHED, "retry_queue", "dead", "backtrace", "log_level")  # what a payload says by itself
 
 
-def _checked(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
-    checked = {}
-    for name, value in given.items():
+def _refuse_later(where: str, given: Iterable[str]) -> None:
+    for name in given:
         if name in LATER:
             raise DefinitionError(f"{where}: the option {name}= comes with {LATER[name]}; it is not built yet")
+
+
+def _checked(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
+    checked = {}
+    _refuse_later(where, given)
+    for name, value in given.items():
         if name == "cron":
             raise DefinitionError(f"{where}: write @app.cron({as_shown(value, 200)}) above @app.job")
         if name not in known:
@@ -309,7 +382,10 @@ def _checked(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> di
 def definition_options(where: str, given: Mapping[str, Any]) -> JobOptions:
     """The options of a definition, checked; DefinitionError names ``where`` and what is wrong."""
     checked = _checked(where, given, _DEFINED)
-    return JobOptions(**{name: value for name, value in checked.items() if value is not None})
+    made = JobOptions(**{name: value for name, value in checked.items() if value is not None})
+    if problem := problem_of_key(made):
+        raise DefinitionError(f"{where}: {problem}")
+    return made
 
 
 def push_options(where: str, given: Mapping[str, Any], base: PushOptions) -> PushOptions:
@@ -325,15 +401,34 @@ def push_options(where: str, given: Mapping[str, Any], base: PushOptions) -> Pus
 
 def named_options(name: str, given: Mapping[str, Any], defined: JobOptions | None) -> tuple[JobOptions, PushOptions]:
     """The options of a push by name; ``defined`` None: the job is not defined here, so only what travels is taken."""
+    _refuse_later(name, given)
     if defined is not None:
         return defined, push_options(name, given, PushOptions())
-    for option in given:
-        if option in _DEFINED and option not in _TRAVELLING:
+    rest, travelling = dict(given), _TRAVELLING
+    keyed = [option for option in KEYED if given.get(option) is not None]
+    if flag("foreign", rest.pop("foreign", False)):
+        travelling += KEYED
+    elif keyed:
+        raise DefinitionError(
+            f"{name}: {keyed[0]}= of a job that is not defined in this app: where another program ends it, its key is "
+            "not given back. Define the job here, or say foreign=True and give the key back with app.keys.unlock"
+        )
+    for option in rest:
+        if option in _DEFINED and option not in travelling:
             raise DefinitionError(f"{name}: {option}= cannot travel with a job; say it where the job is defined")
-    _checked(name, given, _TRAVELLING)
-    at_push = {option: value for option, value in given.items() if option in _PUSHED}
-    rest = {option: value for option, value in given.items() if option not in _PUSHED}
-    return definition_options(name, rest), push_options(name, at_push, PushOptions())
+    if rest.get("key") is not None:
+        rest["key"] = _key_itself(rest["key"])
+    _checked(name, rest, travelling)
+    at_push = {option: value for option, value in rest.items() if option in _PUSHED}
+    defines = {option: value for option, value in rest.items() if option not in _PUSHED}
+    return definition_options(name, defines), push_options(name, at_push, PushOptions())
+
+
+def _key_itself(value: Any) -> Callable[..., Any]:
+    """A push by name says the key, and not where it stands among the arguments."""
+    if isinstance(value, bool) or not isinstance(value, (str, int)):
+        raise wrong("key", value, "give the key itself, a text or an integer")
+    return lambda *_, **__: value
 
 
 class Membership:

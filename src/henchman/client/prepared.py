@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 import os
 from collections import deque
+from collections.abc import Mapping
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from henchman.client.keyed import Keyed, keyed
 from henchman.client.options import JobOptions, Membership, PushOptions
 from henchman.client.registry import Registry
 from henchman.client.runtime import Runtime
@@ -24,7 +26,17 @@ from henchman.wire.arguments import Signature
 from henchman.wire.payload import Template, decode
 from henchman.wire.secret import masked, places_of
 
-__all__ = ["Admission", "PreparedPush", "PushSequence", "in_outbox", "jids_of", "prepare", "push_tracked", "record_of"]
+__all__ = [
+    "Admission",
+    "PreparedPush",
+    "PushSequence",
+    "in_outbox",
+    "jids_of",
+    "no_key_later",
+    "prepare",
+    "push_tracked",
+    "record_of",
+]
 
 Admission = Literal["created", "duplicate", "blocked", "deferred", "buffered", "stopped"]
 
@@ -38,7 +50,7 @@ class PreparedPush(NamedTuple):
     delay or a time. ``parked``: they wait until their batch is released. ``admission``: how the server receives them.
     ``transaction``: what they wait for on this side, see ``henchman.contrib.transactions``.
     ``unstamped``: their ``enqueued_at`` is written when they enter their queue. ``outbox``: the transaction that they
-    are part of, as ``using`` was told, on ``line`` if that is set.
+    are part of, as ``using`` was told, on ``line`` if that is set. ``keyed``: they have a key.
     """
 
     template: Template
@@ -58,6 +70,7 @@ class PreparedPush(NamedTuple):
     tracked: bool = False
     outbox: Any = None
     line: str | None = None
+    keyed: Keyed | None = None
 
     def scheduled(self, now: float) -> bool:
         """Whether it goes to the schedule: due later than now. A past ``at`` is due now."""
@@ -78,16 +91,16 @@ def prepare(
     signature: Signature | None = None,
 ) -> PreparedPush:
     """The payload fields that ``options`` of the definition and ``push`` give to jobs of ``group``, or of no batch."""
+    queue = push.queue or options.queue
     tracked = options.track if push.track is None else push.track
     result_ttl = options.result_ttl if push.result_ttl is None else push.result_ttl
-    queue = push.queue or options.queue
+    ours = _own_fields(options, push, group, tracked, result_ttl, signature)
+    key = _keyed(name, options, push, signature, ours, group, tracked)
     fields = _sidekiq_fields(name, queue, options, push)
-    if own := _own_fields(options, push, group, tracked, result_ttl, signature):
-        fields["hm"] = own
+    if ours and key is None:
+        fields["hm"] = ours
     parked = group is not None and group.atomic
-    outbox = None if push.outbox is False else push.outbox
-    if push.line is not None and outbox is None:
-        raise DefinitionError(f"{name}: line= is the order of rows of the outbox; say outbox= too")
+    outbox = _outbox(name, push)
     return PreparedPush(
         Template(fields),
         queue,
@@ -97,20 +110,58 @@ def prepare(
         result_ttl,
         function,
         (push.at is not None or push.expires is not None or options.expires is not None) and outbox is None,
-        is_plain=group is None and not tracked and outbox is None,
+        is_plain=group is None and not tracked and outbox is None and key is None,
         may_wait=bool(push.delay) or push.at is not None,
         parked=parked,
         admission="deferred" if outbox is not None else "blocked" if parked else "created",
-        unstamped=parked or outbox is not None,
+        unstamped=parked or outbox is not None or (key is not None and not key.stamped),
         tracked=bool(tracked),
         outbox=outbox,
         line=push.line,
+        keyed=key,
     )
+
+
+def _outbox(name: str, push: PushOptions) -> Any:
+    outbox = None if push.outbox is False else push.outbox
+    if push.line is not None and outbox is None:
+        raise DefinitionError(f"{name}: line= is the order of rows of the outbox; say outbox= too")
+    return outbox
 
 
 def in_outbox(plan: PreparedPush, target: Any) -> PreparedPush:
     """``plan`` for jobs that become rows of the transaction of ``target``, a session or connection."""
+    if plan.keyed is not None:
+        raise DefinitionError(no_key_later(plan.keyed.name))
     return plan._replace(outbox=target, is_plain=False, unstamped=True, admission="deferred", timed=False)
+
+
+def no_key_later(name: str) -> str:
+    """Why a job with a key is pushed at once or not at all."""
+    return (
+        f"{name} has a key, and the server alone knows whether it is taken: a job with a key cannot wait for a commit, "
+        "or in an outbox, yet. Push it after the transaction, or at once with using(now=True)"
+    )
+
+
+def _keyed(
+    name: str,
+    options: JobOptions,
+    push: PushOptions,
+    signature: Signature | None,
+    fields: Mapping[str, Any],
+    group: Membership | None,
+    tracked: bool | None,
+) -> Keyed | None:
+    """What is special about pushes of a job with a key; None for any other job."""
+    if options.key is not None and push.outbox:
+        raise DefinitionError(no_key_later(name))
+    if options.key is not None:
+        is_recorded = group is not None or bool(tracked)
+        return keyed(name, options, push, signature, fields, in_batch=group is not None, is_recorded=is_recorded)
+    if push.again:
+        raise DefinitionError(f"{name}: again= pushes a job although its key is taken, and this one has no key")
+    return None
 
 
 def _sidekiq_fields(name: str, queue: str, options: JobOptions, push: PushOptions) -> dict[str, Any]:

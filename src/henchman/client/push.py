@@ -14,12 +14,11 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, G
 from functools import partial
 from typing import Any, Generic, NamedTuple, TypeVar
 
-import msgspec
-
+from henchman.client.admission import Admitted, KeyedPushes
 from henchman.client.buffer import Buffer
 from henchman.client.options import OUTSIDE, Membership, PushOptions, named_options, within
 from henchman.client.prepared import Admission, PreparedPush, PushSequence, jids_of, prepare, push_tracked
-from henchman.client.rows import Arguments, RowSlices, Slice, tell_pushed
+from henchman.client.rows import Arguments, Pushed, RowSlices, Slice, tell_pushed
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, BatchError, DefinitionError, ResultError, ServerAway, ServerError
 from henchman.kernel.middleware import compile_async, compile_sync, in_thread
@@ -30,7 +29,7 @@ from henchman.store.leases import ask_time
 from henchman.wire.arguments import Signature
 from henchman.wire.payload import decode, encode, new_jid, new_jids
 
-__all__ = ["Client", "Handle", "Pushed"]
+__all__ = ["Client", "Handle", "Pushed", "handle_of"]
 
 T = TypeVar("T")
 R = TypeVar("R", covariant=True)
@@ -51,10 +50,12 @@ class _Aside(NamedTuple):
 class Handle(Generic[R]):
     """One pushed job. ``admission``: "created"; "stopped" when a client middleware stopped the push; "blocked" when it
     waits until its atomic batch ends well; "buffered" when the server is away and the job is kept in the memory of this
-    process: that is not accepted, it dies with it; "deferred" until the transaction that it was pushed in commits.
+    process: that is not accepted, it dies with it; "deferred" until the transaction that it was pushed in commits;
+    "duplicate": its key belongs to another job, and this handle is the handle of that one, ``duplicate_of``;
+    ``differs``: that one was pushed with other arguments.
     """
 
-    __slots__ = ("_function", "_keeps", "_runtime", "admission", "duplicate_of", "jid", "queue")
+    __slots__ = ("_function", "_keeps", "_runtime", "admission", "differs", "duplicate_of", "jid", "queue")
 
     def __init__(
         self, jid: str, queue: str, admission: Admission, runtime: Runtime, keeps: bool = False, function: Any = None
@@ -63,6 +64,7 @@ class Handle(Generic[R]):
         self.queue = queue
         self.admission: Admission = admission
         self.duplicate_of: str | None = None
+        self.differs = False
         self._runtime = runtime
         self._keeps = keeps
         self._function = function
@@ -75,13 +77,18 @@ class Handle(Generic[R]):
         """Why a deferred job never came to the server, or may not have; None as long as nothing is wrong."""
         return None
 
+    @property
+    def _place(self) -> str | None:
+        """The queue to look in; None for all: nobody knows into which the first of a duplicate was pushed."""
+        return self.queue if self.duplicate_of is None else None
+
     def status(self) -> Any:
         """Where the job is now, as ``app.job_status`` tells; it looks through its queue and the sets, page by page."""
-        return self._runtime.job_status(self.jid, queue=self.queue)
+        return self._runtime.job_status(self.jid, queue=self._place)
 
     async def astatus(self) -> Any:
         """``status``, awaited."""
-        return await self._runtime.ajob_status(self.jid, queue=self.queue)
+        return await self._runtime.ajob_status(self.jid, queue=self._place)
 
     def cancel(self) -> None:
         """A waiting job never starts; a running one sees ``cancelled`` (an async job is cancelled)."""
@@ -98,13 +105,13 @@ class Handle(Generic[R]):
         ResultError at once when the job keeps no result (``result_ttl=``).
         """
         self._check()
-        value: R = self._runtime.result(self.jid, timeout, function=self._function, queue=self.queue)
+        value: R = self._runtime.result(self.jid, timeout, function=self._function, queue=self._place)
         return value
 
     async def aresult(self, timeout: float | None = None) -> R:  # noqa: ASYNC109 - the same word as above
         """``result``, awaited."""
         self._check()
-        value: R = await self._runtime.aresult(self.jid, timeout, function=self._function, queue=self.queue)
+        value: R = await self._runtime.aresult(self.jid, timeout, function=self._function, queue=self._place)
         return value
 
     def _check(self) -> None:
@@ -115,17 +122,6 @@ class Handle(Generic[R]):
                 if self.admission != "stopped"
                 else f"job {self.jid} was stopped by a client middleware: it never runs"
             )
-
-
-class Pushed(msgspec.Struct, frozen=True):
-    """What became of a bulk push: ``count`` rows read = created + duplicates + stopped + buffered + deferred."""
-
-    count: int
-    created: int
-    duplicates: int
-    stopped: int
-    buffered: int = 0
-    deferred: int = 0
 
 
 #: a push, written once: it yields calls and other steps, and ``Client`` does them now or awaited
@@ -142,6 +138,9 @@ class Client:
         self._registry = runtime.registry
         self._clock = runtime.clock
         self._sequence = PushSequence()
+        self._keyed = KeyedPushes(
+            runtime, self._sequence, self._time_of, self._learn_time, self._through_links, self._call
+        )
         self.buffer = Buffer(runtime)
         self.now: Callable[[], float] = time.time  # tests put a clock of their own here
 
@@ -149,7 +148,7 @@ class Client:
         """Push one job of a definition."""
         plan = self._direct(using)
         if plan is None:
-            return drive(self._do, self._push(using, args, kwargs))
+            return self._with_others(using, args, kwargs)
         handle, scheduled, payload, call = self._one(plan, using.job.signature.encode(args, kwargs))
         try:
             self._runtime.connections.run(call)
@@ -162,7 +161,7 @@ class Client:
         """``push``, awaited."""
         plan = self._direct(using)
         if plan is None:
-            return await adrive(self._ado, self._push(using, args, kwargs))
+            return await self._awith_others(using, args, kwargs)
         handle, scheduled, payload, call = self._one(plan, using.job.signature.encode(args, kwargs))
         try:
             await self._runtime.aconnections.run(call)
@@ -220,6 +219,11 @@ class Client:
         batch = using.push_as.batch
         return plan if batch is OUTSIDE or (batch is None and within.get() is None) else None
 
+    def _direct_keyed(self, using: Any) -> PreparedPush | None:
+        """The prepared push of ``using`` when its key alone takes part."""
+        plan: PreparedPush | None = using.prepared
+        return None if plan is None or plan.keyed is None else self._keyed.direct(using, plan)
+
     def _one(self, plan: PreparedPush, arguments: Arguments) -> tuple[Handle[Any], bool, bytes, Call[Any]]:
         """One job that no link changes: its handle, whether it is scheduled, its payload, the call that pushes it."""
         jid = new_jid()
@@ -234,6 +238,27 @@ class Client:
             payload,
             self.confirmed(self._call(plan, scheduled, plan.queue, [payload]), lambda: [jid]),
         )
+
+    def _with_others(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
+        """A push in which a batch, record, link, clock, buffer or key takes part; that of a key alone is one call."""
+        plan = self._direct_keyed(using)
+        if plan is None:
+            return drive(self._do, self._push(using, args, kwargs))
+        call, read = self._keyed.one(plan, using.job.signature.encode(args, kwargs))
+        return self._handle(plan, read(self._runtime.connections.run(call)))
+
+    async def _awith_others(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
+        plan = self._direct_keyed(using)
+        if plan is None:
+            return await adrive(self._ado, self._push(using, args, kwargs))
+        call, read = self._keyed.one(plan, using.job.signature.encode(args, kwargs))
+        return self._handle(plan, read(await self._runtime.aconnections.run(call)))
+
+    def _handle(self, plan: PreparedPush, one: Admitted | None) -> Handle[Any]:
+        """The handle of a push with a key; None: a link stopped it."""
+        if one is None:
+            return Handle(new_jid(), plan.queue, "stopped", self._runtime)
+        return handle_of(one, self._runtime, plan.result_ttl is not None, plan.function)
 
     def _push(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[Handle[Any]]:
         plan = yield from self._prepared(using)
@@ -259,11 +284,13 @@ class Client:
 
     def _push_many(self, using: Any, slices: Iterator[Slice] | AsyncIterator[Slice]) -> Steps[Pushed]:
         plan = yield from self._prepared(using)
+        if plan.keyed is not None:
+            return (yield from self._keyed.send_many(plan, partial(_next_slice, slices)))
         if plan.timed:
             yield from self._learn_time()
         count = passed = kept = 0
         try:
-            while arguments := (next(slices, None) if isinstance(slices, Iterator) else (yield _following(slices))):
+            while arguments := (yield from _next_slice(slices)):
                 scheduled, now = self._time_of(plan)
                 payloads = plan.template.render_many(arguments, new_jids(len(arguments)), *now)
                 by_queue = {plan.queue: payloads}
@@ -280,6 +307,8 @@ class Client:
 
     def _send(self, plan: PreparedPush, arguments: Arguments) -> Steps[Handle[Any]]:
         """Push one job."""
+        if plan.keyed is not None:
+            return self._handle(plan, (yield from self._keyed.send(plan, arguments)))
         if plan.timed:
             yield from self._learn_time()
         jid = new_jid()
@@ -440,10 +469,21 @@ class Client:
         return reached
 
 
-def _following(slices: AsyncIterator[Slice]) -> _Aside:
-    """The step that reads the next slice, where that must be awaited."""
+def handle_of(one: Admitted, runtime: Runtime, keeps: bool = False, function: Any = None) -> Handle[Any]:
+    """The handle of a push that the server has admitted, or not."""
+    handle: Handle[Any] = Handle(one.jid, one.queue, one.admission, runtime, keeps, function)
+    if one.admission == "duplicate":
+        handle.duplicate_of, handle.differs = one.jid, one.differs
+    return handle
+
+
+def _next_slice(slices: Iterator[Slice] | AsyncIterator[Slice]) -> Steps[Slice | None]:
+    """The slice that is next; None at the end."""
+    if isinstance(slices, Iterator):
+        return next(slices, None)
 
     async def read() -> Slice | None:
         return await anext(slices, None)
 
-    return _Aside(read, read)
+    following: Slice | None = yield _Aside(read, read)
+    return following

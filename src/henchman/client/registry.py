@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from henchman.client.options import JobOptions
+from henchman.client.keyed import KeyRule
+from henchman.client.options import ONCE_FOR, JobOptions
 from henchman.errors import DefinitionError, UnknownJob
 from henchman.kernel.text import did_you_mean, shorten, visible
 from henchman.wire.arguments import Signature
@@ -55,6 +56,7 @@ class Registry:
                 f"{_place(definition.function)}; give one of them another name="
             )
         self._check_queues(definition)
+        self._check_key(definition)
         self._by_name[definition.name] = definition
         stale = [queue for queue, other in self._ordered.items() if other is present]
         for queue in stale:
@@ -77,6 +79,22 @@ class Registry:
                     f"{definition.name}: queue {queue!r} is taken by {other.name}; "
                     f"{'an ordered queue' if mine else 'that is an ordered queue, which'} shares its name with nothing "
                     "else: give one of them another queue="
+                )
+
+    def _check_key(self, definition: Definition) -> None:
+        """A key names parameters; jobs of one scope remember for one time, so that everybody knows where to look."""
+        options = definition.options
+        if options.key is None:
+            return
+        scope, mine = KeyRule(definition.name, options, definition.signature).scope, options.once_for or ONCE_FOR
+        for other in self._by_name.values():
+            theirs = other.options
+            if other.name == definition.name or not (theirs.once and options.once):
+                continue
+            if (theirs.scope or other.name) == scope and (theirs.once_for or ONCE_FOR) != mine:
+                raise DefinitionError(
+                    f"{definition.name}: once_for is {mine:g} s, and {other.name} of the same scope {scope!r} has "
+                    f"{theirs.once_for or ONCE_FOR:g} s: give both the same"
                 )
 
     def ordered(self) -> dict[str, Definition]:

@@ -6,10 +6,12 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Ma
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec
 
-from henchman.errors import ArgumentError, BatchError, ServerError
+import msgspec
+
+from henchman.errors import ArgumentError, BatchError, DuplicateJob, ServerError
 from henchman.kernel.text import as_shown
 
-__all__ = ["Arguments", "BoundCall", "RowSlices", "Slice", "each_row", "tell_pushed"]
+__all__ = ["Arguments", "BoundCall", "Pushed", "RowSlices", "Slice", "each_row", "tell_pushed"]
 
 P = ParamSpec("P")
 SLICE_JOBS = 1000
@@ -25,6 +27,21 @@ class BoundCall(Generic[P]):
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+
+
+class Pushed(msgspec.Struct, frozen=True):
+    """What became of a bulk push: ``count`` rows read = created + duplicates + stopped + buffered + deferred.
+
+    ``blocked``: how many of the created wait for the end of the job that has their key (``on_conflict="wait"``).
+    """
+
+    count: int
+    created: int
+    duplicates: int
+    stopped: int
+    buffered: int = 0
+    deferred: int = 0
+    blocked: int = 0
 
 
 class RowSlices:
@@ -101,6 +118,6 @@ def _arguments(name: str, row: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 def tell_pushed(error: Exception, count: int) -> None:
     """Tell in ``error``, which ended a bulk push, how many rows were taken before."""
-    if isinstance(error, ArgumentError | ServerError | BatchError):
+    if isinstance(error, ArgumentError | ServerError | BatchError | DuplicateJob):
         error.pushed = count
     error.add_note(f"{count:,} rows were pushed before")

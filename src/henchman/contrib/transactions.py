@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from henchman.client.options import PushOptions
-from henchman.client.prepared import PreparedPush, in_outbox
+from henchman.client.prepared import PreparedPush, in_outbox, no_key_later
 from henchman.client.push import Client, Handle, Steps
 from henchman.client.rows import Arguments
 from henchman.client.runtime import Runtime
@@ -107,6 +107,10 @@ class TransactionalClient(Client):
         plan = super()._direct(using)
         return plan if plan is None or self.open_transaction(using.push_as) is None else None
 
+    def _direct_keyed(self, using: Any) -> PreparedPush | None:
+        plan = super()._direct_keyed(using)
+        return plan if plan is None or self.open_transaction(using.push_as) is None else None
+
     def _tied(self, plan: PreparedPush, push: PushOptions) -> PreparedPush:
         """Through the outbox where that is asked for, by the push or by the setting; else after the commit."""
         if plan.outbox is not None and plan.outbox is not True:
@@ -114,6 +118,8 @@ class TransactionalClient(Client):
         transaction = self.open_transaction(push)
         if transaction is None:
             return plan
+        if plan.keyed is not None:
+            raise DefinitionError(no_key_later(plan.keyed.name))
         if plan.outbox or (self._runtime.config.outbox is not None and push.outbox is not False):
             return in_outbox(plan, transaction.target)
         # The server's time is asked for when the jobs are sent.

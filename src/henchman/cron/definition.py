@@ -12,9 +12,11 @@ from typing import Any, Final
 import msgspec
 
 from henchman.client.job import Using
+from henchman.client.keyed import mark_of
 from henchman.client.options import JobOptions, PushOptions, checked_name, push_options, wrong
-from henchman.client.prepared import prepare, record_of
+from henchman.client.prepared import PreparedPush, prepare, record_of
 from henchman.client.registry import Definition, Registry
+from henchman.client.rows import Arguments
 from henchman.client.runtime import Runtime
 from henchman.cron.timing import timing_of
 from henchman.errors import ArgumentError, DefinitionError
@@ -34,7 +36,8 @@ _LONGEST: Final = 366 * 86400.0
 
 class Cron(msgspec.Struct, frozen=True):
     """``timing`` in its stored form. ``job`` is the payload's text without what differs from tick to tick; ``hm`` its
-    field of that name. ``overlap_for``: for so many seconds a tick waits for the job of an earlier one; 0: never."""
+    field of that name. ``overlap_for``: for so many seconds a tick waits for the job of an earlier one; 0: never.
+    ``ask``: what is asked of a job with a key, see ``client/keyed.py``."""
 
     timing: str
     missed: str
@@ -43,6 +46,7 @@ class Cron(msgspec.Struct, frozen=True):
     job: str
     hm: dict[str, Any] = {}
     overlap_for: float = 0.0
+    ask: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
 
 
 encoded = msgspec.json.Encoder().encode
@@ -87,8 +91,20 @@ def define(
     fields = payload.decode(plan.template.render(*texts, new_jid(), b"0.0", None))
     for varying in ("jid", "created_at"):
         del fields[varying]
-    hm = fields.pop("hm", {})
-    return Cron(timing.text(), missed, plan.queue, name, payload.encode(fields).decode(), hm, limit)
+    hm, ask = _key_of(name, plan, texts, fields.pop("hm", {}))
+    return Cron(timing.text(), missed, plan.queue, name, payload.encode(fields).decode(), hm, limit, ask)
+
+
+def _key_of(
+    name: str, plan: PreparedPush, texts: Arguments, hm: dict[str, Any]
+) -> tuple[dict[str, Any], dict[str, Any] | msgspec.UnsetType]:
+    """What stands under ``hm``, and what is asked of a job with a key: all ticks have the arguments, and so the key."""
+    if plan.keyed is None:
+        return hm, msgspec.UNSET
+    if "debounce" in plan.keyed.ask:
+        raise DefinitionError(f"{name}: a cron says itself when its job is due; a job with debounce= cannot be one")
+    key = plan.keyed.rule.text(*texts)
+    return plan.keyed.own_fields(key), {**plan.keyed.ask, "key": key, "mark": mark_of(*texts)}
 
 
 def _overlap_limit(overlap: str, limit: float | timedelta | None) -> float:
@@ -121,9 +137,13 @@ def build_tick(runtime: Runtime, name: str, cron: Cron, planned: float, now: flo
     jid, moment = new_jid(), runtime.stamp(now)
     extra = payload.members({"hm": {**cron.hm, "cron": name, "planned": planned}})
     tail = b',"jid":"%b","created_at":%b,"enqueued_at":%b}' % (jid.encode(), moment, moment)
+    ask = b"" if isinstance(cron.ask, msgspec.UnsetType) else encoded(cron.ask)
+    waits = b'"conflict":"wait"' in ask
+    if waits:
+        tail = tail[: tail.index(b',"enqueued_at"')] + b"}"
     text = cron.job.encode()[:-1] + extra + tail
     if not runtime.client_middleware.links:
-        return Tick(name, planned, cron.queue, jid, text, cron.overlap_for, _record(runtime, text, cron.hm))
+        return Tick(name, planned, cron.queue, jid, text, cron.overlap_for, _record(runtime, text, cron.hm), ask)
     reached: list[dict[str, Any]] = []
     compile_sync(runtime.client_middleware, reached.append)(payload.decode(text))
     if not reached:
@@ -135,8 +155,10 @@ def build_tick(runtime: Runtime, name: str, cron: Cron, planned: float, now: flo
     ours = final.get("hm")
     counted = isinstance(ours, dict) and ours.get("cron") == name  # else the end of this job would not be noticed
     limit = cron.overlap_for if counted else 0.0
+    if waits:
+        final.pop("enqueued_at", None)
     whole = payload.encode(final)
-    return Tick(name, planned, final["queue"], final["jid"], whole, limit, _record(runtime, whole, ours))
+    return Tick(name, planned, final["queue"], final["jid"], whole, limit, _record(runtime, whole, ours), ask)
 
 
 def _record(runtime: Runtime, text: bytes, ours: Any) -> bytes:

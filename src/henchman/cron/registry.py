@@ -11,20 +11,23 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from henchman.client.admission import read_answer
 from henchman.client.job import Job, Using
-from henchman.client.push import Handle
+from henchman.client.push import Handle, handle_of
 from henchman.client.runtime import Runtime
 from henchman.cron.definition import Cron, build_tick, check_name, decoded, define, encoded
 from henchman.cron.timing import Expression, read_timing, upcoming
 from henchman.errors import DefinitionError, UnknownCron
 from henchman.kernel.middleware import in_thread
 from henchman.kernel.text import as_shown, did_you_mean
-from henchman.store import batches
+from henchman.store import admission, batches
 from henchman.store import cron as store
+from henchman.store.admission import KeyedPush
 from henchman.store.batches import TrackedPush
 from henchman.store.call import Procedure, arun, run
 from henchman.store.cron import RunningTick, Skipped
 from henchman.store.keys import Keys
+from henchman.wire.payload import new_jid
 
 __all__ = ["CronRegistry", "CronState", "Past", "set_paused", "states"]
 
@@ -245,12 +248,29 @@ class CronRegistry:
         if text is None:
             raise _unknown(name, stored)
         tick = build_tick(runtime, name, decoded(text), stored.now, stored.now)
+        if tick.ask and tick.payload:
+            return self._run_keyed(tick)
         if tick.detail:
             row, keep = TrackedPush(tick.jid, "", tick.payload, tick.detail), runtime.config.history_kept()
             send(batches.push(runtime.keys, "", tick.queue, [row], keep=keep))
-        if tick.payload:
+            send(store.note_run(runtime.keys, tick))
+        elif tick.payload:
             send(store.run(runtime.keys, tick))
         return Handle(tick.jid, tick.queue, "created" if tick.payload else "stopped", runtime)
+
+    def _run_keyed(self, tick: store.Tick) -> Handle[Any]:
+        """``run`` for a job with a key, which may be another's."""
+        runtime, lane = self._runtime, (new_jid(), 1)
+        row, keep = TrackedPush(tick.jid, "", tick.payload, tick.detail, tick.ask), runtime.config.history_kept()
+        asked = msgspec.json.decode(tick.ask)
+        job = KeyedPush(tick.jid, "", tick.payload, asked["mark"], asked["key"])
+        tracked = batches.push_keyed(runtime.keys, "", tick.queue, [row], lane=lane, keep=keep)
+        plain = admission.push(runtime.keys, tick.queue, tick.ask, [job], lane)
+        [answer] = runtime.connections.run(tracked if tick.detail else plain)
+        found = read_answer(answer, tick.jid, tick.queue)
+        if found.admission != "duplicate":
+            runtime.connections.run(store.note_run(runtime.keys, tick))
+        return handle_of(found, runtime)
 
     async def arun(self, name: str) -> Handle[Any]:
         """``run``, awaited; in a thread, for client middleware that blocks."""

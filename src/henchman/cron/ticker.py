@@ -250,7 +250,7 @@ class CronTicker(Ticker):
                 self._scheduled[one.name] = scheduled_cron(known.cron, known.timing, one.planned)
                 if status == 2:
                     self._runtime.events.emit("cron_overlap", cron=one.name, planned=one.planned)
-                elif status and one.payload:
+                elif status == 1 and one.payload:
                     self._runtime.events.emit("cron_enqueued", cron=one.name, jid=one.jid, planned=one.planned)
         return fine
 

@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from henchman.errors import BatchClosed, BatchError, HistoryFull, UnknownBatch
+from henchman.store.admission import answers_of
 from henchman.store.call import Arg, Call, command, commands, load, script
 from henchman.store.keys import Keys
 from henchman.store.queues import Stretch, raw, set_stretch
@@ -50,13 +51,15 @@ def make(keys: Keys, batch: str, fields: Mapping[str, Arg], record: bytes) -> Ca
 class TrackedPush(NamedTuple):
     """One job. ``when``: "" now, "+5" in five seconds, else a Unix time; behind "parked": once the batch is released.
 
-    ``detail``: JSON for the history. A payload that is parked or due later has no ``enqueued_at``.
+    ``detail``: JSON for the history. A payload that is parked or due later has no ``enqueued_at``. ``ask``: JSON of a
+    job with a key, see ``client/keyed.py``.
     """
 
     jid: str
     when: str
     payload: bytes
     detail: bytes
+    ask: bytes = b""
 
 
 def push(
@@ -76,22 +79,36 @@ def push(
     UnknownBatch, BatchClosed, HistoryFull; then nothing was pushed.
     """
 
-    def read(reply: Any) -> int:
-        if reply == b"ABSENT":
-            raise _unknown(batch)
-        if reply == b"CLOSED":
-            raise BatchClosed(f"batch {batch} takes no more jobs: it was closed, cancelled or has expired")
-        if reply == b"FULL":
-            raise HistoryFull(FULL)
-        return int(reply)
+    args: list[Arg] = [batch, member, queue, *lane, keep, *(part for one in jobs for part in one)]
+    again = bool(batch and lane[0])
+    return script(_PUSH, [keys.queues, keys.queue(queue)], args, lambda reply: int(_taken(batch, reply)), again=again)
 
-    return script(
-        _PUSH,
-        [keys.queues, keys.queue(queue)],
-        [batch, member, queue, *lane, keep, *(part for one in jobs for part in one)],
-        read,
-        again=bool(batch and lane[0]),
-    )
+
+def push_keyed(
+    keys: Keys,
+    batch: str,
+    queue: str,
+    jobs: Sequence[TrackedPush],
+    *,
+    member: str = "",
+    lane: tuple[str, int],
+    keep: str = "",
+) -> Call[list[list[str]]]:
+    """As ``push`` for jobs with a key; the answers are those of ``admission.push``. It may be sent again."""
+    args: list[Arg] = [batch, member, queue, *lane, keep, *(part for one in jobs for part in one)]
+    names = [keys.queues, keys.queue(queue)]
+    return script(_PUSH, names, args, lambda reply: answers_of(_taken(batch, reply)), again=True)
+
+
+def _taken(batch: str, reply: Any) -> Any:
+    """What was answered to a push, unless nothing of it was taken."""
+    if reply == b"ABSENT":
+        raise _unknown(batch)
+    if reply == b"CLOSED":
+        raise BatchClosed(f"batch {batch} takes no more jobs: it was closed, cancelled or has expired")
+    if reply == b"FULL":
+        raise HistoryFull(FULL)
+    return reply
 
 
 def _name(value: Arg) -> str:

@@ -75,7 +75,7 @@ def look(keys: Keys, identity: str, lease_ms: int, handled: float | None, names:
 class Tick(NamedTuple):
     """One planned time of one cron. Without a payload it is passed over, and everything before it; also while the job
     of an earlier one, not older than ``overlap_for`` seconds, has not ended (0: nobody looks). ``detail``: JSON for the
-    history, of a job that is tracked.
+    history, of a job that is tracked; ``ask``: JSON of a job with a key, see ``client/keyed.py``.
     """
 
     name: str
@@ -85,11 +85,12 @@ class Tick(NamedTuple):
     payload: bytes = b""
     overlap_for: float = 0.0
     detail: bytes = b""
+    ask: bytes = b""
 
 
 class Ticked(NamedTuple):
     """The server's now, and one status a tick: 1 done, 0 it had been done, -1 not due, 2 passed over because an
-    earlier job has not ended, bytes the server's refusal.
+    earlier job has not ended, 3 because its key is taken, bytes the server's refusal.
 
     ``statuses`` is None when a cron was changed meanwhile: nothing was done.
     """
@@ -102,7 +103,7 @@ def tick(keys: Keys, revision: bytes, ticks: Sequence[Tick]) -> Call[Ticked]:
     """Enqueue one or more ticks, ascending for each cron; the same call again does nothing more."""
     args: list[Arg] = [revision]
     for one in ticks:
-        args += (one.name, one.queue, f"{one.planned:.6f}", one.jid, one.payload, one.overlap_for, one.detail)
+        args += (one.name, one.queue, f"{one.planned:.6f}", one.jid, one.payload, one.overlap_for, one.detail, one.ask)
 
     def decode(reply: Any) -> Ticked:
         return Ticked(float(reply[0]), reply[1:] if len(reply) > 1 else None)
@@ -111,15 +112,19 @@ def tick(keys: Keys, revision: bytes, ticks: Sequence[Tick]) -> Call[Ticked]:
 
 
 def run(keys: Keys, one: Tick) -> Call[Any]:
-    """Enqueue a cron's job now, beside its planned times; one that is tracked is pushed before (``batches.push``)."""
-    note = f"{one.planned:.6f} {one.planned:.6f} {one.jid}"
+    """Enqueue a cron's job now, beside its planned times."""
+    pushed = ("SADD", keys.queues, one.queue), ("LPUSH", keys.queue(one.queue), one.payload)
+    return commands(*pushed, *_noted(keys, one), again=False)
+
+
+def note_run(keys: Keys, one: Tick) -> Call[Any]:
+    """Write down that a cron's job was enqueued now: one that is tracked or has a key, which is pushed elsewhere."""
+    return commands(*_noted(keys, one), again=False)
+
+
+def _noted(keys: Keys, one: Tick) -> list[tuple[Arg, ...]]:
     past = keys.cron_past(one.name)
-    noted: list[tuple[Arg, ...]] = [("LPUSH", past, note), ("LTRIM", past, 0, _KEPT - 1)]
-    if one.detail:
-        return commands(*noted, again=False)
-    return commands(
-        ("SADD", keys.queues, one.queue), ("LPUSH", keys.queue(one.queue), one.payload), *noted, again=False
-    )
+    return [("LPUSH", past, f"{one.planned:.6f} {one.planned:.6f} {one.jid}"), ("LTRIM", past, 0, _KEPT - 1)]
 
 
 class RunningTick(NamedTuple):

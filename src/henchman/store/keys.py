@@ -185,6 +185,19 @@ class Keys:
         """zset: jids that wait for a lock, ``<phase><scope>\\n<key>``, in their order."""
         return f"{self.prefix}hm:await:{need}"
 
+    def throttle(self, digest: str) -> str:
+        """string, ``throttle``: the jid that was pushed under a key; ``digest`` is one of scope and key."""
+        return f"{self.prefix}hm:throttle:{digest}"
+
+    def debounce(self, scope: str) -> str:
+        """hash: key → when a burst of pushes began, the jid, and the payload as it stands in the schedule; until the
+        job has ended."""
+        return f"{self.prefix}hm:debounce:{scope}"
+
+    def lane(self, which: str) -> str:
+        """string, 1 h: number and answers of a client's last push of jobs with a key, should it be sent again."""
+        return f"{self.prefix}hm:lane:{which}"
+
     def result(self, jid: str) -> str:
         """string, ``result_ttl``: what a job returned, or what it raised, as JSON."""
         return f"{self.prefix}hm:result:{jid}"

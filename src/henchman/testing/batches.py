@@ -10,6 +10,7 @@ from typing import Any
 
 from henchman.store.call import Arg, Call
 from henchman.testing.calls import PlainPush, as_bytes, as_text, class_of, due_at, script_arguments
+from henchman.testing.keys import FakeKeys, Replace
 from henchman.wire.arguments import to_json
 from henchman.wire.payload import decode
 from henchman.work.effects import STATUS, effects, facts_of
@@ -30,7 +31,7 @@ class _Batch:
         self.facts = facts
         self.members: dict[str, str] = {}
         self.reasons: dict[str, int] = {}
-        self.parked: list[tuple[str, PlainPush]] = []
+        self.parked: list[tuple[str, PlainPush, bytes]] = []
         self.rows: list[tuple[str, str]] = []
         self.results: dict[str, str] = {}
 
@@ -46,17 +47,20 @@ class _Batch:
 class FakeBatches:
     """Answers what is asked of batches and results, and hears how jobs end. ``now``: the Unix time of the fake.
 
-    What an answer, or an end, pushes is returned: jobs of a batch, those that were parked, callbacks.
+    What an answer, or an end, pushes is returned: jobs of a batch, those that were parked, callbacks, jobs that waited
+    for a key. ``replace``: see ``FakeKeys``.
     """
 
-    def __init__(self, app: Any, now: Callable[[], float]) -> None:
+    def __init__(self, app: Any, now: Callable[[], float], replace: Replace = lambda jid, push: False) -> None:
         self._app = app
         self._now = now
+        self.keys = FakeKeys(app, now, replace)
         self._batches: dict[str, _Batch] = {}
         self._results: dict[str, bytes] = {}
 
     def clear(self) -> None:
         """Forget everything."""
+        self.keys.clear()
         self._batches.clear()
         self._results.clear()
 
@@ -65,6 +69,7 @@ class FakeBatches:
         if call.script is not None:
             acts: dict[str, Callable[..., Answer | None]] = {"batch_make": self._make, "batch_push": self._push}
             acts |= {"batch_close": self._close, "batch_release": self._release, "batch_results": self._read_results}
+            acts |= {"keyed_push": self.keys.push}
             return acts[call.name](*script_arguments(call)[1]) if call.name in acts else None
         command, key, *_ = (as_text(one) for one in (*call.parts[0], ""))
         keys = self._app.keys
@@ -102,29 +107,42 @@ class FakeBatches:
         return 1, []
 
     def _push(self, id: Arg, member: Arg, queue: Arg, *rest: Arg) -> Answer | None:
-        if not id:
+        keyed = bool(rest[7])  # what is asked of the first row
+        if not id and not keyed:
             return None  # tracked, in no batch: a push as any other
-        batch, pushed = self._batches.get(as_text(id)), []
-        if batch is None:
+        batch, pushed, answers = self._batches.get(as_text(id)), list[PlainPush](), list[str]()
+        if batch is None and id:
             return b"ABSENT", []
-        known, rows = batch.facts, rest[3:]
-        may = known["state"] == "open" or (known["state"] == "closed" and as_text(member) in batch.members)
-        if not may or known["why"] not in ("", "aborted") or self._now() > float(known.get("expires") or "inf"):
+        if batch is not None and not self._takes(batch, as_text(member)):
             return b"CLOSED", []
-        for i in range(0, len(rows), 4):
-            jid, when, payload = as_text(rows[i]), as_text(rows[i + 1]), as_bytes(rows[i + 2])
-            due = when.removeprefix("parked")
-            push = PlainPush(as_text(queue), payload, due_at(due, self._now()))
-            status = "blocked" if when.startswith("parked") else "enqueued" if push.at is None else "scheduled"
-            batch.members[jid] = status
-            batch.rows.append((class_of(push.payload), jid))
-            batch.add("total")
-            batch.add(f"n:{status}")
-            if status == "blocked":
-                batch.parked.append((jid, push))
+        for i in range(3, len(rest), 5):
+            jid, when, payload, _, ask = rest[i : i + 5]
+            due = as_text(when).removeprefix("parked")
+            push = PlainPush(as_text(queue), as_bytes(payload), due_at(due, self._now()))
+            parked = due != as_text(when)
+            answer, now_pushed = ("C", [push]) if parked or not keyed else self._admitted(ask, as_text(jid), push)
+            answers.append(answer)
+            if batch is not None and answer[0] in "CB":
+                status = "blocked" if parked or answer[0] == "B" else "enqueued" if push.at is None else "scheduled"
+                batch.members[as_text(jid)] = status
+                batch.rows.append((class_of(push.payload), as_text(jid)))
+                batch.add("total")
+                batch.add(f"n:{status}")
+            if batch is not None and parked:
+                batch.parked.append((as_text(jid), push, as_bytes(ask)))
             else:
-                pushed.append(push)
-        return len(rows) // 4, pushed
+                pushed += now_pushed
+        return ("\n".join(answers).encode() if keyed else len(answers)), pushed
+
+    def _takes(self, batch: _Batch, member: str) -> bool:
+        known = batch.facts
+        may = known["state"] == "open" or (known["state"] == "closed" and member in batch.members)
+        return may and known["why"] in ("", "aborted") and self._now() <= float(known.get("expires") or "inf")
+
+    def _admitted(self, ask: Arg, jid: str, push: PlainPush) -> tuple[str, list[PlainPush]]:
+        """The answer to a job with a key, and what it pushes."""
+        answer = self.keys.admit(json.loads(as_bytes(ask)), jid, push)
+        return answer, [self.keys.stamped(push)] if answer == "C" else []
 
     def _read_results(self, id: Arg, first: Arg, most: Arg) -> Answer:
         batch = self._batches.get(as_text(id))
@@ -151,15 +169,20 @@ class FakeBatches:
     def _release(self, id: Arg, _: Arg) -> Answer:
         batch, pushed = self._batches[as_text(id)], []
         parked, batch.parked = batch.parked, []
-        for jid, push in parked:
+        for jid, push, ask in parked:
             if batch.facts["why"]:
                 batch.results[jid] = '!{"status":"cancelled","message":"the batch was not released"}'
                 pushed += self._changed(as_text(id), jid, "cancelled", "")
-            else:
-                text = b',"enqueued_at":%b}' % self._app.stamp(self._now())
-                whole = push.payload[:-1] + text if push.at is None else push.payload
+                continue
+            answer, let_go = self._admitted(ask, jid, push) if ask else ("C", [self.keys.stamped(push)])
+            if answer == "C":
                 pushed += self._changed(as_text(id), jid, "enqueued" if push.at is None else "scheduled", "")
-                pushed.append(push._replace(payload=whole))
+                pushed += let_go
+            elif answer[0] != "B":  # a duplicate is no member
+                del batch.members[jid]
+                batch.add("total", -1)
+                batch.add("n:blocked", -1)
+                pushed += self._complete_if_empty(as_text(id))
         return 0, pushed
 
     def settle(self, unit: Unit, outcome: Outcome) -> list[PlainPush]:
@@ -170,9 +193,10 @@ class FakeBatches:
             return []
         if outcome.result is not None:
             outcome = self._with_json_result(job, outcome)
+        released = self.keys.settle(unit.payload, outcome.ending)
         if outcome.ending not in STATUS:
-            return []
-        return self.carry_out(effects(self._app.keys, job, outcome.ending, facts_of(unit, outcome, job)))
+            return released
+        return released + self.carry_out(effects(self._app.keys, job, outcome.ending, facts_of(unit, outcome, job)))
 
     def _with_json_result(self, job: Mapping[str, Any], outcome: Outcome) -> Outcome:
         """The outcome with its result as JSON, as a worker keeps it."""

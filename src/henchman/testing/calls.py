@@ -63,8 +63,10 @@ def pushes(call: Call[Any], keys: Keys, now: float) -> list[PlainPush] | None:
         return [_delivered(rows[i : i + 4], now) for i in range(0, len(rows), 4)]
     if is_script(call, "batch_push") and not script_arguments(call)[1][0]:  # tracked, in no batch
         _, _, queue, _, _, _, *rows = script_arguments(call)[1]
+        if rows[4]:
+            return None  # jobs with a key
         return [
-            PlainPush(as_text(queue), as_bytes(rows[i + 2]), due_at(rows[i + 1], now)) for i in range(0, len(rows), 4)
+            PlainPush(as_text(queue), as_bytes(rows[i + 2]), due_at(rows[i + 1], now)) for i in range(0, len(rows), 5)
         ]
     if [part[0] for part in call.parts] == ["SADD", "LPUSH"] and call.parts[0][1] == keys.queues:
         return [PlainPush(as_text(call.parts[0][2]), as_bytes(payload), None) for payload in call.parts[1][2:]]

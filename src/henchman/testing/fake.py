@@ -196,8 +196,12 @@ class Inline:
         """Run a job, again as long as it puts itself off."""
         payload = push.payload
         for _ in range(_AGAIN):
-            unit = plain_unit(self._app, push.queue, payload)
-            ran, outcome = yield unit
+            unit = plain_unit(self._app, push.queue, self._batches.keys.started(payload))
+            try:
+                ran, outcome = yield unit
+            except BaseException:
+                self._batches.keys.settle(payload, "gone")  # the error is the caller's: nothing is left of the job
+                raise
             self.ran.append(ran)
             self._iterations.settle(self._app.keys, payload, ran.ending)
             if ran.ending == "invalid" and ran.error is not None:

@@ -248,7 +248,7 @@ class FakeServer:
         self.cancelled: set[str] = set()
         self.ordered = _Ordered(now)
         self._iterations = Iterations()
-        self._batches = FakeBatches(app, now)
+        self._batches = FakeBatches(app, now, self._replace)
         self._app = app
         self._now = now
         self._lock = threading.RLock()
@@ -282,6 +282,14 @@ class FakeServer:
     def _take(self, found: list[PlainPush]) -> None:
         self.pushed += found
         self.waiting += [Waiting("queue" if one.at is None else "schedule", *one) for one in found]
+
+    def _replace(self, jid: str, push: PlainPush) -> bool:
+        """Put ``push`` in the place of the scheduled job ``jid``, if that waits still."""
+        for index, one in enumerate(self.waiting):
+            if one.place == "schedule" and decode(one.payload).get("jid") == jid:
+                self.waiting[index] = Waiting("schedule", *push)
+                return True
+        return False
 
     def open(self, io_timeout: float | None = None) -> Any:
         """What waits for a result listens on a connection of its own."""
@@ -322,7 +330,7 @@ class FakeServer:
             for index, one in enumerate(self.waiting):
                 if one.place == "queue" and queue in (None, one.queue) and wanted(class_of(one.payload)):
                     del self.waiting[index]
-                    return plain_unit(self._app, one.queue, one.payload)
+                    return plain_unit(self._app, one.queue, self._batches.keys.started(one.payload))
             claimed = self.ordered.claim(ordered)
         return None if claimed is None else ordered_unit(self._app, *claimed)
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, lru_cache
 from typing import Any
 
@@ -117,6 +117,17 @@ class Signature:
         decoded = [self._change(index, self._codec_at(index).decode, value) for index, value in enumerate(args)]
         named = {name: self._change(name, self._codec_of(name).decode, value) for name, value in kwargs.items()}
         return decoded, named
+
+    def wire_value(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The parameter ``name`` in arguments as they travel; its default, in that form, where they leave it out."""
+        places = self.binding.positional
+        index = places.index(name) if name in places else sys.maxsize
+        if index < len(args):
+            return args[index]
+        if name in kwargs:
+            return kwargs[name]
+        codec = self._positional[index] if name in places else self._by_name[name]
+        return self._fit(name, codec.encode, self.binding.defaults[name])
 
     def mask(self, args: list[Any], kwargs: dict[str, Any] | None) -> tuple[list[Any], dict[str, Any] | None]:
         """The same with secret parameters replaced by ``***``: for logs, events and people."""
@@ -229,6 +240,7 @@ class Binding:
         self._required = frozenset(self.required_keywords)
         self._named: list[Any] = [None if one.name in self.unnamed else one.name for one in places]
         self._defaults = [one.default for one in places]
+        self.defaults = {one.name: one.default for one in (*places, *keywords) if one.default is not _EMPTY}
         self._index = {one.name: index for index, one in enumerate(places) if one.name not in self.unnamed}
 
     def bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -290,6 +302,17 @@ class Binding:
         missing += [name for name in self.required_keywords if name not in kwargs]
         if missing:
             raise ArgumentError(f"{self.name}: missing argument{_s(len(missing))} {', '.join(map(repr, missing))}")
+
+    def filled(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments, with the defaults of what they leave out."""
+        given, named = list(args), dict(kwargs)
+        before = self.positional[: len(args)]
+        for name, default in self.defaults.items():
+            if name in self.unnamed and name not in before:
+                given.append(default)
+            elif name not in named and name not in before:
+                named[name] = default
+        return given, named
 
     def _refused(self, why: str) -> ArgumentError:
         return ArgumentError(f"{self._called}() {why}")

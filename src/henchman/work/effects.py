@@ -44,12 +44,12 @@ __all__ = [
 #: iterable one or one with a checkpoint; a dead one may be retried by hand and keeps its place. ``result``: keep what
 #: it returned or raised, and wake who waits for it. ``unlock``, ``unrun``: it holds its business key no longer, the
 #: next in line does. ``relock``: it holds it again, else ``move.lua`` leaves it where it is. ``unlatest``: its newest
-#: arguments are stored, or not needed any more. ``step_result``: its batch keeps what it returned or raised, as long as
-#: it is a member: so ahead of ``track``: count it in its batch, and write the change down. ``said``: progress or a
-#: message.
+#: arguments are stored, or not needed any more. ``undebounce``: the burst of pushes that it ran for is over.
+#: ``step_result``: its batch keeps what it returned or raised, as long as it is a member: so ahead of ``track``: count
+#: it in its batch, and write the change down. ``said``: progress or a message.
 KINDS = (
-    *("uncancel", "cron_done", "uniterate", "result", "unlock", "unrun", "relock", "unlatest", "step_result", "track"),
-    "said",
+    *("uncancel", "cron_done", "uniterate", "result", "unlock", "unrun", "relock", "unlatest", "undebounce"),
+    *("step_result", "track", "said"),
 )
 
 _KEPT = frozenset({"dead", "kept", "invalid", "poisoned"})  # in the dead set, or with the dead of its batch
@@ -127,6 +127,9 @@ def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts =
             found.append(("uniterate", keys.iteration(jid)))
         if ending in _OVER and told.checkpoint:
             found.append(("uniterate", keys.checkpoint(jid)))
+        burst = said.get("debounce")
+        if isinstance(burst, list) and [type(one) for one in burst] == [str, str]:
+            found.append(("undebounce", *burst, jid))
         ttl = payloads.seconds(said.get("result_ttl"))
         if ttl is not None:
             found.append(_result(keys, jid, ttl, ending, told))

@@ -2,17 +2,40 @@
 -- KEYS queues
 -- ARGV batch most
 -- returns how many are parked still: at most as many are let go as have 4 MB. Of a batch that was
---   aborted, cancelled or invalidated, or has expired, they are cancelled: it did not end well.
+--   aborted, cancelled or invalidated, or has expired, they are cancelled: it did not end well. Jobs with a key meet it
+--   now: a duplicate turns out to be no member.
 -- include base
 -- include keys
 -- include batch
 -- include bytes
+-- include admit
 local id, now, batches = ARGV[1], server_now(), batching()
 local facts = key('batch_base') .. id
 local parked, jobs = facts .. ':parked', facts .. ':jobs'
 local known = redis.call('HMGET', facts, 'why', 'results')
 local why, keeps_results = known[1] or 'gone', known[2] == '1'
 local size = 0
+
+local function release(jid, name, due, payload)
+  if due == '' then
+    redis.call('SADD', KEYS[1], name)
+    redis.call('LPUSH', key('queue_prefix') .. name, string.sub(payload, 1, -2) .. ',"enqueued_at":' .. as_moment(now) .. '}')
+  else
+    redis.call('ZADD', key('schedule'), due, payload)
+  end
+  batches.track({'track', id, jid, due == '' and 'enqueued' or 'scheduled', '0', '', '{}', ''})
+end
+
+local function release_keyed(jid, name, due, payload, ask)
+  local job = {jid = jid, key = ask.key, mark = ask.mark, queue = name, due = due, payload = payload, unstamped = true}
+  local answer = admit(ask, job, now)
+  if string.find(answer, '^C') then
+    batches.track({'track', id, jid, due == '' and 'enqueued' or 'scheduled', '0', '', '{}', ''})
+  elseif not string.find(answer, '^B') then
+    batches.withdraw(id, jid, 'a duplicate of ' .. string.match(answer, '^%u (%S+)'))
+  end
+end
+
 for _ = 1, tonumber(ARGV[2]) do
   local row = size < MOST_BYTES and redis.call('LPOP', parked)
   if not row then
@@ -23,19 +46,16 @@ for _ = 1, tonumber(ARGV[2]) do
   a, b, c = tonumber(a), tonumber(b), tonumber(c)
   local jid, name, due = string.sub(rest, 1, a), string.sub(rest, a + 1, a + b), string.sub(rest, a + b + 1, a + b + c)
   local payload = string.sub(rest, a + b + c + 1)
+  local when, asked = string.match(due, '^([^\n]*)\n?(.*)$')
   if why ~= '' then
     if keeps_results then
       batches.step_result({'step_result', id, jid, '!{"status":"cancelled","message":"the batch was not released"}'})
     end
     batches.track({'track', id, jid, 'cancelled', '0', '', '{"reason":"the batch was not released"}', ''})
-  elseif redis.call('HGET', jobs, jid) == 'blocked' and due == '' then
-    redis.call('SADD', KEYS[1], name)
-    redis.call('LPUSH', key('queue_prefix') .. name, string.sub(payload, 1, -2) .. ',"enqueued_at":' .. as_moment(now) .. '}')
-    batches.track({'track', id, jid, 'enqueued', '0', '', '{}', ''})
+  elseif redis.call('HGET', jobs, jid) == 'blocked' and asked == '' then
+    release(jid, name, as_due(when, now), payload)
   elseif redis.call('HGET', jobs, jid) == 'blocked' then
-    local score = string.sub(due, 1, 1) == '+' and now + tonumber(due) or tonumber(due)
-    redis.call('ZADD', key('schedule'), as_text(score), payload)
-    batches.track({'track', id, jid, 'scheduled', '0', '', '{}', ''})
+    release_keyed(jid, name, as_due(when, now), payload, cjson.decode(asked))
   end
 end
 batches.flush()

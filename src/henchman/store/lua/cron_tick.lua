@@ -1,9 +1,10 @@
 -- cron_tick: enqueue what is due, each tick once, whoever sends it and however often
 -- KEYS queues
--- ARGV revision (name target planned jid payload overlap_for detail)*
+-- ARGV revision (name target planned jid payload overlap_for detail ask)*
 -- returns {server's now} when a cron was changed since the given revision: nothing was done; else {now, status…}, one
 --   status a tick: 1 done, 0 it had been done, -1 it is not due by the server's clock, 2 passed over because the job of
---   an earlier tick, less than overlap_for seconds old (0: who cares), has not ended; a text: the server refused it.
+--   an earlier tick, less than overlap_for seconds old (0: who cares), has not ended, 3 because its key is taken; a
+--   text: the server refused it. ask: as in batch_push.
 --   The last planned time of each cron is the fence: it is compared, the job pushed and it is set in one go. Without a
 --   payload the tick is passed over. What was pushed is noted in cron_past, the last five, newest left; with overlap_for
 --   also in cron_running, "<now> <jid>", which the end of the job removes (cron_done in lib/effects.lua); what was not
@@ -12,6 +13,7 @@
 -- include base
 -- include keys
 -- include stream
+-- include admit
 local now, ticks, jobs_running, skipped_ticks = server_now(), key('cron_ticks'), key('cron_running'), key('cron_skipped')
 local answer, refused, stream = {as_text(now)}, {}, streaming()
 if (redis.call('GET', key('cron_revision')) or '0') ~= ARGV[1] then
@@ -36,12 +38,23 @@ local function skip(name, planned, jid)
   return 2
 end
 
-local function push(name, target, planned, jid, payload, overlap_for, detail)
+-- Push a job that has a key; who has it, when that is another.
+local function push_keyed(target, jid, payload, ask)
+  local answer = admit(ask, {jid = jid, key = ask.key, mark = ask.mark, queue = target, due = '', payload = payload}, now)
+  return string.match(answer, '^[DRP] (%S+)')
+end
+
+local function push(name, target, planned, jid, payload, overlap_for, detail, ask)
   local running = payload ~= '' and overlap_for > 0 and before_it(name, overlap_for)
   if running then
     return skip(name, planned, running)
   end
-  if payload ~= '' then
+  local holder = payload ~= '' and ask ~= '' and push_keyed(target, jid, payload, cjson.decode(ask))
+  if holder then
+    skip(name, planned, holder)
+    return 3
+  end
+  if payload ~= '' and ask == '' then
     redis.call('SADD', KEYS[1], target)
     redis.call('LPUSH', key('queue_prefix') .. target, payload)  -- the first that may be refused; what follows is not
   end
@@ -60,8 +73,8 @@ local function push(name, target, planned, jid, payload, overlap_for, detail)
   return 1
 end
 
-for tick = 1, (#ARGV - 1) / 7 do
-  local at = 7 * tick - 5
+for tick = 1, (#ARGV - 1) / 8 do
+  local at = 8 * tick - 6
   local name, planned = ARGV[at], ARGV[at + 2]
   local last = redis.call('ZSCORE', ticks, name)
   local status = refused[name]  -- a later one must not go before one that was refused
@@ -71,7 +84,7 @@ for tick = 1, (#ARGV - 1) / 7 do
     status = 0
   elseif not status then
     local fine, result = pcall(push, name, ARGV[at + 1], planned, ARGV[at + 3], ARGV[at + 4],
-      tonumber(ARGV[at + 5]), ARGV[at + 6])
+      tonumber(ARGV[at + 5]), ARGV[at + 6], ARGV[at + 7])
     status = result
     if not fine then
       status = type(result) == 'table' and result.err or tostring(result)

@@ -176,6 +176,20 @@ local function batching()
     end
   end
 
+  -- A job that was to be a member turns out to be none.
+  function batches.withdraw(id, jid, reason)
+    local members = base .. id .. ':jobs'
+    local old = redis.call('HGET', members, jid)
+    if old then
+      redis.call('HDEL', members, jid)
+      redis.call('HINCRBY', base .. id, 'total', -1)
+      local counts = changes[id] or {}
+      counts[old] = (counts[old] or 0) - 1
+      changes[id], touched[id] = counts, true
+      batches.record(jid, id, 'cancelled', '0', '', '{"ending":"duplicate","reason":' .. cjson.encode(reason) .. '}')
+    end
+  end
+
   -- '+batch attempt identity jid detail', the plain end of a run that went well, waits for others of its batch; false:
   -- the text is something else.
   local ends = {}

@@ -45,6 +45,13 @@ local function prepare_effects()
   function kinds.unlatest(effect)
     redis.call('HDEL', key('latest'), effect[2])
   end
+  function kinds.undebounce(effect)  -- see lib/admit.lua
+    local pending = key('debounce') .. effect[2]
+    local burst = redis.call('HGET', pending, effect[3])
+    if burst and string.match(burst, '^%S+ (%S+) ') == effect[4] then
+      redis.call('HDEL', pending, effect[3])
+    end
+  end
   function kinds.result(effect)
     redis.call('SET', own_key(effect[2]), effect[4], 'PX', effect[3])
     redis.call('PUBLISH', effect[5], '1')

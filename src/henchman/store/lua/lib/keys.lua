@@ -48,6 +48,9 @@ local function key(name)
     doubt = 'hm:doubt',
     token = 'hm:token',
     trimmed = 'hm:trimmed',
+    throttle = 'hm:throttle:',
+    debounce = 'hm:debounce:',
+    lane = 'hm:lane:',
     ordered_queues = 'hm:ordered',
     ordered = 'hm:ordered:',
   }

@@ -1,0 +1,213 @@
+"""The key of a job: how it follows from the arguments, what the payload says of it, and what a push asks of the server.
+
+The key is computed once, when the job is pushed, from the arguments as they travel; nothing computes it again.
+"""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from henchman.client.options import ONCE_FOR, JobOptions, PushOptions
+from henchman.errors import ArgumentError, DefinitionError
+from henchman.kernel.text import as_shown, described
+from henchman.wire import jsontext
+from henchman.wire.arguments import Signature
+from henchman.wire.jsontext import EncodeError
+from henchman.wire.payload import encode
+
+try:  # the bare algorithm, as in store/call.py
+    from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]  # private, and with CPython 3.11
+except ImportError:
+    from hashlib import sha256
+
+__all__ = ["KeyRule", "Keyed", "keyed", "mark_of"]
+
+LONGEST: Final = 200  # bytes of a key; of a longer one the beginning and a digest
+_HEAD: Final = 160
+_LETTERS: Final = {"until_success": "u", "queued": "w", "running": "r"}
+
+
+class KeyRule:
+    """How the key of one job follows from its arguments; DefinitionError when ``options.key`` names no parameter."""
+
+    def __init__(self, name: str, options: JobOptions, signature: Signature) -> None:
+        self.scope = options.scope or name
+        self._name = name
+        self._signature = signature
+        self._function: Any = options.key if callable(options.key) else None
+        self._parameters: tuple[str, ...] = options.key if isinstance(options.key, tuple) else ()
+        known = list(dict.fromkeys((*signature.binding.positional, *signature.binding.by_name)))
+        unknown = [one for one in self._parameters if one not in known]
+        if unknown:
+            raise DefinitionError(f"{name}: key={unknown!r} names no parameter of its own value; there are {known!r}")
+        self._hides = bool(signature.secret if self._function else signature.secret.intersection(self._parameters))
+
+    def text(self, args: bytes, kwargs: bytes | None) -> str:
+        """The key of a job with these arguments (JSON); ArgumentError when they give none.
+
+        ``17`` and ``"17"`` are the same key; several parameters make a list of texts. A key longer than 200 bytes is
+        cut and ends in a digest; one that may hold what is secret is nothing but a digest.
+        """
+        values, named = _read(args), {} if kwargs is None else _read(kwargs)
+        if self._function is not None:
+            parts = [self._called(values, named)]
+        else:
+            parts = [self._part(one, self._signature.wire_value(one, values, named)) for one in self._parameters]
+        text = parts[0] if len(parts) == 1 else jsontext.encode(parts).decode()
+        try:
+            raw = text.encode()
+        except UnicodeEncodeError:
+            raise ArgumentError(f"{self._name}: the key holds half a surrogate pair, which is no text") from None
+        if self._hides:
+            return "#" + _digest(f"{self.scope}\n".encode() + raw)
+        if len(raw) > LONGEST:
+            return f"{raw[:_HEAD].decode('utf-8', 'ignore')}#{_digest(raw)}"
+        return text
+
+    def _called(self, values: list[Any], named: dict[str, Any]) -> str:
+        args, kwargs = self._signature.binding.filled(*self._signature.decode(values, named))
+        try:
+            value = self._function(*args, **kwargs)
+        except Exception as error:
+            what = type(error).__name__ if self._signature.secret else described(error)
+            raise ArgumentError(f"{self._name}: its key function raised {what}") from error
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            shown = type(value).__name__ if self._signature.secret else as_shown(value, 80)
+            raise ArgumentError(f"{self._name}: its key function returned {shown}; it returns a text or an integer")
+        return self._part("its function", str.__str__(value) if isinstance(value, str) else int(value))
+
+    def _part(self, whence: str, value: Any) -> str:
+        if value is None or value == "":
+            raise ArgumentError(
+                f"{self._name}: the key ({whence}) is {value!r}: all jobs without a key would be one piece of work"
+            )
+        try:
+            return value if isinstance(value, str) else jsontext.canonical(value).decode()
+        except EncodeError as error:  # an integer of too many digits
+            raise ArgumentError(error.text(whence, secret=self._hides)) from None
+
+
+def _read(text: bytes) -> Any:
+    try:
+        return jsontext.loads(text)
+    except msgspec.ValidationError:  # a number that only the slow reader takes
+        return jsontext.loads_slowly(text)
+
+
+def _digest(raw: bytes) -> str:
+    return str(sha256(raw).hexdigest()[:32])
+
+
+def mark_of(args: bytes, kwargs: bytes | None) -> str:
+    """By what the server tells arguments from others without keeping them: eight hex digits."""
+    return f"{zlib.crc32(kwargs or b'', zlib.crc32(args)):08x}"
+
+
+class Keyed(NamedTuple):
+    """What all pushes of one keyed job, ``name``, have in common.
+
+    ``fields``: what else stands under ``hm`` of their payloads; ``phases``: for how long a key is held; ``ask``: what
+    the server is asked, see ``lua/lib/admit.lua``; ``pieces``: what a payload says, around the key. ``is_recorded``:
+    history keeps each job. ``raises``: a duplicate is an error.
+    """
+
+    name: str
+    rule: KeyRule
+    fields: Mapping[str, Any]
+    phases: str
+    ask: Mapping[str, Any]
+    asked: bytes
+    pieces: tuple[bytes, ...]
+    is_recorded: bool = False
+    raises: bool = False
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether a push may be refused; a key that is taken at the start alone lets every push through."""
+        return self.phases not in ("", "r") or "throttle" in self.ask or "debounce" in self.ask
+
+    @property
+    def stamped(self) -> bool:
+        """Whether a job goes into its queue, if anywhere, at once."""
+        return "debounce" not in self.ask and self.ask["conflict"] != "wait"
+
+    def own_fields(self, key: str) -> dict[str, Any]:
+        """What stands under ``hm`` of the payload of a job with this key."""
+        ours = dict(self.fields)
+        if self.phases:
+            ours["key"] = [self.rule.scope, key, self.phases]
+        if "debounce" in self.ask:
+            ours["debounce"] = [self.rule.scope, key]
+        return ours
+
+    def member(self, key: str) -> bytes:
+        """The same as text for ``Template.render``."""
+        return jsontext.encode(key).join(self.pieces)
+
+    def question(self, key: str, mark: str) -> bytes:
+        """``ask`` for one job alone, as scripts take it that push others too."""
+        return jsontext.encode({**self.ask, "key": key, "mark": mark}) if self.is_asked else b""
+
+
+def keyed(
+    name: str,
+    options: JobOptions,
+    push: PushOptions,
+    signature: Signature | None,
+    fields: Mapping[str, Any],
+    *,
+    in_batch: bool,
+    is_recorded: bool,
+) -> Keyed:
+    """The keyed push of a job; DefinitionError for options of the push that do not go with those of its key."""
+    if in_batch and (options.on_conflict == "replace" or options.debounce is not None):
+        what = "debounce=" if options.debounce is not None else "on_conflict='replace'"
+        raise DefinitionError(
+            f"{name}: {what} takes newer arguments into a job that is there, which may be of another batch or of none; "
+            "push it outside: using(batch=None)"
+        )
+    if options.debounce is not None and (push.delay is not None or push.at is not None):
+        raise DefinitionError(f"{name}: debounce= says itself when the job is due; leave out delay= and at=")
+    running = "r" if "running" in options.unique else ""
+    at_push = "o" if options.once else "".join(_LETTERS[one] for one in options.unique if one != "running")
+    said: dict[str, Any] = dict(fields)
+    if options.once:
+        said["once_for"] = math.ceil(options.once_for or ONCE_FOR)
+    if running and not at_push and options.on_conflict == "skip":
+        said["conflict"] = "skip"  # at the start
+    if options.debounce is not None:
+        said["delay"] = options.debounce  # it moves along when the server's clock steps
+    rule = KeyRule(name, options, Signature.by_name(name) if signature is None else signature)
+    ask = _asked(options, push.again, rule.scope, at_push, running)
+    pieces = _pieces(said, rule.scope, at_push + running, "debounce" in ask)
+    asked = jsontext.encode(ask)
+    return Keyed(name, rule, said, at_push + running, ask, asked, pieces, is_recorded, ask["conflict"] == "raise")
+
+
+def _pieces(fields: Mapping[str, Any], scope: str, phases: str, debounced: bool) -> tuple[bytes, ...]:
+    """The field ``hm`` of a payload, cut where the key stands; empty when there is nothing to say."""
+    inside, about = [encode(fields)[1:-1]] if fields else [], jsontext.encode(scope)
+    inside += [b'"key":[%b,\n,%b]' % (about, jsontext.encode(phases))] if phases else []
+    inside += [b'"debounce":[%b,\n]' % about] if debounced else []
+    return tuple((b',"hm":{' + b",".join(inside) + b"}").split(b"\n")) if inside else (b"",)
+
+
+def _asked(options: JobOptions, again: bool | None, scope: str, at_push: str, running: str) -> dict[str, Any]:
+    """What ``lua/lib/admit.lua`` is asked of every push. A conflict of ``running`` alone is one of the start."""
+    of_push = at_push or (options.throttle is not None and not running)
+    ask = {
+        "scope": scope,
+        "phases": at_push + running,
+        "conflict": options.on_conflict or "skip" if of_push else "skip",
+        "once_for": math.ceil(options.once_for or ONCE_FOR) if options.once else None,
+        "again": again or None,
+        "throttle": None if options.throttle is None else max(1, math.ceil(options.throttle * 1000)),
+        "debounce": options.debounce,
+        "most": None if options.debounce is None else options.debounce_most or 10 * options.debounce,
+    }
+    return {what: value for what, value in ask.items() if value is not None}

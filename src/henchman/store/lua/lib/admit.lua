@@ -1,0 +1,139 @@
+-- Admission: whether a job with a key comes into the world. Every script that brings jobs goes through `admit`. What a
+-- definition asks is a table, which client/keyed.py makes: `scope`; `phases`, for how long its key is held (o once,
+-- u until it succeeded, w until it starts, r while it runs); `conflict`, what becomes of a second one (skip, raise,
+-- replace, wait); `again`: it comes whoever has the key; `once_for` s; `throttle` ms; `debounce` and `most` s.
+-- A job is a table too: `jid`, `key`, `mark` (of its arguments), `queue`, `due` (a Unix time, or ""), `payload`.
+-- include locks
+local IN_DOUBT = 600  -- seconds after which a lock that keeps others out is looked into
+
+-- Push a job. Where it may have to wait, its payload comes without the time at which it enters its queue.
+local known_queues = {}
+local function push_admitted(ask, job, now)
+  if job.due ~= '' then
+    redis.call('ZADD', key('schedule'), job.due, job.payload)
+    return
+  end
+  local payload = job.payload
+  if ask.conflict == 'wait' or job.unstamped then
+    payload = string.sub(payload, 1, -2) .. ',"enqueued_at":' .. as_moment(now) .. '}'
+  end
+  if not known_queues[job.queue] then
+    redis.call('SADD', key('queues'), job.queue)
+    known_queues[job.queue] = true
+  end
+  redis.call('LPUSH', key('queue_prefix') .. job.queue, payload)
+end
+
+-- The payload of a job, under the id of the one whose place it takes.
+local function with_jid(job, jid)
+  local first, last = string.find(job.payload, '"jid":"' .. job.jid .. '"', 1, true)
+  if not first then
+    error('the payload of ' .. job.jid .. ' does not say so', 0)
+  end
+  return string.sub(job.payload, 1, first - 1) .. '"jid":"' .. jid .. '"' .. string.sub(job.payload, last + 1)
+end
+
+local function digest_of(ask, job)
+  return redis.sha1hex(ask.scope .. '\n' .. job.key)
+end
+
+-- Another one has the key: newer arguments go to it, or the job waits for its end, or is its duplicate.
+local function meet(ask, job, now, phase, holder, since, mark)
+  if now - (tonumber(since) or now) > IN_DOUBT then
+    redis.call('ZADD', key('doubt'), 'NX', as_text(now), phase .. ' ' .. ask.scope .. '\n' .. job.key)
+  end
+  if ask.conflict == 'replace' then
+    redis.call('HSET', key('latest'), holder, with_jid(job, holder))
+    return 'P ' .. holder
+  end
+  if ask.conflict == 'wait' then
+    park(job.jid, job.queue, job.due, 'key ' .. job.mark, job.payload, phase .. ask.scope .. '\n' .. job.key)
+    return 'B ' .. holder
+  end
+  return 'D ' .. holder .. (mark == job.mark and ' 0' or ' 1')
+end
+
+-- The answer to a job that does not come into the world, or does not go its way at once; nothing when its way is free.
+local function stopped(ask, job, now, phase)
+  local throttling = ask.throttle and redis.call('GET', key('throttle') .. digest_of(ask, job))
+  if throttling then
+    return 'D ' .. throttling .. ' 0'
+  end
+  if phase then
+    local holder, since, mark = lock_holder(phase, ask.scope, job.key)
+    if holder == job.jid then
+      return 'C'
+    end
+    if holder then
+      return meet(ask, job, now, phase, holder, since, mark)
+    end
+  end
+  if phase == 'o' then
+    local letter, jid, mark = once_look(ask.scope, job.key, ask.once_for)
+    if letter then
+      return 'R ' .. jid .. ((mark or job.mark) == job.mark and ' 0 ' or ' 1 ') .. letter
+    end
+  end
+end
+
+-- A job whose arguments are replaced, and whose time is put off, by each push until it is due. What stands in the
+-- schedule is known by its bytes; when they are not there any more, the job goes its way and a new burst begins.
+local function debounce(ask, job, now)
+  local pending, schedule = key('debounce') .. ask.scope, key('schedule')
+  local first, jid, old = string.match(not ask.again and redis.call('HGET', pending, job.key) or '', '^(%S+) (%S+) (.*)$')
+  local due, payload, answer = now + ask.debounce, job.payload, 'C'
+  if old and redis.call('ZSCORE', schedule, old) then
+    first = math.min(tonumber(first) or now, now)
+    due, payload, answer = math.min(due, first + ask.most), with_jid(job, jid), 'P ' .. jid
+  else
+    first, jid, old = now, job.jid, nil
+  end
+  redis.call('HSET', pending, job.key, as_text(first) .. ' ' .. jid .. ' ' .. payload)
+  if old then
+    redis.call('ZREM', schedule, old)
+  end
+  redis.call('ZADD', schedule, as_text(due), payload)
+  return answer
+end
+
+-- One line: "C" it is pushed; "D <jid> <differs>" it is a duplicate of a job that has not ended, or that was pushed a
+-- moment ago, "R <jid> <differs> s|f" of one that succeeded or failed; "P <jid>" that job takes its arguments;
+-- "B <jid>" it waits for the end of that one.
+-- The first write of each is one that a full server refuses: nothing is done then.
+local function admit(ask, job, now)
+  if ask.debounce then
+    return debounce(ask, job, now)
+  end
+  local phase = string.match(ask.phases, '[ouw]')
+  local answer = not ask.again and stopped(ask, job, now, phase)
+  if answer then
+    return answer
+  end
+  push_admitted(ask, job, now)  -- first: what fails here leaves no lock behind
+  if phase then
+    lock_take(phase, ask.scope, job.key, job.jid, job.mark)
+  end
+  if ask.throttle then
+    redis.call('SET', key('throttle') .. digest_of(ask, job), job.jid, 'PX', ask.throttle)
+  end
+  return 'C'
+end
+
+-- Whether what answers so ends a call: the rows behind a duplicate that raises are not pushed.
+local function ends_call(ask, answer)
+  return ask.conflict == 'raise' and string.find(answer, '^[DR]')
+end
+
+-- A client sends its keyed pushes through a lane, and counts its turns: the same turn again is one whose answer was lost.
+-- The job may have run and given its key back since, and must not be pushed again.
+local LANE_MS = 3600000
+local function answered_before(lane, turn)
+  local before, answers = string.match(redis.call('GET', key('lane') .. lane) or '', '^(%d+) (.*)$')
+  return before == turn and answers
+end
+
+local function answer_lane(lane, turn, answers)
+  local text = table.concat(answers, '\n')
+  redis.call('SET', key('lane') .. lane, turn .. ' ' .. text, 'PX', LANE_MS)
+  return text
+end
