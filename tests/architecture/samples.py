@@ -9,7 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from henchman.store import admission, batches, cron, history, jobs, leases, locks, ordered, ordered_people, outbox, queues
+from henchman.store import (
+    admission,
+    batches,
+    cron,
+    history,
+    jobs,
+    leases,
+    locks,
+    ordered,
+    ordered_people,
+    outbox,
+    queues,
+)
 from henchman.store.call import Call
 from henchman.store.keys import Keys
 from support.store import fetching
