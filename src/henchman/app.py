@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from henchman.cron.registry import CronRegistry
     from henchman.embedded.server import EmbeddedServer
     from henchman.inspector.jobs import JobStatus
+    from henchman.inspector.keys import KeyState
     from henchman.inspector.metrics import Deploy, Metrics, Stats
     from henchman.inspector.ordered import OrderedQueues
     from henchman.inspector.processes import Processes, Running
@@ -98,7 +99,7 @@ class App:
         self._server: EmbeddedServer | None = None
         self._connections: Connections | None = None
         self._aconnections: AsyncConnections | None = None
-        self._keys: Keys | None = None
+        self._keys: AppKeys | None = None
         self._crons: CronRegistry | None = None
         self._auditor: Auditor | None = None
         self._outbox: Outbox | None = None
@@ -618,11 +619,11 @@ class App:
             self.config, self._keys = config, None
 
     @property
-    def keys(self) -> Keys:
-        """The keys of this app, with its namespace."""
+    def keys(self) -> AppKeys:
+        """The keys of this app on the server, with its namespace; and the business keys of its jobs."""
         keys = self._keys
         if keys is None:
-            keys = self._keys = Keys(self.config.namespace)
+            keys = self._keys = AppKeys(self)
         return keys
 
     def stamp(self, seconds: float) -> bytes:
@@ -761,3 +762,44 @@ class App:
         if self._server is not None:
             self._server.ensure()
         return True
+
+
+class AppKeys(Keys):
+    """``app.keys``: how what is stored is called; ``find`` and ``unlock`` are about the business keys of jobs."""
+
+    def __init__(self, app: App) -> None:
+        super().__init__(app.config.namespace)
+        self._app = app
+
+    def _run(self, procedure: Procedure[T]) -> T:
+        return run(self._app.connections, procedure)
+
+    async def _arun(self, procedure: Procedure[T]) -> T:
+        return await arun(self._app.aconnections, procedure)
+
+    @now
+    def find(self, job: Job[Any, Any] | str, key: str | int) -> Procedure[KeyState | None]:
+        """Who has a business key, or how the job of a ``once`` key ended; None when the key is free.
+
+        ``job``: a job, or the text of a scope. ArgumentError for what is no key.
+        """
+        from henchman.inspector.keys import scoped, states
+
+        found = yield from states(self, *scoped(job, key), self._app.registry.mask)
+        return found[0] if found else None
+
+    @now
+    def unlock(self, job: Job[Any, Any] | str, key: str | int, *, force: bool = False) -> Procedure[list[KeyState]]:
+        """Take a business key from who holds it; from whom. The next that waits for it has it then.
+
+        ArgumentError, and nothing is done, when its job lives, unless ``force``: then another may run beside it.
+        """
+        from henchman.inspector.keys import scoped, unlock
+
+        freed = yield from unlock(self, *scoped(job, key), force=force, mask=self._app.registry.mask)
+        for one in freed:
+            self._app.events.emit("key_unlocked", scope=one.scope, key=one.key, jid=one.jid, status=one.status)
+        return freed
+
+    afind = awaited(find)
+    aunlock = awaited(unlock)

@@ -1,11 +1,16 @@
-"""``henchman job``, ``enqueue``, ``cancel``: one job at a time; and ``henchman cron``: those that come periodically."""
+"""``henchman job``, ``enqueue``, ``cancel``: one job at a time; ``henchman keys``, ``unlock``: what jobs hold.
+
+``henchman cron``: jobs that come periodically.
+"""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
 from datetime import datetime
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -14,20 +19,22 @@ from rich.text import Text
 
 from henchman.cli.history import COLOURS, history_of
 from henchman.cli.session import JID, PREFIX, SEVERAL, Session, as_json, command, group, the_one
-from henchman.cli.show import ago, answer, cell, complain, count, duration, facts, moment, say
+from henchman.cli.show import ago, answer, cell, complain, count, duration, facts, moment, say, table
 from henchman.cron.registry import CronState, set_paused, states
 from henchman.cron.timing import zone
 from henchman.errors import HistoryError, UnknownCron
 from henchman.history.records import Event, JobRecord
 from henchman.inspector.base import Entry, argument_text
 from henchman.inspector.jobs import MOST, JobStatus, find_job, told_by
+from henchman.inspector.keys import KeyState, ScopeState, held_in, scope_states
 from henchman.kernel.text import did_you_mean, seconds_text, shorten, visible
 from henchman.store import call
 from henchman.store import jobs as store
+from henchman.store.locks import PHASES
 from henchman.store.queues import list_page
 from henchman.wire import times
 
-__all__ = ["cancel", "cron", "enqueue", "job"]
+__all__ = ["cancel", "cron", "enqueue", "job", "keys", "unlock"]
 
 _LIFE = 1000  # changes, runs and messages of a job, each
 _QUEUES, _WAITING = 100, 1000  # how many queues, and jobs of each, are looked through for the beginning of an id
@@ -356,3 +363,55 @@ def _dated(moments: Iterable[float], tz: str | None) -> str:
         parts.append(clock if date == day else f"{date} {clock}")
         day = date
     return " · ".join(parts)
+
+
+# ---- business keys
+
+
+@command()
+@click.argument("scope", required=False)
+@click.option("-n", "--most", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many keys.")
+@as_json
+def keys(session: Session, scope: str | None, most: int, as_json: bool) -> None:
+    """Business keys that jobs hold: how many in each scope, or those of SCOPE and who has them."""
+    if scope is None:
+        found = call.run(session.runner, scope_states(session.keys))
+        columns: dict[str, Callable[[ScopeState], Any]] = {"scope": lambda one: one.scope}
+        columns |= {f"{word}>": partial(_held, word) for word in PHASES.values()}
+        shown = table(found, columns, "scope") if found else "No key was ever held."
+        answer({"scopes": [asdict(one) for one in found]}, shown, as_json=as_json)
+        return
+    some = list(islice(call.iterate(session.runner, held_in(session.keys, scope)), most + 1))
+    lines = [table(some[:most], _KEY_COLUMNS, "key") if some else f"No job holds a key of {visible(scope)}."]
+    lines += ["There are more: --most"] if len(some) > most else []
+    document = {"scope": scope, "keys": [one.to_json() for one in some[:most]], "more": len(some) > most}
+    answer(document, *lines, as_json=as_json)
+
+
+def _held(phase: str, one: ScopeState) -> int:
+    return one.held[phase]
+
+
+_KEY_COLUMNS: dict[str, Callable[[KeyState], Any]] = {
+    "key": lambda one: one.key,
+    "held": lambda one: one.phase,
+    "job id!": lambda one: one.jid,
+    "since": lambda one: ago(one.since),
+}
+
+
+@command()
+@click.argument("scope")
+@click.argument("key")
+@click.option("--force", is_flag=True, help="Although its job lives: another may run beside it then.")
+@as_json
+def unlock(session: Session, scope: str, key: str, force: bool, as_json: bool) -> None:
+    """Take the business key KEY of SCOPE from its job; who waits for it has it then. Exit status 1: nobody holds it.
+
+    A job that lives keeps its key: its end gives it back. --force takes it all the same.
+    """
+    freed = session.any_app.keys.unlock(scope, key, force=force)
+    lines = [f"taken from job {visible(one.jid)} ({one.phase}), which was {one.status}" for one in freed]
+    answer({"freed": [one.to_json() for one in freed]}, *lines or ["Nobody holds this key."], as_json=as_json)
+    if not freed:
+        sys.exit(1)

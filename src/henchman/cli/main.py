@@ -36,6 +36,8 @@ COMMANDS = {
     "job": "cli.jobs",
     "enqueue": "cli.jobs",
     "cancel": "cli.jobs",
+    "keys": "cli.jobs",
+    "unlock": "cli.jobs",
     "batches": "cli.batch",
     "batch": "cli.batch",
     "cron": "cli.jobs",
