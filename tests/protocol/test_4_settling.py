@@ -58,8 +58,8 @@ def as_bytes(word: Any) -> bytes:
     return word if isinstance(word, bytes) else str(word).encode()
 
 
-#: Scripts whose callers send at most 500 ids, or a handful of fields, so that what they unpack is at most 1,000 long.
-FEW = re.compile(r"(ordered_\w+|batch_make|ordered|beat)\.lua")
+#: Scripts whose callers send at most 500 ids, or that take a few at a time: what they unpack is at most 1,000 long.
+FEW = re.compile(r"(ordered_\w+|batch_make|batch_results|outbox_push|ordered|beat)\.lua")
 
 
 def test_nothing_is_unpacked_beyond_a_thousand() -> None:
