@@ -2,10 +2,10 @@
 
 The tutorial and the How-to pages are walked from top to bottom, of the README its quick start. A block of Python or
 TOML that begins with ``# name`` is that file; ``# name, continued`` is added to it. The lines of a ``sh`` block are
-run, but for those that install something or hold a word in capitals for the reader to fill in (``JID``); ``henchman
-work`` stays in the background until the next one takes its place. The lines of a ``text`` block are seen, in any order,
-in what the commands before it or the worker have written; ``…`` is any text. A comment ``# exit status 4`` behind a
-command says with which one it ends.
+run, but for those that install something, name a made-up host (``.example``) or hold a word in capitals for the reader
+to fill in (``JID``); ``henchman work`` stays in the background until the next one takes its place. The lines of a
+``text`` block are seen, in any order, in what the commands before it or the worker have written; ``…`` is any text. A
+comment ``# exit status 4`` behind a command says with which one it ends.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from support.worker import until
 LOOK = re.compile("henchman (job|history|batch) ")
 ROOT = Path(__file__).resolve().parents[2]
 BLOCK = re.compile(r"^```(python|toml|sh|text)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-NOT_FOR_US = re.compile(r"(pip|sudo|journalctl) |[^$]*\b(ID|JID|NAME)\b")
+NOT_FOR_US = re.compile(r"(pip|sudo|journalctl) |[^$]*\b(ID|JID|NAME)\b|.*\.example/")
 WALKED = {
     page.stem: text
     for page in sorted((ROOT / "docs").glob("*.md"))

@@ -51,6 +51,14 @@ def test_logfmt() -> None:
     }
 
 
+def test_what_alembic_does_is_no_news() -> None:
+    """A worker with an outbox began with eight lines of its plugins."""
+    stream = written("logfmt")
+    logging.getLogger("alembic.runtime.plugins").info("setup plugin alembic.autogenerate.tables")
+    logging.getLogger("alembic.runtime.migration").warning("a warning")
+    assert stream.getvalue().count("\n") == 1
+
+
 def test_json_carries_the_traceback_and_cannot_be_overwritten() -> None:
     stream = written("json")
     try:

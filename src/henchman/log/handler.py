@@ -269,6 +269,7 @@ def setup(format: str, level: str, stream: TextIO | None = None, *, process_tag:
             root.removeHandler(old)
     root.addHandler(handler)
     root.setLevel(number)
+    logging.getLogger("alembic").setLevel(max(number, logging.WARNING))  # which parts it loads, each step: no news
 
 
 def subscribe(events: Events, level: str) -> Announcer:

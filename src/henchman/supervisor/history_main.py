@@ -29,7 +29,6 @@ POLITE = 5
 def record(config: Config) -> None:
     """Record until the input ends."""
     log.setup(config.log_format, config.log_level, process_tag="history")
-    logging.getLogger("alembic").setLevel(logging.WARNING)  # each step of a migration is no news
     link = ServerLink(config)
     announcer = log.subscribe(link.events, config.log_level)
     try:
