@@ -152,17 +152,17 @@ class KeyedPushes:
 
         def read(answer: Any) -> Admitted:
             self._sequence.give(lane)
-            return self._judged(keyed, self._read(plan, plan.queue, [job], answer))[0]
+            return self.judged(keyed, self._read(plan, plan.queue, [job], answer))[0]
 
         return self._runtime.client.confirmed(call, lambda: [job.jid]), read
 
     def send(self, plan: PreparedPush, arguments: Arguments) -> Procedure[Admitted | None]:
         """Push one job; None when a link stopped it."""
         keyed = _keyed_of(plan)
-        admitted, problem = yield from self._send(plan, keyed, [arguments])
+        admitted, problem = yield from self._send(plan, [arguments])
         if problem is not None:
             raise problem
-        return self._judged(keyed, admitted)[0] if admitted else None
+        return self.judged(keyed, admitted)[0] if admitted else None
 
     def send_many(
         self, plan: PreparedPush, following: Callable[[], Generator[Any, Any, Slice | None]]
@@ -173,11 +173,11 @@ class KeyedPushes:
             while arguments := (yield from following()):
                 for first in range(0, len(arguments), KEYED_SLICE):
                     some = arguments[first : first + KEYED_SLICE]
-                    admitted, problem = yield from self._send(plan, keyed, some)
+                    admitted, problem = yield from self._send(plan, some)
                     counts.update(one.admission for one in admitted)
                     stopped = keyed.raises and admitted and admitted[-1].admission == "duplicate"
                     count += len(admitted) - 1 if stopped else len(some) if problem is None else problem.pushed or 0
-                    self._judged(keyed, admitted)
+                    self.judged(keyed, admitted)
                     if problem is not None:
                         raise ArgumentError(f"row {count}: {problem}") from problem
         except Exception as error:
@@ -187,20 +187,32 @@ class KeyedPushes:
         blocked = 0 if plan.parked else counts["blocked"]
         return Pushed(count, created, duplicates, count - created - duplicates, blocked=blocked)
 
-    def _send(
-        self, plan: PreparedPush, keyed: Keyed, arguments: Slice
-    ) -> Procedure[tuple[list[Admitted], ArgumentError | None]]:
+    def _send(self, plan: PreparedPush, arguments: Slice) -> Procedure[tuple[list[Admitted], ArgumentError | None]]:
         """Push jobs as far as they have a key; what became of those that no link stopped, up to the first duplicate of
         a job that raises; and why a key is missing."""
         if plan.timed:
             yield from self._learn_time()
+        scheduled, by_queue, problem = yield from self.made(plan, arguments)
+        return (yield from self.pushed(plan, scheduled, by_queue)), problem
+
+    def made(
+        self, plan: PreparedPush, arguments: Slice
+    ) -> Procedure[tuple[bool, dict[str, list[KeyedJob]], ArgumentError | None]]:
+        """Whether jobs of now go to the schedule; the jobs by queue, as far as they have a key and no link stops them;
+        and why a key is missing."""
         scheduled, times = self._time_of(plan)
-        jobs, problem = keyed_jobs(plan, keyed, arguments, times, strict=len(arguments) == 1)
+        jobs, problem = keyed_jobs(plan, _keyed_of(plan), arguments, times, strict=len(arguments) == 1)
         by_queue = {plan.queue: jobs} if jobs else {}
         if self._links.links and jobs:
             through = yield from self._through_links(plan, scheduled, [one.payload for one in jobs])
             by_queue = reached(jobs, through)
-        found: list[Admitted] = []
+        return scheduled, by_queue, problem
+
+    def pushed(
+        self, plan: PreparedPush, scheduled: bool, by_queue: Mapping[str, Sequence[KeyedJob]]
+    ) -> Procedure[list[Admitted]]:
+        """Push jobs; what became of them, up to the first duplicate of a job that raises."""
+        keyed, found = _keyed_of(plan), list[Admitted]()
         for queue, some in by_queue.items():
             lane = self._sequence.take()
             call = self._call(plan, keyed, scheduled, queue, some, lane)
@@ -209,7 +221,7 @@ class KeyedPushes:
             found += (admitted := self._read(plan, queue, some, answer))
             if len(admitted) < len(some):
                 break
-        return found, problem
+        return found
 
     def _call(
         self,
@@ -245,7 +257,7 @@ class KeyedPushes:
         found = [read_answer(words, one.jid, queue) for words, one in zip(answer, jobs, strict=False)]
         return [one._replace(admission="blocked") for one in found] if plan.parked else found
 
-    def _judged(self, keyed: Keyed, admitted: list[Admitted]) -> list[Admitted]:
+    def judged(self, keyed: Keyed, admitted: list[Admitted]) -> list[Admitted]:
         """``admitted``; DuplicateJob where the last is a duplicate that is an error. Once a minute and class one with
         other arguments is told of: most wrong keys are found by that line."""
         first = next((one.jid for one in admitted if one.differs), None)

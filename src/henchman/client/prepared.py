@@ -32,7 +32,6 @@ __all__ = [
     "PushSequence",
     "in_outbox",
     "jids_of",
-    "no_key_later",
     "prepare",
     "push_tracked",
     "record_of",
@@ -137,10 +136,10 @@ def in_outbox(plan: PreparedPush, target: Any) -> PreparedPush:
 
 
 def no_key_later(name: str) -> str:
-    """Why a job with a key is pushed at once or not at all."""
+    """Why a job with a key goes through no outbox."""
     return (
-        f"{name} has a key, and the server alone knows whether it is taken: a job with a key cannot wait for a commit, "
-        "or in an outbox, yet. Push it after the transaction, or at once with using(now=True)"
+        f"{name} has a key, and the server alone knows whether it is taken: a job with a key cannot go through an "
+        "outbox yet. Say outbox=False: it is pushed after the commit, or at once with using(now=True)"
     )
 
 

@@ -29,7 +29,7 @@ from henchman.store.leases import ask_time
 from henchman.wire.arguments import Signature
 from henchman.wire.payload import decode, encode, new_jid, new_jids
 
-__all__ = ["Client", "Handle", "Pushed", "handle_of"]
+__all__ = ["Client", "Handle", "Pushed", "handle_of", "next_slice"]
 
 T = TypeVar("T")
 R = TypeVar("R", covariant=True)
@@ -285,12 +285,12 @@ class Client:
     def _push_many(self, using: Any, slices: Iterator[Slice] | AsyncIterator[Slice]) -> Steps[Pushed]:
         plan = yield from self._prepared(using)
         if plan.keyed is not None:
-            return (yield from self._keyed.send_many(plan, partial(_next_slice, slices)))
+            return (yield from self._keyed.send_many(plan, partial(next_slice, slices)))
         if plan.timed:
             yield from self._learn_time()
         count = passed = kept = 0
         try:
-            while arguments := (yield from _next_slice(slices)):
+            while arguments := (yield from next_slice(slices)):
                 scheduled, now = self._time_of(plan)
                 payloads = plan.template.render_many(arguments, new_jids(len(arguments)), *now)
                 by_queue = {plan.queue: payloads}
@@ -477,7 +477,7 @@ def handle_of(one: Admitted, runtime: Runtime, keeps: bool = False, function: An
     return handle
 
 
-def _next_slice(slices: Iterator[Slice] | AsyncIterator[Slice]) -> Steps[Slice | None]:
+def next_slice(slices: Iterator[Slice] | AsyncIterator[Slice]) -> Steps[Slice | None]:
     """The slice that is next; None at the end."""
     if isinstance(slices, Iterator):
         return next(slices, None)

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple, Protocol, TypeVar
 
+from henchman.client.admission import KEYED_SLICE, Admitted, KeyedJob
 from henchman.client.prepared import Admission, PreparedPush, jids_of
 from henchman.client.push import Handle
 from henchman.errors import ResultError
@@ -56,12 +57,19 @@ class OpenTransaction(Protocol):
 class Submission:
     """The jobs of one push, or of a slice of a bulk push, by queue. ``number``: their place in the order of pushes."""
 
-    __slots__ = ("__weakref__", "by_queue", "client", "handle", "number", "plan", "sent")
+    __slots__ = ("__weakref__", "by_queue", "client", "handle", "keyed", "number", "plan", "sent")
 
-    def __init__(self, client: Sender, plan: PreparedPush, by_queue: dict[str, list[bytes]]) -> None:
+    def __init__(
+        self,
+        client: Sender,
+        plan: PreparedPush,
+        by_queue: Mapping[str, Sequence[bytes]],
+        keyed: Mapping[str, Sequence[KeyedJob]] | None = None,
+    ) -> None:
         self.client = client
         self.plan = plan
         self.by_queue = by_queue
+        self.keyed = keyed or {}
         self.handle: DeferredHandle[Any] | None = None
         self.number = next(_numbers)
         self.sent = False
@@ -100,6 +108,13 @@ class DeferredHandle(Handle[R]):
         if admission is not None:
             self.admission = admission
 
+    def become(self, one: Admitted, problem: str | None) -> None:
+        """The server has admitted the job, or says whose duplicate it is: then this is the handle of that one."""
+        self.jid, self._problem = one.jid, problem
+        if one.admission == "duplicate":
+            self.duplicate_of, self.differs = one.jid, one.differs
+        self.admission = one.admission
+
     def status(self) -> Any:
         """As ``Handle.status``; "deferred", without asking the server, until the commit."""
         if self._waits:
@@ -133,6 +148,7 @@ class DeferredJob(NamedTuple):
     submission: Submission
     queue: str
     payload: bytes
+    keyed: KeyedJob | None
 
 
 class Part(NamedTuple):
@@ -161,7 +177,8 @@ def parts(submissions: Sequence[Submission]) -> Iterator[Part]:
     part, size = Part(None, []), 0
     for job in _jobs(submissions):
         plan = None if job.submission.plan.is_plain else job.submission.plan
-        full = len(part.jobs) == PART_JOBS or size >= PART_BYTES
+        full = len(part.jobs) == (PART_JOBS if plan is None or plan.keyed is None else KEYED_SLICE)
+        full = full or size >= PART_BYTES
         if part.jobs and (full or part.plan is not plan or (plan is not None and part.jobs[-1].queue != job.queue)):
             yield part
             part, size = Part(plan, []), 0
@@ -176,5 +193,6 @@ def parts(submissions: Sequence[Submission]) -> Iterator[Part]:
 def _jobs(submissions: Sequence[Submission]) -> Iterator[DeferredJob]:
     for one in submissions:
         for queue, payloads in one.by_queue.items():
-            for payload in payloads:
-                yield DeferredJob(one, queue, payload)
+            keyed = one.keyed.get(queue, (None,) * len(payloads))
+            for payload, job in zip(payloads, keyed, strict=True):
+                yield DeferredJob(one, queue, payload, job)

@@ -13,20 +13,24 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
+from henchman.client.admission import Admitted, KeyedJob
+from henchman.client.keyed import Keyed
 from henchman.client.options import PushOptions
-from henchman.client.prepared import PreparedPush, in_outbox, no_key_later
-from henchman.client.push import Client, Handle, Steps
-from henchman.client.rows import Arguments
+from henchman.client.prepared import PreparedPush, in_outbox
+from henchman.client.push import Client, Handle, Steps, next_slice
+from henchman.client.rows import Arguments, Pushed, Slice, tell_pushed
 from henchman.client.runtime import Runtime
 from henchman.contrib.submission import DeferredHandle, DeferredJob, OpenTransaction, Part, Submission, parts
 from henchman.errors import (
     AmbiguousTransaction,
+    ArgumentError,
     BatchError,
     DefinitionError,
+    DuplicateJob,
     HenchmanError,
     ServerAway,
     ServerError,
@@ -118,8 +122,6 @@ class TransactionalClient(Client):
         transaction = self.open_transaction(push)
         if transaction is None:
             return plan
-        if plan.keyed is not None:
-            raise DefinitionError(no_key_later(plan.keyed.name))
         if plan.outbox or (self._runtime.config.outbox is not None and push.outbox is not False):
             return in_outbox(plan, transaction.target)
         # The server's time is asked for when the jobs are sent.
@@ -130,20 +132,56 @@ class TransactionalClient(Client):
         return scheduled, (created, enqueued if plan.transaction is None else None)
 
     def _send(self, plan: PreparedPush, arguments: Arguments) -> Steps[Handle[Any]]:
-        handle = yield from super()._send(plan, arguments)
         tie: Tie | None = plan.transaction
+        if tie is None or plan.keyed is None:
+            handle = yield from super()._send(plan, arguments)
+        else:
+            _, by_queue, _ = yield from self._keyed.made(plan, [arguments])
+            self._defer(tie, {}, by_queue)
+            found = [Admitted(one.jid, queue, "deferred") for queue, jobs in by_queue.items() for one in jobs]
+            handle = self._handle(plan, found[0] if found else None)
         return handle if tie is None or tie.submission is None else DeferredHandle(handle, tie.submission)
 
     def _deliver(self, plan: PreparedPush, scheduled: bool, by_queue: dict[str, list[bytes]]) -> Steps[int]:
         tie: Tie | None = plan.transaction
         if tie is None:
             return (yield from super()._deliver(plan, scheduled, by_queue))
+        self._defer(tie, by_queue)
+        return 0
+
+    def _push_many(self, using: Any, slices: Iterator[Slice] | AsyncIterator[Slice]) -> Steps[Pushed]:
+        plan = yield from self._prepared(using)
+        tie: Tie | None = plan.transaction
+        if tie is None or plan.keyed is None:
+            return (yield from super()._push_many(using, slices))
+        count = passed = 0
+        try:
+            while arguments := (yield from next_slice(slices)):
+                _, by_queue, problem = yield from self._keyed.made(plan, arguments)
+                self._defer(tie, {}, by_queue)
+                passed += sum(map(len, by_queue.values()))
+                count += len(arguments) if problem is None else problem.pushed or 0
+                if problem is not None:
+                    raise ArgumentError(f"row {count}: {problem}") from problem
+        except Exception as error:
+            tell_pushed(error, count)
+            raise
+        return Pushed(count, 0, 0, count - passed, deferred=passed)
+
+    def _defer(
+        self,
+        tie: Tie,
+        by_queue: Mapping[str, Sequence[bytes]],
+        keyed: Mapping[str, Sequence[KeyedJob]] | None = None,
+    ) -> None:
+        """Leave jobs with the transaction; of those that are ``keyed`` the server decides after the commit."""
+        if keyed is not None:
+            by_queue = {queue: [one.payload for one in jobs] for queue, jobs in keyed.items()}
         if by_queue:
-            tie.submission = Submission(self, tie.plan, by_queue)
+            tie.submission = Submission(self, tie.plan, by_queue, keyed)
             tie.transaction.defer(tie.submission)
             with self._lock:
                 self._waiting.add(tie.submission)
-        return 0
 
     def waiting(self) -> list[Submission]:
         """What waits for a commit in this process, in the order of the pushes."""
@@ -177,9 +215,28 @@ class TransactionalClient(Client):
 
     def push_part(self, part: Part) -> None:
         """Push tracked jobs, or those of a batch, as ever: one sending, whose answer may be lost."""
-        if part.plan is not None:
+        if part.plan is not None and part.plan.keyed is not None:
+            self._push_keyed(part.plan, part.plan.keyed, part.jobs)
+        elif part.plan is not None:
             scheduled, _ = self._time_of(part.plan)
             drive(self._do, self._deliver(part.plan, scheduled, part.by_queue(lambda job: self.written(job)[1])))
+
+    def _push_keyed(self, plan: PreparedPush, keyed: Keyed, left: Sequence[DeferredJob]) -> None:
+        """Push jobs with a key. Where a duplicate is an error, the server stops there: the rest is pushed then, and the
+        handle has the error as its ``problem``."""
+        scheduled, _ = self._time_of(plan)
+        while left:
+            rows = [one.keyed._replace(payload=self.written(one)[1]) for one in left if one.keyed is not None]
+            admitted = drive(self._do, self._keyed.pushed(plan, scheduled, {left[0].queue: rows}))
+            problem = None
+            try:
+                self._keyed.judged(keyed, admitted)
+            except DuplicateJob as error:
+                problem = str(error)
+            for place, (one, job) in enumerate(zip(admitted, left, strict=False), 1):
+                if job.submission.handle is not None:
+                    job.submission.handle.become(one, problem if place == len(admitted) else None)
+            left = left[len(admitted) :]
 
     def written(self, job: DeferredJob) -> tuple[bool, bytes]:
         """Whether the job goes to the schedule, seen from now; its payload, with the time of its enqueuing."""
@@ -278,7 +335,8 @@ class _Pushes:
     def _push(self, part: Part) -> None:
         if part.plan is not None:
             self._patiently(partial(self._client.push_part, part), marked=False)
-            self._settle(part)
+            if part.plan.keyed is None:
+                self._settle(part)
             return
         entries = []
         for job in part.jobs:
