@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from redis import Redis
@@ -21,7 +21,8 @@ import henchman
 from henchman import App
 from henchman.kernel import clock
 from henchman.kernel.scoreboard import SCOREBOARD_BYTES, Scoreboard
-from henchman.store import batches, history
+from henchman.store import batches, history, leases
+from henchman.store.call import Call
 from henchman.supervisor.child import ChildProcess
 from henchman.supervisor.supervisor import Supervisor
 from henchman.work.current import running
@@ -38,6 +39,7 @@ from support.sleeping import sleeping
 from support.store import Store
 from support.worker import Heard, in_flight, looker, settled, until, working
 
+T = TypeVar("T")
 LUA = Path(henchman.__file__).parent / "store" / "lua"
 FIRST_WRITE = re.compile(r"redis\.p?call\('(?!EXISTS|GET|TIME|ZSCORE|ZRANGE|LRANGE|SISMEMBER|HGET|TTL|LPOS)(\w+)'")
 
@@ -277,6 +279,50 @@ def test_a_lease_that_nobody_renews_is_watched_before_it_runs_out(
     store.ask("DEL", store.keys.lease(DEAD))
     line.look()
     assert store.queue("default") == [job("a")]
+
+
+def test_a_look_at_names_that_change_places_meanwhile_comes_to_an_end(
+    app: App, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1.5: after a failover all processes join anew, while somebody looks page by page at who they are."""
+    monkeypatch.setattr(leases, "AT_ONCE", 2)
+    names = [f"host:{n}:{n:012x}" for n in range(6)]
+    for name in names:
+        store.join("default", identity=name)
+    line, looks = Lifeline(app), 0
+
+    class Meanwhile:
+        """After the first look those whom it showed have joined once more: they stand at the end now."""
+
+        def run(self, call: Call[T]) -> T:
+            nonlocal looks
+            looks += 1
+            assert looks < 20, "it looks at one page for ever"
+            found = store.run(call)
+            if looks == 1:
+                for name in names[:2]:
+                    store.join("default", identity=name)
+            return found
+
+    seen = line._watch(Meanwhile())
+    assert seen.turn
+    assert set(seen.expires) <= set(names)
+    assert looks == 4, "three full pages, and one that is empty"
+
+
+def test_a_pulse_that_fails_costs_no_lease(app: App, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1.2: whatever else the heart does, it renews."""
+    monkeypatch.setattr(heart, "PULSE", 0.05)
+    heard = Heard(app, "part_failed")
+
+    def pulse() -> None:
+        raise OSError("as told")
+
+    with working(app, pulse=pulse) as launcher:
+        until(lambda: launcher.renewal.round_trip, "it renews")
+        store.ask("PEXPIRE", store.keys.lease(launcher.session.identity), 1000)
+        until(lambda: store.ask("PTTL", store.keys.lease(launcher.session.identity)) > 2000, "it goes on to renew", 30)
+    assert {str(one["error"]) for one in heard["part_failed"]} == {"as told"}
 
 
 def test_a_clock_of_the_server_that_was_set_back_hides_no_renewal(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 import time
 from collections.abc import Iterator
@@ -229,6 +230,26 @@ class TestAMiddlewareThatRaises:
         assert redis.zcard("schedule") == 40, "with its bytes as they were"
         assert {one.decode() for one in redis.zrange("schedule", 0, -1)} == set(bad)  # type: ignore[union-attr]
         assert not redis.exists("dead")
+
+    @pytest.mark.parametrize("raised", [SystemExit, asyncio.CancelledError])
+    def test_one_that_ends_its_program_ends_no_staging(
+        self, app: App, redis: Redis, raised: type[BaseException]
+    ) -> None:
+        """``sys.exit()``, a time-out of gevent's: in each process that staged next, it would end the thread."""
+        heard = Heard(app, "middleware_failing")
+
+        @app.client_middleware.add
+        def link(job: dict[str, Any], call_next: Any) -> Any:
+            if job["jid"] == "bad":
+                raise raised
+            return call_next()
+
+        for place, jid in enumerate(("bad", "fine")):
+            redis.zadd("schedule", {f'{{"class":"note","args":[],"jid":"{jid}","queue":"default"}}': 1 + place})
+        stager.Stager(app).tick()
+        assert [one["jid"] for one in jobs_in(redis, "queue:default")] == ["fine"]
+        assert [one["jid"] for one in jobs_in(redis, "schedule")] == ["bad"]
+        assert [type(facts["error"]) for facts in heard["middleware_failing"]] == [raised]
 
     def test_a_job_that_cannot_be_stored_after_it_stays_due(self, app: App, redis: Redis) -> None:
         app.client_middleware.add(lambda job, call_next: (job.update(tenant=object()), call_next()))

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from henchman import App
 from henchman.store.call import Call
-from henchman.worker.rescue import Rescued, entomb, rescue_lost
+from henchman.worker.rescue import entomb, rescue_lost
 from support.store import Store
 
 __all__ = ["DEAD", "Spy", "corpse", "entomb_and_rescue", "job"]
@@ -34,9 +34,10 @@ def corpse(store: Store, *payloads: bytes, identity: str = DEAD, expired: bool =
         store.ask("DEL", store.keys.lease(identity))
 
 
-def entomb_and_rescue(app: App, identity: str) -> Rescued | None:
-    """What a lifeline does that is certain of this death; None when the process lives after all."""
-    return rescue_lost(app, identity) if entomb(app, identity) else None
+def entomb_and_rescue(app: App, identity: str) -> tuple[int, Exception | None] | None:
+    """What a lifeline does that is certain of this death: how many went back, and the first error. None: the process
+    lives after all."""
+    return rescue_lost(app, identity)[:2] if entomb(app, identity) else None
 
 
 class Spy:

@@ -320,6 +320,16 @@ def test_a_broken_list_of_a_dead_child_holds_up_no_other_list(leases: Any, store
     assert store.queue("broken") == [job("b")]
 
 
+def test_a_pill_is_not_among_those_that_went_back(leases: Any, store: Store, said: list[str]) -> None:
+    corpse(store, job("pill"), job("b"), identity=ILL)
+    store.ask("HSET", store.keys.deaths, "pill", "1 h:1:a it ended\n2 h:1:b it ended")
+    leases.give_back([ILL], Death("it ended with signal 9", [b"pill"], alone=True))
+    leases.tick()
+    assert store.queue("default") == [job("b")]
+    assert "poison pill" in said[0]
+    assert said[1] == f"gave back the unfinished jobs of a process count=1 identity={ILL} jobs=act b"
+
+
 def test_a_refused_renewal_holds_up_no_other_and_no_rescue(leases: Any, store: Store, said: list[str]) -> None:
     """A full server takes no lease again that had lapsed in a place where something else was said first."""
     ill, well = Calm(1, ILL, ill=True), Calm(2, LIVING)

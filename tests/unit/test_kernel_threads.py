@@ -101,6 +101,27 @@ def test_a_service_may_stop_itself() -> None:
     assert service.answer is True
 
 
+@pytest.mark.parametrize("raised", [ValueError, SystemExit, GeneratorExit])
+def test_nothing_that_a_tick_raises_ends_the_ticking(raised: type[BaseException]) -> None:
+    told: list[BaseException] = []
+    again = threading.Event()
+
+    class Broken(Ticker):
+        after_error = 0.01
+
+        def tick(self) -> float:
+            if told:
+                again.set()
+                return 60.0
+            raise raised
+
+    service = Broken(lambda part, error: told.append(error))
+    service.start()
+    assert again.wait(30)
+    assert service.stop()
+    assert [type(one) for one in told] == [raised]
+
+
 def test_a_body_that_does_not_end_is_told() -> None:
     release = threading.Event()
 

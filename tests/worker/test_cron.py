@@ -250,6 +250,27 @@ class TestTicking:
         assert [str(facts["error"]) for facts in heard["part_failed"]] == ["away"]
         assert [facts["cron"] for facts in heard["cron_back"]] == ["once"]
 
+    @pytest.mark.parametrize("raised", [SystemExit, asyncio.CancelledError])
+    def test_a_middleware_that_ends_its_program_stops_no_other(
+        self, app: App, redis: Redis, raised: type[BaseException]
+    ) -> None:
+        heard = trouble(app)
+
+        @app.client_middleware.add
+        def link(payload: dict[str, Any], call_next: Callable[[], Any]) -> Any:
+            if payload["class"] == "broken":
+                raise raised
+            return call_next()
+
+        for name in ("broken", "passes"):
+            app.cron(YEARLY)(job(app, name))
+        ticker(app).stop()
+        for name in ("broken", "passes"):
+            missed_since(redis, name, 2 * 366 * 86400)
+        ticker(app)
+        assert [found["class"] for found in jobs_in(redis, "queue:default")] == ["passes"]
+        assert [type(facts["error"]) for facts in heard["part_failed"]] == [raised]
+
     def test_a_queue_that_refuses_stops_no_other_and_is_made_up_for(
         self, app: App, redis: Redis, monkeypatch: pytest.MonkeyPatch
     ) -> None:

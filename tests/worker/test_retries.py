@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 import time
 from collections.abc import Callable
 from typing import Any
@@ -309,6 +311,76 @@ def test_middleware_of_either_kind_around_jobs_of_either_kind(app: App, redis: R
             settled(redis, before + 2)
             assert steps == [f"{name}: plain in", f"{name}: awaited in True", f"{name}: plain out"]
     assert not redis.exists("retry", "dead")
+
+
+@pytest.mark.parametrize("how", ["timeout", "cancel"])
+def test_what_ends_an_async_job_ends_it_beneath_a_plain_link_too(app: App, redis: Redis, how: str) -> None:
+    """It stood in a task that nobody cancelled: it went on beside its next run, and its slot was free."""
+    said: list[str] = []
+    go_on = threading.Event()
+
+    @app.server_middleware.add
+    def link(run: Any, call_next: Any) -> Any:
+        try:
+            return call_next()
+        except BaseException as error:
+            said.append(f"link: {type(error).__name__}")
+            raise
+
+    @app.job(name="wait", timeout=0.3 if how == "timeout" else 60, retry=False)
+    async def wait() -> None:
+        said.append("begins")
+        try:
+            while not go_on.is_set():
+                await asyncio.sleep(0.01)
+            said.append("goes on")
+        except asyncio.CancelledError:
+            said.append("cancelled")
+            raise
+
+    with working(app) as launcher:
+        handle = wait.enqueue()
+        until(lambda: said, "it runs")
+        if how == "cancel":
+            handle.cancel()
+        until(lambda: launcher.pool.free == launcher.pool.size, "its slot is free")
+        go_on.set()
+        until(lambda: len(said) == 3, "it has ended")
+        until(lambda: not in_flight(redis), "settled")
+    assert said == ["begins", "cancelled", "link: CancelledError"]
+
+
+def test_async_jobs_beneath_a_plain_link_do_not_wait_for_each_others_threads(redis: Redis, redis_url: str) -> None:
+    """The threads of an event loop are few: were the links in all of them, no job beneath could have one."""
+    app = App(redis_url=redis_url, concurrency=40)  # a loop has 32 at most
+    app.server_middleware.add(lambda run, call_next: call_next())
+
+    @app.job(name="work")
+    async def work() -> None:
+        await asyncio.to_thread(time.sleep, 0.001)
+
+    work.enqueue_many([()] * 40)
+    with working(app):
+        settled(redis, 40)
+    assert redis.get("stat:failed") in (None, b"0")
+
+
+def test_a_plain_link_that_raises_stop_iteration_fails_its_job(app: App, redis: Redis) -> None:
+    """No future takes that error: whoever waited for it waited for ever, in a slot."""
+
+    @app.server_middleware.add
+    def link(run: Any, call_next: Any) -> Any:
+        raise StopIteration
+
+    @app.job(name="work", retry=0)
+    async def work() -> None:
+        """Never reached."""
+
+    with working(app) as launcher:
+        work.enqueue()
+        (dead,) = until(lambda: jobs_in(redis, "dead"), "it is dead", 30)
+        until(lambda: launcher.pool.free == launcher.pool.size, "its slot is free")
+    assert "StopIteration" in dead["error_message"]
 
 
 def test_current_job_in_threads_and_tasks(app: App, redis: Redis) -> None:

@@ -11,7 +11,9 @@ import pytest
 from redis import Redis
 
 from henchman import App
+from henchman.kernel import failpoints
 from henchman.store.leases import entomb
+from henchman.worker.fetcher import Doing
 from support.server import running_server
 from support.worker import Heard, in_flight, jobs_in, looker, settled, until, working
 
@@ -120,6 +122,37 @@ def test_a_lease_deleted_by_hand_is_taken_again(redis: Redis, redis_url: str) ->
         note.enqueue(1)
         until(lambda: ran == [1], "it works on")
         assert launcher.session.identity == identity
+
+
+def test_a_lease_that_lapsed_and_a_server_that_is_away_when_it_is_taken_again_end_no_fetcher(
+    redis: Redis, redis_url: str, tmp_path: Path
+) -> None:
+    """A fetcher that ended takes no work any more, in a process that goes on showing that it lives."""
+    app = App(redis_url=redis_url, lease=1800, heartbeat=600)  # nobody else renews
+    heard = Heard(app, "server_away", "server_back")
+    ran: list[int] = []
+
+    @app.job(name="note")
+    def note(number: int) -> None:
+        ran.append(number)
+
+    with working(app) as launcher:
+        until(lambda: launcher.renewal.round_trip and launcher.watcher.armed, "it waits for pushes")
+        lease = f"hm:lease:{launcher.session.identity}"
+        redis.delete(lease)
+        failpoints.open_points("drop@renew:before#1,drop@renew:before#2", tmp_path)
+        try:
+            launcher.fetcher.look()
+            until(lambda: heard["server_away"], "it is said", 30)
+            until(lambda: redis.exists(lease), "the lease is taken again", 30)
+        finally:
+            failpoints.close()
+        assert launcher.fetcher.alive
+        until(lambda: launcher.fetcher.doing is Doing.RESTING, "it fetches again")
+        note.enqueue(1)
+        until(lambda: ran == [1], "it works on")
+    assert [one["part"] for one in heard["server_away"]] == ["fetcher"]
+    assert [one["part"] for one in heard["server_back"]] == ["fetcher"]
 
 
 def test_after_a_flush_of_the_whole_server_work_is_rescuable_again(redis: Redis, redis_url: str) -> None:

@@ -211,7 +211,7 @@ class CronTicker(Ticker):
             yield store.Tick(name, planned.floor)
         try:
             made = [build_tick(self._runtime, name, one.cron, moment, now) for moment in planned.ticks]
-        except Exception as error:  # client middleware is user code: it must not stop other crons
+        except BaseException as error:  # client middleware is user code: its sys.exit() must not stop other crons
             if name not in self._failing:
                 self._failing.add(name)
                 self._runtime.events.emit("part_failed", part=f"cron {name}", error=error)

@@ -7,8 +7,6 @@ is announced by its name (``handler_broken``) and changes nothing, except ``star
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
 import inspect
 import threading
 import time
@@ -21,7 +19,7 @@ from henchman.kernel.events import Events
 from henchman.kernel.middleware import load, run_coroutine
 from henchman.kernel.text import as_shown, described
 
-__all__ = ["LIMIT", "Hooks", "apart"]
+__all__ = ["LIMIT", "Hooks"]
 
 LIMIT = 30.0  # seconds for which the answer of a hook is awaited
 SPARE = 5.0  # seconds more for a loop that does not turn; and for shutdown hooks, when no job's grace is left
@@ -141,35 +139,6 @@ async def _limited(answer: Any) -> Any:
         raise
     except (SystemExit, KeyboardInterrupt) as error:  # would end the loop that it shares with others
         raise RuntimeError(f"it raised {described(error)}") from error
-
-
-async def apart(function: Callable[..., Any], *args: Any) -> Any:
-    """The result of ``function``, run in a thread of its own while the event loop turns.
-
-    A task that is cancelled meanwhile waits on: what ``function`` decides is not lost.
-    """
-    asyncio = load()
-    loop = asyncio.get_running_loop()
-    result, context = loop.create_future(), contextvars.copy_context()
-
-    def body() -> None:
-        try:
-            tell = partial(_set, result.set_result, result, context.run(function, *args))
-        except BaseException as error:
-            tell = partial(_set, result.set_exception, result, error)
-        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
-            loop.call_soon_threadsafe(tell)
-
-    threading.Thread(target=body, name="henchman-hook", daemon=True).start()
-    while not result.done():
-        with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.shield(result)
-    return result.result()
-
-
-def _set(way: Callable[[Any], None], future: Any, value: Any) -> None:
-    if not future.done():
-        way(value)
 
 
 def _name(hook: Hook) -> str:

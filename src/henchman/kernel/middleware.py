@@ -9,9 +9,12 @@ Links of the job's own kind cost a call. An ``async def`` link around a sync job
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import inspect
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from henchman.errors import ConfigError
@@ -146,19 +149,71 @@ def _async(link: Link, inner: AsyncStep) -> AsyncStep:
 
 
 def _async_over_sync(link: Link, inner: AsyncStep) -> AsyncStep:
+    """The job stands in a task of its own beneath ``link``: what cancels the task around them cancels that one."""
+
     async def step(context: Any) -> Any:
         asyncio = load()
         loop = asyncio.get_running_loop()
+        begun: list[Any] = []
+        cancelled = threading.Event()
+
+        async def go() -> Any:
+            return await inner(context)
 
         def call_next() -> Any:
-            async def go() -> Any:
-                return await inner(context)
+            job = asyncio.run_coroutine_threadsafe(go(), loop)
+            begun.append(job)
+            if cancelled.is_set():
+                job.cancel()
+            try:
+                return job.result()
+            except Exception:
+                if job.cancelled():  # which threads are told by an error of another class
+                    raise asyncio.CancelledError from None
+                raise
 
-            return asyncio.run_coroutine_threadsafe(go(), loop).result()
+        def cancel() -> None:
+            cancelled.set()
+            for one in begun:
+                one.cancel()
 
-        return await asyncio.to_thread(link, context, call_next)
+        return await apart(link, context, call_next, cancel=cancel)
 
     return step
+
+
+async def apart(function: Callable[..., Any], *args: Any, cancel: Callable[[], object] = lambda: None) -> Any:
+    """The result of ``function``, run in a thread of its own while the event loop turns: those of the loop are few, and
+    what waits here may wait for one of them.
+
+    A task that is cancelled meanwhile calls ``cancel()`` and waits on: what ``function`` decides is not lost.
+    """
+    asyncio = load()
+    loop = asyncio.get_running_loop()
+    result, context = loop.create_future(), contextvars.copy_context()
+
+    def body() -> None:
+        try:
+            tell = partial(_set, result.set_result, result, context.run(function, *args))
+        except StopIteration:  # no future takes it
+            tell = partial(_set, result.set_exception, result, RuntimeError(f"{function!r} raised StopIteration"))
+        except BaseException as error:
+            tell = partial(_set, result.set_exception, result, error)
+        with contextlib.suppress(RuntimeError):  # the loop was closed: nobody waits
+            loop.call_soon_threadsafe(tell)
+
+    threading.Thread(target=body, name="henchman-apart", daemon=True).start()
+    while not result.done():
+        try:
+            await asyncio.shield(result)
+        except asyncio.CancelledError:
+            cancel()
+    return result.result()
+
+
+def _set(way: Callable[[Any], None], future: Any, value: Any) -> None:
+    if not future.done():
+        way(value)
 
 
 async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -96,7 +96,7 @@ class Ticker(Service):
         while not self.stopping.is_set():
             try:
                 pause = self.tick()
-            except Exception as error:  # report it and tick again: the thread must not die
+            except BaseException as error:  # report it and tick again: the thread must not die, also of a SystemExit
                 self._on_error(self.name, error)
                 pause = self.after_error
             self._wake.wait(min(max(pause, 0.0), LONGEST))

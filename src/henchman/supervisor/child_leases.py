@@ -5,25 +5,20 @@ It is a thread of its own: the server may be away for longer than the supervisor
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
 
 from henchman.config import Config
-from henchman.errors import HenchmanError, PayloadError, ServerAway, ServerError
+from henchman.errors import HenchmanError, ServerAway
 from henchman.kernel.clock import awake, capped_backoff
-from henchman.kernel.text import described, shorten, visible
+from henchman.kernel.text import described
 from henchman.kernel.threads import Ticker
 from henchman.store import leases
-from henchman.store.queues import list_page
 from henchman.supervisor.child import ChildProcess, Say
 from henchman.supervisor.server_link import ServerLink
-from henchman.wire.payload import decode
 from henchman.worker.rescue import Death, rescue
-
-SHOWN = 20  # jobs named in one line
 
 
 class _Dead:
@@ -118,11 +113,11 @@ class ChildLeases(Ticker):
         lists = runner.run(leases.in_flight_lists(keys, one.identity))
         if not lists:
             return None
-        jobs = ", ".join(_names(link, lists))
         runner.run(leases.entomb(keys, one.identity, force=True))
-        moved, error = rescue(link, one.identity, one.death, partial(self._say, level=logging.ERROR))
+        moved, error, jobs = rescue(link, one.identity, one.death, partial(self._say, level=logging.ERROR))
         if moved:
-            self._say("gave back the unfinished jobs of a process", count=moved, identity=one.identity, jobs=jobs)
+            facts = {"count": moved, "identity": one.identity, "jobs": ", ".join(jobs)}
+            self._say("gave back the unfinished jobs of a process", **facts)
         return error
 
     def _renew_all(self, link: ServerLink) -> None:
@@ -159,15 +154,3 @@ class ChildLeases(Ticker):
                 time.sleep(0.2)
         if self._link is not None:
             self._link.close()
-
-
-def _names(link: ServerLink, lists: Sequence[str]) -> list[str]:
-    """Class and id of the first jobs that a dead child held, as many as a line bears; none of ordered queues."""
-    found: list[str] = []
-    for flight in [one for one in lists if not link.keys.is_held(one)]:
-        with contextlib.suppress(ServerError):  # the rescue reports a broken list
-            for stored in link.connections.run(list_page(flight, 0, SHOWN)).payloads:
-                with contextlib.suppress(PayloadError):
-                    job = decode(stored)
-                    found.append(visible(shorten(f"{job['class']} {job.get('jid')}", 100)))
-    return found[:SHOWN]

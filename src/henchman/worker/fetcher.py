@@ -60,7 +60,7 @@ NOW_AND_THEN = 0.05  # seconds between two looks into a source for which nobody 
 class Doing(Enum):
     """What a fetcher is doing: of several for which there is a reason, the first."""
 
-    RENEWING = "takes a new name or fresh lists"
+    RENEWING = "takes its lease again, a new name or fresh lists"
     WINDING_DOWN = "is quiet: gives back what has not started"
     ISOLATING = "lets a suspect run alone"
     GIVING_BACK = "gives back what no slot has taken in time"
@@ -114,6 +114,7 @@ class Fetcher(Service):
         self._look = True  # the queues may hold something that nobody will announce
         self._asked_as = ""  # the identity under which it asked last
         self._buried: str | None = None
+        self._is_lapsed = False  # the server has said that our lease ran out
         self._want = self._failures = 0  # how many jobs to ask for; how often in a row the server was away
         self.quieted = threading.Event()
         self.paused: frozenset[str] = frozenset()
@@ -204,7 +205,7 @@ class Fetcher(Service):
 
     def _due(self) -> Doing:
         """What is to be done now."""
-        if self._buried is not None or self._session.doubts != self._session.settled_doubts:
+        if self._buried is not None or self._is_lapsed or self._session.doubts != self._session.settled_doubts:
             return Doing.RENEWING
         if self.quieted.is_set():
             return Doing.WINDING_DOWN
@@ -236,16 +237,20 @@ class Fetcher(Service):
         return capped_backoff(self._failures, most=2.0)
 
     def _lost(self, error: LeaseLost) -> float:
-        """Renew what merely lapsed; when we were buried, drop what has not started and go on under a new name."""
+        """The lease lapsed, or we were buried: what follows is a step of its own, for the server may be away again."""
         if isinstance(error, LeaseLapsed):
-            self._session.renew()
+            self._is_lapsed = True
         else:
             self._buried = self._asked_as
         self._look = True
         return 0.0
 
     def _renew_lists(self) -> float:
-        """Take a new name after a burial, and fresh lists when it is not known what the old ones hold."""
+        """Take a lapsed lease again; a new name after a burial; fresh lists, when it is not known what ours hold."""
+        self._asked_as = self._session.identity
+        if self._is_lapsed:
+            self._is_lapsed = False  # if that fails, the next fetch says so again
+            self._session.renew()
         if self._buried is not None:
             self._rejoin(self._buried)
             self._buried, self._look = None, True

@@ -63,7 +63,10 @@ class Renewal(Ticker):
 
     def tick(self) -> float:
         """Show that we live; renew when it is time."""
-        self._pulse()
+        try:
+            self._pulse()
+        except Exception as error:  # a defect of ours must not cost us the lease
+            self._on_error(self.name, error)
         now = awake()
         if now >= self._next:
             self._next = now + self._every

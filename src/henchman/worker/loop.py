@@ -44,10 +44,17 @@ class Loop:
         self.ticked = time.monotonic()
 
     def launch(self, run: Run) -> None:
-        """Start ``run`` in a task, from any thread."""
+        """Start ``run`` in a task, from any thread; later, where the system refuses us a loop or its thread now."""
         self._todo.append(run)
+        self._schedule()
+
+    def _schedule(self) -> None:
         with self._lock:
-            loop = self._loop or self._start()
+            try:
+                loop = self._loop or self._start()
+            except (OSError, RuntimeError, MemoryError) as error:  # no descriptor, thread or memory: look() tries again
+                self._events.failed("loop", error)
+                return
             if self._scheduled:
                 return
             self._scheduled = True
@@ -55,10 +62,16 @@ class Loop:
             loop.call_soon_threadsafe(self._drain)
 
     def _start(self) -> asyncio.AbstractEventLoop:
-        loop = self._loop = asyncio.new_event_loop()
+        before, loop = (self._loop, self._thread), asyncio.new_event_loop()
+        thread = threading.Thread(target=self._body, args=[loop], name="henchman-loop", daemon=True)
+        self._loop, self._thread = loop, thread
         self.ticked = time.monotonic()  # it has not stood still since this process started: it was not there
-        self._thread = threading.Thread(target=self._body, args=[loop], name="henchman-loop", daemon=True)
-        self._thread.start()
+        try:
+            thread.start()
+        except BaseException:
+            self._loop, self._thread = before
+            loop.close()
+            raise
         return loop
 
     def _body(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -89,8 +102,11 @@ class Loop:
             loop.stop()
 
     def look(self) -> None:
-        """Called each second: a loop that was closed in the moment in which it went on waits for ever."""
+        """Called each second: a loop that was closed in the moment in which it went on waits for ever, and what is to
+        do in one that could not be made waits for the next try."""
         loop = self._loop
+        if loop is None and self._todo:
+            self._schedule()
         if loop is not None and loop.is_closed() and not self._stopping and self.blocked_for() > 1.0:
             self._begin_anew(loop)
 

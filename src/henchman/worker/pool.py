@@ -58,6 +58,7 @@ class Pool:
         self._starts = 0
         self._seen_starts = 0
         self._stopping = False
+        self._is_refused = False  # the system gives us no more threads, and that was announced
 
     @property
     def waiting(self) -> int:
@@ -105,8 +106,9 @@ class Pool:
         while self.free and self._tasks and not self.hold_tasks:
             self.free -= 1
             self._launch_next(self._tasks.popleft())
-        if self.free and self._threads and (self.seats_busy() == 0 or not _cheap(self._threads[0])):
-            for _ in range(min(self.free, 1 if _cheap(self._threads[0]) else len(self._threads))):
+        head = _first(self._threads) if self.free else None
+        if head is not None and (self.seats_busy() == 0 or not _cheap(head)):
+            for _ in range(min(self.free, 1 if _cheap(head) else len(self._threads))):
                 self._wake_thread()
 
     def seats_busy(self) -> int:
@@ -120,16 +122,28 @@ class Pool:
 
     def _wake_thread(self) -> None:
         """Give a slot to an idle thread, or to a new one; under the lock."""
-        self.free -= 1
         if self._idle:
+            self.free -= 1
             self._idle.pop().wake.release()
             return
         self._new_thread()
 
     def _new_thread(self) -> None:
+        """Make a thread that has a slot. Where the system refuses one, those that live go on; ``tick`` tries again."""
         slot = Slot(_base36(len(self.slots) + 1), next(_places))
+        thread = threading.Thread(target=self._work, args=[slot], name=f"henchman-job-{slot.name}", daemon=True)
         self.slots.append(slot)
-        threading.Thread(target=self._work, args=[slot], name=f"henchman-job-{slot.name}", daemon=True).start()
+        self.free -= 1
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:  # a limit of processes, or of memory
+            self.slots.remove(slot)
+            self.free += 1
+            if not self._is_refused:
+                self._events.failed("pool", error)
+            self._is_refused = True
+        else:
+            self._is_refused = False
 
     def _work(self, slot: Slot) -> None:
         """The life of a thread: run what there is, then wait to be woken with a slot."""
@@ -215,7 +229,7 @@ class Pool:
         with self._lock:
             if self.hold_tasks and self._tasks:
                 return self._tasks[0].unit.fetched_at
-            heads = [buffer[0].unit.fetched_at for buffer in (self._threads, self._tasks) if buffer]
+            heads = [run.unit.fetched_at for run in (_first(self._threads), _first(self._tasks)) if run is not None]
             return min(heads) if heads and not self.free else None
 
     def take_back(self) -> list[Run]:
@@ -308,6 +322,14 @@ class Isolation:
             units = [unit for unit, _, _ in list(self.waiting)[kept:]]
             self.waiting = deque(list(self.waiting)[:kept])
         return units
+
+
+def _first(buffer: deque[Run]) -> Run | None:
+    """The next of ``buffer``; None when it is empty: threads take from it without the lock, between any two steps."""
+    try:
+        return buffer[0]
+    except IndexError:
+        return None
 
 
 def _drained(buffer: deque[Run]) -> Iterator[Run]:

@@ -10,6 +10,7 @@ import traceback
 import weakref
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, NoReturn, cast
 
 from henchman.client.runtime import Runtime
@@ -23,7 +24,7 @@ from henchman.errors import (
     UnknownJob,
 )
 from henchman.kernel.clock import awake
-from henchman.kernel.hooks import apart
+from henchman.kernel.middleware import apart
 from henchman.kernel.scoreboard import STARTS, Scoreboard
 from henchman.kernel.text import shorten, visible
 from henchman.wire.payload import decode, invalid, wrapped_class
@@ -152,7 +153,8 @@ class Processor:
             self._watchdog.forget(run)
         try:
             if (problem is not None or result is not None) and self._policy.hooked(run):  # which may wait: not here
-                return cast(Outcome, await apart(self._outcome, run, result, problem, limit.expired()))
+                with suppress(RuntimeError, MemoryError):  # there is no thread to be had: then here
+                    return cast(Outcome, await apart(self._outcome, run, result, problem, limit.expired()))
             return self._outcome(run, result, problem, limit.expired())
         finally:
             problem = None  # as above

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 from henchman.client.runtime import Runtime, Settler
 from henchman.errors import PayloadError, ServerAway, ServerError
 from henchman.kernel.clock import awake
-from henchman.kernel.text import described, visible
+from henchman.kernel.text import described, shorten, visible
 from henchman.kernel.threads import Ticker
 from henchman.store import batches, jobs, leases, ordered
 from henchman.store.call import Arg, Runner, command, commands
@@ -31,6 +31,7 @@ from henchman.store.queues import list_page
 from henchman.wire import payload, times
 from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload
 
+SHOWN = 20  # jobs named in one line
 AT_ONCE = 500  # questions, effects or payloads in one call
 WATCH = 15.0  # seconds without a renewal after which a lease that ran out is believed
 LOOK = 1.0  # seconds between two looks
@@ -57,10 +58,12 @@ class Death(NamedTuple):
 
 
 class Rescued(NamedTuple):
-    """How many payloads and ids went back, and why some could not: the first error, None when all did."""
+    """How many payloads and ids went back, and why some could not: the first error, None when all did. ``jobs``: class
+    and id of those that went back, as many as a line of the log bears; none of ordered queues."""
 
     moved: int
     error: Exception | None
+    jobs: Sequence[str] = ()
 
 
 class Charge(NamedTuple):
@@ -85,25 +88,23 @@ def rescue(
     if death is not None and death.alone is None:
         alone = not unread and sum(one.size for one in held.values()) == 1
         death = death._replace(alone=alone)
+    names: list[str] = []
 
     def give_back(flight: str) -> int:
         for words, facts in charge(host, identity, held[flight], death) if death is not None else ():
             say(words, **facts)
-        given_back = give_back_list(host, flight, keys.queue_of_flight(flight))
+        given_back = give_back_list(host, flight, keys.queue_of_flight(flight), names=names)
         return sum(len(one.ids) for one in held[flight].claims) or given_back  # ids were freed with their charge
-
-    def ring(queues: tuple[str, ...]) -> None:
-        list(each(host, [ordered.ring(keys, queue).parts[0] for queue in queues]))
 
     counts, stuck = apart(give_back, held)
     # An ordered queue of which nothing was held is rung all the same: its wake may be lost with its taker.
-    empty = tuple(keys.queue_of_flight(one) for one in lists if keys.is_held(one) and one not in filled)
-    _, unrung = apart(ring, [empty])
+    empty = [keys.queue_of_flight(one) for one in lists if keys.is_held(one) and one not in filled]
+    _, unrung = apart(lambda rings: list(each(host, rings)), [tuple(ordered.ring(keys, one).parts[0] for one in empty)])
     error = next(iter((*unread.values(), *stuck.values(), *unrung.values())), None)
     if error is None:
         runner.run(command("SREM", keys.rescues, identity))
         runner.run(leases.strike_off(keys, identity))
-    return Rescued(sum(counts.values()), error)
+    return Rescued(sum(counts.values()), error, names)
 
 
 def apart(step: Callable[[Key], T], items: Iterable[Key]) -> tuple[dict[Key, T], dict[Key, Exception]]:
@@ -134,12 +135,18 @@ def there(host: Settler, names: Sequence[str]) -> set[str]:
 
 
 def give_back_list(
-    host: Settler, flight: str, queue: str, ending: str = "rescued", reason: str = "its process ended"
+    host: Settler,
+    flight: str,
+    queue: str,
+    ending: str = "rescued",
+    reason: str = "its process ended",
+    names: list[str] | None = None,
 ) -> int:
     """Empty one in-flight list into its queue, or free what one process held of an ordered one, in chunks; how many
     payloads or ids that were. Only for a process that has ended, or for lists that no process works on.
 
     ``ending`` and ``reason`` are what the batch and the history of tracked jobs learn: these jobs wait again.
+    ``names`` gets class and id of what goes back, until a line of the log would bear no more.
     """
     runner, keys = host.connections, host.keys
     identity = keys.identity_of_flight(flight)
@@ -151,9 +158,20 @@ def give_back_list(
         effects = [text for one in page.payloads if (text := of_payload(keys, one, ending, told))]
         if effects:
             runner.run(batches.note(keys, effects))
+        if names is not None:
+            names += map(_named, page.payloads[: SHOWN - len(names)])
         while left and (chunk := runner.run(jobs.give_back(keys, flight, queue, left))):
             left, moved = left - chunk, moved + chunk
     return moved
+
+
+def _named(stored: bytes) -> str:
+    """Class and id of a job, for a line of the log."""
+    try:
+        job = payload.decode(stored)
+        return visible(shorten(f"{job['class']} {job.get('jid')}", 100))
+    except PayloadError:
+        return "(not readable)"
 
 
 class LeftClaim(NamedTuple):
@@ -361,8 +379,10 @@ class Lifeline(Ticker):
         """Every lease, if it is our turn."""
         keys, leader = self._runtime.keys, self.leader
         seen = page = runner.run(leases.watch(keys, leader.identity, leader.lease_ms))
+        first = 0  # names come, go and change places meanwhile: how many were seen does not tell where to go on
         while page.turn and len(page.expires) == leases.AT_ONCE:
-            page = runner.run(leases.watch(keys, leader.identity, leader.lease_ms, len(seen.expires)))
+            first += leases.AT_ONCE
+            page = runner.run(leases.watch(keys, leader.identity, leader.lease_ms, first))
             seen.expires.update(page.expires)
         return seen
 

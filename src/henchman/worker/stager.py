@@ -182,7 +182,7 @@ class Stager(Ticker):
         try:
             compile_sync(self._runtime.client_middleware, reached.append)(job)
             made = self._pushed(entry, reached[-1], queue, stamp) if reached else self._stopped(entry, queue, stamp)
-        except Exception as error:  # the link is somebody else's code: its failure must not stop its neighbours
+        except BaseException as error:  # the link is somebody else's code: its sys.exit() must not end the staging
             return Move(entry, later=self._middleware.failed(entry, error))
         self._middleware.passed(entry)
         return made
@@ -317,7 +317,7 @@ class _Middleware:
         self._in_a_row = 0
         self._failing.pop(hash(entry), None)
 
-    def failed(self, entry: bytes, error: Exception) -> float:
+    def failed(self, entry: bytes, error: BaseException) -> float:
         """It raised; seconds until it is asked about this one again."""
         now = time.monotonic()
         if len(self._failing) >= MOST_KNOWN:

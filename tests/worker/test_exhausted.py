@@ -1,0 +1,167 @@
+"""The system refuses a thread or a descriptor, or two threads want one run: no slot is lost, and every job runs."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import itertools
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from henchman import App
+from henchman.kernel.events import Events
+from henchman.worker import loop, pool
+from henchman.worker.pool import Pool
+from support.worker import Heard, looker, settled, until, working
+
+
+@pytest.fixture
+def redis(redis_url: str) -> Iterator[Redis]:
+    with looker(redis_url) as client:
+        yield client
+
+
+def at_each_step(make: Callable[[], Pool], act: Callable[[Pool], object]) -> int:
+    """Let ``act(pool)`` run on a fresh pool with one waiting run; at its first step in the pool's code, then (on
+    another pool) at its second, and so on, another thread takes that run. How many steps there were."""
+    before = sys.gettrace()
+    for step in itertools.count():
+        one, passed, taken = make(), itertools.count(), False
+
+        def trace(frame: FrameType, event: str, _: Any) -> Any:
+            nonlocal taken
+            if frame.f_code.co_filename != pool.__file__:
+                return None
+            frame.f_trace_opcodes = True
+            if event == "opcode" and next(passed) == step:  # noqa: B023 - called before the next round
+                taken = bool(one._threads)  # noqa: B023
+                one._threads.clear()  # noqa: B023
+            return trace
+
+        sys.settrace(trace)
+        try:
+            act(one)
+        finally:
+            sys.settrace(before)
+        if next(passed) <= step:
+            return step
+        assert taken or not one._threads
+    raise AssertionError
+
+
+def waiting(cost: float | None, free: int) -> Pool:
+    """A pool of three slots, of which ``free`` are, with one run that waits for a thread."""
+    processor: Any = SimpleNamespace(execute=lambda slot, run: None)
+    one = Pool(3, processor, SimpleNamespace(launch=None), Events(), lambda: None)  # type: ignore[arg-type]
+    one.free = free
+    one._wake_thread = lambda: None  # type: ignore[method-assign]
+    run: Any = SimpleNamespace(unit=SimpleNamespace(fetched_at=1.0), compiled=SimpleNamespace(cost=cost))
+    one._threads.append(run)
+    return one
+
+
+def dispatch(one: Pool) -> None:
+    with one._lock:
+        one._dispatch()
+
+
+@pytest.mark.parametrize(
+    ("act", "cost", "free"),
+    [(dispatch, None, 2), (dispatch, 0.00001, 3), (dispatch, 0.00001, 2), (Pool.stuck_since, None, 0)],
+)
+def test_a_run_that_another_thread_takes_at_any_step_ends_no_thread(
+    act: Callable[[Pool], object], cost: float | None, free: int
+) -> None:
+    """Threads take runs without the lock. One that ended of an error here had a slot, for ever."""
+    assert at_each_step(lambda: waiting(cost, free), act) > 10
+
+
+def refusing(monkeypatch: pytest.MonkeyPatch, name: str, times: int) -> list[str]:
+    """The system refuses so many threads whose names begin like that; those that were refused."""
+    refused: list[str] = []
+    start = threading.Thread.start
+
+    def started(thread: threading.Thread) -> None:
+        if thread.name.startswith(name) and len(refused) < times:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", started)
+    return refused
+
+
+def test_a_thread_that_the_system_refuses_costs_no_slot(
+    redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App(redis_url=redis_url, concurrency=3)
+    heard = Heard(app, "part_failed")
+    together = threading.Barrier(3)
+
+    @app.job(name="meet")
+    def meet() -> None:
+        together.wait(60)
+
+    refused = refusing(monkeypatch, "henchman-job", 9)
+    meet.enqueue_many([()] * 3)
+    with working(app) as launcher:
+        settled(redis, 3)
+        until(lambda: launcher.pool.free == 3, "every slot is free again")
+        assert len(launcher.pool.slots) == 3
+    assert len(refused) == 9
+    assert [(one["part"], str(one["error"])) for one in heard["part_failed"]] == [("pool", "can't start new thread")]
+
+
+@pytest.mark.parametrize("what", ["descriptor", "thread"])
+def test_an_event_loop_that_the_system_refuses_is_made_later(
+    redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    app = App(redis_url=redis_url, concurrency=2)
+    heard = Heard(app, "part_failed")
+    ran: list[str] = []
+
+    @app.job(name="note")
+    async def note() -> None:
+        ran.append("note")
+
+    if what == "thread":
+        refusing(monkeypatch, "henchman-loop", 1)
+    else:
+        make, tries = asyncio.new_event_loop, itertools.count()
+
+        def made() -> asyncio.AbstractEventLoop:
+            if threading.current_thread().name != "MainThread" and next(tries) == 0:
+                raise OSError(errno.EMFILE, "Too many open files")
+            return make()
+
+        monkeypatch.setattr(loop.asyncio, "new_event_loop", made)
+    with working(app) as launcher:
+        note.enqueue()
+        until(lambda: ran, "it runs when there is a loop", 30)
+        settled(redis, 1)
+        until(lambda: launcher.pool.free == 2, "its slot is free")
+    assert [one["part"] for one in heard["part_failed"]] == ["loop"]
+
+
+def test_an_async_job_is_judged_where_no_thread_can_be_had_for_that(
+    redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = App(redis_url=redis_url)
+    app.error_handlers.append(lambda error, facts: None)  # it may wait, so that a thread asks it
+
+    @app.job(name="answer", result_ttl=60)
+    async def answer() -> int:
+        return 42
+
+    refused = refusing(monkeypatch, "henchman-apart", 1)
+    with working(app):
+        assert answer.enqueue().result(timeout=30) == 42
+        settled(redis, 1)
+    assert refused
+    assert not redis.exists("dead")
