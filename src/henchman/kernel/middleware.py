@@ -158,13 +158,13 @@ def _async_over_sync(link: Link, inner: AsyncStep) -> AsyncStep:
         cancelled = threading.Event()
 
         async def go() -> Any:
+            begun.append(asyncio.current_task())
+            if cancelled.is_set():
+                raise asyncio.CancelledError
             return await inner(context)
 
         def call_next() -> Any:
             job = asyncio.run_coroutine_threadsafe(go(), loop)
-            begun.append(job)
-            if cancelled.is_set():
-                job.cancel()
             try:
                 return job.result()
             except Exception:
@@ -174,8 +174,8 @@ def _async_over_sync(link: Link, inner: AsyncStep) -> AsyncStep:
 
         def cancel() -> None:
             cancelled.set()
-            for one in begun:
-                one.cancel()
+            for task in begun:  # not its future: that would not wait for the task's end
+                task.cancel()
 
         return await apart(link, context, call_next, cancel=cancel)
 
