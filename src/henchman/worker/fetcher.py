@@ -77,6 +77,7 @@ class Fetcher(Service):
 
     name = "fetcher"
     doing = Doing.RESTING
+    _is_lapsed = False  # the server has said that our lease ran out
 
     def __init__(
         self,
@@ -114,7 +115,6 @@ class Fetcher(Service):
         self._look = True  # the queues may hold something that nobody will announce
         self._asked_as = ""  # the identity under which it asked last
         self._buried: str | None = None
-        self._is_lapsed = False  # the server has said that our lease ran out
         self._want = self._failures = 0  # how many jobs to ask for; how often in a row the server was away
         self.quieted = threading.Event()
         self.paused: frozenset[str] = frozenset()
