@@ -107,13 +107,9 @@ class Pool:
             self.free -= 1
             self._launch_next(self._tasks.popleft())
         head = _first(self._threads) if self.free else None
-        if head is not None and (self.seats_busy() == 0 or not _cheap(head)):
+        if head is not None and (self.size - self.free == len(self.tasks) or not _cheap(head)):  # no thread is busy
             for _ in range(min(self.free, 1 if _cheap(head) else len(self._threads))):
                 self._wake_thread()
-
-    def seats_busy(self) -> int:
-        """Slots that threads use."""
-        return self.size - self.free - len(self.tasks)
 
     def _launch_next(self, run: Run) -> None:
         self.tasks.add(run)
@@ -125,8 +121,8 @@ class Pool:
         if self._idle:
             self.free -= 1
             self._idle.pop().wake.release()
-            return
-        self._new_thread()
+        else:
+            self._new_thread()
 
     def _new_thread(self) -> None:
         """Make a thread that has a slot. Where the system refuses one, those that live go on; ``tick`` tries again."""
