@@ -161,7 +161,9 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "jobs.save_checkpoint": [
         lambda keys: jobs.save_checkpoint(keys, keys.in_flight(ME, 1, "a"), b"{}", "0123456789abcdef01234567", b"17")
     ],
-    "jobs.save_state": [lambda keys: jobs.save_state(keys, "0123456789abcdef01234567", 2, b"17", 4.5)],
+    "jobs.save_state": [
+        lambda keys: jobs.save_state(keys, keys.in_flight(ME, 1, "a"), b"{}", "0123456789abcdef01234567", 2, b"17", 4.5)
+    ],
     "cron.put": [lambda keys: cron.put(keys, "code", [("a", b"{}"), ("b", b"{}")])],
     "cron.remove": [lambda keys: cron.remove(keys, "a")],
     "cron.pause_or_resume": [lambda keys: cron.pause_or_resume(keys, "a", "pause")],

@@ -100,6 +100,35 @@ def test_what_the_buried_say_is_answered_lost(store: Store) -> None:
     assert store.queue("a") == [b"2"]
 
 
+@pytest.mark.parametrize(
+    "error",
+    [ServerAway("as told", executed=False), ServerError("as told"), LeaseLost("as told")],
+    ids=lambda one: type(one).__name__,
+)
+def test_a_lease_that_cannot_be_taken_again_at_once_ends_no_fetching(
+    app: App, redis: Redis, store: Store, error: Exception
+) -> None:
+    """2.2: what a fetch is answered is renewed, and that may fail like anything else: away, refused, buried by now."""
+    ran, left = [], [error]
+    app.job(name="work")(lambda: ran.append(True))
+
+    def lapse(call: Any) -> None:
+        if not left or threading.current_thread().name != "henchman-fetcher":
+            return
+        if call.name == "fetch":
+            redis.delete(store.keys.lease(launcher.session.identity))
+        elif call.name == "renew":
+            raise left.pop()
+
+    with working(app) as launcher, Spy(app, lapse):
+        while left:
+            launcher.fetcher.look()
+            time.sleep(0.01)
+        app.enqueue("work")
+        until(lambda: ran, "it fetches on")
+        assert launcher.fetcher.alive
+
+
 def test_lists_of_the_dead_are_swept_until_they_were_empty_for_an_hour(app: App, store: Store) -> None:
     """2.3: at every tick; none is forgotten at its first empty look, and what comes late starts the hour anew."""
     corpse(store)

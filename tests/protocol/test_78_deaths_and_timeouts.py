@@ -88,6 +88,32 @@ def test_a_death_is_charged_once_however_often_it_is_told(redis_url: str) -> Non
     store.connections.close()
 
 
+def test_a_poison_pill_that_the_dead_set_refuses_is_not_lost(redis_url: str) -> None:
+    """7 and 4.1: its key holds something else. It stays a suspect until it dies again, and doctor tells why."""
+    store = Store(redis_url)
+    corpse(store, job("a"))
+    flight = store.keys.in_flight(DEAD, 1, "default")
+
+    def charge(line: str) -> int:
+        return store.run(
+            jobs.charge(
+                *(store.keys, flight, "a", line.encode(), job("a"), b"dead"), alone=True, dead_max=9, dead_timeout=99.0
+            )
+        )
+
+    store.ask("SET", store.keys.dead, "no set")
+    assert [charge(f"{n}:00 h:{n}:b it ended") for n in (1, 2, 3)] == [1, 2, 3]
+    assert store.ask("LRANGE", flight, 0, -1) == [job("a")]
+    assert store.ask("SMEMBERS", store.keys.suspects) == [b"a"]
+    [note] = store.ask("LRANGE", store.keys.broken, 0, -1)
+    assert b"WRONGTYPE" in note
+    store.ask("DEL", store.keys.dead)
+    assert charge("4:00 h:4:b it ended") == -1
+    assert store.members("dead") == [b"dead"]
+    assert not store.ask("EXISTS", store.keys.deaths, store.keys.charged, store.keys.suspects, flight)
+    store.connections.close()
+
+
 def test_they_pass_a_bare_retry_loop() -> None:
     """8"""
     for kind in (JobTimeout, JobShutdown):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from henchman.errors import BatchClosed, HistoryFull, UnknownBatch
+from henchman.errors import BatchClosed, HistoryFull, ServerError, UnknownBatch
 from henchman.history.stream import unbundled
 from henchman.store import batches, history, jobs
 from henchman.work.effects import EndingFacts, encoded, finished
@@ -208,6 +208,30 @@ def test_a_push_whose_answer_was_lost_is_known_again_though_its_job_has_ended(st
     assert 0 < store.ask("TTL", store.keys.batch(B) + ":lanes") <= 1000
 
 
+def test_a_push_that_comes_late_beside_the_one_that_was_sent_again_pushes_nothing(store: Store) -> None:
+    """Bytes of a connection that was given up may arrive when the next push under that name has been answered."""
+    make(store)
+    assert push(store, "1", lane=("me", 1)) == 1
+    end(store, "1")
+    assert push(store, "2", "3", lane=("me", 2)) == 2
+    push(store, "1", lane=("me", 1))
+    assert facts(store)["total"] == "3"
+    assert store.queue("q") == [payload("2"), payload("3")]
+    assert push(store, "2", "3", lane=("me", 2)) == 2, "the later one is known still"
+
+
+@pytest.mark.parametrize("when", ["", "+60"])
+def test_a_push_that_is_refused_leaves_no_member(store: Store, when: str) -> None:
+    make(store)
+    store.ask("SET", "schedule" if when else "queue:q", "something else")
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        push(store, "1", "2", when=when)
+    assert not store.ask("EXISTS", store.keys.batch(B) + ":jobs")
+    assert facts(store)["total"] == "0"
+    store.run(batches.close(store.keys, B))
+    assert facts(store)["state"] == "complete"
+
+
 def test_a_member_is_pushed_once(store: Store) -> None:
     make(store)
     assert push(store, "1", "2") == 2
@@ -283,6 +307,23 @@ def test_parked_jobs_of_a_block_that_failed_go_nowhere(store: Store) -> None:
     assert calls(store) == ["complete completejid"]
 
 
+def test_a_parked_job_that_its_queue_refuses_stays_parked_and_the_others_go(store: Store) -> None:
+    make(store, atomic="1")
+    push(store, "1", "2", when="parked")
+    other = batches.TrackedPush("3", "parked", payload("3"), b"{}")
+    store.run(batches.push(store.keys, B, "other", [other]))
+    store.ask("SET", "queue:q", "no list")
+    store.run(batches.close(store.keys, B))
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        store.run(batches.release(store.keys, B, 10))
+    assert [json.loads(one)["jid"] for one in store.queue("other")] == ["3"]
+    assert (facts(store)["n:blocked"], facts(store)["n:enqueued"]) == ("2", "1")
+    store.ask("DEL", "queue:q")
+    assert store.run(batches.release(store.keys, B, 10)) == 0
+    assert sorted(json.loads(one)["jid"] for one in store.queue("q")) == ["1", "2"]
+    assert facts(store)["n:enqueued"] == "3"
+
+
 def test_a_parent_waits_for_its_children(store: Store) -> None:
     make(store, PARENT)
     make(store, B, parent=PARENT)
@@ -296,6 +337,37 @@ def test_a_parent_waits_for_its_children(store: Store) -> None:
     assert [one for one in calls(store) if one.startswith("success")] == []
 
 
+def test_a_callback_that_its_queue_refuses_is_shown_and_holds_up_nobody(store: Store) -> None:
+    make(store, PARENT)
+    make(store, B, parent=PARENT)
+    store.run(batches.close(store.keys, PARENT))
+    store.ask("SET", "queue:calls", "no list")
+    assert store.run(batches.close(store.keys, B)) == "complete"
+    for one in (B, PARENT):
+        assert facts(store, one)["state"] == "complete"
+        assert 0 < store.ask("TTL", store.keys.batch(one)) <= 1000
+    notes = [json.loads(one) for one in store.ask("LRANGE", store.keys.broken, 0, -1)]
+    assert [one["effects"] for one in notes] == ["success", "complete"] * 2
+    assert all("WRONGTYPE" in one["error"] and json.loads(one["unit"])["args"] == [B] for one in notes)
+
+
+def test_a_history_that_is_no_stream_stops_no_batch(store: Store) -> None:
+    store.run(history.turn_on(store.keys, "strict", 1_000_000))
+    store.ask("SET", store.keys.history, "no stream")
+    make(store)
+    assert push(store, "1", "2", "3") == 3
+    end(store, "1")
+    end(store, "2", "kept", reason="boom")
+    end(store, "3", "failed", reason="no")
+    assert store.run(batches.close(store.keys, B)) == "complete"
+    told = facts(store)
+    assert (told["n:finished"], told["n:error"], told["n:failed"]) == ("1", "1", "1")
+    assert calls(store) == ["death deathjid", "complete completejid"]
+    notes = [json.loads(one) for one in store.ask("LRANGE", store.keys.broken, 0, -1)]
+    assert notes
+    assert all("WRONGTYPE" in one["error"] for one in notes)
+
+
 def test_nothing_becomes_part_of_what_takes_nothing_more(store: Store) -> None:
     with pytest.raises(BatchClosed, match=PARENT):
         make(store, B, parent=PARENT)
@@ -304,6 +376,29 @@ def test_nothing_becomes_part_of_what_takes_nothing_more(store: Store) -> None:
     with pytest.raises(BatchClosed):
         make(store, B, parent=PARENT)
     assert store.ask("EXISTS", store.keys.batch(B)) == 0
+
+
+def test_a_dead_job_that_its_queue_refuses_stays_with_its_batch(store: Store) -> None:
+    make(store)
+    push(store, "1", "2")
+    store.run(batches.close(store.keys, B))
+    for jid in ("1", "2"):
+        end(store, jid, "kept", reason="boom")
+    assert store.run(batches.states(store.keys, [B])) == ["complete"]
+    store.ask("SET", "queue:q", "no list")
+    rows = [batches.Retried("1", "q", payload("1"), b"1"), batches.Retried("2", "other", payload("2"), b"2")]
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        store.run(batches.retry(store.keys, B, rows[:1]))
+    assert facts(store)["state"] == "complete"
+    assert 0 < store.ask("TTL", store.keys.batch(B) + ":dead") <= 1000, "it is forgotten with its batch"
+    with pytest.raises(ServerError, match="WRONGTYPE"):
+        store.run(batches.retry(store.keys, B, rows))
+    assert store.queue("other") == [b"2"]
+    assert store.members(store.keys.batch(B) + ":dead") == [payload("1")]
+    assert (facts(store)["n:error"], facts(store)["n:enqueued"]) == ("1", "1")
+    store.ask("DEL", "queue:q")
+    assert store.run(batches.retry(store.keys, B, rows)) == 1
+    assert store.queue("q") == [b"1"]
 
 
 def test_the_dead_are_kept_with_their_batch_and_tried_again_in_the_next_generation(store: Store) -> None:

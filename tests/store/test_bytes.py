@@ -10,6 +10,8 @@ from redis import Redis
 from henchman import App
 from henchman.store import batches, jobs, ordered, queues
 from henchman.store.jobs import MOST_BYTES, Move
+from henchman.store.ordered import Verdict
+from support.ordered import OrderedQueue
 from support.store import ME, Store
 
 MB = 1 << 20
@@ -116,6 +118,44 @@ def test_batches_are_released_searched_and_retried_in_pieces(store: Store) -> No
     for number in range(12):
         store.ask("ZADD", store.keys.batch("b1") + ":dead", number, large(number))
     assert len(store.run(batches.dead(store.keys, "b1", 0, 500)).members) < 12
+
+
+@pytest.mark.parametrize("tracked", [False, True], ids=["plain", "tracked"])
+@pytest.mark.parametrize("several", [False, True], ids=["one each", "several each"])
+def test_a_claim_of_many_ids_stops_at_4_mb(store: Store, several: bool, tracked: bool) -> None:
+    queue, met = OrderedQueue(store, tracked=tracked), list[Verdict]()
+    queue.join(ME)
+    text = json.dumps("x" * MB).encode()
+    for number in range(11):
+        queue.put(f"{number:02}", text, 1, number + 1)
+        if several:
+            queue.put(f"{number:02}", b"2", 0)
+    queue.silence()
+    while taken := queue.take(ME, claims=3, size=3):
+        assert sum(len(body) for _, one in taken for _, body in one.payloads) <= MOST_BYTES + 2 * MB
+        assert [len(one.payloads) for _, one in taken] == [2 if several else 1] * len(taken)
+        assert all(all(one.jids) and len(one.jids) == len(one.payloads) for _, one in taken) or not tracked
+        met += [Verdict(token, one.id, "done") for token, one in taken]
+        assert queue.silence() or len(met) == 11, "another sleeper takes the rest"
+    assert [one.id for one in met] == [b"%02d" % number for number in range(11)], "in order, each once"
+    assert len({one.token for one in met}) < 11, "several ids a claim, where there is room"
+    assert set(queue.held(ME)) == {one.id for one in met}
+    assert queue.settle(ME, *met) == [1] * 11
+    assert queue.left() == set()
+
+
+def test_what_a_claim_leaves_for_its_bytes_holds_no_place_in_its_group(store: Store) -> None:
+    queue = OrderedQueue(store)
+    queue.join(ME)
+    queue.declare(group_limit=6, separator="/")
+    for number in range(12):
+        queue.put(f"g/{number:02}", json.dumps("x" * MB).encode(), 1, number + 1)
+    first = queue.take(ME, claims=1, size=12)
+    assert 0 < len(first) < 6
+    assert set(queue.kept().inside[b"g"]) == {one.id for _, one in first}
+    second = queue.take(ME, claims=1, size=12)
+    assert [one.id for _, one in [*first, *second]] == [b"g/%02d" % number for number in range(6)]
+    assert not queue.take(ME, claims=1, size=12)
 
 
 def test_ordered_ids_are_moved_in_pieces(store: Store) -> None:

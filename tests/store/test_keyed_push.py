@@ -238,6 +238,17 @@ def pushing(phase: str, turn: int = 1) -> Call[Any]:
 
 
 @pytest.mark.parametrize("phase", PHASES)
+def test_a_push_that_comes_late_behind_the_next_one_makes_no_job(app: App, redis: Redis, phase: str) -> None:
+    """Bytes of a connection that was given up may arrive when the next push under that name has been answered."""
+    for turn in (1, 2):
+        assert app.connections.run(pushing(phase, turn)) == [["C"]]
+        end(redis, phase, "s", "17")
+    app.connections.run(pushing(phase, 1))
+    assert not redis.llen("queue:default")
+    assert not locks(redis, phase, "s")
+
+
+@pytest.mark.parametrize("phase", PHASES)
 def test_a_push_that_is_sent_again_after_its_job_has_ended_makes_no_second_job(
     app: App, redis: Redis, phase: str
 ) -> None:

@@ -75,6 +75,19 @@ def test_the_buried_are_lost_for_an_hour(store: Store, force: bool) -> None:
     assert store.members(store.keys.tombs) == [ME.encode()]
 
 
+def test_who_was_buried_stays_so_as_long_as_its_lists_are_swept(store: Store) -> None:
+    """Its tomb may run out before: a step of the server's clock, or an hour in which nobody lived to sweep."""
+    store.join("a")
+    store.run(leases.entomb(store.keys, ME, force=True))
+    store.ask("DEL", store.keys.tomb(ME))
+    with pytest.raises(LeaseLost):
+        store.run(leases.renew(store.keys, ME, 1000))
+    assert store.run(leases.renew_all(store.keys, [ME, "host:2:0123456789ab"], 1000)) == [ME]
+    assert not store.ask("EXISTS", store.keys.lease(ME))
+    store.ask("ZREM", store.keys.tombs, ME)
+    assert store.run(leases.renew(store.keys, ME, 1000)) == 2
+
+
 def test_burying_twice_is_harmless(store: Store) -> None:
     store.join("a")
     assert store.run(leases.entomb(store.keys, ME, force=True)) == 1

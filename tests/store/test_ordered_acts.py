@@ -119,6 +119,18 @@ class TestRevive:
         assert queue.settle(ME, Verdict(token, b"a", "done")) == [1]
         assert queue.waiting(b"a") == [(7, b"new")]
 
+    @pytest.mark.parametrize(("dead", "stays"), [(5, (6, b"new")), (7, (7, b"dead"))])
+    def test_the_newest_alone_though_nothing_ever_arrived_in_flight(
+        self, store: Store, dead: float, stays: tuple[float, bytes]
+    ) -> None:
+        queue = OrderedQueue(store, collapse="latest")
+        queue.join(ME)
+        bury(queue, b"a", b"dead", dead)
+        queue.put("a", b"new", 6)
+        assert act(queue, "revive", b"a") == [1]
+        assert queue.waiting(b"a") == [stays]
+        assert queue.left() == {"due", "one"}
+
 
 class TestKill:
     def test_all_that_waits_goes_to_the_morgue(self, queue: OrderedQueue) -> None:

@@ -285,7 +285,6 @@ def test_what_people_do_to_an_id_under_which_very_many_wait(
     queue.put("a", b"0", -2)
     queue.put("a", b"1", -1)
     many("p")
-    store.ask("HSET", queue.key("meta"), "collapse", collapse)
     memory = resident_kb()
     assert waits() == long + 2
     assert len(ours.page()[0].payloads) == 20
@@ -295,6 +294,7 @@ def test_what_people_do_to_an_id_under_which_very_many_wait(
     assert ours.kill("a").done == 1
     assert ours.find("a").dead_count == long + 2
     queue.put("a", b"5", 5)
+    store.ask("HSET", queue.key("meta"), "collapse", collapse)
     [(token, _)] = queue.take(ME, claims=1)
     assert ours.revive("a").done == 1
     assert ended(queue, Verdict(token, b"a", "done")) == 1

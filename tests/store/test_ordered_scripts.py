@@ -345,6 +345,23 @@ class TestHolders:
         assert queue.held(ME) == {b"a": str(token).encode()}
         assert queue.scores("due")[b"a"] > queue.store.now() + LOOK - 10
 
+    @pytest.mark.parametrize("twice", [False, True], ids=["once", "once more before all have moved"])
+    def test_all_that_was_due_is_due_when_the_clock_went_back(self, queue: OrderedQueue, twice: bool) -> None:
+        store, names = queue.store, [b"%05d" % number for number in range(2500)]
+        for start in range(0, len(names), 500):
+            queue.push(*(Push(one, "1", "", b"1") for one in names[start : start + 500]))
+        now = store.now()
+        for one in names:  # as they were due before the clock went back by 1,000 s
+            queue.set_due(one, now + 900 + int(one) / 1e6)
+        store.ask("HSET", queue.key("meta"), "clock", now + 1000)
+        met = [one.id for _, one in queue.take(ME, claims=100)]
+        if twice:
+            store.ask("HSET", queue.key("meta"), "clock", now + 20)
+        while taken := queue.take(ME, claims=500):
+            met += [one.id for _, one in taken]
+        assert met == names
+        assert b"back" not in queue.table("meta")
+
     def test_tokens_rise_also_when_the_clock_went_back(self, queue: OrderedQueue) -> None:
         far = 8_000_000_000_000_000
         queue.store.ask("HSET", queue.key("meta"), "token", far)

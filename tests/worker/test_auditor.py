@@ -144,6 +144,36 @@ def test_what_a_producer_had_not_released_is_released(app: App, redis: Redis) ->
     assert scene.counts(batch) == {"enqueued": 2}
 
 
+@pytest.mark.parametrize("producer", ["reads on slowly", "is gone"])
+def test_what_is_parked_waits_as_long_as_its_batch_is_open(app: App, redis: Redis, producer: str) -> None:
+    scene, heard = Scene(app), Heard(app, "batch_settled")
+    batch = app.batch("atomic", atomic=True).open()
+    batch.add(app.registry.get("work"), [(1,), (2,)])
+    if producer == "is gone":
+        redis.delete(f"hm:batch:{batch.id}:producer")
+    for after in (0.0, STILL + 1, APART + 1, STILL + 1, APART + 1):
+        assert scene.audit(after) == Audited()
+    assert scene.counts(batch) == {"blocked": 2}
+    redis.lpop(f"hm:batch:{batch.id}:parked", 2)
+    batch.close()
+    for after in (0.0, STILL + 1):
+        assert scene.audit(after) == Audited()
+    assert scene.audit(APART + 1) == Audited(settled=2), "what is parked nowhere is lost like any other"
+    assert len(heard["batch_settled"]) == 1
+
+
+def test_what_was_parked_for_long_runs_after_all(app: App, redis: Redis) -> None:
+    scene = Scene(app)
+    batch = app.batch("atomic", atomic=True).open()
+    batch.add(app.registry.get("work"), [(1,), (2,)])
+    for after in (0.0, STILL + 1, APART + 1):
+        scene.audit(after)
+    batch.close()
+    status = batch.status()
+    assert (status.state, status.counts["enqueued"], status.failed) == ("closed", 2, 0)
+    assert redis.llen("queue:default") == 12
+
+
 def test_the_time_of_a_batch_is_over(app: App, redis: Redis) -> None:
     scene = Scene(app)
     batch = app.batch("short", expires=3600).open()

@@ -21,7 +21,7 @@ from henchman.batch.batch import Batch, BatchStatus, leases
 from henchman.errors import BatchClosed, BatchError, HistoryAway, UnknownBatch
 from henchman.kernel import failpoints
 from henchman.kernel.clock import ServerClock
-from henchman.store import history
+from henchman.store import batches, history
 from henchman.store.call import command, load
 from henchman.worker.run import AWAY, LASTED, SAID
 from support.history import stream
@@ -457,6 +457,20 @@ def test_who_fills_a_batch_keeps_its_lease(app: App, redis: Redis) -> None:
     batch.close()
     leases.renew()
     assert not redis.exists(f"hm:batch:{batch.id}:producer")
+
+
+def test_a_lease_that_ran_out_is_taken_again_as_long_as_its_batch_is_open(app: App, redis: Redis) -> None:
+    batch, other = app.batch("open").open(), app.batch("other").open()
+    for one in (batch, other):  # an outage, or a step of the server's clock
+        redis.delete(f"hm:batch:{one.id}:producer")
+    app.connections.run(batches.close(app.keys, other.id))  # by another process
+    leases.renew()
+    assert batch.status().state == "open"
+    assert redis.pttl(f"hm:batch:{batch.id}:producer") > 20_000  # type: ignore[operator]
+    assert not redis.exists(f"hm:batch:{other.id}:producer")
+    assert other.id not in leases._filled
+    batch.close()
+    assert batch.status().state == "complete"
 
 
 def test_what_a_job_says_is_in_the_history_in_order(app: App, redis: Redis) -> None:

@@ -94,6 +94,43 @@ def test_what_ends_for_good_leaves_nothing_and_what_may_be_retried_by_hand_keeps
         assert kept(redis) == {}
 
 
+@pytest.mark.parametrize(
+    "end", [OSError("x"), Snooze(0), JobInterrupted("later")], ids=["error", "snooze", "interrupt"]
+)
+@pytest.mark.parametrize("member", [False, True], ids=["plain", "member"])
+def test_a_good_run_that_did_not_ask_for_it_leaves_none(app: App, redis: Redis, end: Any, member: bool) -> None:
+    ran: list[int] = []
+
+    @app.job(name="work", retry_in=0)
+    def work() -> None:
+        ran.append(current_job().attempt)
+        if len(ran) < 3:
+            if len(ran) == 1:
+                current_job().checkpoint(1)
+            raise end
+
+    with working(app):
+        with app.batch() as batch:
+            work.using(batch=batch if member else None).enqueue()
+        until(lambda: len(ran) == 3 and idle(redis) and not redis.llen("queue:default"), "it has ended")
+        assert kept(redis) == {}
+    assert redis.llen("hm:broken") == 0
+
+
+def test_who_deletes_a_job_by_hand_deletes_its_checkpoint(app: App, redis: Redis) -> None:
+    @app.job(name="work", retry=0)
+    def work() -> None:
+        current_job().checkpoint(1)
+        raise OSError("x")
+
+    with working(app):
+        work.enqueue()
+        until(lambda: redis.zcard("dead") and not in_flight(redis), "it is dead")
+    assert len(kept(redis)) == 1
+    assert app.dead.clear().done == 1
+    assert kept(redis) == {}
+
+
 def test_what_cannot_be_kept_is_refused(app: App, redis: Redis) -> None:
     said: list[str] = []
 

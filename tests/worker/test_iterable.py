@@ -16,7 +16,7 @@ from redis import Redis
 from henchman import App, DefinitionError, Failure, IterableJob, ServerError, Snooze
 from henchman.iterable import execution
 from henchman.iterators import over_range
-from support.worker import jobs_in, looker, overdue, push_raw, settled, until, working
+from support.worker import Heard, jobs_in, looker, overdue, push_raw, settled, until, working
 
 JID = "0123456789abcdef01234567"
 KEY = f"it-{JID}"
@@ -311,6 +311,28 @@ def test_a_late_save_of_a_superseded_execution_changes_nothing(redis_url: str, d
         diary.gate.set()
         settled(redis, 1)
         assert state(redis) == {"ex": "2", "c": "7", "rt": "0"}
+
+
+def test_an_execution_that_was_given_to_another_process_stops_at_its_next_save(
+    redis_url: str, diary: Diary, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that had saved nothing before it was frozen, and one whose job has ended meanwhile."""
+    monkeypatch.setattr(execution, "SAVE_EVERY", 0.0)
+    diary.wait_at = 1
+    diary.gate.clear()
+    app = make(redis_url, diary, is_async=False)
+    heard = Heard(app, "late")
+    with looker(redis_url) as redis, working(app) as launcher:
+        push(redis, 9)
+        reached(diary, 1)
+        for key in redis.scan_iter("hm:flight:*"):
+            redis.delete(key)
+        redis.delete(KEY)
+        launcher.quiet()
+        diary.gate.set()
+        until(lambda: heard["late"], "its end is too late")
+        assert diary.items == [0, 1]
+        assert not redis.exists(KEY)
 
 
 def test_a_server_that_refuses_a_save_stops_nobody(

@@ -58,6 +58,27 @@ def test_payloads_of_an_id_come_together_in_the_order_of_their_scores(app: App, 
     assert redis.get("stat:processed") == b"1", "and calls"
 
 
+@pytest.mark.parametrize("track", [False, True], ids=["plain", "tracked"])
+@pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+def test_an_id_whose_payloads_another_hand_took_holds_up_nobody(
+    redis_url: str, redis: Redis, several: bool, track: bool
+) -> None:
+    """An eviction (``maxmemory-policy``) takes whole keys."""
+    app, claims = App(redis_url=redis_url, concurrency=4), list[dict[str, list[Any]]]()
+    note = app.ordered(queue="q", claim_size=3, name="note", track=track)(noting(claims))
+    for name in ("a", "b"):
+        note.push(name, 1)
+        note.push(name, 2) if several else None
+    redis.delete("hm:ordered:q/p:a") if several else redis.hdel("hm:ordered:q/one", "a")
+    redis.delete("hm:ordered:q/jp:a")
+    with working(app):
+        until(lambda: claims, "its neighbour ran")
+        note.push("a", 3)
+        until(lambda: len(claims) == 2, "it takes what comes later")
+        empty(redis)
+    assert claims == [{"b": [1, 2] if several else [1]}, {"a": [3]}]
+
+
 def test_never_two_on_one_id_over_two_workers_and_in_order(redis_url: str, redis: Redis) -> None:
     inside: dict[str, int] = defaultdict(int)
     seen: dict[str, list[int]] = defaultdict(list)

@@ -165,6 +165,8 @@ class Auditor(Ticker):
         wanted, suspected = one.missed, bool(one.missed)
         if not suspected:
             one.cursor, wanted = self._members(name, one.cursor)
+            if glance.parked:  # then what is blocked waits in the batch itself, in no queue and no set
+                wanted = {jid: status for jid, status in wanted.items() if status != "blocked"}
         found = self._search(name, wanted)
         lost = dict.fromkeys(found.missing, "left without a word: it is in no queue and no set, and nobody runs it")
         one.missed = {} if suspected else found.missing

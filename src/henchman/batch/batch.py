@@ -293,9 +293,22 @@ class ProducerLeases:
                 by_app.setdefault(id(runtime), (runtime, []))[1].append(batch)
         for runtime, names in by_app.values():
             try:
-                runtime.connections.run(batches.renew_producer(runtime.keys, names))
+                self._renew(runtime, names)
             except HenchmanError:
                 continue
+
+    def _renew(self, runtime: Runtime, names: Sequence[str]) -> None:
+        """A lease that had run out (the server was away, or its clock went forward) is taken again while the batch is
+        open; one that another process closed is filled no more."""
+        keys, send = runtime.keys, runtime.connections.run
+        lapsed = send(batches.renew_producer(keys, names))
+        if lapsed:
+            states: list[str] = send(batches.states(keys, lapsed))
+            still_open = [name for name, state in zip(lapsed, states, strict=True) if state == "open"]
+            if still_open:
+                send(batches.take_producer(keys, still_open))
+            for name in set(lapsed).difference(still_open):
+                self.let_go(name)
 
     def _body(self) -> None:
         while True:

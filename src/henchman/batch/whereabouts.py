@@ -28,12 +28,10 @@ class Whereabouts:
         # In the order in which jobs move, so that the search meets one that moves meanwhile further on.
         order = (self._queues, self._sets, self._in_flight, self._parked, self._sets, self._queues)
         for place in order:
-            for payload in place():
+            for payload in place() if self.missing else ():
                 self._found(payload)
-            if not self.missing:
-                return
         for key in dead:
-            for payload in self._set(key):
+            for payload in self._set(key) if self.missing else ():
                 self._found(payload, dead=True)
 
     def _found(self, payload: bytes, *, dead: bool = False) -> None:

@@ -32,6 +32,7 @@ from henchman.store.jobs import State
 from henchman.wire import jsontext
 from henchman.wire.jsontext import EncodeError
 from henchman.work.current import CurrentJob
+from henchman.work.unit import Unit
 
 __all__ = ["SAVE_EVERY", "Abort", "Execution", "take"]
 
@@ -223,8 +224,10 @@ class Execution:
         """Write down where we are; when the server is away, the next save will do."""
         if self.run is None:
             return 0
+        unit: Unit = getattr(self.run, "unit")  # noqa: B009 - a worker's own, which is nothing that a job should see
         run_time = self.run_time if at_end else self._run_time
-        call = jobs.save_state(self._runtime.keys, self.jid, self.executions, self._text(), run_time)
+        at = unit.flight.key, unit.payload, self.jid
+        call = jobs.save_state(self._runtime.keys, *at, self.executions, self._text(), run_time)
         try:
             answer: int = yield partial(self._send, call)
         except ServerError as error:

@@ -87,7 +87,7 @@ class Claim:
                 problem = error
         for one in self.ids:
             failed = problem or answers.get(one.id)
-            if failed is not None:
+            if failed is not None and one.payloads:
                 found.setdefault(one.id, failed)
         return found
 

@@ -281,9 +281,18 @@ def statuses(keys: Keys, batches: Sequence[str], jid: str) -> Call[list[str]]:
     return commands(*parts, decode=lambda replies: [_name(one or b"") for one in replies])
 
 
-def renew_producer(keys: Keys, batches: Iterable[str]) -> Call[Any]:
-    """Whoever fills these batches lives."""
-    return commands(*(("SET", keys.producer(one), "1", "XX", "PX", PRODUCER_MS) for one in batches))
+def renew_producer(keys: Keys, batches: Sequence[str]) -> Call[list[str]]:
+    """Whoever fills these batches, at least one, lives; those of them whose lease had run out, and stays so."""
+
+    def read(replies: list[bytes | None]) -> list[str]:
+        return [one for one, reply in zip(batches, replies, strict=True) if reply is None]
+
+    return commands(*(("SET", keys.producer(one), "1", "XX", "PX", PRODUCER_MS) for one in batches), decode=read)
+
+
+def take_producer(keys: Keys, batches: Iterable[str]) -> Call[Any]:
+    """Whoever fills these batches lives after all."""
+    return commands(*(("SET", keys.producer(one), "1", "PX", PRODUCER_MS) for one in batches))
 
 
 # What the auditor of batches asks.

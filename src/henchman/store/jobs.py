@@ -38,7 +38,7 @@ _LOST_LIFE = 30 * 86400  # seconds after the last loss
 CALLED_OFF = -1  # a status: the cancellation that it was to end by stands no more; it is in flight as before
 MOST_BYTES = 4 << 20  # of payloads in one call, as in ``lua/lib/bytes.lua``
 KEEP_CANCELS = 30 * 86400  # seconds: a job that waits longer than this can be cancelled again
-LATE = -1  # what ``save_state`` answers when a later execution of the job has saved already
+LATE = -1  # what ``save_state`` answers when the job is another process's by now, or over
 HELD = b"HELD "  # how the status of a move begins that would bring a job back whose key another has; then its jid
 EARLIER = 2  # a status: settled by an earlier sending of the same call, whose answer nobody read
 
@@ -470,10 +470,13 @@ def load_state(keys: Keys, jid: str) -> Call[State]:
     return command("HGETALL", keys.iteration(jid), decode=read)
 
 
-def save_state(keys: Keys, jid: str, executions: int, cursor: bytes, run_time: float) -> Call[int]:
-    """Write down where it stands; 1 when the job was cancelled, 0 when not, ``LATE``."""
-    args: list[Any] = [executions, cursor, f"{run_time:.6f}".rstrip("0").rstrip("."), _STATE_LIFE]
-    return script(_ITERATE, [keys.iteration(jid)], args, int, again=True)
+def save_state(
+    keys: Keys, flight: str, payload: bytes, jid: str, executions: int, cursor: bytes, run_time: float
+) -> Call[int]:
+    """Write down where the job stands that lies as ``payload`` in the in-flight list ``flight``; 1 when it was
+    cancelled, 0 when not, ``LATE``."""
+    args: list[Any] = [executions, cursor, f"{run_time:.6f}".rstrip("0").rstrip("."), _STATE_LIFE, payload]
+    return script(_ITERATE, [keys.iteration(jid), flight], args, int, again=True)
 
 
 def save_checkpoint(keys: Keys, flight: str, payload: bytes, jid: str, state: bytes) -> Call[bool]:

@@ -64,16 +64,16 @@ def join(keys: Keys, identity: str, flight_lists: Sequence[str], lease_ms: int) 
 
 def renew(keys: Keys, identity: str, lease_ms: int) -> Call[int]:
     """1 renewed, 2 it had lapsed and was taken again. Raises LeaseLost."""
-    return script(_RENEW, _renewing(keys, identity), [lease_ms], lambda reply: _renewed(reply)[0], again=True)
+    return script(_RENEW, _renewing(keys, identity), [lease_ms, identity], lambda reply: _renewed(reply)[0], again=True)
 
 
 def renew_known(keys: Keys, identity: str, lease_ms: int) -> Call[tuple[int, bool]]:
     """As ``renew``, and whether the server knows the in-flight lists of the identity: not when it lost its data."""
-    return script(_RENEW, _renewing(keys, identity), [lease_ms], _renewed, again=True)
+    return script(_RENEW, _renewing(keys, identity), [lease_ms, identity], _renewed, again=True)
 
 
 def _renewing(keys: Keys, identity: str) -> list[str]:
-    return [keys.lease(identity), keys.tomb(identity), keys.lists_of(identity)]
+    return [keys.lease(identity), keys.tomb(identity), keys.lists_of(identity), keys.tombs]
 
 
 def _renewed(reply: Any) -> tuple[int, bool]:
@@ -85,7 +85,9 @@ def _renewed(reply: Any) -> tuple[int, bool]:
 def renew_all(keys: Keys, identities: Sequence[str], lease_ms: int) -> Call[list[str]]:
     """Renew the leases of several identities (at least one) in one write; those that were declared dead by another
     process. One that is refused does not keep the others from being renewed, but its error is what is raised."""
-    parts: list[tuple[Arg, ...]] = [("EVALSHA", _RENEW.sha, 3, *_renewing(keys, one), lease_ms) for one in identities]
+    parts: list[tuple[Arg, ...]] = [
+        ("EVALSHA", _RENEW.sha, 4, *_renewing(keys, one), lease_ms, one) for one in identities
+    ]
 
     def lost(replies: Any) -> list[str]:
         answers = replies if len(parts) > 1 else [replies]

@@ -88,8 +88,9 @@ def push_tracked(keys: Keys, queue: str, collapse: str, head: RecordHead, rows: 
 
 
 class ClaimedId(NamedTuple):
-    """One id of a claim: (score, payload) oldest first; ``retry_count`` -1: it never failed. ``jids``: those of the
-    records of its payloads, b"" where one has none; empty when the queue is not tracked."""
+    """One id of a claim: (score, payload) oldest first, none at all where another hand, or an eviction, took them;
+    ``retry_count`` -1: it never failed. ``jids``: those of the records of its payloads, b"" where one has none; empty
+    when the queue is not tracked."""
 
     id: bytes
     retry_count: int
@@ -137,9 +138,9 @@ def _claimed(reply: Any, tracked: bool = False) -> Claimed:
         ids = []
         for _ in range(count):
             others = reply[at + 4]
-            payloads = pairs(reply[at + 5 : at + 5 + 2 * others]) if others else [unpacked(reply[at + 3])]
-            end = at + 5 + 2 * others
-            jids = reply[end : end + len(payloads)] if tracked else ()
+            single, end = reply[at + 3], at + 5 + 2 * others
+            payloads = pairs(reply[at + 5 : end]) if others else [unpacked(single)] if single else []
+            jids = reply[end : end + (others or 1)] if tracked else ()
             ids.append(ClaimedId(reply[at], int(reply[at + 1]), int(reply[at + 2]), payloads, jids))
             at = end + len(jids)
         claims.append((token, ids))

@@ -82,7 +82,7 @@ class Iterations:
             return self._states.get(str(call.parts[0][1]), {}).get(b"")
         if call.script is None:
             return [text for pair in self._states.get(str(call.parts[0][1]), {}).items() for text in pair]
-        keys, (executions, cursor, run_time, _) = script_arguments(call)
+        keys, (executions, cursor, run_time, *_) = script_arguments(call)
         state = self._states.setdefault(str(keys[0]), {})
         if int(state.get(b"ex", 0)) > int(executions):
             return LATE

@@ -11,11 +11,13 @@ from henchman.errors import ArgumentError, JobInterrupted, PayloadError
 from henchman.store import jobs
 from henchman.wire import jsontext
 from henchman.wire.jsontext import EncodeError
+from henchman.wire.payload import decode, encode
 from henchman.work.unit import Unit
 
-__all__ = ["MOST", "load", "save"]
+__all__ = ["GOES_ON", "MOST", "load", "noted", "save"]
 
 MOST = 65_536  # bytes
+GOES_ON = frozenset({"retry", "snoozed", "interrupted", "dead"})  # endings of a job that goes on, if only by hand
 
 
 def save(runtime: Any, unit: Unit, jid: str, name: str, state: Any) -> None:
@@ -47,6 +49,14 @@ def load(runtime: Any, unit: Unit, jid: str, name: str) -> Any:
     except ValueError as error:
         key = runtime.keys.checkpoint(jid)
         raise PayloadError(f"the checkpoint in {key} is not JSON ({error}); delete it to start anew") from None
+
+
+def noted(stored: bytes) -> bytes:
+    """``stored``, the payload of a job that goes on, with the note that it keeps a checkpoint: whoever ends it removes
+    that, though the last run did not ask for it. As it is, where another program uses the field ``hm``."""
+    job = decode(stored)
+    ours = job.get("hm", {})
+    return encode(job | {"hm": ours | {"checkpoint": True}}) if isinstance(ours, dict) else stored
 
 
 def _check(unit: Unit, name: str) -> None:

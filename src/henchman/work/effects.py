@@ -77,8 +77,8 @@ class EndingFacts(NamedTuple):
     """What else is known of an ending: who ran it, which attempt it was, and facts for the history (plain JSON).
 
     ``cancelled``: somebody cancelled it, however it ended then; the mark of that ends with it. ``checkpoint``: it keeps
-    how far it has come, or found that it did. ``latest``: it ran with newer arguments than it was pushed with, and is
-    stored with them.
+    how far it has come, or found that it did; the payload of a job that goes on notes that. ``latest``: it ran with
+    newer arguments than it was pushed with, and is stored with them.
     """
 
     identity: str = ""
@@ -125,7 +125,7 @@ def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts =
             found.append(("cron_done", said["cron"], jid))
         if ending in _OVER and (cancelled or said.get("iterable") is True):  # cancel.lua leaves a flag for any job
             found.append(("uniterate", keys.iteration(jid)))
-        if ending in _OVER and told.checkpoint:
+        if ending in _OVER and (told.checkpoint or said.get("checkpoint") is True):
             found.append(("uniterate", keys.checkpoint(jid)))
         burst = said.get("debounce")
         if isinstance(burst, list) and [type(one) for one in burst] == [str, str]:

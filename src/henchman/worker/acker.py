@@ -26,6 +26,7 @@ from henchman.kernel.threads import Service
 from henchman.store.jobs import CALLED_OFF, EARLIER, MOST_BYTES
 from henchman.store.metrics import LIMITS, Counted, bucket_of, flush, forms, metric_name
 from henchman.wire.payload import decode
+from henchman.work import checkpoint
 from henchman.work.effects import EndingFacts, batch_of, encoded, facts_of, finished, tracked
 from henchman.work.outcome import DONE, Outcome
 from henchman.work.unit import Unit, settle_units
@@ -92,6 +93,8 @@ class Acker(Service):
 
     def _written(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Row:
         ending = outcome.ending
+        if unit.checkpoint and ending in checkpoint.GOES_ON:
+            outcome = outcome._replace(stored=checkpoint.noted(outcome.stored))
         if "hm" not in job or not tracked(job):
             latest = unit.newest is not unit.payload
             facts = EndingFacts(cancelled=unit.cancelled, checkpoint=unit.checkpoint, latest=latest)

@@ -5,7 +5,8 @@
 --   "CLOSED" it takes no more, "FULL" the history has no room for what must be kept. when: "" now, "+s" in s seconds of
 --   the server, else a Unix time; "parked" and one of these: not before the batch is released. member: a job of the
 --   batch that has not ended and adds to it though it is closed, or "". detail is JSON for the history. Who pushes
---   through a lane counts its turns: the same turn twice is one push whose answer was lost, and gets that answer.
+--   through a lane counts its turns: the same turn twice is one push whose answer was lost, and gets that answer; an
+--   earlier one comes late, after it was sent again, and nobody reads what it gets.
 --   keep: how the history is kept if nobody said so before, "" not at all: then no recorder has led yet.
 --   A batch that keeps results also keeps the order of its rows, each with the number of its job's name.
 --   ask: "", or JSON of jobs with a key, all or none of them: what lib/admit.lua asks, with key and mark of this one. Then
@@ -24,7 +25,7 @@ if answered then
 end
 if id ~= '' then
   local before = ARGV[4] ~= '' and redis.call('HGET', lanes, ARGV[4])
-  if before and string.match(before, '^%d+') == ARGV[5] then
+  if before and tonumber(string.match(before, '^%d+')) >= tonumber(ARGV[5]) then
     return tonumber(string.match(before, '%d+$'))
   end
   local known = redis.call('HMGET', facts, 'state', 'why', 'expires', 'results')
@@ -115,6 +116,8 @@ local function park_in_batch(jid, when, payload, detail, ask)
   end
 end
 
+redis.call('LLEN', KEYS[2])  -- a key that holds something else refuses here, before anybody is a member
+redis.call('ZCARD', key('schedule'))
 for at = 7, #ARGV, 5 do
   local jid, when, payload, detail, asked = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
   local answer, ask = 'C', keyed and cjson.decode(asked)

@@ -3,7 +3,8 @@
 -- ARGV batch most
 -- returns how many are parked still: at most as many are let go as have 4 MB. Of a batch that was
 --   aborted, cancelled or invalidated, or has expired, they are cancelled: it did not end well. Jobs with a key meet it
---   now: a duplicate turns out to be no member.
+--   now: a duplicate turns out to be no member. An error when a queue refuses one (its key holds something else), which
+--   stays parked; the others go.
 -- include base
 -- include keys
 -- include batch
@@ -14,7 +15,12 @@ local facts = key('batch_base') .. id
 local parked, jobs = facts .. ':parked', facts .. ':jobs'
 local known = redis.call('HMGET', facts, 'why', 'results')
 local why, keeps_results = known[1] or 'gone', known[2] == '1'
-local size = 0
+local size, problem = 0, nil
+
+local function ask_queue(name)  -- an error, before anything is written, when the job cannot go there
+  redis.call('LLEN', key('queue_prefix') .. name)
+  redis.call('ZCARD', key('schedule'))
+end
 
 local function release(jid, name, due, payload)
   if due == '' then
@@ -36,7 +42,7 @@ local function release_keyed(jid, name, due, payload, ask)
   end
 end
 
-for _ = 1, tonumber(ARGV[2]) do
+for _ = 1, math.min(tonumber(ARGV[2]), redis.call('LLEN', parked)) do
   local row = size < MOST_BYTES and redis.call('LPOP', parked)
   if not row then
     break
@@ -47,7 +53,11 @@ for _ = 1, tonumber(ARGV[2]) do
   local jid, name, due = string.sub(rest, 1, a), string.sub(rest, a + 1, a + b), string.sub(rest, a + b + 1, a + b + c)
   local payload = string.sub(rest, a + b + c + 1)
   local when, asked = string.match(due, '^([^\n]*)\n?(.*)$')
-  if why ~= '' then
+  local fine, refused = pcall(ask_queue, name)
+  if why == '' and not fine then
+    redis.call('RPUSH', parked, row)  -- behind the others, which go
+    problem = redis.error_reply(in_words(refused))
+  elseif why ~= '' then
     if keeps_results then
       batches.step_result({'step_result', id, jid, '!{"status":"cancelled","message":"the batch was not released"}'})
     end
@@ -59,4 +69,4 @@ for _ = 1, tonumber(ARGV[2]) do
   end
 end
 batches.flush()
-return redis.call('LLEN', parked)
+return problem or redis.call('LLEN', parked)

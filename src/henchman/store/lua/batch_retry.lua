@@ -1,8 +1,9 @@
 -- batch_retry: push jobs of a batch that gave up once more; a complete batch goes on in its next generation
 -- KEYS queues
 -- ARGV batch (name jid old new relock)*
--- returns how many were pushed, or "ABSENT". ZREM of the old payload from the dead of the batch is the fence. relock: the
---   effects that take its business key again; one whose key another job has by now stays dead.
+-- returns how many were pushed, or "ABSENT". The old payload among the dead of the batch is the fence. relock: the effects
+--   that take its business key again; one whose key another job has by now stays dead. An error when a queue refuses one
+--   (its key holds something else), which stays with the dead; the others are pushed.
 -- include base
 -- include keys
 -- include batch
@@ -11,25 +12,36 @@ local id, facts, batches, pushed = ARGV[1], key('batch_base') .. ARGV[1], batchi
 if redis.call('EXISTS', facts) == 0 then
   return 'ABSENT'
 end
+local dead, problem = facts .. ':dead', nil
+local function place(name, payload)
+  redis.call('SADD', KEYS[1], name)
+  redis.call('LPUSH', key('queue_prefix') .. name, payload)
+end
+
+redis.call('ZREM', dead, '')  -- no-op write: after a removal a full server accepts the writes that follow
 for at = 2, #ARGV, 5 do
   local name, jid, old, new, relock = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-  if not kept_out_by(relock) and redis.call('ZREM', facts .. ':dead', old) == 1 then
-    for _, effect in ipairs(relock ~= '' and cjson.decode(relock) or {}) do
-      lock_again(effect[2], effect[3], effect[4], effect[5])
+  if not kept_out_by(relock) and redis.call('ZSCORE', dead, old) then
+    local fine, refused = pcall(place, name, new)
+    if fine then
+      redis.call('ZREM', dead, old)
+      for _, effect in ipairs(relock ~= '' and cjson.decode(relock) or {}) do
+        lock_again(effect[2], effect[3], effect[4], effect[5])
+      end
+      batches.reopen(id)
+      redis.call('HSET', facts .. ':jobs', jid, 'enqueued')
+      redis.call('HDEL', facts .. ':results', jid)
+      redis.call('HINCRBY', facts, 'n:error', -1)
+      redis.call('HINCRBY', facts, 'n:enqueued', 1)
+      batches.record(jid, id, 'enqueued', '0', '', '{"ending":"retried by hand"}')
+      pushed = pushed + 1
+    else
+      problem = redis.error_reply(in_words(refused))
     end
-    batches.reopen(id)
-    redis.call('HSET', facts .. ':jobs', jid, 'enqueued')
-    redis.call('HDEL', facts .. ':results', jid)
-    redis.call('HINCRBY', facts, 'n:error', -1)
-    redis.call('HINCRBY', facts, 'n:enqueued', 1)
-    redis.call('SADD', KEYS[1], name)
-    redis.call('LPUSH', key('queue_prefix') .. name, new)
-    batches.record(jid, id, 'enqueued', '0', '', '{"ending":"retried by hand"}')
-    pushed = pushed + 1
   end
 end
 if pushed > 0 and redis.call('HGET', facts, 'n:error') == '0' then
   batches.forget_reasons(id, 'error ')
 end
 batches.flush()
-return pushed
+return problem or pushed

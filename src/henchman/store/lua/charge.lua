@@ -4,7 +4,8 @@
 -- returns how many deaths the job has been charged with by now; -1 when this was the third and the job ran alone: then
 --   it was taken out of flight and put into the dead set, or with the dead of its batch, as stored, with its effects. Two
 --   deaths make it a suspect: the counter of cancellations rises, so that every worker reads the list before anything
---   else starts. record is "<time> <identity> <cause>"; an identity dies once.
+--   else starts. record is "<time> <identity> <cause>"; an identity dies once. Where the dead set refuses a poison pill,
+--   it stays a suspect, with a note in the broken list.
 -- include base
 -- include keys
 -- include cancel_log
@@ -35,15 +36,17 @@ local records = before and (before .. '\n' .. record) or record
 local _, breaks = string.gsub(records, '\n', '')
 local count = breaks + 1
 if count >= 3 and ARGV[5] == '1' then
-  if redis.call('LREM', FLIGHT, 1, payload) == 1 then
-    to_dead(stored, now, ARGV[10], tonumber(ARGV[6]), tonumber(ARGV[7]))
+  local fine, problem = pcall(to_dead, stored, now, ARGV[10], tonumber(ARGV[6]), tonumber(ARGV[7]))
+  if fine then
+    redis.call('LREM', FLIGHT, 1, payload)
     carry_out(payload, 'poisoned', ARGV[9])
     finish_effects()
+    redis.call('HDEL', deaths, jid)
+    redis.call('SREM', suspects, jid)
+    log_cancel('!')
+    return -1
   end
-  redis.call('HDEL', deaths, jid)
-  redis.call('SREM', suspects, jid)
-  log_cancel('!')
-  return -1
+  note_broken(payload, 'poisoned', ARGV[9], problem)
 end
 redis.call('HSET', deaths, jid, records)
 redis.call('ZADD', charged, as_text(now), jid)

@@ -5,7 +5,8 @@
 --   each claim its token and its number of ids, each of them as id, retry_count (-1: it never failed), crashes, single
 --   payload or "", number of others, payload, score, payload, score… look_in: in how many seconds to look again, if
 --   nothing rings before ("": not at all). extra: so many claims more where nothing limits the queue. cap: at most so
---   many payloads an id, fewer when there are very many in all. An id that failed or crashed before is claimed alone. No payload moves: `due` and `busy` say
+--   many payloads an id, fewer when there are very many in all. It ends with the id that reaches 4 MB, of one or of many:
+--   the next claim goes on. An id that failed or crashed before is claimed alone. No payload moves: `due` and `busy` say
 --   who holds it, `held` says it of this process. An overdue id of somebody else is free when its holder was buried or
 --   has left, else it is looked at again in look_s.
 --   tracked: "1" for a queue whose payloads have records: behind the payloads of each id stand the jids of theirs, "" where
@@ -176,50 +177,81 @@ local function first_of(set)
   return found
 end
 
-local answer = {''}
-local function begin(id, others, last, token, retry_count)
+-- The payload that stands alone under an id, false when none does: few are read at once.
+local singles = {}
+local function single_of(at)
+  if singles[at] == nil then
+    local found = redis.call('HMGET', sole, unpack(ids, at, math.min(at + AT_ONCE - 1, #ids)))
+    for place, one in ipairs(found) do
+      singles[at + place - 1] = one
+    end
+  end
+  read_bytes = read_bytes + (singles[at] and #singles[at] or 0)
+  return singles[at]
+end
+
+local answer, n, given = {''}, 1, 0  -- given: so many of the ids are in the answer; what has no room there is not taken
+local function has_bytes()
+  return given == 0 or read_bytes < MOST_BYTES
+end
+local function begin(id, others, token, retry_count)
   local bodies = others > 0 and {}
   for place = 1, others do
-    bodies[place] = answer[last - 2 * (others - place) - 1]
+    bodies[place] = answer[n - 2 * (others - place) - 1]
   end
   return track.began(id, bodies, token, string.format('%d', (retry_count or -1) + 2), identity)
 end
+local records, looks, held = {}, {}, {}
+local function give(at, token)
+  local id, single, others = ids[at], single_of(at), 0
+  if not single then
+    local payloads = first_of('p:' .. id)
+    others = #payloads / 2
+    for i = 1, #payloads do
+      answer[n + 5 + i] = payloads[i]
+    end
+  end
+  answer[n + 1], answer[n + 2], answer[n + 3] = id, retries[at] or '-1', deaths[at] or 0
+  answer[n + 4], answer[n + 5], n = single or '', others, n + 5 + 2 * others
+  if track then
+    for _, jid in ipairs(begin(id, others, token, retries[at])) do
+      answer[n + 1], n = jid, n + 1
+    end
+  end
+  local k, wide = 2 * at - 1, at == 1 and WIDE or ''  -- one in a command is enough
+  records[k], records[k + 1] = id, token .. '|' .. others .. '|' .. dues[at] .. '|' .. identity .. wide
+  looks[k], looks[k + 1] = look_at, id
+  held[k], held[k + 1] = id, token .. wide
+  given = at
+end
 if #ids > 0 then
   local token = math.max(math.floor(now * 1000000), tonumber(settings[5] or '0') + 1)
-  local singles = redis.call('HMGET', sole, unpack(ids))
-  local records, looks, held, n = {}, {}, {}, 1
-  for place, claim in ipairs(formed) do
-    local name = string.format('%.0f', token + place - 1)
-    answer[n + 1], answer[n + 2], n = name, #claim, n + 2
-    for _, at in ipairs(claim) do
-      local id, single, others = ids[at], singles[at], 0
-      if not single then
-        local payloads = first_of('p:' .. id)
-        others = #payloads / 2
-        for i = 1, #payloads do
-          answer[n + 5 + i] = payloads[i]
-        end
-      end
-      answer[n + 1], answer[n + 2], answer[n + 3] = id, retries[at] or '-1', deaths[at] or 0
-      answer[n + 4], answer[n + 5], n = single or '', others, n + 5 + 2 * others
-      if track then
-        for _, jid in ipairs(begin(id, others, n, name, retries[at])) do
-          answer[n + 1], n = jid, n + 1
-        end
-      end
-      local k, wide = 2 * at - 1, at == 1 and WIDE or ''  -- one in a command is enough
-      records[k], records[k + 1] = id, name .. '|' .. others .. '|' .. dues[at] .. '|' .. identity .. wide
-      looks[k], looks[k + 1] = look_at, id
-      held[k], held[k + 1] = id, name .. wide
+  for _, claim in ipairs(formed) do
+    if not has_bytes() then
+      break
     end
+    local name, many, count = string.format('%.0f', token), n + 2, 0
+    answer[n + 1], n = name, many
+    for _, at in ipairs(claim) do
+      if has_bytes() then
+        give(at, name)
+        count = count + 1
+      end
+    end
+    answer[many] = count
     if limit > 0 then
       redis.call('ZADD', open, look_at, name .. '|' .. identity)
     end
+    token = token + 1
   end
-  redis.call('HSET', meta, 'token', string.format('%.0f', token + #formed - 1))
+  redis.call('HSET', meta, 'token', string.format('%.0f', token - 1))
   redis.call('HSET', busy, unpack(records))
   redis.call('ZADD', due, 'XX', unpack(looks))
   redis.call('HSET', HELD, unpack(held))
+  for at = given + 1, #ids do
+    leave_group(ids[at], separator)
+    more = true
+  end
 end
 local head = as_text(now)
 if limit > 0 and redis.call('ZCARD', open) >= limit then  -- whoever leaves rings; until then no id may be taken

@@ -27,7 +27,8 @@ if class ~= '' then
 end
 local now, count = server_now(), (#ARGV - before) / 4
 local ids, times, scores, arrival = {}, {}, {}, nil
-local ahead = keep_time(now, redis.call('HMGET', meta, 'clock', 'ahead', 'back'))
+local settings = redis.call('HMGET', meta, 'clock', 'ahead', 'back', 'collapse')
+local ahead = keep_time(now, settings)
 for i = 1, count do
   local at_row = before + 4 * i
   local when, score = ARGV[at_row - 2], ARGV[at_row - 1]
@@ -73,23 +74,21 @@ end
 if collapse == 'latest' and #known > 0 and not track and redis.call('HEXISTS', meta, 'track') == 1 then
   return 'TRACKED'  -- what is replaced has a record
 end
+if (settings[4] or 'min') ~= collapse then  -- for scripts that bring payloads together without knowing the queue
+  redis.call('HSET', meta, 'collapse', collapse)
+end
 if #dues > 0 then
   redis.call('ZADD', due, unpack(dues))
   redis.call('HSET', sole, unpack(singles))
 end
-local arrived = false
 for _, job in ipairs(known) do
   local id, at, score, body, i = job[1], job[2], job[3], job[4], job[5]
   if redis.call('HEXISTS', busy, id) == 1 then
     redis.call('ZADD', next_due, 'NX', as_text(at), id)
     put('n:' .. id, score, body, collapse, track and begin_record(i, at))
-    arrived = true
   else
     merge(id, score, body, collapse, track and begin_record(i, tonumber(seen[id] or have[i])))
   end
-end
-if arrived then  -- for scripts that release them without knowing the queue
-  redis.call('HSET', meta, 'collapse', collapse)
 end
 if not rings and #dues > 0 then  -- a new head of the queue: a sleeper has to set its clock anew
   rings = seen[redis.call('ZRANGE', due, 0, 0)[1]]

@@ -25,9 +25,14 @@ local function batching()
       return
     end
     jid = jid .. (generation == '1' and '' or '-g' .. generation)
+    local payload = head .. jid .. tail .. ',"enqueued_at":' .. as_moment(server_now()) .. '}'
     redis.call('SADD', key('queues'), queue)
-    redis.call('LPUSH', key('queue_prefix') .. queue,
-      head .. jid .. tail .. ',"enqueued_at":' .. as_moment(server_now()) .. '}')
+    local pushed = redis.pcall('LPUSH', key('queue_prefix') .. queue, payload)
+    if type(pushed) == 'table' then  -- the batch, and the one that it is part of, are complete all the same
+      local note = {unit = payload, ending = 'called back', effects = which, error = in_words(pushed)}
+      redis.pcall('LPUSH', key('broken'), cjson.encode(note))
+      redis.pcall('LTRIM', key('broken'), 0, 999)
+    end
   end
 
   local function as_table(flat)

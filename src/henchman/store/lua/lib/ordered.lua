@@ -54,35 +54,51 @@ end
 -- meant, so many of them in one call; times that a user gave, and delays, stay. Scores that we give go on rising:
 -- `ahead`, which is given back, is added to them. `told`: clock, ahead and what is left to do, from meta.
 local SLACK, MOVES = 0.2, 1000
-local function all_due(set, now, by, before)
-  local found = redis.call('ZRANGEBYSCORE', base .. set, '(' .. as_text(now), as_text(before), 'WITHSCORES',
-    'LIMIT', 0, MOVES)
+
+-- The times of a set behind `from` and up to `before` go back, a page of them; where the next page begins, nil after the
+-- last. When to look after an id in flight stays: a claim would put that off again and again.
+local function page_back(set, from, by, before)
+  local found = redis.call('ZRANGEBYSCORE', base .. set, '(' .. from, as_text(before), 'WITHSCORES', 'LIMIT', 0, MOVES)
+  local names = {}
   for i = 1, #found, 2 do
-    redis.call('ZADD', base .. set, as_text(found[i + 1] - by), found[i])
+    names[#names + 1] = found[i]
   end
-  return #found < 2 * MOVES
+  local held = set == 'due' and #names > 0 and redis.call('HMGET', busy, unpack(names)) or {}
+  for place, id in ipairs(names) do
+    if not held[place] then
+      redis.call('ZADD', base .. set, as_text(found[2 * place] - by), id)
+    end
+  end
+  return #names == MOVES and found[#found] or nil
 end
 local function keep_time(now, told)
   local clock, ahead = tonumber(told[1]), tonumber(told[2] or '0')
-  local by, before = string.match(told[3] or '', '^(%S+) (%S+)$')
+  local by, before, from = string.match(told[3] or '', '^(%S+) (%S+) ?(%S*)$')
   by, before = tonumber(by), tonumber(before)
   if not clock or now - clock > 0.1 then
     redis.call('HSET', meta, 'clock', as_text(now))
   elseif clock - now > 0.001 then
-    before, by = clock + SLACK, clock + SLACK - now
-    ahead = ahead + by
-    redis.call('HSET', meta, 'clock', as_text(now), 'ahead', as_text(ahead), 'back', as_text(by) .. ' ' .. as_text(before))
+    local step = clock + SLACK - now
+    before, by, from = math.max(clock + SLACK, before or 0), math.max(step, by or 0), nil  -- an earlier step may be left
+    ahead = ahead + step
+    redis.call('HSET', meta, 'clock', as_text(now), 'ahead', as_text(ahead))
   end
-  if by and all_due('due', now, by, before) and all_due('next', now, by, before) then
-    for _, id in ipairs(redis.call('ZRANGE', retry, 0, MOVES - 1)) do
-      local at = tonumber(redis.call('ZSCORE', due, id) or '0')
-      if at > before and at < math.huge then
-        redis.call('ZADD', due, as_text(at - by), id)
-      end
+  if not by then
+    return ahead
+  end
+  local later = page_back('due', tonumber(from) and from or as_text(now), by, before)
+  if later or page_back('next', as_text(now), by, before) then
+    redis.call('HSET', meta, 'back', as_text(by) .. ' ' .. as_text(before) .. ' ' .. (later or as_text(before)))
+    return ahead
+  end
+  for _, id in ipairs(redis.call('ZRANGE', retry, 0, MOVES - 1)) do
+    local at = tonumber(redis.call('ZSCORE', due, id) or '0')
+    if at > before and at < math.huge then
+      redis.call('ZADD', due, as_text(at - by), id)
     end
-    redis.call('HDEL', meta, 'back')
-    ring()
   end
+  redis.call('HDEL', meta, 'back')
+  ring()
   return ahead
 end
 

@@ -1,9 +1,10 @@
 -- The stream of the history, as scripts write it. What the records of many jobs have in common is written once, by
--- `flush`, as one entry (`k` = jobs: a line `jid detail` for each in `d`).
+-- `flush`, as one entry (`k` = jobs: a line `jid detail` for each in `d`). A record that cannot be written (the key holds
+-- something else) goes to the broken list, and stops nothing of what is done.
 local MOST_LINES, MOST_BYTES_OF_LINES = 500, 32768  -- jobs and bytes of one entry; its reader counts to 2,047
 
 local function streaming()
-  local stream, bytes = {}, 0
+  local stream, bytes, refused = {}, 0, nil
   local waiting, within = {}, {}  -- records that wait, by what they have in common; and their jids
   local entries, counter = key('history'), key('history_bytes')
 
@@ -11,9 +12,9 @@ local function streaming()
   local is_kept, room, strict
   function stream.is_kept()
     if is_kept == nil then
-      local policy = redis.call('GET', key('history_on'))
-      is_kept = policy and true or false
-      if policy then
+      local policy = redis.pcall('GET', key('history_on'))
+      is_kept = type(policy) == 'string'
+      if is_kept then
         strict, room = string.match(policy, '^(%S+) (%d+)$')
         strict, room = strict == 'strict', tonumber(room) or 0
       end
@@ -28,11 +29,15 @@ local function streaming()
   end
 
   local function write(...)
+    local added = redis.pcall('XADD', entries, '*', ...)
+    if type(added) == 'table' then
+      refused = refused or added
+      return
+    end
     bytes = bytes + 60
     for place = 1, select('#', ...) do
       bytes = bytes + #select(place, ...)
     end
-    redis.call('XADD', entries, '*', ...)
   end
 
   -- `lines`: `jid detail` of each job.
@@ -110,8 +115,14 @@ local function streaming()
   function stream.flush()
     stream.write_waiting()
     if bytes > 0 then
-      redis.call('INCRBY', counter, bytes)
+      redis.pcall('INCRBY', counter, bytes)
       bytes = 0
+    end
+    if refused then
+      local broken, note = key('broken'), {unit = '', ending = 'recorded', effects = '', error = in_words(refused)}
+      redis.pcall('LPUSH', broken, cjson.encode(note))
+      redis.pcall('LTRIM', broken, 0, 999)
+      refused = nil
     end
   end
 
