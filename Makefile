@@ -37,7 +37,7 @@ check: $(VENV)/.dev ## What a change needs: format, lint, types, architecture, t
 	$(MAKE) test
 
 bench: $(VENV)/.dev ## Measure jobs, ordered queues and history, beside a bare loop on the same machine
-	@for one in load latency enqueue ordered tracked history outbox; do \
+	@for one in load latency enqueue contracts ordered tracked history outbox; do \
 		if [ -f bench/$$one.py ]; then echo "== bench/$$one.py"; $(BIN)/python bench/$$one.py $(ARGS) || exit 1; fi; done
 
 chaos: $(VENV)/.dev ## Kill everything at random and count what was lost

@@ -18,6 +18,16 @@ def noop(number: int) -> None:
     """Nothing."""
 
 
+@app.job(name="bench.once", queue="bench_load", key="number", once=True, once_for=3600)
+def once(number: int) -> None:
+    """Nothing, once for each number."""
+
+
+@app.job(name="bench.unique", queue="bench_load", key="number", unique="until_success")
+def unique(number: int) -> None:
+    """Nothing, for each number one at a time."""
+
+
 @app.job(name="bench.refuse", queue="bench_load")
 def refuse(number: int) -> None:
     """One in twenty says no."""

@@ -21,15 +21,10 @@ from henchman.kernel import failpoints
 from henchman.store import admission, batches
 from henchman.store.call import Call, load
 from henchman.store.keys import Keys
-from support.keys import PHASES, allow_keys, end, lock, locks, waiting
+from support.keys import PHASES, end, lock, locks, waiting
 from support.worker import looker
 
 KEYS = Keys()
-
-
-@pytest.fixture(autouse=True)
-def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_keys(monkeypatch)
 
 
 @pytest.fixture

@@ -5,12 +5,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-import pytest
 from redis import Redis
 
-from henchman.client.options import KEYED, LATER
-
-__all__ = ["PHASES", "allow_keys", "end", "lock", "locks", "waiting"]
+__all__ = ["PHASES", "end", "lock", "locks", "waiting"]
 
 #: phase → the options of a job whose key is held so long
 PHASES: dict[str, dict[str, Any]] = {
@@ -18,12 +15,6 @@ PHASES: dict[str, dict[str, Any]] = {
     "u": {"unique": "until_success"},
     "w": {"unique": "queued"},
 }
-
-
-def allow_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Options of keys are refused until everything behind them is built."""
-    for name in (*KEYED, "again"):
-        monkeypatch.delitem(LATER, name, raising=False)  # type: ignore[arg-type]  # a dict, declared as read-only
 
 
 def waiting(redis: Redis, queue: str = "default") -> list[dict[str, Any]]:

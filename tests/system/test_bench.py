@@ -33,6 +33,11 @@ BENCH = Path(__file__).resolve().parents[2] / "bench"
             ["--jobs", "1500", "--runs", "1", "--samples", "8"],
             {"plain", "ordered", "ratio", "lowkiq", "memory", "start_p50", "start_p99"},
         ),
+        (
+            "contracts",
+            ["--jobs", "100", "--bulk", "1000", "--runs", "1"],
+            {"single_once_times", "bulk_once_times", "server_once", "duplicates_once", "drain_once_times"},
+        ),
         ("large", ["--jobs", "3000"], {"producer", "growth", "filling", "status_fill", "status_drain", "page_worst"}),
         (
             "history",

@@ -15,12 +15,6 @@ from henchman import App
 from henchman.client.options import PushOptions, definition_options, named_options
 from henchman.errors import ArgumentError, DefinitionError, DuplicateJob, ServerAway
 from henchman.store.call import Call
-from support.keys import allow_keys
-
-
-@pytest.fixture(autouse=True)
-def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_keys(monkeypatch)
 
 
 class Server:

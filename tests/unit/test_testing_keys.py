@@ -8,14 +8,8 @@ from typing import Any
 import pytest
 
 from henchman import App, Discard, DuplicateJob, Failure, Kill, Snooze, testing
-from support.keys import allow_keys
 
 START = dt.datetime(2030, 1, 1, tzinfo=dt.UTC)
-
-
-@pytest.fixture(autouse=True)
-def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_keys(monkeypatch)
 
 
 class Shop:

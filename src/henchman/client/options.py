@@ -39,10 +39,9 @@ __all__ = [
 
 #: option → the feature that brings it
 LATER: Final[Mapping[str, str]] = {
-    **dict.fromkeys((*KEYED, "again"), "keys and dependencies"),
-    "after": "keys and dependencies",
-    "on_failed": "keys and dependencies",
-    "wait_at_most": "keys and dependencies",
+    "after": "dependencies",
+    "on_failed": "dependencies",
+    "wait_at_most": "dependencies",
     "limits": "limits",
 }
 
