@@ -11,13 +11,8 @@ from sqlalchemy import orm
 from henchman import App
 from henchman.client.push import Pushed
 from henchman.errors import ArgumentError
-from support.keys import allow_keys, locks, waiting
+from support.keys import locks, waiting
 from support.worker import Heard
-
-
-@pytest.fixture(autouse=True)
-def _allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    allow_keys(monkeypatch)
 
 
 def sent(redis: Redis) -> list[Any]:
