@@ -13,6 +13,7 @@ from redis import Redis
 from sqlalchemy import event, orm
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker, create_async_engine
+from sqlalchemy.orm import Mapped, mapped_column
 
 from contrib.conftest import engine_address
 from henchman import App, ConfigError
@@ -34,7 +35,7 @@ class Base(orm.DeclarativeBase):
 class Row(Base):
     __tablename__ = "rows_of_ours"
 
-    n: orm.Mapped[int] = orm.mapped_column(primary_key=True, autoincrement=False)
+    n: Mapped[int] = mapped_column(primary_key=True, autoincrement=False)
 
 
 @pytest.fixture

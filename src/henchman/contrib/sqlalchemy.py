@@ -21,7 +21,6 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncSession, async_scoped_session, async_sessionmaker
 from sqlalchemy.orm import Session, SessionTransaction, scoped_session, sessionmaker
 from sqlalchemy.util import await_only
-from sqlalchemy.util.concurrency import in_greenlet
 
 from henchman.contrib.submission import Submission
 from henchman.errors import ConfigError, DefinitionError
@@ -201,11 +200,9 @@ def _after_transaction_end(session: Session, transaction: SessionTransaction) ->
 
 
 def _awaited() -> bool:
-    """Whether an AsyncSession commits."""
-    try:
-        return bool(in_greenlet())
-    except (ImportError, ValueError):  # there is no greenlet library, and so no AsyncSession
-        return False
+    """Whether an AsyncSession commits: then a greenlet of SQLAlchemy runs this. Its own question came after 2.0.0."""
+    greenlet = sys.modules.get("greenlet")
+    return greenlet is not None and type(greenlet.getcurrent()).__module__.startswith("sqlalchemy.")
 
 
 def _send_in_thread(submissions: list[Submission]) -> asyncio.Future[None] | None:
