@@ -70,6 +70,7 @@ class Calm:
         self.pid, self.identities, self.ill = pid, list(identities), ill
         self.number, self.ready, self.alive, self.status_fd = pid, True, True, -1
         self.doomed, self.failed, self.started, self.board = False, None, 0.0, Scoreboard()
+        self.was_stopped = False
         self.signals: list[int] = []
         self.looked = 0
         self.status: int | None = None
@@ -183,17 +184,22 @@ def test_trouble_with_one_child_is_no_trouble_for_the_next(supervisor: Any, said
 
 
 @pytest.mark.parametrize(
-    ("number", "doomed", "careful"),
-    [(signal.SIGKILL, False, False), (signal.SIGKILL, True, True), (signal.SIGSEGV, False, True)],
+    ("number", "doomed", "stopped", "careful"),
+    [
+        (signal.SIGKILL, False, False, False),
+        (signal.SIGKILL, True, False, True),
+        (signal.SIGKILL, True, True, False),
+        (signal.SIGSEGV, False, False, True),
+    ],
 )
 def test_only_a_crash_among_outcomes_makes_their_settling_careful(
-    supervisor: Any, number: int, doomed: bool, careful: bool
+    supervisor: Any, number: int, doomed: bool, stopped: bool, careful: bool
 ) -> None:
     """A busy process has outcomes on their way at almost any moment: one that is killed then says nothing of them, and
     to settle one by one for a minute would make what ends wait so long that the next kill repeats it."""
     gone, living = Calm(1), Calm(2)
     gone.board.settling(True)
-    gone.doomed, gone.status = doomed, -number
+    gone.doomed, gone.was_stopped, gone.status = doomed, stopped, -number
     supervisor._children = [gone, living]
     supervisor._reap()
     supervisor._take_care()

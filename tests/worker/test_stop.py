@@ -6,6 +6,7 @@ import asyncio
 import json
 import threading
 import time
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -120,3 +121,33 @@ def test_a_tracked_job_that_a_stop_cuts_off_was_interrupted(redis: Redis, redis_
     assert last["s"] == "enqueued"
     assert json.loads(last["d"]) == {"ending": "interrupted", "reason": "the worker stopped"}
     assert redis.llen("queue:default") == 1
+
+
+def test_a_stop_settles_what_waits_together_also_after_a_crash_among_outcomes(redis: Redis, redis_url: str) -> None:
+    """An orphan's board says for ever what its supervisor wrote last: settled one by one, hundreds of outcomes would
+    outlast its grace, and their jobs would run again."""
+    app = App(redis_url=redis_url, concurrency=4)
+
+    @app.job(name="note")
+    def note(number: int) -> None: ...
+
+    calls: list[int] = []
+    with working(app, stop=10.0) as made:
+        commit = made.acker._commit
+
+        def counted(batch: list[Any]) -> bool:
+            calls.append(len(batch))
+            return commit(batch)
+
+        made.board.one_by_one(True)
+        with made.acker._flushing:  # outcomes wait, as behind a server that was away
+            note.enqueue_many((number,) for number in range(200))
+            until(lambda: len(made.acker._rows) >= 100, "outcomes that wait", 30)
+            made.acker._commit = counted  # type: ignore[method-assign]
+            stopping = threading.Thread(target=made.stop, args=(10.0,))
+            stopping.start()
+            until(lambda: made.acker.in_haste, "the stop", 10)
+        stopping.join(30)
+    assert max(calls) >= 50, calls
+    assert not in_flight(redis)
+    assert len(jobs_in(redis, "queue:default")) == 200 - sum(calls)

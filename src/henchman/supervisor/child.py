@@ -178,6 +178,11 @@ class ChildProcess:
         self.turns()
         return self.alive and self.hung(hang_after, lease) is None
 
+    @property
+    def was_stopped(self) -> bool:
+        """Whether the last look found it stopped from outside (SIGSTOP): nothing that it did is to blame for that."""
+        return self._stopped_since is not None
+
     def hung(self, hang_after: float, lease: float) -> str | None:
         """Why this child must be killed, or None. A held interpreter lock of a minute is allowed."""
         now = time.monotonic()

@@ -306,7 +306,8 @@ class Supervisor:
     def _give_back(self, child: ChildProcess, status: int, expected: bool) -> None:
         worked = child.ready or bool(child.board.started())  # jobs begin a moment before it says that it is ready
         self._cut_off |= self._stopping and worked and status not in (0, 1)
-        if not expected and child.board.was_settling() and (child.doomed or -status in CRASHES):
+        hung = child.doomed and not child.was_stopped
+        if not expected and child.board.was_settling() and (hung or -status in CRASHES):
             self._careful_until = time.monotonic() + CAREFUL
         self._leases.give_back(child.identities, self._death(child, status, expected))
         self._after_death(child, status, expected, worked)

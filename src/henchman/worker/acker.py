@@ -66,6 +66,7 @@ class Acker(Service):
         self.reporter = JobReporter(runtime, self._first.set)
         self._flushing = threading.Lock()
         self._away = 0
+        self.in_haste = False  # a stop has no time for calls of one outcome each
         self._doubted: set[Unit] = set()  # sent, and not known whether it was settled: nobody read the answer
         self._alone = ThreadPoolExecutor(ALONE_THREADS, "henchman-ack")
 
@@ -203,8 +204,8 @@ class Acker(Service):
 
     def _batch(self) -> list[Row]:
         """The oldest rows that wait, taken out: at most BATCH, or 4 MB of payloads and effects, and at least one; one
-        alone when a process has died among others'."""
-        most = 1 if self._board.is_one_by_one() else BATCH
+        alone when a process has died among others'. An orphan's board may say so for ever: nobody writes on it."""
+        most = 1 if self._board.is_one_by_one() and not self.in_haste else BATCH
         batch = [self._rows.popleft() for _ in range(min(most, len(self._rows)))]
         if _size(batch) > MOST_BYTES:
             self._cut(batch)

@@ -222,6 +222,7 @@ class Launcher:
             return True
         self._stopped, end = True, time.monotonic() + timeout
         self.quiet()
+        self.acker.in_haste = True
         self._tell_stopping()
         finished = self.manager.wait_idle(timeout, lambda: self.standstill.found and not self.pool.tasks)
         if not finished:
