@@ -20,7 +20,7 @@ from henchman.store import batches, jobs, leases, locks, queues
 from henchman.store.call import Script
 from henchman.store.jobs import Move, Settlement
 from henchman.store.locks import Claimant
-from henchman.work.effects import of_payload
+from henchman.work.effects import EndingFacts, of_payload
 from henchman.worker.rescue import rescue
 from support.locks import FREED, SCOPE, job, left_of_keys
 from support.store import DAY, Store
@@ -40,6 +40,8 @@ class Model:
         self.lines: dict[str, list[str]] = {key: [] for key in PHASES}  # of running jobs
         self.place: dict[str, str] = {}  # jid → queue, flight, running, retry, dead, parked, lost
         self.keys: dict[str, str] = {}
+        self.latest: dict[str, bytes] = {}  # newer arguments that a job will start with
+        self.took: set[str] = set()  # jobs that run with such
         self.identity, self.number = "", 0
         self.live()
 
@@ -62,6 +64,10 @@ class Model:
     def free(self, jid: str, ending: str) -> None:
         """The table of endings."""
         key = self.keys[jid]
+        stored = ending in ("retry", "snoozed", "interrupted", "dead", "invalid")
+        if "o" in FREED[ending] or (stored and jid in self.took):  # over, or stored with them
+            self.latest.pop(jid, None)
+        self.took.discard(jid)
         for phase in FREED[ending]:
             if phase in PHASES[key] and self.locks.get((phase, key)) == jid:
                 del self.locks[phase, key]
@@ -88,6 +94,24 @@ class Model:
     def again(self) -> None:
         self.push(again=True)
 
+    def replace(self) -> None:
+        """A push whose arguments go to who waits."""
+        waiting = [jid for (phase, _), jid in self.locks.items() if phase == "w"]
+        if waiting:
+            jid = self.random.choice(waiting)
+            self.latest[jid] = b"%d" % self.random.randrange(10**6)
+            self.store.ask("HSET", self.store.keys.latest, jid, self.latest[jid])
+
+    def trim(self) -> None:
+        """The dead set has no room for it."""
+        if (jid := self.some("dead")) is not None:
+            self.store.ask("ZREM", "dead", self.payload(jid))
+            self.store.ask("RPUSH", self.store.keys.trimmed, self.payload(jid))
+            text = of_payload(self.store.keys, self.payload(jid), "trimmed")
+            assert self.store.run(queues.forget_trimmed(self.store.keys, self.payload(jid), text)) == 1
+            self.place[jid] = "over"
+            self.free(jid, "trimmed")
+
     def fetch(self) -> None:
         for payload in self.store.fetch("a", count=3, identity=self.identity)[0]:
             self.place[json.loads(payload)["jid"]] = "flight"
@@ -98,9 +122,17 @@ class Model:
         lists = [(self.flight, self.store.keys.queue("a"))]
         if not asking:
             return
-        answers = self.store.run(locks.claim(self.store.keys, self.identity, lists, asking, 30_000))
+        call = locks.claim(self.store.keys, self.identity, lists, asking, 30_000)
+        answers = self.store.run(call)
+        if self.random.random() < 0.3:  # the answer was lost, and it is asked for again
+            again = self.store.run(call)
+            assert [one.token > 0 for one in again] == [one.token > 0 for one in answers]
+            assert all(two.token > one.token for one, two in zip(answers, again, strict=True) if one.token)
         for jid, answer in zip(ready, answers, strict=True):
             key = self.keys[jid]
+            if answer.token:
+                assert answer.latest == self.latest.get(jid, b"")
+                self.took |= {jid} if answer.latest else set()
             holder = self.locks.get(("r", key)) if "r" in PHASES[key] else None
             assert answer.parked == (holder not in (None, jid)), (jid, answer, holder)
             if answer.parked:
@@ -132,7 +164,8 @@ class Model:
 
     def settle(self, identity: str, jid: str, ending: str) -> list[int | bytes]:
         payload, keys = self.payload(jid), self.store.keys
-        unit = Settlement(1, payload, ending, payload, effects=of_payload(keys, payload, ending))
+        told = EndingFacts(latest=jid in self.took)
+        unit = Settlement(1, payload, ending, payload, effects=of_payload(keys, payload, ending, told))
         lists = [(keys.in_flight(identity, 1, "a"), keys.queue("a"))]
         rest: dict[str, Any] = {"lease_ms": 30_000, "day": DAY, "dead_max": 10_000, "dead_timeout": 1e12}
         return self.store.run(jobs.settle(keys, identity, lists, [unit], **rest))
@@ -164,6 +197,11 @@ class Model:
         self.store.run(leases.entomb(self.store.keys, dead, force=True))
         rescue(self.app, dead, None)
         self.live()
+        lists = [(self.store.keys.in_flight(dead, 1, "a"), self.store.keys.queue("a"))]
+        asking = [Claimant(1, self.payload(one), one, SCOPE, self.keys[one], PHASES[self.keys[one]]) for one in held]
+        with pytest.raises(LeaseLost):
+            self.store.run(locks.claim(self.store.keys, dead, lists, asking, 30_000))
+        self.took -= set(held)
         for jid in held:
             self.place[jid] = "queue"
             with pytest.raises(LeaseLost):
@@ -200,6 +238,9 @@ class Model:
                 self.locks.pop((phase, key))
 
     def check(self) -> None:
+        latest = self.store.ask("HGETALL", self.store.keys.latest)
+        latest = latest if isinstance(latest, dict) else dict(zip(latest[::2], latest[1::2], strict=True))
+        assert {jid.decode(): text for jid, text in latest.items()} == self.latest
         for key, phases in PHASES.items():
             for phase in phases:
                 value = self.store.ask("HGET", self.store.keys.lock(phase, SCOPE), key)
@@ -213,7 +254,7 @@ class Model:
 
 
 DOING = ["push"] * 6 + ["fetch"] * 3 + ["start"] * 4 + ["end"] * 6 + ["stage"] * 3 + ["delete", "die", "again"]
-DOING += ["word_of_a_zombie", "revive", "revive"]
+DOING += ["word_of_a_zombie", "revive", "revive", "trim", "replace", "replace"]
 
 
 def play(model: Model, steps: int) -> None:

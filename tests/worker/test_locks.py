@@ -13,8 +13,9 @@ import pytest
 from henchman import App, Failure, Snooze, current_job
 from henchman.errors import LeaseLost
 from henchman.kernel import failpoints
-from henchman.store import leases, locks
+from henchman.store import jobs, leases, locks
 from henchman.store.locks import ClaimAnswer, Claimant
+from henchman.worker.claim import IGNORED
 from support.locks import KEY, OTHER, OURS, SCOPE, holder, job, left_of_keys, lock, park, waiting
 from support.store import ME, Store
 from support.worker import Heard, overdue, until, working
@@ -84,8 +85,7 @@ class TestRunning:
     def test_one_at_a_time_in_the_order_of_the_queue(self, store: Store, app: App) -> None:
         spans = Spans()
         app.job(name="m.f")(spans.job())
-        jobs = [job(jid(number), "r", key=f"k{number % 3}", args=[f"k{number % 3}"]) for number in range(60)]
-        pushed(store, *jobs)
+        pushed(store, *(job(jid(number), "r", key=f"k{number % 3}", args=[f"k{number % 3}"]) for number in range(60)))
         with working(app):
             nothing_left(store)
         assert spans.most == 1
@@ -353,5 +353,79 @@ class TestHandlersThatGoOn:
             until(lambda: heard["job_abandoned"] or overdue(launcher), "it was given up")
             assert holder(store, "r") == OURS
             assert not store.ask("EXISTS", "retry", "dead", "queue:a")
+            (line,) = store.run(jobs.deaths(store.keys, OURS))
+            assert line.endswith(IGNORED)
             may_end.set()
             until(lambda: holder(store, "r") is None, "its own end counts")
+
+    @pytest.mark.parametrize("phases", ["r", "o"])
+    def test_the_third_time_it_is_dead(self, store: Store, app: App, phases: str) -> None:
+        ran: list[int] = []
+        app.job(name="m.f")(lambda: ran.append(1))
+        lines = "\n".join(f"2026-11-22T00:00:00Z host:{number}:0 {IGNORED}" for number in range(3))
+        store.ask("HSET", store.keys.deaths, OURS, lines)
+        store.ask("SADD", store.keys.suspects, OURS)
+        pushed(store, job(OURS, phases))
+        with working(app):
+            until(lambda: store.ask("ZCARD", "dead"), "it is dead")
+            until(lambda: ended(store), "nothing is in flight")
+        assert ran == []
+        assert IGNORED in store.members("dead")[0].decode()
+        assert holder(store, phases) == (OURS if phases == "o" else None)
+        assert not store.ask("EXISTS", store.keys.deaths, store.keys.suspects)
+
+    def test_twice_it_may_try_again(self, store: Store, app: App) -> None:
+        ran: list[int] = []
+        app.job(name="m.f")(lambda: ran.append(1))
+        lines = "\n".join(f"2026-11-22T00:00:00Z host:{number}:0 {IGNORED}" for number in range(2))
+        store.ask("HSET", store.keys.deaths, OURS, lines)
+        store.ask("SADD", store.keys.suspects, OURS)
+        pushed(store, job(OURS, "r"))
+        with working(app):
+            nothing_left(store)
+        assert ran == [1]
+
+
+class TestCauses:
+    """How locks of other systems fail, each by its name; the rest stands in tests of the store and of the auditor."""
+
+    def test_a_job_that_comes_back_takes_nothing_from_a_newer_one(self, store: Store, app: App) -> None:
+        """Cause 4: the lock of the queue is not taken again by a retry, and the newer job has it on."""
+        held: list[Any] = []
+
+        @app.job(name="m.f", retry_in=0.05)
+        def act() -> None:
+            if current_job().attempt == 1 and current_job().jid == OURS:
+                lock(store, "w", OTHER)
+                raise ValueError("x")
+            held.append((current_job().jid, holder(store, "w")))
+
+        pushed(store, job(OURS, "w"))
+        with working(app):
+            until(lambda: ended(store), "it has run twice")
+        assert held == [(OURS, OTHER)]
+        assert holder(store, "w") == OTHER
+
+    def test_the_key_is_that_of_the_push_whatever_the_job_does_to_its_arguments(self, store: Store, app: App) -> None:
+        """Cause 6: it is never computed again."""
+        app.server_middleware.add(_changes)
+        app.job(name="m.f")(lambda rows: rows.append("more"))
+        pushed(store, job(OURS, "ur", args=[["17"]]))
+        with working(app):
+            nothing_left(store)
+
+    def test_a_job_is_no_stranger_to_itself(self, store: Store, app: App) -> None:
+        """Cause 7: it comes out of the schedule, or back from a dead process, and holds its locks already."""
+        app.job(name="m.f")(lambda: None)
+        for phase in "wr":
+            lock(store, phase)
+        store.ask("ZADD", "schedule", 1, job(OURS, "wr"))
+        with working(app):
+            until(lambda: int(store.ask("GET", "stat:processed") or 0) == 1, "it has run")
+            nothing_left(store)
+
+
+def _changes(run: Any, call_next: Callable[[], Any]) -> Any:
+    run.job["args"][0].append("middleware")
+    run.args = (["another"],)
+    return call_next()

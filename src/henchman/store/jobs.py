@@ -342,6 +342,11 @@ def deaths(keys: Keys, jid: str) -> Call[list[str]]:
     return command("HGET", keys.deaths, jid, decode=read)
 
 
+def forget_deaths(keys: Keys, jid: str) -> Call[Any]:
+    """The deaths of ``jid`` have had their consequence."""
+    return commands(("HDEL", keys.deaths, jid), ("ZREM", keys.charged, jid), ("SREM", keys.suspects, jid))
+
+
 # Cancelled jobs.
 
 

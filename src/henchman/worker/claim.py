@@ -10,19 +10,24 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from henchman.client.runtime import Runtime
-from henchman.errors import HenchmanError, PayloadError, ServerAway
+from henchman.errors import HenchmanError, PayloadError, PoisonPill, ServerAway
 from henchman.kernel.text import described
+from henchman.store import jobs
 from henchman.store.locks import ClaimAnswer, Claimant, claim
+from henchman.wire import times
 from henchman.wire.payload import decode, encode
-from henchman.work.locks import JobKey, key_of
+from henchman.work.locks import JobKey, is_exclusive, key_of
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
 from henchman.worker.acker import Acker
+from henchman.worker.retry import RetryPolicy
 from henchman.worker.run import Run
 from henchman.worker.session import LeaseSession
 
 __all__ = ["Claims", "Start"]
 
+IGNORED = "it ignored its time-out"  # the cause of a death that a job with a key is charged with
+MOST_IGNORED = 3  # of such deaths; then it is dead, as after three crashes
 REFUSED = 30.0  # seconds until a job is tried again whose key the server refused
 
 
@@ -38,11 +43,17 @@ class Claims:
     """One a process; fetchers and the watcher call it. ``read(unit)`` makes the run of a unit anew."""
 
     def __init__(
-        self, runtime: Runtime, session: LeaseSession, acker: Acker, read: Callable[[Unit], Run | Outcome]
+        self,
+        runtime: Runtime,
+        session: LeaseSession,
+        acker: Acker,
+        policy: RetryPolicy,
+        read: Callable[[Unit], Run | Outcome],
     ) -> None:
         self._runtime = runtime
         self._session = session
         self._acker = acker
+        self._policy = policy
         self._read = read
 
     def claimed(self, runs: Sequence[Run]) -> list[Run]:
@@ -62,6 +73,50 @@ class Claims:
             return [run for run in runs if id(run) not in asking]
         told = {id(run): answer for (run, _), answer in zip(keyed, answers, strict=True)}
         return [one for run in runs for one in ([run] if id(run) not in told else self._started(run, told[id(run)]))]
+
+    def abandoned(self, run: Run) -> None:
+        """A run with a key ignores its time-out: that is a death, and its process is about to end."""
+        if not run.jid:
+            return
+        host, flight = self._runtime, run.unit.flight
+        line = f"{times.iso(host.clock.now())} {flight.identity} {IGNORED}"
+        charge = jobs.charge(
+            host.keys,
+            flight.key,
+            run.jid,
+            line.encode("utf-8", "replace"),
+            run.unit.payload,
+            b"",
+            alone=False,
+            dead_max=host.config.dead_max,
+            dead_timeout=host.config.dead_timeout,
+        )
+        try:
+            host.connections.run(charge)
+        except HenchmanError as error:
+            host.events.failed("claims", error)
+
+    def alone(self, run: Run) -> list[Run]:
+        """``claimed`` for a suspect. It is dead when processes ended often enough because it ignored its time-out."""
+        if (outcome := self._worn_out(run)) is None:
+            return self.claimed([run])
+        self._runtime.events.emit("job_refused", unit=run.unit, outcome=outcome, secrets=run.secrets)
+        self._acker.submit(run.unit, outcome, run.job)
+        return []
+
+    def _worn_out(self, run: Run) -> Outcome | None:
+        if run.unit.source is not None or not is_exclusive(run.unit):
+            return None
+        host = self._runtime
+        try:
+            lines = host.connections.run(jobs.deaths(host.keys, run.jid))
+            if sum(one.endswith(IGNORED) for one in lines) < MOST_IGNORED:
+                return None
+            host.connections.run(jobs.forget_deaths(host.keys, run.jid))
+        except HenchmanError as error:  # it may run once more
+            host.events.failed("claims", error)
+            return None
+        return self._policy.defect(run.unit, PoisonPill("; ".join(lines)), "processes ended because of it", run.secrets)
 
     def _ask(self, keyed: Sequence[tuple[Run, JobKey]]) -> list[ClaimAnswer]:
         pairs: dict[str, tuple[int, str]] = {}

@@ -476,7 +476,7 @@ class Fetcher(Service):
         """Read a suspect and start it."""
         run = self._reader.read(unit, self._mark)
         self._board.mark(self._mark, b"")
-        self.pool.put(self._claims.claimed([run]) if run is not None else [])
+        self.pool.put(self._claims.alone(run) if run is not None else [])
 
 
 # Each does what its state says, and returns the seconds until the next look.

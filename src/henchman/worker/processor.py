@@ -64,7 +64,7 @@ class Processor:
         self._acker = acker
         self._policy = policy
         self.reader = UnitReader(runtime, policy, acker, board)
-        self.claims = Claims(runtime, session, acker, self.reader.read_unit)
+        self.claims = Claims(runtime, session, acker, policy, self.reader.read_unit)
         self._watchdog = watchdog
         self._cancels = cancels
         self._clock = runtime.clock
@@ -192,6 +192,8 @@ class Processor:
         if is_exclusive(run.unit):  # never released beside its handler: it ends with its process
             if run.unit.source is not None:
                 run.unit.source.abandon(run.unit)
+            else:
+                self.claims.abandoned(run)
             self._events.emit("job_abandoned", run=run)
             return
         error = JobTimeout(f"still running {self._watchdog.grace:g} s after its time-out")

@@ -31,10 +31,13 @@ local function prepare_effects()
   end
   function kinds.unlock(effect)  -- [unlock, phase, scope, key, jid, s or f to remember or "", once_for]
     local phase, scope, name, jid = effect[2], effect[3], effect[4], effect[5]
-    if effect[6] ~= '' and lock_holder(phase, scope, name) == jid then
+    if lock_holder(phase, scope, name) ~= jid then
+      return
+    end
+    if effect[6] ~= '' then
       once_remember(scope, name, effect[7], effect[6], jid)
     end
-    lock_free(phase, scope, name, jid)
+    hand_on(phase, scope, name)
   end
   function kinds.unrun(effect)  -- [unrun, scope, key, jid]
     lock_free('r', effect[2], effect[3], effect[4])

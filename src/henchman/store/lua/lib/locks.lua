@@ -78,7 +78,10 @@ end
 
 -- Whoever held the lock does so no longer: the next in line does, or nobody.
 local function hand_on(phase, scope, name)
-  local heir, digest = release_next(phase .. scope .. '\n' .. name)
+  local heir, digest
+  if phase == 'r' or phase == 'u' then  -- nobody waits for the others
+    heir, digest = release_next(phase .. scope .. '\n' .. name)
+  end
   if heir then
     lock_take(phase, scope, name, heir, digest)
   else
@@ -96,12 +99,9 @@ local function lock_free(phase, scope, name, jid)
   return 1
 end
 
-local function as_bytes(hex)
-  return (string.gsub(hex, '%x%x', function(pair) return string.char(tonumber(pair, 16)) end))
-end
-
-local function as_hex(bytes)
-  return (string.gsub(bytes, '.', function(byte) return string.format('%02x', string.byte(byte)) end))
+-- Digits `first` to `last` of a hexadecimal text, at most eight, as a number.
+local function digits(hex, first, last)
+  return tonumber(string.sub(hex, first, last), 16)
 end
 
 -- How the jobs of keys ended is remembered in generations of half of `once_for`, so that a whole generation is forgotten
@@ -109,8 +109,9 @@ end
 -- stands as it is, behind a capital letter.
 local function once_place(scope, name, once_for)
   local digest = redis.sha1hex(scope .. '\n' .. name)
-  local bucket = tonumber(string.sub(digest, 21, 24), 16) % ONCE_BUCKETS
-  return as_bytes(string.sub(digest, 1, 20)), bucket, math.floor(server_now() * 2 / once_for)
+  local field = struct.pack('>I4I4I2', digits(digest, 1, 8), digits(digest, 9, 16), digits(digest, 17, 20))
+  local now = server_now()
+  return field, digits(digest, 21, 24) % ONCE_BUCKETS, math.floor(now * 2 / once_for), now
 end
 
 -- s or f, the jid, and for how many milliseconds that is kept; nothing when nothing is remembered.
@@ -122,7 +123,7 @@ local function once_look(scope, name, once_for)
     if value then
       local letter, jid = string.sub(value, 1, 1), string.sub(value, 2)
       if letter == 's' or letter == 'f' then
-        jid = as_hex(jid)
+        jid = string.format('%08x%08x%08x', struct.unpack('>I4I4I4', jid))
       end
       return string.lower(letter), jid, redis.call('PTTL', once_memory)
     end
@@ -130,11 +131,14 @@ local function once_look(scope, name, once_for)
 end
 
 local function once_remember(scope, name, once_for, letter, jid)
-  local field, bucket, generation = once_place(scope, name, once_for)
+  local field, bucket, generation, now = once_place(scope, name, once_for)
   local once_memory = key('once') .. string.format('%d:%d:%d', once_for, generation, bucket)
-  local is_hex = #jid == 24 and not string.find(jid, '[^0-9a-f]')
-  redis.call('HSET', once_memory, field, is_hex and letter .. as_bytes(jid) or string.upper(letter) .. jid)
-  redis.call('PEXPIRE', once_memory, math.ceil(((generation + 3) * once_for / 2 - server_now()) * 1000))
+  local value = string.upper(letter) .. jid
+  if #jid == 24 and not string.find(jid, '[^0-9a-f]') then
+    value = letter .. struct.pack('>I4I4I4', digits(jid, 1, 8), digits(jid, 9, 16), digits(jid, 17, 24))
+  end
+  redis.call('HSET', once_memory, field, value)
+  redis.call('PEXPIRE', once_memory, math.ceil(((generation + 3) * once_for / 2 - now) * 1000))
 end
 
 -- Give a job that comes back to life its key again.
