@@ -48,6 +48,8 @@ class DatabaseServer:
         self.folder = Path(tempfile.mkdtemp(prefix="hm-db-", dir="/tmp"))
         self._process: subprocess.Popen[bytes] | None = None
         self._be: list[str] = []
+        # Temporary tables of MariaDB are named by its process: two that share /tmp remove each other's.
+        self._env = os.environ | {"TMPDIR": str(self.folder)}
         if os.geteuid() == 0:
             entry = pwd.getpwnam(self.user)
             os.chown(self.folder, entry.pw_uid, entry.pw_gid)
@@ -66,7 +68,8 @@ class DatabaseServer:
         raise NotImplementedError
 
     def run(self, *command: str) -> None:
-        done = subprocess.run([*self._be, *command], cwd=self.folder, capture_output=True, timeout=120, check=False)
+        command = (*self._be, *command)
+        done = subprocess.run(command, cwd=self.folder, env=self._env, capture_output=True, timeout=120, check=False)
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
     def start(self) -> None:
@@ -80,6 +83,7 @@ class DatabaseServer:
                 stderr=out,
                 start_new_session=True,
                 cwd=self.folder,
+                env=self._env,
             )
         end = time.monotonic() + 60
         while time.monotonic() < end and self._process.poll() is None:
