@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
@@ -21,7 +22,6 @@ from sqlalchemy import orm
 from henchman import App
 from henchman.contrib.sqlalchemy import bind
 from support.databases import LEFT, DatabaseServer, MariaDB, PostgreSQL, available, running
-from support.worker import jobs_in
 
 SERVERS: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 
@@ -87,7 +87,7 @@ def note(app: App) -> Any:
 @pytest.fixture
 def pushed(redis: Redis) -> Callable[[], list[int]]:
     """The numbers of the jobs that were pushed, in order."""
-    return lambda: [job["args"][0] for job in jobs_in(redis, "queue:default")]
+    return lambda: [json.loads(one)["args"][0] for one in reversed(redis.lrange("queue:default", 0, -1))]  # type: ignore[call-overload]
 
 
 def engine_address(url: str) -> sa.URL:
