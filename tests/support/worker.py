@@ -70,10 +70,10 @@ def in_flight(redis: Redis) -> list[bytes]:
 
 def jobs_in(redis: Redis, key: str) -> list[dict[str, Any]]:
     """The jobs of a list (next to run first) or sorted set, decoded."""
-    if redis.type(key) == b"list":
-        rows: Any = reversed(redis.lrange(key, 0, -1))  # type: ignore[call-overload]
-    else:
-        rows = redis.zrange(key, 0, -1)
+    kind = redis.type(key)
+    if kind == b"none":  # it may be made a moment later, and be either
+        return []
+    rows: Any = reversed(redis.lrange(key, 0, -1)) if kind == b"list" else redis.zrange(key, 0, -1)  # type: ignore[call-overload]
     return [json.loads(row) for row in rows]
 
 
