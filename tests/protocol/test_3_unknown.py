@@ -92,7 +92,7 @@ TWICE: dict[str, Callable[[Keys], Call[Any]]] = {
 
 
 def something_is_there(store: Store) -> None:
-    """An id that failed and one in the morgue, a batch with a dead job, the lease of a relay: what the samples act on."""
+    """An id that failed and one in the morgue, a batch with a dead job, a relay: what the samples act on."""
     store.ask("SET", store.keys.outbox_relay("o"), "host:1:0123456789ab")
     rows = [ordered.Push(name, "", "1", b"{}") for name in (b"1", b"2")]
     store.run(ordered.push(store.keys, "a", "min", rows))
