@@ -136,7 +136,7 @@ class Half:
             True,
             None,
         )
-        self.alive, self.status_fd = True, -1
+        self.alive, self.status_fd, self.was_stopped = True, -1, False
         self.status: int | None = None
         self.signals: list[int] = []
 

@@ -69,7 +69,9 @@ def test_nothing_is_unpacked_beyond_a_thousand() -> None:
     calls = [
         (file.name, call)
         for file in LUA.rglob("*.lua")
-        for call in re.findall(r"unpack\(([^\n]*)", re.sub(r"--[^\n]*", "", file.read_text(encoding="utf-8")))
+        for call in re.findall(
+            r"(?<!struct\.)unpack\(([^\n]*)", re.sub(r"--[^\n]*", "", file.read_text(encoding="utf-8"))
+        )
     ]
     assert calls
     calls = [one for one in calls if not FEW.fullmatch(one[0])]
