@@ -14,7 +14,6 @@ from urllib.parse import parse_qs, urlsplit
 import pymysql
 import pytest
 import sqlalchemy as sa
-from django.conf import settings
 from django.db import connections
 from redis import Redis
 from sqlalchemy import orm
@@ -22,6 +21,7 @@ from sqlalchemy import orm
 from henchman import App
 from henchman.contrib.sqlalchemy import bind
 from support.databases import LEFT, DatabaseServer, MariaDB, PostgreSQL, available, running
+from support.django import configure
 
 SERVERS: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 
@@ -123,9 +123,7 @@ def _forget_connections() -> None:
 @pytest.fixture
 def databases(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
     """``databases(default=url, other=url)``: these are Django's for the length of the test, each with a table ``t``."""
-    if not settings.configured:
-        base = {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}
-        settings.configure(DATABASES={"default": base}, INSTALLED_APPS=[], USE_TZ=True)
+    configure()
     had_mysql = "MySQLdb" in sys.modules
     pymysql.install_as_MySQLdb()
     before = dict(connections.settings)

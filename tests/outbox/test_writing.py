@@ -17,6 +17,7 @@ from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column, scop
 
 from henchman.contrib.sqlalchemy import bind
 from henchman.errors import ArgumentError, DefinitionError, OutboxError
+from henchman.outbox import session as sessions
 from henchman.outbox.rows import insert_by_cursor
 from support.outbox import Shop, made_anew, orders
 from support.worker import jobs_in
@@ -165,7 +166,12 @@ def test_a_scoped_session_and_options_of_a_push_by_name(shop: Shop) -> None:
     assert args(shop) == [1, "bob"]
 
 
-def test_async_sessions_and_connections_write_too(servers: Any, redis_url: str) -> None:
+@pytest.mark.parametrize("before", ["nothing", "others"])
+def test_async_sessions_and_connections_write_too(servers: Any, redis_url: str, before: str) -> None:
+    """Also as the first that a process writes: then nothing listens to sessions yet."""
+    if before == "nothing" and sessions._listen():
+        for name in ("before_commit", "after_soft_rollback", "after_commit", "after_transaction_end"):
+            event.remove(Session, name, getattr(sessions, f"_{name}"))
     url = servers.of("postgresql").url
     made_anew(url)
     shop = Shop(redis_url, url)

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from henchman.iterators import aover_django, aover_sqlalchemy, over_django, over_sqlalchemy
+from support.django import configure
 from support.iterators import check, listed
 
 sqlalchemy: Any = pytest.importorskip("sqlalchemy")
 orm: Any = pytest.importorskip("sqlalchemy.orm")
 django: Any = pytest.importorskip("django")
-conf: Any = pytest.importorskip("django.conf")
 db: Any = pytest.importorskip("django.db")
 
 
@@ -89,10 +89,7 @@ class TestSqlAlchemy:
 @pytest.fixture(scope="module")
 def model() -> Iterator[Any]:
     """A Django model whose table is in memory, with five rows."""
-    if not conf.settings.configured:
-        base = {"ENGINE": "django.db.backends.sqlite3", "NAME": "file:henchman?mode=memory&cache=shared"}
-        conf.settings.configure(DATABASES={"default": base}, INSTALLED_APPS=[], USE_TZ=True)
-        django.setup()
+    configure()
 
     class User(db.models.Model):  # type: ignore[misc, name-defined]
         key = db.models.UUIDField(unique=True)

@@ -49,7 +49,7 @@ def ended(store: Store) -> bool:
 
 
 def nothing_left(store: Store) -> None:
-    until(lambda: ended(store), "every job has ended")
+    until(lambda: ended(store) and ended(store), "every job has ended")  # one may pass from here to there meanwhile
     until(lambda: not left_of_keys(store), "and its key is free")
     assert not store.ask("EXISTS", store.keys.broken)
 

@@ -51,9 +51,9 @@ def put(target: Any, rows: Sequence[Row], committed: Callable[[], None]) -> None
     """
     if callable(target) and hasattr(target, "registry"):  # a scoped session
         target = target()
-    target = getattr(target, "sync_session", target)
-    if isinstance(target, Session):
-        _collect(target, rows, committed)
+    session = getattr(target, "sync_session", target)
+    if isinstance(session, Session):
+        _collect(session, rows, committed, talks=session is target)
     elif isinstance(target, Connection):
         _insert(target, rows)
     elif hasattr(target, "sync_connection"):
@@ -68,6 +68,8 @@ async def aput(target: Any, rows: Sequence[Row], committed: Callable[[], None]) 
     """``put``, awaited; ``target`` may be an AsyncConnection, too."""
     if hasattr(target, "sync_connection"):
         await target.run_sync(_insert, rows)
+    elif hasattr(target, "sync_session"):
+        await target.run_sync(put, rows, committed)
     else:
         put(target, rows, committed)
 
@@ -82,7 +84,8 @@ def _insert(connection: Connection, rows: Sequence[Row]) -> None:
     connection.execute(insert(outbox), list(rows))
 
 
-def _collect(session: Session, rows: Sequence[Row], committed: Callable[[], None]) -> None:
+def _collect(session: Session, rows: Sequence[Row], committed: Callable[[], None], *, talks: bool) -> None:
+    """``talks``: False of an AsyncSession outside of its greenlet, which can insert nothing now."""
     listened = _listen()
     if not session.in_transaction():
         session.begin()  # as any statement would
@@ -90,7 +93,7 @@ def _collect(session: Session, rows: Sequence[Row], committed: Callable[[], None
     entry = _PendingRows(rows, _innermost(session))
     pending.entries.append(entry)
     pending.woken.add(committed)
-    if pending.late or not listened or getattr(session, "_flushing", True):
+    if pending.late or (talks and not listened) or getattr(session, "_flushing", True):
         _write(session, [entry])
 
 
