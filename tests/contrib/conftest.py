@@ -20,10 +20,8 @@ from sqlalchemy import orm
 
 from henchman import App
 from henchman.contrib.sqlalchemy import bind
-from support.databases import LEFT, DatabaseServer, MariaDB, PostgreSQL, available, running
+from support.databases import LEFT, SERVERS, DatabaseServer, available, running
 from support.django import configure
-
-SERVERS: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -13,10 +13,8 @@ from redis import Redis
 from henchman.history.database import Database
 from henchman.history.reading import History
 from henchman.history.recorder import Recorder
-from support.databases import LEFT, DatabaseServer, MariaDB, PostgreSQL, available, emptied, running
+from support.databases import LEFT, SERVERS, DatabaseServer, available, emptied, running
 from support.history import Home, Teller, recording
-
-SERVERS: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,14 +8,10 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from redis import Redis
 
 from henchman.outbox.relay import Relay
-from support.databases import LEFT, DatabaseServer, MariaDB, PostgreSQL, available, running
+from support.databases import LEFT, SERVERS, DatabaseServer, available, running
 from support.outbox import Hands, Shop, made_anew, relaying
-from support.worker import looker
-
-SERVERS: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -66,12 +62,6 @@ def database_server(request: pytest.FixtureRequest, servers: Servers) -> Databas
     server = servers.of(request.param)
     made_anew(server.url)
     return server
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
 
 
 @pytest.fixture

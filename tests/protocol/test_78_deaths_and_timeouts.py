@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,19 +68,22 @@ def test_what_was_held_and_had_not_started_is_not_charged(redis_url: str) -> Non
     app.close()
 
 
+def charged(store: Store, flight: str, line: str) -> int:
+    """Charge job "a", which ran alone, with one death."""
+    return store.run(
+        jobs.charge(
+            *(store.keys, flight, "a", line.encode(), job("a"), b"dead"), alone=True, dead_max=9, dead_timeout=99.0
+        )
+    )
+
+
 def test_a_death_is_charged_once_however_often_it_is_told(redis_url: str) -> None:
     """7 and 3.1: the answer to a charge was lost, and the supervisor says it again, a little later."""
     store = Store(redis_url)
     corpse(store, job("a"))
     flight = store.keys.in_flight(DEAD, 1, "default")
 
-    def charge(line: str) -> int:
-        return store.run(
-            jobs.charge(
-                *(store.keys, flight, "a", line.encode(), job("a"), b"dead"), alone=True, dead_max=9, dead_timeout=99.0
-            )
-        )
-
+    charge = partial(charged, store, flight)
     assert [charge(f"{n}:00 {DEAD} it ended") for n in range(4)] == [1, 1, 1, 1]
     assert [charge("5:00 h:2:b it ended"), charge("6:00 h:2:b it ended")] == [2, 2]
     assert [charge("7:00 h:3:c it ended"), charge("8:00 h:3:c it ended")] == [-1, -1]
@@ -94,13 +98,7 @@ def test_a_poison_pill_that_the_dead_set_refuses_is_not_lost(redis_url: str) -> 
     corpse(store, job("a"))
     flight = store.keys.in_flight(DEAD, 1, "default")
 
-    def charge(line: str) -> int:
-        return store.run(
-            jobs.charge(
-                *(store.keys, flight, "a", line.encode(), job("a"), b"dead"), alone=True, dead_max=9, dead_timeout=99.0
-            )
-        )
-
+    charge = partial(charged, store, flight)
     store.ask("SET", store.keys.dead, "no set")
     assert [charge(f"{n}:00 h:{n}:b it ended") for n in (1, 2, 3)] == [1, 2, 3]
     assert store.ask("LRANGE", flight, 0, -1) == [job("a")]

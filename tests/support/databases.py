@@ -23,7 +23,7 @@ from henchman.errors import HistoryError
 from henchman.history.database import Database
 from support.server import DIE_WITH_PARENT
 
-__all__ = ["DatabaseServer", "MariaDB", "PostgreSQL", "available", "emptied", "running"]
+__all__ = ["SERVERS", "DatabaseServer", "MariaDB", "PostgreSQL", "available", "emptied", "running"]
 
 
 def _program(name: str) -> str:
@@ -183,3 +183,7 @@ def emptied(url: str) -> None:
                 connection.execute(text(f"DROP TABLE IF EXISTS henchman_{name}"))
     finally:
         database.close()
+
+
+#: those that tests start, by name
+SERVERS: dict[str, type[DatabaseServer]] = {"postgresql": PostgreSQL, "mariadb": MariaDB}

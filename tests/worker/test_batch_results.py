@@ -8,7 +8,6 @@ import datetime as dt
 import random
 import threading
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any
@@ -23,7 +22,7 @@ from henchman.batch.results import BatchResult
 from henchman.errors import BatchError, ServerError, UnknownBatch
 from henchman.store import batches
 from henchman.worker import acker
-from support.worker import looker, until, working
+from support.worker import until, working
 
 
 @dataclass
@@ -31,19 +30,6 @@ class Price:
     sku: str
     amount: Decimal
     day: dt.date
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
-def app(redis_url: str) -> Iterator[App]:
-    made = App(redis_url=redis_url, concurrency=4)
-    yield made
-    made.close()
 
 
 def complete(batch: Batch, generation: int = 1) -> None:

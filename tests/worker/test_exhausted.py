@@ -18,13 +18,7 @@ from henchman import App
 from henchman.kernel.events import Events
 from henchman.worker import loop
 from henchman.worker.pool import Pool
-from support.worker import Heard, looker, settled, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
+from support.worker import Heard, settled, until, working
 
 
 class Taken(deque[Any]):

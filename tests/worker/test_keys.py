@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,20 +10,7 @@ from redis import Redis
 
 from henchman import App, Discard, Failure, JobFailed, Kill
 from support.keys import lock, locks, waiting
-from support.worker import Heard, looker, settled, until, working
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    with looker(redis_url) as client:
-        yield client
-
-
-@pytest.fixture
-def app(redis_url: str) -> Iterator[App]:
-    made = App(redis_url=redis_url, concurrency=4)
-    yield made
-    made.close()
+from support.worker import Heard, settled, until, working
 
 
 class Charges:
