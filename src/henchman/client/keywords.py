@@ -33,7 +33,20 @@ class HasTransaction(Protocol):
     def commit(self) -> Any: ...
 
 
-class JobKeywords(TypedDict, total=False):
+class KeyKeywords(TypedDict, total=False):
+    """What a business key is good for, as a definition and a push by name say it."""
+
+    once: bool | None
+    once_for: Seconds | None
+    unique: Unique | tuple[Unique, ...] | None
+    on_conflict: Literal["skip", "raise", "replace", "wait"] | None
+    scope: str | None
+    debounce: Seconds | None
+    debounce_most: Seconds | None
+    throttle: Seconds | None
+
+
+class JobKeywords(KeyKeywords, total=False):
     """Those of ``@app.job`` and ``@app.iterable``."""
 
     queue: str | None
@@ -55,14 +68,6 @@ class JobKeywords(TypedDict, total=False):
     track: bool | None
     result_ttl: Seconds | None
     key: str | tuple[str, ...] | Callable[..., str | int] | None
-    once: bool | None
-    once_for: Seconds | None
-    unique: Unique | tuple[Unique, ...] | None
-    on_conflict: Literal["skip", "raise", "replace", "wait"] | None
-    scope: str | None
-    debounce: Seconds | None
-    debounce_most: Seconds | None
-    throttle: Seconds | None
 
 
 class PushKeywords(TypedDict, total=False):
@@ -87,7 +92,7 @@ class PushKeywords(TypedDict, total=False):
     again: bool | None
 
 
-class NamedKeywords(PushKeywords, total=False):
+class NamedKeywords(PushKeywords, KeyKeywords, total=False):
     """Those of ``app.enqueue``: what can travel with a job that is known only by name.
 
     ``key`` is the key itself here; it and what belongs to it are for jobs that are ``foreign``.
@@ -99,14 +104,6 @@ class NamedKeywords(PushKeywords, total=False):
     log_level: LogLevel | None
     foreign: bool | None
     key: str | int | None
-    once: bool | None
-    once_for: Seconds | None
-    unique: Unique | tuple[Unique, ...] | None
-    on_conflict: Literal["skip", "raise", "replace", "wait"] | None
-    scope: str | None
-    debounce: Seconds | None
-    debounce_most: Seconds | None
-    throttle: Seconds | None
 
 
 class OrderedKeywords(TypedDict, total=False):
