@@ -35,6 +35,7 @@ Both have the parameters and the result type of the procedure, for type checkers
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from functools import cache, wraps
 from inspect import GEN_CLOSED, getgeneratorstate, signature
@@ -55,6 +56,7 @@ P = ParamSpec("P")
 Both = TypeVar("Both", bound="RunsProcedures")
 _LUA = os.path.join(os.path.dirname(__file__), "lua")
 _INCLUDE = "-- include "
+_KEY = re.compile(r"\bkey\('(\w+)'\)")
 
 
 class Script(NamedTuple):
@@ -81,11 +83,23 @@ def load(name: str) -> Script:
 
 def _read(path: str) -> str:
     with open(path, encoding="utf-8") as file:  # pathlib takes three times as long, and every program reads these
-        head, *pieces = file.read().removesuffix("\n").split(_INCLUDE)
+        head, *pieces = _named(file.read().removesuffix("\n")).split(_INCLUDE)
     for piece in pieces:
         name, end, rest = piece.partition("\n")
         head += _library(name.strip()) + end + rest
     return head
+
+
+def _named(text: str) -> str:
+    """``text`` with what each ``key('name')`` gives put in its place: the first call of the function makes a table of
+    all names, which takes the server as long as a push."""
+    return _KEY.sub(lambda match: f"(prefix .. '{_names()[match[1]]}')", text)
+
+
+@cache
+def _names() -> dict[str, str]:
+    with open(f"{_LUA}/lib/keys.lua", encoding="utf-8") as file:
+        return dict(re.findall(r"(?m)^    (\w+) = '([^']+)',$", file.read()))
 
 
 @cache

@@ -1,7 +1,11 @@
 -- The server's time, times as text, and errors as words: what most scripts need.
-local function server_now()
-  local t = redis.call('TIME')
-  return tonumber(t[1]) + tonumber(t[2]) / 1000000
+local clock
+local function server_now()  -- one moment for all of a script
+  if not clock then
+    local t = redis.call('TIME')
+    clock = tonumber(t[1]) + tonumber(t[2]) / 1000000
+  end
+  return clock
 end
 
 -- A time as a score or JSON number: seconds with microseconds, always with a decimal point.

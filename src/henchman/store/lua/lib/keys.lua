@@ -3,7 +3,7 @@
 -- beginning of every key of the app; a cluster finds all of them in one place by its tag.
 local prefix, names = string.sub(KEYS[1], 1, -#'queues' - 1), nil
 local function key(name)
-  names = names or {  -- made at the first use: many calls need none
+  names = names or {  -- it takes long to make: store/call.py writes each name in place of the call
     queues = 'queues',
     queue_prefix = 'queue:',
     schedule = 'schedule',

@@ -16,10 +16,14 @@ local function lock_holder(phase, scope, name)
 end
 
 -- The caller has looked.
+local known_scopes = {}
 local function lock_take(phase, scope, name, jid, digest)
   local locks = key('lock') .. phase .. ':' .. scope
   redis.call('HSET', locks, name, jid .. ' ' .. as_text(server_now()) .. ' ' .. (digest or ''))
-  redis.call('SADD', key('scopes'), scope)
+  if not known_scopes[scope] then
+    redis.call('SADD', key('scopes'), scope)
+    known_scopes[scope] = true
+  end
 end
 
 local function doubt_of(await_key)
