@@ -108,6 +108,12 @@ def _outbox_push(keys: Keys) -> Call[Any]:
     return outbox.push(keys, "o", ME, rows)
 
 
+def _outbox_push_keyed(keys: Keys) -> Call[Any]:
+    ask = ASK + b',"key":"k","mark":""}'
+    rows = [outbox.OutboxPush(jid, "", "q", "", b'{"jid":"%b"}' % jid.encode(), "", "", b"{}", ask) for jid in "ab"]
+    return outbox.push(keys, "o", ME, rows)
+
+
 ASK = b'{"scope":"s","phases":"w","conflict":"skip"'
 
 
@@ -207,7 +213,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "leases.renew_known": [lambda keys: leases.renew_known(keys, ME, 30_000)],
     "leases.watch": [lambda keys: leases.watch(keys, ME, 3_000)],
     "leases.entomb": [lambda keys: leases.entomb(keys, ME, force=False)],
-    "outbox.push": [_outbox_push],
+    "outbox.push": [_outbox_push, _outbox_push_keyed],
     "outbox.forget": [lambda keys: outbox.forget(keys, "o", ME, ["a", "b"])],
     "leases.lead": [
         lambda keys: leases.lead(keys.auditor, ME, 1000),

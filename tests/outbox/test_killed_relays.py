@@ -34,6 +34,14 @@ KILLED = [("postgresql", step) for step in STEPS] + [
 FROZEN = [("postgresql", step) for step in STEPS[:-1]] + [(name, "outbox delete") for name in OTHERS]
 
 
+@pytest.fixture
+def shop(redis_url: str, outbox_url: str) -> Iterator[Shop]:
+    """One that charges three orders together."""
+    made = Shop(redis_url, outbox_url, charges=True)
+    yield made
+    made.close()
+
+
 @contextmanager
 def child(shop: Shop, redis: Redis, redis_url: str, fault: str) -> Iterator[subprocess.Popen[str]]:
     """A relay as a process, with a fault point open."""
@@ -150,7 +158,7 @@ def append_only_file(server: PrivateServer) -> Path:
 def test_a_server_that_forgets_its_last_second_loses_nothing(outbox_url: str, clock: Hands, forgotten: str) -> None:
     """Its append-only file is cut off where it stood before the push, or between the push and what came after."""
     with running_server("--appendfsync", "always", appendonly=True) as server, looker(server.url) as redis:
-        shop = Shop(server.url, outbox_url)
+        shop = Shop(server.url, outbox_url, charges=True)
         try:
             with relaying(shop, clock) as relay:
                 shop.sell(*range(10))

@@ -106,9 +106,18 @@ def test_the_command_line_shows_lag_backlog_and_what_is_refused(
         assert (refused["queue"], "WRONGTYPE" in refused["reason"]) == ("broken", True)
         shop.sell(3)
         document = json.loads(invoke(shop, redis_url, "outbox", "--json").output)
-        assert document["waiting"] == 1
+        assert (document["waiting"], document["duplicates"]) == (1, 0)
         assert 0 <= document["lag"] < 60
     assert "WRONGTYPE" in invoke(shop, redis_url, "outbox").output
+
+
+def test_the_command_line_counts_duplicates(shop: Shop, relay: Relay, redis_url: str) -> None:
+    shop.charges = True
+    shop.sell(0, 1, 2, 3)
+    assert "duplicates" not in invoke(shop, redis_url, "outbox").output
+    relay.tick()
+    assert "duplicates: 2 rows so far" in invoke(shop, redis_url, "outbox").output
+    assert json.loads(invoke(shop, redis_url, "outbox", "--json").output)["duplicates"] == 2
 
 
 def test_doctor_names_what_is_wrong(shop: Shop, redis: Redis, redis_url: str, clock: Hands) -> None:

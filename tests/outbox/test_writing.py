@@ -308,20 +308,14 @@ def test_what_cannot_be_a_transaction_is_refused(shop: Shop) -> None:
     assert asyncio.run(_refused(shop)) == "thread of their own"
 
 
-def test_a_job_with_a_key_is_refused_as_long_as_the_relay_asks_for_no_admission(shop: Shop) -> None:
-    """Pushed as it stands its key would keep nobody out: lua/outbox_push.lua says where it is to be asked."""
-    with pytest.raises(DefinitionError):
-        push_with_a_key(shop)
-
-
-def push_with_a_key(shop: Shop) -> None:
-    options: dict[str, Any] = {"key": "order", "once": True}
-
-    @shop.app.job(name="keyed", **options)
-    def keyed(order: int) -> None: ...
-
-    with shop.session() as session:
-        shop.app.outbox.write(session, keyed, 1)
+def test_what_a_row_of_a_job_with_a_key_holds(shop: Shop) -> None:
+    shop.sell(1)
+    with shop.session() as session, session.begin():
+        handle = shop.app.outbox.write(session, shop.charge, 17, 990)
+    [_, row] = shop.rows()
+    job, ask = json.loads(row.payload), json.loads(row.meta)["ask"]
+    assert (job["jid"], job["hm"]["key"], "enqueued_at" in job) == (handle.jid, ["charge", "17", "o"], False)
+    assert (ask["scope"], ask["key"], ask["phases"], ask["conflict"]) == ("charge", "17", "o", "skip")
 
 
 class Strange:

@@ -496,6 +496,15 @@ def test_jobs_of_an_atomic_batch_meet_their_key_when_it_is_released(app: App, re
     assert (status.total, status.counts["enqueued"], status.counts["blocked"]) == (1, 1, 0)
 
 
+def test_a_row_of_an_atomic_batch_that_is_a_duplicate_says_so(app: App, redis: Redis) -> None:
+    job = defined(app, unique="queued")
+    first = job.enqueue("2")
+    with app.batch("b", atomic=True, results=True) as batch:
+        job.enqueue_many([("1",), ("2",)])
+    rows = [(one.status, one.message) for one in batch.results()]
+    assert rows == [("enqueued", ""), ("cancelled", f"a duplicate of {first.jid}")]
+
+
 def test_an_aborted_batch_takes_no_key(app: App, redis: Redis) -> None:
     job = defined(app, once=True)
 

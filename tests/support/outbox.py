@@ -16,6 +16,7 @@ from henchman.outbox import relay as relay_module
 from henchman.outbox.database import OutboxDatabase
 from henchman.outbox.relay import Relay
 from henchman.outbox.schema import METADATA, VERSION_TABLE, outbox
+from support.keys import locks
 from support.worker import jobs_in
 
 __all__ = ["Hands", "Shop", "made_anew", "relaying", "tick_until"]
@@ -49,15 +50,18 @@ class Hands:
 
 
 class Shop:
-    """The application: ``sell`` commits orders with their jobs. ``events``: what its relay announced."""
+    """The application: ``sell`` commits orders with their jobs. ``events``: what its relay announced.
 
-    def __init__(self, redis_url: str, url: str, **settings: Any) -> None:
+    ``charges``: three orders are charged together, so each of them also pushes a job with the key of the three."""
+
+    def __init__(self, redis_url: str, url: str, *, charges: bool = False, **settings: Any) -> None:
         self.url = url
+        self.charges = charges
         self.app = App(redis_url=redis_url, outbox=url, **settings)
         self.database = OutboxDatabase(url)
         self.engine = self.database.engine.execution_options(henchman_writes=True)
         self.events: list[tuple[str, dict[str, Any]]] = []
-        for name in ("outbox_away", "outbox_back", "outbox_refused"):
+        for name in ("outbox_away", "outbox_back", "outbox_refused", "outbox_duplicate"):
             self.app.events.on(name, self._listener(name))
 
         @self.app.job(name="ship")
@@ -66,7 +70,10 @@ class Shop:
         @self.app.job(name="tracked", track=True, queue="tracked")
         def tracked(order: int) -> None: ...
 
-        self.ship, self.tracked = ship, tracked
+        @self.app.job(name="charge", queue="charges", key="trio", once=True)
+        def charge(trio: int, order: int) -> None: ...
+
+        self.ship, self.tracked, self.charge = ship, tracked, charge
 
     def _listener(self, name: str) -> Callable[..., None]:
         return lambda **facts: self.events.append((name, facts))
@@ -84,6 +91,8 @@ class Shop:
         for number in numbers:
             session.execute(insert(orders).values(id=number))
             self.app.outbox.write(session, self.ship.using(**options), number)
+            if self.charges:
+                self.app.outbox.write(session, self.charge, number // 3, number)
 
     def rows(self) -> list[Any]:
         """What stands in the outbox."""
@@ -111,10 +120,29 @@ class Shop:
 
     def judge(self, redis: Redis, queue: str = "default") -> None:
         """Exactly one job for each committed order; nothing is left in the outbox and on the server."""
-        shipped = Counter(job["args"][0] for job in jobs_in(redis, f"queue:{queue}"))
-        assert shipped == dict.fromkeys(self.sold(), 1)
+        assert self.wrong(redis, queue) == {}
         assert self.count() == 0
         assert not redis.exists(self.sent())
+
+    def wrong(self, redis: Redis, queue: str = "default") -> dict[Any, int]:
+        """By order the jobs that there are too many of, or (below 0) too few; of charges by their key, which has to be
+        their first job's."""
+        sold = self.sold()
+        found = Counter(job["args"][0] for job in jobs_in(redis, f"queue:{queue}"))
+        found.subtract(sold)
+        if self.charges:
+            charged = jobs_in(redis, "queue:charges")
+            found.update(("charge", job["args"][0]) for job in charged)
+            trios = {number // 3 for number in sold}
+            found.subtract(("charge", trio) for trio in trios)
+            found["duplicates"] = int(redis.get(self.duplicates()) or 0) - (len(sold) - len(trios))
+            held = {str(job["args"][0]): job["jid"] for job in charged}
+            found["locks"] = sum(held.get(key) != jid for key, jid in locks(redis, "o", "charge").items())
+        return {what: many for what, many in found.items() if many}
+
+    def duplicates(self) -> str:
+        """The key of the counter of rows whose key another job had."""
+        return self.app.keys.outbox_duplicates(self.database.marker().name)
 
     def close(self) -> None:
         self.app.close()

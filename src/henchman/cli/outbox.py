@@ -43,6 +43,8 @@ def outbox(session: Session, as_json: bool) -> None:
         f"waiting: {count(found.waiting, 'row')} of {found.rows:,} · lag: {duration(found.lag)}",
         f"relay: {found.relay or 'nobody (a worker with this outbox does)'}",
     ]
+    if found.duplicates:
+        lines.append(f"duplicates: {count(found.duplicates, 'row')} so far, whose keys other jobs had")
     if found.refused:
         columns = {
             "jid!": lambda one: one.jid,

@@ -123,6 +123,9 @@ class KeyedPushes:
         learn_time: Callable[[], Generator[Any, Any, None]],
         through_links: Callable[[PreparedPush, bool, list[bytes]], Generator[Any, Any, dict[str, list[bytes]]]],
         plain_call: Callable[[PreparedPush, bool, str, list[bytes]], Call[Any]],
+        write_rows: Callable[
+            [PreparedPush, bool, Mapping[str, list[bytes]], Mapping[str, bytes]], Generator[Any, Any, None]
+        ],
     ) -> None:
         self._runtime = runtime
         self._sequence = sequence
@@ -130,12 +133,13 @@ class KeyedPushes:
         self._learn_time = learn_time
         self._through_links = through_links
         self._plain_call = plain_call
+        self._write_rows = write_rows
         self._links = runtime.client_middleware
         self._told: dict[str, float] = {}  # by class: when a duplicate with other arguments was told of
 
     def direct(self, using: Any, plan: PreparedPush) -> PreparedPush | None:
-        """``plan`` when one call is all: no batch, record, link or clock takes part."""
-        if _keyed_of(plan).is_recorded or plan.timed or self._links.links:
+        """``plan`` when one call is all: no batch, record, link, outbox or clock takes part."""
+        if _keyed_of(plan).is_recorded or plan.timed or plan.outbox is not None or self._links.links:
             return None
         batch = using.push_as.batch
         return plan if batch is OUTSIDE or (batch is None and within.get() is None) else None
@@ -184,8 +188,9 @@ class KeyedPushes:
             tell_pushed(error, count)
             raise
         created, duplicates = counts["created"] + counts["blocked"], counts["duplicate"]
-        blocked = 0 if plan.parked else counts["blocked"]
-        return Pushed(count, created, duplicates, count - created - duplicates, blocked=blocked)
+        deferred, blocked = counts["deferred"], 0 if plan.parked else counts["blocked"]
+        stopped = count - created - duplicates - deferred
+        return Pushed(count, created, duplicates, stopped, deferred=deferred, blocked=blocked)
 
     def _send(self, plan: PreparedPush, arguments: Slice) -> Procedure[tuple[list[Admitted], ArgumentError | None]]:
         """Push jobs as far as they have a key; what became of those that no link stopped, up to the first duplicate of
@@ -211,8 +216,14 @@ class KeyedPushes:
     def pushed(
         self, plan: PreparedPush, scheduled: bool, by_queue: Mapping[str, Sequence[KeyedJob]]
     ) -> Procedure[list[Admitted]]:
-        """Push jobs; what became of them, up to the first duplicate of a job that raises."""
+        """Push jobs; what became of them, up to the first duplicate of a job that raises. Jobs of an outbox are written
+        there, and meet their keys when they are pushed."""
         keyed, found = _keyed_of(plan), list[Admitted]()
+        if plan.outbox is not None and not self._runtime.stand_ins:
+            questions = {one.jid: keyed.question(one.key, one.mark) for jobs in by_queue.values() for one in jobs}
+            payloads = {queue: [one.payload for one in jobs] for queue, jobs in by_queue.items()}
+            yield from self._write_rows(plan, scheduled, payloads, questions)
+            return [Admitted(one.jid, queue, "deferred") for queue, jobs in by_queue.items() for one in jobs]
         for queue, some in by_queue.items():
             lane = self._sequence.take()
             call = self._call(plan, keyed, scheduled, queue, some, lane)
@@ -252,6 +263,8 @@ class KeyedPushes:
 
     def _read(self, plan: PreparedPush, queue: str, jobs: Sequence[KeyedJob], answer: Any) -> list[Admitted]:
         """What became of ``jobs``, by the answer to their call; one without words was asked nothing."""
+        if plan.outbox is not None:
+            return [Admitted(one.jid, queue, "deferred") for one in jobs]
         if not isinstance(answer, list) or not all(isinstance(one, list) for one in answer):
             answer = [["C"]] * len(jobs)
         found = [read_answer(words, one.jid, queue) for words, one in zip(answer, jobs, strict=False)]

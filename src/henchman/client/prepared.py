@@ -130,16 +130,17 @@ def _outbox(name: str, push: PushOptions) -> Any:
 
 def in_outbox(plan: PreparedPush, target: Any) -> PreparedPush:
     """``plan`` for jobs that become rows of the transaction of ``target``, a session or connection."""
-    if plan.keyed is not None:
-        raise DefinitionError(no_key_later(plan.keyed.name))
+    if plan.keyed is not None and plan.keyed.raises:
+        raise DefinitionError(_nobody_to_tell(plan.keyed.name))
     return plan._replace(outbox=target, is_plain=False, unstamped=True, admission="deferred", timed=False)
 
 
-def no_key_later(name: str) -> str:
-    """Why a job with a key goes through no outbox."""
+def _nobody_to_tell(name: str) -> str:
+    """Why a job whose duplicates are errors goes through no outbox."""
     return (
-        f"{name} has a key, and the server alone knows whether it is taken: a job with a key cannot go through an "
-        "outbox yet. Say outbox=False: it is pushed after the commit, or at once with using(now=True)"
+        f"{name} has on_conflict='raise', and whose its key is turns out when a relay pushes it: then there is nobody "
+        "who could be told. Let it be 'skip', or say outbox=False: it is pushed after the commit, and the handle's "
+        "problem tells; or at once with using(now=True)"
     )
 
 
@@ -153,8 +154,8 @@ def _keyed(
     tracked: bool | None,
 ) -> Keyed | None:
     """What is special about pushes of a job with a key; None for any other job."""
-    if options.key is not None and push.outbox:
-        raise DefinitionError(no_key_later(name))
+    if options.on_conflict == "raise" and push.outbox:
+        raise DefinitionError(_nobody_to_tell(name))
     if options.key is not None:
         is_recorded = group is not None or bool(tracked)
         return keyed(name, options, push, signature, fields, in_batch=group is not None, is_recorded=is_recorded)

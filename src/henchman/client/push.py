@@ -139,7 +139,7 @@ class Client:
         self._clock = runtime.clock
         self._sequence = PushSequence()
         self._keyed = KeyedPushes(
-            runtime, self._sequence, self._time_of, self._learn_time, self._through_links, self._call
+            runtime, self._sequence, self._time_of, self._learn_time, self._through_links, self._call, self._write_rows
         )
         self.buffer = Buffer(runtime)
         self.now: Callable[[], float] = time.time  # tests put a clock of their own here
@@ -373,9 +373,7 @@ class Client:
         Tracked jobs are never buffered: a batch must know what it has.
         """
         if plan.outbox is not None and not self._runtime.stand_ins:
-            outbox = self._runtime.outbox
-            rows = outbox.rows(plan, scheduled, by_queue, self.now())
-            yield _Aside(partial(outbox.put, plan.outbox, rows), partial(outbox.aput, plan.outbox, rows))
+            yield from self._write_rows(plan, scheduled, by_queue, {})
             return 0
         if not plan.is_plain and (plan.group is not None or plan.tracked):
             yield from push_tracked(self._runtime, self._sequence, plan, scheduled, by_queue)
@@ -392,6 +390,18 @@ class Client:
             except ServerAway as error:
                 return self._keep(plan, scheduled, list(by_queue.items())[place:], error)
         return 0
+
+    def _write_rows(
+        self,
+        plan: PreparedPush,
+        scheduled: bool,
+        by_queue: Mapping[str, list[bytes]],
+        questions: Mapping[str, bytes],
+    ) -> Steps[None]:
+        """Write jobs as rows of the transaction that they are part of; ``questions``: what is asked of their keys."""
+        outbox = self._runtime.outbox
+        rows = outbox.rows(plan, scheduled, by_queue, self.now(), questions)
+        yield _Aside(partial(outbox.put, plan.outbox, rows), partial(outbox.aput, plan.outbox, rows))
 
     def _call(self, plan: PreparedPush, scheduled: bool, queue: str, payloads: list[bytes]) -> Call[Any]:
         if scheduled:

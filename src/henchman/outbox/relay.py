@@ -27,6 +27,7 @@ import msgspec
 from sqlalchemy import Connection, delete, update
 from sqlalchemy import select as sql_select
 
+from henchman.client.admission import read_answer
 from henchman.client.prepared import record_of
 from henchman.client.runtime import Runtime
 from henchman.errors import OutboxAway, OutboxError, ServerAway, ServerError
@@ -35,7 +36,7 @@ from henchman.kernel.clock import capped_backoff
 from henchman.kernel.text import shorten
 from henchman.kernel.threads import Ticker
 from henchman.outbox.database import OutboxDatabase
-from henchman.outbox.rows import StoredRow, head_of
+from henchman.outbox.rows import StoredRow, asked_in, head_of
 from henchman.outbox.schema import outbox
 from henchman.store import outbox as store
 from henchman.store.leases import RELAY_MS, Leader
@@ -70,8 +71,9 @@ def companion(runtime: Runtime, url: str) -> Relay:
 
 
 class Relay(Ticker):
-    """A companion of a worker process. It announces ``outbox_away`` and ``outbox_back`` at the edges of an outage, and
-    ``outbox_refused`` for a row that is stepped over. ``monotonic``: tests put a clock of their own here."""
+    """A companion of a worker process. It announces ``outbox_away`` and ``outbox_back`` at the edges of an outage,
+    ``outbox_refused`` for a row that is stepped over, and ``outbox_duplicate`` for one whose key another job has.
+    ``monotonic``: tests put a clock of their own here."""
 
     name = "relay"
 
@@ -331,13 +333,28 @@ class Relay(Ticker):
         confirmed = self._runtime.client.confirmed(call, lambda: [row.jid for row, _ in readable])
         answers = self._runtime.connections.run(confirmed)
         now = self._busy_at = self._now()
-        for (row, _), answer in zip(readable, answers, strict=True):
+        for (row, push), answer in zip(readable, answers, strict=True):
             if isinstance(answer, str):
                 self._refused(row, answer, held)
-            else:
-                self._pushed[row.id] = row.jid, now
-                self._open.pop(row.id, None)
-                self._refusals.pop(row.id, None)
+                continue
+            self._pushed[row.id] = row.jid, now
+            self._open.pop(row.id, None)
+            self._refusals.pop(row.id, None)
+            if isinstance(answer, list):
+                self._duplicate(row, push.ask, answer)
+
+    def _duplicate(self, row: StoredRow, ask: bytes, words: Sequence[str]) -> None:
+        """The row is done with: another job has its key."""
+        asked, first = msgspec.json.decode(ask), read_answer(words, row.jid, row.queue)
+        self._runtime.events.emit(
+            "outbox_duplicate",
+            jid=row.jid,
+            queue=row.queue,
+            scope=asked["scope"],
+            key=asked["key"],
+            duplicate_of=first.jid,
+            differs=first.differs,
+        )
 
     def _as_push(self, row: StoredRow) -> store.OutboxPush:
         """The row as the script takes it; an error says why it cannot be read."""
@@ -348,12 +365,13 @@ class Relay(Ticker):
         delay = float(meta.get("delay") or 0)
         when = repr(float(row.due)) if row.due is not None else f"+{delay!r}" if delay > 0 else ""
         detail = record_of(self._runtime.registry, payload)[1] if meta.get("track") else b""
-        if not when and not meta.get("parked"):
+        ask = asked_in(meta)
+        if not when and not ask and not meta.get("parked"):
             stamp = self._runtime.stamp(self._runtime.clock.now())
             payload = payload[: payload.rindex(b"}")] + b',"enqueued_at":' + stamp + b"}"
         when = f"parked{when}" if meta.get("parked") else when
         batch, member = str(meta.get("batch") or ""), str(meta.get("member") or "")
-        return store.OutboxPush(row.jid, row.line or "", row.queue, when, payload, batch, member, detail)
+        return store.OutboxPush(row.jid, row.line or "", row.queue, when, payload, batch, member, detail, ask)
 
     def _refused(self, row: StoredRow, why: str, held: set[str]) -> None:
         """Not pushed: it is tried again, and after ``ATTEMPTS`` refusals stepped over by all but the look at all."""

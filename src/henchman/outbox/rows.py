@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
 from henchman.client.prepared import PreparedPush
 from henchman.errors import OutboxError
 
-__all__ = ["COLUMNS", "Row", "StoredRow", "head_of", "insert_by_cursor", "line_lock", "lines_of", "rows_of"]
+__all__ = ["COLUMNS", "Row", "StoredRow", "asked_in", "head_of", "insert_by_cursor", "line_lock", "lines_of", "rows_of"]
 
 COLUMNS = ("jid", "queue", "payload", "due", "meta", "line", "created")
 _INSERT = f"INSERT INTO henchman_outbox ({', '.join(COLUMNS)}) VALUES ({', '.join(['%s'] * len(COLUMNS))})"  # noqa: S608
@@ -47,24 +47,51 @@ class _Head(msgspec.Struct, gc=False):
 head_of = msgspec.json.Decoder(_Head).decode
 
 
-def rows_of(plan: PreparedPush, scheduled: bool, by_queue: Mapping[str, Sequence[bytes]], created: float) -> list[Row]:
-    """The rows of one push. ``created``: Unix time."""
+class _Ask(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=False):
+    """What the server is asked about the key of a job, as ``lua/lib/admit.lua`` takes it. A row that asks for more than
+    we know, by a newer version, is not pushed without it."""
+
+    scope: str
+    phases: Annotated[str, msgspec.Meta(pattern="^[ouwr]*$")]
+    key: str
+    mark: str
+    conflict: Literal["skip", "replace", "wait"]
+    once_for: Annotated[int, msgspec.Meta(gt=0)] | None = None
+    again: bool = False
+    throttle: Annotated[int, msgspec.Meta(gt=0)] | None = None
+    debounce: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    most: Annotated[float, msgspec.Meta(gt=0)] | None = None
+
+
+def asked_in(meta: Mapping[str, Any]) -> bytes:
+    """What ``meta`` of a row asks about its key, as the script takes it; b"" when it asks nothing. ValidationError."""
+    return msgspec.json.encode(msgspec.convert(meta["ask"], _Ask)) if "ask" in meta else b""
+
+
+def rows_of(
+    plan: PreparedPush,
+    scheduled: bool,
+    by_queue: Mapping[str, Sequence[bytes]],
+    created: float,
+    questions: Mapping[str, bytes],
+) -> list[Row]:
+    """The rows of one push. ``created``: Unix time; ``questions``: by jid what the server is asked about a key."""
     meta = _meta(plan, scheduled)
-    shared = {
-        "due": plan.at if scheduled else None,
-        "meta": msgspec.json.encode(meta).decode() if meta else None,
-        "line": plan.line,
-        "created": created,
-    }
+    shared = {"due": plan.at if scheduled else None, "line": plan.line, "created": created}
     return [
-        {"jid": head_of(payload).jid, "queue": queue, "payload": payload.decode(), **shared}
+        {"jid": jid, "queue": queue, "payload": payload.decode(), "meta": _text(meta, questions.get(jid)), **shared}
         for queue, payloads in by_queue.items()
-        for payload in payloads
+        for jid, payload in ((head_of(payload).jid, payload) for payload in payloads)
     ]
 
 
+def _text(meta: Mapping[str, Any], question: bytes | None) -> str | None:
+    said = {**meta, "ask": msgspec.Raw(question)} if question else meta
+    return msgspec.json.encode(said).decode() if said else None
+
+
 def _meta(plan: PreparedPush, scheduled: bool) -> dict[str, Any]:
-    """What the push must know beside the payload."""
+    """What the push of every row must know beside the payload."""
     group = plan.group
     meta: dict[str, Any] = {}
     if scheduled and plan.at is None:

@@ -31,7 +31,8 @@ class RefusedRow(NamedTuple):
 class OutboxStatus(NamedTuple):
     """``rows``: all of the table; ``waiting``: those that are not pushed yet, at least so many; ``lag``: age of the
     oldest of these in seconds, by the server's clock. ``relay``: who relays, "": nobody. ``refused``: the first of
-    ``refused_count`` rows that are stepped over; they count neither as waiting nor for the lag."""
+    ``refused_count`` rows that are stepped over; they count neither as waiting nor for the lag. ``duplicates``: rows
+    that were relayed so far whose key another job had."""
 
     database: str
     rows: int
@@ -40,6 +41,7 @@ class OutboxStatus(NamedTuple):
     relay: str
     refused_count: int
     refused: list[RefusedRow]
+    duplicates: int
 
 
 def look(database: OutboxDatabase, runner: Runner, keys: Keys) -> OutboxStatus:
@@ -56,7 +58,7 @@ def look(database: OutboxDatabase, runner: Runner, keys: Keys) -> OutboxStatus:
     waiting = 0 if oldest is None else max(rows - count - facts.sent, 1)
     lag = 0.0 if oldest is None else max(facts.now - oldest, 0.0)
     found = [RefusedRow(*row) for row in refused]
-    return OutboxStatus(database.shown, rows, waiting, lag, facts.relay, count, found)
+    return OutboxStatus(database.shown, rows, waiting, lag, facts.relay, count, found, facts.duplicates)
 
 
 def _oldest_waiting(database: OutboxDatabase, runner: Runner, keys: Keys, name: str) -> float | None:

@@ -81,10 +81,15 @@ class Outbox:
     # --- for the client ---------------------------------------------------------------------------------------------
 
     def rows(
-        self, plan: PreparedPush, scheduled: bool, by_queue: Mapping[str, Sequence[bytes]], created: float
+        self,
+        plan: PreparedPush,
+        scheduled: bool,
+        by_queue: Mapping[str, Sequence[bytes]],
+        created: float,
+        questions: Mapping[str, bytes],
     ) -> list[Row]:
-        """The rows of one push."""
-        return rows_of(plan, scheduled, by_queue, created)
+        """The rows of one push; see ``rows_of``."""
+        return rows_of(plan, scheduled, by_queue, created, questions)
 
     def put(self, target: Any, rows: Sequence[Row]) -> None:
         """Write rows as a part of the transaction of ``target``. OutboxError when there is none."""

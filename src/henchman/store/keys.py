@@ -214,6 +214,10 @@ class Keys:
         """set: jids that were pushed and whose rows may still stand in the outbox."""
         return f"{self.prefix}hm:outbox:{outbox}:sent"
 
+    def outbox_duplicates(self, outbox: str) -> str:
+        """counter: rows whose key another job had."""
+        return f"{self.prefix}hm:outbox:{outbox}:duplicates"
+
     def ordered(self, queue: str) -> str:
         """The base of an ordered queue's keys; none of them expires. On it hang, spelt in ``lua/lib/ordered.lua``:
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from henchman.errors import HenchmanError
+from henchman.store.admission import answers_of
 from henchman.store.call import Call, command, commands, load, script
 from henchman.store.keys import Keys
 
@@ -25,7 +26,7 @@ class RelayFenced(HenchmanError):
 
 
 class OutboxPush(NamedTuple):
-    """One row. ``when`` as in ``batches.TrackedPush``; ``detail``: b"" of a job that is not tracked."""
+    """One row. ``when`` and ``ask`` as in ``batches.TrackedPush``; ``detail``: b"" of a job that is not tracked."""
 
     jid: str
     line: str
@@ -35,6 +36,7 @@ class OutboxPush(NamedTuple):
     batch: str
     member: str
     detail: bytes
+    ask: bytes = b""
 
 
 def _fenced(reply: Any) -> Any:
@@ -43,17 +45,26 @@ def _fenced(reply: Any) -> Any:
     return reply
 
 
-def push(keys: Keys, outbox: str, token: str, rows: Sequence[OutboxPush], keep: str = "") -> Call[list[int | str]]:
-    """Push ``rows``, each once. One answer a row: 1 pushed, 0 pushed before, a text: why not.
+def push(
+    keys: Keys, outbox: str, token: str, rows: Sequence[OutboxPush], keep: str = ""
+) -> Call[list[int | str | list[str]]]:
+    """Push ``rows``, each once. One answer a row: 1 pushed, 0 pushed before, a text: why not; the words of
+    ``lib/admit.lua`` where another job has its key: then it is done with, too.
 
     It may be sent again: what the first sending pushed stands in ``sent``. Raises RelayFenced.
     """
 
-    def read(reply: Any) -> list[int | str]:
-        return [one.decode("utf-8", "replace") if isinstance(one, bytes) else one for one in _fenced(reply)]
+    def read(reply: Any) -> list[int | str | list[str]]:
+        return [_said(one) for one in _fenced(reply)]
 
-    names = [keys.queues, keys.outbox_relay(outbox), keys.outbox_sent(outbox)]
+    names = [keys.queues, keys.outbox_relay(outbox), keys.outbox_sent(outbox), keys.outbox_duplicates(outbox)]
     return script(_PUSH, names, [token, keep, *(part for row in rows for part in row)], read, again=True)
+
+
+def _said(answer: Any) -> int | str | list[str]:
+    if isinstance(answer, list):
+        return answers_of(answer[0])[0]
+    return answer.decode("utf-8", "replace") if isinstance(answer, bytes) else int(answer)
 
 
 def known(keys: Keys, outbox: str, token: str, jids: Sequence[str]) -> Call[list[bool]]:
@@ -84,10 +95,12 @@ def sent_page(keys: Keys, outbox: str, cursor: int, step: int = 500) -> Call[tup
 
 
 class RelayFacts(NamedTuple):
-    """Who relays an outbox ("": nobody), how many jids the server holds as pushed, the server's Unix time."""
+    """Who relays an outbox ("": nobody), how many jids the server holds as pushed, how many rows ever were duplicates,
+    the server's Unix time."""
 
     relay: str
     sent: int
+    duplicates: int
     now: float
 
 
@@ -95,10 +108,17 @@ def relay_facts(keys: Keys, outbox: str) -> Call[RelayFacts]:
     """How the relay stands."""
 
     def read(replies: Any) -> RelayFacts:
-        holder, sent, (seconds, micro) = replies
-        return RelayFacts((holder or b"").decode("utf-8", "replace"), int(sent), int(seconds) + int(micro) / 1e6)
+        holder, sent, duplicates, (seconds, micro) = replies
+        relay, now = (holder or b"").decode("utf-8", "replace"), int(seconds) + int(micro) / 1e6
+        return RelayFacts(relay, int(sent), int(duplicates or 0), now)
 
-    return commands(("GET", keys.outbox_relay(outbox)), ("SCARD", keys.outbox_sent(outbox)), ("TIME",), decode=read)
+    return commands(
+        ("GET", keys.outbox_relay(outbox)),
+        ("SCARD", keys.outbox_sent(outbox)),
+        ("GET", keys.outbox_duplicates(outbox)),
+        ("TIME",),
+        decode=read,
+    )
 
 
 def which_sent(keys: Keys, outbox: str, jids: Sequence[str]) -> Call[list[bool]]:

@@ -13,8 +13,7 @@
 local id, now, batches = ARGV[1], server_now(), batching()
 local facts = key('batch_base') .. id
 local parked, jobs = facts .. ':parked', facts .. ':jobs'
-local known = redis.call('HMGET', facts, 'why', 'results')
-local why, keeps_results = known[1] or 'gone', known[2] == '1'
+local why = redis.call('HGET', facts, 'why') or 'gone'
 local size, problem = 0, nil
 
 local function ask_queue(name)  -- an error, before anything is written, when the job cannot go there
@@ -58,9 +57,7 @@ for _ = 1, math.min(tonumber(ARGV[2]), redis.call('LLEN', parked)) do
     redis.call('RPUSH', parked, row)  -- behind the others, which go
     problem = redis.error_reply(in_words(refused))
   elseif why ~= '' then
-    if keeps_results then
-      batches.step_result({'step_result', id, jid, '!{"status":"cancelled","message":"the batch was not released"}'})
-    end
+    batches.no_result(id, jid, 'the batch was not released')
     batches.track({'track', id, jid, 'cancelled', '0', '', '{"reason":"the batch was not released"}', ''})
   elseif redis.call('HGET', jobs, jid) == 'blocked' and asked == '' then
     release(jid, name, as_due(when, now), payload)

@@ -181,11 +181,20 @@ local function batching()
     end
   end
 
+  -- What a batch keeps of a member that never ran.
+  function batches.no_result(id, jid, why)
+    if redis.call('HGET', base .. id, 'results') == '1' then
+      local said = {status = 'cancelled', message = why}
+      batches.step_result({'step_result', id, jid, '!' .. cjson.encode(said)})
+    end
+  end
+
   -- A job that was to be a member turns out to be none.
   function batches.withdraw(id, jid, reason)
     local members = base .. id .. ':jobs'
     local old = redis.call('HGET', members, jid)
     if old then
+      batches.no_result(id, jid, reason)
       redis.call('HDEL', members, jid)
       redis.call('HINCRBY', base .. id, 'total', -1)
       local counts = changes[id] or {}
