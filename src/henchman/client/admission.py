@@ -189,8 +189,8 @@ class KeyedPushes:
             raise
         created, duplicates = counts["created"] + counts["blocked"], counts["duplicate"]
         deferred, blocked = counts["deferred"], 0 if plan.parked else counts["blocked"]
-        stopped = count - created - duplicates - deferred
-        return Pushed(count, created, duplicates, stopped, deferred=deferred, blocked=blocked)
+        left_out = count - created - duplicates - deferred
+        return Pushed(count, created, duplicates, left_out, deferred=deferred, blocked=blocked)
 
     def _send(self, plan: PreparedPush, arguments: Slice) -> Procedure[tuple[list[Admitted], ArgumentError | None]]:
         """Push jobs as far as they have a key; what became of those that no link stopped, up to the first duplicate of

@@ -28,7 +28,6 @@ from sqlalchemy import Connection, delete, update
 from sqlalchemy import select as sql_select
 
 from henchman.client.admission import read_answer
-from henchman.client.prepared import record_of
 from henchman.client.runtime import Runtime
 from henchman.errors import OutboxAway, OutboxError, ServerAway, ServerError
 from henchman.kernel import failpoints
@@ -36,7 +35,7 @@ from henchman.kernel.clock import capped_backoff
 from henchman.kernel.text import shorten
 from henchman.kernel.threads import Ticker
 from henchman.outbox.database import OutboxDatabase
-from henchman.outbox.rows import StoredRow, asked_in, head_of
+from henchman.outbox.rows import StoredRow, push_of
 from henchman.outbox.schema import outbox
 from henchman.store import outbox as store
 from henchman.store.leases import RELAY_MS, Leader
@@ -53,11 +52,7 @@ MOST, LEAST = 500, 20  # rows of a page
 PAGES = 20  # of rows that one round deletes, at most
 PUSH_BYTES = 4 * 1024 * 1024
 ON_THE_WAY = 100_000  # rows that were pushed and are not deleted yet; with more it does not look
-GAPS, GAPS_FOR, YOUNG = (
-    10_000,
-    600.0,
-    1.0,
-)  # ids that were passed over: how many, for how long; looked for in each round
+GAPS, GAPS_FOR, YOUNG = 10_000, 600.0, 1.0  # ids passed over: how many, for how long; in each round for how long
 BEFORE_A_ROW = 1000  # ids in front of one row that may belong to open transactions
 EARLY_LOOKS, EVERY = (1.0, 5.0, 15.0), 60.0  # seconds until the next look at all rows
 SHARE = 20  # it takes at most a twentieth of the time
@@ -323,7 +318,7 @@ class Relay(Ticker):
             if row.line in held:
                 continue
             try:
-                readable.append((row, self._as_push(row)))
+                readable.append((row, push_of(row, self._runtime)))
             except (msgspec.DecodeError, ValueError, TypeError) as error:
                 self._refused(row, f"cannot be read: {error}", held)
         if not readable:
@@ -355,23 +350,6 @@ class Relay(Ticker):
             duplicate_of=first.jid,
             differs=first.differs,
         )
-
-    def _as_push(self, row: StoredRow) -> store.OutboxPush:
-        """The row as the script takes it; an error says why it cannot be read."""
-        payload = row.payload.encode()
-        if head_of(payload).jid != row.jid:
-            raise ValueError(f"its payload has the jid {head_of(payload).jid}")
-        meta: dict[str, Any] = msgspec.json.decode(row.meta, type=dict) if row.meta else {}
-        delay = float(meta.get("delay") or 0)
-        when = repr(float(row.due)) if row.due is not None else f"+{delay!r}" if delay > 0 else ""
-        detail = record_of(self._runtime.registry, payload)[1] if meta.get("track") else b""
-        ask = asked_in(meta)
-        if not when and not ask and not meta.get("parked"):
-            stamp = self._runtime.stamp(self._runtime.clock.now())
-            payload = payload[: payload.rindex(b"}")] + b',"enqueued_at":' + stamp + b"}"
-        when = f"parked{when}" if meta.get("parked") else when
-        batch, member = str(meta.get("batch") or ""), str(meta.get("member") or "")
-        return store.OutboxPush(row.jid, row.line or "", row.queue, when, payload, batch, member, detail, ask)
 
     def _refused(self, row: StoredRow, why: str, held: set[str]) -> None:
         """Not pushed: it is tried again, and after ``ATTEMPTS`` refusals stepped over by all but the look at all."""

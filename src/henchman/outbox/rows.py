@@ -8,10 +8,12 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
 
-from henchman.client.prepared import PreparedPush
+from henchman.client.prepared import PreparedPush, record_of
+from henchman.client.runtime import Runtime
 from henchman.errors import OutboxError
+from henchman.store.outbox import OutboxPush
 
-__all__ = ["COLUMNS", "Row", "StoredRow", "asked_in", "head_of", "insert_by_cursor", "line_lock", "lines_of", "rows_of"]
+__all__ = ["COLUMNS", "Row", "StoredRow", "head_of", "insert_by_cursor", "line_lock", "lines_of", "push_of", "rows_of"]
 
 COLUMNS = ("jid", "queue", "payload", "due", "meta", "line", "created")
 _INSERT = f"INSERT INTO henchman_outbox ({', '.join(COLUMNS)}) VALUES ({', '.join(['%s'] * len(COLUMNS))})"  # noqa: S608
@@ -63,9 +65,21 @@ class _Ask(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=Fa
     most: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
-def asked_in(meta: Mapping[str, Any]) -> bytes:
-    """What ``meta`` of a row asks about its key, as the script takes it; b"" when it asks nothing. ValidationError."""
-    return msgspec.json.encode(msgspec.convert(meta["ask"], _Ask)) if "ask" in meta else b""
+def push_of(row: StoredRow, runtime: Runtime) -> OutboxPush:
+    """The row as the relay's script takes it; DecodeError, ValueError or TypeError say why it cannot be read."""
+    payload = row.payload.encode()
+    if head_of(payload).jid != row.jid:
+        raise ValueError(f"its payload has the jid {head_of(payload).jid}")
+    meta: dict[str, Any] = msgspec.json.decode(row.meta, type=dict) if row.meta else {}
+    delay = float(meta.get("delay") or 0)
+    when = repr(float(row.due)) if row.due is not None else f"+{delay!r}" if delay > 0 else ""
+    detail = record_of(runtime.registry, payload)[1] if meta.get("track") else b""
+    ask = msgspec.json.encode(msgspec.convert(meta["ask"], _Ask)) if "ask" in meta else b""
+    if not when and not ask and not meta.get("parked"):
+        payload = payload[: payload.rindex(b"}")] + b',"enqueued_at":%b}' % runtime.stamp(runtime.clock.now())
+    when = f"parked{when}" if meta.get("parked") else when
+    batch, member = str(meta.get("batch") or ""), str(meta.get("member") or "")
+    return OutboxPush(row.jid, row.line or "", row.queue, when, payload, batch, member, detail, ask)
 
 
 def rows_of(
