@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -92,6 +93,52 @@ def test_producers_and_workers_need_no_more(server: PrivateServer, namespace: st
     with looker(server.url) as redis:
         assert not in_flight(redis)
     assert "client|unblock" in refused(server) or refused(server) in ("*0", ""), refused(server)
+    pushing.close()
+    app.close()
+
+
+#: what a producer's pushes run
+PUSHED_BY = ("keyed_push", "batch_make", "batch_push", "batch_release", "batch_close", "batch_retry", "cancel")
+
+
+@pytest.mark.parametrize("script", PUSHED_BY)
+def test_a_producer_may_do_all_that_the_scripts_of_a_push_do(script: str) -> None:
+    called = {word.lower() for word in re.findall(r"redis\.p?call\(\s*'(\w+)'", load(script).text)}
+    assert len(called) > 3
+    assert not called - {*ROLES["producer"]}
+
+
+def test_a_producer_may_push_jobs_with_a_key(server: PrivateServer) -> None:
+    """In each phase, a key that is free, one that is held, one that is remembered; in batches, too."""
+    pushing, app = (App(redis_url=user(server, role)) for role in ("producer", "worker"))
+    phases: dict[str, dict[str, Any]] = {
+        "once": {"once": True},
+        "until": {"unique": "until_success", "on_conflict": "wait"},
+        "queued": {"unique": ("queued", "running"), "on_conflict": "replace"},
+        "throttled": {"throttle": 60},
+        "debounced": {"debounce": 0.3},
+    }
+    for one in (pushing, app):
+        for name, options in phases.items():
+            one.job(name=name, key="thing", **options)(lambda thing: None)
+
+    def push() -> None:
+        for name, options in phases.items():
+            pushing.enqueue(name, "17")
+            for atomic in (False, True):
+                if "debounce" not in options and options.get("on_conflict") != "replace":
+                    with pushing.batch(atomic=atomic):
+                        pushing.enqueue(name, "17")
+                        pushing.enqueue(name, "18")
+
+    push()
+    push()
+    with working(app), looker(server.url) as redis:
+        until(lambda: redis.keys("hm:once:*") and not redis.zcard("schedule"), "what was pushed has run")
+        push()
+        until(lambda: not redis.hlen("hm:parked") and not in_flight(redis), "what was pushed then, too")
+    with looker(server.url) as redis:
+        assert {one["object"] for one in redis.acl_log()} <= WELCOME.keys()
     pushing.close()
     app.close()
 

@@ -296,12 +296,12 @@ class Keys:
 _TALK = "discard eval evalsha exec multi ping select subscribe time unsubscribe"
 _PUSH = """
     del exists expire get hdel hexists hget hgetall hincrby hkeys hlen hmget hset hsetnx hvals incr incrby llen lpop
-    lpush lrange ltrim persist publish rename rpush sadd set smembers ttl unlink xadd zadd zcard zmscore zpopmin zrange
-    zrem zremrangebyrank zremrangebyscore zscore zunionstore
+    lpush lrange ltrim persist pexpire pttl publish rename rpush sadd scard set smembers ttl unlink xadd zadd zcard
+    zmscore zpopmin zrange zrem zremrangebyrank zremrangebyscore zscore zunionstore
 """
 _MOVE = """
-    bitfield decrby hscan lindex lpos lrem mget pexpire pttl scard sismember smismember srem sscan xlen xrange xtrim
-    zcount zrangebyscore zrevrange zscan
+    bitfield decrby hscan lindex lpos lrem mget sismember smismember srem sscan xlen xrange xtrim zcount zrangebyscore
+    zrevrange zscan
 """
 _WORK = "blmove bzpopmin client|id xread"
 
