@@ -18,7 +18,7 @@ from henchman.kernel.text import as_shown, described
 from henchman.store.keys import Keys
 from henchman.wire import payload as payloads
 from henchman.wire.payload import backtrace_of, decode
-from henchman.work.locks import lock_effects
+from henchman.work.locks import freed, key_of, lock_effects
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
 
@@ -201,15 +201,35 @@ def _shown(value: Any) -> Any:
 
 
 def encoded(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts = NOTHING) -> bytes:
-    """The same as the scripts read it: JSON, or nothing at all when there are none. Never raises: one unit that
-    cannot be written down must not stop its neighbours."""
+    """The same as the scripts read it: JSON, or nothing at all when there are none; a plain end of a job with a key as
+    ``lib/key_ends.lua`` reads it. Never raises: one unit that cannot be written down must not stop its neighbours."""
     if "hm" not in job and ending != "cancelled" and not told.cancelled and not told.checkpoint:
         return b""
     try:
+        if ending == "done" and (short := _key_end(job, told)):
+            return short
         found = effects(keys, job, ending, told)
         return msgspec.json.encode(found) if found else b""
     except Exception as error:  # a defect of ours, or something in the job that no payload can hold
         return _least(job, ending, told, error)
+
+
+#: what says no more of a job's end than that it gives its key back
+_KEYED = frozenset(
+    {"key", "once_for", "conflict", "delay", "timeout", "expires", "secret"}
+    | {"needs", "on_failed", "on_dead", "wait_at_most", "met"}
+)
+
+
+def _key_end(job: Mapping[str, Any], told: EndingFacts) -> bytes:
+    """``done``, where nothing follows but that its key is free; the server takes a third of the time for it."""
+    hm, key = job.get("hm"), key_of(job)
+    if key is None or told.cancelled or told.checkpoint or not isinstance(hm, dict) or not _KEYED.issuperset(hm):
+        return b""
+    jid: str = job["jid"]
+    if not (jid.isascii() and jid.isalnum()):
+        return b""
+    return f"*{freed(key, 'done')} {key.once_for} {key.scope}\n{jid} {key.name}".encode()
 
 
 def _least(job: Mapping[str, Any], ending: str, told: EndingFacts, error: Exception) -> bytes:

@@ -4,8 +4,9 @@
 -- returns "LOST" when the identity was buried, "LAPSED" when the lease is gone, else an answer a job: {1, token, latest}
 --   it may start: token rises with each claim, latest is a payload whose arguments it takes, or an empty text; {2, jid}
 --   that one runs: this one is parked until then, and not in flight any more; {3, jid} the same where conflict is "skip":
---   nothing was changed; {0} not ours any more; a text: the server refused, it is in flight as before. LPOS is the fence.
---   Whoever claims again gets a higher token. The renewal comes first: a full server accepts the writes that follow.
+--   nothing was changed; {0} not ours any more; a text: the server refused, it is in flight as before. The fence is that
+--   the payload is in flight. Whoever claims again gets a higher token. The renewal comes first: a full server accepts the
+--   writes that follow. All jobs of a scope are looked up and changed together.
 -- include base
 -- include keys
 -- include locks
@@ -15,43 +16,125 @@ end
 if redis.call('PEXPIRE', KEYS[2], ARGV[1]) == 0 then
   return 'LAPSED'
 end
+local NEWER = 50  -- payloads that may have come to a list behind those that are claimed
 
 -- In flight until it is parked as a whole: a refusal half-way leaves it there.
-local function wait_in_line(pair, payload, jid, await_key)
-  local name = string.sub(KEYS[3 + 2 * pair], #key('queue_prefix') + 1)
-  local fine, problem = pcall(park, jid, name, '', 'running', payload, await_key)
+local function wait_in_line(job, await_key)
+  local name = string.sub(KEYS[3 + 2 * job.pair], #key('queue_prefix') + 1)
+  local fine, problem = pcall(park, job.jid, name, '', 'running', job.payload, await_key)
   if not fine then
-    redis.pcall('HDEL', key('parked'), jid)
+    redis.pcall('HDEL', key('parked'), job.jid)
     error(in_words(problem), 0)
   end
-  redis.call('LREM', KEYS[2 + 2 * pair], -1, payload)
+  redis.call('LREM', KEYS[2 + 2 * job.pair], -1, job.payload)
 end
 
-local function claim(pair, payload, jid, scope, name, phases, conflict)
-  if not redis.call('LPOS', KEYS[2 + 2 * pair], payload) then
-    return {0}
-  end
-  if string.find(phases, 'r', 1, true) then
-    local holder = lock_holder('r', scope, name)
-    if not holder then
-      lock_take('r', scope, name, jid)
-    elseif holder ~= jid and conflict == 'skip' then
-      return {3, holder}
-    elseif holder ~= jid then
-      wait_in_line(pair, payload, jid, 'r' .. scope .. '\n' .. name)
-      return {2, holder}
+-- Whether a payload is in flight. Of a list that many are claimed of, the newest are read at once.
+local claimed_of, newest = {}, {}
+local function is_in_flight(pair, payload)
+  local flight = KEYS[2 + 2 * pair]
+  if claimed_of[pair] > 1 and not newest[pair] then
+    newest[pair] = {}
+    for _, one in ipairs(redis.call('LRANGE', flight, 0, claimed_of[pair] + NEWER)) do
+      newest[pair][one] = true
     end
   end
-  if string.find(phases, 'w', 1, true) then
-    lock_free('w', scope, name, jid)
+  return (newest[pair] and newest[pair][payload]) or redis.call('LPOS', flight, payload)
+end
+
+local function with_phase(phase, jobs)
+  local found = {}
+  for _, job in ipairs(jobs) do
+    if string.find(job.phases, phase, 1, true) and not job.holder then
+      found[#found + 1] = job
+    end
   end
-  return {1, redis.call('INCR', key('token')), redis.call('HGET', key('latest'), jid) or ''}
+  return found
+end
+
+-- Each of the fields, up to the last: false where there is none.
+local function fields_of(hash, jobs, field)
+  local fields = {}
+  for place, job in ipairs(jobs) do
+    fields[place] = job[field]
+  end
+  return #fields > 0 and redis.call('HMGET', hash, unpack(fields)) or {}
+end
+
+-- The lock of running jobs for those that find it free; the others learn who holds it.
+local function take_running(scope, jobs)
+  local locks, holders, free = key('lock') .. 'r:' .. scope, {}, {}
+  for place, value in ipairs(fields_of(locks, jobs, 'name')) do
+    local job = jobs[place]
+    local holder = holders[job.name] or (value and lock_says(value))
+    if not holder then
+      free[#free + 1], free[#free + 2] = job.name, job.jid
+    elseif holder ~= job.jid then
+      job.holder = holder
+    end
+    holders[job.name] = holder or job.jid
+  end
+  locks_take('r', scope, free)
+end
+
+local function free_queued(scope, jobs)
+  local locks, free = key('lock') .. 'w:' .. scope, {}
+  for place, value in ipairs(fields_of(locks, jobs, 'name')) do
+    if value and lock_says(value) == jobs[place].jid then
+      free[#free + 1] = jobs[place].name
+    end
+  end
+  if #free > 0 then
+    redis.call('HDEL', locks, unpack(free))
+  end
 end
 
 local answers = {}
+local function claim(scope, jobs)
+  take_running(scope, with_phase('r', jobs))
+  free_queued(scope, with_phase('w', jobs))
+  local starts = with_phase('', jobs)
+  local newer = fields_of(key('latest'), starts, 'jid')
+  local token = #starts > 0 and redis.call('INCRBY', key('token'), #starts) - #starts
+  for place, job in ipairs(starts) do
+    answers[job.place] = {1, token + place, newer[place] or ''}
+  end
+  for _, job in ipairs(jobs) do
+    if job.holder and job.conflict == 'skip' then
+      answers[job.place] = {3, job.holder}
+    elseif job.holder then
+      local fine, problem = pcall(wait_in_line, job, 'r' .. scope .. '\n' .. job.name)
+      answers[job.place] = fine and {2, job.holder} or in_words(problem)
+    end
+  end
+end
+
+local by_scope = {}
 for at = 2, #ARGV, 7 do
-  local fine, answer = pcall(claim, tonumber(ARGV[at]), ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4],
-    ARGV[at + 5], ARGV[at + 6])
-  answers[#answers + 1] = fine and answer or in_words(answer)
+  local pair = tonumber(ARGV[at])
+  claimed_of[pair] = (claimed_of[pair] or 0) + 1
+end
+for at = 2, #ARGV, 7 do
+  local job = {place = (at + 5) / 7, pair = tonumber(ARGV[at]), payload = ARGV[at + 1], jid = ARGV[at + 2],
+    name = ARGV[at + 4], phases = ARGV[at + 5], conflict = ARGV[at + 6]}
+  local fine, found = pcall(is_in_flight, job.pair, job.payload)
+  if fine and found then
+    local scope = ARGV[at + 3]
+    by_scope[scope] = by_scope[scope] or {}
+    table.insert(by_scope[scope], job)
+  else
+    answers[job.place] = fine and {0} or in_words(found)
+  end
+end
+for scope, jobs in pairs(by_scope) do
+  if not pcall(claim, scope, jobs) then
+    for _, job in ipairs(jobs) do  -- each alone
+      job.holder = nil
+      local fine, problem = pcall(claim, scope, {job})
+      if not fine then
+        answers[job.place] = in_words(problem)
+      end
+    end
+  end
 end
 return answers

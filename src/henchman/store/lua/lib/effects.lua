@@ -1,9 +1,10 @@
 -- What happens in the same breath as a job's end, or as another change of it. `carry_out(payload, ending, text)` takes a
--- JSON list of effects, each [kind, …], or '+' and the end of a run that went well (lib/batch.lua), or nothing; after the
--- last one comes `finish_effects()`. Kinds are a closed list and idempotent (work/effects.py). One that fails goes to the
--- broken list with its job, and stops no other.
+-- JSON list of effects, each [kind, …], or the end of a run that went well, '+' (lib/batch.lua) or '*' (lib/key_ends.lua)
+-- and what is known of it, or nothing; after the last one comes `finish_effects()`. Kinds are a closed list and idempotent
+-- (work/effects.py). One that fails goes to the broken list with its job, and stops no other.
 -- include batch
 -- include locks
+-- include key_ends
 local batches, kinds  -- made with the first effect: most jobs have none
 
 local function note_broken(payload, ending, text, problem)
@@ -68,7 +69,7 @@ local function carry_out(payload, ending, text)
   if not batches then
     prepare_effects()
   end
-  if batches.finish(text) then
+  if batches.finish(text) or finish_key(payload, ending, text) then
     return
   end
   local fine, effects = pcall(cjson.decode, text)
@@ -90,6 +91,7 @@ end
 local function finish_effects()
   local done, problem = true, nil
   if batches then
+    free_keys(kinds, note_broken)
     done, problem = pcall(batches.flush)
   end
   if not done then

@@ -5,25 +5,41 @@
 -- include times
 local ONCE_BUCKETS = 16384  -- so that each hash stays small, and is stored without an index
 
--- jid, since, digest of who holds the key; nothing when nobody does.
+-- jid, since, digest of who holds a lock, as it says.
+local function lock_says(value)
+  local jid, since, digest = string.match(value, '^(.*) (%S+) (%S*)$')
+  return jid or value, since, digest
+end
+
+-- The same of a key; nothing when nobody does.
 local function lock_holder(phase, scope, name)
   local locks = key('lock') .. phase .. ':' .. scope
   local value = redis.call('HGET', locks, name)
   if value then
-    local jid, since, digest = string.match(value, '^(.*) (%S+) (%S*)$')
-    return jid or value, since, digest
+    return lock_says(value)
   end
 end
 
--- The caller has looked.
+-- Take locks of a scope for jobs: name, jid, name, jid … The caller has looked.
 local known_scopes = {}
-local function lock_take(phase, scope, name, jid, digest)
+local function locks_take(phase, scope, taken, digest)
+  if #taken == 0 then
+    return
+  end
+  local rest = ' ' .. as_text(server_now()) .. ' ' .. (digest or '')
+  for at = 2, #taken, 2 do
+    taken[at] = taken[at] .. rest
+  end
   local locks = key('lock') .. phase .. ':' .. scope
-  redis.call('HSET', locks, name, jid .. ' ' .. as_text(server_now()) .. ' ' .. (digest or ''))
+  redis.call('HSET', locks, unpack(taken))
   if not known_scopes[scope] then
     redis.call('SADD', key('scopes'), scope)
     known_scopes[scope] = true
   end
+end
+
+local function lock_take(phase, scope, name, jid, digest)
+  locks_take(phase, scope, {name, jid}, digest)
 end
 
 local function doubt_of(await_key)

@@ -1,0 +1,95 @@
+-- The plain ends of jobs with a key. `finish_key` takes the text of one, '*phases once_for scope\njid key' (work/effects.py:
+-- it went well, and nothing else hangs on it), and `free_keys` carries out those of a call together: a lock that names its
+-- job, and that nobody waits for, is freed with the others of its hash; any other is left to the effect of its own.
+local key_ends = {}
+
+-- false: the text is something else.
+local function finish_key(payload, ending, text)
+  local head, jid, name = string.match(text, '^%*(%l+ %d+ [^\n]*)\n(%w+) (.*)$')
+  if not head then
+    return false
+  end
+  local ends = key_ends[head]
+  if not ends then
+    ends = {jids = {}, names = {}, units = {}}
+    key_ends[head] = ends
+  end
+  local place = #ends.jids + 1
+  ends.jids[place], ends.names[place], ends.units[place] = jid, name, {payload, ending, text}
+  return true
+end
+
+local function end_key(kinds, phase, once_for, scope, name, jid)
+  if phase == 'r' then
+    return kinds.unrun({'unrun', scope, name, jid})
+  end
+  kinds.unlock({'unlock', phase, scope, name, jid, (phase == 'o' or phase == 'f') and 's' or '', once_for})
+end
+
+-- Which of these locks somebody waits for: dependants, where success is remembered.
+local function waited_for(phase, scope, names)
+  local await_lines, found = {}, {}
+  local beginning = ((phase == 'o' or phase == 'f') and 'n' or phase) .. scope .. '\n'
+  for place, name in ipairs(names) do
+    await_lines[place] = key('awaits') .. beginning .. name
+  end
+  if #names > 0 and redis.call('EXISTS', unpack(await_lines)) > 0 then
+    for place, name in ipairs(names) do
+      found[name] = redis.call('EXISTS', await_lines[place]) == 1
+    end
+  end
+  return found
+end
+
+local function free_locks(kinds, phase, once_for, scope, ends)
+  local locks, jids, names, free = key('lock') .. phase .. ':' .. scope, {}, {}, {}
+  for place, value in ipairs(redis.call('HMGET', locks, unpack(ends.names))) do
+    if value and lock_says(value) == ends.jids[place] then
+      names[#names + 1], jids[#jids + 1] = ends.names[place], ends.jids[place]
+    end
+  end
+  local waited = waited_for(phase, scope, names)
+  for place, name in ipairs(names) do
+    if waited[name] then
+      end_key(kinds, phase, once_for, scope, name, jids[place])
+    else
+      if phase == 'o' or phase == 'f' then
+        once_remember(scope, name, once_for, 's', jids[place])
+      end
+      free[#free + 1] = name
+    end
+  end
+  if #free > 0 then
+    redis.call('HDEL', locks, unpack(free))
+  end
+end
+
+local function free_together(kinds, head, ends)
+  local phases, once_for, scope = string.match(head, '^(%l+) (%d+) (.*)$')
+  local problem
+  for phase in string.gmatch(phases, '%l') do
+    local done, what = pcall(free_locks, kinds, phase, once_for, scope, ends)
+    problem = problem or (not done and what)
+  end
+  if string.find(phases, 'w', 1, true) then
+    redis.call('HDEL', key('latest'), unpack(ends.jids))
+  end
+  if problem then
+    error(problem, 0)
+  end
+end
+
+-- Where they cannot be freed together each is freed alone, and what fails then is told.
+local function free_keys(kinds, note)
+  for head, ends in pairs(key_ends) do
+    if not pcall(free_together, kinds, head, ends) then
+      for place, unit in ipairs(ends.units) do
+        local one = {jids = {ends.jids[place]}, names = {ends.names[place]}}
+        local done, problem = pcall(free_together, kinds, head, one)
+        if not done then
+          note(unit[1], unit[2], unit[3], problem)
+        end
+      end
+    end
+  end
+end
