@@ -264,6 +264,9 @@ def _note(name: str) -> None:
 
 
 app.events.on("job_failed", _note_unstarted)
-for _name in ("rescued", "swept", "late", "lease_lost", "lease_lapsed", "drift", "refused", "charged", "part_failed"):
+for _name in (
+    *("rescued", "swept", "late", "lease_lost", "lease_lapsed", "drift", "refused", "charged", "part_failed"),
+    "clock_stepped",
+):
     _note(_name)
 _note_settlings()

@@ -27,7 +27,6 @@ KNOWN = 0.1  # seconds: how well a process knows the server's clock
 ASKED = TIME_KNOWN + 0.5  # seconds since a producer asked the server for its time, at most
 BADLY = 2.5  # where its questions were answered late, or not
 HOSTILE = 4  # times, at most, that a hostile payload is counted before it is taken away
-NOTICED = 2.0  # seconds until a step of the server's clock is noticed: then what waits for a retry is moved with it
 LIFE = 2.0  # seconds until a brief job expires
 
 
@@ -188,7 +187,7 @@ class Judgement:
             for attempt in sorted(runs):
                 begun = runs[attempt][0].begun
                 last = min((run.ended for run in runs.get(attempt - 1, []) if run.ended < NEVER), default=NEVER)
-                if begun < last + pause - EARLY and last < NEVER and clock.steady(last - NOTICED, begun):
+                if begun < last + pause - EARLY and last < NEVER and not clock.doubtful(last, begun):
                     yield f"{job.key} attempt {attempt} came {begun - last:.3f} s after the last"
 
     def _retries(self) -> Iterator[str]:

@@ -168,6 +168,8 @@ class History:
     def _read_event(self, entry: Entry) -> None:
         name = entry.words[1]
         self.events[name] += 1
+        if name == "clock_stepped":
+            self.server.noticed(entry.at)
         if name == "late" and (unit := _UNIT.match(entry.words[2])) and (entry.pid, unit[1]) in self._by_jid:
             self._by_jid[entry.pid, unit[1]].late = entry.at
         if name == "part_failed":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import NamedTuple
 
 __all__ = ["ServerClock"]
 
 NEVER = float("inf")
+NOTICED = 12.0  # seconds: a server may be down for 9 s, the lease of a stager is 2 s
 
 
 class Piece(NamedTuple):
@@ -23,6 +25,21 @@ class ServerClock:
 
     def __init__(self) -> None:
         self._pieces = [Piece(-NEVER, NEVER, 0.0)]
+        self._noticed: list[float] = []
+
+    def noticed(self, at: float) -> None:
+        """A worker has noticed a step, and moves what waits along with it."""
+        self._noticed.append(at)
+
+    def doubtful(self, since: float, to: float) -> bool:
+        """Whether what was written at ``since`` and ran at ``to`` may have been taken for something of before a step:
+        it was written, or ran, before a worker had noticed that. The lease of a stager that was killed lasts for 2 s,
+        and a server that is down is looked at when it is back: within so long a step has to be noticed."""
+        for before, piece in pairwise(self._pieces):
+            known = min((one for one in self._noticed if one >= piece.since), default=NEVER)
+            if to >= piece.since and since <= min(known, before.to + NOTICED):
+                return True
+        return False
 
     def stepped(self, earliest: float, latest: float, ahead: float) -> None:
         """It was stepped between the two moments. Steps come in their order."""
@@ -39,10 +56,6 @@ class ServerClock:
     def most(self, since: float, to: float) -> float:
         """The latest time that it can have shown between two moments."""
         return max(min(to, one.to) + one.ahead for one in self._pieces_in(since, to))
-
-    def steady(self, since: float, to: float) -> bool:
-        """Whether it was not stepped between two moments."""
-        return len(self._pieces_in(since, to)) == 1
 
     def right(self, since: float, to: float) -> bool:
         """Whether it was right all the time between two moments."""

@@ -353,9 +353,18 @@ def test_what_is_early_goes_by_the_server_s_clock(
 def test_a_retry_is_early_unless_the_server_s_clock_was_stepped(judged: Callable[..., dict[str, list[str]]]) -> None:
     retry = ("100.9 start flaky-exact-3 2 100.8 c", "101.5 end flaky-exact-3 2 ok")
     assert EARLY in judged(*retry, without="flaky-exact-3 2")
-    for ahead, at, seen in ((20, 100.5, False), (-20, 99.5, False), (-20, 97.5, True), (20, 101.0, True)):
+    for ahead, at, noticed, seen in (
+        (20, 100.5, 101.0, False),
+        (-20, 99.5, 100.3, False),
+        (-20, 97.5, 98.0, True),
+        (-20, 97.5, 100.3, False),  # what was written before that may have been taken for something from before
+        (-20, 80.0, 100.3, True),  # so late is never
+        (20, 101.0, 101.5, True),
+    ):
         step = (f"{at} stepped {at} {at + 0.1:.1f} {ahead}", "105.5 stepped 105.5 105.6 0")
-        assert (EARLY in judged(*retry, without="flaky-exact-3 2", attacks=step)) is seen, (ahead, at)
+        lines = (*step, f"{noticed} event clock_stepped seconds={ahead}", "105.7 event clock_stepped seconds=0")
+        found = judged(*retry, without="flaky-exact-3 2", attacks=lines)
+        assert (EARLY in found) is seen, (ahead, at, noticed)
 
 
 TOO_SOON = "expired before its time"
