@@ -14,7 +14,7 @@ from support.server import PrivateServer, running_server
 from support.store import Store
 from support.worker import looker
 
-pytest_plugins = ["support.require_all", "support.parts"]
+pytest_plugins = ["support.require_all", "support.parts", "support.sql_servers"]
 
 
 def pytest_configure() -> None:

@@ -65,6 +65,7 @@ NOBODY_IMPORTS = ("testing", "__main__")
 SCRIPTS = {
     "history.versions": "Alembic's, one a change of the schema",
     "outbox.versions": "Alembic's, one a change of the schema",
+    "outbox.migrations": "Django's, one for each of Alembic's",
 }
 
 # The only files that may import inside functions, beside one ``load`` function a room whose part is heavy or optional.

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import gc
 import json
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
 
-import pymysql
 import pytest
 import sqlalchemy as sa
 from django.db import connections
@@ -20,49 +15,19 @@ from sqlalchemy import orm
 
 from henchman import App
 from henchman.contrib.sqlalchemy import bind
-from support.databases import LEFT, SERVERS, DatabaseServer, available, running
-from support.django import configure
+from support.django import django_databases
+from support.sql_servers import DATABASES, Servers
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.filterwarnings(LEFT))
-            item.add_marker(pytest.mark.filterwarnings("ignore:Accessing the database during app initialization"))
-
-
-@pytest.fixture(autouse=True)
-def _collected() -> Iterator[None]:
-    """What a test leaves to the garbage collector is collected while its own filters stand."""
-    yield
-    gc.collect()
-
-
-@pytest.fixture(scope="session")
-def _database() -> Iterator[Callable[[str], DatabaseServer]]:
-    """The server of that name, started when a test first asks."""
-    held: dict[str, DatabaseServer] = {}
-    with ExitStack() as stack:
-
-        def server(name: str) -> DatabaseServer:
-            if not available(SERVERS[name]):
-                pytest.skip(f"{name} is not installed (apt install postgresql mariadb-server)")
-            if name not in held:
-                held[name] = stack.enter_context(running(SERVERS[name]))
-            return held[name]
-
-        yield server
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path, _database: Callable[[str], DatabaseServer]) -> str:
+@pytest.fixture(params=DATABASES)
+def database_url(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> str:
     """The address of a database."""
-    return f"sqlite:///{tmp_path}/shop.sqlite" if request.param == "sqlite" else _database(request.param).url
+    return servers.url(request.param, tmp_path)
 
 
 @pytest.fixture
-def postgresql_url(_database: Callable[[str], DatabaseServer]) -> str:
-    return _database("postgresql").url
+def postgresql_url(servers: Servers) -> str:
+    return servers.of("postgresql").url
 
 
 @pytest.fixture
@@ -95,58 +60,19 @@ def engine_address(url: str) -> sa.URL:
     return made.set(drivername=drivers.get(made.drivername, made.drivername))
 
 
-def django_database(url: str) -> dict[str, Any]:
-    """The entry of DATABASES for an address of our test servers."""
-    parts = urlsplit(url)
-    if parts.scheme == "sqlite":
-        return {
-            "ENGINE": "django.db.backends.sqlite3",
-            "NAME": parts.path[1:] if parts.path[1:2] == "/" else ":memory:",
-        }
-    query = {name: values[0] for name, values in parse_qs(parts.query).items()}
-    name, user = parts.path.strip("/"), parts.username
-    if parts.scheme == "postgresql":
-        return {"ENGINE": "django.db.backends.postgresql", "NAME": name, "USER": user, "HOST": query["host"]}
-    options = {"unix_socket": query["unix_socket"]}
-    return {"ENGINE": "django.db.backends.mysql", "NAME": name, "USER": user, "HOST": "localhost", "OPTIONS": options}
-
-
-def _forget_connections() -> None:
-    for alias in list(connections.settings):
-        with suppress(AttributeError):
-            connections[alias].close()
-            del connections[alias]
-
-
 @pytest.fixture
-def databases(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def databases() -> Iterator[Callable[..., None]]:
     """``databases(default=url, other=url)``: these are Django's for the length of the test, each with a table ``t``."""
-    configure()
-    had_mysql = "MySQLdb" in sys.modules
-    pymysql.install_as_MySQLdb()
-    before = dict(connections.settings)
+    with django_databases() as use:
 
-    def use(**urls: str) -> None:
-        _forget_connections()
-        connections.settings.clear()
-        connections.settings.update(
-            connections.configure_settings({alias: django_database(url) for alias, url in urls.items()})
-        )
-        for alias in urls:
-            with connections[alias].cursor() as cursor:
-                cursor.execute("DROP TABLE IF EXISTS t")
-                cursor.execute("CREATE TABLE t (n integer)")
+        def with_tables(**urls: str) -> None:
+            use(**urls)
+            for alias in urls:
+                with connections[alias].cursor() as cursor:
+                    cursor.execute("DROP TABLE IF EXISTS t")
+                    cursor.execute("CREATE TABLE t (n integer)")
 
-    yield use
-    for connection in connections.all(initialized_only=True):
-        if connection.in_atomic_block:
-            connection.close()
-    _forget_connections()
-    connections.settings.clear()
-    connections.settings.update(before)
-    if not had_mysql:
-        for name in [one for one in sys.modules if one == "MySQLdb" or one.startswith("MySQLdb.")]:
-            del sys.modules[name]
+        yield with_tables
 
 
 @pytest.fixture

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from redis import Redis
 
-from contrib.conftest import django_database, engine_address
+from contrib.conftest import engine_address
+from support.django import django_database
 from support.processes import clean_environ
 
 PAGE = (Path(__file__).parents[2] / "docs" / "transactions.md").read_text(encoding="utf-8")

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from redis import Redis
@@ -13,69 +11,34 @@ from redis import Redis
 from henchman.history.database import Database
 from henchman.history.reading import History
 from henchman.history.recorder import Recorder
-from support.databases import LEFT, SERVERS, DatabaseServer, available, emptied, running
+from support.databases import SERVERS, DatabaseServer, emptied
 from support.history import Home, Teller, recording
+from support.sql_servers import DATABASES, Servers
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if Path(__file__).parent in item.path.parents:
-            item.add_marker(pytest.mark.filterwarnings(LEFT))
-
-
-@pytest.fixture(autouse=True)
-def _collected() -> Iterator[None]:
-    """What a test leaves to the garbage collector is collected while its own filters stand."""
-    yield
-    gc.collect()
-
-
-@pytest.fixture(scope="session")
-def _database_servers() -> Iterator[dict[str, Any]]:
-    """Servers by name, started when a test first asks."""
-    held: dict[str, Any] = {}
-    yield held
-    for context, _ in held.values():
-        context.__exit__(None, None, None)
-
-
-def server_of(name: str, held: dict[str, Any]) -> DatabaseServer:
-    kind = SERVERS[name]
-    if not available(kind):
-        pytest.skip(f"{name} is not installed (apt install postgresql mariadb-server)")
-    if name not in held:
-        context = running(kind)
-        held[name] = context, context.__enter__()
-    server: DatabaseServer = held[name][1]
-    return server
-
-
-@pytest.fixture(params=["sqlite", "postgresql", "mariadb"])
-def database_url(request: pytest.FixtureRequest, tmp_path: Path, _database_servers: dict[str, Any]) -> str:
-    """The address of an empty database with its tables made."""
-    if request.param == "sqlite":
-        url = f"sqlite:///{tmp_path}/history.sqlite"
-    else:
-        url = server_of(request.param, _database_servers).url
-        emptied(url)
+def made_anew(url: str) -> None:
+    """The tables of history, empty."""
+    emptied(url)
     database = Database(url)
     try:
         database.upgrade()
     finally:
         database.close()
+
+
+@pytest.fixture(params=DATABASES)
+def database_url(request: pytest.FixtureRequest, tmp_path: Path, servers: Servers) -> str:
+    """The address of an empty database with its tables made."""
+    url = servers.url(request.param, tmp_path)
+    made_anew(url)
     return url
 
 
-@pytest.fixture(params=["postgresql", "mariadb"])
-def database_server(request: pytest.FixtureRequest, _database_servers: dict[str, Any]) -> DatabaseServer:
+@pytest.fixture(params=SERVERS)
+def database_server(request: pytest.FixtureRequest, servers: Servers) -> DatabaseServer:
     """A database server that may be killed, with empty tables; it must run again at the end of the test."""
-    server = server_of(request.param, _database_servers)
-    emptied(server.url)
-    database = Database(server.url)
-    try:
-        database.upgrade()
-    finally:
-        database.close()
+    server = servers.of(request.param)
+    made_anew(server.url)
     return server
 
 
