@@ -22,7 +22,8 @@ from support.databases import emptied
 
 
 def ours(thing: Any, name: str | None, kind: str, *_: object) -> bool:
-    return kind != "table" or (name or "").startswith("henchman_")
+    known = name or ""  # the outbox's tables have a version of their own, and a test of their own
+    return kind != "table" or (known.startswith("henchman_") and not known.startswith("henchman_outbox"))
 
 
 def test_migrations_make_what_the_code_expects(database_url: str) -> None:

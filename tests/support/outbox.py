@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
 from redis import Redis
 from sqlalchemy import Column, Integer, MetaData, Table, func, insert, select, text
 from sqlalchemy.orm import Session
@@ -19,7 +21,7 @@ from henchman.outbox.schema import METADATA, VERSION_TABLE, outbox
 from support.keys import locks
 from support.worker import jobs_in
 
-__all__ = ["Hands", "Shop", "made_anew", "relaying", "tick_until"]
+__all__ = ["Hands", "Shop", "made_anew", "relaying", "schema_differences", "tick_until"]
 
 ORDERS = MetaData()
 orders = Table("orders", ORDERS, Column("id", Integer, primary_key=True, autoincrement=False))
@@ -37,6 +39,17 @@ def made_anew(url: str) -> None:
         ORDERS.create_all(database.engine)
     finally:
         database.close()
+
+
+def schema_differences(database: OutboxDatabase) -> list[Any]:
+    """Where the tables of ``database`` differ from those that the code works with."""
+
+    def is_ours(_: Any, name: str | None, kind: str, *__: object) -> bool:
+        return kind != "table" or (name or "").startswith("henchman_outbox")
+
+    with database.reading() as connection:
+        options = {"version_table": VERSION_TABLE, "compare_type": True, "include_object": is_ours}
+        return list(compare_metadata(MigrationContext.configure(connection, opts=options), METADATA))
 
 
 class Hands:
