@@ -1,17 +1,21 @@
 """How fast the relay brings a burst of committed rows to the server, and how soon a row is there after its commit.
 
-The relay is a process of its own, as a worker has it. At the steady rate several threads commit transactions of one
-job each; the time of a job is from the return of its COMMIT to its arrival in the queue. ``--database`` is the address
-of an empty database; without it a SQLite file of its own, to which the bars do not apply.
+Every part is a process of its own, as in life: the relay, those who write, and the one who takes the jobs. At the
+steady rate several processes commit transactions of one job each; the time of a job is from the return of its COMMIT to
+its arrival. ``--database`` is the address of an empty database; without it a SQLite file of its own, to which the bars
+do not apply.
 """
 
 from __future__ import annotations
 
 import json
+import select
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -25,18 +29,8 @@ from henchman.outbox.relay import Relay
 
 BAR_BURST = 5000  # jobs a second
 BAR_LAG = 0.1  # seconds, p99
-THREADS = 4
+WRITERS = 4
 QUEUE = "queue:default"
-
-
-def relay(url: str, address: str) -> None:
-    """The body of the relay's process."""
-    app = App(redis_url=url, outbox=address)
-    made = Relay(app, OutboxDatabase(address))
-    made.start()
-    sys.stdin.read()
-    made.stop()
-    app.close()
 
 
 class Shop:
@@ -45,7 +39,6 @@ class Shop:
     def __init__(self, url: str, address: str) -> None:
         self.app = App(redis_url=url, outbox=address)
         self.database = OutboxDatabase(address)
-        self.database.upgrade()
         self.job = self.app.job(name="ship")(_ship)
         self.engine = self.database.engine.execution_options(henchman_writes=True)
 
@@ -62,12 +55,99 @@ class Shop:
 def _ship(number: int) -> None: ...
 
 
+# --- the parts that are processes of their own: each reads lines of JSON, and writes some -----------------------------
+
+
+def relay(url: str, address: str) -> None:
+    """Relay until standard input ends."""
+    app = App(redis_url=url, outbox=address)
+    made = Relay(app, OutboxDatabase(address))
+    made.start()
+    sys.stdin.read()
+    made.stop()
+    app.close()
+
+
+def write(url: str, address: str, place: int, rate: float, seconds: float) -> None:
+    """Say that it is ready; from the time that it is told, commit orders at ``rate`` a second. Then tell when each was
+    committed. Times are those of the machine's monotonic clock, which all processes share."""
+    shop, committed = Shop(url, address), []
+    with shop.database.reading():
+        print("true", flush=True)
+    began, number = json.loads(sys.stdin.readline()), 0
+    while (due := number / rate) < seconds:
+        time.sleep(max(0.0, began + due - time.monotonic()))
+        order = number * WRITERS + place
+        shop.commit(order, 1)
+        committed.append((order, time.monotonic()))
+        number += 1
+    print(json.dumps([committed, time.monotonic() - began]), flush=True)
+    shop.close()
+
+
+def take(path: str) -> None:
+    """Say when the first job has come, and take jobs until as many have come as it is told; then tell when each did."""
+    raw, arrived, wanted = Raw(Path(path)), [], list[int]()
+    threading.Thread(target=lambda: wanted.append(json.loads(sys.stdin.readline())), daemon=True).start()
+    while not wanted or len(arrived) < wanted[0]:
+        popped = raw.ask("BRPOP", QUEUE, 1)
+        if popped:
+            arrived.append((time.monotonic(), popped[1]))
+        if popped and len(arrived) == 1:
+            print("true", flush=True)
+    print(json.dumps([(json.loads(payload)["args"][0], at) for at, payload in arrived]), flush=True)
+
+
+PARTS: dict[str, Callable[..., None]] = {"relay": relay, "write": write, "take": take}
+
+
+class Part:
+    """One of them, as its parent sees it."""
+
+    def __init__(self, name: str, *facts: Any) -> None:
+        command = [sys.executable, __file__, "--part", json.dumps([name, *facts])]
+        self._name = name
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def tell(self, fact: Any) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(fact) + "\n")
+        self._process.stdin.flush()
+
+    def hear(self) -> Any:
+        """Its next line; the bench ends when none comes."""
+        assert self._process.stdout is not None
+        if not select.select([self._process.stdout], [], [], LIMIT)[0]:
+            raise SystemExit(f"gave up waiting for a word of {self._name} after {LIMIT:g} s")
+        return json.loads(self._process.stdout.readline())
+
+    def end(self) -> None:
+        """Let it end by itself, or end it."""
+        try:
+            self._process.communicate(timeout=LIMIT)
+        finally:
+            self._process.kill()
+
+
+@contextmanager
+def part(name: str, *facts: Any) -> Iterator[Part]:
+    """A process for the length of a block."""
+    made = Part(name, *facts)
+    try:
+        yield made
+    finally:
+        made.end()
+
+
+# --- what is measured -------------------------------------------------------------------------------------------------
+
+
 def burst(figures: Figures, shop: Shop, raw: Raw, made: Server, address: str, jobs: int) -> None:
     """Everything is committed when the relay begins."""
     for first in range(0, jobs, 1000):
         shop.commit(first, min(1000, jobs - first))
-    sent = sent_of(shop)
-    with relaying(made.url, address):
+    sent = shop.app.keys.outbox_sent(shop.database.marker().name)
+    with part("relay", made.url, address):
         wait_for("the first job", lambda: raw.number("LLEN", QUEUE) > 0, LIMIT, 0.001)
         began, before = time.perf_counter(), raw.number("LLEN", QUEUE)
         wait_for("the burst", lambda: raw.number("LLEN", QUEUE) == jobs, LIMIT, 0.002)
@@ -81,63 +161,28 @@ def burst(figures: Figures, shop: Shop, raw: Raw, made: Server, address: str, jo
     raw.ask("DEL", QUEUE)
 
 
-def sent_of(shop: Shop) -> str:
-    return shop.app.keys.outbox_sent(shop.database.marker().name)
-
-
-class relaying:  # noqa: N801 - used as a function
-    """A relay's process for the length of a block."""
-
-    def __init__(self, url: str, address: str) -> None:
-        command = [sys.executable, __file__, "--relay", json.dumps([url, address])]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE)
-
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *_: object) -> None:
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(LIMIT)
-
-
 def steady(figures: Figures, shop: Shop, made: Server, address: str, rate: int, seconds: float) -> None:
     """Transactions at a steady rate, and when their jobs arrive."""
-    committed: dict[int, float] = {}
-    arrived: dict[int, float] = {}
-    done = threading.Event()
-
-    def take() -> None:
-        raw = made.connect()
-        while not done.is_set() or len(arrived) < len(committed):
-            popped = raw.ask("BRPOP", QUEUE, 1)
-            if popped:
-                arrived[json.loads(popped[1])["args"][0]] = time.perf_counter()
-
-    def write(place: int) -> None:
-        began, number = time.perf_counter(), 0
-        while (due := number * THREADS / rate) < seconds:
-            time.sleep(max(0.0, began + due - time.perf_counter()))
-            order = number * THREADS + place
-            shop.commit(order, 1)
-            committed[order] = time.perf_counter()
-            number += 1
-
-    with relaying(made.url, address):
-        shop.commit(-1, 1)
-        committed[-1] = 0.0
-        taker = threading.Thread(target=take)
-        taker.start()
-        wait_for("the relay", lambda: -1 in arrived)
-        began = time.perf_counter()
-        writers = [threading.Thread(target=write, args=(place,)) for place in range(THREADS)]
-        for one in writers:
-            one.start()
-        for one in writers:
-            one.join()
-        spent = time.perf_counter() - began
-        done.set()
-        taker.join(LIMIT)
-    lags = [arrived[order] - at for order, at in committed.items() if order >= 0]
+    writers: list[Part] = []
+    with part("relay", made.url, address), part("take", str(made.path)) as taker:
+        try:
+            for place in range(WRITERS):
+                writers.append(Part("write", made.url, address, place, rate / WRITERS, seconds))
+            shop.commit(-1, 1)
+            for one in (taker, *writers):
+                one.hear()
+            began = time.monotonic() + 0.5
+            for one in writers:
+                one.tell(began)
+            told = [one.hear() for one in writers]
+        finally:
+            for one in writers:
+                one.end()
+        committed = {order: at for orders, _ in told for order, at in orders}
+        spent = max(one for _, one in told)
+        taker.tell(len(committed) + 1)
+        arrived = dict(taker.hear())
+    lags = [arrived[order] - at for order, at in committed.items()]
     bar = BAR_LAG * 1000 if shop.database.kind == "postgresql" else 0.0
     figures.add("rate", f"  transactions, of {rate:,} a second that were asked for", len(lags) / spent, "a s")
     figures.add("lag_p50", "  from the commit to the queue, median", max(median(lags), 0.0) * 1000, "ms")
@@ -151,15 +196,17 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=500, help="transactions a second at the steady rate")
     parser.add_argument("--seconds", type=float, default=15.0, help="how long the steady rate lasts")
     parser.add_argument("--database", help="address of an empty database")
-    parser.add_argument("--relay", help="be the relay (the bench calls itself)")
+    parser.add_argument("--part", help="be a part (the bench calls itself)")
     chosen: Any = parser.parse_args()
-    if chosen.relay:
-        relay(*json.loads(chosen.relay))
+    if chosen.part:
+        name, *facts = json.loads(chosen.part)
+        PARTS[name](*facts)
         return 0
     with TemporaryDirectory() as folder, server() as made:
         address = chosen.database or f"sqlite:///{Path(folder) / 'shop.sqlite'}"
         figures = Figures("outbox", made.connect())
         shop = Shop(made.url, address)
+        shop.database.upgrade()
         figures.note("database", shop.database.kind)
         burst(figures, shop, made.connect(), made, address, chosen.jobs)
         steady(figures, shop, made, address, chosen.rate, chosen.seconds)
