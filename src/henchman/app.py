@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from henchman.batch.batch import Batch, BatchStatus
     from henchman.cron.registry import CronRegistry
     from henchman.embedded.server import EmbeddedServer
+    from henchman.inspector.blocked import BlockedJobs
     from henchman.inspector.jobs import JobStatus
     from henchman.inspector.keys import KeyState
     from henchman.inspector.metrics import Deploy, Metrics, Stats
@@ -461,6 +462,13 @@ class App:
         return JobSet(self, name)
 
     @property
+    def blocked(self) -> BlockedJobs:
+        """The jobs that wait for others: for a business key, or for jobs that have not succeeded yet."""
+        from henchman.inspector.blocked import BlockedJobs
+
+        return BlockedJobs(self)
+
+    @property
     def processes(self) -> Processes:
         """The worker processes, Ruby's too."""
         from henchman.inspector.processes import Processes
@@ -783,7 +791,8 @@ class AppKeys(Keys):
 
         ``job``: a job, or the text of a scope. ArgumentError for what is no key.
         """
-        from henchman.inspector.keys import scoped, states
+        from henchman.inspector.base import scoped
+        from henchman.inspector.keys import states
 
         found = yield from states(self, *scoped(job, key), self._app.registry.mask)
         return found[0] if found else None
@@ -794,7 +803,8 @@ class AppKeys(Keys):
 
         ArgumentError, and nothing is done, when its job lives, unless ``force``: then another may run beside it.
         """
-        from henchman.inspector.keys import scoped, unlock
+        from henchman.inspector.base import scoped
+        from henchman.inspector.keys import unlock
 
         freed = yield from unlock(self, *scoped(job, key), force=force, mask=self._app.registry.mask)
         for one in freed:

@@ -17,7 +17,8 @@ from henchman.cli.queues import SHOWN
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
 from support.store import Store
 
-LISTS = ["queues", "processes", "retries", "retries list", "scheduled list", "dead list", "status", "doctor"]
+LISTS = ["queues", "processes", "retries", "retries list", "scheduled list", "dead list", "blocked", "status"]
+LISTS += ["doctor"]
 EVERY = len(GARBAGE) + len(READABLE) + 2
 
 

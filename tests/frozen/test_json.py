@@ -42,6 +42,7 @@ PAGES: Final = (
 NOT_HERE: Final = {
     "demo": "tests/system/test_demo.py reads it",
     **dict.fromkeys(("keys", "unlock"), "tests/store/test_inspector_keys.py reads it"),
+    **dict.fromkeys(("blocked", "why"), "tests/store/test_inspector_blocked.py reads it"),
     "outbox": "tests/outbox/test_outbox_in_a_worker.py reads it",
 }
 

@@ -29,6 +29,7 @@ GIVEN = {
     "henchman.history.reading": ("History",),
     "henchman.history.records": ("Search",),
     "henchman.inspector.base": ("Entry",),
+    "henchman.inspector.blocked": ("BlockedJob", "BlockedJobs", "Blocker"),
     "henchman.inspector.jobs": ("JobStatus",),
     "henchman.inspector.metrics": ("Deploy", "Metrics", "ClassMetrics", "Point", "Stats"),
     "henchman.inspector.ordered": ("OrderedQueue", "OrderedQueues"),

@@ -62,9 +62,28 @@ def fill(store: Store, now: float) -> None:
     store.ask("SADD", keys.queues, "wrong")
     store.ask("SET", keys.queue("wrong"), "no list")
     store.ask("SADD", keys.paused, "mail", b"\xff", "ghost")
+    _blocked(store)
     _processes(store, now)
     store.ask("SET", keys.stat_processed, "12345")
     store.ask("SET", keys.stat_failed, "many")
+
+
+def _blocked(store: Store) -> None:
+    """Rows of jobs that wait for others, of every reason and of none."""
+    reasons = ["running", "key 0a1b2c3d", "needs", "needs dead soon x", "needs over 1e999 x", HOSTILE, ""]
+    key = {"key": [HOSTILE.replace("\0", ""), HOSTILE, "ru"], "needs": [["a"], 7, ["a", "b", "c", "d"]]}
+    odd = [payload("k" * 24, hm=key), payload("l" * 24, hm={"key": 7, "needs": {}})]
+    for index, one in enumerate([*GARBAGE, *READABLE, *odd]):
+        for place, reason in enumerate(reasons):
+            head = f"mail\n{'x' if place else ''}\n{reason}\n".encode()
+            store.ask("HSET", store.keys.parked, f"{index:02}{place:022}", head + one)
+    for name, row in (
+        (f"{HOSTILE}!", b""),
+        ("\xff", b"\xff\n\xff\n\xff\n\xff"),
+        ("", b"\n\n\n"),
+        ("y" * 5000, b"nope"),
+    ):
+        store.ask("HSET", store.keys.parked, name, row)
 
 
 def _processes(store: Store, now: float) -> None:

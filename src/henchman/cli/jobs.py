@@ -1,16 +1,11 @@
-"""``henchman job``, ``enqueue``, ``cancel``: one job at a time; ``henchman keys``, ``unlock``: what jobs hold.
-
-``henchman cron``: jobs that come periodically.
-"""
+"""``henchman job``, ``why``, ``enqueue``, ``cancel``: one job at a time. ``henchman cron``: periodic jobs."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import asdict
+from collections.abc import Iterable, Iterator
 from datetime import datetime
-from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -19,22 +14,21 @@ from rich.text import Text
 
 from henchman.cli.history import COLOURS, history_of
 from henchman.cli.session import JID, PREFIX, SEVERAL, Session, as_json, command, group, the_one
-from henchman.cli.show import ago, answer, cell, complain, count, duration, facts, moment, say, table
+from henchman.cli.show import ago, answer, cell, complain, count, duration, facts, moment, say
 from henchman.cron.registry import CronState, set_paused, states
 from henchman.cron.timing import zone
 from henchman.errors import HistoryError, UnknownCron
 from henchman.history.records import Event, JobRecord
 from henchman.inspector.base import Entry, argument_text
+from henchman.inspector.blocked import blocked_rows
 from henchman.inspector.jobs import MOST, JobStatus, find_job, told_by
-from henchman.inspector.keys import KeyState, ScopeState, held_in, scope_states
 from henchman.kernel.text import did_you_mean, seconds_text, shorten, visible
 from henchman.store import call
 from henchman.store import jobs as store
-from henchman.store.locks import PHASES
 from henchman.store.queues import list_page
 from henchman.wire import times
 
-__all__ = ["cancel", "cron", "enqueue", "job", "keys", "unlock"]
+__all__ = ["cancel", "cron", "enqueue", "job", "job_id", "whole_id", "why"]
 
 _LIFE = 1000  # changes, runs and messages of a job, each
 _QUEUES, _WAITING = 100, 1000  # how many queues, and jobs of each, are looked through for the beginning of an id
@@ -43,7 +37,7 @@ _STATES = {"dead": "red", "retrying": "yellow", "working": "green", "finished": 
 _CRON_STATES = {"active": "green", "paused": "yellow", "retired": "dim", "unreadable": "red"}
 
 
-def _job_id(context: click.Context, parameter: click.Parameter, value: str) -> str:
+def job_id(context: click.Context, parameter: click.Parameter, value: str) -> str:
     """A job's id: text that can be stored as such."""
     text = value.strip()
     try:
@@ -68,15 +62,17 @@ def _moment(context: click.Context, parameter: click.Parameter, value: str | Non
     return found
 
 
-def _whole_id(session: Session, text: str) -> str:
-    """The id of the one job whose id begins with ``text``: it runs, failed, died, is scheduled, or is among the next of
-    a queue; else ``text`` itself."""
+def whole_id(session: Session, text: str) -> str:
+    """The id of the one job whose id begins with ``text``: it runs, failed, died, is scheduled, is blocked, or is among
+    the next of a queue; else ``text`` itself."""
     if not PREFIX <= len(text) < JID:
         return text
     app, found, text_of_it = session.any_app, set[str](), f'"jid":"{text}'
     for held in (app.retries, app.scheduled, app.dead):
         found.update(one.jid for one in islice(held.matching(text_of_it), SEVERAL))
     found.update(one.entry.jid for one in app.work)
+    parked = islice(call.iterate(session.runner, blocked_rows(session.keys)), _WAITING)
+    found.update(one.jid for one in parked if one.jid.startswith(text))
     for name in app.queues.names()[:_QUEUES]:
         page = session.runner.run(list_page(session.keys.queue(name), -1, _WAITING, leftwards=True, text=text_of_it))
         found.update(Entry(one).jid for one in page.payloads)
@@ -87,7 +83,7 @@ def _whole_id(session: Session, text: str) -> str:
 
 
 @command()
-@click.argument("jid", callback=_job_id)
+@click.argument("jid", callback=job_id)
 @click.option("--queue", metavar="NAME", help="Where to look first.")
 @click.option("--most", type=click.IntRange(1), default=MOST, show_default=True, help="Entries to look at, at most.")
 @as_json
@@ -96,7 +92,7 @@ def job(session: Session, jid: str, queue: str | None, most: int, as_json: bool)
 
     Of an id that no other job's begins with, the first characters are enough.
     """
-    jid = _whole_id(session, jid)
+    jid = whole_id(session, jid)
     status = call.run(session.runner, find_job(session.keys, jid, queue, most, session.mask))
     found = _recorded(session, jid)
     lines: list[Text | str] = []
@@ -110,6 +106,22 @@ def job(session: Session, jid: str, queue: str | None, most: int, as_json: bool)
     history = None if found is None else found.to_json()
     answer(status.to_json() | {"history": history}, *lines, as_json=as_json)
     if status.state == "unknown" and found is None:
+        sys.exit(1)
+
+
+@command()
+@click.argument("jid", callback=job_id)
+@as_json
+def why(session: Session, jid: str, as_json: bool) -> None:
+    """Why the job JID does not run, in a sentence: where it waits, and for what. Exit status 1: nobody knows it.
+
+    Of an id that no other job's begins with, the first characters are enough.
+    """
+    jid = whole_id(session, jid)
+    status = session.any_app.job_status(jid)
+    told = {"jid": jid, "state": status.state, "text": status.text}
+    answer(told, f"{jid}: {status.text}", as_json=as_json)
+    if status.state == "unknown":
         sys.exit(1)
 
 
@@ -249,10 +261,10 @@ def _pushed(handle: Any) -> dict[str, Any]:
 
 
 @command()
-@click.argument("jid", callback=_job_id)
+@click.argument("jid", callback=job_id)
 def cancel(session: Session, jid: str) -> None:
     """Cancel the job JID: if it waits it never starts; if it runs it is told."""
-    jid = _whole_id(session, jid)
+    jid = whole_id(session, jid)
     session.runner.run(store.cancel(session.keys, jid))
     status = call.run(session.runner, find_job(session.keys, jid, mask=session.mask))
     if status.state == "dead":
@@ -363,55 +375,3 @@ def _dated(moments: Iterable[float], tz: str | None) -> str:
         parts.append(clock if date == day else f"{date} {clock}")
         day = date
     return " · ".join(parts)
-
-
-# ---- business keys
-
-
-@command()
-@click.argument("scope", required=False)
-@click.option("-n", "--most", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many keys.")
-@as_json
-def keys(session: Session, scope: str | None, most: int, as_json: bool) -> None:
-    """Business keys that jobs hold: how many in each scope, or those of SCOPE and who has them."""
-    if scope is None:
-        found = call.run(session.runner, scope_states(session.keys))
-        columns: dict[str, Callable[[ScopeState], Any]] = {"scope": lambda one: one.scope}
-        columns |= {f"{word}>": partial(_held, word) for word in PHASES.values()}
-        shown = table(found, columns, "scope") if found else "No key was ever held."
-        answer({"scopes": [asdict(one) for one in found]}, shown, as_json=as_json)
-        return
-    some = list(islice(call.iterate(session.runner, held_in(session.keys, scope)), most + 1))
-    lines = [table(some[:most], _KEY_COLUMNS, "key") if some else f"No job holds a key of {visible(scope)}."]
-    lines += ["There are more: --most"] if len(some) > most else []
-    document = {"scope": scope, "keys": [one.to_json() for one in some[:most]], "more": len(some) > most}
-    answer(document, *lines, as_json=as_json)
-
-
-def _held(phase: str, one: ScopeState) -> int:
-    return one.held[phase]
-
-
-_KEY_COLUMNS: dict[str, Callable[[KeyState], Any]] = {
-    "key": lambda one: one.key,
-    "held": lambda one: one.phase,
-    "job id!": lambda one: one.jid,
-    "since": lambda one: ago(one.since),
-}
-
-
-@command()
-@click.argument("scope")
-@click.argument("key")
-@click.option("--force", is_flag=True, help="Although its job lives: another may run beside it then.")
-@as_json
-def unlock(session: Session, scope: str, key: str, force: bool, as_json: bool) -> None:
-    """Take the business key KEY of SCOPE from its job; who waits for it has it then. Exit status 1: nobody holds it.
-
-    A job that lives keeps its key: its end gives it back. --force takes it all the same.
-    """
-    freed = session.any_app.keys.unlock(scope, key, force=force)
-    lines = [f"taken from job {visible(one.jid)} ({one.phase}), which was {one.status}" for one in freed]
-    answer({"freed": [one.to_json() for one in freed]}, *lines or ["Nobody holds this key."], as_json=as_json)
-    if not freed:
-        sys.exit(1)

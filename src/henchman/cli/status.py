@@ -126,6 +126,8 @@ def _headline(url: str, look: _Look) -> Text:
         f"{counts.failed:,} failed",
         f"today {counts.processed_today:,} and {counts.failed_today:,}",
     ]
+    if counts.blocked:
+        waiting.append(f"{counts.blocked:,} blocked")
     if look.now.ordered:
         waiting.append(f"ordered: {counts.ordered:,}, {counts.morgue:,} in morgues")
     text = Text.assemble(cell(url, "dim"), "\n", " · ".join(waiting), "\n", " · ".join(done))
@@ -140,9 +142,10 @@ def _line(look: _Look) -> str:
     now, counts = look.now, look.now.stats
     speed = f"{look.rate['processed']:,.1f} jobs/s, " if look.rate else ""
     ordered = f"ordered: {counts.ordered:,}, {counts.morgue:,} in morgues, " if now.ordered else ""
+    blocked = f"{counts.blocked:,} blocked, " if counts.blocked else ""
     return (
         f"{times.iso(now.at)} {speed}{counts.enqueued:,} enqueued, {counts.busy:,} busy, {counts.retries:,} retries, "
-        f"{counts.dead:,} dead, {ordered}{count(counts.processes, 'process', 'processes')}, "
+        f"{counts.dead:,} dead, {blocked}{ordered}{count(counts.processes, 'process', 'processes')}, "
         f"latency {duration(counts.default_latency)}"
     )
 

@@ -12,12 +12,13 @@ import msgspec
 
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, PayloadError
-from henchman.kernel.text import plain, shorten
+from henchman.kernel.text import as_shown, plain, shorten
 from henchman.store.call import BothWays
 from henchman.store.queues import raw
 from henchman.wire import jsontext, payload, times
 from henchman.wire.payload import INVALID_CLASS, decode
 from henchman.wire.secret import MASK, Mask, shown_arguments
+from henchman.work.locks import ONCE_FOR
 
 __all__ = [
     "Entry",
@@ -31,6 +32,7 @@ __all__ = [
     "checked_page",
     "checked_text",
     "mask_all",
+    "scoped",
     "seconds",
     "text_of",
 ]
@@ -256,6 +258,19 @@ def checked_entries(entries: Entry | Iterable[Entry]) -> Iterable[Entry]:
     if isinstance(entries, str | bytes | Mapping) or not isinstance(entries, Iterable):
         return [checked_entry(entries)]
     return map(checked_entry, entries)
+
+
+def scoped(job: Any, key: Any) -> tuple[str, str, int]:
+    """Scope, key as text, and seconds for which a ``once`` key is remembered; ``job``: a job, or the text of a scope.
+    ArgumentError for anything else."""
+    if isinstance(key, bool) or not isinstance(key, str | int) or key == "":
+        raise ArgumentError(f"{as_shown(key, 80)} is no key: give its text, or a whole number")
+    options = getattr(job, "options", None)
+    if not isinstance(job, str) and options is None:
+        raise ArgumentError(f"{as_shown(job, 80)} is neither a job nor the text of a scope")
+    scope = job if isinstance(job, str) else getattr(options, "scope", None) or job.name
+    once_for = getattr(options, "once_for", None)
+    return str(scope), str(key), ONCE_FOR if not once_for else int(once_for)
 
 
 def seconds(at: float | dt.datetime) -> float:

@@ -8,14 +8,18 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Container, Mapping
+from itertools import islice
 from typing import Literal, NamedTuple, TypeVar
 
 from henchman.errors import ServerAway, ServerError
+from henchman.inspector.base import Entry
+from henchman.inspector.blocked import blocked_rows, stuck_since
 from henchman.inspector.processes import ProcessState, list_processes
 from henchman.kernel.text import count, shorten, visible
 from henchman.store import leases, ordered_people, queues
-from henchman.store.call import Call, Runner, command, commands, run
+from henchman.store.call import Call, Runner, command, commands, iterate, run
 from henchman.store.keys import ROLES, UNTRIED, WELCOME, Keys, acl_trial
+from henchman.wire import times
 
 __all__ = ["Check", "examine", "rights", "unserved"]
 
@@ -29,6 +33,9 @@ _SKEW, _GREAT_SKEW = 1.0, 30.0  # seconds between the clocks
 _STEP_SHOWN = 86400.0  # seconds for which a step of the server's clock is reported
 _FULL, _VERY_FULL = 0.75, 0.95  # of maxmemory, of maxclients
 _WATCHED = 8  # queues that a process waits for with a connection each
+_STUCK = 600.0  # seconds for which a job waits for a dead one until that is told
+_OLD = 7 * 86400.0  # seconds after which a job that waits for others is told
+_BLOCKED_MOST = 10_000  # of them read
 _PARTS = 8  # other connections of a process: fetch, settle, heart, control, stager, cron, history, supervisor
 
 
@@ -67,6 +74,7 @@ def examine(runner: Runner, keys: Keys) -> list[Check]:
         "broken effects": server.broken_effects,
         "lost submissions": server.lost_submissions,
         "paused queues": server.paused_queues,
+        "blocked jobs": server.blocked_jobs,
         "lost processes": server.lost_processes,
         "rights": server.rights,
     }
@@ -191,12 +199,12 @@ class _Server:
             return []
 
     def round_trip(self) -> Diagnosis:
-        times = []
+        taken = []
         for _ in range(_PINGS):
             started = time.perf_counter()
             self._runner.run(command("PING"))
-            times.append(time.perf_counter() - started)
-        median = statistics.median(times)
+            taken.append(time.perf_counter() - started)
+        median = statistics.median(taken)
         text = f"{median * 1000:.2f} ms (median of {_PINGS})"
         if median < _SLOW:
             return Diagnosis("ok", text)
@@ -262,6 +270,30 @@ class _Server:
             return Diagnosis("ok", "none")
         text = f"{_listed(sorted(names))}: nothing starts from there"
         return Diagnosis("warn", text, "henchman queues unpause NAME")
+
+    def blocked_jobs(self) -> Diagnosis:
+        """Jobs that wait for one that will not succeed by itself, or for very long."""
+        key, now = self._keys.parked, time.time()
+        try:
+            many: int = self._runner.run(command("HLEN", key))
+            seen = list(islice(iterate(self._runner, blocked_rows(self._keys)), _BLOCKED_MOST)) if many else []
+        except ServerAway:
+            raise
+        except ServerError as error:
+            return _unreadable(error, key)
+        bound = "" if many <= len(seen) else f" of {len(seen):,} that were looked at"
+        stuck = sorted((since, one.jid) for one in seen if (since := stuck_since(one)) and now - since > _STUCK)
+        if stuck:
+            since, jid = stuck[0]
+            text = (
+                f"{count(len(stuck), 'job')}{bound}: what they wait for is dead or over; {jid} since {times.iso(since)}"
+            )
+            return Diagnosis("warn", text, "henchman blocked; retry what died, or henchman release JID")
+        old = [one.jid for one in seen if now - (Entry(one.payload).time("created_at") or now) > _OLD]
+        if old:
+            text = f"{count(len(old), 'job')}{bound}: pushed more than a week ago, such as {old[0]}"
+            return Diagnosis("warn", text, "henchman why JID says for what it waits; henchman release JID lets it go")
+        return Diagnosis("ok", f"{count(many, 'job')}, none behind one that is dead or over" if many else "none")
 
     def lost_processes(self) -> Diagnosis:
         """Processes that neither left nor are alive: their work waits for a rescue."""

@@ -16,14 +16,15 @@ from typing import Any, Literal, NamedTuple
 from henchman.client.runtime import Runtime
 from henchman.errors import HistoryError, ServerAway, ServerError
 from henchman.inspector.base import Entry, Mask
+from henchman.inspector.blocked import find_blocked
 from henchman.inspector.processes import list_work
 from henchman.kernel.middleware import in_thread
-from henchman.kernel.text import shorten, visible
-from henchman.store import batches, leases, locks, queues
+from henchman.kernel.text import shorten
+from henchman.store import batches, leases, locks, needs, queues
 from henchman.store.call import Procedure, command
 from henchman.store.keys import Keys
 from henchman.wire import jsontext, times
-from henchman.work.locks import JobKey, key_of
+from henchman.work.locks import key_of
 
 __all__ = ["MOST", "JobState", "JobStatus", "arecorded", "find_job", "recorded", "told_by"]
 
@@ -60,11 +61,11 @@ _ENDED = {
 class JobStatus:
     """Where a job is. Times are Unix seconds; what does not apply is None or empty.
 
-    ``state``: a ``blocked`` job waits until its atomic batch ends well, or for a key that another job has; a
-    ``deferred`` one, which only its handle finds, until its transaction commits. Of one that is done its kept result
-    or history tells ``finished``, ``failed``, ``error``, ``cancelled`` or ``expired``. ``position``: 1 is next to run.
-    ``at``: when it is due, or died. ``cancelled``: ``cancel`` was asked for. ``scanned``: entries looked at;
-    ``complete`` is False when the bound was met before the end.
+    ``state``: a ``blocked`` job waits until its atomic batch ends well, for a key that another job has, or for jobs
+    that have not succeeded yet; a ``deferred`` one, which only its handle finds, until its transaction commits. Of one
+    that is done its kept result or history tells ``finished``, ``failed``, ``error``, ``cancelled`` or ``expired``.
+    ``position``: 1 is next to run. ``at``: when it is due, or died. ``cancelled``: ``cancel`` was asked for.
+    ``scanned``: entries looked at; ``complete`` is False when the bound was met before the end.
     """
 
     jid: str
@@ -166,8 +167,8 @@ class _Search:
         return None
 
     def parked(self) -> Procedure[_Found | None]:
-        """Among those that wait for a business key that another job has."""
-        [row] = yield locks.parked(self.keys, [self.jid])
+        """Among those that wait for others."""
+        [row] = yield needs.blocked(self.keys, [self.jid])
         return row and _Found("blocked", Entry(row.payload, mask=self.mask), row.queue)
 
     def in_queue(self, name: str) -> Procedure[_Found | None]:
@@ -212,6 +213,10 @@ class _Search:
         self.complete = False
         return None
 
+    def dead(self) -> Procedure[_Found | None]:
+        """In the dead set."""
+        return self.in_set(self.keys.dead, "dead")
+
     def _pick(self, page: queues.ListPage) -> tuple[int, Entry] | None:
         """The job among what holds its id as text, with its place."""
         for place, one in page.found:
@@ -229,7 +234,7 @@ class _Search:
             *(self.in_queue(name) for name in known),
             self.in_set(self.keys.schedule, "scheduled"),
             self.in_set(self.keys.retry, "retrying"),
-            self.in_set(self.keys.dead, "dead"),
+            self.dead(),
         )
         if found is None:
             self.left = self.most
@@ -271,13 +276,13 @@ def find_job(
     waits = ("blocked", "enqueued", "scheduled", "retrying")
     state = "cancelled" if cancelled and found.state in waits else found.state
     key = key_of(entry.job)
-    blocker = (yield from _blocker(keys, key)) if key and found.state == "blocked" else ""
+    blocked = (yield from _blocked(search, found)) if found.state == "blocked" else ""
     newest = (yield locks.latest(keys, jid)) if key and "w" in key.phases else None
     args, kwargs = entry.arguments if newest is None else Entry(newest, mask=mask).arguments
     return JobStatus(
         jid=jid,
         state=state,
-        text=_text(found, time.time(), blocker, cancelled=cancelled)
+        text=_text(found, time.time(), blocked, cancelled=cancelled)
         + ("" if newest is None else "; with newer arguments"),
         queue=found.queue,
         name=entry.name,
@@ -299,27 +304,23 @@ def find_job(
     )
 
 
-def _blocker(keys: Keys, key: JobKey) -> Procedure[str]:
-    """Who has the key that a parked job waits for, in words."""
-    held, _ = yield locks.look(keys, key.scope, key.name, key.once_for)
-    for one in held:
-        if one.waiting:
-            line = "" if one.waiting == 1 else f", {one.waiting} are in line"
-            word = "runs" if one.phase == "r" else "has not succeeded yet"
-            return f"job {one.jid} has the key {_shown(key.name)} of {_shown(key.scope)} and {word}{line}"
-    return f"it waits for the key {_shown(key.name)} of {_shown(key.scope)}, which nobody has: an audit will let it go"
+def _blocked(search: _Search, found: _Found) -> Procedure[str]:
+    """What a parked job waits for, in words; of one that is dead also why."""
+    told = yield from find_blocked(search.keys, search.jid, search.mask)
+    if told is None:
+        return f"waiting in queue {found.queue or 'default'}, since a moment"
+    dead = next((one for one in told.waits_for if one.state == "dead" and one.jid), None)
+    there = None if dead is None else (yield from _Search(search.keys, dead.jid, search.most, search.mask).dead())
+    error = there.entry.error if there else None
+    return told.sentence(shorten(": ".join(error), 200) if error else "")
 
 
-def _shown(text: str) -> str:
-    return repr(visible(shorten(text, 80)))
-
-
-def _text(found: _Found, now: float, blocker: str, *, cancelled: bool) -> str:
+def _text(found: _Found, now: float, blocked: str, *, cancelled: bool) -> str:
     queue = f"queue {found.queue or 'default'}"
     due = found.entry.score
     late = ", overdue: no worker stages it" if due is not None and due < now - 5 else ""
     texts = {
-        "blocked": f"blocked: {blocker}",
+        "blocked": blocked,
         "enqueued": f"waiting in {queue}, number {found.position}" if found.position else f"waiting in {queue}",
         "scheduled": f"scheduled for {times.iso(due)}{late}",
         "retrying": f"failed {found.entry.attempts} times, next attempt at {times.iso(due)}{late}",

@@ -8,15 +8,14 @@ from typing import Any
 from henchman.errors import ArgumentError
 from henchman.inspector.base import Mask
 from henchman.inspector.jobs import JobStatus, find_job
-from henchman.kernel.text import as_shown, visible
+from henchman.kernel.text import visible
 from henchman.store import locks
 from henchman.store.call import Page, Pages, Procedure
 from henchman.store.keys import Keys
 from henchman.store.locks import PHASES, HeldKey
 from henchman.wire import times
-from henchman.work.locks import ONCE_FOR
 
-__all__ = ["KeyState", "ScopeState", "held_in", "scope_states", "scoped", "states", "unlock"]
+__all__ = ["KeyState", "ScopeState", "held_in", "scope_states", "states", "unlock"]
 
 _REMEMBERED = {"s": "finished", "f": "failed"}
 _SETTLED = ("unknown", "dead")  # states of a holder whose key may be taken away without force
@@ -57,19 +56,6 @@ class ScopeState:
 
     scope: str
     held: dict[str, int]
-
-
-def scoped(job: Any, key: Any) -> tuple[str, str, int]:
-    """Scope, key as text, and seconds for which a ``once`` key is remembered; ``job``: a job, or the text of a scope.
-    ArgumentError for anything else."""
-    if isinstance(key, bool) or not isinstance(key, str | int) or key == "":
-        raise ArgumentError(f"{as_shown(key, 80)} is no key: give its text, or a whole number")
-    options = getattr(job, "options", None)
-    if not isinstance(job, str) and options is None:
-        raise ArgumentError(f"{as_shown(job, 80)} is neither a job nor the text of a scope")
-    scope = job if isinstance(job, str) else getattr(options, "scope", None) or job.name
-    once_for = getattr(options, "once_for", None)
-    return str(scope), str(key), ONCE_FOR if not once_for else int(once_for)
 
 
 def states(keys: Keys, scope: str, key: str, once_for: int, mask: Mask | None = None) -> Procedure[list[KeyState]]:

@@ -275,6 +275,7 @@ class Stats(NamedTuple):
 
     ``overdue``: scheduled jobs and retries that should have been put into their queues a minute ago. ``ordered``: ids
     that wait in ordered queues, ``ordered_busy``: that are in flight, ``morgue``: that lie in their morgues.
+    ``blocked``: jobs that wait for others.
     """
 
     processed: int
@@ -292,6 +293,7 @@ class Stats(NamedTuple):
     ordered: int = 0
     ordered_busy: int = 0
     morgue: int = 0
+    blocked: int = 0
 
 
 class Overview(NamedTuple):

@@ -31,6 +31,7 @@ __all__ = [
     "scopes",
     "trust",
     "unlock",
+    "waiting",
 ]
 
 _CLAIM = load("claim")
@@ -238,3 +239,15 @@ def in_doubt(keys: Keys, members: Sequence[bytes]) -> Call[tuple[float, list[Dou
 def trust(keys: Keys, members: Sequence[bytes]) -> Call[int]:
     """These keys (at least one) are in doubt no longer."""
     return command("ZREM", keys.doubt, *members, decode=int)
+
+
+def waiting(keys: Keys, phase: str, scope: str, name: str, after: float, most: int) -> Call[list[tuple[str, float]]]:
+    """Who waits for a key in ``phase`` (``n``: for the success of its job), in their order behind the place ``after``:
+    jid and place of at most so many."""
+
+    def read(reply: Any) -> list[tuple[str, float]]:
+        pairs = zip(reply[::2], reply[1::2], strict=True)
+        return [(one.decode("utf-8", "surrogateescape"), float(place)) for one, place in pairs]
+
+    line = keys.awaits(f"{phase}{scope}\n{name}")
+    return command("ZRANGE", line, f"({after!r}", "+inf", "BYSCORE", "LIMIT", 0, most, "WITHSCORES", decode=read)

@@ -157,7 +157,7 @@ def _marks(flat: Any) -> list[tuple[float, str]]:
 
 
 class Totals(NamedTuple):
-    """Counters (for ever, and today in UTC) and the sizes of the three sets."""
+    """Counters (for ever, and today in UTC), the sizes of the three sets, and how many jobs wait for others."""
 
     processed: int
     failed: int
@@ -166,6 +166,7 @@ class Totals(NamedTuple):
     scheduled: int
     retries: int
     dead: int
+    blocked: int
     overdue: int
 
 
@@ -187,11 +188,11 @@ def figures(keys: Keys, day: str, late: float) -> Call[Totals]:
         keys.stat_day("processed", day),
         keys.stat_day("failed", day),
     ]
-    sizes = [("ZCARD", key) for key in (keys.schedule, keys.retry, keys.dead)]
+    sizes = [*(("ZCARD", key) for key in (keys.schedule, keys.retry, keys.dead)), ("HLEN", keys.parked)]
     overdue = [("ZCOUNT", key, "-inf", repr(late)) for key in (keys.schedule, keys.retry)]
 
     def read(replies: list[Any]) -> Totals:
-        sums = [_count(one) for one in (*replies[0], *replies[1:4])]
-        return Totals(*[*sums, sum(replies[4:])])
+        sums = [_count(one) for one in (*replies[0], *replies[1:5])]
+        return Totals(*[*sums, sum(replies[5:])])
 
     return commands(("MGET", *counters), *sizes, *overdue, decode=read)

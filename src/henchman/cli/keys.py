@@ -1,0 +1,133 @@
+"""``henchman keys``, ``unlock``: business keys; ``henchman blocked``: jobs that wait for others."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from itertools import islice
+from typing import Any
+
+import click
+
+from henchman.cli.session import Session, as_json, command
+from henchman.cli.show import ago, answer, cell, listed, table
+from henchman.inspector.blocked import BlockedJob
+from henchman.inspector.keys import KeyState, ScopeState, held_in, scope_states
+from henchman.kernel.text import visible
+from henchman.store import call
+from henchman.store.locks import PHASES
+
+__all__ = ["blocked", "keys", "unlock"]
+
+_MOST = 100
+_COLOURS = {"dead": "red", "failed": "red", "over": "red", "unknown": "yellow", "free": "yellow"}
+
+
+# ---- business keys
+
+
+@command()
+@click.argument("scope", required=False)
+@click.option("-n", "--most", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many keys.")
+@as_json
+def keys(session: Session, scope: str | None, most: int, as_json: bool) -> None:
+    """Business keys that jobs hold: how many in each scope, or those of SCOPE and who has them."""
+    if scope is None:
+        found = call.run(session.runner, scope_states(session.keys))
+        columns: dict[str, Callable[[ScopeState], Any]] = {"scope": lambda one: one.scope}
+        columns |= {f"{word}>": partial(_held, word) for word in PHASES.values()}
+        shown = table(found, columns, "scope") if found else "No key was ever held."
+        answer({"scopes": [asdict(one) for one in found]}, shown, as_json=as_json)
+        return
+    some = list(islice(call.iterate(session.runner, held_in(session.keys, scope)), most + 1))
+    lines = [table(some[:most], _KEY_COLUMNS, "key") if some else f"No job holds a key of {visible(scope)}."]
+    lines += ["There are more: --most"] if len(some) > most else []
+    document = {"scope": scope, "keys": [one.to_json() for one in some[:most]], "more": len(some) > most}
+    answer(document, *lines, as_json=as_json)
+
+
+def _held(phase: str, one: ScopeState) -> int:
+    return one.held[phase]
+
+
+_KEY_COLUMNS: dict[str, Callable[[KeyState], Any]] = {
+    "key": lambda one: one.key,
+    "held": lambda one: one.phase,
+    "job id!": lambda one: one.jid,
+    "since": lambda one: ago(one.since),
+}
+
+
+@command()
+@click.argument("scope")
+@click.argument("key")
+@click.option("--force", is_flag=True, help="Although its job lives: another may run beside it then.")
+@as_json
+def unlock(session: Session, scope: str, key: str, force: bool, as_json: bool) -> None:
+    """Take the business key KEY of SCOPE from its job; who waits for it has it then. Exit status 1: nobody holds it.
+
+    A job that lives keeps its key: its end gives it back. --force takes it all the same.
+    """
+    freed = session.any_app.keys.unlock(scope, key, force=force)
+    lines = [f"taken from job {visible(one.jid)} ({one.phase}), which was {one.status}" for one in freed]
+    answer({"freed": [one.to_json() for one in freed]}, *lines or ["Nobody holds this key."], as_json=as_json)
+    if not freed:
+        sys.exit(1)
+
+
+# ---- jobs that wait for others
+
+
+@command()
+@click.option(
+    "--on", type=(str, str), metavar="SCOPE KEY", help='Those that wait for this key or its job; "" JID: for a job.'
+)
+@click.option(
+    "--stuck", is_flag=True, help="Those alone that wait for what is dead or over: they do not go by themselves."
+)
+@click.option("-n", "--most", type=click.IntRange(1), default=_MOST, show_default=True, help="How many.")
+@as_json
+def blocked(session: Session, on: tuple[str, str] | None, stuck: bool, most: int, as_json: bool) -> None:
+    """Jobs that wait for others: for a business key, or for jobs that have not succeeded yet."""
+    every = session.any_app.blocked
+    total = every.size()
+    wanted = (one for one in (every if on is None else every.on(*on)) if one.is_stuck or not stuck)
+    found = list(islice(wanted, most + 1))
+    shown, more = found[:most], len(found) > most
+    if as_json:
+        document = {"total": total, "blocked": [one.to_json() for one in shown], "more": more}
+        return answer(document, as_json=True)
+    if not shown:
+        which = "No blocked jobs" + (" of this kind." if total else ".")
+        return answer(None, f"{which} A job that waits for another one is kept here.", as_json=False)
+    lines = [table(shown, _BLOCKED_COLUMNS, "job")]
+    plain = on is None and not stuck
+    end = f"{listed(len(shown), total, 'blocked jobs')}; more with --most" if plain else "There are more: --most"
+    return answer(None, *lines, *([end] if more else []), as_json=False)
+
+
+def _first(one: BlockedJob) -> str:
+    """What it waits for first, and how many others."""
+    others = len(one.waits_for) - 1
+    return f"{one.waits_for[0].name}{f' and {others:,} more' if others else ''}" if one.waits_for else "–"
+
+
+def _which(one: BlockedJob) -> Any:
+    """How that is: of several the worst."""
+    worst = next((each for each in one.waits_for if each.is_stuck), next(iter(one.waits_for), None))
+    if worst is None:
+        return cell("unreadable", "red")
+    word = worst.lock if worst.lock and worst.state == "alive" else worst.state
+    return cell(word, _COLOURS.get(worst.state, ""))
+
+
+_BLOCKED_COLUMNS: dict[str, Callable[[BlockedJob], Any]] = {
+    "job id!": lambda one: one.jid,
+    "pushed": lambda one: ago(one.since),
+    "waits for": _first,
+    "which is": _which,
+    "queue": lambda one: one.queue,
+    "job": lambda one: one.entry.call_text(),
+}
