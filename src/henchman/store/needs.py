@@ -29,7 +29,8 @@ def _blocked(jid: bytes, row: bytes) -> Blocked:
     pieces = row.split(b"\n", 3)
     if len(pieces) < 4:  # written by somebody else
         return Blocked(_text(jid), "", "", "", row)
-    return Blocked(_text(jid), *map(_text, pieces[:3]), pieces[3])
+    queue, due, reason, payload = pieces
+    return Blocked(_text(jid), _text(queue), _text(due), _text(reason), payload)
 
 
 def _text(raw: bytes) -> str:
