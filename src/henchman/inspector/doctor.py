@@ -212,10 +212,7 @@ class _Server:
         return Diagnosis("bad" if median >= _VERY_SLOW else "warn", f"{text} is long", advice)
 
     def clocks(self) -> Diagnosis:
-        before = time.time()
-        reply: list[bytes] = self._runner.run(command("TIME"))
-        after = time.time()
-        server = int(reply[0]) + int(reply[1]) / 1e6
+        before, server, after = time.time(), self._time(), time.time()
         skew = before - server if server < before else server - after if server > after else 0.0
         step: list[bytes | None] = self._runner.run(command("HMGET", self._keys.clock, "by", "at"))
         by, at = (float(one or 0) for one in step)
@@ -228,6 +225,11 @@ class _Server:
         where = "behind" if server < before else "ahead of"
         text = f"the server is {skew:,.1f} s {where} this machine: jobs with at= start at the wrong time"
         return Diagnosis("bad" if skew >= _GREAT_SKEW else "warn", text, "let both follow a time server (NTP)")
+
+    def _time(self) -> float:
+        """The server's time in Unix seconds."""
+        reply: list[bytes] = self._runner.run(command("TIME"))
+        return int(reply[0]) + int(reply[1]) / 1e6
 
     def broken_effects(self) -> Diagnosis:
         key = self._keys.broken
@@ -273,7 +275,7 @@ class _Server:
 
     def blocked_jobs(self) -> Diagnosis:
         """Jobs that wait for one that will not succeed by itself, or for very long."""
-        key, now = self._keys.parked, time.time()
+        key, now = self._keys.parked, self._time()
         try:
             many: int = self._runner.run(command("HLEN", key))
             seen = list(islice(iterate(self._runner, blocked_rows(self._keys)), _BLOCKED_MOST)) if many else []
