@@ -1,19 +1,38 @@
-"""What a contract costs: jobs with a key beside jobs without one, pushed one by one and in bulk, and run.
+"""What a contract costs: jobs with a key beside jobs without one, pushed one by one and in bulk, run, and remembered.
 
-All sides take turns on one server. The time that the server takes for a push is its own count of it (commandstats).
+All sides take turns on one server, Ruby's Sidekiq too where it is installed. The time that the server takes is its own
+count of it (commandstats).
 """
 
 from __future__ import annotations
 
+import datetime as dt
+import itertools
+import os
+import shutil
+import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from jobs import noop, once, unique
-from server import Figures, Raw, arguments, median, server, wait_for, worker
+from jobs import newest, noop, once, queued, running, unique
+from rate import pause, released
+from server import HERE, STOP, Figures, Raw, arguments, median, server, wait_for, worker
 
-SIDES = {"plain": noop, "until_success": unique, "once": once}
+from henchman.store import jobs, leases
+from henchman.store.call import Call, load
+from henchman.store.keys import Keys
+from henchman.work.effects import of_payload
+
+PUSHED = {"plain": noop, "until_success": unique, "once": once}
+DRAINED = {**PUSHED, "queued": queued, "running": running, "queued_running": newest}
 KEYED = ("until_success", "once")
+CLAIMS = ("queued", "running", "queued_running")
+QUEUE = "bench_load"
+IDENTITY = "memory:1:000000000000"
 
 
 def one_by_one(job: Any, count: int) -> float:
@@ -42,54 +61,161 @@ def server_time(raw: Raw) -> float:
 
 def measure_pushes(figures: Figures, raw: Raw, runs: int, count: int, bulk: int) -> None:
     """One by one, in bulk, and once more the same keys: duplicates."""
-    single: dict[str, list[float]] = {name: [] for name in SIDES}
-    many: dict[str, list[float]] = {name: [] for name in SIDES}
+    single: dict[str, list[float]] = {name: [] for name in PUSHED}
+    ratios: dict[str, list[float]] = {name: [] for name in KEYED}
+    many: dict[str, list[float]] = {name: [] for name in PUSHED}
     again: dict[str, list[float]] = {name: [] for name in KEYED}
-    spent: dict[str, list[float]] = {name: [] for name in SIDES}
+    spent: dict[str, list[float]] = {name: [] for name in PUSHED}
     for _ in range(runs):
-        for name, job in SIDES.items():
+        for name, job in PUSHED.items():
             raw.ask("FLUSHALL")
             single[name].append(one_by_one(job, count))
             raw.ask("FLUSHALL")
             before = server_time(raw)
             many[name].append(in_bulk(job, bulk))
             spent[name].append((server_time(raw) - before) / bulk)
-            assert raw.number("LLEN", "queue:bench_load") == bulk
+            assert raw.number("LLEN", f"queue:{QUEUE}") == bulk
             if name in KEYED:
+                ratios[name].append(single["plain"][-1] / single[name][-1])
                 again[name].append(in_bulk(job, bulk))
-                assert raw.number("LLEN", "queue:bench_load") == bulk, "duplicates are not pushed"
-    for name in SIDES:
+                assert raw.number("LLEN", f"queue:{QUEUE}") == bulk, "duplicates are not pushed"
+    for name in PUSHED:
         figures.add(f"single_{name}", f"enqueue, one by one, {name}", median(single[name]), "jobs/s")
         figures.add(f"bulk_{name}", f"enqueue_many, {name}", median(many[name]), "jobs/s")
         figures.add(f"server_{name}", f"the server's time a row in bulk, {name}", median(spent[name]), "us")
     for name in KEYED:
-        ratio = median(single["plain"]) / median(single[name])
-        figures.add(f"single_{name}_times", f"plain / {name}, one by one", ratio, most=1.8)
+        figures.add(f"single_{name}_times", f"plain / {name}, one by one", median(ratios[name]), most=1.8)
         figures.add(f"bulk_{name}_times", f"plain / {name}, in bulk", median(many["plain"]) / median(many[name]))
         figures.add(f"duplicates_{name}", f"enqueue_many of duplicates, {name}", median(again[name]), "jobs/s")
 
 
-def drained(raw: Raw, job: Any, count: int) -> float:
-    """Jobs a second of a worker that finds ``count`` jobs."""
+def drained(raw: Raw, job: Any, count: int) -> tuple[float, float]:
+    """Jobs a second of a worker that is let have ``count`` jobs, and the server's microseconds for each."""
     raw.ask("FLUSHALL")
     in_bulk(job, count)
+    pause(raw, QUEUE)
     with worker(raw):
-        started, first = time.monotonic(), raw.number("GET", "stat:processed")
-        wait_for("the jobs", lambda: raw.number("GET", "stat:processed") >= count)
-        return (count - first) / (time.monotonic() - started)
+        before = server_time(raw)
+        last, rate = released(raw, QUEUE, count)
+        spent = (server_time(raw) - before) / count
+    held = [key for key in raw.ask("KEYS", "hm:*") if key.startswith((b"hm:lock", b"hm:parked", b"hm:flight"))]
+    assert (last, held, raw.number("LLEN", f"queue:{QUEUE}")) == (count, [], 0), f"{last} ran, left: {held}"
+    return rate, spent
 
 
-def measure_drain(figures: Figures, raw: Raw, runs: int, count: int) -> None:
-    """A worker runs jobs that do nothing, with and without a key."""
-    rates: dict[str, list[float]] = {name: [] for name in SIDES}
+@contextmanager
+def sidekiq(url: str) -> Iterator[None]:
+    """Ruby's, with as many slots, at work."""
+    with tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(
+            ["sidekiq", "-c", "10", "-q", QUEUE, "-r", str(HERE / "noop.rb")],
+            env=os.environ | {"BENCH_URL": url.partition("?")[0], "RUBYOPT": "-W0"},
+            cwd=HERE,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        try:
+            yield
+        finally:
+            process.terminate()
+            try:
+                process.wait(STOP)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+
+
+def drained_by_ruby(raw: Raw, url: str, count: int) -> float:
+    """Jobs a second of Sidekiq, from the moment at which it is given ``count`` jobs."""
+    raw.ask("FLUSHALL")
+    in_bulk(noop, count)
+    raw.ask("RENAME", f"queue:{QUEUE}", "kept back")
+    rows = raw.ask("LRANGE", "kept back", 0, -1)
+    raw.ask("DEL", "kept back")
+    for first in range(0, count, 1000):
+        some = [row.replace(b'"bench.noop"', b'"BenchNoop"') for row in rows[first : first + 1000]]
+        raw.ask("RPUSH", "kept back", *some)
+    with sidekiq(url):
+        wait_for("Sidekiq", lambda: int(raw.info("clients")["blocked_clients"]) >= 5)
+        time.sleep(1)
+        started = time.monotonic()
+        raw.ask("RENAME", "kept back", f"queue:{QUEUE}")
+        wait_for("Sidekiq's jobs", lambda: raw.number("LLEN", f"queue:{QUEUE}") == 0)
+        taken = time.monotonic() - started
+    assert raw.number("GET", "stat:processed") == count
+    assert raw.number("GET", "stat:failed") == 0
+    return count / taken
+
+
+def measure_drain(figures: Figures, raw: Raw, url: str, runs: int, count: int) -> None:
+    """A worker runs jobs that do nothing, with and without a key; the ratios are those of runs beside each other."""
+    rates: dict[str, list[float]] = {name: [] for name in DRAINED}
+    spent: dict[str, list[float]] = {name: [] for name in DRAINED}
+    ruby: list[float] = []
     for _ in range(runs):
-        for name, job in SIDES.items():
-            rates[name].append(drained(raw, job, count))
-    for name in SIDES:
+        if shutil.which("sidekiq"):
+            ruby.append(drained_by_ruby(raw, url, count))
+        for name, job in DRAINED.items():
+            rate, time_of_server = drained(raw, job, count)
+            rates[name].append(rate)
+            spent[name].append(time_of_server)
+    for name in DRAINED:
+        bar = 0.0 if name == "plain" else 20 if name in CLAIMS else 14
         figures.add(f"drain_{name}", f"a worker with 10 slots, {name}", median(rates[name]), "jobs/s")
-    for name in KEYED:
-        ratio = median(rates["plain"]) / median(rates[name])
+        figures.add(f"drain_{name}_server", f"the server's time a job, {name}", median(spent[name]), "us", most=bar)
+    for name in itertools.chain(KEYED, CLAIMS):
+        ratio = median([plain / keyed for plain, keyed in zip(rates["plain"], rates[name], strict=True)])
         figures.add(f"drain_{name}_times", f"plain / {name}, drained", ratio, most=1.5)
+    if ruby:
+        figures.add("drain_sidekiq", "Sidekiq with 10 slots, without a key", median(ruby), "jobs/s")
+    for name in DRAINED if ruby else ():
+        ratio = median([ours / theirs for ours, theirs in zip(rates[name], ruby, strict=True)])
+        figures.add(f"sidekiq_{name}_times", f"{name} / Sidekiq without a key", ratio, least=2)
+
+
+def _run(raw: Raw, call: Call[Any]) -> Any:
+    return call.decode(raw.ask(*call.parts[0]))
+
+
+def end_all(raw: Raw, count: int) -> None:
+    """Fetch and end ``count`` jobs without running them."""
+    keys, today = Keys(), dt.datetime.now(dt.UTC).date().isoformat()
+    flight, queue = keys.in_flight(IDENTITY, 1, QUEUE), keys.queue(QUEUE)
+    for script in ("join", "fetch", "settle"):
+        raw.ask("SCRIPT", "LOAD", load(script).text)
+    _run(raw, leases.join(keys, IDENTITY, [flight], 600_000))
+    done = 0
+    while done < count:
+        payloads = _run(raw, jobs.fetch(keys, IDENTITY, [(QUEUE, queue, flight, 0)], 500, 600_000)).payloads[0]
+        rows = [jobs.Settlement(1, one, "done", effects=of_payload(keys, one, "done")) for one in payloads]
+        limits: dict[str, Any] = {"lease_ms": 600_000, "day": today, "dead_max": 9, "dead_timeout": 9.0}
+        statuses = _run(raw, jobs.settle(keys, IDENTITY, [(flight, queue)], rows, **limits))
+        assert statuses.count(1) == len(rows) > 0
+        done += len(rows)
+
+
+def measure_memory(figures: Figures, raw: Raw, counts: list[int]) -> None:
+    """What a key takes while it is held, and while it is remembered."""
+    for count in counts:
+        raw.ask("FLUSHALL")
+        in_bulk(unique, count)
+        held = raw.number("MEMORY", "USAGE", "hm:lock:u:bench.unique", "SAMPLES", 0) / count
+        figures.add(f"lock_{count}", f"a live lock, of {count:,}", held, "bytes", most=130)
+        raw.ask("FLUSHALL")
+        in_bulk(once, 1000)
+        end_all(raw, 1000)
+        raw.ask("SCRIPT", "FLUSH")
+        raw.ask("FLUSHALL")
+        before = int(raw.info("memory")["used_memory"])
+        in_bulk(once, count)
+        end_all(raw, count)
+        rest = [key for key in raw.ask("KEYS", "hm:*") if not key.startswith(b"hm:once:")]
+        raw.ask("DEL", *rest, "queues", "stat:processed")
+        bar = 55 if count >= 100_000 else 0.0
+        took = (int(raw.info("memory")["used_memory"]) - before) / count
+        figures.add(f"remembered_{count}", f"a remembered key, of {count:,}", took, "bytes", most=bar)
 
 
 def main() -> int:
@@ -98,12 +224,17 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=10_000, help="jobs one by one in a run")
     parser.add_argument("--bulk", type=int, default=50_000, help="jobs in bulk, and to drain, in a run")
     parser.add_argument("--runs", type=int, default=3, help="runs of each")
+    parser.add_argument(
+        "--memory", type=int, nargs="*", default=[10_000, 100_000], help="keys whose memory is measured"
+    )
     options = parser.parse_args()
     with server() as made:
         raw = made.connect()
         figures = Figures("contracts", raw)
-        measure_pushes(figures, raw, options.runs, options.jobs, options.bulk)
-        measure_drain(figures, raw, options.runs, options.bulk)
+        if options.runs:
+            measure_pushes(figures, raw, options.runs, options.jobs, options.bulk)
+            measure_drain(figures, raw, made.url, options.runs, options.bulk)
+        measure_memory(figures, raw, options.memory)
         return figures.finish(options)
 
 

@@ -28,6 +28,21 @@ def unique(number: int) -> None:
     """Nothing, for each number one at a time."""
 
 
+@app.job(name="bench.queued", queue="bench_load", key="number", unique="queued")
+def queued(number: int) -> None:
+    """Nothing, for each number one that waits."""
+
+
+@app.job(name="bench.running", queue="bench_load", key="number", unique="running")
+def running(number: int) -> None:
+    """Nothing, for each number one that runs."""
+
+
+@app.job(name="bench.newest", queue="bench_load", key="number", unique=("queued", "running"))
+def newest(number: int) -> None:
+    """Nothing, for each number one that waits and one that runs."""
+
+
 @app.job(name="bench.refuse", queue="bench_load")
 def refuse(number: int) -> None:
     """One in twenty says no."""
