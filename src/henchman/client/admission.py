@@ -101,6 +101,8 @@ def _key_in(job: Mapping[str, Any]) -> Any:
 def read_answer(words: Sequence[str], jid: str, queue: str) -> Admitted:
     """What the server's answer to the push of ``jid`` means; ``lib/admit.lua`` lists the answers."""
     match words:
+        case ["C"]:  # nearly every push
+            return Admitted(jid, queue)
         case ["D", first, differs]:
             return Admitted(first, queue, "duplicate", differs == "1")
         case ["R", first, differs, letter]:
@@ -150,9 +152,7 @@ class KeyedPushes:
         scheduled, times = self._time_of(plan)
         [job], _ = keyed_jobs(plan, keyed, [arguments], times, strict=True)
         lane = self._sequence.take()
-        call = self._runtime.client.confirmed(
-            self._call(plan, keyed, scheduled, plan.queue, [job], lane), lambda: [job.jid]
-        )
+        call = self._call(plan, keyed, scheduled, plan.queue, [job], lane)
 
         def read(answer: Any) -> Admitted:
             self._sequence.give(lane)
@@ -265,7 +265,7 @@ class KeyedPushes:
         """What became of ``jobs``, by the answer to their call; one without words was asked nothing."""
         if plan.outbox is not None:
             return [Admitted(one.jid, queue, "deferred") for one in jobs]
-        if not isinstance(answer, list) or not all(isinstance(one, list) for one in answer):
+        if not isinstance(answer, list) or (answer and not isinstance(answer[0], list)):
             answer = [["C"]] * len(jobs)
         found = [read_answer(words, one.jid, queue) for words, one in zip(answer, jobs, strict=False)]
         return [one._replace(admission="blocked") for one in found] if plan.parked else found

@@ -25,6 +25,8 @@ class KeyedPush(NamedTuple):
 
 def answers_of(reply: Any) -> list[list[str]]:
     """The words of each line that ``lib/admit.lua`` answers."""
+    if reply == b"C":
+        return [["C"]]
     return [line.split() for line in bytes(reply).decode("utf-8", "replace").split("\n")]
 
 

@@ -206,7 +206,7 @@ def encoded(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts =
     if "hm" not in job and ending != "cancelled" and not told.cancelled and not told.checkpoint:
         return b""
     try:
-        if ending == "done" and (short := _key_end(job, told)):
+        if ending == "done" and not (told.cancelled or told.checkpoint) and (short := _key_end(job)):
             return short
         found = effects(keys, job, ending, told)
         return msgspec.json.encode(found) if found else b""
@@ -221,10 +221,11 @@ _KEYED = frozenset(
 )
 
 
-def _key_end(job: Mapping[str, Any], told: EndingFacts) -> bytes:
+def _key_end(job: Mapping[str, Any]) -> bytes:
     """``done``, where nothing follows but that its key is free; the server takes a third of the time for it."""
-    hm, key = job.get("hm"), key_of(job)
-    if key is None or told.cancelled or told.checkpoint or not isinstance(hm, dict) or not _KEYED.issuperset(hm):
+    hm = job.get("hm")
+    key = key_of(job) if isinstance(hm, dict) and _KEYED.issuperset(hm) else None
+    if key is None:
         return b""
     jid: str = job["jid"]
     if not (jid.isascii() and jid.isalnum()):
@@ -279,10 +280,13 @@ _MEMBER = frozenset({"batch", "batch_expires", "delay", "track", "secret"})
 
 
 def finished(unit: Unit, job: Mapping[str, Any]) -> bytes:
-    """The effect of a plain run that returned nothing, as ``lib/batch.lua`` reads it; empty: ask ``effects.encoded``.
+    """The effect of a plain run that returned nothing, as ``lib/batch.lua`` reads it, of a job with a key that is not
+    tracked ``lib/key_ends.lua``; empty: ask ``effects.encoded``.
 
-    Nearly every tracked job ends so, and this takes an eighth of the time.
+    Nearly every such job ends so, and this takes an eighth of the time.
     """
+    if not tracked(job):
+        return _key_end(job)
     hm, jid, elapsed = job["hm"], job.get("jid"), unit.elapsed
     batch = hm.get("batch", "")
     if elapsed is None or not _MEMBER.issuperset(hm) or not isinstance(jid, str) or not isinstance(batch, str):

@@ -6,6 +6,7 @@ A lock belongs to the jid that it names; the effects change it only as long as i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from henchman.wire import payload as payloads
@@ -47,7 +48,9 @@ def key_of(job: Mapping[str, Any]) -> JobKey | None:
     if not isinstance(said, list) or len(said) != 3 or not isinstance(job.get("jid"), str):
         return None
     scope, name, phases = said
-    if not all(isinstance(one, str) for one in said) or "\n" in scope or not phases or not _PHASES.issuperset(phases):
+    if not (isinstance(scope, str) and isinstance(name, str) and isinstance(phases, str)):
+        return None
+    if "\n" in scope or not phases or not _PHASES.issuperset(phases):
         return None
     try:
         f"{scope}{name}{job['jid']}".encode()
@@ -68,7 +71,12 @@ def is_exclusive(unit: Any) -> bool:
 
 def freed(key: JobKey, ending: str) -> str:
     """The phases of ``key`` whose locks ``ending`` gives back, in the order of the effects."""
-    return "".join(one for one in LOCKED.get(ending, "") if one in key.phases)
+    return _freed(key.phases, ending)
+
+
+@lru_cache(maxsize=256)
+def _freed(phases: str, ending: str) -> str:
+    return "".join(one for one in LOCKED.get(ending, "") if one in phases)
 
 
 def lock_effects(job: Mapping[str, Any], ending: str, *, latest: bool) -> list[tuple[str, ...]]:

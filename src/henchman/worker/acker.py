@@ -94,6 +94,8 @@ class Acker(Service):
 
     def _written(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Row:
         ending = outcome.ending
+        if outcome is DONE and not (unit.cancelled or unit.checkpoint) and (effects := finished(unit, job)):
+            return unit, ending, b"", 0.0, effects
         if unit.checkpoint and ending in checkpoint.GOES_ON:
             outcome = outcome._replace(stored=checkpoint.noted(outcome.stored))
         if "hm" not in job or not tracked(job):
@@ -101,8 +103,6 @@ class Acker(Service):
             facts = EndingFacts(cancelled=unit.cancelled, checkpoint=unit.checkpoint, latest=latest)
             effects = encoded(self._runtime.keys, job, ending, facts)
             return unit, ending, outcome.stored, outcome.delay, effects
-        if outcome is DONE and not (unit.cancelled or unit.checkpoint) and (effects := finished(unit, job)):
-            return unit, ending, b"", 0.0, effects
         batch = batch_of(job) if ending in ("dead", "cancelled") else ""
         if batch and ending == "dead":
             ending = "kept"  # with its batch, in place of the dead set, which is trimmed
