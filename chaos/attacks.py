@@ -14,10 +14,11 @@ from typing import Any
 
 from batch_attack import kill_producer
 from clock_attack import step_producer, step_server_back, step_server_on, step_workers
-from field import STRUCK, Field, until
+from field import FROZEN, STRUCK, Field, until
 from groups import GRACE, Group
 from hostile_attack import push_hostile
 from ledger import wall
+from outbox_attack import kill_database
 from proxy import Route
 from recorder_attack import kill_recorder, stop_recorder
 from redis import RedisError
@@ -25,7 +26,7 @@ from server import alive, ports_of
 from stop_attack import stop_group, stop_worker, suspend_host
 from wire_attack import act_with_least, delay_network
 
-__all__ = ["ATTACKS", "CLOCKS"]
+__all__ = ["ATTACKS", "CLOCKS", "OUTBOX"]
 
 MET = 20.0  # seconds for a process that holds work
 BETTER = 3.0  # of them, for one that holds ordered ids too; longer while none was struck in this minute
@@ -267,6 +268,7 @@ ATTACKS: dict[str, Callable[..., Told]] = {
     "kill -9 of a producer inside a batch": kill_producer,
     "recorder of history stopped past its lease": stop_recorder,
     "kill -9 of the recorder of history": kill_recorder,
+    "kill -9 of PostgreSQL with rows in the outbox": kill_database,
     "SCRIPT FLUSH": flush_scripts,
     "CLIENT KILL of everybody": kill_clients,
     "server silent (CLIENT PAUSE)": slow_server,
@@ -275,4 +277,5 @@ ATTACKS: dict[str, Callable[..., Told]] = {
     "server down for longer than the lease": kill_server,
     "kill -9 of the server": kill_server,
 }
+OUTBOX = ("kill -9 of PostgreSQL with rows in the outbox", FROZEN)
 CLOCKS = [name for name in ATTACKS if name.startswith("clock ")]

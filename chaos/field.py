@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 from clocks import Clock
 from groups import Filler, Group
 from ledger import Ledger, wall
+from market import Market
 from proxy import Proxy, Route
 from redis import RedisError
 from server import Server
@@ -24,9 +26,10 @@ from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 from henchman.store.queues import pause, unpause
 
-__all__ = ["STRUCK", "Field", "until"]
+__all__ = ["FROZEN", "STRUCK", "Field", "until"]
 
-STRUCK = "kill -9 of a holder of ordered ids"
+STRUCK = "kill -9 of a holder of ordered ids"  # part of every kill
+FROZEN = "relay of the outbox frozen past its lease"  # part of what stops a host
 AGAIN = 40.0  # seconds for which an attack that missed is tried again, each try in full and told
 
 
@@ -57,6 +60,7 @@ class Field:
         self.minute = 1  # the one that is played
         self.stopping = threading.Event()
         self.filler: Filler | None = None
+        self.market: Market | None = None  # the outbox, if there is one
         self.producers: list[subprocess.Popen[bytes]] = []
         self.wrong: tuple[Clock, subprocess.Popen[bytes]] | None = None  # a producer, and its clock
         self.left_out: dict[str, str] = {}  # attacks that this machine cannot make, and why
@@ -120,6 +124,21 @@ class Field:
     def struck(self, ids: int) -> None:
         """A kill found so many ids of ordered queues in the hands of those that it killed."""
         self.strike(STRUCK, lambda _: (ids, f"{ids} ids"))
+
+    def froze(self, relay: int, seconds: float) -> None:
+        """The process that relayed has been stopped for so long; another one must have taken over."""
+        other = until(self.relay, 5.0)
+        text = f"process {relay} for {seconds:.0f} s, process {other} relays"
+        self.strike(FROZEN, lambda _: (int(other not in (0, relay)), text))
+
+    def relay(self) -> int:
+        """The process that relays the outbox; 0 when nobody does, or the server is away."""
+        redis: Any = self.redis
+        with contextlib.suppress(RedisError, OSError):
+            for key in redis.scan_iter(match="hm:outbox:*:relay", count=1000):
+                if name := redis.get(key):
+                    return int(name.decode().split(":")[1])
+        return 0
 
     def working(self, group: Group, limit: float = 25.0) -> list[int]:
         """Wait until both workers of a group hold a lease; their pids, fewer or none when that did not come about."""

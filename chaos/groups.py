@@ -26,8 +26,9 @@ FILLING = 30.0  # jobs a second of the producer that only fills batches
 RECORD = "history.sqlite"  # beside the ledger
 
 
-def environment(url: str, ledger: Path) -> dict[str, str]:
-    """The environment of every process of the run; settings of the machine it runs on are left out."""
+def environment(url: str, ledger: Path, outbox: str = "") -> dict[str, str]:
+    """The environment of every process of the run; settings of the machine it runs on are left out. ``outbox``: the
+    address of the database with the outbox, if there is one."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("HENCHMAN_", "REDIS_"))}
     path = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
     ours = {"HENCHMAN_REDIS_URL": url, "CHAOS_LEDGER": str(ledger), "PYTHONPATH": path}
@@ -38,6 +39,8 @@ def environment(url: str, ledger: Path) -> dict[str, str]:
         "HENCHMAN_DEAD_MAX": "1000000",  # half an hour kills more jobs than the dead set keeps, where the judge looks
         "PYTHONUNBUFFERED": "1",
     }
+    if outbox:
+        settings["HENCHMAN_OUTBOX"] = outbox
     return kept | ours | settings
 
 
@@ -58,14 +61,22 @@ class Group:
     replaces it when it is gone. ``least``: it may do no more on the server than a worker needs."""
 
     def __init__(
-        self, number: int, folder: Path, ledger: Path, route: Route, args: Sequence[str], *, least: bool = False
+        self,
+        number: int,
+        folder: Path,
+        ledger: Path,
+        route: Route,
+        args: Sequence[str],
+        *,
+        least: bool = False,
+        outbox: str = "",
     ) -> None:
         self.number, self.route, self.least = number, route, least
         self._folder, self._args = folder, list(args)
         self.clock, self.suspension = Clock(folder / f"clock-{number}"), Suspension(folder / f"suspended-{number}")
         user = f"{WORKER}:{PASSWORD}@" if least else ""
         ours = self.clock.env | {VARIABLE: str(self.suspension.path)}
-        self._env = environment(f"redis://{user}127.0.0.1:{route.port}/0", ledger) | ours
+        self._env = environment(f"redis://{user}127.0.0.1:{route.port}/0", ledger, outbox) | ours
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
         self._closed = False

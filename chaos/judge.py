@@ -11,6 +11,7 @@ from typing import Any
 
 from batch_judge import BatchJudgement
 from hostile_attack import is_hostile
+from key_judge import KeyJudgement, OutboxJudgement
 from kinds import kind_of
 from ordered_judge import OrderedJudgement
 from past import NEVER, History, Job, Run
@@ -70,9 +71,10 @@ class Judgement:
                 self._must.append(job)
         pills = {job.key for job in self._must if self._poisoned(job)}
         self._batches = BatchJudgement(history, self.repeats, redis, record, self._planned, pills)
-        for name, found in self._batches.rules():
-            self._rule(name, found)
-        self.facts |= self._batches.facts()
+        for part in (self._batches, KeyJudgement(history, redis, self._planned), OutboxJudgement(history)):
+            for name, found in part.rules():
+                self._rule(name, found)
+            self.facts |= part.facts()
         self._rule("accepted jobs that did not reach their end", self._lost())
         self._rule("refused jobs that ran", (job.key for job in self._told("refused") if job.runs))
         self._rule("jobs that nobody pushed", self._unasked())

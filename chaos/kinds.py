@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["KINDS", "ORDERED", "QUEUES", "Kind", "OrderedKind", "kind_of"]
+__all__ = ["KEYED", "KINDS", "ORDERED", "QUEUES", "KeyedKind", "Kind", "OrderedKind", "kind_of"]
 
 QUEUES = ("fast", "slow", "held")  # "held" is paused now and then, so that jobs wait, expire and are cancelled in it
 
@@ -45,6 +45,45 @@ KINDS: dict[str, Kind] = {
     "adder": Kind(0),  # in batches alone
     "mender": Kind(0, failures=1),  # killed by itself; fine when its batch is retried
     "called": Kind(0),  # the callbacks of batches: the server pushes them
+    "once": Kind(0, attempts=None, failures=None, again=1.0),  # jobs with a key, from here on: see KEYED
+    "oncefail": Kind(0, status="failed"),
+    "oncedead": Kind(0, failures=1, dead=True, status="error"),
+    "until": Kind(0, attempts=None, failures=None, again=1.0),
+    "turn": Kind(0, attempts=None, failures=None, again=1.0),
+    "queued": Kind(0),
+    "desk": Kind(0),
+    "adesk": Kind(0),
+    "both": Kind(0),
+    "sold": Kind(0),  # rows of the outbox
+}
+
+
+class KeyedKind(NamedTuple):
+    """A kind with a key: how often it is pushed, the options of its job, and what may have its key. ``phases``: o at
+    most one job for ever, u one job until it has ended, w one that waits, r one that runs. ``names``: of things; empty:
+    new ones all the time, the same for every producer."""
+
+    weight: float
+    phases: str
+    options: dict[str, Any]
+    names: tuple[str, ...] = ()
+    scope: str = ""
+
+
+def _names(many: int) -> tuple[str, ...]:
+    return tuple(f"n{number}" for number in range(many))
+
+
+KEYED: dict[str, KeyedKind] = {
+    "once": KeyedKind(8, "o", {"once": True}),
+    "oncefail": KeyedKind(2, "o", {"once": True, "on_conflict": "raise"}),
+    "oncedead": KeyedKind(1, "o", {"once": True}),
+    "until": KeyedKind(3, "u", {"unique": "until_success"}, _names(12)),
+    "turn": KeyedKind(2, "u", {"unique": "until_success", "on_conflict": "wait"}, _names(10)),
+    "queued": KeyedKind(3, "w", {"unique": "queued"}, _names(10)),
+    "desk": KeyedKind(2, "r", {"unique": "running", "scope": "desk"}, _names(10), "desk"),
+    "adesk": KeyedKind(2, "r", {"unique": "running", "scope": "desk"}, _names(10), "desk"),
+    "both": KeyedKind(2, "wr", {"unique": ("queued", "running")}, _names(8)),
 }
 
 

@@ -18,12 +18,11 @@ from ordered_record import OrderedRecord
 from past import History, Run
 from redis import Redis
 from repeats import Repeats
-from spans import Pushed, Span
+from spans import Pushed, Span, is_zombie
 
 __all__ = ["OrderedJudgement"]
 
 SURE = 0.005  # seconds: a token may be a little ahead of the server's clock, when many were given at one moment
-RESCUE = 20.0  # seconds: a lease and the watching before a rescue; who was stopped for less has lost nothing
 KEPT = ("meta", "stat", "wake", "morgue", "merr")  # what may be left of a queue, beside the payloads in its morgue
 GOOD = ("ok",)
 
@@ -156,14 +155,8 @@ class OrderedJudgement:
                 held = span if held is None or span.seen > held.seen else held
 
     def _zombie(self, span: Span) -> bool:
-        """Whether the process was stopped for so long that it was buried, or its claim was lost with a server."""
-        return any(
-            span.pid in window.pids
-            and span.begun <= window.to
-            and span.seen >= window.since
-            and (window.cause == "failover" or (window.cause == "stopped" and window.to - window.since > RESCUE))
-            for window in self._history.windows
-        )
+        """Whether the process was buried, or its claim lost with a server."""
+        return any(is_zombie(window, span) for window in self._history.windows)
 
     def _refused(self) -> Iterator[str]:
         for entity, spans in self._spans.items():

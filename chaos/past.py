@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from batch_past import Batches
+from key_past import Keyed
 from ledger import Entry, read_all
+from outbox_past import Outbox
 from server_clock import ServerClock
 from spans import Spans
 
@@ -32,7 +34,8 @@ class Run:
 
 
 class Job:
-    """Everything the ledger says of one job. ``told``: accepted, refused, unknown, or "" when its producer died."""
+    """Everything the ledger says of one job. ``told``: accepted, refused, unknown, duplicate (another job has its key),
+    or "" when its producer died."""
 
     __slots__ = (
         *("cancelled", "cancelling", "expired", "key", "notes", "pushed", "runs", "struck", "told", "told_at"),
@@ -94,18 +97,23 @@ class History:
         self.torn: list[str] = []
         self.hostile = 0  # payloads that no client should push
         self.keys: dict[str, str] = {}  # by jid, of jobs that ran
+        self.jids: dict[str, set[str]] = defaultdict(set)  # the same by key
         self.server = ServerClock()
         self.ordered = Spans()
         self.batches = Batches()
+        self.keyed = Keyed()
+        self.outbox = Outbox()
         self._open: dict[tuple[int, str], list[Run]] = defaultdict(list)
         self._by_jid: dict[tuple[int, str], Run] = {}
         for entry in read_all(folder):
             name = entry.words[0]
             reader = getattr(self, f"_read_{name}", None)
-            for place in (self.ordered, self.batches):
+            for place in (self.ordered, self.batches, self.keyed, self.outbox):
                 reader = reader or getattr(place, f"read_{name}", None)
             if reader is not None:
                 reader(entry)
+        for key, told in self.outbox.verdicts():
+            self.jobs[key].told = told
 
     def _job(self, entry: Entry) -> Job:
         key = entry.words[1]
@@ -125,7 +133,16 @@ class History:
         job = self._job(entry)
         job.told, job.told_at = entry.words[0], entry.at
 
-    _read_accepted = _read_refused = _read_unknown = _verdict
+    def _read_accepted(self, entry: Entry) -> None:
+        self._verdict(entry)
+        if entry.words[2:] == ["blocked"]:
+            self.keyed.blocked.add(entry.words[1])
+
+    def _read_duplicate(self, entry: Entry) -> None:
+        self._verdict(entry)
+        self.keyed.duplicates[entry.words[1]] = entry.words[2]
+
+    _read_refused = _read_unknown = _verdict
 
     def _read_cancelling(self, entry: Entry) -> None:
         self._job(entry).cancelling = True
@@ -135,6 +152,7 @@ class History:
         self._job(entry).runs.append(run)
         if len(entry.words) > 4:
             self.keys[entry.words[4]] = entry.words[1]
+            self.jids[entry.words[1]].add(entry.words[4])
             self._by_jid[entry.pid, entry.words[4]] = run
         self._open[entry.pid, entry.words[1]].append(run)
 

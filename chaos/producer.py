@@ -1,9 +1,10 @@
 """One of the producers: pushes jobs of every kind, and writes down what it was told about each.
 
 ``python producer.py NAME SEED RATE OFFSET SHARE``: OFFSET is how many seconds its clock is wrong, SHARE the part of its
-plain jobs that it pushes in batches (1: all, and nothing else). A push is written down before it is made ("push"), and
-after it as accepted, refused (proven not executed) or unknown (nobody can say). What goes to ordered queues stands
-beside that, see ``pushes.py``; batches, see ``batch_pushes.py``.
+plain jobs that it pushes in batches (1: all, and nothing else; 0: none, and none with a key either). A push is written
+down before it is made ("push"), and after it as accepted, refused (proven not executed) or unknown (nobody can say).
+What goes to ordered queues stands beside that, see ``pushes.py``; batches, see ``batch_pushes.py``; jobs with a key,
+see ``key_pushes.py``.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any, NamedTuple
 
 import jobs
 from batch_pushes import ROWS, BatchPushes
+from key_pushes import KeyPushes
 from kinds import KINDS
 from ledger import Ledger, wall
 from pushes import OrderedPushes, at_once, told
@@ -28,6 +30,7 @@ from henchman.errors import ServerError
 
 HUGE = 3_000_000  # bytes
 BULK = 60  # tiny jobs in one enqueue_many
+KEYED = 0.1  # of the jobs that are in no batch
 
 
 class Push(NamedTuple):
@@ -53,6 +56,7 @@ class Producer:
         self.batch_name = ""  # where they go, in either way
         self._number = 0
         self._batches = BatchPushes(self, name, seed, self._ledger, awaits=bool(offset))
+        self._keys = KeyPushes(name, seed, self._ledger, awaits=bool(offset))
         self._ordered = OrderedPushes(name, seed, self._ledger, awaits=bool(offset))
         self._blobs = [os.urandom(size // 2).hex() for size in (60_000, 120_000, 250_000)]
         self._huge = os.urandom(HUGE // 2).hex()
@@ -104,8 +108,7 @@ class Producer:
             if self._chance.random() < blocks:
                 due += await self._batches.block() / self._rate
             if self._share < 1:
-                await self._next_one()
-                due += 1 / self._rate
+                due += await self._next_some() / self._rate
             await self._batches.now_and_then()
             due = max(due, time.monotonic() - 1.0)
             wait = due - time.monotonic()
@@ -113,12 +116,16 @@ class Producer:
                 await asyncio.sleep(wait)
         await self._batches.now_and_then()
 
-    async def _next_one(self) -> None:
+    async def _next_some(self) -> int:
+        """Push what comes next; how many plain jobs it stands for."""
+        if self._share and self._chance.random() < KEYED / 2:  # two at once, on average
+            return await self._keys.some()
         push = self._next()
         if push.kind == "tiny" and self._chance.random() < 0.02:
             await self.bulk(BULK)
         await self._one(push)
         await self._ordered.now_and_then()
+        return 1
 
     async def some(self, many: int) -> None:
         """Push so many jobs of every kind, the tiny ones in bulk."""

@@ -21,22 +21,27 @@ BULKS = 0.2  # of all pushes
 
 
 async def told(
-    ledger: Ledger, mark: str, pushes: Sequence[tuple[str, Sequence[str]]], send: Callable[[], Awaitable[Any]]
+    ledger: Ledger,
+    mark: str,
+    pushes: Sequence[tuple[str, Sequence[str]]],
+    send: Callable[[], Awaitable[Any]],
+    read: Callable[[Any], Sequence[str]] = lambda _: ("accepted",),
 ) -> Any:
     """Push (key, notes) by ``send`` and write down what came of it, with ``mark`` before each word; None when it was
-    not accepted.
+    not accepted. ``read``: what an answer means, its verdict first.
     """
     for key, notes in pushes:
         ledger.write(f"{mark}push", key, *notes)
-    verdict, answer = "accepted", None
+    answer = None
     try:
         answer = await send()
+        verdict, *more = read(answer)
     except ServerAway as error:
-        verdict = "unknown" if error.executed is None else "refused"
+        verdict, more = "unknown" if error.executed is None else "refused", []
     except (ServerError, BatchError):
-        verdict = "refused"
+        verdict, more = "refused", []
     for key, _ in pushes:
-        ledger.write(f"{mark}{verdict}", key)
+        ledger.write(f"{mark}{verdict}", key, *more)
     if answer is None:
         await asyncio.sleep(0.05)
     return answer

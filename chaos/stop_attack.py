@@ -102,6 +102,7 @@ def _stopped(
     if not found:
         return 0, f"group {group.number}: no {what}"
     tombs: list[list[str]] = []
+    relay = field.relay()
     if suspended:
         until(lambda: all(state_of(pid) in ("T", "Z", "") for pid in everybody), 5)
         group.suspension.begin()
@@ -110,6 +111,8 @@ def _stopped(
         with contextlib.suppress(RedisError):
             names: Any = field.redis.zrange("hm:tombs", 0, -1)
             tombs = [name.decode().split(":") for name in names]
+        if relay in pids:
+            field.froze(relay, wall() - at)
     finally:
         if suspended:
             group.suspension.end()

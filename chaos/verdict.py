@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from attacks import ATTACKS
-from field import STRUCK
+from field import FROZEN, STRUCK
 from judge import Judgement
 from past import NEVER, History
 
@@ -56,7 +56,7 @@ def page(
     ``left_out``, for the reason that stands there."""
     history = judgement.history
     hits, tried = _struck(history)
-    names = [one for one in (*ATTACKS, STRUCK, *BY_JOBS) if one not in left_out] if names is None else names
+    names = [one for one in (*ATTACKS, STRUCK, FROZEN, *BY_JOBS) if one not in left_out] if names is None else names
     missed = _missed(hits, minutes, names)
     jobs = history.jobs.values()
     told = Counter(job.told or "producer died" for job in jobs)
@@ -82,7 +82,7 @@ def page(
     for rule, found in judgement.violations.items():
         lines.append(f"  {'ok  ' if not found else 'FAIL'} {rule}: {len(found)}")
         lines += [f"         {text}" for text in found[:_SHOWN]]
-    lines += ["", "not attacked: keys (not built yet)"]
+    lines += ["", "not attacked: dependencies"]
     if not passed(judgement, missed):
         lines.append(f"ledger, logs and data are kept in {folder}")
     return "\n".join(lines).encode("utf-8", "backslashreplace").decode()  # of hostile payloads: half a character

@@ -1,0 +1,184 @@
+"""The judgement on jobs with a key, of which one may exist, wait or run, and on jobs that are rows of an outbox.
+
+A lock is surely held from the answer to the push (or the first start, where that was not heard) until the first end of
+the last attempt, or the first question whether the job may start: what lies outside of that no ledger knows.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from hostile_attack import is_hostile
+from key_past import Thing
+from kinds import KEYED
+from past import NEVER, History, Job
+from redis import Redis
+from repeats import CUT_OFF
+from spans import Span, is_zombie
+
+__all__ = ["KeyJudgement", "OutboxJudgement"]
+
+EARLY = 0.002  # seconds: two processes read one clock
+#: nothing of this may be left; hm:lock:o:* beside it, but for the keys of dead jobs
+LEFT = (
+    *("hm:lock:*", "hm:parked*", "hm:await:*", "hm:needs:*", "hm:decide", "hm:latest", "hm:releases", "hm:ready:*"),
+    *("hm:debounce:*", "hm:outbox:*:sent"),
+)
+Interval = tuple[float, float, Job]
+
+
+class KeyJudgement:
+    """``rules()`` gives (name, violations). ``planned``: in how many attempts a job ends."""
+
+    def __init__(self, history: History, redis: Redis, planned: Callable[[Job], int]) -> None:
+        self._history, self._keyed, self._planned = history, history.keyed, planned
+        self._redis: Any = redis
+        self._by_thing: dict[Thing, list[Job]] = defaultdict(list)
+        for key, thing in self._keyed.things.items():
+            if key in history.jobs:
+                self._by_thing[thing].append(history.jobs[key])
+
+    def rules(self) -> Iterator[tuple[str, Iterable[str]]]:
+        """Every rule with what violates it."""
+        yield "keys: a key of `once` that has not exactly one job", self._once()
+        yield "keys: duplicates that ran, or of no job with that key", self._duplicates()
+        yield "keys: two jobs at once that may not be", self._together()
+        yield "keys: two runs at once that may not be", self._overlaps()
+        yield "keys: left on the server", self._left()
+
+    def facts(self) -> dict[str, Any]:
+        """For the verdict."""
+        if not self._keyed.things:
+            return {}
+        told = Counter(job.told or "producer died" for jobs in self._by_thing.values() for job in jobs)
+        words = ", ".join(f"{count} {word}" for word, count in told.most_common())
+        return {
+            "pushes with a key": f"{len(self._keyed.things)} ({words}) of {len(self._by_thing)} keys",
+            "jobs that waited for their key": f"{len(self._keyed.blocked)} when pushed, {len(self._keyed.parked)} "
+            "when they were to start",
+        }
+
+    def _things(self, phase: str) -> Iterator[tuple[Thing, list[Job]]]:
+        """The things of kinds whose jobs hold this lock."""
+        return (one for one in self._by_thing.items() if phase in KEYED[one[0].kind].phases)
+
+    def _once(self) -> Iterator[str]:
+        for thing, jobs in self._things("o"):
+            began = [job.key for job in jobs if job.runs or job.struck]
+            accepted = [job.key for job in jobs if job.told == "accepted"]
+            there = accepted or thing in self._keyed.existing or any(job.told == "duplicate" for job in jobs)
+            if len(began) > 1 or len(accepted) > 1 or (there and not began):
+                told = ", ".join(f"{job.key} {job.told or 'producer died'}" for job in jobs)
+                yield f"{thing.kind}/{thing.name}: {began or 'none'} ran ({told})"
+
+    def _duplicates(self) -> Iterator[str]:
+        for key, jid in self._keyed.duplicates.items():
+            first, thing = self._history.keys.get(jid), self._keyed.things.get(key)
+            if self._history.jobs[key].runs:
+                yield f"{key} ran, and was told to be a duplicate of {jid}"
+            if jid != "-" and (first is None or self._keyed.things.get(first) != thing):
+                yield f"{key} was told to be a duplicate of {jid}, {first or 'which never ran'}"
+
+    def _together(self) -> Iterator[str]:
+        for phase, held in (("u", self._until_its_end), ("w", self._until_its_start)):
+            for thing, jobs in self._things(phase):
+                intervals = sorted(filter(None, map(held, jobs)), key=lambda one: one[:2])
+                yield from _meeting(thing, intervals)
+
+    def _until_its_end(self, job: Job) -> Interval | None:
+        began = min((run.begun for run in job.runs), default=NEVER)
+        taken = job.told_at if job.told == "accepted" and job.key not in self._keyed.blocked else began
+        last = [run for run in job.runs if run.attempt == self._planned(job) and run.how not in CUT_OFF]
+        ended = min((run.ended for run in last), default=max((run.begun for run in job.runs), default=0.0))
+        return (taken, ended, job) if taken < ended else None
+
+    def _until_its_start(self, job: Job) -> Interval | None:
+        asked = [at for jid in self._history.jids.get(job.key, ()) if (at := self._keyed.asked.get(jid)) is not None]
+        if job.told != "accepted" or not asked or job.told_at >= min(asked):
+            return None
+        return job.told_at, min(asked), job
+
+    def _overlaps(self) -> Iterator[str]:
+        """A span begins when the one before it has been heard of for the last time, and under a higher token. What a
+        zombie did after it was stopped does not count."""
+        for entity, spans in self._keyed.by_name().items():
+            held: Span | None = None
+            token = -1
+            for span in spans:
+                seen = self._heard(span)
+                if seen < span.at:
+                    continue  # it came back from the dead
+                if held is not None and span.at < self._heard(held) - EARLY:
+                    late = self._heard(held) - span.at
+                    yield f"{'/'.join(entity)}: {span.keys} in {span.pid} began {late:.3f} s before {held.keys} ended"
+                if span.token <= token:
+                    yield f"{'/'.join(entity)}: token {span.token} of {span.keys} began after {token}"
+                token = max(token, span.token)
+                held = span if held is None or seen > self._heard(held) else held
+
+    def _heard(self, span: Span) -> float:
+        """When its process was heard of for the last time, before it was a zombie."""
+        dead = [one.since for one in self._history.windows if is_zombie(one, span)]
+        return min([span.seen, *dead])
+
+    def _left(self) -> Iterator[str]:
+        dead = {json.loads(one).get("jid") for one in self._redis.zrange("dead", 0, -1) if not is_hostile(one)}
+        for pattern in LEFT:
+            for key in self._redis.scan_iter(match=pattern, count=1000):
+                name = key.decode(errors="replace")
+                if not name.startswith("hm:lock:"):
+                    yield f"{name} is there"
+                    continue
+                for field, value in self._redis.hgetall(key).items():
+                    jid = value.decode(errors="replace").rsplit(" ", 2)[0]
+                    if jid not in dead or not name.startswith("hm:lock:o:"):
+                        yield f"{name}: {field!r} is held by {jid}, {self._history.keys.get(jid, 'which never ran')}"
+
+
+def _meeting(thing: Thing, intervals: list[Interval]) -> Iterator[str]:
+    held: Interval | None = None
+    for one in intervals:
+        if held is not None and one[0] < held[1] - EARLY:
+            early = held[1] - one[0]
+            yield f"{thing.kind}/{thing.name}: {one[2].key} had the key {early:.3f} s before {held[2].key} gave it up"
+        held = one if held is None or one[1] > held[1] else held
+
+
+class OutboxJudgement:
+    """That exactly the committed jobs ran is judged as of all jobs: the database says which were accepted. ``rules()``
+    gives the rest."""
+
+    def __init__(self, history: History) -> None:
+        self._history, self._outbox = history, history.outbox
+
+    def rules(self) -> Iterator[tuple[str, Iterable[str]]]:
+        """Every rule with what violates it."""
+        yield "outbox: a row that is not exactly one job", self._jobs()
+        yield "outbox: what the database has differs from what it said", self._answers()
+        yield "outbox: rows left", [f"{self._outbox.rows} rows"] if self._outbox.rows else []
+
+    def facts(self) -> dict[str, Any]:
+        """For the verdict."""
+        told = Counter(self._outbox.told.values())
+        words = ", ".join(f"{count} {word}" for word, count in told.most_common())
+        committed = len(self._outbox.committed or ())
+        return {"rows of the outbox": f"{len(told) and told.total()} ({words}), {committed} committed"} if told else {}
+
+    def _jobs(self) -> Iterator[str]:
+        if self._outbox.told and self._outbox.committed is None:
+            yield "nobody could look which rows were committed"
+        for key in self._outbox.told:
+            jids, committed = self._history.jids.get(key, set()), key in (self._outbox.committed or ())
+            if len(jids) != committed:
+                yield f"{key}, {'committed' if committed else 'not committed'}, ran as {sorted(jids) or 'no job'}"
+
+    def _answers(self) -> Iterator[str]:
+        for key, told in self._outbox.told.items():
+            there = key in (self._outbox.committed or ())
+            if self._outbox.committed is not None and told in ("accepted", "refused") and there != (told == "accepted"):
+                yield f"{key} was {told}, and is {'there' if there else 'not there'}"
+        for key in (self._outbox.committed or set()) - self._outbox.told.keys():
+            yield f"{key} is there, and nobody wrote it"
