@@ -26,10 +26,11 @@ from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 from henchman.store.queues import pause, unpause
 
-__all__ = ["FROZEN", "STRUCK", "Field", "until"]
+__all__ = ["FROZEN", "PARTS", "STRUCK", "Field", "until"]
 
-STRUCK = "kill -9 of a holder of ordered ids"  # part of every kill
-FROZEN = "relay of the outbox frozen past its lease"  # part of what stops a host
+STRUCK = "kill -9 of a holder of ordered ids"
+FROZEN = "relay of the outbox frozen past its lease"
+PARTS = (STRUCK, FROZEN)  # attacks that are part of others: of every kill, of all that stops a host
 AGAIN = 40.0  # seconds for which an attack that missed is tried again, each try in full and told
 
 

@@ -23,7 +23,7 @@ import hostile_attack
 from attacks import ATTACKS, CLOCKS, OUTBOX
 from clocks import Clock, faketime_missing
 from failover import FAILOVER, failover
-from field import FROZEN, STRUCK, Field, until
+from field import PARTS, Field, until
 from groups import RECORD, Filler, Group, environment, start_producer
 from judge import Judgement
 from kinds import ORDERED
@@ -213,9 +213,7 @@ def attack(play: Play, minutes: int) -> Judgement:
     pauser.start()
     try:
         for minute in range(1, minutes + 1 + max(minutes // 4, 1)):
-            behind = [
-                name for name in (*ATTACKS, STRUCK, FROZEN) if name not in field.left_out and field.hits[name] < minutes
-            ]
+            behind = [name for name in (*ATTACKS, *PARTS) if name not in field.left_out and field.hits[name] < minutes]
             if minute > minutes and not behind:
                 break
             say(f"minute {minute} of {minutes}" if minute <= minutes else f"one more minute for {', '.join(behind)}")

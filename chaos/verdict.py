@@ -8,7 +8,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from attacks import ATTACKS
-from field import FROZEN, STRUCK
+from field import PARTS
 from judge import Judgement
 from past import NEVER, History
 
@@ -56,7 +56,7 @@ def page(
     ``left_out``, for the reason that stands there."""
     history = judgement.history
     hits, tried = _struck(history)
-    names = [one for one in (*ATTACKS, STRUCK, FROZEN, *BY_JOBS) if one not in left_out] if names is None else names
+    names = [one for one in (*ATTACKS, *PARTS, *BY_JOBS) if one not in left_out] if names is None else names
     missed = _missed(hits, minutes, names)
     jobs = history.jobs.values()
     told = Counter(job.told or "producer died" for job in jobs)

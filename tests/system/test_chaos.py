@@ -434,7 +434,7 @@ def test_the_verdict_counts_what_jobs_attack_and_names_what_is_left_out(
         *("100.2 start huge-exact-8 1 100.05 h", "100.4 end huge-exact-8 1 ok"),
         *("100.2 start chatty-exact-9 1 100.05 i", "100.5 end chatty-exact-9 1 JobTimeout"),
     ]
-    everything = dict.fromkeys((*verdict.ATTACKS, verdict.STRUCK), "no reason")
+    everything = dict.fromkeys((*verdict.ATTACKS, *verdict.PARTS), "no reason")
 
     def told(*lines: str) -> str:
         text: str = verdict.page(judgement(*lines), "again", 1, tmp_path, left_out=everything)
