@@ -172,7 +172,7 @@ class OutboxJudgement:
             yield "nobody could look which rows were committed"
         for key in self._outbox.told:
             jids, committed = self._history.jids.get(key, set()), key in (self._outbox.committed or ())
-            if len(jids) != committed:
+            if len(jids) != committed and self._history.jobs[key].told != "duplicate":
                 yield f"{key}, {'committed' if committed else 'not committed'}, ran as {sorted(jids) or 'no job'}"
 
     def _answers(self) -> Iterator[str]:

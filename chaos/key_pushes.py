@@ -19,13 +19,23 @@ from pushes import at_once, told
 
 from henchman.errors import DuplicateJob
 
-__all__ = ["KeyPushes"]
+__all__ = ["KeyPushes", "fails_once", "new_names"]
 
 SLOT = 4.0  # seconds for which things that come once are new
 AT_ONCE = 3  # of them
 MOST = 3  # pushes of a thing in a row
 BULK = 4
 BULKS = 0.15  # of all pushes of things that come once
+
+
+def new_names() -> list[str]:
+    """The things that come once and are new now, for whoever asks."""
+    return [f"{int(wall() / SLOT)}.{number}" for number in range(AT_ONCE)]
+
+
+def fails_once(name: str) -> int:
+    """How often such a thing fails first, whoever pushes it."""
+    return int(zlib.crc32(name.encode()) % 4 == 0)
 
 
 class KeyPushes:
@@ -49,17 +59,15 @@ class KeyPushes:
         return many
 
     def _thing(self, kind: str) -> str:
-        names = KEYED[kind].names or [f"{int(wall() / SLOT)}.{number}" for number in range(AT_ONCE)]
-        return self._chance.choice(names)
+        return self._chance.choice(KEYED[kind].names or new_names())
 
     def _row(self, kind: str, name: str) -> tuple[tuple[Any, ...], list[str]]:
-        """The arguments of one job, its own key first, and notes for the judge. Whoever pushes a thing that comes once
-        gives it the same work."""
+        """The arguments of one job, its own key first, and notes for the judge."""
         self._number += 1
         args: tuple[Any, ...] = (f"{kind}-{self._name}-{self._number}", name)
         notes = []
         if KINDS[kind].attempts is None:
-            fails = int(zlib.crc32(name.encode()) % 4 == 0 if kind == "once" else self._chance.random() < 0.2)
+            fails = fails_once(name) if kind == "once" else int(self._chance.random() < 0.2)
             args += (fails,)
             notes.append(f"fails={fails}")
         if kind in ("until", "turn", "desk", "adesk", "both"):

@@ -112,8 +112,10 @@ class History:
                 reader = reader or getattr(place, f"read_{name}", None)
             if reader is not None:
                 reader(entry)
+        ran = {self.keyed.things.get(key) for key, job in self.jobs.items() if job.runs} - {None}
         for key, told in self.outbox.verdicts():
-            self.jobs[key].told = told
+            ends = self.jobs[key].runs or self.keyed.things.get(key) not in ran
+            self.jobs[key].told = told if told == "refused" or ends else "duplicate"
 
     def _job(self, entry: Entry) -> Job:
         key = entry.words[1]

@@ -2,7 +2,8 @@
 
 ``python seller.py SEED RATE``. Before a job is written: ``push KEY`` and ``order KEY unknown``; after its transaction
 ``order KEY`` with accepted (the commit was answered), refused (it was undone, or never committed) or unknown (its
-commit was not answered). One thread has short transactions, another one long ones, with low ids and late commits.
+commit was not answered). One thread has short transactions, another one long ones, with low ids and late commits. Some
+rows have a key, the same as the producers push.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 import contracts
 import jobs
+from key_pushes import fails_once, new_names
 from ledger import Ledger
 from market import orders
 from sqlalchemy import create_engine, insert
@@ -24,9 +26,13 @@ from sqlalchemy.orm import Session
 
 from henchman.errors import OutboxError
 
+KEYED = 0.2  # of all transactions
 STYLES = {"session": 8, "many": 2, "connection": 3, "undone": 3, "savepoint": 3, "left": 1}
 MOST = 3  # orders of a transaction
 LONG = (2.0, 6.0)  # seconds
+
+
+Row = tuple[Any, ...]  # the arguments of a job, its key first
 
 
 class Undone(Exception):
@@ -56,57 +62,63 @@ class Seller:
         chance = random.Random(f"{self._seed} {name}")  # noqa: S311 - to be repeated, not to be secret
         while not self.stopping.wait(chance.expovariate(each_second)):
             style = chance.choices(list(STYLES), list(STYLES.values()))[0]
-            keys = [self._next() for _ in range(chance.randint(2 if style == "savepoint" else 1, MOST))]
+            named = chance.random() < KEYED
+            many = chance.randint(2 if style == "savepoint" else 1, MOST)
+            rows = [self._row(chance.choice(new_names()) if named else "") for _ in range(many)]
             pause = chance.uniform(*LONG) if name == "slow" else 0.0
-            self._transaction(style, keys, contracts.sold.using(delay=2.0 if chance.random() < 0.1 else None), pause)
+            job = contracts.once if named else contracts.sold.using(delay=2.0 if chance.random() < 0.1 else None)
+            self._transaction(style, rows, job, pause)
 
-    def _next(self) -> str:
+    def _row(self, name: str) -> Row:
+        """The arguments of a job with this name for its key, or without a key."""
         with self._lock:
             self._number += 1
-            key = f"sold-seller-{self._number}"
-        self._ledger.write("push", key)
+            key = f"{'once' if name else 'sold'}-seller-{self._number}"
+        if name:
+            self._ledger.write("named", key, "once", name)
+        self._ledger.write("push", key, *([f"fails={fails_once(name)}"] if name else []))
         self._ledger.write("order", key, "unknown")
-        return key
+        return (key, name, fails_once(name)) if name else (key,)
 
-    def _transaction(self, style: str, keys: list[str], job: Any, pause: float) -> None:
+    def _transaction(self, style: str, rows: list[Row], job: Any, pause: float) -> None:
         """One transaction of some orders, and what came of it. Of "savepoint" the last order is undone alone."""
-        undone = keys[-1:] if style == "savepoint" else keys if style in ("undone", "left") else []
+        undone = rows[-1:] if style == "savepoint" else rows if style in ("undone", "left") else []
         committing: list[bool] = []
         try:
             if style == "connection":
-                self._by_connection(keys, job, pause, committing)
+                self._by_connection(rows, job, pause, committing)
             else:
-                self._by_session(style, keys, job, pause, committing)
+                self._by_session(style, rows, job, pause, committing)
             verdict = "accepted"
         except Undone:
             verdict = "refused"
         except (SQLAlchemyError, OutboxError) as error:
             verdict = "unknown" if committing else "refused"
             self._ledger.write("note", f"{style}: {error!r}"[:300])
-        for key in keys:
-            self._ledger.write("order", key, "refused" if key in undone else verdict)
+        for row in rows:
+            self._ledger.write("order", row[0], "refused" if row in undone else verdict)
 
-    def _by_connection(self, keys: list[str], job: Any, pause: float, committing: list[bool]) -> None:
+    def _by_connection(self, rows: list[Row], job: Any, pause: float, committing: list[bool]) -> None:
         with self._engine.connect() as connection:
-            for key in keys:
-                connection.execute(insert(orders).values(key=key))
-                jobs.app.outbox.write(connection, job, key)
+            for row in rows:
+                connection.execute(insert(orders).values(key=row[0]))
+                jobs.app.outbox.write(connection, job, *row)
             self.stopping.wait(pause)
             committing.append(True)
             connection.commit()
         jobs.app.outbox.wake()
 
-    def _by_session(self, style: str, keys: list[str], job: Any, pause: float, committing: list[bool]) -> None:
+    def _by_session(self, style: str, rows: list[Row], job: Any, pause: float, committing: list[bool]) -> None:
         with Session(self._engine) as session:
             if style == "many":
-                session.execute(insert(orders), [{"key": key} for key in keys])
-                jobs.app.outbox.write_many(session, job, [(key,) for key in keys])
+                session.execute(insert(orders), [{"key": row[0]} for row in rows])
+                jobs.app.outbox.write_many(session, job, rows)
             else:
-                for key in keys[:-1] if style == "savepoint" else keys:
-                    self._order(session, key, job)
+                for row in rows[:-1] if style == "savepoint" else rows:
+                    self._order(session, row, job)
             if style == "savepoint":
                 inner = session.begin_nested()
-                self._order(session, keys[-1], job)
+                self._order(session, rows[-1], job)
                 inner.rollback()
             self.stopping.wait(pause)
             if style == "undone":
@@ -118,9 +130,9 @@ class Seller:
             session.commit()
 
     @staticmethod
-    def _order(session: Session, key: str, job: Any) -> None:
-        session.execute(insert(orders).values(key=key))
-        jobs.app.outbox.write(session, job, key)
+    def _order(session: Session, row: Row, job: Any) -> None:
+        session.execute(insert(orders).values(key=row[0]))
+        jobs.app.outbox.write(session, job, *row)
 
 
 def main() -> None:

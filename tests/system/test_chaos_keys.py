@@ -50,6 +50,11 @@ def alone(name: str, key: str, token: int, since: float, to: float | None) -> li
     return [f"{since} kstart {words} {key}", *end]
 
 
+def named_row(number: int, name: str) -> list[str]:
+    row = f"once-seller-{number}"
+    return [f"99.8 named {row} once {name}", f"99.8 push {row} fails={int(name == '17')}", f"99.8 order {row} accepted"]
+
+
 #: one job of a key that comes once, of three pushes; two that follow each other, of each other kind
 PRODUCED = [
     *pushed("once-a-1", "17", "accepted", notes="fails=1"),
@@ -74,6 +79,7 @@ PRODUCED = [
     "99.8 order sold-seller-3 unknown",
     "99.8 push sold-seller-4",
     "99.8 order sold-seller-4 unknown",
+    *named_row(5, "17"),
 ]
 WORKED = [
     *ran("once-a-1", "j1", 100.4, 100.5, how="ValueError"),
@@ -95,7 +101,7 @@ WORKED = [
     *ran("sold-seller-1", "s1", 100.1, 100.2),
     *ran("sold-seller-3", "s3", 100.1, 100.2),
 ]
-LOOKED = ("200.0 committed 0 sold-seller-1 sold-seller-3",)
+LOOKED = ("200.0 committed 0 once-seller-5 sold-seller-1 sold-seller-3",)
 
 
 @pytest.fixture
@@ -139,9 +145,9 @@ def judged(judgement: Callable[..., Any]) -> Callable[..., set[str]]:
 def test_the_judge_finds_nothing_in_a_good_ledger(judgement: Callable[..., Any]) -> None:
     verdict = judgement()
     assert not {rule: told for rule, told in verdict.violations.items() if told}
-    assert verdict.facts["pushes with a key"] == "12 (9 accepted, 2 duplicate, 1 unknown) of 5 keys"
+    assert verdict.facts["pushes with a key"] == "13 (9 accepted, 3 duplicate, 1 unknown) of 5 keys"
     assert verdict.facts["jobs that waited for their key"] == "1 when pushed, 1 when they were to start"
-    assert verdict.facts["rows of the outbox"] == "4 (2 unknown, 1 accepted, 1 refused), 2 committed"
+    assert verdict.facts["rows of the outbox"] == "5 (2 accepted, 2 unknown, 1 refused), 3 committed"
 
 
 @pytest.mark.parametrize(
@@ -163,7 +169,7 @@ def test_a_key_that_comes_once(judged: Callable[..., set[str]], rules: set[str],
 
 def test_a_key_whose_only_job_is_lost(judged: Callable[..., set[str]]) -> None:
     assert judged(without="once-a-1 2") == {LOST}
-    assert judged(without="start once-a-1") == {LOST, ONCE, DUPLICATES}
+    assert judged(without="start once-a-1") == {LOST, ONCE, DUPLICATES, ROWS}
 
 
 @pytest.mark.parametrize(
@@ -288,11 +294,18 @@ def test_a_dead_job_keeps_a_key_that_comes_once_and_no_other(judged: Callable[..
             "nothing",
             LOOKED,
         ),  # a job too many
-        ({ROWS_LEFT}, [], "nothing", ("200.0 committed 1 sold-seller-1 sold-seller-3",)),
-        ({ANSWERS, ROWS, "refused jobs that ran"}, [], "nothing", ("200.0 committed 0 sold-seller-3",)),
+        ({ROWS_LEFT}, [], "nothing", ("200.0 committed 1 once-seller-5 sold-seller-1 sold-seller-3",)),
+        ({ANSWERS, ROWS, "refused jobs that ran"}, [], "nothing", ("200.0 committed 0 once-seller-5 sold-seller-3",)),
         ({ANSWERS, ROWS, LOST}, [], "nothing", (*LOOKED, "200.0 committed 0 sold-seller-2")),
         ({ANSWERS}, [], "nothing", (*LOOKED, "200.0 committed 0 sold-seller-9")),  # nobody wrote it
         ({ROWS}, [], "nothing", ()),  # nobody could look
+        (
+            {ONCE},
+            ran("once-seller-5", "s5", 103.0, 103.1) + ran("once-seller-5", "s5", 105.0, 105.1, 2),
+            "nothing",
+            LOOKED,
+        ),
+        ({ONCE, ROWS, LOST}, named_row(6, "21"), "nothing", (*LOOKED, "200.1 committed 0 once-seller-6")),
     ],
 )
 def test_rows_and_jobs(
