@@ -17,6 +17,7 @@ from henchman.store import (
     jobs,
     leases,
     locks,
+    needs,
     ordered,
     ordered_people,
     outbox,
@@ -119,7 +120,15 @@ ASK = b'{"scope":"s","phases":"w","conflict":"skip"'
 
 def _keyed_push(keys: Keys) -> Call[Any]:
     rows = [admission.KeyedPush(jid, "", b'{"jid":"%b"}' % jid.encode(), "0" * 8, jid) for jid in ("a", "b")]
-    return admission.push(keys, "q", ASK + b"}", rows, ("me", 1))
+    return admission.push(keys, "q", ASK + b"}", [*rows, rows[0]._replace(needs=b'[["s","k",60]]')], ("me", 1))
+
+
+def _park_ends(keys: Keys) -> Call[Any]:
+    ends = [
+        needs.ParkEnd("a", "queue", "", b"q\n\nneeds\n\n{}", b"{}", lines=[needs.line("s", "k")]),
+        needs.ParkEnd("b", "dead", "", b"q\n\nneeds\n\n{}", b"{}", _uniterate(keys, "b")),
+    ]
+    return needs.park_ends(keys, ends, **DEAD)
 
 
 def _batch_push_keyed(keys: Keys) -> Call[Any]:
@@ -181,6 +190,13 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "locks.claim": [_claim],
     "locks.look": [lambda keys: locks.look(keys, "s", "k", 604_800)],
     "locks.unlock": [lambda keys: locks.unlock(keys, "r", "s", "k", "j")],
+    "needs.park_ends": [_park_ends],
+    "needs.blocked_page": [lambda keys: needs.blocked_page(keys, 0)],
+    "needs.blocked": [lambda keys: needs.blocked(keys, ["a", "b"])],
+    "needs.waiting_on": [lambda keys: needs.waiting_on(keys, "s", "k")],
+    "needs.need_states": [lambda keys: needs.need_states(keys, [("s", "k", 60), ("", "j", 60)])],
+    "needs.release_page": [lambda keys: needs.release_page(keys, b"1\ns\nk", 100)],
+    "needs.decided": [lambda keys: needs.decided(keys, b"over\n\n0\ns\nk", [b"over\nj\n0\ns\nk", b"x"])],
     "queues.clear": [lambda keys: queues.clear(keys, "a", 9, {b"1": b"", b"2": _uniterate(keys, "a", "b")})],
     "jobs.deliver": [_deliver],
     "jobs.schedule": [lambda keys: jobs.schedule(keys, [(1.5, 0.0, b"{}"), (None, 30.0, b"{}")])],

@@ -463,6 +463,7 @@ STRUCK = {
     "history_trim",  # history/test_exactly_once.py
     *("outbox_push", "outbox_forget"),  # outbox/test_killed_relays.py
     "unlock",  # store/test_locks.py
+    *("park_end", "release_page", "decided"),  # worker/test_decide.py
 }
 READING = {
     "batch_results",
@@ -474,6 +475,7 @@ READING = {
     "rebase_page",
     "sizes",
     "key_look",
+    *("waiting_page", "blocked_page", "blocked_look", "need_states"),
 }  # there is nothing between before and after
 
 

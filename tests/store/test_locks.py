@@ -25,6 +25,7 @@ from support.store import ME, Store
 from support.worker import until
 
 LETTERS = {"done": "s", "failed": "f"}
+DEAD = {"dead", "kept", "invalid", "poisoned"}  # the lock says so, for whoever waits for its job
 _OTHER_WAYS = {"deleted", "trimmed", "poisoned", "rescued", "staged", "started"}
 
 
@@ -69,20 +70,21 @@ def store_as_settler(store: Store) -> Settler:
 
 
 @pytest.mark.parametrize("held", ["self", "other", "nobody"])
-@pytest.mark.parametrize("phase", ["w", "u", "o", "r"])
+@pytest.mark.parametrize("phase", ["w", "u", "o", "r", "f"])
 @pytest.mark.parametrize("ending", sorted(FREED))
 def test_every_ending_of_every_phase(store: Store, ending: str, phase: str, held: str) -> None:
     if held != "nobody":
         lock(store, phase, OURS if held == "self" else OTHER)
     end(store, ending, job(phases=phase))
     stands = held == "other" or (held == "self" and phase not in FREED[ending])
-    who = f"{OURS if held == 'self' else OTHER} 1.500000 {DIGEST}".encode()
+    dead = "d" if held == "self" and phase in "of" and ending in DEAD else ""
+    who = f"{OURS if held == 'self' else OTHER} 1.500000{dead} {DIGEST}".encode()
     expected = {KEY.encode(): who} if stands else {}
     found = store.ask("HGETALL", store.keys.lock(phase, SCOPE))
     found = found if isinstance(found, dict) else dict(zip(found[::2], found[1::2], strict=True))
     assert found == expected
     assert left_of_keys(store) == ({store.keys.lock(phase, SCOPE)} if stands else set())
-    remembers = held == "self" and phase == "o" and ending in LETTERS
+    remembers = held == "self" and phase in "of" and ending in LETTERS
     memories = [one for one in store.all_keys() if one.startswith("hm:once:")]
     assert len(memories) == remembers
     if remembers:

@@ -22,10 +22,10 @@ __all__ = [
     "waiting",
 ]
 
-#: ending → the locks that it gives back, as the page of the design has it
+#: ending → the locks that it gives back, as the page of the design has it; f as o
 FREED = {
-    "done": "wuor",
-    "failed": "wuor",
+    "done": "wuorf",
+    "failed": "wuorf",
     "retry": "r",
     "snoozed": "r",
     "deferred": "r",
@@ -36,12 +36,12 @@ FREED = {
     "kept": "wur",
     "invalid": "wur",
     "poisoned": "wur",
-    "gone": "wuor",
-    "discarded": "wuor",
-    "expired": "wuor",
-    "cancelled": "wuor",
-    "deleted": "wuor",
-    "trimmed": "o",
+    "gone": "wuorf",
+    "discarded": "wuorf",
+    "expired": "wuorf",
+    "cancelled": "wuorf",
+    "deleted": "wuorf",
+    "trimmed": "of",
     "staged": "",
     "started": "",
 }
@@ -82,7 +82,7 @@ def park(
 ) -> None:
     """As ``lib/locks.lua`` parks a job at the end of the line."""
     jid, reason = json.loads(payload)["jid"], "running" if phase == "r" else f"key {DIGEST}"
-    store.ask("HSET", store.keys.parked, jid, f"a\n{due}\n{reason}\n".encode() + payload)
+    store.ask("HSET", store.keys.parked, jid, f"a\n{due}\n{reason}\n\n".encode() + payload)
     store.ask("ZADD", store.keys.awaits(f"{phase}{scope}\n{key}"), store.ask("INCR", store.keys.token), jid)
     store.ask("ZADD", store.keys.doubt, store.now(), f"{phase} {scope}\n{key}")
 
@@ -94,5 +94,11 @@ def waiting(store: Store, phase: str = "r", *, key: str = KEY, scope: str = SCOP
 
 def left_of_keys(store: Store) -> set[str]:
     """The keys that must not be there when every job has ended; the memory of ``once`` is another thing."""
-    beginnings = tuple(store.keys.prefix + one for one in ("hm:lock", "hm:parked", "hm:await", "hm:doubt", "hm:latest"))
+    beginnings = tuple(
+        store.keys.prefix + one
+        for one in (
+            *("hm:lock", "hm:parked", "hm:await", "hm:doubt", "hm:latest", "hm:needs", "hm:decide"),
+            *("hm:releases", "hm:ready"),
+        )
+    )
     return {one for one in store.all_keys() if one.startswith(beginnings)}

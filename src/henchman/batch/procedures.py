@@ -18,7 +18,7 @@ from henchman.store.keys import Keys
 from henchman.store.leases import ask_time
 from henchman.wire import times
 from henchman.wire.payload import LONGEST, decode, encode, seconds
-from henchman.work.effects import EndingFacts, batch_of, encoded
+from henchman.work.effects import EndingFacts, batch_of, encoded, step_effects
 from henchman.work.locks import lock_effects
 
 __all__ = ["cancel", "close", "expire", "make", "release", "retry"]
@@ -158,6 +158,6 @@ def _again(runtime: Runtime, payload: bytes) -> batches.Retried | None:
     job["enqueued_at"] = msgspec.json.decode(runtime.stamp(runtime.clock.now()))
     queue = job.get("queue")
     queue = queue if isinstance(queue, str) and queue else "default"
-    relock = lock_effects(job, "revived", latest=False)
+    relock = [*lock_effects(job, "revived", latest=False), *step_effects(job, "revived")]
     text = msgspec.json.encode(relock) if relock else b""
     return batches.Retried(str(job.get("jid", "")), queue, payload, encode(job), text)

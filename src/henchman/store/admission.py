@@ -14,13 +14,15 @@ _PUSH = load("keyed_push")
 
 
 class KeyedPush(NamedTuple):
-    """One job. ``due``: "" now, "+5" in five seconds, else a Unix time; ``mark``: of its arguments, 8 hex digits."""
+    """One job. ``due``: "" now, "+5" in five seconds, else a Unix time; ``mark``: of its arguments, 8 hex digits;
+    ``needs``: JSON ``[[scope, name, once_for], …]`` that it waits for; then its payload is unstamped."""
 
     jid: str
     due: str
     payload: bytes
     mark: str
     key: str
+    needs: bytes = b""
 
 
 def answers_of(reply: Any) -> list[list[str]]:

@@ -186,7 +186,8 @@ class Due(NamedTuple):
     server's time in any case. ``more``: not all that is due had room. ``gap``: seconds by the server's clock since the
     last look of any process, negative when the clock went back, None at the first look. ``step``: seconds by which the
     clock was found to have stepped. ``left``: the steps with which times have yet to be moved along, for ``rebase``.
-    ``trimmed``: payloads that the dead set had no room for, and that have yet to be ended.
+    ``trimmed``: payloads that the dead set had no room for, and that have yet to be ended. ``decisions``, ``release``,
+    ``overdue``: what there is to do about parked jobs, see ``worker/decide.py``.
     """
 
     mine: bool
@@ -199,24 +200,17 @@ class Due(NamedTuple):
     step: float = 0.0
     left: bytes = b""
     trimmed: Sequence[bytes] = ()
+    decisions: Sequence[bytes] = ()
+    release: bytes = b""
+    overdue: Sequence[bytes] = ()
 
 
 def _due(reply: Any) -> Due:
     if reply[0] == 0:
         return Due(False, float(reply[1]))
-    _, now, retries, scheduled, next_at, more, gap, step, left, trimmed = reply
-    return Due(
-        True,
-        float(now),
-        retries,
-        scheduled,
-        float(next_at) if next_at else None,
-        more == 1,
-        float(gap) if gap else None,
-        float(step),
-        left,
-        trimmed,
-    )
+    _, now, retries, scheduled, next_at, more, gap, step, *rest = reply
+    due_next, since = float(next_at) if next_at else None, float(gap) if gap else None
+    return Due(True, float(now), retries, scheduled, due_next, more == 1, since, float(step), *rest)
 
 
 def due(
@@ -228,6 +222,7 @@ def due(
     which it has stepped forward since this process looked last; that it went back, the server sees.
     """
     names = [keys.staging, keys.retry, keys.schedule, keys.clock, keys.paused, keys.trimmed]
+    names += [keys.decide, keys.releases, keys.parked_until]
     args: list[Arg] = [identity, staging_ms, most, "" if doubtful is None else doubtful, forward or 0, keys.control_all]
     return script(_DUE, names, args, _due, again=not forward)
 

@@ -69,7 +69,12 @@ class Keys:
         self.tombs_of = p + "hm:tomb:"
         self.scopes = p + "hm:scopes"  # set: scopes of business keys that were ever held
         self.latest = p + "hm:latest"  # hash: jid → payload whose arguments it takes at its start
-        self.parked = p + "hm:parked"  # hash: jid → row of a job that waits for another: queue, due, reason, payload
+        self.parked = p + "hm:parked"  # hash: jid → row of a job that waits, see lua/lib/locks.lua
+        self.parked_until = p + "hm:parked:until"  # zset: jid by the time until which it waits for what it needs
+        self.decide = (
+            p + "hm:decide"
+        )  # list: needs that ended without success, and cancelled parked jobs, for the stager
+        self.releases = p + "hm:releases"  # list: names of ``ready`` sets, until the stager has emptied them
         self.doubt = p + "hm:doubt"  # zset: lock that keeps others out, "<phase> <scope>\n<key>", by first doubt
         self.token = p + "hm:token"  # counter: rises with each start of a job with a lock
         self.trimmed = p + "hm:trimmed"  # list: payloads that left the dead set by age, until the stager has ended them
@@ -159,7 +164,8 @@ class Keys:
         ``:parked`` list: payloads that wait until an atomic batch is released · ``:lanes`` hash: who pushes → number
         and answer of the last push, should it be sent again · ``:producer`` string: the lease of who fills it ·
         ``:rows`` list: "<number of its job's name> <jid>" of each job in the order of the pushes · ``:results`` hash:
-        jid → what the effect ``step_result`` wrote, both where results are kept. Facts: description, tags, state (open,
+        jid → what the effect ``step_result`` wrote, both where results are kept · ``:steps`` hash: step of a workflow
+        → how it ended. Facts: description, tags, state (open,
         closed, complete), why (aborted, cancelled, expired, invalidated), created, closed, completed, open_for,
         expires, parent, atomic, generation, keep, results, total, children, bad_children, bad, first (time of the
         first end), ``n:<status>``, ``cb:<which>:queue|head|jid|tail``, ``called:<which>:<generation>``, ``job_names``
@@ -172,8 +178,9 @@ class Keys:
         return self.batch_base + batch + ":producer"
 
     def lock(self, phase: str, scope: str) -> str:
-        """hash: key → "<jid> <since> <digest of arguments>"; ``phase`` is ``o`` once, ``u`` until it succeeded, ``w``
-        until it starts, ``r`` while it runs. A field lives as long as its job's phase."""
+        """hash: key → "<jid> <since> <digest of arguments>", with a ``d`` behind ``since`` when it is dead;
+        ``phase`` is ``o`` once, ``u`` until it succeeded, ``w`` until it starts, ``r`` while it runs, ``f`` followed. A
+        field lives as long as its job's phase."""
         return f"{self.prefix}hm:lock:{phase}:{scope}"
 
     def once(self, which: str) -> str:
@@ -182,8 +189,16 @@ class Keys:
         return f"{self.prefix}hm:once:{which}"
 
     def awaits(self, need: str) -> str:
-        """zset: jids that wait for a lock, ``<phase><scope>\\n<key>``, in their order."""
+        """zset: jids that wait for a lock, ``<phase><scope>\\n<key>``, or for a success, ``n<scope>\\n<name>``."""
         return f"{self.prefix}hm:await:{need}"
+
+    def needs(self, jid: str) -> str:
+        """set: the lines ``n<scope>\\n<name>`` that a parked job still stands in, where it has several needs."""
+        return f"{self.prefix}hm:needs:{jid}"
+
+    def ready(self, which: str) -> str:
+        """zset: jids whose need was met when very many waited for it, until the stager has let them go."""
+        return f"{self.prefix}hm:ready:{which}"
 
     def throttle(self, digest: str) -> str:
         """string, ``throttle``: the jid that was pushed under a key; ``digest`` is one of scope and key."""

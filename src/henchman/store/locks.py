@@ -28,6 +28,7 @@ __all__ = [
     "look",
     "page",
     "parked",
+    "pieces_of",
     "scopes",
     "trust",
     "unlock",
@@ -142,7 +143,7 @@ def _held(phase: str, scope: str, name: bytes, value: bytes) -> HeldKey:
     """A field of a lock: "<jid> <since> <digest>"."""
     jid, _, rest = _text(value).rpartition(" ")[0].rpartition(" ")
     try:
-        since = float(rest)
+        since = float(rest.removesuffix("d"))  # it is dead
     except ValueError:  # written by somebody else
         jid, since = _text(value), 0.0
     return HeldKey(phase, scope, _text(name), jid, since)
@@ -173,6 +174,14 @@ def page(keys: Keys, phase: str, scope: str, cursor: int, step: int = 500) -> Ca
     return command("HSCAN", keys.lock(phase, scope), cursor, "COUNT", step, decode=read)
 
 
+def pieces_of(row: bytes) -> list[bytes] | None:
+    """The parts of a parked row: queue, due, reason, tracked, payload; None of a row that is not ours."""
+    pieces = row.split(b"\n", 4)
+    if len(pieces) > 3 and pieces[3].startswith(b"{"):  # of a version whose rows told nothing to the history
+        pieces = [*pieces[:3], b"", b"\n".join(pieces[3:])]
+    return pieces if len(pieces) == 5 else None
+
+
 class Parked(NamedTuple):
     """A job that waits for a key: its queue, why it waits, its payload."""
 
@@ -187,8 +196,8 @@ def parked(keys: Keys, jids: Sequence[str]) -> Call[list[Parked | None]]:
     def read(rows: list[bytes | None]) -> list[Parked | None]:
         found: list[Parked | None] = []
         for row in rows:
-            pieces = (row or b"").split(b"\n", 3)
-            found.append(Parked(_text(pieces[0]), _text(pieces[2]), pieces[3]) if len(pieces) == 4 else None)
+            pieces = None if row is None else pieces_of(row)
+            found.append(None if pieces is None else Parked(_text(pieces[0]), _text(pieces[2]), pieces[4]))
         return found
 
     return command("HMGET", keys.parked, *map(raw, jids), decode=read)
@@ -211,6 +220,11 @@ class Doubt(NamedTuple):
     waiting: int
 
 
+def line_of(phase: str, scope: str, name: str) -> str:
+    """The line of who waits for a key that is held in ``phase``."""
+    return f"{'n' if phase in 'of' else phase}{scope}\n{name}"
+
+
 def doubts(keys: Keys, most: int) -> Call[list[bytes]]:
     """The keys that keep somebody out, the longest first: "<phase> <scope>\\n<key>"."""
     return command("ZRANGE", keys.doubt, 0, most - 1, decode=list)
@@ -224,7 +238,7 @@ def in_doubt(keys: Keys, members: Sequence[bytes]) -> Call[tuple[float, list[Dou
         phase, _, rest = _text(member).partition(" ")
         scope, _, name = rest.partition("\n")
         named.append((member, phase, scope, name))
-        parts += [("HGET", keys.lock(phase, scope), name), ("ZCARD", keys.awaits(f"{phase}{scope}\n{name}"))]
+        parts += [("HGET", keys.lock(phase, scope), name), ("ZCARD", keys.awaits(line_of(phase, scope, name)))]
 
     def read(replies: Any) -> tuple[float, list[Doubt]]:
         (seconds, micro), found = replies[0], list[Doubt]()

@@ -36,6 +36,7 @@ __all__ = [
     "finished",
     "keeps_result",
     "of_payload",
+    "step_effects",
     "tracked",
 ]
 
@@ -43,13 +44,14 @@ __all__ = [
 #: this cron's tick has ended, the next may come. ``uniterate``: nobody will ask any more where this job stands, an
 #: iterable one or one with a checkpoint; a dead one may be retried by hand and keeps its place. ``result``: keep what
 #: it returned or raised, and wake who waits for it. ``unlock``, ``unrun``: it holds its business key no longer, the
-#: next in line does. ``relock``: it holds it again, else ``move.lua`` leaves it where it is. ``unlatest``: its newest
-#: arguments are stored, or not needed any more. ``undebounce``: the burst of pushes that it ran for is over.
-#: ``step_result``: its batch keeps what it returned or raised, as long as it is a member: so ahead of ``track``: count
-#: it in its batch, and write the change down. ``said``: progress or a message.
+#: next in line does; who waits for its success hears of its end. ``follow``: it is dead, and holds its key. ``step``:
+#: the same for who waits for a step of a workflow. ``relock``: it holds it again, else ``move.lua`` leaves it where it
+#: is. ``unlatest``: its newest arguments are stored, or not needed any more. ``undebounce``: the burst of pushes that
+#: it ran for is over. ``step_result``: its batch keeps what it returned or raised, as long as it is a member: so ahead
+#: of ``track``: count it in its batch, and write the change down. ``said``: progress or a message.
 KINDS = (
     *("uncancel", "cron_done", "uniterate", "result", "unlock", "unrun", "relock", "unlatest", "undebounce"),
-    *("step_result", "track", "said"),
+    *("follow", "step", "step_result", "track", "said"),
 )
 
 _KEPT = frozenset({"dead", "kept", "invalid", "poisoned"})  # in the dead set, or with the dead of its batch
@@ -135,6 +137,8 @@ def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts =
             found.append(_result(keys, jid, ttl, ending, told))
     if "key" in said:
         found += lock_effects(job, ending, latest=told.latest)
+    if "step" in said:
+        found += step_effects(job, ending)
     if ending == "trimmed":  # it had ended before, and was counted then
         return (*found, *([("uniterate", keys.iteration(jid))] if said.get("iterable") is True else ()))
     if "batch" in said or said.get("track") is True:
@@ -142,6 +146,17 @@ def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts =
             found.append(_step_result(jid, batch_of(job), ending, told))
         found.append(_track(jid, batch_of(job), ending, told))
     return tuple(found)
+
+
+def step_effects(job: Mapping[str, Any], ending: str) -> list[Effect]:
+    """That a step of a workflow has ended, or lives again."""
+    ours, batch = job.get("hm"), batch_of(job)
+    step = ours.get("step") if isinstance(ours, dict) else None
+    if not batch or not isinstance(step, str):
+        return []
+    known = {"done": "s", "failed": "f", "revived": "", "trimmed": "x", **dict.fromkeys(_KEPT, "d")}
+    letter = known.get(ending, "x" if ending in _OVER else None)
+    return [] if letter is None else [("step", batch, step, letter)]
 
 
 def _track(jid: str, batch: str, ending: str, told: EndingFacts) -> Effect:
@@ -276,7 +291,9 @@ def attempt_of(job: Mapping[str, Any]) -> int:
     return 1 if count is None else count + 2
 
 
-_MEMBER = frozenset({"batch", "batch_expires", "delay", "track", "secret"})
+_MEMBER = frozenset({"batch", "batch_expires", "delay", "track", "secret"}) | frozenset(
+    {"needs", "on_failed", "on_dead", "wait_at_most", "met"}  # what it waited for
+)
 
 
 def finished(unit: Unit, job: Mapping[str, Any]) -> bytes:

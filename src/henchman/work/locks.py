@@ -15,18 +15,19 @@ __all__ = ["LOCKED", "JobKey", "freed", "is_exclusive", "key_of", "lock_effects"
 
 ONCE_FOR: Final = 7 * 86400  # seconds
 _ONCE_LONGEST: Final = 366 * 86400
-_PHASES: Final = frozenset("ouwr")
+_PHASES: Final = frozenset("ouwrf")
 
 _STARTED = frozenset({"retry", "snoozed", "deferred", "released", "interrupted"})
 _DEAD = frozenset({"dead", "kept", "invalid", "poisoned"})
 _OVER = frozenset({"done", "failed", "discarded", "gone", "expired", "cancelled", "deleted"})
 
-#: ending → the phases whose locks it gives back: o once, u until it succeeded, w until it starts, r while it runs
+#: ending → the phases whose locks it gives back: o once, u until it succeeded, w until it starts, r while it runs, f
+#: followed: others wait for its end
 LOCKED: Final[Mapping[str, str]] = {
-    **dict.fromkeys(_OVER, "ouwr"),
-    **dict.fromkeys(_DEAD, "uwr"),  # a once key stays with the dead job
+    **dict.fromkeys(_OVER, "ouwrf"),
+    **dict.fromkeys(_DEAD, "uwr"),  # keys of the others stay with the dead job
     **dict.fromkeys(_STARTED, "r"),  # nothing is taken again when the job comes back
-    "trimmed": "o",
+    "trimmed": "of",
 }
 _REMEMBERED: Final = {"done": "s", "failed": "f"}
 _STORED_ANEW: Final = _DEAD | {"retry", "snoozed", "interrupted"}
@@ -57,7 +58,9 @@ def key_of(job: Mapping[str, Any]) -> JobKey | None:
     except UnicodeEncodeError:  # half a surrogate pair: nothing on the server is called so
         return None
     once_for = payloads.seconds(ours.get("once_for")) if isinstance(ours, dict) else None
-    return JobKey(scope, name, phases, ONCE_FOR if not once_for else min(max(int(once_for), 1), _ONCE_LONGEST))
+    if not once_for or not scope:  # "": followed by its jid
+        return JobKey(scope, name, phases)
+    return JobKey(scope, name, phases, min(max(int(once_for), 1), _ONCE_LONGEST))
 
 
 def is_exclusive(unit: Any) -> bool:
@@ -79,6 +82,12 @@ def _freed(phases: str, ending: str) -> str:
     return "".join(one for one in LOCKED.get(ending, "") if one in phases)
 
 
+def _letter(key: JobKey, phase: str, ending: str) -> str:
+    """What is remembered of the job of a key. A jid never comes again, so that its end is, whatever it was."""
+    over = "x" if key.scope == "" else ""
+    return _REMEMBERED.get(ending, over) if phase in "of" else ""
+
+
 def lock_effects(job: Mapping[str, Any], ending: str, *, latest: bool) -> list[tuple[str, ...]]:
     """The effects of ``ending`` on the locks of ``job``. ``latest``: what is stored has the newest arguments."""
     key = key_of(job)
@@ -90,10 +99,12 @@ def lock_effects(job: Mapping[str, Any], ending: str, *, latest: bool) -> list[t
         if phase == "r":
             found.append(("unrun", key.scope, key.name, jid))
         else:
-            letter = _REMEMBERED.get(ending, "") if phase == "o" else ""
+            letter = _letter(key, phase, ending)
             found.append(("unlock", phase, key.scope, key.name, jid, letter, str(key.once_for)))
+    if ending in _DEAD:
+        found += [("follow", one, key.scope, key.name, jid) for one in "of" if one in key.phases]
     if ending == "revived":
-        found += [("relock", one, key.scope, key.name, jid, str(key.once_for)) for one in "ou" if one in key.phases]
+        found += [("relock", one, key.scope, key.name, jid, str(key.once_for)) for one in "ouf" if one in key.phases]
     if "w" in key.phases and (ending in _OVER or ending == "trimmed" or (latest and ending in _STORED_ANEW)):
         found.append(("unlatest", jid))
     return found

@@ -15,6 +15,9 @@ if not known[1] or known[1] == 'complete' then
 end
 if (weight[ARGV[2]] or 0) > (weight[known[2]] or 0) then
   redis.call('HSET', facts, 'why', ARGV[2])
+  if weight[ARGV[2]] > 1 and tonumber(redis.call('HGET', facts, 'n:blocked') or '0') > 0 then  -- the stager ends them
+    redis.pcall('RPUSH', key('decide'), 'cancel\n\n0\nbatch:' .. ARGV[1] .. '\n')
+  end
   batches.record_batch(ARGV[1], ARGV[2], '{}')
 end
 redis.call('DEL', KEYS[2])

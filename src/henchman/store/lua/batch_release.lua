@@ -32,7 +32,8 @@ local function release(jid, name, due, payload)
 end
 
 local function release_keyed(jid, name, due, payload, ask)
-  local job = {jid = jid, key = ask.key, mark = ask.mark, queue = name, due = due, payload = payload, unstamped = true}
+  local job = {jid = jid, key = ask.key, mark = ask.mark, queue = name, due = due, payload = payload, unstamped = true,
+    needs = ask.needs, tracked = tracked_later(id, jid)}
   local answer = admit(ask, job, now)
   if string.find(answer, '^C') then
     batches.track({'track', id, jid, due == '' and 'enqueued' or 'scheduled', '0', '', '{}', ''})

@@ -7,7 +7,7 @@
 -- include base
 -- include keys
 -- include batch
--- include locks
+-- include needs
 local id, facts, batches, pushed = ARGV[1], key('batch_base') .. ARGV[1], batching(), 0
 if redis.call('EXISTS', facts) == 0 then
   return 'ABSENT'
@@ -26,7 +26,11 @@ for at = 2, #ARGV, 5 do
     if fine then
       redis.call('ZREM', dead, old)
       for _, effect in ipairs(relock ~= '' and cjson.decode(relock) or {}) do
-        lock_again(effect[2], effect[3], effect[4], effect[5])
+        if effect[1] == 'step' then
+          needing().step(effect[2], effect[3], effect[4])
+        else
+          lock_again(effect[2], effect[3], effect[4], effect[5])
+        end
       end
       batches.reopen(id)
       redis.call('HSET', facts .. ':jobs', jid, 'enqueued')

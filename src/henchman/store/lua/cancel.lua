@@ -20,5 +20,8 @@ if ARGV[5] == '1' then
     redis.call('EXPIRE', state, ARGV[4])
   end
 end
+if redis.call('HEXISTS', key('parked'), ARGV[1]) == 1 then  -- nobody fetches it: the stager ends it
+  redis.pcall('RPUSH', key('decide'), 'cancel\n' .. ARGV[1] .. '\n0\n\n')
+end
 log_cancel('+' .. ARGV[1])
 return redis.call('PUBLISH', ARGV[2], ARGV[3])

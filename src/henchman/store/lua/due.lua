@@ -1,15 +1,16 @@
 -- due: look at what is due in a set, if this process may stage; removes nothing
--- KEYS staging retry schedule clock paused trimmed
+-- KEYS staging retry schedule clock paused trimmed decide releases parked_until
 -- ARGV identity staging_ms most doubtful forward control
 -- returns {0, server's now} when another process stages, else {1, server's now, due retries, due scheduled, next, more,
---   gap, step, left, trimmed}:
+--   gap, step, left, trimmed, decisions, release, overdue}:
 --   at most most of each set, which end with the one that reaches 4 MB; more is 1 when others are due. next is the
 --   score of the earliest entry that is not due yet, or an empty text. gap: seconds by this clock since the last look of
 --   any process, less than 0 when the clock went back; an empty text at the first look. step: how far the clock went with
 --   this look, 0 not at all: back by more than STEP, or by forward, which a process has seen that looked before. It is
 --   written down with the look, and left tells of the steps with which times have not been moved along yet, see
 --   rebase.lua. What was written in the doubtful seconds before this look may be from before the step or after it; an empty
---   text: nobody knows how many they are.
+--   text: nobody knows how many they are. decisions: the first entries of decide; release: the first of releases, or an
+--   empty text; overdue: parked jobs that have waited as long as they wanted to.
 -- Queues that another hand has put into the set of the paused ones, or taken out, are told to all on the channel control.
 -- include base
 -- include lead
@@ -70,4 +71,15 @@ while #trimmed < math.min(most, TRIMMED) and size < MOST_BYTES do
   trimmed[#trimmed + 1] = entry
   size = size + #entry
 end
-return {1, as_text(now), found[2], found[3], next_score or '', more, gap and as_text(gap) or '', as_text(step), left, trimmed}
+local decisions = {}
+while #decisions < math.min(most, TRIMMED) and size < MOST_BYTES do
+  local entry = redis.call('LINDEX', KEYS[7], #decisions)
+  if not entry then
+    break
+  end
+  decisions[#decisions + 1] = entry
+  size = size + #entry
+end
+local overdue = redis.call('ZRANGEBYSCORE', KEYS[9], '-inf', as_text(now), 'LIMIT', 0, math.min(most, TRIMMED))
+return {1, as_text(now), found[2], found[3], next_score or '', more, gap and as_text(gap) or '', as_text(step), left, trimmed,
+  decisions, redis.call('LINDEX', KEYS[8], 0) or '', overdue}

@@ -8,7 +8,7 @@
 local scope, name, answer = ARGV[1], ARGV[2], {}
 for _, phase in ipairs({'o', 'u', 'w', 'r'}) do
   local jid, since = lock_holder(phase, scope, name)
-  local waiting_line = key('awaits') .. phase .. scope .. '\n' .. name
+  local waiting_line = key('awaits') .. (phase == 'o' and 'n' or phase) .. scope .. '\n' .. name
   answer[#answer + 1] = jid and {jid, since or '0', redis.call('ZCARD', waiting_line)} or {}
 end
 local letter, jid, left = once_look(scope, name, ARGV[3])

@@ -4,10 +4,11 @@
 -- returns 1, or 0 when that job does not hold it. jid: "" when nobody holds it: who waits for it gets it.
 -- include base
 -- include keys
--- include locks
+-- include effects
 redis.call('ZREM', key('cancelled'), '')  -- no-op write: after a removal a full server accepts the writes that follow
 if (lock_holder(ARGV[1], ARGV[2], ARGV[3]) or '') ~= ARGV[4] then
   return 0
 end
-hand_on(ARGV[1], ARGV[2], ARGV[3])
+hand_on(ARGV[1], ARGV[2], ARGV[3], '')
+finish_effects()
 return 1

@@ -1,9 +1,11 @@
 -- Admission: whether a job with a key comes into the world. Every script that brings jobs goes through `admit`. What a
 -- definition asks is a table, which client/keyed.py makes: `scope`; `phases`, for how long its key is held (o once,
 -- u until it succeeded, w until it starts, r while it runs); `conflict`, what becomes of a second one (skip, raise,
--- replace, wait); `again`: it comes whoever has the key; `once_for` s; `throttle` ms; `debounce` and `most` s.
--- A job is a table too: `jid`, `key`, `mark` (of its arguments), `queue`, `due` (a Unix time, or ""), `payload`.
--- include locks
+-- replace, wait); `again`: it comes whoever has the key; `once_for` s; `throttle` ms; `debounce` and `most` s;
+-- `wait_at_most` s for what it needs. Phase f, followed: others wait for its end; it takes its key over from anybody.
+-- A job is a table too: `jid`, `key`, `mark` (of its arguments), `queue`, `due` (a Unix time, or ""), `payload`;
+-- `needs`, a list of {scope, name, once_for}, or nil; `tracked`, see parked_row_text, or nil.
+-- include needs
 local IN_DOUBT = 600  -- seconds after which a lock that keeps others out is looked into
 
 -- Push a job. Where it may have to wait, its payload comes without the time at which it enters its queue.
@@ -14,7 +16,7 @@ local function push_admitted(ask, job, now)
     return
   end
   local payload = job.payload
-  if ask.conflict == 'wait' or job.unstamped then
+  if ask.conflict == 'wait' or job.unstamped or job.needs then
     payload = string.sub(payload, 1, -2) .. ',"enqueued_at":' .. as_moment(now) .. '}'
   end
   if not known_queues[job.queue] then
@@ -47,7 +49,7 @@ local function meet(ask, job, now, phase, holder, since, mark)
     return 'P ' .. holder
   end
   if ask.conflict == 'wait' then
-    park(job.jid, job.queue, job.due, 'key ' .. job.mark, job.payload, phase .. ask.scope .. '\n' .. job.key)
+    park(job.jid, job.queue, job.due, 'key ' .. job.mark, job.payload, phase .. ask.scope .. '\n' .. job.key, job.tracked)
     return 'B ' .. holder
   end
   return 'D ' .. holder .. (mark == job.mark and ' 0' or ' 1')
@@ -96,27 +98,45 @@ local function debounce(ask, job, now)
   return answer
 end
 
+-- Whether a job waits for what it needs; it is parked then.
+local function parked_for_needs(ask, job)
+  local missing, count = needing().missing(job.needs)
+  if #missing == 0 then
+    return false
+  end
+  needing().park(job, missing, count, ask.wait_at_most)
+  return true
+end
+
+-- The effects that tell the history that a tracked job goes on, when it waits now.
+local function tracked_later(batch, jid)
+  return cjson.encode({{'track', batch, jid, 'enqueued', '0', '', '{"ending":"staged"}', ''}})
+end
+
 -- One line: "C" it is pushed; "D <jid> <differs>" it is a duplicate of a job that has not ended, or that was pushed a
 -- moment ago, "R <jid> <differs> s|f" of one that succeeded or failed; "P <jid>" that job takes its arguments;
--- "B <jid>" it waits for the end of that one.
+-- "B <jid>" it waits for the end of that one, "B -" for what it needs.
 -- The first write of each is one that a full server refuses: nothing is done then.
 local function admit(ask, job, now)
   if ask.debounce then
     return debounce(ask, job, now)
   end
-  local phase = string.match(ask.phases, '[ouw]')
-  local answer = not ask.again and stopped(ask, job, now, phase)
+  local phase = string.match(ask.phases, '[ouwf]')
+  local answer = not ask.again and stopped(ask, job, now, phase ~= 'f' and phase)
   if answer then
     return answer
   end
-  push_admitted(ask, job, now)  -- first: what fails here leaves no lock behind
+  local waits = job.needs and parked_for_needs(ask, job)
+  if not waits then
+    push_admitted(ask, job, now)  -- first: what fails here leaves no lock behind
+  end
   if phase then
     lock_take(phase, ask.scope, job.key, job.jid, job.mark)
   end
   if ask.throttle then
     redis.call('SET', key('throttle') .. digest_of(ask, job), job.jid, 'PX', ask.throttle)
   end
-  return 'C'
+  return waits and 'B -' or 'C'
 end
 
 -- Whether what answers so ends a call: the rows behind a duplicate that raises are not pushed.

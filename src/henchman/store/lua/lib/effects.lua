@@ -3,7 +3,7 @@
 -- and what is known of it, or nothing; after the last one comes `finish_effects()`. Kinds are a closed list and idempotent
 -- (work/effects.py). One that fails goes to the broken list with its job, and stops no other.
 -- include batch
--- include locks
+-- include needs
 -- include key_ends
 local batches, kinds  -- made with the first effect: most jobs have none
 
@@ -30,7 +30,7 @@ local function prepare_effects()
   function kinds.uniterate(effect)
     redis.call('UNLINK', own_key(effect[2]))
   end
-  function kinds.unlock(effect)  -- [unlock, phase, scope, key, jid, s or f to remember or "", once_for]
+  function kinds.unlock(effect)  -- [unlock, phase, scope, key, jid, s, f or x to remember or "", once_for]
     local phase, scope, name, jid = effect[2], effect[3], effect[4], effect[5]
     if lock_holder(phase, scope, name) ~= jid then
       return
@@ -38,7 +38,15 @@ local function prepare_effects()
     if effect[6] ~= '' then
       once_remember(scope, name, effect[7], effect[6], jid)
     end
-    hand_on(phase, scope, name)
+    hand_on(phase, scope, name, effect[6])
+  end
+  function kinds.follow(effect)  -- [follow, phase, scope, key, jid]: it is dead
+    if lock_dies(effect[2], effect[3], effect[4], effect[5]) then
+      needing().unmet(effect[3], effect[4], 'dead')
+    end
+  end
+  function kinds.step(effect)  -- [step, batch, step, s, f, x, d or ""]
+    needing().step(effect[2], effect[3], effect[4])
   end
   function kinds.unrun(effect)  -- [unrun, scope, key, jid]
     lock_free('r', effect[2], effect[3], effect[4])
@@ -86,6 +94,10 @@ local function carry_out(payload, ending, text)
       note_broken(payload, ending, text, problem)
     end
   end
+end
+
+function carry_tracked(payload, tracked)
+  carry_out(payload, 'let go', tracked)
 end
 
 local function finish_effects()

@@ -1,14 +1,16 @@
 -- Locks of business keys. A lock is a field that names the job that holds a key in a phase: o once, u until it succeeded,
--- w until it starts, r while it runs. No timer frees a lock: the end of its job does, as long as the lock names that job.
+-- w until it starts, r while it runs, f followed: others wait for its end, and each push takes it over. No timer frees a
+-- lock: the end of its job does, as long as the lock names that job. One whose job is dead has a "d" behind its time.
 -- Who waits for a lock is parked: the hash of the parked has its row, the line of that lock its place. A line is called
 -- "<phase><scope>\n<key>". Keys and ids are any text; scopes and queues hold no line break.
 -- include times
 local ONCE_BUCKETS = 16384  -- so that each hash stays small, and is stored without an index
 
--- jid, since, digest of who holds a lock, as it says.
+-- jid, since, digest of who holds a lock, and whether that one is dead, as it says.
 local function lock_says(value)
   local jid, since, digest = string.match(value, '^(.*) (%S+) (%S*)$')
-  return jid or value, since, digest
+  local alive = string.match(since or '', '^(.*)d$')
+  return jid or value, alive or since, digest, alive ~= nil
 end
 
 -- The same of a key; nothing when nobody does.
@@ -32,7 +34,7 @@ local function locks_take(phase, scope, taken, digest)
   end
   local locks = key('lock') .. phase .. ':' .. scope
   redis.call('HSET', locks, unpack(taken))
-  if not known_scopes[scope] then
+  if not known_scopes[scope] and scope ~= '' then  -- "": followed by jid
     redis.call('SADD', key('scopes'), scope)
     known_scopes[scope] = true
   end
@@ -46,28 +48,51 @@ local function doubt_of(await_key)
   return string.sub(await_key, 1, 1) .. ' ' .. string.sub(await_key, 2)
 end
 
--- Let a job wait at the end of a line. A job that waits for the lock of a phase before its first start is parked for the
--- reason "key <digest>"; `due`: "" or a Unix time.
-local function park(jid, queue, due, reason, payload, await_key)
+-- A row of the parked: queue; `due`, "" or a Unix time; why it waits: "running", "needs…", or "key <digest>" for the lock
+-- of a phase before its first start; `tracked`, the effects that tell the history that it goes on, or ""; its payload.
+local function parked_row_text(queue, due, reason, tracked, payload)
+  return queue .. '\n' .. due .. '\n' .. reason .. '\n' .. tracked .. '\n' .. payload
+end
+
+-- The same, apart; nothing when that job is not parked, or its row is not ours.
+local function parked_row(jid)
+  local row = redis.call('HGET', key('parked'), jid) or ''
+  local queue, due, reason, rest = string.match(row, '^([^\n]*)\n([^\n]*)\n([^\n]*)\n(.*)$')
+  if string.sub(rest or '', 1, 1) == '{' then  -- parked by a version whose rows told nothing to the history
+    return queue, due, reason, '', rest
+  end
+  local tracked, payload = string.match(rest or '', '^([^\n]*)\n(.*)$')
+  if payload then
+    return queue, due, reason, tracked, payload
+  end
+end
+
+-- Let a job wait at the end of a line.
+local function park(jid, queue, due, reason, payload, await_key, tracked)
   local waiting_line = key('awaits') .. await_key
-  redis.call('HSET', key('parked'), jid, queue .. '\n' .. due .. '\n' .. reason .. '\n' .. payload)
+  redis.call('HSET', key('parked'), jid, parked_row_text(queue, due, reason, tracked or '', payload))
   redis.call('ZADD', waiting_line, 'NX', redis.call('INCR', key('token')), jid)
   redis.call('ZADD', key('doubt'), 'NX', as_text(server_now()), doubt_of(await_key))
 end
 
+local carry_tracked  -- (payload, effects): lib/effects.lua has it, where anybody is let go
+
 -- Where a parked job goes that waits no longer. One that was about to start is next to run.
-local function let_go(phase, queue, due, payload)
+local function let_go(phase, queue, due, payload, tracked)
   local now = server_now()
   if (tonumber(due) or 0) > now then
     redis.call('ZADD', key('schedule'), due, payload)
-    return
-  end
-  redis.call('SADD', key('queues'), queue)
-  if phase == 'r' then
+    tracked = string.gsub(tracked, '"enqueued"', '"scheduled"', 1)
+  elseif phase == 'r' then
+    redis.call('SADD', key('queues'), queue)
     redis.call('RPUSH', key('queue_prefix') .. queue, payload)
   else
+    redis.call('SADD', key('queues'), queue)
     redis.call('LPUSH', key('queue_prefix') .. queue,
       string.sub(payload, 1, -2) .. ',"enqueued_at":' .. as_moment(now) .. '}')
+  end
+  if tracked ~= '' and carry_tracked then
+    carry_tracked(payload, tracked)
   end
 end
 
@@ -80,10 +105,9 @@ local function release_next(await_key)
     if not jid then
       return nil
     end
-    local row = redis.call('HGET', key('parked'), jid) or ''
-    local queue, due, reason, payload = string.match(row, '^([^\n]*)\n([^\n]*)\n([^\n]*)\n(.*)$')
+    local queue, due, reason, tracked, payload = parked_row(jid)
     if queue then  -- else it ended while it waited
-      let_go(string.sub(await_key, 1, 1), queue, due, payload)
+      let_go(string.sub(await_key, 1, 1), queue, due, payload, tracked)
       redis.call('HDEL', key('parked'), jid)
     end
     redis.call('ZREM', waiting_line, jid)
@@ -96,10 +120,12 @@ local function release_next(await_key)
   end
 end
 
--- Whoever held the lock does so no longer: the next in line does, or nobody.
-local function hand_on(phase, scope, name)
+local needing  -- lib/needs.lua has it: who waits for the end of a job
+
+-- Whoever held the lock does so no longer: the next in line does, or nobody. `letter`: how its job ended, s it succeeded.
+local function hand_on(phase, scope, name, letter)
   local heir, digest
-  if phase == 'r' or phase == 'u' then  -- nobody waits for the others
+  if phase == 'r' or phase == 'u' then  -- nobody is handed the others
     heir, digest = release_next(phase .. scope .. '\n' .. name)
   end
   if heir then
@@ -108,6 +134,9 @@ local function hand_on(phase, scope, name)
     local locks = key('lock') .. phase .. ':' .. scope
     redis.call('HDEL', locks, name)
   end
+  if phase == 'o' or phase == 'f' then
+    needing().ended(phase, scope, name, letter)
+  end
 end
 
 -- Free a lock if it is this jid's, and hand it on: 1 if it was, else 0.
@@ -115,7 +144,7 @@ local function lock_free(phase, scope, name, jid)
   if lock_holder(phase, scope, name) ~= jid then
     return 0
   end
-  hand_on(phase, scope, name)
+  hand_on(phase, scope, name, '')
   return 1
 end
 
@@ -134,7 +163,7 @@ local function once_place(scope, name, once_for)
   return field, digits(digest, 21, 24) % ONCE_BUCKETS, math.floor(now * 2 / once_for), now
 end
 
--- s or f, the jid, and for how many milliseconds that is kept; nothing when nothing is remembered.
+-- s, f or x (over without success), the jid, and for how many milliseconds that is kept; nothing when nothing is remembered.
 local function once_look(scope, name, once_for)
   local field, bucket, generation = once_place(scope, name, once_for)
   for back = 0, 2 do
@@ -163,9 +192,21 @@ end
 
 -- Give a job that comes back to life its key again.
 local function lock_again(phase, scope, name, jid)
-  if not lock_holder(phase, scope, name) then
-    lock_take(phase, scope, name, jid)
+  local holder, _, digest, is_dead = lock_holder(phase, scope, name)
+  if not holder or (holder == jid and is_dead) then
+    lock_take(phase, scope, name, jid, digest)
   end
+end
+
+-- The lock says that its job is dead. false: it is another one's, or said so before.
+local function lock_dies(phase, scope, name, jid)
+  local locks = key('lock') .. phase .. ':' .. scope
+  local holder, since, digest, is_dead = lock_holder(phase, scope, name)
+  if holder ~= jid or is_dead then
+    return false
+  end
+  redis.call('HSET', locks, name, jid .. ' ' .. (since or '0') .. 'd ' .. (digest or ''))
+  return true
 end
 
 -- The jid for which a dead job may not come back, of whose effects `text` is the JSON: by now that one has its key, or has
@@ -175,7 +216,7 @@ local function kept_out_by(text)
     return nil
   end
   for _, effect in ipairs(cjson.decode(text)) do
-    if effect[1] == 'relock' then
+    if effect[1] == 'relock' and effect[2] ~= 'f' then  -- a followed job comes back beside who has taken its key over
       local phase, scope, name, jid = effect[2], effect[3], effect[4], effect[5]
       local holder = lock_holder(phase, scope, name)
       if not holder and phase == 'o' then

@@ -85,7 +85,7 @@ local function taking_in(batches, now)
   end
 
   local function admit_keyed(job, ask)
-    job.key, job.mark = ask.key, ask.mark
+    job.key, job.mark, job.needs = ask.key, ask.mark, ask.needs
     return admit(ask, job, now)
   end
 
@@ -93,6 +93,7 @@ local function taking_in(batches, now)
     if batch.id ~= '' and redis.call('HEXISTS', jobs_of[batch.id], job.jid) == 1 then
       return 'C'
     end
+    job.tracked = (ask.needs or ask.conflict == 'wait') and tracked_later(batch.id, job.jid) or nil
     local answer = admit_keyed(job, ask)
     local status = (job.due ~= '' or ask.debounce) and 'scheduled' or 'enqueued'
     if string.find(answer, '^B') then
