@@ -111,8 +111,8 @@ def park_end(
     dead_timeout: float = 180 * 86400,
 ) -> Call[int | str]:
     """``park_ends`` of one job; a refusal as text. ``where``: "queue" (its wait is over: into its queue or the
-    schedule; no effects, those of its row are carried out), "nowhere", "dead" (of the batch ``name``), "stays" (``new_payload``
-    is the whole row)."""
+    schedule; no effects, those of its row are carried out), "nowhere", "dead" (of the batch ``name``), "stays"
+    (``new_payload`` is the whole row)."""
     one = ParkEnd(jid, where, name, old_row, new_payload, effects, lines)
     many = park_ends(keys, [one], dead_max=dead_max, dead_timeout=dead_timeout)
     return Call(many.name, many.parts, _one_status, again=True, script=many.script)
@@ -136,7 +136,7 @@ def blocked(keys: Keys, jids: Sequence[str]) -> Call[list[Blocked | None]]:
     """These jobs (at least one) as far as they are parked; fewer answers when they reach 4 MB: ask for the rest."""
 
     def read(reply: Any) -> list[Blocked | None]:
-        return [_blocked(*one) if one[1] else None for one in reply]
+        return [None if one[1] is None else _blocked(*one) for one in reply]
 
     return script(_BLOCKED_LOOK, [keys.queues], [raw(one) for one in jids], read, again=True)
 
@@ -154,7 +154,7 @@ def waiting_on(keys: Keys, scope: str, name: str, after_token: int = 0, most: in
 
     def read(reply: Any) -> list[WaitingJob]:
         return [
-            WaitingJob(int(float(token)), _text(jid), _blocked(jid, row, lines) if row else None)
+            WaitingJob(int(float(token)), _text(jid), None if row is None else _blocked(jid, row, lines))
             for token, jid, row, lines in reply
         ]
 

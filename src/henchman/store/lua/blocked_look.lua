@@ -1,7 +1,7 @@
 -- blocked_look: what is known of jobs that may be parked
 -- KEYS queues
 -- ARGV (jid)*
--- returns {jid, row, {line…}} of each, fewer when they reach 4 MB: row is empty of one that is not parked; lines are those
+-- returns {jid, row, {line…}} of each, fewer when they reach 4 MB: row is null of one that is not parked; lines are those
 --   that it still stands in, where it has several needs.
 -- include base
 -- include keys

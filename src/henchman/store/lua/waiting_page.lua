@@ -1,7 +1,7 @@
 -- waiting_page: those who wait for a need, in their order
 -- KEYS queues
 -- ARGV scope name after most
--- returns {token, jid, row, {line…}} for each behind the token after, at most most, or as many as have 4 MB: row is empty
+-- returns {token, jid, row, {line…}} for each behind the token after, at most most, or as many as have 4 MB: row is null
 --   of one that is not parked; lines are those that it still stands in, where it has several needs.
 -- include base
 -- include keys

@@ -182,7 +182,7 @@ function needing()  -- declared in lib/locks.lua, which hands keys on
   -- What readers are told of a parked job: jid, row, and what it still waits for, where it has several needs.
   function needs.shown(jid)
     local row, several = redis.call('HGET', key('parked'), jid), key('needs') .. jid
-    return {jid, row or '', row and redis.call('SMEMBERS', several) or {}}, row and #row or 0
+    return {jid, row, row and redis.call('SMEMBERS', several) or {}}, row and #row or 0
   end
 
   return needs
