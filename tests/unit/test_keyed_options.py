@@ -26,14 +26,14 @@ class Server:
 
     def run(self, call: Call[Any]) -> Any:
         self.calls.append(call)
-        rows = (len(call.parts[0]) - 8) // 5 if call.name == "keyed_push" else 0
+        rows = (len(call.parts[0]) - 8) // 6 if call.name == "keyed_push" else 0
         return call.decode(self.answers.pop(0) if self.answers else b"\n".join([b"C"] * rows))
 
     @property
     def rows(self) -> list[tuple[Any, ...]]:
-        """(jid, due, payload, mark, key) of every job that was pushed with a key."""
+        """(jid, due, payload, mark, key, needs) of every job that was pushed with a key."""
         words = [one.parts[0][8:] for one in self.calls if one.name == "keyed_push"]
-        return [tuple(one[at : at + 5]) for one in words for at in range(0, len(one), 5)]
+        return [tuple(one[at : at + 6]) for one in words for at in range(0, len(one), 6)]
 
     @property
     def keys(self) -> list[str]:
@@ -98,7 +98,7 @@ def test_what_goes_together(given: dict[str, Any]) -> None:
         ({"once": True, "key": None}, "once= needs key=, which says what is the same work"),
         ({"throttle": 5, "key": None}, "throttle= needs key="),
         ({"scope": "x", "key": None}, "scope= needs key="),
-        ({}, "key= says what is the same work; add what becomes of it: once=, unique=, debounce= or throttle="),
+        ({}, "key= says what is the same work; add what becomes of it: once=, unique=, debounce="),
         ({"scope": "x"}, "add what becomes of it"),
         ({"unique": "queued", "once_for": 60}, "once_for= belongs to once=True"),
         ({"unique": "queued", "debounce_most": 60}, "debounce_most= belongs to debounce="),
@@ -409,7 +409,7 @@ def test_bulk_pushes_go_250_a_call_and_count(app: App, server: Server) -> None:
     job = app.job(name="charge", key="order_id", once=True)(charge)
     server.answers = [b"\n".join([b"C"] * 249 + [b"D abc 0"]), b"\n".join([b"R abc 0 s"] * 250)]
     pushed = job.enqueue_many((str(n),) for n in range(600))
-    assert [len(one.parts[0][8:]) // 5 for one in server.calls] == [250, 250, 100]
+    assert [len(one.parts[0][8:]) // 6 for one in server.calls] == [250, 250, 100]
     assert (pushed.count, pushed.created, pushed.duplicates, pushed.stopped) == (600, 349, 251, 0)
     turns = [one.parts[0][4:6] for one in server.calls]
     assert [turn for _, turn in turns] == [1, 2, 3]
@@ -446,7 +446,7 @@ def test_middleware_neither_computes_the_key_again_nor_changes_it(app: App, serv
         lambda payload: payload["hm"].update(key=["charge", "18", "o"]),
     ):
         acts[:] = [act]
-        with pytest.raises(ArgumentError, match=r"a client middleware changed the jid or hm\.key"):
+        with pytest.raises(ArgumentError, match=r"a client middleware changed the jid, hm\.key or hm\.needs"):
             job.enqueue("17")
     assert len(server.calls) == 1
 

@@ -122,6 +122,10 @@ def _callback(runtime: Runtime, target: Any, batch: str) -> dict[str, Any]:
     if options.key is not None:
         raise DefinitionError(f"{name} has a key, which could refuse a callback: it is enqueued once in any case")
     plan = prepare(name, options, push)
+    if plan.keyed is not None:
+        raise DefinitionError(
+            f"{name}: a callback waits for its batch alone, and is not followed: leave out after=, followed="
+        )
     runtime.client.check_queue(name, plan.queue)
     signature = _ID_ALONE if known is None else known.signature
     try:

@@ -1,4 +1,5 @@
-"""Pushes of jobs with a key: the server admits each, or says whose duplicate it is.
+"""Pushes of jobs that have a key, are followed or wait for others: the server admits each, parks it, or says whose
+duplicate it is.
 
 A push whose answer was lost is sent again under the same number of its lane and gets the same answer, also when the job
 has run meanwhile. It is never buffered: only the server knows who has a key.
@@ -23,7 +24,7 @@ from henchman.store import admission, batches
 from henchman.store.call import Call, Procedure
 from henchman.wire.payload import decode, new_jids
 
-__all__ = ["KEYED_SLICE", "Admitted", "KeyedJob", "KeyedPushes", "read_answer"]
+__all__ = ["KEYED_SLICE", "Admitted", "KeyedJob", "KeyedPushes", "deferred", "read_answer"]
 
 KEYED_SLICE: Final = 250  # jobs of one call: each takes the server some 10 µs
 _QUIET: Final = 60.0  # seconds
@@ -31,17 +32,18 @@ _ENDED: Final = {"s": "finished", "f": "failed"}
 
 
 class KeyedJob(NamedTuple):
-    """A job on its way: ``key`` as text, ``mark`` of its arguments."""
+    """A job on its way: ``key`` as text, ``mark`` of its arguments, ``needs`` as the server takes them."""
 
     jid: str
     payload: bytes
     key: str
     mark: str
+    needs: bytes = b""
 
 
 class Admitted(NamedTuple):
     """What became of one push. ``jid``: of the job that is there now; of a duplicate the first one's. ``differs``: that
-    one has other arguments. ``ended``: how it ended, "" when it has not as far as its key tells.
+    one has other arguments. ``ended``: how it ended, "" when it has not as far as its key tells. ``key``: of the push.
     """
 
     jid: str
@@ -49,6 +51,7 @@ class Admitted(NamedTuple):
     admission: Admission = "created"
     differs: bool = False
     ended: str = ""
+    key: str = ""
 
 
 def keyed_jobs(
@@ -59,20 +62,20 @@ def keyed_jobs(
     *,
     strict: bool,
 ) -> tuple[list[KeyedJob], ArgumentError | None]:
-    """A job for each of ``arguments``, up to one that has no key: then also the error that says so, which ``strict``
-    raises."""
+    """A job for each of ``arguments``, up to one whose key is missing: then also the error that says so, which
+    ``strict`` raises."""
     made: list[KeyedJob] = []
     for (args, kwargs), jid in zip(arguments, new_jids(len(arguments)), strict=True):
+        name = jid.decode()
         try:
-            key = keyed.rule.text(args, kwargs)
+            key = keyed.key(name, args, kwargs)
         except ArgumentError as error:
             if strict:
                 raise
             error.pushed = len(made)
             return made, error
-        name = jid.decode()
         payload = plan.template.render(args, kwargs, name, *times, keyed.member(key))
-        made.append(KeyedJob(name, payload, key, mark_of(args, kwargs)))
+        made.append(KeyedJob(name, payload, key, mark_of(args, kwargs), keyed.missed(key)))
     return made, None
 
 
@@ -86,8 +89,8 @@ def reached(jobs: Sequence[KeyedJob], by_queue: Mapping[str, Sequence[bytes]]) -
             before = known.get(job["jid"])
             if before is None or _key_in(job) != _key_in(decode(before.payload)):
                 raise ArgumentError(
-                    f"a client middleware changed the jid or hm.key of job {job['jid']!r}, which has a key: it is "
-                    "computed before the middleware, and holds until the job has ended"
+                    f"a client middleware changed the jid, hm.key or hm.needs of job {job['jid']!r}: they are computed "
+                    "before the middleware, and hold until the job has ended"
                 )
             found.setdefault(queue, []).append(before._replace(payload=payload))
     return found
@@ -95,23 +98,23 @@ def reached(jobs: Sequence[KeyedJob], by_queue: Mapping[str, Sequence[bytes]]) -
 
 def _key_in(job: Mapping[str, Any]) -> Any:
     ours = job.get("hm")
-    return [ours.get("key"), ours.get("debounce")] if isinstance(ours, dict) else [None, None]
+    return [ours.get(name) if isinstance(ours, dict) else None for name in ("key", "debounce", "needs")]
 
 
-def read_answer(words: Sequence[str], jid: str, queue: str) -> Admitted:
+def read_answer(words: Sequence[str], jid: str, queue: str, key: str = "") -> Admitted:
     """What the server's answer to the push of ``jid`` means; ``lib/admit.lua`` lists the answers."""
     match words:
         case ["C"]:  # nearly every push
-            return Admitted(jid, queue)
+            return Admitted(jid, queue, "created", False, "", key)
         case ["D", first, differs]:
-            return Admitted(first, queue, "duplicate", differs == "1")
+            return Admitted(first, queue, "duplicate", differs == "1", "", key)
         case ["R", first, differs, letter]:
-            return Admitted(first, queue, "duplicate", differs == "1", _ENDED.get(letter, ""))
+            return Admitted(first, queue, "duplicate", differs == "1", _ENDED.get(letter, ""), key)
         case ["P", first]:
-            return Admitted(first, queue, "duplicate")
+            return Admitted(first, queue, "duplicate", key=key)
         case ["B", *_]:
-            return Admitted(jid, queue, "blocked")
-    return Admitted(jid, queue)
+            return Admitted(jid, queue, "blocked", key=key)
+    return Admitted(jid, queue, "created", key=key)
 
 
 class KeyedPushes:
@@ -223,7 +226,7 @@ class KeyedPushes:
             questions = {one.jid: keyed.question(one.key, one.mark) for jobs in by_queue.values() for one in jobs}
             payloads = {queue: [one.payload for one in jobs] for queue, jobs in by_queue.items()}
             yield from self._write_rows(plan, scheduled, payloads, questions)
-            return [Admitted(one.jid, queue, "deferred") for queue, jobs in by_queue.items() for one in jobs]
+            return [deferred(one, queue) for queue, jobs in by_queue.items() for one in jobs]
         for queue, some in by_queue.items():
             lane = self._sequence.take()
             call = self._call(plan, keyed, scheduled, queue, some, lane)
@@ -247,7 +250,7 @@ class KeyedPushes:
         if not keyed.is_recorded and not keyed.is_asked:
             return self._plain_call(plan, scheduled, queue, [one.payload for one in jobs])
         if not keyed.is_recorded:
-            rows = [admission.KeyedPush(one.jid, when, one.payload, one.mark, one.key) for one in jobs]
+            rows = [admission.KeyedPush(one.jid, when, one.payload, one.mark, one.key, one.needs) for one in jobs]
             return admission.push(keys, queue, keyed.asked, rows, lane)
         tracked = [self._tracked(keyed, one, when) for one in jobs]
         push = batches.push_keyed if keyed.is_asked else batches.push
@@ -264,10 +267,10 @@ class KeyedPushes:
     def _read(self, plan: PreparedPush, queue: str, jobs: Sequence[KeyedJob], answer: Any) -> list[Admitted]:
         """What became of ``jobs``, by the answer to their call; one without words was asked nothing."""
         if plan.outbox is not None:
-            return [Admitted(one.jid, queue, "deferred") for one in jobs]
+            return [deferred(one, queue) for one in jobs]
         if not isinstance(answer, list) or (answer and not isinstance(answer[0], list)):
             answer = [["C"]] * len(jobs)
-        found = [read_answer(words, one.jid, queue) for words, one in zip(answer, jobs, strict=False)]
+        found = [read_answer(words, one.jid, queue, one.key) for words, one in zip(answer, jobs, strict=False)]
         return [one._replace(admission="blocked") for one in found] if plan.parked else found
 
     def judged(self, keyed: Keyed, admitted: list[Admitted]) -> list[Admitted]:
@@ -287,6 +290,11 @@ class KeyedPushes:
             one = admitted[-1]
             raise DuplicateJob(keyed.name, one.jid, status=one.ended, differs=one.differs)
         return admitted
+
+
+def deferred(one: KeyedJob, queue: str) -> Admitted:
+    """A job that meets its key, and what it waits for, after the commit of a transaction."""
+    return Admitted(one.jid, queue, "deferred", key=one.key)
 
 
 def _keyed_of(plan: PreparedPush) -> Keyed:

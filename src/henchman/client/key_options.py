@@ -21,14 +21,17 @@ def problem_of_key(made: Any) -> str:
 def _key_problem(made: Any) -> str:
     """Why these options of keys mean nothing together; empty when they do."""
     said = [name for name in KEYED[1:] if getattr(made, name)]
-    does = [name for name in said if name in ("once", "unique", "debounce", "throttle")]
+    does = [name for name in ("once", "unique", "debounce", "throttle", "after", "followed") if getattr(made, name)]
     at_push = [*(["once"] if made.once else []), *(one for one in made.unique if one != "running")]
     if made.key is None:
         return f"{said[0]}= needs key=, which says what is the same work" if said else ""
     if not does:
-        return "key= says what is the same work; add what becomes of it: once=, unique=, debounce= or throttle="
-    if made.once_for is not None and not made.once:
-        return "once_for= belongs to once=True"
+        return (
+            "key= says what is the same work; add what becomes of it: once=, unique=, debounce=, throttle=, followed= "
+            "or after="
+        )
+    if made.once_for is not None and not made.once and not made.followed:
+        return "once_for= belongs to once=True or followed=True"
     if made.debounce_most is not None and made.debounce is None:
         return "debounce_most= belongs to debounce="
     if len(at_push) > 1:

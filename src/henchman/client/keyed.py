@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from henchman.client.needs import FOLLOW_FOR, Need, check_after, need_of, policies, problem_of_push
 from henchman.client.options import ONCE_FOR, JobOptions, PushOptions
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.text import as_shown, described
@@ -37,6 +38,8 @@ class KeyRule:
 
     def __init__(self, name: str, options: JobOptions, signature: Signature) -> None:
         self.scope = options.scope or name
+        if self.scope.startswith("batch:"):
+            raise DefinitionError(f"{name}: scope {self.scope!r}: such names are those of the steps of workflows")
         self._name = name
         self._signature = signature
         self._function: Any = options.key if callable(options.key) else None
@@ -109,49 +112,83 @@ def mark_of(args: bytes, kwargs: bytes | None) -> str:
 
 
 class Keyed(NamedTuple):
-    """What all pushes of one keyed job, ``name``, have in common.
+    """What all pushes of one job, ``name``, have in common that has a key, is followed, or waits for others.
 
-    ``fields``: what else stands under ``hm`` of their payloads; ``phases``: for how long a key is held; ``ask``: what
-    the server is asked, see ``lua/lib/admit.lua``; ``pieces``: what a payload says, around the key. ``is_recorded``:
-    history keeps each job. ``raises``: a duplicate is an error.
+    ``rule``: None for a job without a key, which is followed by its id. ``fields``: what else stands under ``hm`` of
+    their payloads; ``phases``: for how long a key is held; ``ask``: what the server is asked, see
+    ``lua/lib/admit.lua``; ``pieces``: what a payload says, around the key, and ``missing``: what the server is told of
+    needs. ``needs``: what they wait for whatever their key, ``same``: in which scopes for the job of their own key,
+    with its memory in seconds and its name. ``is_recorded``: history keeps each job. ``raises``: a duplicate is an
+    error.
     """
 
     name: str
-    rule: KeyRule
+    rule: KeyRule | None
     fields: Mapping[str, Any]
     phases: str
     ask: Mapping[str, Any]
     asked: bytes
     pieces: tuple[bytes, ...]
+    missing: tuple[bytes, ...] = ()
+    needs: tuple[Need, ...] = ()
+    same: tuple[tuple[str, int, str], ...] = ()
     is_recorded: bool = False
     raises: bool = False
 
     @property
     def is_asked(self) -> bool:
-        """Whether a push may be refused; a key that is taken at the start alone lets every push through."""
-        return self.phases not in ("", "r") or "throttle" in self.ask or "debounce" in self.ask
+        """Whether a push may be refused or wait; a key that is taken at the start alone lets every push through."""
+        return self.phases not in ("", "r") or "throttle" in self.ask or "debounce" in self.ask or bool(self.missing)
 
     @property
     def stamped(self) -> bool:
         """Whether a job goes into its queue, if anywhere, at once."""
-        return "debounce" not in self.ask and self.ask["conflict"] != "wait"
+        return "debounce" not in self.ask and self.ask["conflict"] != "wait" and not self.missing
+
+    def key(self, jid: str, args: bytes, kwargs: bytes | None) -> str:
+        """The key of the job ``jid`` with these arguments (JSON); ArgumentError when they give none, or one that it
+        would itself wait for."""
+        if self.rule is None:
+            return jid if self.phases else ""
+        key = self.rule.text(args, kwargs)
+        if self.needs and self.phases and any(one[:2] == (self.rule.scope, key) for one in self.needs):
+            raise ArgumentError(
+                f"{self.name}: after= names the job that has the key {as_shown(key, 80)} already, which is this one's "
+                "too: it would wait for itself. unique='running' lets jobs of a key run one after the other"
+            )
+        return key
+
+    def followed(self, key: str, jid: str) -> Need | None:
+        """What waits who waits for the job ``jid`` with this key; None where nobody can."""
+        if not key or not ("o" in self.phases or "f" in self.phases):
+            return None
+        return Need(self.ask["scope"], key, self.fields.get("once_for", FOLLOW_FOR), jid)
 
     def own_fields(self, key: str) -> dict[str, Any]:
         """What stands under ``hm`` of the payload of a job with this key."""
         ours = dict(self.fields)
         if self.phases:
-            ours["key"] = [self.rule.scope, key, self.phases]
+            ours["key"] = [self.ask["scope"], key, self.phases]
         if "debounce" in self.ask:
-            ours["debounce"] = [self.rule.scope, key]
+            ours["debounce"] = [self.ask["scope"], key]
+        if self.missing:
+            ours["needs"] = [*self.needs, *([scope, key, *rest] for scope, *rest in self.same)]
         return ours
 
     def member(self, key: str) -> bytes:
         """The same as text for ``Template.render``."""
         return jsontext.encode(key).join(self.pieces)
 
+    def missed(self, key: str) -> bytes:
+        """What a job with this key waits for, as the server takes it; empty when for nothing."""
+        return jsontext.encode(key).join(self.missing) if self.missing else b""
+
     def question(self, key: str, mark: str) -> bytes:
         """``ask`` for one job alone, as scripts take it that push others too."""
-        return jsontext.encode({**self.ask, "key": key, "mark": mark}) if self.is_asked else b""
+        if not self.is_asked:
+            return b""
+        needs = {"needs": msgspec.Raw(self.missed(key))} if self.missing else {}
+        return msgspec.json.encode({**self.ask, "key": key, "mark": mark, **needs})
 
 
 def keyed(
@@ -163,8 +200,53 @@ def keyed(
     *,
     in_batch: bool,
     is_recorded: bool,
-) -> Keyed:
-    """The keyed push of a job; DefinitionError for options of the push that do not go with those of its key."""
+) -> Keyed | None:
+    """What is special about pushes of a job that has a key, is followed or waits for others; None for any other job.
+    DefinitionError for options of the push that do not go with those of its key."""
+    follows = options.followed or bool(push.followed)
+    after = (*options.after, *(push.after or ()))
+    _check_push(name, options, push, after, follows, in_batch=in_batch)
+    if options.key is None and not follows and not after:
+        return None
+    running = "r" if "running" in options.unique else ""
+    at_push = "o" if options.once else "".join(_LETTERS[one] for one in options.unique if one != "running")
+    at_push = at_push or ("f" if follows else "")
+    said: dict[str, Any] = {**fields, **policies(options, push, name)}
+    if at_push == "o" or (at_push == "f" and options.once_for is not None):
+        said["once_for"] = math.ceil(options.once_for or ONCE_FOR)
+    if running and not at_push and options.on_conflict == "skip":
+        said["conflict"] = "skip"  # at the start
+    if options.debounce is not None:
+        said["delay"] = options.debounce  # it moves along when the server's clock steps
+    signature = Signature.by_name(name) if signature is None else signature
+    rule = None if options.key is None else KeyRule(name, options, signature)
+    check_after(name, options, signature, [one for one in after if not isinstance(one, Need)])
+    needs, same = _needs(after)
+    ask = _asked(options, push.again, "" if rule is None else rule.scope, at_push, running)
+    if "wait_at_most" in said:
+        ask["wait_at_most"] = said["wait_at_most"]
+    return Keyed(
+        name,
+        rule,
+        said,
+        at_push + running,
+        ask,
+        jsontext.encode(ask),
+        _pieces(said, ask, _lists(needs, same, 4)),
+        _lists(needs, same, 3),
+        needs,
+        same,
+        is_recorded,
+        ask["conflict"] == "raise",
+    )
+
+
+def _check_push(
+    name: str, options: JobOptions, push: PushOptions, after: Sequence[Any], follows: bool, *, in_batch: bool
+) -> None:
+    """DefinitionError for a push whose options mean nothing beside those of its job."""
+    if options.key is None and push.again:
+        raise DefinitionError(f"{name}: again= pushes a job although its key is taken, and this one has no key")
     if in_batch and (options.on_conflict == "replace" or options.debounce is not None):
         what = "debounce=" if options.debounce is not None else "on_conflict='replace'"
         raise DefinitionError(
@@ -173,33 +255,41 @@ def keyed(
         )
     if options.debounce is not None and (push.delay is not None or push.at is not None):
         raise DefinitionError(f"{name}: debounce= says itself when the job is due; leave out delay= and at=")
-    running = "r" if "running" in options.unique else ""
-    at_push = "o" if options.once else "".join(_LETTERS[one] for one in options.unique if one != "running")
-    said: dict[str, Any] = dict(fields)
-    if options.once:
-        said["once_for"] = math.ceil(options.once_for or ONCE_FOR)
-    if running and not at_push and options.on_conflict == "skip":
-        said["conflict"] = "skip"  # at the start
-    if options.debounce is not None:
-        said["delay"] = options.debounce  # it moves along when the server's clock steps
-    rule = KeyRule(name, options, Signature.by_name(name) if signature is None else signature)
-    ask = _asked(options, push.again, rule.scope, at_push, running)
-    pieces = _pieces(said, rule.scope, at_push + running, "debounce" in ask)
-    asked = jsontext.encode(ask)
-    return Keyed(name, rule, said, at_push + running, ask, asked, pieces, is_recorded, ask["conflict"] == "raise")
+    if push.followed is False and options.followed:
+        raise DefinitionError(f"{name} is defined with followed=True, and others may rely on that: leave followed= out")
+    if problem := problem_of_push(options, push, after, follows=follows):
+        raise DefinitionError(f"{name}: {problem}")
 
 
-def _pieces(fields: Mapping[str, Any], scope: str, phases: str, debounced: bool) -> tuple[bytes, ...]:
+def _needs(after: Sequence[Any]) -> tuple[tuple[Need, ...], tuple[tuple[str, int, str], ...]]:
+    """What jobs wait for whatever their key, and what by it: each once."""
+    same = dict.fromkeys(need_of(one) for one in after if not isinstance(one, Need))
+    return tuple(dict.fromkeys(one for one in after if isinstance(one, Need))), tuple(same)
+
+
+def _lists(needs: Sequence[Need], same: Sequence[tuple[str, int, str]], words: int) -> tuple[bytes, ...]:
+    """The JSON of needs, the first ``words`` of each, cut where the key stands; empty when there are none."""
+    if not needs and not same:
+        return ()
+    each = [jsontext.encode(list(one[:words])) for one in needs]
+    for scope, *rest in same:
+        tail = b"".join(b"," + jsontext.encode(one) for one in rest[: words - 2])
+        each.append(b"[%b,\n%b]" % (jsontext.encode(scope), tail))
+    return tuple((b"[" + b",".join(each) + b"]").split(b"\n"))
+
+
+def _pieces(fields: Mapping[str, Any], ask: Mapping[str, Any], needs: Sequence[bytes]) -> tuple[bytes, ...]:
     """The field ``hm`` of a payload, cut where the key stands; empty when there is nothing to say."""
-    inside, about = [encode(fields)[1:-1]] if fields else [], jsontext.encode(scope)
-    inside += [b'"key":[%b,\n,%b]' % (about, jsontext.encode(phases))] if phases else []
-    inside += [b'"debounce":[%b,\n]' % about] if debounced else []
+    inside, about = [encode(fields)[1:-1]] if fields else [], jsontext.encode(ask["scope"])
+    inside += [b'"key":[%b,\n,%b]' % (about, jsontext.encode(ask["phases"]))] if ask["phases"] else []
+    inside += [b'"debounce":[%b,\n]' % about] if "debounce" in ask else []
+    inside += [b'"needs":' + b"\n".join(needs)] if needs else []
     return tuple((b',"hm":{' + b",".join(inside) + b"}").split(b"\n")) if inside else (b"",)
 
 
 def _asked(options: JobOptions, again: bool | None, scope: str, at_push: str, running: str) -> dict[str, Any]:
     """What ``lua/lib/admit.lua`` is asked of every push. A conflict of ``running`` alone is one of the start."""
-    of_push = at_push or (options.throttle is not None and not running)
+    of_push = at_push not in ("", "f") or (options.throttle is not None and not running)
     ask = {
         "scope": scope,
         "phases": at_push + running,

@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection
 from datetime import datetime, timedelta
 from typing import Any, Literal, Protocol, TypedDict
 
+from henchman.client.needs import Need, Policy
 from henchman.client.options import Membership
 
 __all__ = ["JobKeywords", "LogLevel", "NamedKeywords", "OrderedKeywords", "PushKeywords", "Seconds", "Texts", "Unique"]
@@ -33,6 +34,32 @@ class HasTransaction(Protocol):
     def commit(self) -> Any: ...
 
 
+class IsFollowed(Protocol):
+    """The handle of a job, as ``enqueue`` gives it."""
+
+    @property
+    def need(self) -> Need | None: ...
+
+
+class HasJob(Protocol):
+    """A job, as ``@app.job`` and ``@app.iterable`` make it."""
+
+    @property
+    def job(self) -> Any: ...
+
+
+Before = IsFollowed | HasJob | str  # a handle, a job, an id
+
+
+class NeedKeywords(TypedDict, total=False):
+    """What becomes of a job that waits for others, and whether others may wait for it."""
+
+    followed: bool | None
+    on_failed: Policy | None
+    on_dead: Policy | None
+    wait_at_most: Seconds | None
+
+
 class KeyKeywords(TypedDict, total=False):
     """What a business key is good for, as a definition and a push by name say it."""
 
@@ -46,7 +73,7 @@ class KeyKeywords(TypedDict, total=False):
     throttle: Seconds | None
 
 
-class JobKeywords(KeyKeywords, total=False):
+class JobKeywords(KeyKeywords, NeedKeywords, total=False):
     """Those of ``@app.job`` and ``@app.iterable``."""
 
     queue: str | None
@@ -68,9 +95,10 @@ class JobKeywords(KeyKeywords, total=False):
     track: bool | None
     result_ttl: Seconds | None
     key: str | tuple[str, ...] | Callable[..., str | int] | None
+    after: HasJob | Collection[HasJob] | None
 
 
-class PushKeywords(TypedDict, total=False):
+class PushKeywords(NeedKeywords, total=False):
     """Those of ``using``."""
 
     queue: str | None
@@ -90,6 +118,7 @@ class PushKeywords(TypedDict, total=False):
     outbox: Any  # True, or a session or connection of SQLAlchemy or Django
     line: str | None
     again: bool | None
+    after: Before | Collection[Before] | None
 
 
 class NamedKeywords(PushKeywords, KeyKeywords, total=False):

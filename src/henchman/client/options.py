@@ -14,6 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from henchman.client.key_options import KEYED, problem_of_key
+from henchman.client.needs import AFTER, policy, predecessors, problem_of_definition, pushed_after
 from henchman.errors import DefinitionError
 from henchman.kernel.text import as_shown, did_you_mean
 from henchman.store.call import Call, command
@@ -39,9 +40,7 @@ __all__ = [
 
 #: option → the feature that brings it
 LATER: Final[Mapping[str, str]] = {
-    "after": "dependencies",
-    "on_failed": "dependencies",
-    "wait_at_most": "dependencies",
+    **dict.fromkeys(AFTER, "dependencies"),
     "limits": "limits",
 }
 
@@ -82,6 +81,10 @@ class JobOptions(msgspec.Struct, frozen=True):
     ``unique``: at most one "until_success", "queued" or "running". ``on_conflict``: what becomes of another one: skip,
     raise, replace, wait. ``debounce``: run so long after the last push, at the latest ``debounce_most`` after the
     first. ``throttle``: at most one push in so long. ``key_options.py`` has which go together.
+
+    ``after``: jobs whose job of the same key must have succeeded first. ``on_failed``: what becomes of this one when
+    such a job is over without success: "wait", "run", "fail" or "cancel"; ``on_dead``: when it is dead;
+    ``wait_at_most``: and after so long. ``followed=True``: others may wait for jobs of this definition.
     """
 
     queue: str = "default"
@@ -111,6 +114,11 @@ class JobOptions(msgspec.Struct, frozen=True):
     debounce: float | None = None
     debounce_most: float | None = None
     throttle: float | None = None
+    after: tuple[Any, ...] = ()
+    followed: bool = False
+    on_failed: str | None = None
+    on_dead: str | None = None
+    wait_at_most: float | None = None
     iterable: bool = False  # by @app.iterable, not by an option: its payloads say so, for whoever ends such a job
 
 
@@ -121,6 +129,7 @@ class PushOptions(msgspec.Struct, frozen=True):
     ``session`` (of SQLAlchemy) name the transaction whose commit the push waits for.
     ``outbox``: the session or connection whose transaction the job is part of; True: the one that is bound here.
     ``line``: jobs of one line leave the outbox in the order in which their transactions were committed.
+    ``after``: jobs, and needs for handles and ids, beside those of the definition.
     """
 
     queue: str | None = None
@@ -140,6 +149,11 @@ class PushOptions(msgspec.Struct, frozen=True):
     outbox: Any = None
     line: str | None = None
     again: bool | None = None
+    after: tuple[Any, ...] | None = None
+    followed: bool | None = None
+    on_failed: str | None = None
+    on_dead: str | None = None
+    wait_at_most: float | None = None
 
 
 def wrong(name: str, value: object, due: str) -> DefinitionError:
@@ -353,6 +367,11 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "debounce_most": checked_seconds,
     "throttle": checked_seconds,
     "again": flag,
+    "after": predecessors,
+    "followed": flag,
+    "on_failed": policy,
+    "on_dead": policy,
+    "wait_at_most": checked_seconds,
 }
 _DEFINED = tuple(name for name in JobOptions.__struct_fields__ if name != "iterable")
 _PUSHED = PushOptions.__struct_fields__
@@ -374,7 +393,8 @@ def _checked(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> di
         if name not in known:
             near = f"; it is called {ELSEWHERE[name]}=" if ELSEWHERE.get(name) in known else did_you_mean(name, known)
             raise DefinitionError(f"{where}: there is no option {name}={near}")
-        checked[name] = _CHECKS[name](name, value) if value is not None or name == "batch" else None
+        check = pushed_after if name == "after" and known is not _DEFINED else _CHECKS[name]
+        checked[name] = check(name, value) if value is not None or name == "batch" else None
     return checked
 
 
@@ -382,7 +402,7 @@ def definition_options(where: str, given: Mapping[str, Any]) -> JobOptions:
     """The options of a definition, checked; DefinitionError names ``where`` and what is wrong."""
     checked = _checked(where, given, _DEFINED)
     made = JobOptions(**{name: value for name, value in checked.items() if value is not None})
-    if problem := problem_of_key(made):
+    if problem := problem_of_key(made) or problem_of_definition(made):
         raise DefinitionError(f"{where}: {problem}")
     return made
 

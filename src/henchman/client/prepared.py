@@ -49,7 +49,8 @@ class PreparedPush(NamedTuple):
     delay or a time. ``parked``: they wait until their batch is released. ``admission``: how the server receives them.
     ``transaction``: what they wait for on this side, see ``henchman.contrib.transactions``.
     ``unstamped``: their ``enqueued_at`` is written when they enter their queue. ``outbox``: the transaction that they
-    are part of, as ``using`` was told, on ``line`` if that is set. ``keyed``: they have a key.
+    are part of, as ``using`` was told, on ``line`` if that is set. ``keyed``: they have a key, are followed or wait for
+    others.
     """
 
     template: Template
@@ -153,15 +154,11 @@ def _keyed(
     group: Membership | None,
     tracked: bool | None,
 ) -> Keyed | None:
-    """What is special about pushes of a job with a key; None for any other job."""
+    """What is special about pushes of a job that has a key, is followed or waits for others; None for any other job."""
     if options.on_conflict == "raise" and push.outbox:
         raise DefinitionError(_nobody_to_tell(name))
-    if options.key is not None:
-        is_recorded = group is not None or bool(tracked)
-        return keyed(name, options, push, signature, fields, in_batch=group is not None, is_recorded=is_recorded)
-    if push.again:
-        raise DefinitionError(f"{name}: again= pushes a job although its key is taken, and this one has no key")
-    return None
+    is_recorded = group is not None or bool(tracked)
+    return keyed(name, options, push, signature, fields, in_batch=group is not None, is_recorded=is_recorded)
 
 
 def _sidekiq_fields(name: str, queue: str, options: JobOptions, push: PushOptions) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from henchman.client.admission import Admitted, KeyedPushes
 from henchman.client.buffer import Buffer
+from henchman.client.needs import Need
 from henchman.client.options import OUTSIDE, Membership, PushOptions, named_options, within
 from henchman.client.prepared import Admission, PreparedPush, PushSequence, jids_of, prepare, push_tracked
 from henchman.client.rows import Arguments, Pushed, RowSlices, Slice, tell_pushed
@@ -49,13 +50,14 @@ class _Aside(NamedTuple):
 
 class Handle(Generic[R]):
     """One pushed job. ``admission``: "created"; "stopped" when a client middleware stopped the push; "blocked" when it
-    waits until its atomic batch ends well; "buffered" when the server is away and the job is kept in the memory of this
-    process: that is not accepted, it dies with it; "deferred" until the transaction that it was pushed in commits;
-    "duplicate": its key belongs to another job, and this handle is the handle of that one, ``duplicate_of``;
-    ``differs``: that one was pushed with other arguments.
+    waits for another job, or until its atomic batch ends well; "buffered" when the server is away and the job is kept
+    in the memory of this process: that is not accepted, it dies with it; "deferred" until the transaction that it was
+    pushed in commits; "duplicate": its key belongs to another job, and this handle is the handle of that one,
+    ``duplicate_of``; ``differs``: that one was pushed with other arguments. ``need``: what a job waits for that is
+    pushed with ``using(after=handle)``; None when this one is not followed.
     """
 
-    __slots__ = ("_function", "_keeps", "_runtime", "admission", "differs", "duplicate_of", "jid", "queue")
+    __slots__ = ("_function", "_keeps", "_runtime", "admission", "differs", "duplicate_of", "jid", "need", "queue")
 
     def __init__(
         self, jid: str, queue: str, admission: Admission, runtime: Runtime, keeps: bool = False, function: Any = None
@@ -65,6 +67,7 @@ class Handle(Generic[R]):
         self.admission: Admission = admission
         self.duplicate_of: str | None = None
         self.differs = False
+        self.need: Need | None = None
         self._runtime = runtime
         self._keeps = keeps
         self._function = function
@@ -258,7 +261,9 @@ class Client:
         """The handle of a push with a key; None: a link stopped it."""
         if one is None:
             return Handle(new_jid(), plan.queue, "stopped", self._runtime)
-        return handle_of(one, self._runtime, plan.result_ttl is not None, plan.function)
+        handle = handle_of(one, self._runtime, plan.result_ttl is not None, plan.function)
+        handle.need = None if plan.keyed is None else plan.keyed.followed(one.key, one.jid)
+        return handle
 
     def _push(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Steps[Handle[Any]]:
         plan = yield from self._prepared(using)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from henchman.client.keyed import KeyRule
+from henchman.client.needs import check_after, check_rings
 from henchman.client.options import ONCE_FOR, JobOptions
 from henchman.errors import DefinitionError, UnknownJob
 from henchman.kernel.text import did_you_mean, shorten, visible
@@ -82,20 +83,24 @@ class Registry:
                 )
 
     def _check_key(self, definition: Definition) -> None:
-        """A key names parameters; jobs of one scope remember for one time, so that everybody knows where to look."""
+        """A key names parameters; jobs of one scope remember for one time, so that everybody knows where to look; and
+        none waits for itself."""
         options = definition.options
+        check_after(definition.name, options, definition.signature, options.after)
         if options.key is None:
             return
         scope, mine = KeyRule(definition.name, options, definition.signature).scope, options.once_for or ONCE_FOR
         for other in self._by_name.values():
             theirs = other.options
-            if other.name == definition.name or not (theirs.once and options.once):
+            both = (theirs.once or theirs.followed) and (options.once or options.followed)
+            if other.name == definition.name or theirs.key is None or not both:
                 continue
             if (theirs.scope or other.name) == scope and (theirs.once_for or ONCE_FOR) != mine:
                 raise DefinitionError(
                     f"{definition.name}: once_for is {mine:g} s, and {other.name} of the same scope {scope!r} has "
                     f"{theirs.once_for or ONCE_FOR:g} s: give both the same"
                 )
+        check_rings(self._by_name | {definition.name: definition})
 
     def ordered(self) -> dict[str, Definition]:
         """The ordered queues, each with the definition that handles it."""

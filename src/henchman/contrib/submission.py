@@ -91,6 +91,7 @@ class DeferredHandle(Handle[R]):
 
     def __init__(self, made: Handle[R], submission: Submission) -> None:
         super().__init__(made.jid, made.queue, made.admission, made._runtime, made._keeps, made._function)
+        self.need = made.need
         self._problem: str | None = None
         self._submission: Callable[[], Submission | None] = weakref.ref(submission)
         submission.handle = self
@@ -113,6 +114,7 @@ class DeferredHandle(Handle[R]):
         self.jid, self._problem = one.jid, problem
         if one.admission == "duplicate":
             self.duplicate_of, self.differs = one.jid, one.differs
+        self.need = self.need and self.need._replace(label=one.jid)
         self.admission = one.admission
 
     def status(self) -> Any:

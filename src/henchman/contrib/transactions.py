@@ -17,7 +17,7 @@ from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
-from henchman.client.admission import Admitted, KeyedJob
+from henchman.client.admission import KeyedJob, deferred
 from henchman.client.keyed import Keyed
 from henchman.client.options import PushOptions
 from henchman.client.prepared import PreparedPush, in_outbox
@@ -138,7 +138,7 @@ class TransactionalClient(Client):
         else:
             _, by_queue, _ = yield from self._keyed.made(plan, [arguments])
             self._defer(tie, {}, by_queue)
-            found = [Admitted(one.jid, queue, "deferred") for queue, jobs in by_queue.items() for one in jobs]
+            found = [deferred(one, queue) for queue, jobs in by_queue.items() for one in jobs]
             handle = self._handle(plan, found[0] if found else None)
         return handle if tie is None or tie.submission is None else DeferredHandle(handle, tie.submission)
 

@@ -103,7 +103,13 @@ def _key_of(
         return hm, msgspec.UNSET
     if "debounce" in plan.keyed.ask:
         raise DefinitionError(f"{name}: a cron says itself when its job is due; a job with debounce= cannot be one")
-    key = plan.keyed.rule.text(*texts)
+    if plan.keyed.missing:
+        raise DefinitionError(
+            f"{name}: a cron enqueues its job when it is due, and after= would hold it back: leave it out"
+        )
+    if plan.keyed.rule is None:
+        raise DefinitionError(f"{name}: nobody has the handle of a cron's job to wait for: followed= needs key= here")
+    key = plan.keyed.key("", *texts)
     return plan.keyed.own_fields(key), {**plan.keyed.ask, "key": key, "mark": mark_of(*texts)}
 
 

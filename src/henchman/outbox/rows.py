@@ -54,7 +54,7 @@ class _Ask(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=Fa
     we know, by a newer version, is not pushed without it."""
 
     scope: str
-    phases: Annotated[str, msgspec.Meta(pattern="^[ouwr]*$")]
+    phases: Annotated[str, msgspec.Meta(pattern="^[ofuwr]*$")]
     key: str
     mark: str
     conflict: Literal["skip", "replace", "wait"]
@@ -63,6 +63,8 @@ class _Ask(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True, gc=Fa
     throttle: Annotated[int, msgspec.Meta(gt=0)] | None = None
     debounce: Annotated[float, msgspec.Meta(gt=0)] | None = None
     most: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    needs: list[tuple[str, str, Annotated[int, msgspec.Meta(ge=0)]]] | None = None
+    wait_at_most: Annotated[float, msgspec.Meta(gt=0)] | None = None
 
 
 def push_of(row: StoredRow, runtime: Runtime) -> OutboxPush:

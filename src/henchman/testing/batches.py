@@ -12,8 +12,8 @@ from henchman.store.call import Arg, Call
 from henchman.testing.calls import PlainPush, as_bytes, as_text, class_of, due_at, script_arguments
 from henchman.testing.keys import FakeKeys, Replace
 from henchman.wire.arguments import to_json
-from henchman.wire.payload import decode
-from henchman.work.effects import STATUS, effects, facts_of
+from henchman.wire.payload import decode, encode
+from henchman.work.effects import STATUS, EndingFacts, batch_of, effects, facts_of
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
 
@@ -55,12 +55,15 @@ class FakeBatches:
         self._app = app
         self._now = now
         self.keys = FakeKeys(app, now, replace)
+        self.keys.needs.end = self._end
+        self.dead: list[PlainPush] = []  # those that never ran because what they waited for did not succeed
         self._batches: dict[str, _Batch] = {}
         self._results: dict[str, bytes] = {}
 
     def clear(self) -> None:
         """Forget everything."""
         self.keys.clear()
+        self.dead.clear()
         self._batches.clear()
         self._results.clear()
 
@@ -141,8 +144,26 @@ class FakeBatches:
 
     def _admitted(self, ask: Arg, jid: str, push: PlainPush) -> tuple[str, list[PlainPush]]:
         """The answer to a job with a key, and what it pushes."""
-        answer = self.keys.admit(json.loads(as_bytes(ask)), jid, push)
-        return answer, [self.keys.stamped(push)] if answer == "C" else []
+        return self.keys.admitted(json.loads(as_bytes(ask)), jid, push)
+
+    def let_go(self, pushes: list[PlainPush]) -> list[PlainPush]:
+        """Jobs that waited go their way, which their batches see."""
+        called = list[PlainPush]()
+        for push in pushes:
+            job = decode(push.payload)
+            if batch := batch_of(job):
+                called += self._changed(batch, job["jid"], "enqueued" if push.at is None else "scheduled", "")
+        return [*pushes, *called]
+
+    def _end(self, push: PlainPush, ending: str, reason: str) -> list[PlainPush]:
+        """A job ends that never ran, because of what it waited for."""
+        job = decode(push.payload)
+        if ending == "dead":
+            self.dead.append(
+                push._replace(payload=encode(job | {"error_class": "DependencyFailed", "error_message": reason}))
+            )
+        let_go = self.keys.settle(push.payload, ending)
+        return let_go + self.carry_out(effects(self._app.keys, job, ending, EndingFacts(detail={"reason": reason})))
 
     def _read_results(self, id: Arg, first: Arg, most: Arg) -> Answer:
         batch = self._batches.get(as_text(id))
@@ -193,7 +214,7 @@ class FakeBatches:
             return []
         if outcome.result is not None:
             outcome = self._with_json_result(job, outcome)
-        released = self.keys.settle(unit.payload, outcome.ending)
+        released = self.let_go(self.keys.settle(unit.payload, outcome.ending))
         if outcome.ending not in STATUS:
             return released
         return released + self.carry_out(effects(self._app.keys, job, outcome.ending, facts_of(unit, outcome, job)))

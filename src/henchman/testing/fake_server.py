@@ -269,7 +269,9 @@ class FakeServer:
             self._take(answer[1])
             return answer[0]
         if is_script(call, "cancel") and script_arguments(call)[1][-1]:
-            self.cancelled.add(self._iterations.cancel(call, self._app.keys))
+            jid = self._iterations.cancel(call, self._app.keys)
+            self._take(self._batches.let_go(self._batches.keys.needs.cancel(jid)))
+            self.cancelled.add(jid)
             return 0
         if is_script(call, "due"):
             return self._due(now)
@@ -280,6 +282,8 @@ class FakeServer:
         raise NotFaked(call, "fake")
 
     def _take(self, found: list[PlainPush]) -> None:
+        buried, self._batches.dead = self._batches.dead, []
+        self.dead += [Waiting("dead", one.queue, one.payload, self._now()) for one in buried]
         self.pushed += found
         self.waiting += [Waiting("queue" if one.at is None else "schedule", *one) for one in found]
 
@@ -297,6 +301,7 @@ class FakeServer:
 
     def _due(self, now: float) -> Any:
         """The payloads that were due first, and that moment as the time: what a punctual stager would get."""
+        self._take(self._batches.let_go(self._batches.keys.needs.expired()))
         dues = [one.at for one in self.waiting if one.at is not None and one.at <= now]
         first = min(dues, default=now)
         found: dict[str, list[bytes]] = {"retry": [], "schedule": []}
@@ -347,6 +352,7 @@ class FakeServer:
         """When the next payload of a ``wanted`` class, or id of these ordered queues, is due; None when none waits."""
         with self._lock:
             times = [one.at for one in self.waiting if one.at is not None and wanted(class_of(one.payload))]
+            times += self._batches.keys.needs.deadlines(lambda payload: wanted(class_of(payload)))
             return min([*times, *self.ordered.dues(ordered)], default=None)
 
     def settle(self, unit: Unit, outcome: Outcome) -> None:

@@ -10,9 +10,11 @@ from typing import Any, Final
 
 import msgspec
 
+from henchman.client.needs import FOLLOW_FOR
 from henchman.errors import PayloadError
 from henchman.store.call import Arg
 from henchman.testing.calls import PlainPush, as_bytes, as_text, due_at
+from henchman.testing.needs import FakeNeeds, Name, step_of
 from henchman.wire.payload import decode
 
 __all__ = ["FakeKeys", "Replace"]
@@ -21,11 +23,10 @@ _DEAD: Final = frozenset({"dead", "kept", "invalid", "poisoned"})
 _OVER: Final = frozenset({"gone", "discarded", "expired", "cancelled", "deleted"})
 #: phase → the endings that give the key back
 _FREES: Final = {
-    "o": {"done", "failed"} | _OVER,
+    **dict.fromkeys("of", {"done", "failed"} | _OVER),
     "u": {"done", "failed"} | _DEAD | _OVER,
     "w": {"done", "failed"} | _DEAD | _OVER,
 }
-Name = tuple[str, str]  #: scope and key
 Replace = Callable[[str, PlainPush], bool]
 
 
@@ -36,10 +37,13 @@ class FakeKeys:
         self._app = app
         self._now = now
         self._replace = replace
+        self.needs = FakeNeeds(now, self.stamped, self._state)
         self.clear()
 
     def clear(self) -> None:
         """Forget everything."""
+        self.needs.clear()
+        self._dead: dict[Name, str] = {}  # the jid of the dead job that has this key
         self._locks: dict[tuple[str, Name], tuple[str, str]] = {}  # phase and name → jid and mark of its arguments
         self._remembered: dict[Name, tuple[str, str, float]] = {}  # letter, jid, until when
         self._throttled: dict[Name, tuple[str, float]] = {}
@@ -50,16 +54,34 @@ class FakeKeys:
     def push(self, _: Arg, __: Arg, queue: Arg, ask: Arg, *rows: Arg) -> tuple[bytes, list[PlainPush]]:
         """The answer to ``keyed_push``, and what it pushes."""
         asked, answers, pushed = msgspec.json.decode(as_bytes(ask)), list[str](), list[PlainPush]()
-        for i in range(0, len(rows), 5):
-            jid, due, payload, mark, key = rows[i : i + 5]
+        for i in range(0, len(rows), 6):
+            jid, due, payload, mark, key, needs = rows[i : i + 6]
             push = PlainPush(as_text(queue), as_bytes(payload), due_at(due, self._now()))
-            answer = self.admit({**asked, "key": as_text(key), "mark": as_text(mark)}, as_text(jid), push)
+            this = {**asked, "key": as_text(key), "mark": as_text(mark)}
+            this |= {"needs": msgspec.json.decode(as_bytes(needs))} if needs else {}
+            answer, now_pushed = self.admitted(this, as_text(jid), push)
             answers.append(answer)
-            pushed += [self.stamped(push)] if answer == "C" and "debounce" not in asked else []
-            pushed += [self._first_of_burst(asked, push)] if answer == "C" and "debounce" in asked else []
+            pushed += now_pushed
             if asked["conflict"] == "raise" and answer[0] in "DR":
                 break
         return "\n".join(answers).encode(), pushed
+
+    def admitted(self, ask: Mapping[str, Any], jid: str, push: PlainPush) -> tuple[str, list[PlainPush]]:
+        """The answer to a job, and what is pushed: the job, and whatever its push lets go."""
+        answer = self._admit(ask, jid, push)
+        if answer != "C":
+            return answer, []
+        if "debounce" in ask:
+            return answer, [self._first_of_burst(ask, push)]
+        waits, let_go = self.needs.admit(ask, jid, push)
+        return ("B -", let_go) if waits else ("C", [self.stamped(push)])
+
+    def _state(self, name: Name) -> str:
+        """What is known of the job of a key, as one that waits for it sees it."""
+        if any((phase, name) in self._locks for phase in "of"):
+            return "d" if name in self._dead else "l"
+        letter, _, until = self._remembered.get(name, ("", "", 0.0))
+        return letter if until > self._now() else ""
 
     def stamped(self, push: PlainPush) -> PlainPush:
         """A push that enters its queue now, with the time of that."""
@@ -71,17 +93,18 @@ class FakeKeys:
     def _first_of_burst(self, ask: Mapping[str, Any], push: PlainPush) -> PlainPush:
         return push._replace(at=self._now() + ask["debounce"])
 
-    def admit(self, ask: Mapping[str, Any], jid: str, push: PlainPush) -> str:
-        """What ``lib/admit.lua`` answers to a job. Only after "C" it is to be pushed."""
+    def _admit(self, ask: Mapping[str, Any], jid: str, push: PlainPush) -> str:
+        """What ``lib/admit.lua`` answers to a job, but for its needs. Only after "C" it is to be pushed."""
         name, now = (ask["scope"], ask["key"]), self._now()
         if "debounce" in ask:
             return self._debounced(ask, name, jid, push)
-        phase = next((one for one in ask["phases"] if one in "ouw"), "")
+        phase = next((one for one in ask["phases"] if one in "ofuw"), "")
         stopped = "" if ask.get("again") else self._stopped(ask, name, phase, jid, push)
         if stopped:
             return stopped
         if phase:
             self._locks[phase, name] = jid, ask["mark"]
+            self._dead.pop(name, None)
         if "throttle" in ask:
             self._throttled[name] = jid, now + ask["throttle"] / 1000
         return "C"
@@ -90,7 +113,7 @@ class FakeKeys:
         now = self._now()
         if "throttle" in ask and name in self._throttled and self._throttled[name][1] > now:
             return f"D {self._throttled[name][0]} 0"
-        if (phase, name) in self._locks:
+        if phase != "f" and (phase, name) in self._locks:
             holder, mark = self._locks[phase, name]
             if ask["conflict"] == "replace":
                 self._latest[holder] = _under(push.payload, jid, holder)
@@ -124,17 +147,31 @@ class FakeKeys:
     def settle(self, payload: bytes, ending: str) -> list[PlainPush]:
         """A job ended, or goes on later; the jobs that waited for its key."""
         jid, name, phases, once_for = _key_of(payload)
+        let_go = self._follow(payload, ending)
         freed = [phase for phase in phases if ending in _FREES.get(phase, ()) and self._free(phase, name, jid)]
-        if "o" in freed and ending in ("done", "failed"):
-            self._remembered[name] = ending[0] if ending == "failed" else "s", jid, self._now() + once_for
+        if "o" in freed or "f" in freed:
+            letter = {"done": "s", "failed": "f"}.get(ending, "" if name[0] else "x")
+            if letter:
+                self._remembered[name] = letter, jid, self._now() + once_for
+            let_go += self.needs.over(name, "success" if ending == "done" else "over")
+        elif ending in _DEAD and any(self._locks.get((one, name), ("",))[0] == jid for one in "of"):
+            self._dead[name] = jid
+            let_go += self.needs.over(name, "dead")
         if ending in _DEAD | _OVER | {"done", "failed"}:
             self._latest.pop(jid, None)
         waiting = self._waiting.get(name) if "u" in freed else None
         if not waiting:
-            return []
+            return let_go
         following, mark, push = waiting.pop(0)
         self._locks["u", name] = following, mark
-        return [self.stamped(push)]
+        return [*let_go, self.stamped(push)]
+
+    def _follow(self, payload: bytes, ending: str) -> list[PlainPush]:
+        """The jobs that the end of a step of a workflow lets go."""
+        name = step_of(decode(payload)) if b'"step"' in payload else None
+        if name is None or ending not in _DEAD | _OVER | {"done", "failed"}:
+            return []
+        return self.needs.step_ended(name, ending, dead=ending in _DEAD)
 
     def _free(self, phase: str, name: Name, jid: str) -> bool:
         """Give a key back, if it is this job's."""
@@ -158,4 +195,4 @@ def _key_of(payload: bytes) -> tuple[str, Name, str, float]:
     key: Sequence[Any] = ours.get("key") or () if isinstance(ours, dict) else ()
     if len(key) != 3 or not isinstance(ours, dict):
         return str(job.get("jid")), ("", ""), "", 0.0
-    return str(job.get("jid")), (str(key[0]), str(key[1])), str(key[2]), float(ours.get("once_for") or 0.0)
+    return str(job.get("jid")), (str(key[0]), str(key[1])), str(key[2]), float(ours.get("once_for") or FOLLOW_FOR)

@@ -48,6 +48,11 @@ class CurrentJob(Protocol):
     def batch(self) -> Any:
         """The batch that it is a member of: ``batch.add(job, rows)`` adds to it. None outside of one."""
 
+    @property
+    def needs(self) -> dict[str, str]:
+        """What became of each job that it waited for (``after=``), by the name of the job, or the id: "finished", or
+        "dead", "over", "time" where ``on_failed="run"`` let it run all the same."""
+
     def checkpoint(self, state: Any) -> None:
         """Keep ``state``, plain JSON of at most 64 kB, for a later run of this job: after a crash, a stop, an error or
         a Snooze. It is removed when the job ends well, in the same step on the server, else after 30 days.

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from henchman.wire import payload as payloads
 
-__all__ = ["LOCKED", "JobKey", "freed", "is_exclusive", "key_of", "lock_effects"]
+__all__ = ["LOCKED", "JobKey", "freed", "is_exclusive", "key_of", "lock_effects", "needs_of"]
 
 ONCE_FOR: Final = 7 * 86400  # seconds
 _ONCE_LONGEST: Final = 366 * 86400
@@ -108,3 +108,14 @@ def lock_effects(job: Mapping[str, Any], ending: str, *, latest: bool) -> list[t
     if "w" in key.phases and (ending in _OVER or ending == "trimmed" or (latest and ending in _STORED_ANEW)):
         found.append(("unlatest", jid))
     return found
+
+
+def needs_of(job: Mapping[str, Any]) -> dict[str, str]:
+    """What became of each job that ``job`` waited for, by its label: "finished", or "dead", "over", "time" where
+    ``on_failed`` or ``on_dead`` let it run all the same. What nobody can read counts as not said."""
+    ours = job.get("hm")
+    needs = ours.get("needs") if isinstance(ours, dict) else None
+    met = ours.get("met") if isinstance(ours, dict) else None
+    labels = [one[3] for one in needs if isinstance(one, list) and len(one) == 4] if isinstance(needs, list) else []
+    how = {name: one for name, one in met.items() if isinstance(one, str)} if isinstance(met, dict) else {}
+    return {label: how.get(label, "finished") for label in labels if isinstance(label, str)}

@@ -29,6 +29,7 @@ from henchman.wire.arguments import Signature
 from henchman.wire.secret import NO_SECRETS, Secrets, marked, places_of
 from henchman.work import checkpoint
 from henchman.work.effects import EndingFacts, attempt_of, batch_of, encoded, keeps_result
+from henchman.work.locks import needs_of
 from henchman.work.unit import Unit
 
 __all__ = ["TINY", "CompiledJob", "JobReporter", "Run", "Slot", "secrets_of", "task_name"]
@@ -166,6 +167,11 @@ class Run:
         if not self.batch_id:
             return None
         return self.compiled.open_batch(self.batch_id, self.jid, self.batch_expires, keeps_result(self.job))
+
+    @property
+    def needs(self) -> dict[str, str]:
+        """What became of each job that it waited for."""
+        return needs_of(self.job)
 
     @property
     def secrets(self) -> Secrets:
