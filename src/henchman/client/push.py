@@ -235,12 +235,8 @@ class Client:
         handle: Handle[Any] = Handle(
             jid, plan.queue, plan.admission, self._runtime, plan.result_ttl is not None, plan.function
         )
-        return (
-            handle,
-            scheduled,
-            payload,
-            self.confirmed(self._call(plan, scheduled, plan.queue, [payload]), lambda: [jid]),
-        )
+        call = self.confirmed(self._call(plan, scheduled, plan.queue, [payload]), lambda: [jid])
+        return handle, scheduled, payload, call
 
     def _with_others(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
         """A push in which a batch, record, link, clock, buffer or key takes part; that of a key alone is one call."""
