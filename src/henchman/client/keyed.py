@@ -211,34 +211,29 @@ def keyed(
     running = "r" if "running" in options.unique else ""
     at_push = "o" if options.once else "".join(_LETTERS[one] for one in options.unique if one != "running")
     at_push = at_push or ("f" if follows else "")
-    said: dict[str, Any] = {**fields, **policies(options, push, name)}
+    signature = Signature.by_name(name) if signature is None else signature
+    rule = None if options.key is None else KeyRule(name, options, signature)
+    check_after(name, options, signature, [one for one in after if not isinstance(one, Need)])
+    said = _said(options, at_push, running) | policies(options, push, name)
+    needs, same = _needs(after)
+    ask = _asked(options, push.again, "" if rule is None else rule.scope, at_push, running)
+    if "wait_at_most" in said:
+        ask["wait_at_most"] = said["wait_at_most"]
+    said, asked, missing = {**fields, **said}, jsontext.encode(ask), _lists(needs, same, 3)
+    pieces, raises = _pieces(said, ask, _lists(needs, same, 4)), ask["conflict"] == "raise"
+    return Keyed(name, rule, said, at_push + running, ask, asked, pieces, missing, needs, same, is_recorded, raises)
+
+
+def _said(options: JobOptions, at_push: str, running: str) -> dict[str, Any]:
+    """What stands under ``hm`` of payloads beside the key."""
+    said: dict[str, Any] = {}
     if at_push == "o" or (at_push == "f" and options.once_for is not None):
         said["once_for"] = math.ceil(options.once_for or ONCE_FOR)
     if running and not at_push and options.on_conflict == "skip":
         said["conflict"] = "skip"  # at the start
     if options.debounce is not None:
         said["delay"] = options.debounce  # it moves along when the server's clock steps
-    signature = Signature.by_name(name) if signature is None else signature
-    rule = None if options.key is None else KeyRule(name, options, signature)
-    check_after(name, options, signature, [one for one in after if not isinstance(one, Need)])
-    needs, same = _needs(after)
-    ask = _asked(options, push.again, "" if rule is None else rule.scope, at_push, running)
-    if "wait_at_most" in said:
-        ask["wait_at_most"] = said["wait_at_most"]
-    return Keyed(
-        name,
-        rule,
-        said,
-        at_push + running,
-        ask,
-        jsontext.encode(ask),
-        _pieces(said, ask, _lists(needs, same, 4)),
-        _lists(needs, same, 3),
-        needs,
-        same,
-        is_recorded,
-        ask["conflict"] == "raise",
-    )
+    return said
 
 
 def _check_push(
