@@ -37,8 +37,9 @@ end
 if batches.is_full() then
   return 'FULL'
 end
+local job = {queue = ARGV[3]}
 for at = 7, #ARGV, 5 do
-  local job = {jid = ARGV[at], queue = ARGV[3], when = ARGV[at + 1], payload = ARGV[at + 2]}
+  job.jid, job.when, job.payload = ARGV[at], ARGV[at + 1], ARGV[at + 2]
   local answer, ends = intake.take(id, job, ARGV[at + 3], ARGV[at + 4])
   answers[#answers + 1] = answer
   if ends then

@@ -21,9 +21,9 @@ local function push_admitted(ask, job, now)
   end
   if not known_queues[job.queue] then
     redis.call('SADD', key('queues'), job.queue)
-    known_queues[job.queue] = true
+    known_queues[job.queue] = key('queue_prefix') .. job.queue
   end
-  redis.call('LPUSH', key('queue_prefix') .. job.queue, payload)
+  redis.call('LPUSH', known_queues[job.queue], payload)
 end
 
 -- The payload of a job, under the id of the one whose place it takes.

@@ -2,6 +2,8 @@
 -- that pushes such jobs goes through `take`; `flush` comes once, before that of the batches.
 -- include batch
 -- include admit
+local NO_KEY = {}
+
 local function taking_in(batches, now)
   local intake, known_batches, sound_queues = {taken = 0}, {}, {}
   local facts_of, jobs_of = {}, {}
@@ -111,7 +113,7 @@ local function taking_in(batches, now)
   function intake.push(job, asked)
     job.due = as_due(job.when, now)
     if asked == '' then
-      push_admitted({}, job, now)
+      push_admitted(NO_KEY, job, now)
       return 'C'
     end
     return admit_keyed(job, cjson.decode(asked))
@@ -134,7 +136,7 @@ local function taking_in(batches, now)
     end
     local status = job.due == '' and 'enqueued' or 'scheduled'
     if is_new(batch, job.jid, status) then
-      push_admitted({}, job, now)
+      push_admitted(NO_KEY, job, now)
       count(batch, job.jid, status, detail)
     end
     return 'C'
