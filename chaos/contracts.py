@@ -117,6 +117,17 @@ def both(key: str, name: str, seconds: float) -> None:
             next(steps)
 
 
+@app.job(name="fresh", queue="held", key="name", **KEYED["fresh"].options)
+def fresh(push: str, name: str, seconds: float) -> None:
+    """Which push its arguments are of is not known before it starts, so its own key is its id."""
+    key = f"fresh-{current_job().jid}"
+    with acting(key), _alone("fresh", name, key) as steps:
+        ledger.write("frun", key, push)
+        for _ in _count(seconds):
+            time.sleep(STEP)
+            next(steps)
+
+
 @app.job(name="sold", queue="fast")
 def sold(key: str) -> None:
     """What is a row of the outbox."""
@@ -124,7 +135,9 @@ def sold(key: str) -> None:
         pass
 
 
-JOBS: dict[str, Any] = {one.name: one for one in (once, oncefail, oncedead, until, turn, queued, desk, adesk, both)}
+JOBS: dict[str, Any] = {
+    one.name: one for one in (once, oncefail, oncedead, until, turn, queued, desk, adesk, both, fresh)
+}
 
 
 def _note_claims() -> None:

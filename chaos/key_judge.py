@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from hostile_attack import is_hostile
-from key_past import Thing
+from key_past import Fresh, Thing
 from kinds import KEYED
 from past import NEVER, History, Job
 from redis import Redis
@@ -47,6 +47,7 @@ class KeyJudgement:
         yield "keys: duplicates that ran, or of no job with that key", self._duplicates()
         yield "keys: two jobs at once that may not be", self._together()
         yield "keys: two runs at once that may not be", self._overlaps()
+        yield "keys: newer arguments that were forgotten, or refused and came", self._fresh()
         yield "keys: left on the server", self._left()
 
     def facts(self) -> dict[str, Any]:
@@ -100,6 +101,23 @@ class KeyJudgement:
         if job.told != "accepted" or not asked or job.told_at >= min(asked):
             return None
         return job.told_at, min(asked), job
+
+    def _fresh(self) -> Iterator[str]:
+        """After each push of newer arguments that was answered a job of that name began with them, or with those of a
+        push that was not over when this one was made."""
+        began: dict[str, list[tuple[float, Fresh]]] = defaultdict(list)
+        for key, pushes in self._keyed.ran.items():
+            last = max((run.begun for run in self._history.jobs[key].runs if run.how == "ok"), default=-NEVER)
+            for push in (self._keyed.fresh[one] for one in pushes if one in self._keyed.fresh):
+                began[push.name].append((last, push))
+                if push.told == "refused":
+                    yield f"{key} ran with arguments of a push that was refused"
+        for name, push in self._keyed.fresh.items():
+            if push.told in ("accepted", "duplicate") and not any(
+                at >= push.at and (other is push or (other.told_at or NEVER) >= push.at)
+                for at, other in began[push.name]
+            ):
+                yield f"{name} for {push.name} ({push.told} as {push.jid}): no run with these arguments, or later ones"
 
     def _overlaps(self) -> Iterator[str]:
         """A span begins when the one before it has been heard of for the last time, and under a higher token. What a

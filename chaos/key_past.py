@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from ledger import BEGUN, Entry
 from spans import Entity, Span
 
-__all__ = ["Keyed", "Thing"]
+__all__ = ["Fresh", "Keyed", "Thing"]
 
 
 class Thing(NamedTuple):
@@ -16,6 +17,27 @@ class Thing(NamedTuple):
 
     kind: str
     name: str
+
+
+class Fresh:
+    """A push whose arguments replace those of the job that waits. ``jid``: of the job that has them, where it is known;
+    ``told``: accepted (a job was made), duplicate (a waiting one has them now), refused, unknown, or ""."""
+
+    __slots__ = ("at", "jid", "name", "told", "told_at")
+
+    def __init__(self, at: float, name: str) -> None:
+        self.at, self.name = at, name
+        self.told = self.jid = ""
+        self.told_at = 0.0
+
+
+class Made(NamedTuple):
+    """A job that such a push made, as it stands in the history."""
+
+    key: str
+    pushed: float
+    told: str
+    told_at: float
 
 
 class Keyed:
@@ -29,7 +51,33 @@ class Keyed:
         self.existing: set[Thing] = set()
         self.asked: dict[str, float] = {}
         self.parked: set[str] = set()
+        self.fresh: dict[str, Fresh] = {}
+        self.ran: dict[str, set[str]] = defaultdict(set)  # by the key of a job: of which pushes its arguments were
         self._spans: dict[tuple[Entity, int, int], Span] = {}
+
+    def made(self, jobs: Mapping[str, Any]) -> Iterator[Made]:
+        """The jobs that pushes of newer arguments made: one that was answered, or of a push that nobody heard of."""
+        for push in self.fresh.values():
+            if push.told == "accepted":
+                self.things[f"fresh-{push.jid}"] = Thing("fresh", push.name)
+                yield Made(f"fresh-{push.jid}", push.at, "accepted", push.told_at)
+        for key, pushes in self.ran.items():
+            known = [self.fresh[one] for one in pushes if one in self.fresh]
+            if known and not jobs[key].pushed and key not in self.things:
+                self.things[key] = Thing("fresh", known[0].name)
+                yield Made(key, min(one.at for one in known), "unknown", 0.0)
+
+    def read_fpush(self, entry: Entry) -> None:
+        self.fresh[entry.words[1]] = Fresh(entry.at, entry.words[2])
+
+    def _answer(self, entry: Entry) -> None:
+        push = self.fresh[entry.words[1]]
+        push.told, push.told_at, push.jid = entry.words[0][1:], entry.at, "".join(entry.words[2:])
+
+    read_faccepted = read_fduplicate = read_frefused = read_funknown = _answer
+
+    def read_frun(self, entry: Entry) -> None:
+        self.ran[entry.words[1]].add(entry.words[2])
 
     def by_name(self) -> dict[Entity, list[Span]]:
         """Who had each scope and name for itself, in the order of their first lines."""

@@ -2,7 +2,9 @@
 
 Written down is ``named KEY KIND NAME`` before a push; what was answered stands as for each push, a duplicate with the
 jid of the job that it is told to be: ``duplicate KEY JID``. A bulk push of one thing tells how many of its jobs were
-made, not which: then there is one, ``exists KIND NAME``.
+made, not which: then there is one, ``exists KIND NAME``. Of pushes whose arguments replace those of the job that waits
+other words are written: ``fpush PUSH NAME``, and ``faccepted PUSH JID`` or ``fduplicate PUSH JID`` with the job that
+has them now, ``frefused`` and ``funknown``.
 """
 
 from __future__ import annotations
@@ -54,6 +56,8 @@ class KeyPushes:
         if kind in ("once", "oncedead") and chance.random() < BULKS:
             return await self._bulk(kind, name)
         many = chance.randint(1, MOST)
+        if kind == "fresh":
+            return await self._fresh(name, many)
         for _ in range(many):
             await self._one(kind, name)
         return many
@@ -87,6 +91,20 @@ class KeyPushes:
                 return error
 
         await told(self._ledger, "", [(args[0], notes)], send, _answered)
+
+    async def _fresh(self, name: str, many: int) -> int:
+        for _ in range(many):
+            self._number += 1
+            args = f"push-{self._name}-{self._number}", name, round(self._chance.uniform(0.05, 0.3), 2)
+            push = contracts.fresh.aenqueue if self._awaits else contracts.fresh.enqueue
+            await told(
+                self._ledger,
+                "f",
+                [(args[0], [name])],
+                lambda push=push, args=args: push(*args) if self._awaits else at_once(push, *args),  # type: ignore[misc]
+                lambda handle: ("duplicate" if handle.admission == "duplicate" else "accepted", handle.jid),
+            )
+        return many
 
     async def _bulk(self, kind: str, name: str) -> int:
         rows = [self._row(kind, name) for _ in range(BULK)]

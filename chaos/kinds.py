@@ -54,6 +54,7 @@ KINDS: dict[str, Kind] = {
     "desk": Kind(0),
     "adesk": Kind(0),
     "both": Kind(0),
+    "fresh": Kind(0),
     "sold": Kind(0),  # rows of the outbox
 }
 
@@ -84,6 +85,7 @@ KEYED: dict[str, KeyedKind] = {
     "desk": KeyedKind(2, "r", {"unique": "running", "scope": "desk"}, _names(10), "desk"),
     "adesk": KeyedKind(2, "r", {"unique": "running", "scope": "desk"}, _names(10), "desk"),
     "both": KeyedKind(2, "wr", {"unique": ("queued", "running")}, _names(8)),
+    "fresh": KeyedKind(3, "wr", {"unique": ("queued", "running"), "on_conflict": "replace"}, _names(8)),
 }
 
 

@@ -112,6 +112,9 @@ class History:
                 reader = reader or getattr(place, f"read_{name}", None)
             if reader is not None:
                 reader(entry)
+        for made in self.keyed.made(self.jobs):
+            job = self.jobs.setdefault(made.key, Job(made.key))
+            job.pushed, job.told, job.told_at = made.pushed, made.told, made.told_at
         ran = {self.keyed.things.get(key) for key, job in self.jobs.items() if job.runs} - {None}
         for key, told in self.outbox.verdicts():
             ends = self.jobs[key].runs or self.keyed.things.get(key) not in ran

@@ -70,6 +70,12 @@ PRODUCED = [
     *pushed("queued-b-6", "n3", "accepted", 102.0),
     *pushed("desk-a-7", "n4", "accepted"),
     *pushed("desk-b-7", "n4", "accepted"),
+    "100.0 fpush push-a-1 n5",
+    "100.1 faccepted push-a-1 j8",
+    "100.2 fpush push-b-1 n5",
+    "100.3 fduplicate push-b-1 j8",
+    "101.8 fpush push-a-2 n5",
+    "101.9 funknown push-a-2",
     "99.8 push sold-seller-1",
     "99.8 order sold-seller-1 unknown",
     "100.0 order sold-seller-1 accepted",
@@ -98,6 +104,12 @@ WORKED = [
     "101.5 parked k7",
     *ran("desk-b-7", "k7", 102.9, 104.0),
     *alone("n4", "desk-b-7", 2, 102.9, 104.0),
+    "101.5 asked j8",
+    *ran("fresh-j8", "j8", 101.6, 101.7),
+    "101.6 frun fresh-j8 push-b-1",
+    "101.9 asked k8",
+    *ran("fresh-k8", "k8", 102.0, 102.1),
+    "102.0 frun fresh-k8 push-a-2",
     *ran("sold-seller-1", "s1", 100.1, 100.2),
     *ran("sold-seller-3", "s3", 100.1, 100.2),
 ]
@@ -107,7 +119,7 @@ LOOKED = ("200.0 committed 0 once-seller-5 sold-seller-1 sold-seller-3",)
 @pytest.fixture
 def redis(redis_url: str) -> Iterator[Redis]:
     with looker(redis_url) as client:
-        client.mset({"stat:processed": 13, "stat:failed": 2})
+        client.mset({"stat:processed": 15, "stat:failed": 2})
         yield client
 
 
@@ -145,7 +157,7 @@ def judged(judgement: Callable[..., Any]) -> Callable[..., set[str]]:
 def test_the_judge_finds_nothing_in_a_good_ledger(judgement: Callable[..., Any]) -> None:
     verdict = judgement()
     assert not {rule: told for rule, told in verdict.violations.items() if told}
-    assert verdict.facts["pushes with a key"] == "13 (9 accepted, 3 duplicate, 1 unknown) of 5 keys"
+    assert verdict.facts["pushes with a key"] == "15 (10 accepted, 3 duplicate, 2 unknown) of 6 keys"
     assert verdict.facts["jobs that waited for their key"] == "1 when pushed, 1 when they were to start"
     assert verdict.facts["rows of the outbox"] == "5 (2 accepted, 2 unknown, 1 refused), 3 committed"
 
@@ -246,6 +258,32 @@ def test_a_zombie_has_no_key(judged: Callable[..., set[str]]) -> None:
     assert RUNS not in judged(other=first, looked=(*LOOKED, stopped))
     briefly = "102.9 window stopped 84.0 102.9 9"
     assert RUNS in judged(other=first, looked=(*LOOKED, briefly)), "nobody is buried so soon"
+
+
+FRESH = "keys: newer arguments that were forgotten, or refused and came"
+
+
+def test_newer_arguments_that_are_forgotten(judged: Callable[..., set[str]]) -> None:
+    """The job that waited runs with what it was pushed with first, or again with that after a crash."""
+    old = "101.6 frun fresh-j8 push-a-1"
+    assert judged(old, without="frun fresh-j8|k8") == {FRESH}
+    assert judged(old) == set(), "one run was cut off, and repeated with the newer ones"
+    assert judged("101.6 frun fresh-j8 push-a-9", without="frun fresh-j8|k8") == {FRESH}, "arguments that nobody pushed"
+
+
+def test_newer_arguments_that_were_refused(judged: Callable[..., set[str]]) -> None:
+    refused = ("101.0 fpush push-a-7 n5", "101.1 frefused push-a-7", "101.6 frun fresh-j8 push-a-7")
+    assert judged(looked=(*LOOKED, *refused)) == {FRESH}
+
+
+def test_a_job_whose_arguments_were_replaced_is_not_lost(judged: Callable[..., set[str]]) -> None:
+    assert judged(without="start fresh-j8|k8") == {LOST, FRESH}
+
+
+def test_two_that_wait_for_newer_arguments(judged: Callable[..., set[str]]) -> None:
+    second = ("101.0 fpush push-a-9 n5", "101.1 faccepted push-a-9 j9")
+    late = [*ran("fresh-j9", "j9", 103.0, 103.1), "102.9 asked j9", "103.0 frun fresh-j9 push-a-9"]
+    assert judged(*late, looked=(*LOOKED, *second)) == {JOBS}
 
 
 @pytest.mark.parametrize(
