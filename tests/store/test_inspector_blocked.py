@@ -11,10 +11,13 @@ from henchman import App
 from henchman.cli.main import henchman
 from henchman.errors import ArgumentError
 from henchman.inspector.doctor import Check, examine
+from henchman.inspector.sets import Acted
+from henchman.wire.times import iso
 from support.faces import Face
-from support.garbage import fill
-from support.locks import KEY, OTHER, OURS, SCOPE, job, lock, park
+from support.garbage import NOW, fill, payload
+from support.locks import DIGEST, KEY, OTHER, OURS, SCOPE, job, left_of_keys, lock, park, waiting
 from support.store import Store
+from support.worker import Heard
 
 THIRD = "3" * 24
 
@@ -91,6 +94,150 @@ class TestLocks:
         assert app.stats().blocked == 2
         assert "2 blocked" in run(line, "status").stdout
         assert json.loads(run(line, "status", "--json").stdout)["stats"]["blocked"] == 2
+
+
+def need(
+    store: Store, *needs: tuple[str, str], jid: str = OTHER, reason: str = "needs", due: str = "", **more: object
+) -> bytes:
+    """A job that waits for ``needs``, parked as ``lib/needs.lua`` does it."""
+    hm = {"needs": [[*one, 600, f"label {one[1]}"] for one in needs], **more}
+    stored = payload(jid, queue="a", hm=hm)
+    store.ask("HSET", store.keys.parked, jid, f"a\n{due}\n{reason}\n\n".encode() + stored)
+    for one in needs:
+        line = f"n{one[0]}\n{one[1]}"
+        store.ask("ZADD", store.keys.awaits(line), store.ask("INCR", store.keys.token), jid)
+        if len(needs) > 1:
+            store.ask("SADD", store.keys.needs(jid), line)
+    return stored
+
+
+def dead(store: Store, jid: str = OURS, scope: str = "charge", key: str = "17") -> None:
+    """The job that has the key is dead, since second 5."""
+    store.ask("HSET", store.keys.lock("o", scope), key, f"{jid} 1.500000d {DIGEST}")
+    gone = job(jid, "o", scope=scope, key=key, error_class="ValueError", error_message="no money")
+    store.ask("ZADD", store.keys.dead, 5, gone)
+
+
+CHARGE = ("charge", "17")
+
+
+class TestNeeds:
+    def state(self, app: App, jid: str = OTHER) -> list[tuple[str, str, str]]:
+        found = app.blocked.find(jid)
+        assert found is not None
+        return [(one.name, one.state, one.jid) for one in found.waits_for]
+
+    def test_each_state(self, store: Store, app: App) -> None:
+        need(store, CHARGE, ("", OURS), ("batch:b1", "pay"))
+        names = {("batch:b1", "pay"): "step 'pay' of batch b1", ("", OURS): f"job {OURS}", CHARGE: "charge/17"}
+        assert self.state(app) == [(names[one], "unknown", "") for one in sorted(names)]
+        lock(store, "o", scope="charge", key="17")
+        lock(store, "f", THIRD, scope="", key=OURS)
+        store.ask("HSET", f"{store.keys.batch('b1')}:steps", "pay", "f")
+        assert self.state(app) == [
+            (f"job {OURS}", "alive", THIRD),
+            ("step 'pay' of batch b1", "failed", ""),
+            ("charge/17", "alive", OURS),
+        ]
+        dead(store)
+        assert self.state(app)[2] == ("charge/17", "dead", OURS)
+
+    def test_why_behind_a_dead_one(self, store: Store, app: App) -> None:
+        dead(store)
+        need(store, CHARGE)
+        text = app.job_status(OTHER).text
+        assert text == (
+            f"blocked since {iso(NOW - 9)} by charge/17, which is dead since 1970-01-01T00:00:05.000Z (job {OURS}): "
+            f"ValueError: no money; retry it (henchman dead retry {OURS}), or let this one go all the same: "
+            f"henchman release {OTHER}"
+        )
+        assert run(store, "why", OTHER).stdout == f"{OTHER}: {text}\n"
+        told = run(store, "blocked", "--stuck").stdout
+        assert ("charge/17" in told, "dead" in told) == (True, True)
+
+    def test_why_of_an_unknown_one_with_a_limit(self, store: Store, app: App) -> None:
+        need(store, CHARGE)
+        store.ask("ZADD", store.keys.parked_until, 5, OTHER)
+        text = app.job_status(OTHER).text
+        assert "by charge/17, which is unknown: never pushed, or forgotten" in text
+        assert text.endswith("; it waits until 1970-01-01T00:00:05.000Z at most")
+
+    def test_who_waits_for_a_job(self, store: Store, app: App, face: Face) -> None:
+        need(store, CHARGE)
+        need(store, ("", OURS), CHARGE, jid=THIRD)
+        assert [one.jid for one in face.walk(app.blocked.on("charge", 17))] == [OTHER, THIRD]
+        assert [one.jid for one in face.walk(app.blocked.on("", OURS))] == [THIRD]
+        assert THIRD in run(store, "blocked", "--on", "", OURS).stdout
+
+    def test_doctor_tells_of_those_behind_a_dead_one(self, store: Store) -> None:
+        need(store, CHARGE, reason=f"needs dead {store.now() - 700} charge")
+        need(store, CHARGE, jid=THIRD, reason=f"needs over {store.now() - 10} charge")
+        [found] = [one for one in examine(store.connections, store.keys) if one.name == "blocked jobs"]
+        assert found.verdict == "warn"
+        assert found.text.startswith(f"1 job: what they wait for is dead or over; {OTHER} since ")
+
+
+class TestActs:
+    def test_release(self, store: Store, app: App, face: Face) -> None:
+        heard = Heard(app, "job_let_go")
+        dead(store)
+        need(store, CHARGE, ("", OURS), met={"x": "time"})
+        store.ask("ZADD", store.keys.parked_until, 5, OTHER)
+        assert face.do(app.blocked, "release", OTHER) == Acted(1)
+        [stored] = store.queue("a")
+        told = json.loads(stored)
+        assert told["hm"]["met"] == {"x": "time", "label 17": "dead", f"label {OURS}": "released"}
+        assert told["enqueued_at"] > 0
+        assert left_of_keys(store) == {store.keys.lock("o", "charge")}
+        assert face.do(app.blocked, "release", [OTHER]) == Acted(gone=1)
+        assert [one["jid"] for one in heard["job_let_go"]] == [OTHER]
+
+    def test_release_before_its_time(self, store: Store, app: App) -> None:
+        need(store, CHARGE, due=str(store.now() + 60))
+        assert app.blocked.release(OTHER).done == 1
+        assert (store.queue("a"), store.ask("ZCARD", store.keys.schedule)) == ([], 1)
+
+    def test_who_waits_for_a_key_stays(self, line: Store, app: App) -> None:
+        acted = app.blocked.release([OTHER])
+        assert (acted.done, acted.stayed) == (0, 1)
+        assert f"job {OURS} has its key" in acted.reasons[0]
+        told = run(line, "release", OTHER)
+        assert (told.exit_code, "henchman unlock 'shop: ü'" in told.stderr) == (1, True)
+        assert waiting(line) == [OTHER, THIRD]
+
+    @pytest.mark.parametrize("verb", ["cancel", "delete"])
+    def test_ends(self, line: Store, app: App, face: Face, verb: str) -> None:
+        need(line, CHARGE, jid="5" * 24, key=["", "5" * 24, "f"])
+        lock(line, "f", "5" * 24, scope="", key="5" * 24)
+        assert face.do(app.blocked, verb, [OTHER, "5" * 24, "6" * 24]) == Acted(2, 1)
+        assert waiting(line) == [THIRD]
+        assert app.blocked.find(OTHER) is None
+        assert not line.ask("EXISTS", line.keys.awaits("ncharge\n17"), line.keys.lock("f", ""))
+
+    def test_garbage_can_be_deleted_and_is_never_released(self, store: Store, app: App) -> None:
+        fill(store, store.now())
+        every = list(app.blocked)
+        bad = [one for one in every if one.why_it_stays]
+        acted = app.blocked.release(bad)
+        assert (acted.done, acted.stayed) == (0, len(bad))
+        assert app.blocked.delete(every).done == len(every)
+        assert app.blocked.size() == 0
+        assert store.ask("LLEN", store.keys.broken) == 0
+
+    def test_command(self, store: Store) -> None:
+        dead(store)
+        need(store, CHARGE)
+        dry = run(store, "release", OTHER[:8], "--dry-run")
+        assert (dry.exit_code, dry.stdout.startswith(f"{OTHER} would go into queue a; nothing was done. It is")) == (
+            0,
+            True,
+        )
+        assert store.queue("a") == []
+        done = run(store, "release", OTHER)
+        assert (done.exit_code, done.stdout.startswith(f"{OTHER} goes into queue a. It was blocked since")) == (0, True)
+        assert len(store.queue("a")) == 1
+        again = run(store, "release", OTHER)
+        assert (again.exit_code, again.stderr) == (1, f"Error: {OTHER} is not blocked; see: henchman why {OTHER}\n")
 
 
 def test_garbage_is_listed_and_found(store: Store, app: App, face: Face) -> None:

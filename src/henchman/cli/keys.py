@@ -1,4 +1,4 @@
-"""``henchman keys``, ``unlock``: business keys; ``henchman blocked``: jobs that wait for others."""
+"""``henchman keys``, ``unlock``: business keys; ``henchman blocked``, ``release``: jobs that wait for others."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from typing import Any
 
 import click
 
+from henchman.cli.jobs import job_id, whole_id
 from henchman.cli.session import Session, as_json, command
-from henchman.cli.show import ago, answer, cell, listed, table
+from henchman.cli.show import ago, answer, cell, listed, moment, say, table
+from henchman.errors import HenchmanError
 from henchman.inspector.blocked import BlockedJob
 from henchman.inspector.keys import KeyState, ScopeState, held_in, scope_states
 from henchman.kernel.text import visible
 from henchman.store import call
 from henchman.store.locks import PHASES
 
-__all__ = ["blocked", "keys", "unlock"]
+__all__ = ["blocked", "keys", "release", "unlock"]
 
 _MOST = 100
 _COLOURS = {"dead": "red", "failed": "red", "over": "red", "unknown": "yellow", "free": "yellow"}
@@ -131,3 +133,25 @@ _BLOCKED_COLUMNS: dict[str, Callable[[BlockedJob], Any]] = {
     "queue": lambda one: one.queue,
     "job": lambda one: one.entry.call_text(),
 }
+
+
+@command()
+@click.argument("jid", callback=job_id)
+@click.option("--dry-run", is_flag=True, help="Say what would be done, and do nothing.")
+def release(session: Session, jid: str, dry_run: bool) -> None:
+    """Let the blocked job JID go as if what it waits for had succeeded. Exit status 1: it is not blocked, or it stays.
+
+    A job that waits for a business key stays: its end, or henchman unlock SCOPE KEY, lets the next in line go.
+    """
+    jid = whole_id(session, jid)
+    every = session.any_app.blocked
+    found = every.find(jid)
+    if found is None:
+        raise HenchmanError(f"{jid} is not blocked; see: henchman why {jid}")
+    if dry_run and not found.why_it_stays:
+        return say(f"{jid} would go into queue {found.queue}; nothing was done. It is {found.reason()}")
+    acted = every.release(found)
+    if not acted.done:
+        raise HenchmanError(acted.reasons[0] if acted.reasons else f"{jid} is not blocked any more")
+    due = f" at {moment(found.due)}" if found.due else ""
+    return say(f"{jid} goes into queue {found.queue}{due}. It was {found.reason()}")

@@ -34,6 +34,7 @@ COMMANDS = {
     "scheduled": "cli.queues",
     "dead": "cli.queues",
     "blocked": "cli.keys",
+    "release": "cli.keys",
     "job": "cli.jobs",
     "why": "cli.jobs",
     "enqueue": "cli.jobs",

@@ -6,19 +6,22 @@ that have not succeeded yet. Jobs that an atomic batch holds until it is release
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import dataclass, field
+import shlex
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from henchman.inspector.base import Entry, Inspector, Mask, checked_text, scoped
-from henchman.inspector.sets import PAGE
+from henchman.inspector.sets import PAGE, Acted
 from henchman.kernel.text import shorten, visible
-from henchman.store import locks, needs
+from henchman.store import locks, needs, queues
 from henchman.store.call import Items, Page, Pages, Procedure, awaited, command, mapped, now
 from henchman.store.keys import Keys
 from henchman.store.needs import Blocked
 from henchman.wire import times
-from henchman.work.locks import ONCE_FOR, JobKey, key_of
+from henchman.wire.payload import encode
+from henchman.work.effects import EndingFacts, encoded
+from henchman.work.locks import ONCE_FOR, key_of
 
 __all__ = ["BlockedJob", "BlockedJobs", "Blocker", "blocked_jobs", "blocked_rows", "find_blocked", "stuck_since"]
 
@@ -31,6 +34,8 @@ _STATES: dict[str, BlockerState] = {
     "x": "over",
 }
 _STUCK = ("dead", "failed", "over")  # states out of which no job comes by itself
+_MET = {"dead": "dead", "failed": "over", "over": "over", "finished": "finished"}  # as the job that is let go hears it
+_TRIES = 3
 _SHOWN = 3  # of what one job waits for, in a sentence
 _STEP = "batch:"
 
@@ -41,7 +46,7 @@ class Blocker(NamedTuple):
 
     ``lock``: "running" or "until_success" where the key itself must be given back; empty where its job must succeed.
     ``state``: how that job is; "unknown" was never pushed or is forgotten, "free" is a key that nobody has. ``jid`` and
-    ``since`` (Unix seconds): that job, and how long it is so; empty and None where nobody knows.
+    ``since`` (Unix seconds): that job, and since when it has the key, or is dead; empty and None where nobody knows.
     """
 
     scope: str
@@ -65,6 +70,13 @@ class Blocker(NamedTuple):
     def is_stuck(self) -> bool:
         """Whether it will not succeed unless somebody acts."""
         return not self.lock and self.state in _STUCK
+
+    @property
+    def remedy(self) -> str:
+        """What lets a dead one succeed after all."""
+        if self.scope.startswith(_STEP):
+            return f"retry it (henchman batch retry {self.scope.removeprefix(_STEP)})"
+        return f"retry it (henchman dead retry {self.jid})" if self.jid else "retry it"
 
     def clause(self, error: str = "") -> str:
         """It and its state, as the end of a sentence; ``error``: why it is dead."""
@@ -125,24 +137,41 @@ class BlockedJob:
 
     def sentence(self, error: str = "") -> str:
         """Why it does not run, and what to do about it; ``error``: of the first that is dead."""
+        return self.reason(error) + self._advice()
+
+    def reason(self, error: str = "") -> str:
+        """Why it does not run."""
         shown = [one.clause(error if one.state == "dead" else "") for one in self.waits_for[:_SHOWN]]
         more = len(self.waits_for) - len(shown)
         by = ", and by ".join(shown) + (f", and by {more:,} more" if more else "")
-        since = f" since {times.iso(self.since)}" if self.since and not self._is_of_lock else ""
+        since = f" since {times.iso(self.since)}" if self.since and self.lock is None else ""
         until = f"; it waits until {times.iso(self.until)} at most" if self.until else ""
-        return f"blocked{since} by {by or 'nothing that its row tells'}{until}{self._advice()}"
+        return f"blocked{since} by {by or 'nothing that its row tells'}{until}"
 
     @property
-    def _is_of_lock(self) -> bool:
-        return any(one.lock for one in self.waits_for)
+    def lock(self) -> Blocker | None:
+        """The key that it waits for; None where it waits for jobs."""
+        return next((one for one in self.waits_for if one.lock), None)
+
+    @property
+    def why_it_stays(self) -> str:
+        """Why ``release`` leaves it where it is; empty when it may go."""
+        if self.entry.problem or not self.queue:
+            return f"{self.entry.problem or 'its row cannot be read'}; no worker can run it: delete it"
+        if (one := self.lock) is None:
+            return "" if self.waits_for else "its row does not tell what it waits for: delete it"
+        if one.state == "free":
+            return "nobody has its key: an audit lets the first in line go within a minute"
+        name = f"{shlex.quote(one.scope)} {shlex.quote(one.key)}"
+        return f"job {one.jid} has its key, and its end lets it go; to take the key away: henchman unlock {name}"
 
     def _advice(self) -> str:
         stuck = next((one for one in self.waits_for if one.is_stuck), None)
         go = f"let this one go all the same: henchman release {self.jid}"
         if stuck is None:
-            return "" if self.waits_for else f"; {go}"
+            return "" if self.waits_for else "; see henchman job, and app.blocked.delete"
         if stuck.state == "dead":
-            return f"; retry it{f' (henchman dead retry {stuck.jid})' if stuck.jid else ''}, or {go}"
+            return f"; {stuck.remedy}, or {go}"
         return f". It will not go by itself: push that once more, or {go}"
 
     def to_json(self) -> dict[str, Any]:
@@ -188,21 +217,96 @@ class BlockedJobs(Inspector):
         """The blocked job of this id; None when it is not blocked."""
         return (yield from find_blocked(self._keys, checked_text("find", jid), self._mask))
 
+    @now
+    def release(self, jobs: str | BlockedJob | Iterable[str | BlockedJob]) -> Procedure[Acted]:
+        """Let jobs go as if what they wait for had succeeded. In ``current_job().needs`` a need that is dead or over is
+        told so, another one as "released". Those that wait for a key stay: two would have it."""
+        return self._each(jobs, self._release)
+
+    @now
+    def cancel(self, jobs: str | BlockedJob | Iterable[str | BlockedJob]) -> Procedure[Acted]:
+        """End jobs as cancelled. What waits for them hears that they are over without success."""
+        return self._each(jobs, lambda found: self._end(found, "cancelled"))
+
+    @now
+    def delete(self, jobs: str | BlockedJob | Iterable[str | BlockedJob]) -> Procedure[Acted]:
+        """Remove jobs for good, also rows that nobody can read."""
+        return self._each(jobs, lambda found: self._end(found, "deleted"))
+
     asize = awaited(size)
     afind = awaited(find)
+    arelease = awaited(release)
+    acancel = awaited(cancel)
+    adelete = awaited(delete)
+
+    def _each(
+        self, jobs: str | BlockedJob | Iterable[str | BlockedJob], act: Callable[[BlockedJob], Procedure[int | str]]
+    ) -> Procedure[Acted]:
+        """``act`` on each as it stands now; its answer is a status of ``park_end``, or why the job stays."""
+        total = Acted()
+        for one in [jobs] if isinstance(jobs, str | BlockedJob) else jobs:
+            jid = one.jid if isinstance(one, BlockedJob) else checked_text("a blocked job", one)
+            status: int | str = 0
+            for _ in range(_TRIES):  # its row may change between the look and the act
+                [row] = yield needs.blocked(self._keys, [jid])
+                if row is None:
+                    break
+                [found] = yield from blocked_jobs(self._keys, [row], self._mask)
+                if status := (yield from act(found)):
+                    break
+            if isinstance(status, str):
+                total = total.plus(Acted(stayed=1, reasons=(f"{jid}: {status}",)))
+            else:
+                total = total.plus(Acted(done=1) if status else Acted(gone=1))
+        return total
+
+    def _release(self, found: BlockedJob) -> Procedure[int | str]:
+        row = found.row
+        if row is None or found.why_it_stays:
+            return found.why_it_stays
+        job, said = dict(found.entry.job), _said_needs(found.entry)
+        met = {
+            said.get((one.scope, one.key), (0, one.key))[1]: _MET.get(one.state, "released") for one in found.waits_for
+        }
+        ours = dict(job["hm"])
+        before = ours.get("met")
+        ours["met"] = {**(before if isinstance(before, dict) else {}), **met}
+        stored = encode({**job, "hm": ours})
+        status = yield from self._park_end(found, row, "queue", stored, b"")
+        if status == 1:
+            self._runtime.events.emit("job_let_go", jid=found.jid, queue=row.queue, needs=met)
+        return status
+
+    def _end(self, found: BlockedJob, ending: str) -> Procedure[int | str]:
+        row = found.row
+        if row is None:
+            return 0
+        told = EndingFacts(detail={"reason": f"{ending} by hand while it waited for others"})
+        text = encoded(self._keys, found.entry.job, ending, told) if found.entry.job else b""
+        return (yield from self._park_end(found, row, "nowhere", row.payload, text))
+
+    def _park_end(
+        self, found: BlockedJob, row: Blocked, where: str, stored: bytes, effects: bytes
+    ) -> Procedure[int | str]:
+        lines = [needs.line(*one) for one in _said_needs(found.entry)]
+        lines += [needs.line(one.scope, one.key) for one in found.waits_for]
+        lock = _lock_of(row, found.entry)
+        lines += [f"{lock[0]}{lock[1]}\n{lock[2]}"] if lock else []
+        answer: int | str = yield needs.park_end(
+            self._keys, found.jid, where, "", row.row, stored, effects, lines=sorted(set(lines))
+        )
+        return f"the server refused: {answer}" if isinstance(answer, str) else answer
 
     def _walk(self) -> Pages[BlockedJob]:
         return mapped(blocked_rows(self._keys), lambda rows: blocked_jobs(self._keys, rows, self._mask))
 
     def _line(self, scope: str, name: str) -> Pages[BlockedJob]:
-        for phase in (*locks.PHASES, "n"):
-            after = 0.0
-            while True:
+        for phase in ("u", "r", "n"):
+            after, waiting = 0.0, [("", 0.0)]
+            while waiting:
                 waiting = yield locks.waiting(self._keys, phase, scope, name, after, PAGE)
-                if not waiting:
-                    break
-                after = waiting[-1][1]
-                rows = yield needs.blocked(self._keys, [jid for jid, _ in waiting])
+                rows = (yield needs.blocked(self._keys, [jid for jid, _ in waiting])) if waiting else []
+                after = waiting[len(rows) - 1][1] if rows else after  # large ones come in smaller pages
                 found = [one for one in rows if one is not None]
                 yield Page((yield from blocked_jobs(self._keys, found, self._mask)))
 
@@ -224,7 +328,8 @@ def find_blocked(keys: Keys, jid: str, mask: Mask | None = None) -> Procedure[Bl
     if row is None:
         return None
     [found] = yield from blocked_jobs(keys, [row], mask)
-    return found
+    until: float | None = yield queues.set_score(keys.parked_until, queues.raw(jid))
+    return replace(found, until=until)
 
 
 def blocked_jobs(keys: Keys, rows: Sequence[Blocked], mask: Mask | None = None) -> Procedure[list[BlockedJob]]:
@@ -256,21 +361,29 @@ class _Wanted(NamedTuple):
 
 def _wanted(row: Blocked, entry: Entry) -> list[_Wanted]:
     """What a row waits for."""
-    if row.reason == "running" or row.reason.startswith("key"):
-        key: JobKey | None = key_of(entry.job)
-        phase = (
-            "r" if row.reason == "running" else next((one for one in (key.phases if key else "") if one != "r"), "u")
-        )
-        return [] if key is None else [_Wanted(phase, key.scope, key.name)]
-    ours = entry.job.get("hm")
+    if line := _lock_of(row, entry):
+        return [_Wanted(*line)]
+    said = _said_needs(entry)
+    missing = [(one[0], one[1]) for one in row.missing] or [*said][:1]
+    return [_Wanted("", *one, said[one][0] if one in said else ONCE_FOR) for one in missing]
+
+
+def _lock_of(row: Blocked, entry: Entry) -> tuple[str, str, str] | None:
+    """Phase, scope and name of the lock that a job waits for; None where it waits for jobs."""
+    key = key_of(entry.job) if row.reason == "running" or row.reason.startswith("key") else None
+    return None if key is None else ("r" if row.reason == "running" else "u", key.scope, key.name)
+
+
+def _said_needs(entry: Entry) -> dict[tuple[str, str], tuple[int, str]]:
+    """What a payload says of its needs: scope and name → seconds for which a success is remembered, label."""
+    ours, found = entry.job.get("hm"), dict[tuple[str, str], tuple[int, str]]()
     said = ours.get("needs") if isinstance(ours, dict) else None
-    once_for = {
-        (one[0], one[1]): one[2]
-        for one in (said if isinstance(said, list) else ())
-        if isinstance(one, list) and len(one) > 2 and all(isinstance(part, str) for part in one[:2])
-    }
-    lengths = {name: length for name, length in once_for.items() if isinstance(length, int) and length >= 0}
-    return [_Wanted("", *name, lengths.get(name, ONCE_FOR)) for name in row.missing]
+    for one in said if isinstance(said, list) else ():
+        match one:
+            case [str(scope), str(name), int(once_for), *rest]:
+                label = rest[0] if rest and isinstance(rest[0], str) else name
+                found[scope, name] = max(once_for, 1), label
+    return found
 
 
 def _states(keys: Keys, wanted: set[_Wanted]) -> Procedure[dict[_Wanted, Blocker]]:
@@ -287,8 +400,10 @@ def _states(keys: Keys, wanted: set[_Wanted]) -> Procedure[dict[_Wanted, Blocker
     needed = sorted(one for one in wanted if not one.phase)
     for start in range(0, len(needed), PAGE):
         some = needed[start : start + PAGE]
-        for one in some:
-            found[one] = Blocker(one.scope, one.name)
+        told = yield needs.need_states(keys, [(one.scope, one.name, one.once_for) for one in some])
+        for one, (letter, jid, since) in zip(some, told, strict=True):
+            begun = since if letter == "l" and since else None
+            found[one] = Blocker(one.scope, one.name, _STATES.get(letter, "unknown"), jid, begun)
     return found
 
 

@@ -311,8 +311,11 @@ def _blocked(search: _Search, found: _Found) -> Procedure[str]:
         return f"waiting in queue {found.queue or 'default'}, since a moment"
     dead = next((one for one in told.waits_for if one.state == "dead" and one.jid), None)
     there = None if dead is None else (yield from _Search(search.keys, dead.jid, search.most, search.mask).dead())
-    error = there.entry.error if there else None
-    return told.sentence(shorten(": ".join(error), 200) if error else "")
+    if dead is None or there is None:
+        return told.sentence()
+    known = tuple(one._replace(since=there.entry.score) if one is dead else one for one in told.waits_for)
+    error = there.entry.error
+    return replace(told, waits_for=known).sentence(shorten(": ".join(error), 200) if error else "")
 
 
 def _text(found: _Found, now: float, blocked: str, *, cancelled: bool) -> str:
