@@ -17,7 +17,7 @@ from henchman.cli.queues import SHOWN
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
 from support.store import Store
 
-LISTS = ["queues", "processes", "retries", "retries list", "scheduled list", "dead list", "blocked", "status"]
+LISTS = ["queues", "processes", "retries", "retries list", "scheduled list", "dead list", "blocked -n 500", "status"]
 LISTS += ["doctor"]
 EVERY = len(GARBAGE) + len(READABLE) + 2
 

@@ -17,13 +17,14 @@ from henchman.cli.show import ago, answer, cell, listed, moment, say, table
 from henchman.errors import HenchmanError
 from henchman.inspector.blocked import BlockedJob
 from henchman.inspector.keys import KeyState, ScopeState, held_in, scope_states
-from henchman.kernel.text import visible
+from henchman.kernel.text import shorten, visible
 from henchman.store import call
 from henchman.store.locks import PHASES
 
 __all__ = ["blocked", "keys", "release", "unlock"]
 
 _MOST = 100
+_LONG_ID = 32
 _COLOURS = {"dead": "red", "failed": "red", "over": "red", "unknown": "yellow", "free": "yellow"}
 
 
@@ -126,7 +127,7 @@ def _which(one: BlockedJob) -> Any:
 
 
 _BLOCKED_COLUMNS: dict[str, Callable[[BlockedJob], Any]] = {
-    "job id!": lambda one: one.jid,
+    "job id!": lambda one: shorten(visible(one.jid), _LONG_ID) or "–",
     "pushed": lambda one: ago(one.since),
     "waits for": _first,
     "which is": _which,
