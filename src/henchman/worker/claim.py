@@ -163,8 +163,11 @@ class Claims:
 
 def _asked(run: Run) -> JobKey | None:
     """The key of a run that asks for its start; what is not a plain queue has no keys."""
-    key = key_of(run.job) if run.unit.source is None and "\n" not in run.unit.flight.queue else None
-    return key if key is not None and ("r" in key.phases or "w" in key.phases) else None
+    ours, unit = run.job["hm"], run.unit
+    said = ours.get("key") if isinstance(ours, dict) else None
+    phases = said[-1] if isinstance(said, list) and said else ""
+    asks = isinstance(phases, str) and ("r" in phases or "w" in phases)
+    return key_of(run.job) if asks and unit.source is None and "\n" not in unit.flight.queue else None
 
 
 def _with_latest(stored: bytes, latest: bytes) -> bytes:
