@@ -22,7 +22,7 @@ from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, DuplicateJob
 from henchman.store import admission, batches
 from henchman.store.call import Call, Procedure
-from henchman.wire.payload import decode, new_jids
+from henchman.wire.payload import decode, new_jid, new_jids
 
 __all__ = ["KEYED_SLICE", "Admitted", "KeyedJob", "KeyedPushes", "deferred", "read_answer"]
 
@@ -66,17 +66,23 @@ def keyed_jobs(
     ``strict`` raises."""
     made: list[KeyedJob] = []
     for (args, kwargs), jid in zip(arguments, new_jids(len(arguments)), strict=True):
-        name = jid.decode()
         try:
-            key = keyed.key(name, args, kwargs)
+            made.append(keyed_job(plan, keyed, args, kwargs, jid.decode(), times))
         except ArgumentError as error:
             if strict:
                 raise
             error.pushed = len(made)
             return made, error
-        payload = plan.template.render(args, kwargs, name, *times, keyed.member(key))
-        made.append(KeyedJob(name, payload, key, mark_of(args, kwargs), keyed.missed(key)))
     return made, None
+
+
+def keyed_job(
+    plan: PreparedPush, keyed: Keyed, args: bytes, kwargs: bytes | None, jid: str, times: tuple[bytes, bytes | None]
+) -> KeyedJob:
+    """The job ``jid``; ArgumentError when its arguments give no key."""
+    key = keyed.key(jid, args, kwargs)
+    payload = plan.template.render(args, kwargs, jid, *times, keyed.member(key))
+    return KeyedJob(jid, payload, key, mark_of(args, kwargs), keyed.missed(key))
 
 
 def reached(jobs: Sequence[KeyedJob], by_queue: Mapping[str, Sequence[bytes]]) -> dict[str, list[KeyedJob]]:
@@ -153,7 +159,7 @@ class KeyedPushes:
         """The call that pushes one job, and how its answer is read. ArgumentError when there is no key."""
         keyed = _keyed_of(plan)
         scheduled, times = self._time_of(plan)
-        [job], _ = keyed_jobs(plan, keyed, [arguments], times, strict=True)
+        job = keyed_job(plan, keyed, *arguments, new_jid(), times)
         lane = self._sequence.take()
         call = self._call(plan, keyed, scheduled, plan.queue, [job], lane)
 

@@ -9,8 +9,8 @@ local ONCE_BUCKETS = 16384  -- so that each hash stays small, and is stored with
 -- jid, since, digest of who holds a lock, and whether that one is dead, as it says.
 local function lock_says(value)
   local jid, since, digest = string.match(value, '^(.*) (%S+) (%S*)$')
-  local alive = string.match(since or '', '^(.*)d$')
-  return jid or value, alive or since, digest, alive ~= nil
+  local is_dead = jid ~= nil and string.byte(since, -1) == 100
+  return jid or value, is_dead and string.sub(since, 1, -2) or since, digest, is_dead
 end
 
 -- The same of a key; nothing when nobody does.
