@@ -419,3 +419,48 @@ def test_one_entry_that_the_database_refuses_does_not_stop_the_rest(
     refused = history.job("job-4")
     assert refused is not None
     assert refused.changes[0].detail == {"refused": "no such value"}
+
+
+@pytest.mark.parametrize("number", [2**31, 2**63, -(2**64), 10**30, 10**300, 10**400])
+def test_numbers_that_no_column_takes_do_not_stop_the_rest(
+    home: Home, recorder: Recorder, teller: Teller, redis: Redis, history: History, number: int
+) -> None:
+    """Anybody may write entries: one number ended each try to write what came with it, for ever."""
+    detail = f'{{"total":{number},"generation":{number},"done":{number},"started":{number},"elapsed":{number}}}'
+    for kind, status in (("batch", "open"), ("batch", "complete"), ("job", "finished"), ("progress", "")):
+        fields = {"k": kind, "j": "evil", "b": BATCH, "s": status, "a": str(number), "w": "", "d": detail}
+        redis.xadd(teller.keys.history, fields)  # type: ignore[arg-type]
+    teller.enqueued("good", BATCH, **{"class": "good"})
+    teller.flush()
+    assert recorder.drain(30)
+    assert history.job("good") is not None
+    assert history.job("evil") is not None
+    assert [name for name, _ in home.heard] == []
+
+
+def test_an_entry_of_the_far_future_does_not_stop_the_rest(
+    home: Home, recorder: Recorder, teller: Teller, redis: Redis, history: History
+) -> None:
+    fields = {"k": "job", "j": "evil", "b": "", "s": "finished", "a": "1", "w": "", "d": "{}"}
+    redis.xadd(teller.keys.history, fields, id=f"{2**62}-5")  # type: ignore[arg-type]
+    teller.enqueued("good", BATCH, **{"class": "good"})
+    teller.flush()
+    assert recorder.drain(30)
+    assert history.job("good") is not None
+    assert history.job("evil") is not None
+
+
+def test_what_a_driver_cannot_bind_is_refused_alone(
+    home: Home, recorder: Recorder, teller: Teller, monkeypatch: pytest.MonkeyPatch, history: History
+) -> None:
+    """A number that got past everything else: the change is kept without its detail."""
+    monkeypatch.setattr("henchman.history.stream._LARGEST", 10**400)
+    teller.redis.xadd(
+        teller.keys.history,
+        {"k": "batch", "b": BATCH, "s": "open", "d": f'{{"generation":{10**30}}}'},
+    )
+    teller.enqueued("good", BATCH, **{"class": "good"})
+    teller.flush()
+    assert recorder.drain(30)
+    assert history.job("good") is not None
+    assert [name for name, _ in home.heard] == ["refused"]

@@ -13,7 +13,7 @@ from redis import Redis
 from henchman import App
 from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.clock import awake
-from henchman.store import leases
+from henchman.store import jobs, leases
 from henchman.store.jobs import Settlement
 from henchman.worker import rescue, session, watcher
 from henchman.worker.heart import Heart
@@ -156,6 +156,20 @@ def test_lists_of_the_dead_are_swept_until_they_were_empty_for_an_hour(app: App,
     line.look()
     assert not store.ask("EXISTS", store.keys.tombs, store.keys.lists_of(DEAD))
     assert store.ask("EXISTS", tomb), "and a little longer"
+
+
+def test_what_reaches_the_dead_in_the_moment_in_which_they_are_forgotten_is_swept(app: App, store: Store) -> None:
+    """2.3: without its mark the name was rescued like one that had just died, and the job charged with a death."""
+    corpse(store)
+    store.run(leases.entomb(store.keys, DEAD, force=True))
+    line, flight = Lifeline(app), store.keys.in_flight(DEAD, 1, "default")
+    store.ask("ZADD", store.keys.tombs, store.now() - 3601, DEAD)
+    store.ask("LPUSH", flight, job("late"))
+    line._sweep_one(DEAD, store.now() - 3601, [flight], [])  # it looked before that
+    assert store.members(store.keys.tombs) == [DEAD.encode()]
+    line.look()
+    assert store.queue("default") == [job("late")]
+    assert store.run(jobs.deaths(store.keys, "late")) == []
 
 
 def test_the_many_dead_of_an_hour_take_no_look_each(app: App, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -362,6 +362,45 @@ class TestHolders:
         assert met == names
         assert b"back" not in queue.table("meta")
 
+    def test_of_many_of_one_time_all_are_due_when_the_clock_went_back(self, queue: OrderedQueue) -> None:
+        """A page ended within them, and the next one began behind them: they waited for as long as the step was."""
+        store, names = queue.store, [b"%05d" % number for number in range(2500)]
+        for start in range(0, len(names), 500):
+            queue.push(*(Push(one, "1", "", b"1") for one in names[start : start + 500]))
+        held = [one.id for _, one in queue.take(ME, claims=20)]
+        now = store.now()
+        for one in names:
+            queue.set_due(one, now + 900)
+        store.ask("HSET", queue.key("meta"), "clock", now + 1000)
+        met = []
+        for _ in range(20):
+            met += [one.id for _, one in queue.take(ME, claims=500)]
+        assert sorted(met + held) == names
+
+    @pytest.mark.parametrize("goes", [False, True], ids=["", "the last of a page goes meanwhile"])
+    def test_all_that_failed_wait_as_long_as_was_meant_when_the_clock_went_back(
+        self, queue: OrderedQueue, goes: bool
+    ) -> None:
+        """Of more than a thousand the others waited for as long as the step was, an hour perhaps."""
+        store, names = queue.store, [b"%05d" % number for number in range(2500)]
+        for start in range(0, len(names), 500):
+            queue.push(*(Push(one, "1", "", b"1") for one in names[start : start + 500]))
+        now = store.now()
+        for one in names:  # they failed before the clock went back by 1,000 s, and were due 50 s after that
+            queue.set_due(one, now + 1050)
+            store.ask("ZADD", queue.key("retry"), int(one) % 3, one)
+        store.ask("HSET", queue.key("meta"), "clock", now + 1000)
+        gone = 0
+        assert queue.take(ME, claims=500) == []
+        while b"back" in queue.table("meta"):
+            if goes and (cursor := queue.table("meta").get(b"failed")):
+                gone += store.ask("ZREM", queue.key("retry"), cursor.split(b" ", 1)[1])
+            assert queue.take(ME, claims=500) == []
+        assert gone == (2 if goes else 0)
+        assert all(45 < score - now < 55 for score in queue.scores("due").values())
+        assert store.ask("ZCARD", queue.key("retry")) == 2500 - gone
+        assert b"failed" not in queue.table("meta")
+
     def test_tokens_rise_also_when_the_clock_went_back(self, queue: OrderedQueue) -> None:
         far = 8_000_000_000_000_000
         queue.store.ask("HSET", queue.key("meta"), "token", far)

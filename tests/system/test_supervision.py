@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -373,3 +374,59 @@ def test_children_are_renewed_in_one_write(leases: Any, store: Store, monkeypatc
     leases.children = [Calm(n, name) for n, name in enumerate(names)]
     leases.tick()
     assert min(store.ask("PTTL", store.keys.lease(name)) for name in names) > 4000
+
+
+def test_a_stop_beside_a_call_that_hangs_gives_back_once(leases: Any, store: Store, said: list[str]) -> None:
+    """Two ticks at once gave back the work of one child twice, and the second ended the supervisor with an error."""
+    corpse(store, job("a"), identity=GOOD)
+    leases.tick()  # connects
+    store.ask("CLIENT", "PAUSE", 2500, "ALL")
+    leases.give_back([GOOD])
+    leases.start()
+    until(leases._ticking.locked, "the thread hangs in its call")
+    leases.finish()
+    assert leases._dead == []
+    assert store.queue("default") == [job("a")]
+    assert said == [f"gave back the unfinished jobs of a process count=1 identity={GOOD} jobs=act a"]
+
+
+def test_a_stop_beside_a_call_that_hangs_for_long_has_an_end(leases: Any, store: Store, said: list[str]) -> None:
+    leases.tick()
+    began = time.monotonic()
+    with leases._ticking:
+        leases.give_back([GOOD])
+        leases.finish()
+    assert time.monotonic() - began < 10
+    assert [one.identity for one in leases._dead] == [GOOD]
+
+
+def test_a_stop_in_which_everything_fails_ends_every_part(supervisor: Any) -> None:
+    ended: list[str] = []
+
+    def fail(part: str) -> None:
+        ended.append(part)
+        raise OSError("no")
+
+    supervisor._leases = SimpleNamespace(finish=lambda: fail("leases"))
+    supervisor._history = SimpleNamespace(stop=lambda: fail("history"))
+    supervisor._health = SimpleNamespace(stop=lambda: fail("probes"))
+    supervisor._end()
+    assert ended == ["leases", "history", "probes"]
+
+
+def test_a_tick_that_fails_at_the_end_holds_up_nothing(leases: Any, store: Store, said: list[str]) -> None:
+    corpse(store, job("a"), identity=GOOD)
+    leases.tick()
+    leases.give_back([GOOD])
+    renew, tries = leases._renew_all, list[float]()
+
+    def renews(link: Any) -> None:
+        tries.append(time.monotonic())
+        if len(tries) == 1:
+            raise OverflowError("as told")
+        renew(link)
+
+    leases._renew_all = renews
+    leases.finish()
+    assert store.queue("default") == [job("a")]
+    assert "as told" in said[0]

@@ -178,7 +178,6 @@ def test_a_server_that_refuses_one_part_is_not_back_because_another_beats(scene:
 def test_events_that_are_lines_as_they_are(scene: Scene) -> None:
     run = make_run([1], jid="aa")
     unit = run.unit
-    unit.job = run.job
     for name in PLAIN:
         facts: dict[str, Any] = {"count": 3, "args": "taken", "msg": "taken", "error": ValueError("x")}
         (record,) = scene.emit(name, run=run, unit=unit, **facts)

@@ -9,7 +9,7 @@ from redis import Redis
 
 from henchman import App
 from henchman.batch.auditor import APART, LATEST, STILL, Audited, Auditor
-from henchman.batch.batch import Batch
+from henchman.batch.batch import Batch, leases
 from support.worker import Heard
 
 
@@ -126,13 +126,33 @@ def test_a_batch_left_open_is_closed_when_its_producer_is_gone(app: App, redis: 
     redis.hset(f"hm:batch:{batch.id}", "open_for", "0.0")
     assert scene.audit() == Audited(), "whoever fills it lives"
     redis.delete(f"hm:batch:{batch.id}:producer")
-    assert scene.audit() == Audited(closed=1)
+    assert scene.audit() == Audited(), "it needs two looks"
+    assert scene.audit(APART + 1) == Audited(closed=1)
     status = batch.status()
     assert (status.state, status.why, status.counts["cancelled"]) == ("complete", "aborted", 2)
     later = app.batch("later", open_for=3600).open()
     redis.delete(f"hm:batch:{later.id}:producer")
     assert scene.audit() == Audited()
     later.close()
+
+
+def test_a_step_of_the_clock_closes_no_batch_that_somebody_fills(app: App, redis: Redis) -> None:
+    """The server's clock goes two hours forward: every lease has run out, and the time for which it may stay open. Its
+    producer takes the lease again within seconds."""
+    scene = Scene(app)
+    batch = app.batch("open", open_for=3600, atomic=True).open()
+    batch.add(app.registry.get("work"), [(1,), (2,)])
+    redis.hset(f"hm:batch:{batch.id}", "open_for", "0.0")
+    redis.delete(f"hm:batch:{batch.id}:producer")
+    assert scene.audit() == Audited()
+    leases.renew()
+    assert scene.audit(APART + 1) == Audited()
+    redis.delete(f"hm:batch:{batch.id}:producer")
+    assert scene.audit(APART + 1) == Audited(), "two looks in a row"
+    leases.renew()
+    batch.add(app.registry.get("work"), [(3,)])
+    batch.close()
+    assert batch.status().counts["enqueued"] == 3
 
 
 def test_what_a_producer_had_not_released_is_released(app: App, redis: Redis) -> None:

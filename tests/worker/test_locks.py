@@ -15,6 +15,7 @@ from henchman.errors import LeaseLost
 from henchman.kernel import failpoints
 from henchman.store import jobs, leases, locks
 from henchman.store.locks import ClaimAnswer, Claimant
+from henchman.worker import rescue
 from henchman.worker.claim import IGNORED
 from support.locks import KEY, OTHER, OURS, SCOPE, holder, job, left_of_keys, lock, park, waiting
 from support.store import ME, Store
@@ -342,6 +343,20 @@ class TestHandlersThatGoOn:
             assert store.queue("a") == []
             may_end.set()
 
+    def test_a_stop_charges_no_job_that_it_leaves_in_flight(self, store: Store, app: App) -> None:
+        """Whoever rescues it is told that its process was stopping."""
+        began, may_end = self.stubborn(app)
+        pushed(store, job(OURS, "r"))
+        with working(app, stop=0.0) as launcher:
+            began.wait(30)
+            launcher.stop(0.0)
+            name = launcher.session.identity
+            store.run(leases.entomb(store.keys, name, force=True))
+            assert rescue.rescue_lost(app, name).moved == 1
+            assert store.run(jobs.deaths(store.keys, OURS)) == []
+            assert not store.ask("EXISTS", store.keys.stopping)
+            may_end.set()
+
     def test_at_its_time_out_it_is_not_settled(self, store: Store, app: App) -> None:
         began, may_end = self.stubborn(app)
         pushed(store, job(OURS, "r"))
@@ -426,6 +441,6 @@ class TestCauses:
 
 
 def _changes(run: Any, call_next: Callable[[], Any]) -> Any:
-    run.job["args"][0].append("middleware")
+    run.payload["args"][0].append("middleware")
     run.args = (["another"],)
     return call_next()

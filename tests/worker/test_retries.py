@@ -281,7 +281,7 @@ def test_middleware_of_either_kind_around_jobs_of_either_kind(app: App, redis: R
         return result
 
     def refuse(run: Any, call_next: Any) -> Any:
-        if run.job["args"] == ["no"]:
+        if run.payload["args"] == ["no"]:
             raise Failure("not here")
         return call_next()
 

@@ -2,7 +2,9 @@
 Business keys of such jobs are freed by ``lock_auditor.py``, in the same round.
 
 It is slow on purpose. Only a batch that has not moved for ten minutes is searched for, and a job counts as lost when
-two searches, a while apart, found it nowhere and nothing of the batch moved in between. One process audits at a time.
+two searches, a while apart, found it nowhere and nothing of the batch moved in between. A batch that was left open is
+closed when two looks, a while apart, found nobody who fills it: a step of the server's clock ends the leases of all who
+do, until they renew them. One process audits at a time.
 """
 
 from __future__ import annotations
@@ -74,6 +76,7 @@ class Auditor(Ticker):
         self._monotonic = monotonic
         self._watched: dict[str, _Watched] = {}
         self._complete: set[str] = set()
+        self._left: dict[str, float] = {}  # open batches that nobody fills, and since when
         self._locks = LockAuditor(runtime, monotonic=monotonic)
         self._rounds = 0
         self._began = self._quiet = False
@@ -132,6 +135,7 @@ class Auditor(Ticker):
                 break
         else:
             self._complete &= seen
+            self._left = {name: since for name, since in self._left.items() if name in seen}
             self._watched = {name: one for name, one in self._watched.items() if name in seen}
         done["unlocked"] = self._locks.audit()
         return Audited(**done)
@@ -144,8 +148,11 @@ class Auditor(Ticker):
                 run(self._runtime.connections, procedures.expire(self._runtime, name))
                 return Counter(expired=1)
             if glance.state == "open" and not glance.filled and now > glance.ends_open:
-                run(self._runtime.connections, procedures.close(keys, name, "aborted"))
-                return Counter(closed=1)
+                if self._monotonic() - self._left.setdefault(name, self._monotonic()) >= APART:
+                    run(self._runtime.connections, procedures.close(keys, name, "aborted"))
+                    return Counter(closed=1)
+            else:
+                self._left.pop(name, None)
             if glance.state == "closed" and glance.parked:
                 run(self._runtime.connections, procedures.release(keys, name))
                 return Counter(released=1)

@@ -273,10 +273,11 @@ class ProducerLeases:
     def hold(self, runtime: Runtime, batch: str) -> None:
         """Renew the lease of ``batch`` from now on."""
         with self._lock:
-            self._filled[batch] = runtime
             if self._thread is None:
-                self._thread = threading.Thread(target=self._body, name="henchman-batches", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._body, name="henchman-batches", daemon=True)
+                thread.start()  # which the system may refuse: then nobody holds it
+                self._thread = thread
+            self._filled[batch] = runtime
 
     def let_go(self, batch: str) -> None:
         """Renew it no more."""

@@ -115,7 +115,7 @@ def _sweep(runtime: Runtime, key: str, batch: str, ending: str, reason: str) -> 
             statuses: list[int | bytes] = yield jobs.move(
                 keys, key, moves, dead_max=config.dead_max, dead_timeout=config.dead_timeout
             )
-            place = max(place - statuses.count(1), 0)
+            place = max(place - statuses.count(1) - statuses.count(jobs.EARLIER), 0)
 
 
 def retry(runtime: Runtime, batch: str) -> Procedure[int]:

@@ -104,7 +104,8 @@ def reached(jobs: Sequence[KeyedJob], by_queue: Mapping[str, Sequence[bytes]]) -
 
 def _key_in(job: Mapping[str, Any]) -> Any:
     ours = job.get("hm")
-    return [ours.get(name) if isinstance(ours, dict) else None for name in ("key", "debounce", "needs")]
+    said = ours if isinstance(ours, dict) else {}
+    return [said.get(name) for name in ("key", "debounce", "needs", "once_for", "conflict")]
 
 
 def read_answer(words: Sequence[str], jid: str, queue: str, key: str = "") -> Admitted:

@@ -19,7 +19,7 @@ from henchman.client.buffer import Buffer
 from henchman.client.needs import Need
 from henchman.client.options import OUTSIDE, Membership, PushOptions, named_options, within
 from henchman.client.prepared import Admission, PreparedPush, PushSequence, jids_of, prepare, push_tracked
-from henchman.client.rows import Arguments, Pushed, RowSlices, Slice, tell_pushed
+from henchman.client.rows import Arguments, Pushed, RowSlices, Slice, check_reached, tell_pushed
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, BatchError, DefinitionError, ResultError, ServerAway, ServerError
 from henchman.kernel.middleware import compile_async, compile_sync, in_thread
@@ -437,11 +437,7 @@ class Client:
         reached = yield _Aside(partial(self.through, before), partial(self.athrough, before))
         by_queue: dict[str, list[bytes]] = {}
         for job in reached:
-            for field in ("queue", "class", "jid"):
-                if not isinstance(job.get(field), str) or not job[field]:
-                    raise ArgumentError(
-                        f"a client middleware set {field} of job {job.get('jid')!r} to {job.get(field)!r}"
-                    )
+            check_reached(job, "" if plan.group is None else plan.group.id)
             self.check_queue(job["class"], job["queue"])
             if scheduled or plan.unstamped:
                 job.pop("enqueued_at", None)  # written when it enters its queue

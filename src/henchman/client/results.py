@@ -222,8 +222,13 @@ class Hub:
         name = channel.encode()
         with self._lock:
             if self._line is None:
-                self._line = self._open_line()
-                threading.Thread(target=self._body, args=(self._line,), name="henchman-results", daemon=True).start()
+                line = self._open_line()
+                try:
+                    threading.Thread(target=self._body, args=(line,), name="henchman-results", daemon=True).start()
+                except BaseException:  # the system refuses a thread: nobody would hear
+                    line.close()
+                    raise
+                self._line = line
             self._waiting.setdefault(name, []).append(wake)
             self._line.send("SUBSCRIBE", name)  # also for the second who waits: the answer wakes both
 

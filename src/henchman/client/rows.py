@@ -10,8 +10,9 @@ import msgspec
 
 from henchman.errors import ArgumentError, BatchError, DuplicateJob, ServerError
 from henchman.kernel.text import as_shown
+from henchman.work.effects import batch_of
 
-__all__ = ["Arguments", "BoundCall", "Pushed", "RowSlices", "Slice", "each_row", "tell_pushed"]
+__all__ = ["Arguments", "BoundCall", "Pushed", "RowSlices", "Slice", "check_reached", "each_row", "tell_pushed"]
 
 P = ParamSpec("P")
 SLICE_JOBS = 1000
@@ -121,3 +122,13 @@ def tell_pushed(error: Exception, count: int) -> None:
     if isinstance(error, ArgumentError | ServerError | BatchError | DuplicateJob):
         error.pushed = count
     error.add_note(f"{count:,} rows were pushed before")
+
+
+def check_reached(job: Mapping[str, Any], batch: str) -> None:
+    """ArgumentError when a client middleware left ``job`` without a name, an id or a queue, or took it out of its
+    ``batch`` (empty: it is of none), which waits for its end."""
+    for field in ("queue", "class", "jid"):
+        if not isinstance(job.get(field), str) or not job[field]:
+            raise ArgumentError(f"a client middleware set {field} of job {job.get('jid')!r} to {job.get(field)!r}")
+    if batch and batch_of(job) != batch:
+        raise ArgumentError(f"a client middleware took job {job['jid']!r} out of batch {batch} (hm.batch)")

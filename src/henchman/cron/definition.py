@@ -26,6 +26,7 @@ from henchman.store.cron import Tick
 from henchman.wire import payload
 from henchman.wire.arguments import Signature
 from henchman.wire.payload import new_jid
+from henchman.work.context import keep_stored
 
 __all__ = ["Cron", "build_tick", "check_name", "decoded", "define", "encoded"]
 
@@ -154,17 +155,15 @@ def build_tick(runtime: Runtime, name: str, cron: Cron, planned: float, now: flo
     compile_sync(runtime.client_middleware, reached.append)(payload.decode(text))
     if not reached:
         return Tick(name, planned)
-    final = reached[-1]
+    final = keep_stored(reached[-1], payload.decode(text))
     for field in ("queue", "class", "jid"):
         if not isinstance(final.get(field), str) or not final[field]:
             raise ArgumentError(f"a client middleware set {field} of the job of cron {name!r} to {final.get(field)!r}")
-    ours = final.get("hm")
-    counted = isinstance(ours, dict) and ours.get("cron") == name  # else the end of this job would not be noticed
-    limit = cron.overlap_for if counted else 0.0
     if waits:
         final.pop("enqueued_at", None)
     whole = payload.encode(final)
-    return Tick(name, planned, final["queue"], final["jid"], whole, limit, _record(runtime, whole, ours), ask)
+    record = _record(runtime, whole, final["hm"])
+    return Tick(name, planned, final["queue"], final["jid"], whole, cron.overlap_for, record, ask)
 
 
 def _record(runtime: Runtime, text: bytes, ours: Any) -> bytes:

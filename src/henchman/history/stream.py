@@ -42,6 +42,8 @@ Entry = tuple[bytes, Sequence[bytes]]
 
 _COMMON = 10  # fields and values before `d` of an entry for many jobs: k, b, s, a and w
 _ENTRY_BITS, _PART_BITS = 10, 11  # of a position: entries of one millisecond, jobs of one entry
+_LARGEST = 2**31 - 1  # that a column of whole numbers takes
+_LAST_MS = (1 << 42) - (1 << 30)  # of a position: in the year 2109; an entry may have been given any id
 _MOST_TEXT = 100_000  # characters that are kept of an unreadable detail
 _ENDED = frozenset(ENDED)
 _STATES = ("open", "closed", "complete")
@@ -94,7 +96,7 @@ def order(stream_id: bytes | str) -> tuple[int, int, int]:
 @lru_cache(1000)
 def _of_whole(stream_id: bytes) -> tuple[int, float]:
     ms, _, within = stream_id.partition(b"-")
-    number = int(ms) << _ENTRY_BITS | min(int(within or b"0"), (1 << _ENTRY_BITS) - 1)
+    number = min(int(ms), _LAST_MS) << _ENTRY_BITS | min(int(within or b"0"), (1 << _ENTRY_BITS) - 1)
     return number << _PART_BITS, int(ms) / 1000
 
 
@@ -355,14 +357,19 @@ class Reducer:
             "tags": _json(detail.tags),
             "parent": ident(detail.parent.encode()) if detail.parent else None,
             "expires": detail.expires if isinstance(detail.expires, float) else None,
-            "generation": detail.generation,
-            "total": None if detail.total is None else int(detail.total),
+            "generation": _whole(detail.generation),
+            "total": _whole(detail.total),
             "counts": _json(detail.counts),
         }
         for column, value in values.items():
             if value is not None:
                 setattr(row, column, value)
         self.rows.changes.append((OF_BATCH + batch, sid, batch, state, None, None, at, kept, None, None, None))
+
+
+def _whole(number: float | None) -> int | None:
+    """A number as its column takes it; what is too large stays in the detail alone."""
+    return None if number is None or abs(number) > _LARGEST else int(number)
 
 
 def _pushed(event: Any, at: float, detail: Detail) -> None:

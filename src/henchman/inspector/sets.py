@@ -197,7 +197,7 @@ class JobSet(Inspector):
             plain = payload.with_delay(stored, None)
             config, move = self._config, jobs.Move(stored, plain, at=at)
             call = jobs.move(self._keys, self.key, [move], dead_max=config.dead_max, dead_timeout=config.dead_timeout)
-            if 1 in (yield call):
+            if 1 in (yield call):  # after a lost answer too: it has this time then, and is given it once more
                 return True
             stored = plain  # as an earlier call left it
         moved: bool = yield queues.reschedule(self.key, stored, at)
@@ -263,7 +263,7 @@ class JobSet(Inspector):
         told = [(entry, one) for (entry, _), one in zip(changes, statuses, strict=True) if isinstance(one, bytes)]
         refused = [f"the server refused: {text_of(one)}" for _, one in told if not one.startswith(jobs.HELD)]
         held = [f"{entry.jid}: {_held(one)}" for entry, one in told if one.startswith(jobs.HELD)]
-        moved = [entry.jid for (entry, _), status in zip(changes, statuses, strict=True) if status == 1]
+        moved = [entry.jid for (entry, _), status in zip(changes, statuses, strict=True) if status in (1, jobs.EARLIER)]
         many = sum(jid in marked for jid in moved)
         return Acted(
             len(moved),

@@ -18,6 +18,7 @@ from henchman.errors import ConfigError, DefinitionError
 from henchman.kernel.events import Events
 from henchman.kernel.middleware import load, run_coroutine
 from henchman.kernel.text import as_shown, described
+from henchman.kernel.threads import REFUSED
 
 __all__ = ["LIMIT", "Hooks"]
 
@@ -35,7 +36,7 @@ class Hooks:
         self.loop: Callable[[], Any] = lambda: None
         self._startup: list[Hook] = []
         self._shutdown: list[Hook] = []
-        self._quiet: list[threading.Thread] = []
+        self._quiet: list[threading.Thread | None] = []
 
     @staticmethod
     def check(event: str) -> None:
@@ -67,10 +68,15 @@ class Hooks:
     def shutdown(self, seconds: float) -> None:
         """Wait for quiet hooks, then for each shutdown hook, ``seconds`` and a little in all; they may go on then."""
         end = time.monotonic() + seconds + SPARE
-        for thread in self._quiet:
-            thread.join(max(end - time.monotonic(), 0.0))
+        for quieted in self._quiet:
+            if quieted is not None:
+                quieted.join(max(end - time.monotonic(), 0.0))
         for hook in self._shutdown:
-            thread = self._beside(hook)
+            try:
+                thread = self._thread(hook)
+            except REFUSED:  # it is called all the same, and holds up nothing but the end
+                self.call(hook)
+                continue
             thread.join(max(end - time.monotonic(), 0.1))
             if thread.is_alive():
                 self._broken(hook, TimeoutError(f"it did not end within {seconds + SPARE:g} s: the worker stops"))
@@ -104,8 +110,16 @@ class Hooks:
             waiting.cancel()
             raise
 
-    def _beside(self, hook: Hook) -> threading.Thread:
-        """Call ``hook`` in a thread of its own."""
+    def _beside(self, hook: Hook) -> threading.Thread | None:
+        """Call ``hook`` in a thread of its own; None when the system refuses one, which is announced: who announced the
+        event waits for no hook."""
+        try:
+            return self._thread(hook)
+        except REFUSED as error:
+            self._broken(hook, error)
+            return None
+
+    def _thread(self, hook: Hook) -> threading.Thread:
         thread = threading.Thread(target=self.call, args=(hook,), name="henchman-hook", daemon=True)
         thread.start()
         return thread
@@ -120,7 +134,7 @@ class Hooks:
 class _Beat:
     """A listener that starts its hook anew each time, unless it still runs."""
 
-    def __init__(self, begin: Callable[[], threading.Thread]) -> None:
+    def __init__(self, begin: Callable[[], threading.Thread | None]) -> None:
         self._begin = begin
         self._thread: threading.Thread | None = None
 

@@ -15,12 +15,22 @@ from operator import attrgetter, call, truth
 from types import FrameType
 from typing import Any, TypeVar
 
+#: what ``Thread.start`` raises where the system refuses one: a limit of threads, or of memory
+REFUSED = (RuntimeError, MemoryError)
 LONGEST = 3600.0  # seconds between two ticks: threads cannot wait for as long as a payload may say
 
 T = TypeVar("T")
 
 #: A frame and those that called it, with the step (``f_lasti``) at which each stands: innermost first.
 Stack = list[tuple[FrameType, int]]
+
+
+def beside(work: Callable[[], object], name: str) -> None:
+    """Do ``work`` in a thread of its own; here, where the system refuses one."""
+    try:
+        threading.Thread(target=work, name=name, daemon=True).start()
+    except REFUSED:
+        work()
 
 
 class Service:
@@ -38,8 +48,9 @@ class Service:
         with self._lock:
             if self._thread is not None or self.stopping.is_set():
                 return
-            self._thread = threading.Thread(target=self.run, name=f"henchman-{self.name}", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self.run, name=f"henchman-{self.name}", daemon=True)
+            thread.start()
+            self._thread = thread  # not one that the system refused: nobody could wait for its end
 
     def run(self) -> None:
         """The body; returns soon after ``stopping`` is set."""

@@ -249,7 +249,7 @@ class Announcer:
     def _job_start(self, run: Any, **_: Any) -> None:
         if level_of(run) > _DEBUG or not self._job_log.isEnabledFor(_DEBUG):
             return
-        args, kwargs = run.compiled.signature.mask(list(run.job.get("args") or []), run.job.get("kwargs"))
+        args, kwargs = run.compiled.signature.mask(list(run.unit.job.get("args") or []), run.unit.job.get("kwargs"))
         facts = _of_run(run) | {"arguments": _brief(args)} | ({"keywords": _brief(kwargs)} if kwargs else {})
         if run.attempt > 1:
             facts["attempt"] = run.attempt

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,7 @@ from henchman.client.push import Handle, Pushed
 from henchman.client.runtime import Runtime
 from henchman.errors import HenchmanError, OutboxError
 from henchman.kernel.middleware import in_thread
+from henchman.kernel.threads import REFUSED
 from henchman.outbox import load
 from henchman.outbox.rows import Row, insert_by_cursor, rows_of
 from henchman.store import outbox as store
@@ -136,8 +138,10 @@ class _Waker:
         with self._lock:
             self._rung.set()
             if self._thread is None and not self._closing.is_set():
-                self._thread = threading.Thread(target=self._run, name="henchman-outbox-waker", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="henchman-outbox-waker", daemon=True)
+                with contextlib.suppress(*REFUSED):  # the relay looks by itself, a little later
+                    thread.start()
+                    self._thread = thread
 
     def close(self) -> None:
         """End the thread, and let a later ring start another."""

@@ -8,6 +8,7 @@ database names its tables, pragmas, errors and Alembic's scripts, which lie in `
 from __future__ import annotations
 
 import os
+import struct
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -208,6 +209,8 @@ class SqlDatabase:
             text = f"{self.shown}: {shorten(' '.join(str(cause).split()), 400)}"
             away, refused = self.purpose.away, self.purpose.refused
             raise (away if _is_away(error, self.kind) else refused)(text) from error
+        except (OverflowError, struct.error) as error:  # a driver met a number that no column takes, or a bind
+            raise self.purpose.refused(f"{self.shown}: {error}") from error
 
     def _scripts(self) -> tuple[Config, ScriptDirectory]:
         config = Config()

@@ -148,7 +148,7 @@ class Retried(NamedTuple):
 
 
 def retry(keys: Keys, batch: str, jobs: Sequence[Retried]) -> Call[int]:
-    """Push dead jobs of a batch again; how many. Raises UnknownBatch."""
+    """Push dead jobs of a batch again; how many: after a lost answer all of them. Raises UnknownBatch."""
 
     def read(reply: Any) -> int:
         if reply == b"ABSENT":
@@ -158,7 +158,7 @@ def retry(keys: Keys, batch: str, jobs: Sequence[Retried]) -> Call[int]:
     args: list[Arg] = [batch]
     for one in jobs:
         args += (one.queue, one.jid, one.old, one.new, one.relock)
-    return script(_RETRY, [keys.queues], args, read, again=True)
+    return script(_RETRY, [keys.queues], args, read, again=True, decode_again=lambda reply: read(reply) or len(jobs))
 
 
 def note(keys: Keys, effects: Sequence[bytes]) -> Call[int]:

@@ -32,14 +32,19 @@ def put(keys: Keys, origin: Literal["code", "live"], crons: Sequence[tuple[str, 
     return script(_PUT, [keys.queues], args, list, again=True)
 
 
+def _done(reply: Any) -> int:
+    """Of a change that was sent before: where there is nothing left to do, it was done then."""
+    return int(reply) or 1
+
+
 def remove(keys: Keys, name: str, *, fresh: int = FRESH) -> Call[int]:
     """Forget a cron: 1 done, 0 there was none, -1 refused, a worker declares it in code."""
-    return script(_REMOVE, [keys.queues], [name, fresh, keys.control_all], int, again=True)
+    return script(_REMOVE, [keys.queues], [name, fresh, keys.control_all], int, again=True, decode_again=_done)
 
 
 def pause_or_resume(keys: Keys, name: str, verb: Literal["pause", "resume"]) -> Call[int]:
     """Pause a cron or let it go on: 1 done, 0 it was so already, -1 there is no such cron."""
-    return script(_SWITCH, [keys.queues], [name, verb, keys.control_all], int, again=True)
+    return script(_SWITCH, [keys.queues], [name, verb, keys.control_all], int, again=True, decode_again=_done)
 
 
 class CronLook(NamedTuple):

@@ -294,11 +294,12 @@ class Move(NamedTuple):
 def move(
     keys: Keys, source: str, moves: Sequence[Move], *, dead_max: int, dead_timeout: float
 ) -> Call[list[int | bytes]]:
-    """Take entries out of the set ``source`` (a key) and put each where it goes; one status an entry."""
+    """Take entries out of the set ``source`` (a key) and put each where it goes; one status an entry, as the script has
+    it, or ``EARLIER``."""
     args: list[Arg] = [dead_max, dead_timeout]
     for one in moves:
         args += (*one.target(), one.old, one.new, one.effects)
-    return script(_MOVE, [keys.queues, source], args, _statuses, again=True)
+    return script(_MOVE, [keys.queues, source], args, _statuses, again=True, decode_again=_statuses_again)
 
 
 # Deaths charged to jobs (PROTOCOL, section 7).

@@ -180,11 +180,12 @@ def beat(
     return script(_BEAT, names, args, lambda reply: Beat(not reply[0], list(reversed(reply[1:]))), again=True)
 
 
-def strike_off(keys: Keys, identity: str) -> Call[Any]:
-    """Take a stopped process off the list."""
+def strike_off(keys: Keys, identity: str, *, holds: bool = False) -> Call[Any]:
+    """Take a stopped process off the list. Of one that still ``holds`` something the mark that it was told to stop
+    stays: whoever rescues that charges no job."""
     return commands(
         ("SREM", keys.processes, identity),
-        ("ZREM", keys.stopping, identity),
+        *([] if holds else [("ZREM", keys.stopping, identity)]),
         ("UNLINK", keys.work(identity), keys.workers(identity), keys.process(identity)),
     )
 

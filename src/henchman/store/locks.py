@@ -97,8 +97,9 @@ def _answer(reply: Any) -> ClaimAnswer:
 
 
 def unlock(keys: Keys, phase: str, scope: str, name: str, jid: str) -> Call[bool]:
-    """Take the key from ``jid``, empty: nobody, and give it to the next in line; False when another holds it."""
-    return script(_UNLOCK, [keys.queues], [phase, scope, name, jid], bool, again=True)
+    """Take the key from ``jid``, empty: nobody, and give it to the next in line; False when another holds it. After a
+    lost answer always True: that job does not hold it any more."""
+    return script(_UNLOCK, [keys.queues], [phase, scope, name, jid], bool, again=True, decode_again=lambda reply: True)
 
 
 class HeldKey(NamedTuple):

@@ -292,7 +292,16 @@ def move(
         raise ValueError(f"{source!r} cannot be moved to itself")
     if len(ids) > MOST_IDS or not 0 < most <= 100:
         raise ValueError(f"at most {MOST_IDS} ids, or 100 of those that are due, are moved in one call")
-    return script(_MOVE, [keys.queues], [target, source, collapse, skip, most, *ids], _moved, again=True)
+
+    def moved_again(reply: Any) -> Moved:
+        """Ids that are named, and that this sending did not find, were moved by an earlier one."""
+        found = _moved(reply)
+        if ids and not isinstance(found, MoveBegun) and not found.moved:
+            return found._replace(moved=len(ids) - len(found.in_flight))
+        return found
+
+    args: list[Arg] = [target, source, collapse, skip, most, *ids]
+    return script(_MOVE, [keys.queues], args, _moved, again=True, decode_again=moved_again)
 
 
 def _moved(reply: Any) -> Moved:

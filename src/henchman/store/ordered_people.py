@@ -48,7 +48,17 @@ def act(
     """
     args: list[Arg] = [queue, what, int(only_failed), f"{floor:.6f}", *ids]
     again = what in ("revive", "run")
-    return script(_ACT, [keys.queues], args, lambda reply: ActResult(reply[0], float(reply[1])), again=again)
+    return script(_ACT, [keys.queues], args, _acted, again=again, decode_again=_acted_again)
+
+
+def _acted(reply: Any) -> ActResult:
+    return ActResult(reply[0], float(reply[1]))
+
+
+def _acted_again(reply: Any) -> ActResult:
+    """Of an act that was sent before: it is carried out whole, so where nothing was there now, all was done then."""
+    statuses, last = _acted(reply)
+    return ActResult(statuses if 1 in statuses else [1 if one == 0 else one for one in statuses], last)
 
 
 def set_limit(keys: Keys, queue: str, limit: int | None) -> Call[Any]:

@@ -101,14 +101,21 @@ def list_page(key: str, first: int, most: int, *, leftwards: bool = False, text:
     return script(_LIST_PAGE, [raw(key)], args, read, again=True)
 
 
+def _removed(reply: Any) -> int:
+    """Of a removal that was sent before: what is not there any more went then, or by itself."""
+    return 1
+
+
 def remove(keys: Keys, name: str, payload: bytes, effects: bytes = b"") -> Call[int]:
     """1 the payload is out of the queue, and its effects are carried out; 0 it was not there."""
-    return script(_REMOVE, [keys.queues, raw(keys.queue(name))], [payload, effects], int, again=True)
+    return script(
+        _REMOVE, [keys.queues, raw(keys.queue(name))], [payload, effects], int, again=True, decode_again=_removed
+    )
 
 
 def forget_trimmed(keys: Keys, payload: bytes, effects: bytes) -> Call[int]:
     """``remove`` for a payload that the dead set had no room for."""
-    return script(_REMOVE, [keys.queues, keys.trimmed], [payload, effects], int, again=True)
+    return script(_REMOVE, [keys.queues, keys.trimmed], [payload, effects], int, again=True, decode_again=_removed)
 
 
 class Cleared(NamedTuple):

@@ -6,6 +6,7 @@ It is a thread of its own: the server may be away for longer than the supervisor
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -50,6 +51,7 @@ class ChildLeases(Ticker):
         self._renewed = 0.0
         self._away = False
         self._refused = ""
+        self._ticking = threading.Lock()
 
     def connect(self, text: str) -> Config:
         """Use the server that a child has told of (its configuration as JSON); the configuration."""
@@ -67,6 +69,10 @@ class ChildLeases(Ticker):
 
     def tick(self) -> float:
         """Renew, give back; seconds until the next time."""
+        with self._ticking:
+            return self._tick()
+
+    def _tick(self) -> float:
         if self._config is None:
             return 0.2
         try:
@@ -146,11 +152,19 @@ class ChildLeases(Ticker):
             return False
 
     def finish(self) -> None:
-        """Give back what is left, for a few seconds at most, and leave the embedded server."""
-        self.stop(2.0)
+        """Give back what is left, for a few seconds at most, and leave the embedded server. What a call that hangs
+        is about stays: the leases run out, and others rescue it."""
         deadline = time.monotonic() + 5.0
-        while self._dead and self._config is not None and time.monotonic() < deadline:
-            if self.tick() <= 0.5:
-                time.sleep(0.2)
+        self.stop(2.0)
+        if self._ticking.acquire(timeout=max(deadline - time.monotonic(), 0.0)):
+            while self._dead and self._config is not None and time.monotonic() < deadline:
+                try:
+                    pause = self._tick()
+                except Exception as error:
+                    self._on_error(self.name, error)
+                    pause = self.after_error
+                if pause <= 0.5:
+                    time.sleep(0.2)
+            self._ticking.release()
         if self._link is not None:
             self._link.close()

@@ -358,10 +358,10 @@ class Supervisor:
             child.signal(signal.SIGKILL)
             child.wait(2.0)
             self._leases.give_back(child.identities)
-        self._leases.finish()
-        self._history.stop()
+        self._safely("give back what is left", self._leases.finish)
+        self._safely("end the history process", self._history.stop)
         if self._health is not None:
-            self._health.stop()
+            self._safely("end the probes", self._health.stop)
         signal.set_wakeup_fd(-1)
 
 

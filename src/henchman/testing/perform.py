@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Collection, Coroutine, Iterator
+from collections.abc import Collection, Coroutine, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import copy_context
 from dataclasses import dataclass
@@ -109,7 +109,7 @@ class InlinePolicy(TestPolicy):
     def failed(
         self,
         unit: Unit,
-        job: dict[str, Any],
+        job: Mapping[str, Any],
         error: BaseException,
         options: JobOptions | None,
         secrets: Secrets = NO_SECRETS,

@@ -65,7 +65,11 @@ class WsgiApi:
             if self._turning is None or self._turning.pid != os.getpid():
                 loop = asyncio.new_event_loop()
                 thread = threading.Thread(target=loop.run_forever, name="henchman-api", daemon=True)
-                thread.start()
+                try:
+                    thread.start()
+                except BaseException:  # the system refuses one
+                    loop.close()
+                    raise
                 middleware = ASGIMiddleware(self._patient, loop=loop)  # type: ignore[arg-type]
                 self._turning = _Turning(os.getpid(), loop, thread, middleware)
             return self._turning.middleware

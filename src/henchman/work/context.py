@@ -6,7 +6,7 @@ once stored is never overwritten: a retry, or a scheduled job that becomes due, 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
@@ -16,7 +16,7 @@ from henchman.kernel.text import as_shown
 from henchman.wire import payload
 from henchman.work.current import CurrentJob
 
-__all__ = ["ContextPusher", "ContextSetter"]
+__all__ = ["ContextPusher", "ContextSetter", "keep_stored"]
 
 FIELD = "context"
 
@@ -53,6 +53,16 @@ class ContextPusher:
             except ArgumentError as error:
                 raise ArgumentError(f"a carried context variable cannot be sent: {error}") from None
             job["hm"] = ours | {FIELD: values}
+
+
+def keep_stored(job: dict[str, Any], before: Mapping[str, Any]) -> dict[str, Any]:
+    """``job`` as a link of the client middleware left it, with the id and the ``hm`` that ``before`` has: a link may
+    add to ``hm``, but the job's key, batch or cron waits for what stands there."""
+    ours, known = job.get("hm"), before.get("hm")
+    if isinstance(known, dict):
+        job["hm"] = {**(ours if isinstance(ours, dict) else {}), **known}
+        job |= {"jid": before["jid"]} if "jid" in before else {}
+    return job
 
 
 class ContextSetter:

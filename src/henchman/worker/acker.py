@@ -22,7 +22,7 @@ from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.clock import capped_backoff
 from henchman.kernel.scoreboard import Scoreboard
 from henchman.kernel.text import described
-from henchman.kernel.threads import Service
+from henchman.kernel.threads import REFUSED, Service
 from henchman.store.jobs import CALLED_OFF, EARLIER, MOST_BYTES
 from henchman.store.metrics import LIMITS, Counted, bucket_of, flush, forms, metric_name
 from henchman.wire.payload import decode
@@ -61,6 +61,7 @@ class Acker(Service):
         self._session = session
         self._cancels = cancels
         self._rows: deque[Row] = deque()
+        self._put_off: deque[Row] = deque()  # the server refused them, and there is no other place for them
         self._first = threading.Event()
         self.metrics = ExecutionMetrics()
         self.reporter = JobReporter(runtime, self._first.set)
@@ -123,7 +124,18 @@ class Acker(Service):
         if self.stopping.is_set():
             self.submit(unit, outcome, job)
             return
-        committed = asyncio.get_running_loop().run_in_executor(self._alone, self._commit_alone, unit, outcome, job)
+        turn = threading.Lock()  # whoever has it settles the unit
+
+        def commit() -> None:
+            if turn.acquire(blocking=False):
+                self._commit_alone(unit, outcome, job)
+
+        try:
+            committed = asyncio.get_running_loop().run_in_executor(self._alone, commit)
+        except REFUSED:  # no thread is to be had: with the others, if no thread that works has taken it meanwhile
+            committed = asyncio.get_running_loop().create_future()
+            if turn.acquire(blocking=False):
+                self.submit(unit, outcome, job)
         while not self._settled(unit):
             with contextlib.suppress(asyncio.CancelledError):
                 await (asyncio.sleep(STEP) if committed.done() else asyncio.wait([committed], timeout=STEP))
@@ -312,18 +324,18 @@ class Acker(Service):
         reason = status.decode("utf-8", "replace") if isinstance(status, bytes) else str(status)
         self._runtime.events.emit("refused", unit=unit, ending=ending, reason=reason)
         if ending == "dead" or unit.source is not None:
-            timer = threading.Timer(1.0, self._again, [row])
-            timer.daemon = True
-            timer.start()
+            self._put_off.append(row)
         else:
             told = EndingFacts(unit.flight.identity, detail={"reason": f"its end could not be stored: {reason}"})
             effects = encoded(self._runtime.keys, unit.job, "dead", told)
             stored = unit.payload if ending == "cancelled" else stored or unit.payload
             self._rows.append((unit, "dead", stored, 0.0, effects))
 
-    def _again(self, row: Row) -> None:
-        self._rows.append(row)
-        self._first.set()
+    def again(self) -> None:
+        """Called each second, and at the end: what the server refused is tried once more."""
+        for _ in range(len(self._put_off)):
+            self._rows.append(self._put_off.popleft())
+            self._first.set()
 
 
 def _size(rows: Sequence[Row]) -> int:

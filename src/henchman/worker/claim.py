@@ -58,7 +58,7 @@ class Claims:
 
     def claimed(self, runs: Sequence[Run]) -> list[Run]:
         """Those of ``runs`` that may start now, in their order. The others wait for their key, or have ended."""
-        asking = {id(run): key for run in runs if "hm" in run.job and (key := _asked(run)) is not None}
+        asking = {id(run): key for run in runs if "hm" in run.unit.job and (key := _asked(run)) is not None}
         if not asking:
             return list(runs)
         keyed = [(run, asking[id(run)]) for run in runs if id(run) in asking]
@@ -69,7 +69,7 @@ class Claims:
                 self._runtime.events.failed("claims", error)
             for run, _ in reversed(keyed):
                 outcome = Outcome("released", reason=f"its key could not be claimed: {described(error)}")
-                self._acker.submit(run.unit, outcome, run.job)
+                self._acker.submit(run.unit, outcome, run.unit.job)
             return [run for run in runs if id(run) not in asking]
         told = {id(run): answer for (run, _), answer in zip(keyed, answers, strict=True)}
         return [one for run in runs for one in ([run] if id(run) not in told else self._started(run, told[id(run)]))]
@@ -101,7 +101,7 @@ class Claims:
         if (outcome := self._worn_out(run)) is None:
             return self.claimed([run])
         self._runtime.events.emit("job_refused", unit=run.unit, outcome=outcome, secrets=run.secrets)
-        self._acker.submit(run.unit, outcome, run.job)
+        self._acker.submit(run.unit, outcome, run.unit.job)
         return []
 
     def _worn_out(self, run: Run) -> Outcome | None:
@@ -124,7 +124,7 @@ class Claims:
         for run, key in keyed:
             flight = run.unit.flight
             pair, _ = pairs.setdefault(flight.key, (len(pairs) + 1, flight.queue_key))
-            conflict = "skip" if run.job["hm"].get("conflict") == "skip" else "wait"
+            conflict = "skip" if run.unit.job["hm"].get("conflict") == "skip" else "wait"
             claimants.append(Claimant(pair, run.unit.payload, run.jid, key.scope, key.name, key.phases, conflict))
         lists = [(key, queue_key) for key, (_, queue_key) in pairs.items()]
         identity = keyed[0][0].unit.flight.identity
@@ -144,11 +144,11 @@ class Claims:
         elif answer.refused:
             reason = f"its key could not be claimed: {answer.refused}"
             self._runtime.events.emit("refused", unit=unit, ending="claimed", reason=answer.refused)
-            self._acker.submit(unit, Outcome("deferred", unit.payload, REFUSED, reason), run.job)
+            self._acker.submit(unit, Outcome("deferred", unit.payload, REFUSED, reason), run.unit.job)
         elif answer.holder and not answer.parked:
             skipped = Outcome("discarded", reason=f"job {answer.holder} runs with the same key")
             self._runtime.events.emit("job_refused", unit=unit, outcome=skipped, secrets=run.secrets)
-            self._acker.submit(unit, skipped, run.job)
+            self._acker.submit(unit, skipped, run.unit.job)
         else:  # parked, or lost
             self._session.held.discard(unit)
 
@@ -163,11 +163,11 @@ class Claims:
 
 def _asked(run: Run) -> JobKey | None:
     """The key of a run that asks for its start; what is not a plain queue has no keys."""
-    ours, unit = run.job["hm"], run.unit
+    ours, unit = run.unit.job["hm"], run.unit
     said = ours.get("key") if isinstance(ours, dict) else None
     phases = said[-1] if isinstance(said, list) and said else ""
     asks = isinstance(phases, str) and ("r" in phases or "w" in phases)
-    return key_of(run.job) if asks and unit.source is None and "\n" not in unit.flight.queue else None
+    return key_of(run.unit.job) if asks and unit.source is None and "\n" not in unit.flight.queue else None
 
 
 def _with_latest(stored: bytes, latest: bytes) -> bytes:

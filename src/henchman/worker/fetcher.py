@@ -300,7 +300,7 @@ class Fetcher(Service):
     def _release(self, runs: Sequence[Run]) -> None:
         """Give runs back that were not started: the oldest last, so that it is next to run."""
         for run in reversed(runs):
-            self._acker.submit(run.unit, Outcome("released"), run.job)
+            self._acker.submit(run.unit, Outcome("released"), run.unit.job)
 
     def _wanted(self) -> int:
         """How many jobs to ask for now."""

@@ -250,9 +250,11 @@ def _shown(run: Run, most: int) -> bytes:
     bytes; else without what is large in it, first of all the arguments."""
     stored = run.unit.payload
     if run.unit.source is not None:
-        stored = payload.encode(run.job)
+        stored = payload.encode(run.unit.job)
     if len(stored) > most:
-        small = {name: one for name, one in run.job.items() if len(payload.encode({name: one})) < _LEAST_SHOWN // 8}
+        small = {
+            name: one for name, one in run.unit.job.items() if len(payload.encode({name: one})) < _LEAST_SHOWN // 8
+        }
         small.pop("kwargs", None)
         return payload.encode(small | {"args": [f"({len(stored):,} bytes)"]})
     if run.unit.source is not None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ from henchman.config.settings import ARGUMENT_ALIASES
 from henchman.errors import ConfigError, HenchmanError, JobCancelled, JobShutdown, ServerError
 from henchman.kernel.middleware import in_thread
 from henchman.kernel.scoreboard import Scoreboard
+from henchman.kernel.threads import beside
 from henchman.store import leases
 from henchman.store.leases import ask_time
 from henchman.store.queues import paused
@@ -279,6 +279,7 @@ class Launcher:
         return not self.watcher.armed
 
     def _flush(self) -> None:
+        self.acker.again()
         deadline = time.monotonic() + 5.0
         while not self.acker.flush() and time.monotonic() < deadline:
             time.sleep(0.2)
@@ -286,11 +287,10 @@ class Launcher:
     def _leave(self, disarmed: bool) -> None:
         """Off the books; where something may still arrive, the lifeline sweeps after us."""
         try:
-            if disarmed:
-                self.session.leave()
-            else:
+            holds = disarmed and not self.session.leave()
+            if not disarmed:
                 self.session.entomb()
-            self.runtime.connections.run(leases.strike_off(self.runtime.keys, self.session.identity))
+            self.runtime.connections.run(leases.strike_off(self.runtime.keys, self.session.identity, holds=holds))
             for source in self.sources.values():
                 source.ring()  # whoever rang us last may not have been heard
         except HenchmanError as error:
@@ -299,6 +299,7 @@ class Launcher:
     def _pulse(self) -> None:
         """Each second: tell the supervisor, and see whether the event loop still turns, and the threads get on."""
         self._on_pulse()
+        self.acker.again()
         self._look_for_a_standstill()
         self.loop.look()
         blocked = self.loop.blocked_for() > LOOP_BLOCKED
@@ -323,7 +324,7 @@ class Launcher:
         """
         run.abandoned, abandon = True, partial(self._try, "watchdog", partial(self.processor.abandon, run))
         if self.policy.hooked(run):
-            threading.Thread(target=abandon, name="henchman-hook", daemon=True).start()
+            beside(abandon, "henchman-hook")
         else:
             abandon()
         self._replace(f"{run.compiled.name} {run.jid} ignores its time-out")

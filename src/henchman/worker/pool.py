@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator
 from henchman.errors import PayloadError
 from henchman.kernel.events import Events
 from henchman.kernel.scoreboard import Scoreboard
+from henchman.kernel.threads import REFUSED
 from henchman.wire.payload import decode, with_delay
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
@@ -132,7 +133,7 @@ class Pool:
         self.free -= 1
         try:
             thread.start()
-        except (RuntimeError, MemoryError) as error:  # a limit of processes, or of memory
+        except REFUSED as error:
             self.slots.remove(slot)
             self.free += 1
             if not self._is_refused:
@@ -276,7 +277,7 @@ class Isolation:
         self._look = look
         self.waiting: deque[tuple[Unit, Callable[[Unit], None], float]] = deque()
         self._inside: Unit | None = None
-        self._began = 0.0
+        self._over = 0.0  # when what ran alone was first seen to run no more
         self._lock = threading.Lock()
 
     def add(self, unit: Unit, start: Callable[[Unit], None]) -> None:
@@ -295,7 +296,7 @@ class Isolation:
                     self._board.alone(False)
                 if self.waiting:
                     self._inside, start, _ = self.waiting[0]
-                    self._began = time.monotonic()
+                    self._over = 0.0
                     self._board.alone(True)
                     start(self._inside)
             elif self.waiting and self._inside is None and time.monotonic() - self.waiting[0][2] > ALONE_WITHIN:
@@ -309,7 +310,8 @@ class Isolation:
 
     def _settling(self) -> bool:
         """Whether what ran alone waits to be settled, and not for so long that the server must be refusing it."""
-        return self._inside in self._held and time.monotonic() - self._began < ALONE_WITHIN
+        self._over = self._over or time.monotonic()
+        return self._inside in self._held and time.monotonic() - self._over < ALONE_WITHIN
 
     def give_up(self) -> list[Unit]:
         """The suspects that have not started; they will not start here."""

@@ -27,6 +27,7 @@ from henchman.kernel.clock import awake
 from henchman.kernel.middleware import apart
 from henchman.kernel.scoreboard import STARTS, Scoreboard
 from henchman.kernel.text import shorten, visible
+from henchman.kernel.threads import REFUSED
 from henchman.wire.payload import decode, invalid, wrapped_class
 from henchman.wire.secret import NO_SECRETS, Secrets
 from henchman.work.current import running
@@ -153,7 +154,7 @@ class Processor:
             self._watchdog.forget(run)
         try:
             if (problem is not None or result is not None) and self._policy.hooked(run):  # which may wait: not here
-                with suppress(RuntimeError, MemoryError):  # there is no thread to be had: then here
+                with suppress(*REFUSED):  # there is no thread to be had: then here
                     return cast(Outcome, await apart(self._outcome, run, result, problem, limit.expired()))
             return self._outcome(run, result, problem, limit.expired())
         finally:
@@ -179,7 +180,7 @@ class Processor:
         outcome = self._policy.defect(run.unit, defect, "its end could not be settled", run.secrets)
         if run.released:
             return False, outcome
-        self._acker.submit(run.unit, outcome, run.job)
+        self._acker.submit(run.unit, outcome, run.unit.job)
         run.ended = True
         self._events.emit("part_failed", part="processor", error=defect)
         return True, outcome
@@ -198,7 +199,7 @@ class Processor:
             return
         error = JobTimeout(f"still running {self._watchdog.grace:g} s after its time-out")
         outcome = self._outcome(run, None, error, None)
-        self._acker.submit(run.unit, outcome, run.job)
+        self._acker.submit(run.unit, outcome, run.unit.job)
         self._events.emit("job_abandoned", run=run)
 
     def give_back(self, run: Run, reason: str) -> None:
@@ -260,7 +261,7 @@ class Processor:
         if not self._ended(run):
             return False
         settle = self._acker.settle if run.compiled.ack_each and run.started else self._acker.submit
-        settle(run.unit, outcome, run.job)
+        settle(run.unit, outcome, run.unit.job)
         return True
 
     async def _afinish(self, run: Run, outcome: Outcome) -> bool:
@@ -268,7 +269,7 @@ class Processor:
             return self._finish(run, outcome)
         if not self._ended(run):
             return False
-        await self._acker.asettle(run.unit, outcome, run.job)
+        await self._acker.asettle(run.unit, outcome, run.unit.job)
         return True
 
     def _ended(self, run: Run) -> bool:

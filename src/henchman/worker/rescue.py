@@ -490,11 +490,10 @@ class Lifeline(Ticker):
     def _sweep_one(self, name: str, buried: float, lists: list[str], filled: list[str]) -> None:
         runner, keys = self._runtime.connections, self._runtime.keys
         swept, failed = apart(lambda one: give_back_list(self._runtime, one, keys.queue_of_flight(one)), filled)
-        late = sum(swept.values())
+        late, old = sum(swept.values()), self._runtime.clock.now() - buried > leases.TOMB_MS / 1000
         if late:
             runner.run(leases.entomb(keys, name, force=True))  # the hour begins anew
             self._runtime.events.emit("rescued", identity=name, count=late)
-        elif not failed and self._runtime.clock.now() - buried > leases.TOMB_MS / 1000:
-            runner.run(leases.leave(keys, name, lists))
+        elif old and not failed and runner.run(leases.leave(keys, name, lists)):  # else something came just now
             runner.run(command("ZREM", keys.tombs, name))
         self._announce_failures(failed)

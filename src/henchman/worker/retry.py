@@ -6,6 +6,7 @@ Retries start from the bytes that were fetched: what middleware did to the job o
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from contextvars import ContextVar
 from typing import Any
 
@@ -70,17 +71,17 @@ class RetryPolicy:
                 mark = called_off(run.jid) if run.cancelled else b""
                 return Outcome("cancelled", mark, reason="cancelled while it ran")
             case _:  # Kill: dead; a time-out or any other error: retried, dead or dropped
-                return self.failed(unit, run.job, error, run.compiled.definition.options, run.secrets)
+                return self.failed(unit, run.unit.job, error, run.compiled.definition.options, run.secrets)
 
     def ended_of_source(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
         """What became of a run whose source judges it."""
-        judged: Outcome = run.unit.source.ended(run.unit, run.job, result, error, self)
+        judged: Outcome = run.unit.source.ended(run.unit, run.unit.job, result, error, self)
         return judged
 
     def failed(
         self,
         unit: Unit,
-        job: dict[str, Any],
+        job: Mapping[str, Any],
         error: BaseException,
         options: JobOptions | None,
         secrets: Secrets = NO_SECRETS,
@@ -101,6 +102,7 @@ class RetryPolicy:
         self.report(
             error, {"context": "job raised", "job": job, "queue": unit.flight.queue, "message": reason}, secrets
         )
+        job = payload.decode(unit.newest)  # anew, as below: what handlers do to theirs is not stored
         retry = job.get("retry")
         if retry is None:
             retry = known.retry
@@ -108,12 +110,13 @@ class RetryPolicy:
             self.died(job, error)
             return Outcome("gone", reason=reason, error=error)
         count = self._note(job, unit, error, reason, known)
+        stored = payload.encode(job)
         if isinstance(error, Kill) or self._exhausted(job, error, count, retry, known):
-            return self._give_up(job, error, reason, known)
+            return self._give_up(job, stored, error, reason, known)
         delay = self._delay(job, error, count, known)
         if isinstance(delay, Outcome):
-            return delay if delay.ending != "dead" else self._give_up(job, error, reason, known)
-        return Outcome("retry", payload.encode(job), delay, reason, error)
+            return delay if delay.ending != "dead" else self._give_up(job, stored, error, reason, known)
+        return Outcome("retry", stored, delay, reason, error)
 
     def defect(self, unit: Unit, error: BaseException, what: str, secrets: Secrets = NO_SECRETS) -> Outcome:
         """The outcome of a unit that could not be read, judged or settled: dead, with the defect's text. Never raises.
@@ -205,14 +208,16 @@ class RetryPolicy:
         seconds = times.answered_seconds(asked)
         return retry_delay(count) if seconds is None else seconds
 
-    def _give_up(self, job: dict[str, Any], error: BaseException, reason: str, options: JobOptions) -> Outcome:
-        answer = None
+    def _give_up(
+        self, job: dict[str, Any], stored: bytes, error: BaseException, reason: str, options: JobOptions
+    ) -> Outcome:
+        answer, stays = None, job.get("dead") is not False
         if options.retries_exhausted is not None:
             answer = self.call(options.retries_exhausted, job, error)
         self.died(job, error)
-        if answer is Discard or job.get("dead") is False:
+        if answer is Discard or not stays:
             return Outcome("gone", reason=reason, error=error)
-        return Outcome("dead", payload.encode(job), reason=reason, error=error)
+        return Outcome("dead", stored, reason=reason, error=error)
 
     def died(self, job: dict[str, Any], error: BaseException) -> None:
         """Tell every death handler that ``job`` has used up its retries, without its secrets."""

@@ -57,7 +57,6 @@ class Run:
         "ended",
         "expires",
         "jid",
-        "job",
         "keeps",
         "kwargs",
         "late",
@@ -77,7 +76,7 @@ class Run:
         self, unit: Unit, job: dict[str, Any], compiled: CompiledJob, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
         self.unit = unit
-        self.job = job
+        unit.job = job
         self.compiled = compiled
         self.args = args
         self.kwargs = kwargs
@@ -119,7 +118,7 @@ class Run:
             self._read_tracking(limits)
 
     def _read_tracking(self, hm: dict[str, Any]) -> None:
-        self.batch_id = batch_of(self.job)
+        self.batch_id = batch_of(self.unit.job)
         self.tracked = bool(self.batch_id) or hm.get("track") is True
         self.keeps = self.tracked or "result_ttl" in hm
         self.batch_expires = payload.seconds(hm.get("batch_expires"))
@@ -129,7 +128,7 @@ class Run:
     @property
     def due(self) -> float:
         """The Unix time at which it was enqueued, 0.0 when its payload does not say so."""
-        return times.read(self.job.get("enqueued_at")) or times.read(self.job.get("created_at")) or 0.0
+        return times.read(self.unit.job.get("enqueued_at")) or times.read(self.unit.job.get("created_at")) or 0.0
 
     @property
     def queue(self) -> str:
@@ -139,7 +138,7 @@ class Run:
     @property
     def attempt(self) -> int:
         """1 in the first run, 2 in the first retry."""
-        return attempt_of(self.job)
+        return attempt_of(self.unit.job)
 
     @property
     def token(self) -> int | None:
@@ -149,7 +148,9 @@ class Run:
     @property
     def payload(self) -> dict[str, Any]:
         """The job as stored, decoded: a copy of its own."""
-        return dict(self.job)
+        if self.unit.source is not None:
+            return dict(self.unit.job)
+        return payload.decode(self.unit.newest)  # whatever is done to it: the end of this job is found from our own
 
     @property
     def name(self) -> str:
@@ -166,19 +167,19 @@ class Run:
         """The batch that it is a member of, to add to; None outside of one."""
         if not self.batch_id:
             return None
-        return self.compiled.open_batch(self.batch_id, self.jid, self.batch_expires, keeps_result(self.job))
+        return self.compiled.open_batch(self.batch_id, self.jid, self.batch_expires, keeps_result(self.unit.job))
 
     @property
     def needs(self) -> dict[str, str]:
         """What became of each job that it waited for."""
-        return needs_of(self.job)
+        return needs_of(self.unit.job)
 
     @property
     def secrets(self) -> Secrets:
         """What must not be shown of its secret arguments: of those that its job calls so, or its payload."""
         if self._secrets is None:
             signature = self.compiled.signature
-            if not signature.secret and ("hm" not in self.job or not places_of(self.job)):
+            if not signature.secret and ("hm" not in self.unit.job or not places_of(self.unit.job)):
                 self._secrets = NO_SECRETS
                 return NO_SECRETS
             calls = [(self.args, self.kwargs)]
@@ -186,7 +187,7 @@ class Run:
                 job = payload.decode(self.unit.payload)
                 args, kwargs = job.get("args") or [], job.get("kwargs") or {}
                 calls += [(args, kwargs), signature.decode(args, kwargs)]
-            self._secrets = secrets_of(signature, self.job, *calls)
+            self._secrets = secrets_of(signature, self.unit.job, *calls)
         return self._secrets
 
     @property
@@ -478,5 +479,5 @@ def _word(kind: str, jid: str, run: Run, detail: dict[str, Any]) -> tuple[str, .
 
 
 def _start(keys: Keys, run: Run) -> bytes:
-    told = EndingFacts(run.unit.flight.identity, attempt_of(run.job), {"started": round(run.started_at, 6)})
-    return encoded(keys, run.job, "started", told)
+    told = EndingFacts(run.unit.flight.identity, attempt_of(run.unit.job), {"started": round(run.started_at, 6)})
+    return encoded(keys, run.unit.job, "started", told)

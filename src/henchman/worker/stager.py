@@ -25,11 +25,12 @@ from henchman.kernel.clock import STEP, capped_backoff
 from henchman.kernel.middleware import compile_sync
 from henchman.kernel.threads import Ticker
 from henchman.store.call import Call
-from henchman.store.jobs import Due, Move, TimesPage, due, move, rebase, rebase_page
+from henchman.store.jobs import EARLIER, Due, Move, TimesPage, due, move, rebase, rebase_page
 from henchman.store.leases import STAGING_MS, Leader
 from henchman.store.queues import forget_trimmed
 from henchman.wire import payload
 from henchman.wire.payload import delay_of, sanitise
+from henchman.work.context import keep_stored
 from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload
 
 __all__ = ["Stager"]
@@ -146,7 +147,7 @@ class Stager(Ticker):
         call = move(self._runtime.keys, source, moves, dead_max=config.dead_max, dead_timeout=config.dead_timeout)
         statuses = self._runtime.connections.run(call)
         for one, status in zip(moves, statuses, strict=True):
-            if status == 1:
+            if status in (1, EARLIER):
                 self.staged += one.later is None
             elif status != 0:
                 self._runtime.events.emit("refused", unit=one.old, ending="staged", reason=str(status))
@@ -188,7 +189,7 @@ class Stager(Ticker):
         return made
 
     def _pushed(self, entry: bytes, job: dict[str, Any], queue: str, stamp: bytes) -> Move:
-        final = job | {"enqueued_at": msgspec.json.decode(stamp)}
+        final = keep_stored(job, payload.decode(entry)) | {"enqueued_at": msgspec.json.decode(stamp)}
         target = final.get("queue")
         name = target if isinstance(target, str) and target else queue
         return Move(entry, payload.encode(final), name, effects=encoded(self._runtime.keys, final, "staged"))

@@ -51,15 +51,15 @@ end
 
 -- The server's clock may go back. `clock` in meta is how far it had come, to a tenth of a second, for whoever pushes or
 -- claims. When it has gone back, what was due by then is due now, in its order, and ids that failed wait as long as was
--- meant, so many of them in one call; times that a user gave, and delays, stay. Scores that we give go on rising:
+-- meant, a page of them in each call; times that a user gave, and delays, stay. Scores that we give go on rising:
 -- `ahead`, which is given back, is added to them. `told`: clock, ahead and what is left to do, from meta.
 local SLACK, MOVES = 0.2, 1000
 
--- The times of a set behind `from` and up to `before` go back, a page of them; where the next page begins, nil after the
--- last. When to look after an id in flight stays: a claim would put that off again and again.
+-- The times of a set from `from` (with a bracket: behind it) up to `before` go back, a page of them; where the next page
+-- begins, nil after the last. When to look after an id in flight stays: a claim would put that off again and again.
 local function page_back(set, from, by, before)
-  local found = redis.call('ZRANGEBYSCORE', base .. set, '(' .. from, as_text(before), 'WITHSCORES', 'LIMIT', 0, MOVES)
-  local names = {}
+  local found = redis.call('ZRANGEBYSCORE', base .. set, from, as_text(before), 'WITHSCORES', 'LIMIT', 0, MOVES)
+  local names, moved = {}, false
   for i = 1, #found, 2 do
     names[#names + 1] = found[i]
   end
@@ -67,10 +67,38 @@ local function page_back(set, from, by, before)
   for place, id in ipairs(names) do
     if not held[place] then
       redis.call('ZADD', base .. set, as_text(found[2 * place] - by), id)
+      moved = true
     end
   end
-  return #names == MOVES and found[#found] or nil
+  local passed = found[2] == found[#found] and not moved  -- many of one time, of which the last may lie on the next page
+  return #names == MOVES and (passed and '(' or '') .. found[#found] or nil
 end
+
+-- The same of ids that failed and are due later than `before`; true when that was the last page. `failed` in meta: the
+-- count and the id that the page before ended with.
+local function failed_back(by, before)
+  local count, last = string.match(redis.call('HGET', meta, 'failed') or '', '^(%S+) (.*)$')
+  local rank = 0
+  if last then  -- it may be gone, but its place is found
+    local added = redis.call('ZADD', retry, 'NX', count, last .. '\0')
+    rank = redis.call('ZRANK', retry, last .. '\0')
+    if added == 1 then
+      redis.call('ZREM', retry, last .. '\0')
+    end
+  end
+  local found = redis.call('ZRANGE', retry, rank, rank + MOVES - 1, 'WITHSCORES')
+  for i = 1, #found, 2 do
+    local at = tonumber(redis.call('ZSCORE', due, found[i]) or '0')
+    if at > before and at < math.huge then
+      redis.call('ZADD', due, as_text(at - by), found[i])
+    end
+  end
+  if #found < 2 * MOVES then
+    return true
+  end
+  redis.call('HSET', meta, 'failed', found[#found] .. ' ' .. found[#found - 1])
+end
+
 local function keep_time(now, told)
   local clock, ahead = tonumber(told[1]), tonumber(told[2] or '0')
   local by, before, from = string.match(told[3] or '', '^(%S+) (%S+) ?(%S*)$')
@@ -82,22 +110,17 @@ local function keep_time(now, told)
     before, by, from = math.max(clock + SLACK, before or 0), math.max(step, by or 0), nil  -- an earlier step may be left
     ahead = ahead + step
     redis.call('HSET', meta, 'clock', as_text(now), 'ahead', as_text(ahead))
+    redis.call('HDEL', meta, 'failed')
   end
   if not by then
     return ahead
   end
-  local later = page_back('due', tonumber(from) and from or as_text(now), by, before)
-  if later or page_back('next', as_text(now), by, before) then
-    redis.call('HSET', meta, 'back', as_text(by) .. ' ' .. as_text(before) .. ' ' .. (later or as_text(before)))
+  local later = page_back('due', from and from ~= '' and from or '(' .. as_text(now), by, before)
+  if later or page_back('next', '(' .. as_text(now), by, before) or not failed_back(by, before) then
+    redis.call('HSET', meta, 'back', as_text(by) .. ' ' .. as_text(before) .. ' ' .. (later or '(' .. as_text(before)))
     return ahead
   end
-  for _, id in ipairs(redis.call('ZRANGE', retry, 0, MOVES - 1)) do
-    local at = tonumber(redis.call('ZSCORE', due, id) or '0')
-    if at > before and at < math.huge then
-      redis.call('ZADD', due, as_text(at - by), id)
-    end
-  end
-  redis.call('HDEL', meta, 'back')
+  redis.call('HDEL', meta, 'back', 'failed')
   ring()
   return ahead
 end
