@@ -236,7 +236,7 @@ class TestClaim:
         assert store.in_flight("a") == two[:1]
         assert (holder(store, "r"), waiting(store)) == (jid(1), [jid(2)])
         row = store.ask("HGET", store.keys.parked, jid(2))
-        assert row == b"a\n\nrunning\n" + two[1]
+        assert row == b"a\n\nrunning\n\n" + two[1]
 
     def test_once_more_gives_a_higher_token_and_still_one_run(self, store: Store, two: list[bytes]) -> None:
         """The answer was lost, or the job was rescued."""
