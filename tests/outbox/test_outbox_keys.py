@@ -14,6 +14,7 @@ from henchman.client.push import Pushed
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.outbox.relay import Relay
 from henchman.outbox.schema import outbox
+from henchman.store import batches
 from henchman.testing import fake
 from support.keys import PHASES, end, lock, locks, waiting
 from support.outbox import CONFIRMED, Hands, Shop, tick_until
@@ -249,7 +250,7 @@ def test_a_duplicate_that_is_to_raise_is_refused_at_the_call(shop: Shop) -> None
 
 @pytest.mark.parametrize(
     "change",
-    [{"needs": [["pay", "16", 60]]}, {"phases": "x"}, {"once_for": 0}, {"scope": None}, {"conflict": "raise"}],
+    [{"news": 1}, {"needs": [["pay"]]}, {"phases": "x"}, {"once_for": 0}, {"scope": None}, {"conflict": "raise"}],
 )
 def test_a_row_that_asks_for_what_we_do_not_know_is_not_pushed_without_it(
     shop: Shop, relay: Relay, clock: Hands, redis: Redis, change: dict[str, Any]
@@ -262,6 +263,28 @@ def test_a_row_that_asks_for_what_we_do_not_know_is_not_pushed_without_it(
     tick_until(relay, clock, lambda: shop.events)
     assert "cannot be read" in shop.events[0][1]["reason"]
     assert (paid(redis), shop.count()) == ([], 1)
+
+
+@pytest.mark.parametrize("met", [False, True])
+def test_a_row_that_waits_for_another_job_is_parked_until_that_has_succeeded(
+    shop: Shop, relay: Relay, redis: Redis, clock: Hands, met: bool
+) -> None:
+    [handle] = write(shop, shop.ship, (1,))
+    before = "b" * 24
+    ask = {"scope": "", "phases": "", "conflict": "skip", "key": "", "mark": "", "needs": [["", before, 604_800]]}
+    with shop.database.writing() as connection:
+        connection.execute(update(outbox).values(meta=json.dumps({"ask": ask})))
+    if met:
+        done = [["unlock", "f", "", before, before, "s", 604_800]]
+        redis.hset("hm:lock:f:", before, f"{before} 1.0 ")
+        shop.app.connections.run(batches.note(shop.app.keys, [json.dumps(done).encode()]))
+    relay.tick()
+    assert [job["jid"] for job in waiting(redis)] == [handle.jid] * met
+    assert redis.hkeys("hm:parked") == [handle.jid.encode()] * (not met)
+    assert all("enqueued_at" in job for job in waiting(redis))
+    clock.now += CONFIRMED
+    tick_until(relay, clock, lambda: not shop.count())
+    assert (len(waiting(redis)), redis.hlen("hm:parked")) == (met, not met)
 
 
 def test_a_key_that_holds_something_else_refuses_the_row_and_stops_no_other(
