@@ -96,3 +96,23 @@ def test_a_link_may_stop_it_and_now_goes_at_once(app: App, session: orm.Session,
     assert [charge.enqueue(order).admission for order in ("2", "3")] == ["stopped", "deferred"]
     session.commit()
     assert sent(redis) == [["1"], ["3"]]
+
+
+def test_one_waits_for_another_that_waits_for_the_same_commit(app: App, session: orm.Session, redis: Redis) -> None:
+    note: Any = app.registry.get("note")
+    charge = charging(app, once=True)
+
+    @app.job(name="ship", key="order", after=charge)
+    def ship(order: str) -> None: ...
+
+    first = note.using(followed=True).enqueue(1)
+    later = note.using(after=first).enqueue(2)
+    pushed = [ship.enqueue("17"), charge.enqueue("17"), later, first]
+    assert {one.admission for one in pushed} == {"deferred"}
+    session.rollback()
+    assert not redis.keys("*")
+    first = note.using(followed=True).enqueue(1)
+    pushed = [ship.enqueue("17"), charge.enqueue("17"), note.using(after=first).enqueue(2), first]
+    session.commit()
+    assert [one.admission for one in pushed] == ["blocked", "created", "blocked", "created"]
+    assert sent(redis) == [[1], ["17"]]

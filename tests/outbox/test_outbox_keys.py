@@ -308,3 +308,18 @@ def test_the_fake_holds_keys_too(shop: Shop) -> None:
         assert [one.admission for one in handles] == ["deferred"] * 3
         assert [list(one.args) for one in jobs] == [["17", 1], ["18", 1]]
     assert shop.count() == 0
+
+
+def test_a_row_waits_for_another_whichever_was_written_first(shop: Shop, relay: Relay, redis: Redis) -> None:
+    pay = keyed(shop, followed=True, once_for=60)
+
+    @shop.app.job(name="deliver", key="order", after=pay, on_failed="run", wait_at_most=60)
+    def deliver(order: str) -> None: ...
+
+    [later], [first] = write(shop, deliver, ("17",)), write(shop, pay, ("17", 1))
+    relay.tick()
+    assert paid(redis) == [["17", 1]]
+    assert {one.decode() for one in redis.hkeys("hm:parked")} == {later.jid}  # type: ignore[union-attr]
+    assert locks(redis, "f", "pay") == {"17": first.jid}
+    assert (later.need, first.need.scope, first.need.once_for) == (None, "pay", 60)
+    assert not [name for name, _ in shop.events if name == "outbox_problem"]

@@ -15,48 +15,16 @@ from henchman import App
 from henchman.client.options import PushOptions, definition_options, named_options
 from henchman.errors import ArgumentError, DefinitionError, DuplicateJob, ServerAway
 from henchman.store.call import Call
-
-
-class Server:
-    """Answers every keyed push that it is created, or what ``answers`` says, and remembers the calls."""
-
-    def __init__(self) -> None:
-        self.calls: list[Call[Any]] = []
-        self.answers: list[bytes] = []
-
-    def run(self, call: Call[Any]) -> Any:
-        self.calls.append(call)
-        rows = (len(call.parts[0]) - 8) // 6 if call.name == "keyed_push" else 0
-        return call.decode(self.answers.pop(0) if self.answers else b"\n".join([b"C"] * rows))
-
-    @property
-    def rows(self) -> list[tuple[Any, ...]]:
-        """(jid, due, payload, mark, key, needs) of every job that was pushed with a key."""
-        words = [one.parts[0][8:] for one in self.calls if one.name == "keyed_push"]
-        return [tuple(one[at : at + 6]) for one in words for at in range(0, len(one), 6)]
-
-    @property
-    def keys(self) -> list[str]:
-        return [str(row[4]) for row in self.rows]
-
-    @property
-    def jobs(self) -> list[dict[str, Any]]:
-        plain = [one for call in self.calls for part in call.parts if part[0] == "LPUSH" for one in part[2:]]
-        return [json.loads(one) for one in (*(row[2] for row in self.rows), *plain)]  # type: ignore[arg-type]
-
-    @property
-    def ask(self) -> dict[str, Any]:
-        found: dict[str, Any] = json.loads(self.calls[-1].parts[0][7])
-        return found
+from support.keyed import KeyedServer
 
 
 @pytest.fixture
-def server() -> Server:
-    return Server()
+def server() -> KeyedServer:
+    return KeyedServer()
 
 
 @pytest.fixture
-def app(server: Server) -> App:
+def app(server: KeyedServer) -> App:
     made = App(redis_url="redis://127.0.0.1:1")
     made._connections = server  # type: ignore[assignment]
     return made
@@ -161,7 +129,7 @@ def test_jobs_of_one_scope_remember_for_one_time(app: App) -> None:
     app.job(name="ship", key="order_id", unique="queued", scope="orders")(charge)
 
 
-def test_a_push_may_say_again_of_a_job_with_a_key_alone(app: App, server: Server) -> None:
+def test_a_push_may_say_again_of_a_job_with_a_key_alone(app: App, server: KeyedServer) -> None:
     job = app.job(name="charge", key="order_id", once=True)(charge)
     job.using(again=True).enqueue("17")
     assert server.ask["again"] is True
@@ -214,7 +182,7 @@ class Colour(enum.Enum):
         ("x" * 200, str, "x" * 200),
     ],
 )
-def test_the_text_of_one_parameter(app: App, server: Server, value: Any, annotation: Any, text: str) -> None:
+def test_the_text_of_one_parameter(app: App, server: KeyedServer, value: Any, annotation: Any, text: str) -> None:
     def job(it: Any) -> None: ...
 
     job.__annotations__["it"] = annotation
@@ -224,14 +192,14 @@ def test_the_text_of_one_parameter(app: App, server: Server, value: Any, annotat
 
 
 @pytest.mark.parametrize("value", [None, ""])
-def test_a_key_that_is_nothing_is_refused(app: App, server: Server, value: Any) -> None:
+def test_a_key_that_is_nothing_is_refused(app: App, server: KeyedServer, value: Any) -> None:
     job = app.job(name="charge", key=("order_id", "cents"), once=True)(charge)
     with pytest.raises(ArgumentError, match=r"charge: the key \(order_id\) is .*: all jobs without a key would be one"):
         job.enqueue(value)
     assert not server.calls
 
 
-def test_several_parameters_make_a_list_and_defaults_count(app: App, server: Server) -> None:
+def test_several_parameters_make_a_list_and_defaults_count(app: App, server: KeyedServer) -> None:
     job = app.job(name="charge", key=("order_id", "region", "cents"), once=True)(charge)
     job.enqueue("17")
     job.enqueue(order_id="17", cents=100, region="eu")
@@ -239,7 +207,7 @@ def test_several_parameters_make_a_list_and_defaults_count(app: App, server: Ser
     assert server.keys == ['["17","eu","100"]', '["17","eu","100"]', '["17","a,b","5"]']
 
 
-def test_a_long_key_is_its_beginning_and_a_digest(app: App, server: Server) -> None:
+def test_a_long_key_is_its_beginning_and_a_digest(app: App, server: KeyedServer) -> None:
     job = app.job(name="charge", key="order_id", once=True)(charge)
     one, other = "ä" * 5000, "ä" * 4999 + "b"
     for value in (one, one, other):
@@ -250,7 +218,7 @@ def test_a_long_key_is_its_beginning_and_a_digest(app: App, server: Server) -> N
     assert len(first.encode()) == 160 + 1 + 32
 
 
-def test_a_key_of_a_secret_parameter_is_a_digest(app: App, server: Server) -> None:
+def test_a_key_of_a_secret_parameter_is_a_digest(app: App, server: KeyedServer) -> None:
     by_name = app.job(name="pay", key="order_id", once=True, secret=["order_id"])(charge)
     by_function = app.job(name="pays", key=lambda order_id, **_: order_id, once=True, secret=["order_id"])(charge)
     beside = app.job(name="other", key="cents", once=True, secret=["order_id"])(charge)
@@ -264,7 +232,7 @@ def test_a_key_of_a_secret_parameter_is_a_digest(app: App, server: Server) -> No
     assert all("4111" not in json.dumps(job["hm"]) for job in server.jobs)
 
 
-def test_a_function_gets_the_arguments_of_the_job(app: App, server: Server) -> None:
+def test_a_function_gets_the_arguments_of_the_job(app: App, server: KeyedServer) -> None:
     seen: list[Any] = []
 
     def key(day: date, n: int, *, note: str) -> int:
@@ -292,7 +260,7 @@ def test_a_function_gets_the_arguments_of_the_job(app: App, server: Server) -> N
         (lambda: "x", "its key function raised TypeError"),
     ],
 )
-def test_a_function_that_gives_no_key(app: App, server: Server, function: Any, said: str) -> None:
+def test_a_function_that_gives_no_key(app: App, server: KeyedServer, function: Any, said: str) -> None:
     job = app.job(name="charge", key=function, once=True)(charge)
     with pytest.raises(ArgumentError) as caught:
         job.enqueue("17")
@@ -303,7 +271,7 @@ def test_a_function_that_gives_no_key(app: App, server: Server, function: Any, s
 # --- what travels ----------------------------------------------------------------------------------------------------
 
 
-def test_the_payload_says_scope_key_and_phases(app: App, server: Server) -> None:
+def test_the_payload_says_scope_key_and_phases(app: App, server: KeyedServer) -> None:
     for options, ours in [
         ({"once": True}, {"once_for": 604800, "key": ["j", "17", "o"]}),
         ({"once": True, "once_for": 60, "unique": "running", "scope": "s"}, {"once_for": 60, "key": ["s", "17", "or"]}),
@@ -321,7 +289,7 @@ def test_the_payload_says_scope_key_and_phases(app: App, server: Server) -> None
         assert server.jobs[0].get("hm") == ours, options
 
 
-def test_what_the_server_is_asked(app: App, server: Server) -> None:
+def test_what_the_server_is_asked(app: App, server: KeyedServer) -> None:
     for options, asked in [
         ({"once": True}, {"phases": "o", "conflict": "skip", "once_for": 604800}),
         ({"once": True, "on_conflict": "raise"}, {"phases": "o", "conflict": "raise", "once_for": 604800}),
@@ -338,7 +306,7 @@ def test_what_the_server_is_asked(app: App, server: Server) -> None:
         assert server.ask == {"scope": "j", **asked}, options
 
 
-def test_a_key_that_is_taken_at_the_start_alone_asks_nothing(app: App, server: Server) -> None:
+def test_a_key_that_is_taken_at_the_start_alone_asks_nothing(app: App, server: KeyedServer) -> None:
     """Its push is a plain one; it is not sent again either."""
     job = app.job(name="j", key="order_id", unique="running")(charge)
     handles = [job.enqueue("17"), job.enqueue("17")]
@@ -351,14 +319,14 @@ def test_a_key_that_is_taken_at_the_start_alone_asks_nothing(app: App, server: S
     assert [one["hm"]["key"] for one in server.jobs] == [["j", "17", "r"]] * 4
 
 
-def test_a_push_that_may_have_to_wait_has_no_time_of_its_queue(app: App, server: Server) -> None:
+def test_a_push_that_may_have_to_wait_has_no_time_of_its_queue(app: App, server: KeyedServer) -> None:
     for options in ({"debounce": 5}, {"unique": "until_success", "on_conflict": "wait"}):
         app.job(name="j", key="order_id", **options)(charge).enqueue("17")  # type: ignore[call-overload]
     app.job(name="j", key="order_id", once=True)(charge).enqueue("17")
     assert ["enqueued_at" in job for job in server.jobs] == [False, False, True]
 
 
-def test_the_mark_tells_arguments_apart(app: App, server: Server) -> None:
+def test_the_mark_tells_arguments_apart(app: App, server: KeyedServer) -> None:
     job = app.job(name="charge", key="order_id", once=True)(charge)
     for args, kwargs in [(("17", 5), {}), (("17", 5), {}), (("17", 6), {}), (("17", 5), {"region": "us"})]:
         job.enqueue(*args, **kwargs)  # type: ignore[arg-type]
@@ -368,7 +336,7 @@ def test_the_mark_tells_arguments_apart(app: App, server: Server) -> None:
     assert all(len(one) == 8 for one in marks)
 
 
-def test_a_duplicates_handle_is_the_first_ones(app: App, server: Server) -> None:
+def test_a_duplicates_handle_is_the_first_ones(app: App, server: KeyedServer) -> None:
     job = app.job(name="charge", key="order_id", once=True, result_ttl=60)(charge)
     server.answers = [b"D abc 1", b"R abc 0 s", b"P abc", b"B abc", b"C"]
     notices: list[str] = []
@@ -387,7 +355,7 @@ def test_a_duplicates_handle_is_the_first_ones(app: App, server: Server) -> None
     assert len(notices) == 1, "once a minute and class"
 
 
-def test_a_duplicate_that_raises(app: App, server: Server) -> None:
+def test_a_duplicate_that_raises(app: App, server: KeyedServer) -> None:
     job = app.job(name="charge", key="order_id", once=True, on_conflict="raise")(charge)
     server.answers = [b"D abc 1"]
     with pytest.raises(
@@ -405,7 +373,7 @@ def test_a_duplicate_that_raises(app: App, server: Server) -> None:
     assert one.value.pushed == 252
 
 
-def test_bulk_pushes_go_250_a_call_and_count(app: App, server: Server) -> None:
+def test_bulk_pushes_go_250_a_call_and_count(app: App, server: KeyedServer) -> None:
     job = app.job(name="charge", key="order_id", once=True)(charge)
     server.answers = [b"\n".join([b"C"] * 249 + [b"D abc 0"]), b"\n".join([b"R abc 0 s"] * 250)]
     pushed = job.enqueue_many((str(n),) for n in range(600))
@@ -416,7 +384,7 @@ def test_bulk_pushes_go_250_a_call_and_count(app: App, server: Server) -> None:
     assert len({lane for lane, _ in turns}) == 1
 
 
-def test_a_row_without_a_key_is_named_and_those_before_it_are_pushed(app: App, server: Server) -> None:
+def test_a_row_without_a_key_is_named_and_those_before_it_are_pushed(app: App, server: KeyedServer) -> None:
     job = app.job(name="charge", key="order_id", once=True)(charge)
     with pytest.raises(ArgumentError, match=r"row 302: charge: the key \(order_id\) is None") as caught:
         job.enqueue_many((None if n == 302 else str(n),) for n in range(600))
@@ -427,7 +395,7 @@ def test_a_row_without_a_key_is_named_and_those_before_it_are_pushed(app: App, s
 # --- middleware and names --------------------------------------------------------------------------------------------
 
 
-def test_middleware_neither_computes_the_key_again_nor_changes_it(app: App, server: Server) -> None:
+def test_middleware_neither_computes_the_key_again_nor_changes_it(app: App, server: KeyedServer) -> None:
     job = app.job(name="charge", key="order_id", once=True)(charge)
     acts: list[Any] = []
 
@@ -451,7 +419,7 @@ def test_middleware_neither_computes_the_key_again_nor_changes_it(app: App, serv
     assert len(server.calls) == 1
 
 
-def test_middleware_that_stops_a_keyed_push(app: App, server: Server) -> None:
+def test_middleware_that_stops_a_keyed_push(app: App, server: KeyedServer) -> None:
     job = app.job(name="charge", key="order_id", once=True)(charge)
     app.client_middleware.add(lambda payload, call_next: call_next() if payload["args"][0] != "18" else None)
     assert job.enqueue("18").admission == "stopped"
@@ -460,13 +428,13 @@ def test_middleware_that_stops_a_keyed_push(app: App, server: Server) -> None:
     assert server.keys == ["17", "19"]
 
 
-def test_a_job_that_is_defined_here_has_its_key_by_name_too(app: App, server: Server) -> None:
+def test_a_job_that_is_defined_here_has_its_key_by_name_too(app: App, server: KeyedServer) -> None:
     app.job(name="charge", key="order_id", once=True)(charge)
     app.enqueue("charge", 17)
     assert server.keys == ["17"]
 
 
-def test_a_key_by_name_is_for_what_is_foreign(app: App, server: Server) -> None:
+def test_a_key_by_name_is_for_what_is_foreign(app: App, server: KeyedServer) -> None:
     with pytest.raises(DefinitionError, match=r"HardJob: key= of a job that is not defined in this app: where another"):
         app.enqueue("HardJob", 5, key="17", once=True)
     with pytest.raises(DefinitionError, match=r"key=\['a'\]: give the key itself, a text or an integer"):

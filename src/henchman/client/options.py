@@ -14,7 +14,7 @@ from typing import Any, Final
 import msgspec
 
 from henchman.client.key_options import KEYED, problem_of_key
-from henchman.client.needs import AFTER, policy, predecessors, problem_of_definition, pushed_after
+from henchman.client.needs import policy, predecessors, problem_of_definition, pushed_after
 from henchman.errors import DefinitionError
 from henchman.kernel.text import as_shown, did_you_mean
 from henchman.store.call import Call, command
@@ -40,7 +40,6 @@ __all__ = [
 
 #: option → the feature that brings it
 LATER: Final[Mapping[str, str]] = {
-    **dict.fromkeys(AFTER, "dependencies"),
     "limits": "limits",
 }
 
@@ -424,7 +423,7 @@ def named_options(name: str, given: Mapping[str, Any], defined: JobOptions | Non
     if defined is not None:
         return defined, push_options(name, given, PushOptions())
     rest, travelling = dict(given), _TRAVELLING
-    keyed = [option for option in KEYED if given.get(option) is not None]
+    keyed = [option for option in (*KEYED, "followed") if given.get(option) is not None]
     if flag("foreign", rest.pop("foreign", False)):
         travelling += KEYED
     elif keyed:

@@ -210,6 +210,11 @@ class Assertions(OrderedAssertions):
         return self._seen([Waiting("deferred", job.queue, job.payload, None) for job in jobs])
 
     @property
+    def blocked(self) -> Found:
+        """The jobs that wait for others (``after=``)."""
+        return self._seen([Waiting("blocked", *one) for one in self._server.blocked()])
+
+    @property
     def dead(self) -> Found:
         """The jobs that were given up."""
         return self._seen(list(self._server.dead))

@@ -281,6 +281,11 @@ class FakeServer:
             return self._iterations.answer(call)
         raise NotFaked(call, "fake")
 
+    def blocked(self) -> list[PlainPush]:
+        """The jobs that wait for others."""
+        with self._lock:
+            return [one.push for one in self._batches.keys.needs.parked.values()]
+
     def _take(self, found: list[PlainPush]) -> None:
         buried, self._batches.dead = self._batches.dead, []
         self.dead += [Waiting("dead", one.queue, one.payload, self._now()) for one in buried]

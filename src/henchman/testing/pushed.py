@@ -31,7 +31,8 @@ _VALUE_MOST = 200
 class Collected:
     """One pushed job. ``args``, ``kwargs`` are as its function gets them; ``at`` is when it is due, None: at once.
 
-    ``place``: "queue", "schedule", "retry", "dead", "deferred"; ``payload`` is the job as it would be stored, decoded;
+    ``place``: "queue", "schedule", "retry", "dead", "deferred", "blocked"; ``payload`` is the job as it would be
+    stored, decoded;
     ``arguments`` are by parameter, defaults filled in; ``shown`` is the call as text, secrets masked.
     """
 

@@ -51,7 +51,7 @@ class CurrentJob(Protocol):
     @property
     def needs(self) -> dict[str, str]:
         """What became of each job that it waited for (``after=``), by the name of the job, or the id: "finished", or
-        "dead", "over", "time" where ``on_failed="run"`` let it run all the same."""
+        "dead", "over", "time" where ``on_failed="run"`` let it run all the same; "released" by hand."""
 
     def checkpoint(self, state: Any) -> None:
         """Keep ``state``, plain JSON of at most 64 kB, for a later run of this job: after a crash, a stop, an error or

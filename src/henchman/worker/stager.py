@@ -32,6 +32,7 @@ from henchman.wire import payload
 from henchman.wire.payload import delay_of, sanitise
 from henchman.work.context import keep_stored
 from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload
+from henchman.worker.decide import Decisions
 
 __all__ = ["Stager"]
 
@@ -58,6 +59,7 @@ class Stager(Ticker):
         self._stepped, self._looked = runtime.clock.stepped, runtime.clock.sent()
         self._quiet = self._behind = False
         self._middleware = _Middleware(runtime)
+        self._decisions = Decisions(runtime)
 
     def quiet(self) -> None:
         """Stage nothing more."""
@@ -91,9 +93,10 @@ class Stager(Ticker):
         self._stage(keys.retry, seen.retries, seen.now)
         self._stage(keys.schedule, seen.scheduled, seen.now)
         self._end_trimmed(seen.trimmed)
+        decided = self._decisions.carry_out(seen)
         if wait := self._middleware.end():
             return min(LOOK, wait)
-        if seen.more or seen.trimmed:
+        if seen.more or seen.trimmed or decided:
             return 0.0
         return self._pause(seen, time.monotonic() - started)
 

@@ -1,0 +1,249 @@
+"""What becomes of jobs that wait for others when these do not succeed: their own policies, carried out by the stager.
+
+The server writes down that a job is dead, or over without success, for whom the end of something is to be decided
+(``hm:decide``); who waits then is asked for what it says, page by page. An entry is struck when its page is done, and
+each job leaves its wait in one script with the effects of its end: a process that dies in between loses nothing, and
+its successor does nothing twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from henchman.client.runtime import Runtime
+from henchman.errors import PayloadError
+from henchman.store import needs
+from henchman.store.jobs import Due
+from henchman.store.needs import Blocked, ParkEnd
+from henchman.wire import payload
+from henchman.work.effects import EndingFacts, batch_of, encoded
+from henchman.work.locks import ONCE_FOR
+
+__all__ = ["Decisions"]
+
+PAGE: Final = 100  # jobs of one call
+RELEASED: Final = 500
+_FAILED: Final = "DependencyFailed"
+_POLICIES: Final = frozenset({"wait", "run", "fail", "cancel"})
+
+
+class _Decision(NamedTuple):
+    """A line of ``hm:decide``. ``how``: dead, over, cancel; ``jid``: of one job alone, "" for all who wait for ``name``
+    in ``scope``, behind the place ``cursor``."""
+
+    raw: bytes
+    how: str
+    jid: str
+    cursor: int
+    scope: str
+    name: str
+
+    @classmethod
+    def read(cls, raw: bytes) -> _Decision | None:
+        """None for what is no entry of ours."""
+        parts = raw.decode("utf-8", "surrogateescape").split("\n", 4)
+        if len(parts) != 5 or not parts[2].isdigit():
+            return None
+        how, jid, cursor, scope, name = parts
+        return cls(raw, how, jid, int(cursor), scope, name)
+
+    def behind(self, cursor: int) -> bytes:
+        """The entry of what is left when the page before ``cursor`` is done."""
+        text = f"{self.how}\n{self.jid}\n{cursor}\n{self.scope}\n{self.name}"
+        return text.encode("utf-8", "surrogateescape")
+
+
+class Decisions:
+    """Carries out what the stager's look found to decide."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def carry_out(self, seen: Due) -> bool:
+        """Decide; whether there may be more to do at once."""
+        for raw in seen.decisions:
+            entry = _Decision.read(raw)
+            left = [] if entry is None else self._left(entry, seen.now)
+            self._ask(needs.decided(self._runtime.keys, raw, left))
+        if seen.release:
+            *_, refused = self._ask(needs.release_page(self._runtime.keys, seen.release, RELEASED))
+            if refused:
+                self._refused(seen.release, refused)
+        jids = [one.decode("utf-8", "surrogateescape") for one in seen.overdue]
+        ended = self._end(self._found(jids), "time", seen.now)
+        return bool(seen.decisions or seen.release or ended)
+
+    def _ask(self, call: Any) -> Any:
+        return self._runtime.connections.run(call)
+
+    def _left(self, entry: _Decision, now: float) -> list[bytes]:
+        """Decide about a page of those whom an entry concerns; the entry of the others, if there are any."""
+        if entry.how == "cancel" and not entry.jid:
+            cursor, page = self._ask(needs.blocked_page(self._runtime.keys, entry.cursor, PAGE))
+            batch = entry.scope.removeprefix("batch:")
+            self._end([one for one in page if batch_of(_read(one)) == batch], "cancel", now)
+            return [entry.behind(cursor)] if cursor else []
+        need = None if entry.how == "cancel" else (entry.scope, entry.name)
+        if need is not None and not self._stands(entry):
+            return []
+        if entry.jid:
+            self._end(self._found([entry.jid]), entry.how, now, need)
+            return []
+        waiting = self._ask(needs.waiting_on(self._runtime.keys, entry.scope, entry.name, entry.cursor, PAGE))
+        self._end([one.job for one in waiting if one.job is not None], entry.how, now, need)
+        return [entry.behind(waiting[-1].token)] if waiting else []
+
+    def _stands(self, entry: _Decision) -> bool:
+        """Whether it is so still: a dead job may live again, and a new one may have the key."""
+        [state] = self._ask(needs.need_states(self._runtime.keys, [(entry.scope, entry.name, self._memory(entry))]))
+        return state.letter == "d" if entry.how == "dead" else state.letter not in ("l", "s", "d")
+
+    def _memory(self, entry: _Decision) -> int:
+        """For how many seconds the end of this need is remembered: who waits for it says so."""
+        if entry.jid:
+            jobs = self._found([entry.jid])
+        else:
+            page = self._ask(needs.waiting_on(self._runtime.keys, entry.scope, entry.name, 0, 1))
+            jobs = [one.job for one in page if one.job is not None]
+        known = [one[2] for job in jobs for one in _needs(_read(job)) if one[:2] == [entry.scope, entry.name]]
+        return next((one for one in known if type(one) is int and one > 0), ONCE_FOR)
+
+    def _found(self, jids: Sequence[str]) -> list[Blocked]:
+        found: list[Blocked] = []
+        while jids:
+            answered = self._ask(needs.blocked(self._runtime.keys, jids))
+            found += [one for one in answered if one is not None]
+            jids = jids[max(len(answered), 1) :]
+        return found
+
+    def _end(self, jobs: Iterable[Blocked], how: str, now: float, need: tuple[str, str] | None = None) -> int:
+        """Carry out what each of these jobs says of ``how`` its ``need``, or else its whole wait, has ended; how many
+        do not wait any more."""
+        ends = [end for one in jobs for end in self._planned(one, how, now, need)]
+        if not ends:
+            return 0
+        config = self._runtime.config
+        call = needs.park_ends(self._runtime.keys, ends, dead_max=config.dead_max, dead_timeout=config.dead_timeout)
+        statuses = self._ask(call)
+        for one, status in zip(ends, statuses, strict=True):
+            if isinstance(status, bytes):
+                self._refused(one.old_row, status.decode("utf-8", "replace"))
+        return sum(status == 1 for status in statuses)
+
+    def _refused(self, row: bytes, reason: str) -> None:
+        self._runtime.events.emit("refused", unit=row, ending="decided", reason=reason)
+
+    def _planned(self, one: Blocked, how: str, now: float, need: tuple[str, str] | None) -> Iterator[ParkEnd]:
+        """What becomes of a job: one end, or none when it waits for something else."""
+        try:
+            job = payload.decode(one.payload)
+        except PayloadError as error:
+            dead = payload.invalid(one.payload, str(error), one.queue or "default", now)
+            yield ParkEnd(one.jid, "dead", "", one.row, dead)
+            return
+        if how == "cancel":
+            yield self._over(one, job, "cancelled", EndingFacts(), now)
+            return
+        missing = _missing(one, job)
+        if need is not None and need not in missing:
+            return
+        wanted = [need] if need is not None else missing
+        labels = _labels(job, wanted)
+        policy = _policy(job, how, wanted)
+        if policy == "wait":
+            reason = f"needs {how} {now:.0f} {labels[0]}"
+            if how != "time" and one.reason.split(" ", 2)[:2] != ["needs", how]:
+                yield ParkEnd(one.jid, "stays", "", one.row, one.with_reason(reason))
+            elif how == "time":
+                yield self._goes_on(one, job, how, wanted, labels)
+        elif policy == "run":
+            yield self._goes_on(one, job, how, wanted, labels)
+        else:
+            ending = "dead" if policy == "fail" else "cancelled"
+            yield self._over(one, job, ending, _facts(how, labels), now)
+
+    def _goes_on(
+        self, one: Blocked, job: dict[str, Any], how: str, wanted: Sequence[tuple[str, str]], labels: Sequence[str]
+    ) -> ParkEnd:
+        """These needs count as met, which the payload tells."""
+        ours = job["hm"]
+        met = ours.get("met") if isinstance(ours.get("met"), dict) else {}
+        new = payload.encode(job | {"hm": ours | {"met": met | dict.fromkeys(labels, how)}})
+        if how == "time":
+            return ParkEnd(one.jid, "queue", "", one.row, new, lines=_lines(one, job))
+        line = needs.line(*wanted[0])
+        return ParkEnd(one.jid, "met", line, one.row, new, lines=[line])
+
+    def _over(self, one: Blocked, job: dict[str, Any], ending: str, facts: EndingFacts, now: float) -> ParkEnd:
+        """The job ends without having run."""
+        effects, lines = encoded(self._runtime.keys, job, ending, facts), _lines(one, job)
+        if ending == "cancelled":
+            return ParkEnd(one.jid, "nowhere", "", one.row, one.payload, effects, lines)
+        told = {"queue": one.queue, "failed_at": msgspec.json.decode(self._runtime.stamp(now)), **_error_of(facts)}
+        stored = payload.encode(job | told | {"retry_count": job.get("retry_count", 0)})
+        return ParkEnd(one.jid, "dead", batch_of(job), one.row, stored, effects, lines)
+
+
+def _read(one: Blocked) -> dict[str, Any]:
+    try:
+        return payload.decode(one.payload)
+    except PayloadError:
+        return {}
+
+
+def _facts(how: str, labels: Sequence[str]) -> EndingFacts:
+    """Why a job ends that waited."""
+    words = {"dead": f"{labels[0]} is dead", "over": f"{labels[0]} is over without success"}
+    message = f"it waited for {', '.join(labels[:10])}: " + words.get(how, "its time is over")
+    return EndingFacts(detail={"error_class": _FAILED, "message": message, "reason": message})
+
+
+def _error_of(facts: EndingFacts) -> dict[str, Any]:
+    return {"error_class": facts.detail["error_class"], "error_message": facts.detail["message"]}
+
+
+def _needs(job: dict[str, Any]) -> list[list[Any]]:
+    """Scope, name, seconds of memory and label of each need, as far as they can be read."""
+    ours = job.get("hm")
+    said = ours.get("needs") if isinstance(ours, dict) else None
+    many = said if isinstance(said, list) else []
+    return [one for one in many if isinstance(one, list) and len(one) == 4 and {type(one[0]), type(one[1])} == {str}]
+
+
+def _missing(one: Blocked, job: dict[str, Any]) -> list[tuple[str, str]]:
+    """What a job still waits for; of one that has a single need the server keeps no list."""
+    if not one.reason.startswith("needs"):
+        return []
+    return one.missing or [(need[0], need[1]) for need in _needs(job)[:1]]
+
+
+def _labels(job: dict[str, Any], wanted: Sequence[tuple[str, str]]) -> list[str]:
+    known = {(one[0], one[1]): str(one[3]) for one in _needs(job)}
+    return [known.get(one, one[1]) for one in wanted] or ["nothing"]
+
+
+def _policy(job: dict[str, Any], how: str, wanted: Sequence[tuple[str, str]]) -> str:
+    """What the job says; unsaid it waits, but for a step of a workflow that is over."""
+    ours = job.get("hm")
+    said = ours if isinstance(ours, dict) else {}
+    step = any(scope.startswith("batch:") for scope, _ in wanted)
+    given = said.get("on_failed") if said.get("on_failed") in _POLICIES else None
+    failed = given or ("cancel" if step else "wait")
+    dead = said.get("on_dead") if said.get("on_dead") in _POLICIES else given or "wait"
+    if how == "time":
+        return str(dead if failed == "wait" else failed)
+    return str(dead if how == "dead" else failed)
+
+
+def _lines(one: Blocked, job: dict[str, Any]) -> list[str]:
+    """The lines in which a job may stand, beside those that the server keeps for it."""
+    if one.reason.startswith("needs"):
+        return [needs.line(need[0], need[1]) for need in _needs(job)]
+    ours = job.get("hm")
+    key = ours.get("key") if isinstance(ours, dict) else None
+    if not isinstance(key, list) or len(key) != 3:
+        return []
+    return [f"{'r' if one.reason == 'running' else 'u'}{key[0]}\n{key[1]}"]
