@@ -238,6 +238,28 @@ class TestClaim:
         row = store.ask("HGET", store.keys.parked, jid(2))
         assert row == b"a\n\nrunning\n\n" + two[1]
 
+    @pytest.mark.parametrize("batch", ["", "b1"])
+    def test_history_hears_that_a_tracked_one_waits_and_goes_on(self, store: Store, batch: str) -> None:
+        store.ask("SET", store.keys.history_on, "strict 1000000")
+        store.ask("HSET", store.keys.batch("b1"), "state", "open", "total", 1)
+        store.ask("HSET", f"{store.keys.batch('b1')}:jobs", jid(1), "enqueued")
+        stored = job(jid(1), "r", hm={"track": True} if not batch else {"batch": batch})
+        store.push("a", stored)
+        store.join("a")
+        store.fetch("a")
+        lock(store, "r", OTHER)
+        lists = [(store.flight("a"), store.keys.queue("a"))]
+        asking = [Claimant(1, stored, jid(1), SCOPE, KEY, "r", "wait", batch or "-")]
+        assert store.run(locks.claim(store.keys, ME, lists, asking, 30_000)) == [ClaimAnswer(holder=OTHER, parked=True)]
+        member = store.ask("HGET", f"{store.keys.batch('b1')}:jobs", jid(1))
+        assert member == (b"blocked" if batch else b"enqueued")
+        assert store.run(locks.unlock(store.keys, "r", SCOPE, KEY, OTHER))
+        told = b"".join(field for _, fields in store.ask("XRANGE", store.keys.history, "-", "+") for field in fields)
+        assert told.index(b"blocked") < told.index(b"enqueued")
+        assert b"runs with the same key" in told
+        assert store.ask("HGET", f"{store.keys.batch('b1')}:jobs", jid(1)) == b"enqueued"
+        assert store.queue("a") == [stored]
+
     def test_once_more_gives_a_higher_token_and_still_one_run(self, store: Store, two: list[bytes]) -> None:
         """The answer was lost, or the job was rescued."""
         (before,) = self.claim(store, two[0])

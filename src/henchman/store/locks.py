@@ -44,7 +44,8 @@ PHASES = {"o": "once", "u": "until_success", "w": "queued", "r": "running"}
 
 
 class Claimant(NamedTuple):
-    """A job that is about to start. ``pair`` counts the lists it may lie in from 1; ``conflict``: "skip" or "wait"."""
+    """A job that is about to start. ``pair`` counts the lists it may lie in from 1; ``conflict``: "skip" or "wait";
+    ``member``: the batch of a tracked job, "-" when it is of none, "" when it is not tracked."""
 
     pair: int
     payload: bytes
@@ -53,6 +54,7 @@ class Claimant(NamedTuple):
     name: str
     phases: str
     conflict: str = "wait"
+    member: str = ""
 
 
 class ClaimAnswer(NamedTuple):

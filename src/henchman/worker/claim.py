@@ -125,7 +125,8 @@ class Claims:
             flight = run.unit.flight
             pair, _ = pairs.setdefault(flight.key, (len(pairs) + 1, flight.queue_key))
             conflict = "skip" if run.unit.job["hm"].get("conflict") == "skip" else "wait"
-            claimants.append(Claimant(pair, run.unit.payload, run.jid, key.scope, key.name, key.phases, conflict))
+            member = run.batch_id or ("-" if run.tracked else "")
+            claimants.append(Claimant(pair, run.unit.payload, run.jid, *key[:3], conflict, member))
         lists = [(key, queue_key) for key, (_, queue_key) in pairs.items()]
         identity = keyed[0][0].unit.flight.identity
         answers: list[ClaimAnswer] = self._runtime.connections.run(

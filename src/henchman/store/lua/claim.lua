@@ -1,15 +1,17 @@
 -- claim: before jobs with a key start: give back their locks of the queue, and take those of running jobs, or let them wait
 -- KEYS queues lease tomb (flight queue)*
--- ARGV lease_ms (pair payload jid scope name phases conflict)*
+-- ARGV lease_ms (pair payload jid scope name phases conflict member)*
 -- returns "LOST" when the identity was buried, "LAPSED" when the lease is gone, else an answer a job: {1, token, latest}
 --   it may start: token rises with each claim, latest is a payload whose arguments it takes, or an empty text; {2, jid}
 --   that one runs: this one is parked until then, and not in flight any more; {3, jid} the same where conflict is "skip":
 --   nothing was changed; {0} not ours any more; a text: the server refused, it is in flight as before. The fence is that
 --   the payload is in flight. Whoever claims again gets a higher token. The renewal comes first: a full server accepts the
---   writes that follow. All jobs of a scope are looked up and changed together.
+--   writes that follow. All jobs of a scope are looked up and changed together. member: the batch of a tracked job, "-"
+--   when it is of none, "" when it is not tracked: its record says that it is blocked, and later that it goes on.
 -- include base
 -- include keys
 -- include locks
+-- include batch
 if redis.call('EXISTS', KEYS[3]) == 1 then
   return 'LOST'
 end
@@ -18,15 +20,27 @@ if redis.call('PEXPIRE', KEYS[2], ARGV[1]) == 0 then
 end
 local NEWER = 50  -- payloads that may have come to a list behind those that are claimed
 
+local batches
+local function note_blocked(job)
+  local id = job.member ~= '-' and job.member or ''
+  local detail = cjson.encode({reason = 'job ' .. job.holder .. ' runs with the same key'})
+  batches = batches or batching()
+  batches.track({'track', id, job.jid, 'blocked', '0', '', detail, ''})
+end
+
 -- In flight until it is parked as a whole: a refusal half-way leaves it there.
 local function wait_in_line(job, await_key)
   local name = string.sub(KEYS[3 + 2 * job.pair], #key('queue_prefix') + 1)
-  local fine, problem = pcall(park, job.jid, name, '', 'running', job.payload, await_key)
+  local tracked = job.member ~= '' and tracked_later(job.member ~= '-' and job.member or '', job.jid)
+  local fine, problem = pcall(park, job.jid, name, '', 'running', job.payload, await_key, tracked or '')
   if not fine then
     redis.pcall('HDEL', key('parked'), job.jid)
     error(in_words(problem), 0)
   end
   redis.call('LREM', KEYS[2 + 2 * job.pair], -1, job.payload)
+  if tracked then
+    pcall(note_blocked, job)
+  end
 end
 
 -- Whether a payload is in flight. Of a list that many are claimed of, the newest are read at once.
@@ -110,13 +124,13 @@ local function claim(scope, jobs)
 end
 
 local by_scope = {}
-for at = 2, #ARGV, 7 do
+for at = 2, #ARGV, 8 do
   local pair = tonumber(ARGV[at])
   claimed_of[pair] = (claimed_of[pair] or 0) + 1
 end
-for at = 2, #ARGV, 7 do
-  local job = {place = (at + 5) / 7, pair = tonumber(ARGV[at]), payload = ARGV[at + 1], jid = ARGV[at + 2],
-    name = ARGV[at + 4], phases = ARGV[at + 5], conflict = ARGV[at + 6]}
+for at = 2, #ARGV, 8 do
+  local job = {place = (at + 6) / 8, pair = tonumber(ARGV[at]), payload = ARGV[at + 1], jid = ARGV[at + 2],
+    name = ARGV[at + 4], phases = ARGV[at + 5], conflict = ARGV[at + 6], member = ARGV[at + 7]}
   local fine, found = pcall(is_in_flight, job.pair, job.payload)
   if fine and found then
     local scope = ARGV[at + 3]
@@ -136,5 +150,8 @@ for scope, jobs in pairs(by_scope) do
       end
     end
   end
+end
+if batches then
+  pcall(batches.flush)
 end
 return answers

@@ -108,11 +108,6 @@ local function parked_for_needs(ask, job)
   return true
 end
 
--- The effects that tell the history that a tracked job goes on, when it waits now.
-local function tracked_later(batch, jid)
-  return cjson.encode({{'track', batch, jid, 'enqueued', '0', '', '{"ending":"staged"}', ''}})
-end
-
 -- One line: "C" it is pushed; "D <jid> <differs>" it is a duplicate of a job that has not ended, or that was pushed a
 -- moment ago, "R <jid> <differs> s|f" of one that succeeded or failed; "P <jid>" that job takes its arguments;
 -- "B <jid>" it waits for the end of that one, "B -" for what it needs.

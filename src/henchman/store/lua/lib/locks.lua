@@ -67,6 +67,11 @@ local function parked_row(jid)
   end
 end
 
+-- The effects that tell the history that a tracked job goes on, when it waits now.
+local function tracked_later(batch, jid)
+  return cjson.encode({{'track', batch, jid, 'enqueued', '0', '', '{"ending":"staged"}', ''}})
+end
+
 -- Let a job wait at the end of a line.
 local function park(jid, queue, due, reason, payload, await_key, tracked)
   local waiting_line = key('awaits') .. await_key
