@@ -152,6 +152,9 @@ class TestNeeds:
             f"henchman release {OTHER}"
         )
         assert run(store, "why", OTHER).stdout == f"{OTHER}: {text}\n"
+        need(store, ("ship", "1"), jid=THIRD)
+        shown = run(store, "blocked").stdout.splitlines()
+        assert [line.split()[0] for line in shown[2:4]] == [OTHER, THIRD], "what does not go by itself comes first"
         told = run(store, "blocked", "--stuck").stdout
         assert ("charge/17" in told, "dead" in told) == (True, True)
 

@@ -99,6 +99,8 @@ def blocked(session: Session, on: tuple[str, str] | None, stuck: bool, most: int
     wanted = (one for one in (every if on is None else every.on(*on)) if one.is_stuck or not stuck)
     found = list(islice(wanted, most + 1))
     shown, more = found[:most], len(found) > most
+    if on is None:  # those that do not go by themselves come first, then the oldest
+        shown.sort(key=lambda one: (not one.is_stuck, one.since or 0.0))
     if as_json:
         document = {"total": total, "blocked": [one.to_json() for one in shown], "more": more}
         return answer(document, as_json=True)
@@ -122,7 +124,7 @@ def _which(one: BlockedJob) -> Any:
     worst = next((each for each in one.waits_for if each.is_stuck), next(iter(one.waits_for), None))
     if worst is None:
         return cell("unreadable", "red")
-    word = worst.lock if worst.lock and worst.state == "alive" else worst.state
+    word = "running" if worst.lock == "running" and worst.state == "alive" else worst.state
     return cell(word, _COLOURS.get(worst.state, ""))
 
 
