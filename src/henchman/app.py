@@ -37,6 +37,8 @@ from henchman.work.source import Source
 if TYPE_CHECKING:
     from henchman.batch.auditor import Audited, Auditor
     from henchman.batch.batch import Batch, BatchStatus
+    from henchman.console.guard import Authorize
+    from henchman.console.site import Console
     from henchman.cron.registry import CronRegistry
     from henchman.embedded.server import EmbeddedServer
     from henchman.inspector.blocked import BlockedJobs
@@ -242,6 +244,27 @@ class App:
     def load_imports(self) -> None:
         """Import the modules that define jobs; ConfigError names one that cannot be found."""
         load_modules(self.config.imports)
+
+    def console(
+        self,
+        *,
+        authorize: Authorize | None = None,
+        secret: str | None = None,
+        read_only: bool = False,
+        label: str = "",
+        tone: Literal["production", "staging", "development", ""] = "",
+    ) -> Console:
+        """The console as an ASGI application: ``application.mount("/jobs", app.console(authorize=may))``.
+
+        ``authorize(request)`` says "act", "look" or None, and may be async. Without it the settings
+        ``console_password`` and ``console_look_password`` decide; with neither, only this machine is answered.
+        ``secret`` signs sessions; processes that serve one console share it (by default it follows from the passwords).
+        ``label`` and ``tone`` name the deployment on every page. ConfigError without the extra ``web``.
+        """
+        from henchman.console import load
+
+        made: Console = load(self, label, tone, authorize=authorize, secret=secret, read_only=read_only)
+        return made
 
     # --- pushes and results -----------------------------------------------------------------------------------------
 

@@ -15,7 +15,7 @@ class Room(NamedTuple):
 
 
 FEATURES = ("batch", "cron", "iterable", "ordered")
-BELOW_APP = ("client", "worker", "inspector", "history", "outbox", "embedded", *FEATURES, "contrib", "log", "work")
+BELOW_APP = ("client", "worker", "inspector", "console", "history", "outbox", "embedded", *FEATURES, "contrib", "log", "work")
 EVERYTHING = ("app", "henchman", *BELOW_APP)
 
 ROOMS = {
@@ -50,14 +50,15 @@ ROOMS = {
     "outbox": Room(6, ("client", "sql")),
     "log": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
     "inspector": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
-    "app": Room(7, BELOW_APP),
-    "henchman": Room(8, ("app", *BELOW_APP)),  # the front door, henchman/__init__.py
-    "supervisor": Room(9, EVERYTHING),
-    "demo": Room(10, (*EVERYTHING, "supervisor")),
-    "web": Room(9, ("inspector", "history", "app", "henchman")),
-    "cli": Room(11, (*EVERYTHING, "supervisor", "demo")),
-    "__main__": Room(12, ("cli",)),
-    "testing": Room(12, (*EVERYTHING, "supervisor", "cli", "web")),
+    "console": Room(7, ("client.runtime", "cron", "inspector")),
+    "app": Room(8, BELOW_APP),
+    "henchman": Room(9, ("app", *BELOW_APP)),  # the front door, henchman/__init__.py
+    "supervisor": Room(10, EVERYTHING),
+    "demo": Room(11, (*EVERYTHING, "supervisor")),
+    "web": Room(10, ("inspector", "history", "app", "henchman")),
+    "cli": Room(12, (*EVERYTHING, "supervisor", "demo")),
+    "__main__": Room(13, ("cli",)),
+    "testing": Room(13, (*EVERYTHING, "supervisor", "cli", "web")),
 }
 NOBODY_IMPORTS = ("testing", "__main__")
 

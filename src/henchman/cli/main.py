@@ -24,6 +24,7 @@ __all__ = ["henchman", "main"]
 #: command → the module that has it, in the order in which people meet the commands. It is imported when it is called.
 COMMANDS = {
     "work": "cli.work",
+    "web": "cli.web",
     "demo": "demo.main",
     "status": "cli.status",
     "queues": "cli.queues",

@@ -63,3 +63,5 @@ class SettingKeywords(TypedDict, total=False):
     history_keep: _Seconds | None
     history_keep_status: Mapping[str, _Seconds] | None
     api_token: str | _Texts | None
+    console_password: str | None
+    console_look_password: str | None

@@ -72,6 +72,17 @@ def _tokens() -> Kind:
     return Kind(read, hide=lambda value: "***")
 
 
+def _password() -> Kind:
+    """A text that is never shown."""
+
+    def read(value: Any, layer: Layer) -> str:
+        if not isinstance(value, str) or not 8 <= len(value) <= 500:
+            raise ValueError("a text of 8 to 500 characters")
+        return value
+
+    return Kind(read, hide=lambda value: "***")
+
+
 class Unset(Enum):
     """The type of ``UNSET``, for annotations: ``value: int | Unset = UNSET``."""
 
@@ -260,6 +271,15 @@ class Config:
         (),
         _tokens(),
         "The token, or several, that henchman.web.api asks for; each of 16 to 200 characters.",
+    )
+    console_password: str | None = _key(
+        None,
+        _password(),
+        "The password of the console, of 8 characters or more: whoever has it may look and act. Not set: the console "
+        "answers its own machine alone.",
+    )
+    console_look_password: str | None = _key(
+        None, _password(), "The password of those who may look at the console, and not act."
     )
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 

@@ -1,0 +1,124 @@
+"""What people do: each act needs the role "act", is written down, and says in a sentence what became of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final, NamedTuple
+
+from henchman.client.runtime import Runtime
+from henchman.cron.registry import set_paused
+from henchman.inspector.processes import Processes
+from henchman.inspector.queues import Queues
+from henchman.inspector.sets import Acted, JobSet, SetName
+from henchman.kernel.text import count, visible
+from henchman.store.call import run
+
+__all__ = ["Deed", "Deeds", "Unwanted"]
+
+
+class Unwanted(Exception):
+    """What was asked makes no sense, or not any more: the sentence says why."""
+
+
+class Deed(NamedTuple):
+    """An act: ``title`` on the button; ``question``: asked before, "" when it can be undone; ``do``: name → what became
+    of it."""
+
+    title: str
+    question: str
+    do: Callable[[str], str]
+
+
+class Deeds:
+    """The acts of one app, by page and verb."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._queues, self._processes = Queues(runtime), Processes(runtime)
+        sets = {
+            (which, verb): Deed(title, question, self._on_set(which, method))
+            for which, verbs in _OF_SETS.items()
+            for verb, (title, question, method) in verbs.items()
+        }
+        self.known: Mapping[tuple[str, str], Deed] = sets | {
+            ("queues", "pause"): Deed("Pause", "", self._pause),
+            ("queues", "resume"): Deed("Resume", "", self._resume),
+            ("queues", "clear"): Deed("Clear…", "All jobs that wait in it are deleted.", self._clear),
+            ("jobs", "cancel"): Deed("Cancel…", "It does not start any more; while it runs, it is told.", self._cancel),
+            ("busy", "quiet"): Deed("Quiet", "", self._teller("quiet", "takes no new jobs")),
+            ("busy", "stop"): Deed("Stop…", "It ends its jobs in its grace, and goes.", self._teller("stop", "stops")),
+            ("busy", "dump"): Deed("Stacks", "", self._teller("dump", "writes the stacks of its threads to its log")),
+            ("crons", "run"): Deed("Run now", "", self._cron_run),
+            ("crons", "pause"): Deed("Pause", "", lambda name: self._cron(name, "pause", "is paused")),
+            ("crons", "resume"): Deed("Resume", "", lambda name: self._cron(name, "resume", "goes on")),
+        }
+
+    def find(self, page: str, verb: str) -> Deed:
+        """Unwanted when there is no such act."""
+        act = self.known.get((page, verb))
+        if act is None:
+            raise Unwanted(f"nothing is called {visible(verb)} on this page")
+        return act
+
+    def _on_set(self, which: SetName, method: str) -> Callable[[str], str]:
+        def do(jid: str) -> str:
+            jobs = JobSet(self._runtime, which)
+            entry = jobs.find(jid)
+            if entry is None:
+                raise Unwanted(f"{visible(jid)} is not among the {_WORDS[which]} any more")
+            return _said(getattr(jobs, method)(entry), jid, method)
+
+        return do
+
+    def _pause(self, name: str) -> str:
+        self._queues[name].pause()
+        return f"{visible(name)} is paused: jobs wait, and none starts"
+
+    def _resume(self, name: str) -> str:
+        self._queues[name].unpause()
+        return f"{visible(name)} goes on"
+
+    def _clear(self, name: str) -> str:
+        return f"{count(self._queues[name].clear(), 'job')} of {visible(name)} deleted"
+
+    def _cancel(self, jid: str) -> str:
+        self._runtime.cancel(jid)
+        return f"{visible(jid)} is cancelled: it does not start any more; a run that goes on was told"
+
+    def _teller(self, verb: str, words: str) -> Callable[[str], str]:
+        def do(identity: str) -> str:
+            if not self._processes.tell(identity, verb):
+                raise Unwanted(f"{visible(identity)} is not there any more")
+            return f"{visible(identity)} {words}, at the latest with its next heartbeat"
+
+        return do
+
+    def _cron_run(self, name: str) -> str:
+        handle = self._runtime.crons.run(name)
+        return f"{visible(name)} enqueued as {handle.jid}"
+
+    def _cron(self, name: str, verb: Any, words: str) -> str:
+        run(self._runtime.connections, set_paused(self._runtime.keys, name, verb))
+        return f"{visible(name)} {words}"
+
+
+_WORDS: Final = {"retries": "retries", "scheduled": "scheduled jobs", "dead": "dead"}
+_DELETE: Final = ("Delete…", "It is gone for good.", "delete")
+_OF_SETS: Final[Mapping[SetName, Mapping[str, tuple[str, str, str]]]] = {
+    "retries": {
+        "retry": ("Run now", "", "retry"),
+        "kill": ("Kill", "", "kill"),
+        "delete": _DELETE,
+    },
+    "scheduled": {"retry": ("Run now", "", "retry"), "delete": _DELETE},
+    "dead": {"retry": ("Retry", "", "retry"), "delete": _DELETE},
+}
+
+
+def _said(acted: Acted, jid: str, method: str) -> str:
+    """What became of one entry, in a sentence."""
+    if acted.done:
+        return f"{visible(jid)} {({'retry': 'is enqueued', 'kill': 'is dead', 'delete': 'is deleted'})[method]}"
+    raise Unwanted(
+        f"{visible(jid)} had gone already" if acted.gone else f"{visible(jid)} stays: {'; '.join(acted.reasons)}"
+    )

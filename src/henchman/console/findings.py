@@ -1,0 +1,181 @@
+"""What is wrong, as sentences: each rule is a pure function of one look at everything."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Final, Literal, NamedTuple
+
+from henchman.console.render import span
+from henchman.inspector.metrics import Overview
+from henchman.kernel.text import count
+
+__all__ = ["Finding", "findings"]
+
+Severity = Literal["critical", "warning"]
+
+BEHIND, VERY_BEHIND = 60.0, 300.0  # seconds that the next job of a queue has waited
+LOST = 30.0  # seconds after which a process with work counts as lost
+LONG = 900.0  # seconds after which a running job is worth a look
+_SHOWN: Final = 5  # findings of one rule; more are one sentence
+_OVERVIEWS: Final = {"queue": "queues", "job": "busy"}  # page of one thing → page of all of them
+
+
+class Finding(NamedTuple):
+    """One thing that is wrong: what, in a sentence; what it rests on; where to go (page, name); what to do there."""
+
+    severity: Severity
+    kind: str
+    text: str
+    evidence: str
+    page: str
+    name: str = ""
+    advice: str = ""
+
+
+def findings(seen: Overview) -> list[Finding]:
+    """Everything that is wrong, the worst first."""
+    found = [one for rule in RULES for one in rule(seen)]
+    return sorted(found, key=lambda one: one.severity != "critical")
+
+
+def _no_worker(seen: Overview) -> Iterator[Finding]:
+    waiting = seen.stats.enqueued + sum(one.length for one in seen.ordered)
+    if not seen.processes and waiting:
+        yield Finding(
+            "critical",
+            "no worker",
+            f"No worker is alive, and {count(waiting, 'job')} wait.",
+            "no heartbeat for a minute",
+            "busy",
+            advice="start one: henchman work pkg.mod:app",
+        )
+
+
+def _served(seen: Overview) -> set[str]:
+    return {name for one in seen.processes if not one.quiet for name in one.queues}
+
+
+def _unserved(seen: Overview) -> Iterator[Finding]:
+    if not seen.processes:
+        return
+    served = _served(seen)
+    for one in seen.queues:
+        if one.size and one.name not in served and not one.paused:
+            yield Finding(
+                "critical",
+                "nobody serves it",
+                f"Queue {one.name} has {count(one.size, 'job')} and no worker serves it.",
+                f"queues that are served: {', '.join(sorted(served)[:8]) or 'none'}",
+                "queue",
+                one.name,
+                f"start a worker with -q {one.name}",
+            )
+
+
+def _behind(seen: Overview) -> Iterator[Finding]:
+    for one in seen.queues:
+        waited = one.latency or 0.0
+        if one.size and not one.paused and waited > BEHIND and one.name in _served(seen):
+            yield Finding(
+                "critical" if waited > VERY_BEHIND else "warning",
+                "behind",
+                f"Queue {one.name} is {span(waited)} behind.",
+                f"{count(one.size, 'job')} wait; the next one has waited for {span(waited)}",
+                "queue",
+                one.name,
+                "more slots or workers for it, or fewer jobs before it",
+            )
+
+
+def _paused(seen: Overview) -> Iterator[Finding]:
+    for one in seen.queues:
+        if one.paused and one.size:
+            yield Finding(
+                "warning",
+                "paused",
+                f"Queue {one.name} is paused, and {count(one.size, 'job')} wait in it.",
+                f"the next one has waited for {span(one.latency or 0.0)}",
+                "queue",
+                one.name,
+                "resume it there",
+            )
+
+
+def _broken_keys(seen: Overview) -> Iterator[Finding]:
+    for one in seen.queues:
+        if one.problem:
+            yield Finding("critical", "unreadable", f"{one.name} is no queue.", one.problem, "queue", one.name)
+
+
+def _lost(seen: Overview) -> Iterator[Finding]:
+    for one in seen.processes:
+        age = one.beat_age(seen.at) or 0.0
+        if age > LOST and one.busy:
+            yield Finding(
+                "critical",
+                "lost process",
+                f"{one.hostname}:{one.pid} was not heard of for {span(age)} and holds {count(one.busy, 'job')}.",
+                "another worker rescues them when its lease has run out",
+                "busy",
+                one.identity,
+            )
+
+
+def _late(seen: Overview) -> Iterator[Finding]:
+    if seen.stats.overdue:
+        yield Finding(
+            "critical",
+            "late",
+            f"{count(seen.stats.overdue, 'job')} should have been enqueued more than a minute ago.",
+            "scheduled jobs and retries are moved by any worker of Henchman or Sidekiq that is alive",
+            "scheduled",
+            advice="is a worker alive? Is its clock right? henchman doctor",
+        )
+
+
+def _stuck(seen: Overview) -> Iterator[Finding]:
+    for one in seen.work:
+        if one.run_at is not None and seen.at - one.run_at > LONG:
+            yield Finding(
+                "warning",
+                "long run",
+                f"{one.entry.name} has been running for {span(seen.at - one.run_at)}.",
+                f"on {one.identity}",
+                "job",
+                one.entry.jid,
+                "look where it stands, or cancel it",
+            )
+
+
+def _morgue(seen: Overview) -> Iterator[Finding]:
+    for one in seen.ordered:
+        if one.morgue_length:
+            yield Finding(
+                "warning",
+                "morgue",
+                f"{count(one.morgue_length, 'id')} of the ordered queue {one.name} gave up.",
+                f"{count(one.length, 'id')} wait, {count(one.retries, 'id')} of them failed before",
+                "ordered",
+                one.name,
+            )
+
+
+def _several(rule: Callable[[Overview], Iterator[Finding]]) -> Callable[[Overview], Iterator[Finding]]:
+    """A rule that says the rest in one sentence when it finds very many."""
+
+    def some(seen: Overview) -> Iterator[Finding]:
+        found = list(rule(seen))
+        yield from found[:_SHOWN]
+        rest = Counter(one.kind for one in found[_SHOWN:])
+        for kind, many in rest.items():
+            first = found[_SHOWN]
+            page = _OVERVIEWS.get(first.page, first.page)
+            yield Finding(first.severity, kind, f"And {many:,} more like this.", "", page)
+
+    return some
+
+
+RULES: Final = tuple(
+    map(_several, (_no_worker, _unserved, _behind, _paused, _broken_keys, _lost, _late, _stuck, _morgue))
+)

@@ -1,0 +1,185 @@
+"""Who may look and who may act: passwords, hooks, the address, tokens against forged requests, and the headers of every
+answer.
+
+A request that changes something passes three gates: what the browser says of its origin (``Sec-Fetch-Site``), the
+``Origin`` itself, and a token that only our own pages hold. Requests that only read change nothing.
+"""
+
+from __future__ import annotations
+
+import hmac
+import inspect
+import ipaddress
+import secrets
+import time
+from collections.abc import Awaitable, Callable
+from hashlib import sha256
+from typing import Any, Final, Literal, NamedTuple
+
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+
+__all__ = ["COOKIE", "HEADERS", "Access", "Authorize", "Role", "Visitor", "forged", "is_local"]
+
+Role = Literal["look", "act"]
+Authorize = Callable[[Request], "Role | Awaitable[Role | None] | None"]
+
+COOKIE: Final = "henchman_console"
+SESSION: Final = 12 * 3600  # seconds
+TRIES: Final = 5  # wrong passwords of one address a minute
+_HOUR: Final = 3600
+
+HEADERS: Final = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "
+        "form-action 'self'; base-uri 'none'; object-src 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'; trusted-types console"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
+}
+
+
+class Visitor(NamedTuple):
+    """Who asks. ``role``: None must log in; ``session``: the text of the cookie, ``fresh``: it has to be set."""
+
+    role: Role | None
+    session: str
+    fresh: bool
+    name: str
+
+
+def is_local(request: Request) -> bool:
+    """Whether a request comes from this machine, to a name of this machine: pages elsewhere can reach no other one."""
+    return _is_loopback(request.client.host if request.client else "") and _is_loopback(request.url.hostname or "")
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+class Access:
+    """Who may look and act: by ``password`` (acts), ``look_password`` (only looks), a hook, or from this machine alone.
+
+    ``authorize(request)`` says "act", "look" or None, and may be async. ``secret``: what signs sessions and tokens;
+    processes that serve one console must share it.
+    """
+
+    def __init__(
+        self,
+        password: str | None = None,
+        look_password: str | None = None,
+        authorize: Authorize | None = None,
+        secret: str | None = None,
+        *,
+        read_only: bool = False,
+    ) -> None:
+        every: tuple[tuple[Role, str | None], ...] = (("act", password), ("look", look_password))
+        self._passwords = {role: given for role, given in every if given is not None}
+        self._authorize = authorize
+        self._read_only = read_only
+        basis = secret or "\n".join(self._passwords.values()) or secrets.token_hex(32)
+        self._key = sha256(b"henchman console\n" + basis.encode()).digest()
+        self._wrong: dict[str, list[float]] = {}
+
+    @property
+    def asks_password(self) -> bool:
+        """Whether people log in here."""
+        return bool(self._passwords)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether anything but the address says who may come in."""
+        return bool(self._passwords) or self._authorize is not None
+
+    async def visitor(self, request: Request) -> Visitor:
+        """Who sends this request."""
+        session = request.cookies.get(COOKIE, "")
+        address = request.client.host if request.client else "?"
+        role: Role | None
+        if self._passwords:
+            role, fresh = self._role_of(session), False
+        else:
+            fresh = not 32 <= len(session) <= 64 or not session.isalnum()
+            session = secrets.token_hex(16) if fresh else session
+            role = await self._asked(request) if self._authorize else "act" if is_local(request) else None
+        if role == "act" and self._read_only:
+            role = "look"
+        return Visitor(role, session, fresh, address)
+
+    async def _asked(self, request: Request) -> Role | None:
+        hook: Any = self._authorize
+        answer = hook(request) if inspect.iscoroutinefunction(hook) else await run_in_threadpool(hook, request)
+        if inspect.isawaitable(answer):
+            answer = await answer
+        return answer if answer in ("look", "act") else None
+
+    # ---- passwords and sessions
+
+    def log_in(self, password: str, address: str) -> str | None:
+        """A session for whoever knows a password; None: it is none, or this address tried too often."""
+        now = time.monotonic()
+        recent = [one for one in self._wrong.get(address, ()) if now - one < 60]
+        found: Role | None = None
+        for role, right in self._passwords.items():  # all of them, so that the time says nothing
+            if hmac.compare_digest(sha256(password.encode()).digest(), sha256(right.encode()).digest()):
+                found = found or role
+        if len(recent) >= TRIES or found is None:
+            if len(self._wrong) > 10_000:
+                self._wrong.clear()
+            self._wrong[address] = [*recent, now][-TRIES:]
+            return None
+        body = f"{found}.{int(time.time()) + SESSION}.{secrets.token_hex(8)}"
+        return f"{body}.{self._signed('session', body)}"
+
+    def _role_of(self, session: str) -> Role | None:
+        body, _, mac = session.rpartition(".")
+        if not hmac.compare_digest(mac.encode(), self._signed("session", body).encode()):
+            return None
+        name, until, _ = body.split(".")
+        return next((role for role in self._passwords if role == name and int(until) > time.time()), None)
+
+    def _signed(self, what: str, text: str) -> str:
+        return hmac.digest(self._key, f"{what}\n{text}".encode(), "sha256").hex()
+
+    # ---- tokens against forged requests
+
+    def seal(self, text: str) -> str:
+        """By what we know a sentence of ours again when it comes back in an address."""
+        return self._signed("said", text)[:20]
+
+    def token(self, session: str) -> str:
+        """What a form of ours sends along; it holds for twelve hours."""
+        return self._signed("form", f"{session}\n{int(time.time()) // _HOUR}")
+
+    def holds(self, token: str, session: str) -> bool:
+        """Whether a form of ours sent this."""
+        now = int(time.time()) // _HOUR
+        every = [self._signed("form", f"{session}\n{now - back}") for back in range(12)]
+        return any(hmac.compare_digest(token.encode(), one.encode()) for one in every)
+
+
+def forged(request: Request) -> str:
+    """Why a request that changes something does not come from a page of this site, as far as its headers tell; empty
+    when it may."""
+    site = request.headers.get("sec-fetch-site")
+    if site is not None:
+        return (
+            "" if site == "same-origin" else f"the browser says that it comes from elsewhere (Sec-Fetch-Site: {site})"
+        )
+    origin = request.headers.get("origin")
+    if origin is None or origin == "null":
+        return "it does not say where it comes from (no Origin header): does a proxy drop it?"
+    own = f"{request.url.scheme}://{request.url.netloc}"
+    if origin.lower() == own.lower() or origin.split("://")[-1].lower() == request.url.netloc.lower():
+        return ""
+    return "its Origin is not this host: does a proxy change the Host header?"

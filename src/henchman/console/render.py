@@ -1,0 +1,174 @@
+"""Templates, and how facts look in them: times, counts, names in addresses, arguments as a tree.
+
+Everything is escaped where it is written; a name may hold any character.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Mapping
+from hashlib import sha256
+from importlib.metadata import version
+from importlib.resources import files
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from henchman.kernel.text import shorten, visible
+from henchman.wire import times
+
+__all__ = ["ASSETS", "BUILD", "Asset", "Links", "named", "render", "tilde"]
+
+_PLAIN: Final = re.compile(r"[^A-Za-z0-9._-]")
+_TILDE: Final = re.compile(r"~([0-9a-fA-F]{2})")
+_MOST_TEXT: Final = 65_536  # characters of arguments that a page shows
+_TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+
+
+class Asset(NamedTuple):
+    """A file that browsers load: its bytes and what it is."""
+
+    body: bytes
+    media_type: str
+
+
+def _assets() -> dict[str, Asset]:
+    found = {}
+    for one in files("henchman.console").joinpath("static").iterdir():
+        ending = one.name.rpartition(".")[2]
+        if ending in _TYPES:
+            found[one.name] = Asset(one.read_bytes(), _TYPES[ending])
+    return found
+
+
+#: name → file
+ASSETS: Final[Mapping[str, Asset]] = _assets()
+#: what stands in the addresses of assets: another one when any of them changed
+BUILD: Final = sha256(b"".join(ASSETS[name].body for name in sorted(ASSETS))).hexdigest()[:10]
+
+
+def tilde(name: str) -> str:
+    """A name as a part of a path: other bytes than letters, digits and ``._-`` as ``~XX``. It survives every proxy."""
+    return _PLAIN.sub(lambda one: "".join(f"~{byte:02X}" for byte in one[0].encode("utf-8", "surrogatepass")), name)
+
+
+def named(text: str) -> str:
+    """The name that ``tilde`` wrote."""
+    raw = _TILDE.sub(lambda one: chr(int(one[1], 16)), text)
+    try:
+        return raw.encode("latin-1").decode("utf-8", "replace")
+    except UnicodeEncodeError:
+        return raw
+
+
+class Links:
+    """Addresses below the place where the console is mounted."""
+
+    def __init__(self, prefix: str) -> None:
+        self.prefix = prefix.rstrip("/")
+
+    def __call__(self, page: str = "", *names: str, **query: Any) -> str:
+        """``links("queues", "mail", p=2)``."""
+        path = "/".join([self.prefix, *([page] if page else []), *map(tilde, names)])
+        said = {name: value for name, value in query.items() if value not in (None, "", 1, "1")}
+        return (path if page else path + "/") + (f"?{urlencode(said)}" if said else "")
+
+    def asset(self, name: str) -> str:
+        """A file that may be kept for ever: its address changes with it."""
+        return f"{self.prefix}/static/{BUILD}/{name}"
+
+
+# ---- facts as text
+
+
+def figure(number: float | None) -> str:
+    """A number with its thousands apart."""
+    return "–" if number is None else f"{number:,.0f}"
+
+
+def span(seconds: float | None) -> str:
+    """``40 ms``, ``1.2 s``, ``3 min 12 s``, ``2 h 10 min``, ``5 d 3 h``."""
+    if seconds is None:
+        return "–"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    for size, unit, less, below in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if seconds >= size:
+            rest = int(seconds % size // less)
+            return f"{int(seconds // size)} {unit}" + (f" {rest} {below}" if rest else "")
+    return f"{seconds:.0f} s"
+
+
+def size(bytes: int) -> str:
+    """``512 bytes``, ``1.5 MB``."""
+    for limit, unit in ((1 << 30, "GB"), (1 << 20, "MB"), (1 << 10, "KB")):
+        if bytes >= limit:
+            return f"{bytes / limit:.1f} {unit}" if bytes < 10 * limit else f"{bytes / limit:,.0f} {unit}"
+    return f"{bytes} bytes"
+
+
+def since(at: float | None, now: float) -> str:
+    """``4 min ago``, ``in 3 min``."""
+    if at is None:
+        return "–"
+    away = at - now
+    if abs(away) < 1:
+        return "now"
+    return f"in {span(away)}" if away > 0 else f"{span(-away)} ago"
+
+
+def utc(at: float | None) -> str:
+    """A time as people read it."""
+    try:
+        moment = None if at is None else dt.datetime.fromtimestamp(at, dt.UTC)
+    except (OverflowError, ValueError, OSError):
+        return f"{at!r}"
+    return "–" if moment is None else moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def pretty(value: Any) -> str:
+    """JSON as people read it, cut where it is very long."""
+    text = visible_lines(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}\n… {len(text) - _MOST_TEXT:,} more characters"
+
+
+def visible_lines(text: str) -> str:
+    """``visible`` line by line: breaks stay, every other control and direction mark is an escape."""
+    return "\n".join(map(visible, text.split("\n")))
+
+
+def _environment() -> Environment:
+    made = Environment(
+        loader=PackageLoader("henchman.console"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    made.filters |= {
+        "figure": figure,
+        "span": span,
+        "utc": utc,
+        "iso": lambda at: times.iso(at) or "",
+        "since": since,
+        "shown": lambda text: visible(str(text)),
+        "lines": visible_lines,
+        "cut": lambda text, most=160: visible(shorten(str(text), most)),
+        "size": size,
+        "pretty": pretty,
+    }
+    made.globals |= {"version": version("henchman")}
+    return made
+
+
+_ENVIRONMENT: Final = _environment()
+
+
+def render(template: str, facts: Mapping[str, Any]) -> str:
+    """The page."""
+    return _ENVIRONMENT.get_template(template).render(facts)

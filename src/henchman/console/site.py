@@ -1,0 +1,326 @@
+"""The console as an application: addresses, requests and answers. What a page shows stands in ``pages.py``, who may see
+it in ``guard.py``."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+import uvicorn
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from henchman.client.runtime import Runtime
+from henchman.console.deeds import Deed, Deeds, Unwanted
+from henchman.console.guard import COOKIE, HEADERS, SESSION, Access, Visitor, forged
+from henchman.console.pages import EntryRows, Missing, Query, Screen, Screens, page_links
+from henchman.console.render import ASSETS, BUILD, Links, named, render
+from henchman.errors import HenchmanError, ServerAway
+from henchman.kernel.text import mask_url, visible
+from henchman.store.call import command
+
+__all__ = ["Console"]
+
+_BODY: Final = 16_384  # bytes of a form
+_PATH: Final = 2048  # characters of an address
+_log = logging.getLogger("henchman.console")
+
+NAV: Final = (
+    ("Now", (("", "Overview", "o"), ("busy", "Busy", "b"))),
+    (
+        "Work",
+        (
+            ("queues", "Queues", "q"),
+            ("ordered", "Ordered queues", "w"),
+            ("retries", "Retries", "r"),
+            ("scheduled", "Scheduled", "s"),
+            ("dead", "Dead", "d"),
+        ),
+    ),
+    ("Plan", (("crons", "Crons", "c"),)),
+    ("Ground", (("system", "System", "y"),)),
+)
+
+
+class Denied(Exception):
+    """The answer to a request that may not do what it asks: a status, and why."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class Console:
+    """An ASGI application; ``app.console()`` makes it. ``label``: what it shows as the name of this deployment,
+    ``tone`` "production", "staging" or "development": its colour."""
+
+    def __init__(self, runtime: Runtime, access: Access, label: str = "", tone: str = "") -> None:
+        self._runtime = runtime
+        self._access = access
+        self._screens = Screens(runtime)
+        self._deeds = Deeds(runtime)
+        self._label, self._tone = label, tone
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or the lifespan of the server."""
+        if scope["type"] == "lifespan":
+            await _lifespan(receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": 1008})
+        else:
+            request = Request(scope, receive)
+            try:
+                answer = await self._answer(request)
+            except ClientDisconnect:
+                return
+            for name, value in HEADERS.items():
+                answer.headers.setdefault(name, value)
+            answer.headers.setdefault("Cache-Control", "private, no-store")
+            await answer(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        links, parts = _place(request.scope)
+        if len(request.url.path) > _PATH or parts is None:
+            return PlainTextResponse("no such page", 404)
+        if parts[:1] == ["static"]:
+            return _asset(parts, request)
+        if parts == ["healthz"]:
+            return await self._health()
+        visitor = await self._access.visitor(request)
+        began = time.perf_counter()
+        try:
+            if request.method in ("GET", "HEAD"):
+                answer = await self._get(request, links, parts, visitor, began)
+            elif request.method == "POST":
+                answer = await self._post(request, links, parts, visitor)
+            else:
+                raise Denied(405, "pages are read with GET, and acts are done with POST")
+        except (Denied, Unwanted, Missing) as error:
+            answer = self._message(request, links, visitor, _status(error), str(error))
+        except ServerAway as error:
+            answer = self._message(request, links, visitor, 503, f"the server does not answer: {error}")
+        except HenchmanError as error:
+            answer = self._message(request, links, visitor, 500, str(error))
+        if visitor.fresh:
+            _set_session(answer, request, links, visitor.session)
+        return answer
+
+    def serve(self, listening: socket.socket, root_path: str = "") -> None:
+        """Serve on a socket that listens, until a signal says stop. ``root_path``: where a proxy serves it."""
+        config = uvicorn.Config(
+            self, root_path=root_path, log_level="warning", access_log=False, server_header=False, lifespan="off"
+        )
+        with suppress(KeyboardInterrupt):  # it hands the signal on when it has ended
+            uvicorn.Server(config).run(sockets=[listening])
+
+    # ---- reading
+
+    async def _get(self, request: Request, links: Links, parts: list[str], visitor: Visitor, began: float) -> Response:
+        if parts == ["login"]:
+            return self._page(request, links, visitor, Screen("login.html", {"wrong": False}), Query({}))
+        self._must(visitor, links, request, "look")
+        if parts == ["find"]:
+            jid = request.query_params.get("jid", "").strip()[:200]
+            return RedirectResponse(links("jobs", jid) if jid else links(), 303)
+        query = Query(request.query_params)
+        page = await run_in_threadpool(self._look, parts, query)
+        return self._page(request, links, visitor, page, query, parts, began)
+
+    def _look(self, parts: list[str], query: Query) -> Screen:
+        if len(parts) == 2 and parts[0] in self._screens.of_one:
+            return self._screens.of_one[parts[0]](parts[1], query)
+        if len(parts) == 4 and parts[2] == "do":
+            act = self._deeds.find(parts[0], parts[3])
+            return Screen("confirm.html", {"act": act, "name": parts[1], "verb": parts[3], "on": parts[0]})
+        view = self._screens.by_name.get("/".join(parts))
+        if view is None:
+            raise Missing("there is no such page")
+        return view(query)
+
+    def _page(
+        self,
+        request: Request,
+        links: Links,
+        visitor: Visitor,
+        page: Screen,
+        query: Query,
+        parts: list[str] | None = None,
+        began: float | None = None,
+    ) -> Response:
+        parts = parts or []
+        facts = {
+            **self._frame(request, links, visitor),
+            **page.facts,
+            "query": query,
+            "here": parts[0] if parts else "",
+            "took": None if began is None else time.perf_counter() - began,
+            "pager": None,
+        }
+        rows, total = page.facts.get("rows"), page.facts.get("total")
+        if isinstance(rows, EntryRows):
+            facts["pager"] = page_links(links, parts[0], parts[1:], query, rows.total, more=not rows.whole)
+        elif isinstance(total, int):
+            facts["pager"] = page_links(links, parts[0], parts[1:], query, total, more=False)
+        return HTMLResponse(render(page.template, facts), page.status)
+
+    def _frame(self, request: Request, links: Links, visitor: Visitor) -> dict[str, Any]:
+        """What every page shows around itself."""
+        theme = request.cookies.get("henchman_theme", "")
+        return {
+            "links": links,
+            "nav": NAV,
+            "now": time.time(),
+            "may_act": visitor.role == "act",
+            "inside": visitor.role is not None,
+            "deeds": self._deeds,
+            "token": self._access.token(visitor.session),
+            "logs_in": self._access.asks_password,
+            "label": self._label,
+            "tone": self._tone if self._tone in ("production", "staging", "development") else "",
+            "theme": theme if theme in ("light", "dark") else "",
+            "server": visible(mask_url(self._runtime.config.redis_url or "embedded server")),
+            "said": self._said(request),
+            "build": BUILD,
+        }
+
+    def _said(self, request: Request) -> str:
+        """What became of the last act, as its address tells; nothing that others put there."""
+        text, seal = request.query_params.get("said", ""), request.query_params.get("seal", "")
+        return text if text and hmac.compare_digest(seal.encode(), self._access.seal(text).encode()) else ""
+
+    def _message(self, request: Request, links: Links, visitor: Visitor, status: int, text: str) -> Response:
+        if status == 401 and request.method == "GET":
+            return RedirectResponse(links("login"), 303)
+        facts = self._frame(request, links, visitor) | {"status": status, "text": text, "here": None, "took": None}
+        return HTMLResponse(render("message.html", facts), status)
+
+    async def _health(self) -> Response:
+        """Whether the server answers: nothing else is told to whoever asks."""
+        try:
+            await run_in_threadpool(self._runtime.connections.run, command("PING"))
+        except HenchmanError:
+            return JSONResponse({"ok": False}, 503)
+        return JSONResponse({"ok": True})
+
+    # ---- acting
+
+    def _must(self, visitor: Visitor, links: Links, request: Request, role: str) -> None:
+        """Denied unless the visitor has this role."""
+        if visitor.role == "act" or visitor.role == role:
+            return
+        if visitor.role is None and self._access.asks_password:
+            raise Denied(401, "log in first")
+        if visitor.role is None and not self._access.is_open:
+            raise Denied(
+                403,
+                "this console answers only this machine, under a name of this machine: give it a password, or "
+                "authorize=, to open it to others",
+            )
+        raise Denied(403, "you may look here, and not act" if visitor.role == "look" else "you may not come in here")
+
+    async def _post(self, request: Request, links: Links, parts: list[str], visitor: Visitor) -> Response:
+        form = await _form(request)
+        if why := forged(request):
+            raise Denied(403, f"this request was not taken for one of our own pages: {why}")
+        if parts == ["login"]:
+            return await self._log_in(request, links, form, visitor)
+        if not self._access.holds(form.get("token", ""), visitor.session):
+            raise Denied(403, "this page is older than twelve hours, or not of this session: load it again")
+        if parts == ["logout"]:
+            return _with_cookie(RedirectResponse(links("login"), 303), request, links, "")
+        self._must(visitor, links, request, "act")
+        if len(parts) != 4 or parts[2] != "do":
+            raise Missing("there is nothing to do at this address")
+        page, name, _, verb = parts
+        act = self._deeds.find(page, verb)
+        said = await run_in_threadpool(self._do, act, page, name, verb, visitor)
+        back = form.get("back", "")
+        return RedirectResponse(
+            links(page, *([name] if back == "one" else []), said=said, seal=self._access.seal(said)), 303
+        )
+
+    def _do(self, act: Deed, page: str, name: str, verb: str, visitor: Visitor) -> str:
+        said = ""
+        try:
+            said = act.do(name)
+        finally:
+            facts = visitor.name, verb, page, visible(name), said or "not done"
+            _log.info("console: %s asked for %s of %s %s: %s", *facts)
+        return said
+
+    async def _log_in(self, request: Request, links: Links, form: Mapping[str, str], visitor: Visitor) -> Response:
+        address = request.client.host if request.client else "?"
+        session = self._access.log_in(form.get("password", ""), address)
+        if session is None:
+            _log.warning("console: a wrong password from %s", address)
+            answer = self._page(request, links, visitor, Screen("login.html", {"wrong": True}, 403), Query({}))
+            answer.headers["Retry-After"] = "60"
+            return answer
+        return _with_cookie(RedirectResponse(links(), 303), request, links, session)
+
+
+def _status(error: Exception) -> int:
+    if isinstance(error, Denied):
+        return error.status
+    return 404 if isinstance(error, Missing) else 409
+
+
+def _place(scope: Scope) -> tuple[Links, list[str] | None]:
+    """Where we are mounted, and the parts of the address below; None: it is no address of ours."""
+    prefix, path = scope.get("root_path", "").rstrip("/"), scope["path"]
+    if prefix and (path == prefix or path.startswith(prefix + "/")):
+        path = path[len(prefix) :]
+    parts = [named(one) for one in path.split("/") if one]
+    return Links(prefix), parts if len(parts) < 6 else None
+
+
+def _asset(parts: list[str], request: Request) -> Response:
+    """A file that browsers keep for ever under this address."""
+    asset = ASSETS.get(parts[-1]) if len(parts) == 3 else None
+    if asset is None or request.method not in ("GET", "HEAD"):
+        return PlainTextResponse("no such file", 404)
+    fresh = "public, max-age=31536000, immutable" if parts[1] == BUILD else "no-cache"
+    return Response(asset.body, media_type=asset.media_type, headers={"Cache-Control": fresh})
+
+
+async def _form(request: Request) -> dict[str, str]:
+    """The fields of a form; Denied for one that is too large."""
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > _BODY:
+            raise Denied(413, f"a form of this console has at most {_BODY:,} bytes")
+    return {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace"), max_num_fields=50).items()}
+
+
+def _set_session(answer: Response, request: Request, links: Links, session: str) -> None:
+    answer.set_cookie(
+        COOKIE,
+        session,
+        max_age=SESSION if session else 0,
+        path=(links.prefix or "") + "/",
+        secure=request.url.scheme == "https",
+        httponly=True,
+        samesite="lax",
+    )
+
+
+def _with_cookie(answer: Response, request: Request, links: Links, session: str) -> Response:
+    _set_session(answer, request, links, session)
+    return answer
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    while True:
+        message = await receive()
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return
