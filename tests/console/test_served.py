@@ -38,7 +38,7 @@ def test_it_serves_until_it_is_told_to_stop(shop: App, tmp_path: Path) -> None:
         assert child.wait(30) == 0
     finally:
         child.kill()
-        child.wait()
+        child.communicate()
 
 
 def test_others_are_let_in_only_with_a_password(shop: App, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_others_are_let_in_only_with_a_password(shop: App, tmp_path: Path) -> No
     env = {name: value for name, value in os.environ.items() if not name.startswith("HENCHMAN_")}
     done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=60, check=False)
     assert done.returncode == 1
-    assert "set HENCHMAN_CONSOLE_PASSWORD first" in done.stderr
+    assert "set console_password (HENCHMAN_CONSOLE_PASSWORD) first" in done.stderr
 
 
 @pytest.mark.parametrize("port", ["-1", "70000", "x"])
