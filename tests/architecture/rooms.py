@@ -15,7 +15,19 @@ class Room(NamedTuple):
 
 
 FEATURES = ("batch", "cron", "iterable", "ordered")
-BELOW_APP = ("client", "worker", "inspector", "console", "history", "outbox", "embedded", *FEATURES, "contrib", "log", "work")
+BELOW_APP = (
+    "client",
+    "worker",
+    "inspector",
+    "console",
+    "history",
+    "outbox",
+    "embedded",
+    *FEATURES,
+    "contrib",
+    "log",
+    "work",
+)
 EVERYTHING = ("app", "henchman", *BELOW_APP)
 
 ROOMS = {
