@@ -144,7 +144,7 @@ def leaves(path: tuple[str, ...], one: click.Command) -> Iterator[tuple[tuple[st
             yield from leaves((*path, name), found)
 
 
-STARTS_SOMETHING: Final = {("work",), ("demo",), ("server", "start")}
+STARTS_SOMETHING: Final = {("work",), ("demo",), ("web",), ("server", "start")}
 SAMPLES: Final = {"id": "0" * 32, "jid": "1" * 24, "most": "1"}
 
 
