@@ -9,6 +9,7 @@ __all__ = ["ServerClock"]
 
 NEVER = float("inf")
 NOTICED = 12.0  # seconds: a server may be down for 9 s, the lease of a stager is 2 s
+MOVED = 0.5  # seconds in which the waiting is moved along: a retry written meanwhile may be taken for an earlier one
 
 
 class Piece(NamedTuple):
@@ -33,11 +34,11 @@ class ServerClock:
 
     def doubtful(self, since: float, to: float) -> bool:
         """Whether what was written at ``since`` and ran at ``to`` may have been taken for something of before a step:
-        it was written, or ran, before a worker had noticed that. The lease of a stager that was killed lasts for 2 s,
-        and a server that is down is looked at when it is back: within so long a step has to be noticed."""
+        it was written, or ran, before a worker had noticed that and had moved all along. The lease of a stager that was
+        killed lasts for 2 s, and a server that is down is looked at when it is back: so long may it take."""
         for before, piece in pairwise(self._pieces):
             known = min((one for one in self._noticed if one >= piece.since), default=NEVER)
-            if to >= piece.since and since <= min(known, before.to + NOTICED):
+            if to >= piece.since and since <= min(known, before.to + NOTICED) + MOVED:
                 return True
         return False
 

@@ -357,6 +357,7 @@ def test_a_retry_is_early_unless_the_server_s_clock_was_stepped(judged: Callable
         (20, 100.5, 101.0, False),
         (-20, 99.5, 100.3, False),
         (-20, 97.5, 98.0, True),
+        (-20, 97.5, 100.1, False),  # while that was moved along
         (-20, 97.5, 100.3, False),  # what was written before that may have been taken for something from before
         (-20, 80.0, 100.3, True),  # so late is never
         (20, 101.0, 101.5, True),
