@@ -14,7 +14,7 @@ from henchman.work.outcome import ENDINGS
 
 KEYS = Keys("ns")
 BEYOND = ("deleted", "poisoned")  # endings that no run has
-OF_KEYS = {"unlock", "unrun", "relock", "unlatest"}  # tests/store/test_locks.py
+OF_KEYS = {"unlock", "unrun", "relock", "unlatest", "follow", "step"}  # tests/store/test_locks.py
 GOES_ON = {"retry", "snoozed", "deferred", "released", "interrupted"}
 JID = "0123456789abcdef01234567"
 

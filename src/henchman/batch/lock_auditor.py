@@ -76,9 +76,11 @@ class LockAuditor:
         for one in due:
             before = self._looked.pop(one.member, None)
             known = before is not None and before.jid == one.jid
-            if one.jid in found.dead and one.phase != "o":
+            if one.jid in found.dead and one.phase not in "of":
                 freed += self._free(one, "dead", f"its job {one.jid} died elsewhere: {found.dead[one.jid]}")
             elif one.jid not in found.missing:
+                if one.jid in found.dead:  # it keeps its key; who waits for it is told, if nobody did so
+                    self._note(one, "dead")
                 wait = min(max(2 * before.wait, OLD), LATEST) if before is not None and known else OLD
                 self._looked[one.member] = _LastLook(one.jid, False, now + wait, wait)
                 well.append(one)
@@ -90,7 +92,10 @@ class LockAuditor:
 
     def _free(self, one: Doubt, ending: str, reason: str) -> int:
         """End the job as far as this key goes; if the lock is another job's by now, nothing happens."""
-        job = {"jid": one.jid, "hm": {"key": [one.scope, one.name, one.phase]}}
-        self._runtime.connections.run(batches.note(self._runtime.keys, [encoded(self._runtime.keys, job, ending)]))
+        self._note(one, ending)
         self._runtime.events.emit("key_freed", scope=one.scope, key=one.name, jid=one.jid, reason=reason)
         return 1
+
+    def _note(self, one: Doubt, ending: str) -> None:
+        job = {"jid": one.jid, "hm": {"key": [one.scope, one.name, one.phase]}}
+        self._runtime.connections.run(batches.note(self._runtime.keys, [encoded(self._runtime.keys, job, ending)]))
