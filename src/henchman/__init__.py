@@ -30,6 +30,7 @@ from henchman.errors import (
 from henchman.work.current import CurrentJob, current_job
 
 if TYPE_CHECKING:
+    from henchman.batch.workflow import chain, group
     from henchman.iterable.job import IterableJob
 
 __version__ = "0.1.0"
@@ -60,14 +61,20 @@ __all__ = [
     "Snooze",
     "Unconfirmed",
     "UnknownBatch",
+    "chain",
     "current_job",
+    "group",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """``IterableJob`` is imported when it is first asked for, so that ``import henchman`` stays quick."""
+    """What is heavy is imported when it is first asked for, so that ``import henchman`` stays quick."""
     if name == "IterableJob":
         from henchman.iterable.job import IterableJob
 
         return IterableJob
+    if name in ("chain", "group"):
+        from henchman.batch import workflow
+
+        return getattr(workflow, name)
     raise AttributeError(f"module 'henchman' has no attribute {name!r}")

@@ -37,6 +37,8 @@ from henchman.work.source import Source
 if TYPE_CHECKING:
     from henchman.batch.auditor import Audited, Auditor
     from henchman.batch.batch import Batch, BatchStatus
+    from henchman.batch.options import WorkflowKeywords
+    from henchman.batch.workflow import Workflow
     from henchman.console.guard import Authorize
     from henchman.console.site import Console
     from henchman.cron.registry import CronRegistry
@@ -393,16 +395,31 @@ class App:
             results=results,
         )
 
+    def workflow(self, description: str = "", **options: Unpack[WorkflowKeywords]) -> Workflow:
+        """A batch whose jobs wait for each other: ``with app.workflow("Order 17") as flow:``, then
+        ``pay = flow.add(charge.call("17"))`` and ``flow.add(ship.call("17"), after=[pay])``.
+
+        Nothing is sent before the block has ended well, and then it is whole or nothing. ``options``: on_success,
+        on_complete, on_death, tags, expires, open_for (an hour), parent and keep, as in ``batch``. DefinitionError says
+        what is wrong. See ``henchman.chain`` for the short form.
+        """
+        from henchman.batch.workflow import new_workflow
+
+        return new_workflow(self, description, options)
+
     def get_batch(self, batch: str) -> Batch:
         """The batch of this id, wherever it was made. No I/O; what is done with it raises UnknownBatch."""
         from henchman.batch.batch import find_batch
 
         return find_batch(self, batch)
 
-    def batch_of(self, batch: str, jid: str, expires: float | None, results: bool) -> Batch:
-        """The batch of the running job ``jid``, as that job sees it."""
+    def batch_of(self, batch: str, jid: str, expires: float | None, results: bool, step: str) -> Batch:
+        """The batch of the running job ``jid``, as that job sees it; of one that is a ``step``, the workflow."""
         from henchman.batch.batch import find_batch
+        from henchman.batch.workflow import find_workflow
 
+        if step:
+            return find_workflow(self, batch, jid, expires, step)
         return find_batch(self, batch, jid, expires, results)
 
     def batch_status(self, batch: str) -> BatchStatus:

@@ -37,7 +37,9 @@ PUBLIC = [
     "Snooze",
     "Unconfirmed",
     "UnknownBatch",
+    "chain",
     "current_job",
+    "group",
 ]  # every name that henchman exports, sorted: what is here we keep
 HEAVY = ("redis", "asyncio", "click", "rich", "sqlalchemy", "starlette")
 

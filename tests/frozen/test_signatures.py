@@ -47,6 +47,8 @@ GIVEN = {
     "henchman.batch.batch": ("Batch", "BatchStatus", "Reason"),
     "henchman.contrib.sqlalchemy": ("bind",),
     "henchman.batch.results": ("BatchResult",),
+    "henchman.batch.workflow": ("Workflow", "JobChain", "JobGroup"),
+    "henchman.work.steps": ("Step", "StepResults"),
     "henchman.cron.registry": ("CronRegistry", "CronState", "Past"),
 }
 #: what an app has for our own parts: it must not begin with an underscore, and nobody else calls it

@@ -215,9 +215,11 @@ class Auditor(Ticker):
 
     def _settle(self, name: str, reasons: Mapping[str, str], glance: Glance) -> None:
         hm, effects = {"batch": name, "results": glance.results}, []
+        steps = self._run(batches.step_names(self._runtime.keys, name))
         for jid, reason in reasons.items():
             facts = EndingFacts(self._leader.identity, 0, {"reason": reason})
-            effects.append(encoded(self._runtime.keys, {"jid": jid, "hm": hm}, "gone", facts))
+            ours = hm | ({"step": steps[jid]} if jid in steps else {})  # for those that wait for it
+            effects.append(encoded(self._runtime.keys, {"jid": jid, "hm": ours}, "gone", facts))
         for start in range(0, len(effects), CHUNK):
             self._run(batches.note(self._runtime.keys, effects[start : start + CHUNK]))
         shown = sorted(set(reasons.values()))[:3]

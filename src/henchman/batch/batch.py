@@ -8,7 +8,7 @@ import threading
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from contextvars import Token
 from types import TracebackType
-from typing import Any, Literal, ParamSpec, TypeVar, overload
+from typing import Any, Literal, ParamSpec, Self, TypeVar, overload
 
 import msgspec
 
@@ -58,14 +58,14 @@ class Batch:
         """What ``app.get_batch`` and ``app.batch_status`` find it by; nobody can guess it."""
         return self.membership.id
 
-    def open(self) -> Batch:
+    def open(self) -> Self:
         """Make it known to the server. Nothing happens when it is; BatchClosed when its parent takes nothing more."""
         if self._options is not None:
             jobs = batch_options.callbacks(self._runtime, self._options, self.id)
             self._run(self._open({which: self._runtime.client.through([job]) for which, job in jobs.items()}))
         return self
 
-    async def aopen(self) -> Batch:
+    async def aopen(self) -> Self:
         """``open``, awaited."""
         if self._options is not None:
             jobs = batch_options.callbacks(self._runtime, self._options, self.id)
@@ -174,7 +174,7 @@ class Batch:
         """``results``, for ``async for``."""
         return aiterate(self._runtime.aconnections, batch_results.results(self._runtime, self.id, job))
 
-    def __enter__(self) -> Batch:
+    def __enter__(self) -> Self:
         self.open()
         self._tokens.append(within.set(self.membership))
         return self
@@ -184,7 +184,7 @@ class Batch:
     ) -> None:
         self._run(self._leave(error))
 
-    async def __aenter__(self) -> Batch:
+    async def __aenter__(self) -> Self:
         await self.aopen()
         self._tokens.append(within.set(self.membership))
         return self

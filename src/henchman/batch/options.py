@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypedDict
 
 import msgspec
 
 from henchman.client.job import Using
+from henchman.client.keywords import HasMembership, Seconds, Texts
 from henchman.client.options import OUTSIDE, checked_name, flag, named_options, texts, within, wrong
 from henchman.client.prepared import prepare
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, DefinitionError
+from henchman.kernel.text import did_you_mean
 from henchman.store.call import Arg
 from henchman.wire.arguments import Signature
 from henchman.wire.payload import decode, encode, new_jid
 
-__all__ = ["BatchOptions", "callback_fields", "callbacks", "checked"]
+__all__ = ["BatchOptions", "WorkflowKeywords", "callback_fields", "callbacks", "checked", "checked_workflow"]
 
+Callback = Using[..., Any] | str | None
+OPEN_FOR: Final = 3600.0  # seconds after which a workflow is given up whose producer died before it was whole
+KEEP: Final = 7 * 86400.0
 _MOST_TEXT = 10_000
 _CENTURY = 100 * 365 * 86400.0
 
@@ -55,6 +60,29 @@ class BatchOptions(NamedTuple):
         """What the history keeps of them."""
         facts = {"description": self.description, "tags": self.tags, "parent": self.parent, "expires": expires}
         return msgspec.json.encode({name: value for name, value in facts.items() if value is not None})
+
+
+class WorkflowKeywords(TypedDict, total=False):
+    """The options of ``app.workflow``, which are those of ``app.batch`` that mean something to it."""
+
+    on_success: Callback
+    on_complete: Callback
+    on_death: Callback
+    tags: Texts
+    expires: Seconds | None
+    open_for: Seconds
+    parent: HasMembership | str | None
+    keep: Seconds
+
+
+def checked_workflow(description: str, options: WorkflowKeywords) -> BatchOptions:
+    """The options of ``app.workflow``, checked; DefinitionError says what is wrong."""
+    given: dict[str, Any] = dict(options)
+    if unknown := sorted(given.keys() - WorkflowKeywords.__annotations__.keys()):
+        near = did_you_mean(unknown[0], WorkflowKeywords.__annotations__)
+        raise DefinitionError(f"workflow: there is no option {unknown[0]}={near}")
+    usual = {"on_success": None, "on_complete": None, "on_death": None, "tags": (), "expires": None, "parent": None}
+    return checked(description, **{**usual, "open_for": OPEN_FOR, "keep": KEEP, **given}, atomic=True, results=True)
 
 
 def checked(

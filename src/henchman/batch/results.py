@@ -5,19 +5,18 @@ A result is kept as the JSON text that the job's worker wrote. It is rebuilt whe
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from henchman.client.job import Using
 from henchman.client.runtime import Runtime
-from henchman.errors import ArgumentError, BatchError, JobFailed, ResultError
+from henchman.errors import ArgumentError, BatchError
 from henchman.kernel import spreadsheet
 from henchman.kernel.text import as_shown
 from henchman.store import batches
 from henchman.store.call import Page, Pages, Procedure
-from henchman.wire import arguments, jsontext
+from henchman.work.steps import KeptResult, plain_json
 
 __all__ = ["BatchResult", "as_csv", "as_json_lines", "results"]
 
@@ -25,10 +24,9 @@ R = TypeVar("R", covariant=True)
 
 PAGE: Final = 1000  # rows; the server ends a page at 4 MB as well
 MOST_COLUMNS: Final = 1000
-_ENDED_OTHERWISE: Final = frozenset({"failed", "error", "cancelled", "expired"})
 
 
-class BatchResult(Generic[R]):
+class BatchResult(KeptResult[R]):
     """What became of one row of a batch.
 
     ``row``: its number, from 0, in the order in which the rows were pushed. ``jid``, ``job``: the id of the job and its
@@ -37,49 +35,19 @@ class BatchResult(Generic[R]):
     it returned, as JSON text; None when there is no result. ``message``, ``error_class``: why not; "" when unknown.
     """
 
-    __slots__ = ("_function", "error_class", "jid", "job", "json", "message", "row", "status")
+    __slots__ = ("row",)
 
     def __init__(self, row: int, job: str, jid: str, text: bytes, function: Any = None) -> None:
-        mark, rest = text[:1], text[1:]
-        facts: Mapping[str, str] = jsontext.loads(rest) if mark == b"!" else {}
+        super().__init__(job, jid, text, function)
         self.row = row
-        self.job = job
-        self.jid = jid
-        self.json = rest if mark == b"=" else None
-        self.status = "finished" if mark == b"=" else facts.get("status") or rest.decode() or "unknown"
-        self.message = facts.get("message", "")
-        self.error_class = facts.get("error_class", "")
-        self._function = function
 
     def __repr__(self) -> str:
         return f"<row {self.row}: {self.job} {self.jid} {self.status}>"
 
     @property
-    def ok(self) -> bool:
-        """Whether there is a ``value``."""
-        return self.json is not None
-
-    @property
-    def value(self) -> R:
-        """What the job returned, as its return annotation says; plain JSON where this app does not know the job.
-
-        Raises JobFailed when the job ended otherwise; ResultError when it has not ended, when it finished and its
-        result could not be kept, and when the result does not fit the annotation (any more).
-        """
-        if self.json is None:
-            if self.status in _ENDED_OTHERWISE:
-                raise JobFailed(self.jid, self.status, error_class=self.error_class, message=self.message)
-            why = self.message or (
-                "how it ended is not known" if self.status == "unknown" else f"it has not ended: it is {self.status}"
-            )
-            raise ResultError(f"job {self.jid} (row {self.row} of its batch) has no result: {why}")
-        try:
-            value: R = arguments.from_json(self._function, _loaded(self.json))
-        except ValueError as error:
-            raise ResultError(
-                f"job {self.jid} (row {self.row} of its batch) has finished, but its result is of another kind: {error}"
-            ) from None
-        return value
+    def _place(self) -> str:
+        """Which job it is, in words."""
+        return f"job {self.jid} (row {self.row} of its batch)"
 
 
 Rows = list[BatchResult[Any]]
@@ -190,7 +158,7 @@ class _Columns:
 
 def _parts(one: BatchResult[Any]) -> tuple[dict[str, Any], Any]:
     """The result of a row as an object, or as something else."""
-    result = None if one.json is None else _loaded(one.json)
+    result = None if one.json is None else plain_json(one.json)
     return (result, None) if isinstance(result, dict) else ({}, result)
 
 
@@ -200,10 +168,3 @@ def _cell(value: Any) -> str | int | float:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return value
     return spreadsheet.safe(value if isinstance(value, str) else msgspec.json.encode(value).decode())
-
-
-def _loaded(text: bytes) -> Any:
-    try:
-        return jsontext.loads(text)
-    except msgspec.ValidationError:  # a number that only the slow reader takes
-        return jsontext.loads_slowly(text)

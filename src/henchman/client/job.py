@@ -25,7 +25,7 @@ B = TypeVar("B")
 C = TypeVar("C")
 D = TypeVar("D")
 #: what ``enqueue_many`` takes for one job, besides a tuple of positional arguments
-ByName: TypeAlias = Mapping[str, Any] | BoundCall[P]
+ByName: TypeAlias = Mapping[str, Any] | BoundCall[P, Any]
 AnyRows: TypeAlias = Iterable[A] | AsyncIterable[A]
 Row: TypeAlias = tuple[Any, ...] | ByName[P]
 
@@ -53,6 +53,11 @@ class Using(Generic[P, R]):
         self._client.check_queue(self.job.name, made.queue)
         self._client.check_transaction(self.job.name, made)
         return Using(self.job, self._client, made)
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[P, R]:
+        """This job with its arguments, checked by the type checker: a step of a workflow, or a row for
+        ``enqueue_many`` (which takes the arguments alone)."""
+        return BoundCall(args, kwargs, self)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:
         """Push one job; see ``Job.enqueue``."""
@@ -97,10 +102,6 @@ class Job(Using[P, R]):
         """The function itself, here and now."""
         result: R = self.function(*args, **kwargs)
         return result
-
-    def call(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[P]:
-        """The arguments of one job for ``enqueue_many``, checked by the type checker."""
-        return BoundCall(args, kwargs)
 
     def using(self, **options: Unpack[PushKeywords]) -> Using[P, R]:
         """This job with options for one push: delay, at, queue, retry, retry_for, timeout, expires, tags, batch, track.
@@ -177,6 +178,10 @@ class AsyncJob(Job[P, Coroutine[Any, Any, R]], Generic[P, R]):
     """A job made from an ``async def``: its handle is one of R, not of a coroutine."""
 
     is_async = True
+
+    def call(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[P, R]:  # type: ignore[override]  # R, not a coroutine
+        """As ``Using.call``."""
+        return BoundCall(args, kwargs, self)
 
     def enqueue(self, *args: P.args, **kwargs: P.kwargs) -> Handle[R]:  # type: ignore[override]  # R, not a coroutine
         """As ``Job.enqueue``."""

@@ -140,9 +140,9 @@ class Client:
         self._stamp = runtime.stamp
         self._registry = runtime.registry
         self._clock = runtime.clock
-        self._sequence = PushSequence()
+        self.sequence = PushSequence()
         self._keyed = KeyedPushes(
-            runtime, self._sequence, self._time_of, self._learn_time, self._through_links, self._call, self._write_rows
+            runtime, self.sequence, self._time_of, self._learn_time, self._through_links, self._call, self._write_rows
         )
         self.buffer = Buffer(runtime)
         self.now: Callable[[], float] = time.time  # tests put a clock of their own here
@@ -377,7 +377,7 @@ class Client:
             yield from self._write_rows(plan, scheduled, by_queue, {})
             return 0
         if not plan.is_plain and (plan.group is not None or plan.tracked):
-            yield from push_tracked(self._runtime, self._sequence, plan, scheduled, by_queue)
+            yield from push_tracked(self._runtime, self.sequence, plan, scheduled, by_queue)
             return 0
         buffer = self.buffer
         if buffer.waiting:

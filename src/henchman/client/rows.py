@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterable, AsyncIterator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, ParamSpec
+from typing import Any, Generic, ParamSpec, TypeVar
 
 import msgspec
 
@@ -15,6 +15,7 @@ from henchman.work.effects import batch_of
 __all__ = ["Arguments", "BoundCall", "Pushed", "RowSlices", "Slice", "check_reached", "each_row", "tell_pushed"]
 
 P = ParamSpec("P")
+R = TypeVar("R", covariant=True)
 SLICE_JOBS = 1000
 SLICE_BYTES = 4_000_000
 _NO_KWARGS: dict[str, Any] = {}
@@ -23,11 +24,14 @@ Slice = list[Arguments]
 
 
 @dataclass(frozen=True, slots=True)
-class BoundCall(Generic[P]):
-    """Arguments for one job of a bulk push, as ``job.call(…)`` makes them; P are the parameters that they fit."""
+class BoundCall(Generic[P, R]):
+    """A job with its arguments, as ``job.call(…)`` makes it: a row of a bulk push, or a step of a workflow. P are the
+    parameters that they fit, R is what the job returns. ``using``: the job, or the job with options.
+    """
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    using: Any = None
 
 
 class Pushed(msgspec.Struct, frozen=True):

@@ -123,7 +123,7 @@ class Runtime(Settler, Protocol):
         """Which of these queues, all of sources, this process serves."""
         ...
 
-    def batch_of(self, batch: str, jid: str, expires: float | None, results: bool) -> Any:
+    def batch_of(self, batch: str, jid: str, expires: float | None, results: bool, step: str) -> Any:
         """The batch of the running job ``jid``, as that job sees it; see ``batch.batch.Batch``."""
         ...
 

@@ -108,6 +108,11 @@ def _taken(batch: str, reply: Any) -> Any:
         raise BatchClosed(f"batch {batch} takes no more jobs: it was closed, cancelled or has expired")
     if reply == b"FULL":
         raise HistoryFull(FULL)
+    if isinstance(reply, bytes) and reply.startswith(b"STEP "):
+        raise BatchError(
+            f"workflow {batch} has a step {reply[5:].decode('utf-8', 'replace')!r} that runs another job, or has other "
+            "arguments, and a name is one step: choose another name="
+        )
     return reply
 
 
@@ -257,6 +262,30 @@ def results(keys: Keys, batch: str, first: int, most: int) -> Call[ResultRows]:
         return ResultRows(int(total), [(by_number.get(row[0], ""), _name(row[2]), text) for row, text in pairs])
 
     return script(_RESULTS, [keys.queues], [batch, first, most], read, again=True)
+
+
+def kept_results(keys: Keys, batch: str, jids: Sequence[str]) -> Call[list[bytes | None]]:
+    """What a batch keeps of how these jobs ended, at least one, as in ``ResultRows``; None of one that has not."""
+    return command("HMGET", keys.batch(batch) + ":results", *jids)
+
+
+def steps(keys: Keys, batch: str, names: Sequence[str]) -> Call[list[tuple[str, str] | None]]:
+    """The jid and the job of each of these steps of a workflow, at least one; None of one that is not there."""
+
+    def read(reply: list[bytes | None]) -> list[tuple[str, str] | None]:
+        parts = [None if one is None else _name(one).partition(" ") for one in reply]
+        return [None if one is None else (one[0], one[2]) for one in parts]
+
+    return command("HMGET", keys.batch(batch) + ":names", *names, decode=read)
+
+
+def step_names(keys: Keys, batch: str) -> Call[dict[str, str]]:
+    """The step that each job of a workflow is, by the jid; nothing of any other batch."""
+
+    def read(reply: Any) -> dict[str, str]:
+        return {job.partition(" ")[0]: step for step, job in _table(reply).items()}
+
+    return command("HGETALL", keys.batch(batch) + ":names", decode=read)
 
 
 def newest(keys: Keys, first: int, most: int) -> Call[list[str]]:

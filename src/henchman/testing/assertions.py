@@ -160,7 +160,7 @@ class Assertions(OrderedAssertions):
         self,
         job: AnyJob | None = None,
         *,
-        args: Sequence[Any] | BoundCall[...] | None = None,
+        args: Sequence[Any] | BoundCall[..., Any] | None = None,
         queue: str | None = None,
         tags: Collection[str] | None = None,
         at: datetime | timedelta | None = None,

@@ -5,7 +5,7 @@ complete, results are kept until the block ends. To cancel a batch, or to retry 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from henchman.store.call import Arg, Call
@@ -25,7 +25,8 @@ Answer = tuple[Any, list[PlainPush]]
 
 class _Batch:
     """``members``: jid → status of each job that has not ended, ``batch:<id>`` of each batch that is part of it. Where
-    results are kept, ``rows``: the name and the jid of each job, ``results``: jid → what became of it."""
+    results are kept, ``rows``: the name and the jid of each job, ``results``: jid → what became of it. ``steps``: of a
+    workflow, step → jid and name of its job."""
 
     def __init__(self, facts: dict[str, str]) -> None:
         self.facts = facts
@@ -34,6 +35,7 @@ class _Batch:
         self.parked: list[tuple[str, PlainPush, bytes]] = []
         self.rows: list[tuple[str, str]] = []
         self.results: dict[str, str] = {}
+        self.steps: dict[str, str] = {}
 
     def add(self, field: str, by: int = 1) -> None:
         """Count in a field."""
@@ -82,7 +84,13 @@ class FakeBatches:
             return self._time(), []
         if command == "SET" and (key == keys.history_on or key.endswith(":producer")):
             return None, []
-        batch = self._batches.get(key.removeprefix(keys.batch("")))
+        id, _, part = key.removeprefix(keys.batch("")).partition(":")
+        batch = self._batches.get(id)
+        if command == "HMGET" and batch is not None and part in ("results", "names"):
+            held = batch.results if part == "results" else batch.steps
+            return [
+                None if (text := held.get(as_text(one))) is None else text.encode() for one in call.parts[0][2:]
+            ], []
         facts = {} if batch is None else {name.encode(): value.encode() for name, value in batch.facts.items()}
         if command == "HGETALL" and len(call.parts) == 4 and key.startswith(keys.batch("")):
             reasons = {} if batch is None else {name.encode(): b"%d" % n for name, n in batch.reasons.items()}
@@ -118,8 +126,15 @@ class FakeBatches:
             return b"ABSENT", []
         if batch is not None and not self._takes(batch, as_text(member)):
             return b"CLOSED", []
+        if batch is not None and (step := self._other_step(batch, rest)):
+            return b"STEP " + step.encode(), []
         for i in range(3, len(rest), 5):
             jid, when, payload, _, ask = rest[i : i + 5]
+            if batch is not None and (step := _step_of(ask)):
+                if step in batch.steps:  # pushed again
+                    answers.append("C")
+                    continue
+                batch.steps[step] = f"{as_text(jid)} {class_of(as_bytes(payload))}"
             due = as_text(when).removeprefix("parked")
             push = PlainPush(as_text(queue), as_bytes(payload), due_at(due, self._now()))
             parked = due != as_text(when)
@@ -136,6 +151,14 @@ class FakeBatches:
             else:
                 pushed += now_pushed
         return ("\n".join(answers).encode() if keyed else len(answers)), pushed
+
+    def _other_step(self, batch: _Batch, rest: Sequence[Arg]) -> str:
+        """The first step of a push that is another job by now; "" when there is none."""
+        for i in range(3, len(rest), 5):
+            step = _step_of(rest[i + 4])
+            if step in batch.steps and batch.steps[step].partition(" ")[0] != as_text(rest[i]):
+                return step
+        return ""
 
     def _takes(self, batch: _Batch, member: str) -> bool:
         known = batch.facts
@@ -286,3 +309,9 @@ class FakeBatches:
         payload = f"{facts[base + 'head']}{facts[base + 'jid']}{facts[base + 'tail']}".encode()
         payload += b',"enqueued_at":%b}' % self._app.stamp(self._now())
         return [PlainPush(facts[f"{base}queue"], payload, None)]
+
+
+def _step_of(ask: Arg) -> str:
+    """The step of a workflow that a job is, by what is asked of it."""
+    text = as_bytes(ask)
+    return str(json.loads(text).get("step", "")) if text else ""

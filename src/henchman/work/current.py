@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextvars
 from typing import Any, Protocol
 
+from henchman.work.steps import StepResults
+
 __all__ = ["CurrentJob", "current_job", "running"]
 
 
@@ -46,7 +48,12 @@ class CurrentJob(Protocol):
 
     @property
     def batch(self) -> Any:
-        """The batch that it is a member of: ``batch.add(job, rows)`` adds to it. None outside of one."""
+        """The batch that it is a member of: ``batch.add(job, rows)`` adds to it; of a step of a workflow that workflow:
+        ``batch.add(job.call(…), after=…)`` adds a step. None outside of one."""
+
+    @property
+    def results(self) -> StepResults:
+        """Of a step of a workflow that was added with ``results=True``: what the steps returned that it waited for."""
 
     @property
     def needs(self) -> dict[str, str]:

@@ -33,12 +33,14 @@ from henchman.wire.secret import NO_SECRETS, Secrets
 from henchman.work.current import running
 from henchman.work.locks import is_exclusive
 from henchman.work.outcome import DONE, Outcome, called_off
+from henchman.work.steps import step_of
 from henchman.work.unit import Unit
 from henchman.worker.acker import Acker
 from henchman.worker.claim import Claims
 from henchman.worker.retry import RetryPolicy
 from henchman.worker.run import CompiledJob, Run, Slot, secrets_of
 from henchman.worker.session import LeaseSession
+from henchman.worker.step_run import StepRun
 from henchman.worker.watchdog import Watchdog, calm
 from henchman.worker.watcher import Cancels
 
@@ -374,8 +376,10 @@ class UnitReader:
         self, unit: Unit, job: dict[str, Any], compiled: CompiledJob, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Run:
         """A run; from the first with a key on, those who start runs ask for their keys."""
-        if isinstance(job["hm"], dict) and "key" in job["hm"]:
-            self.keyed = True
+        ours = job["hm"]
+        if isinstance(ours, dict) and ("key" in ours or "step" in ours):
+            self.keyed = self.keyed or "key" in ours
+            return (StepRun if step_of(job) else Run)(unit, job, compiled, args, kwargs)
         return Run(unit, job, compiled, args, kwargs)
 
     def _unreadable(self, unit: Unit, error: BaseException) -> Outcome:

@@ -30,6 +30,7 @@ from henchman.wire.secret import NO_SECRETS, Secrets, marked, places_of
 from henchman.work import checkpoint
 from henchman.work.effects import EndingFacts, attempt_of, batch_of, encoded, keeps_result
 from henchman.work.locks import needs_of
+from henchman.work.steps import NO_RESULTS, StepResults
 from henchman.work.unit import Unit
 
 __all__ = ["TINY", "CompiledJob", "JobReporter", "Run", "Slot", "secrets_of", "task_name"]
@@ -167,7 +168,12 @@ class Run:
         """The batch that it is a member of, to add to; None outside of one."""
         if not self.batch_id:
             return None
-        return self.compiled.open_batch(self.batch_id, self.jid, self.batch_expires, keeps_result(self.unit.job))
+        return self.compiled.open_batch(self.batch_id, self.jid, self.batch_expires, keeps_result(self.unit.job), "")
+
+    @property
+    def results(self) -> StepResults:
+        """What the steps returned whose results it takes; see ``step_run.py``."""
+        return NO_RESULTS
 
     @property
     def needs(self) -> dict[str, str]:
@@ -275,7 +281,7 @@ class CompiledJob:
     ``ack_each``: a run is settled in a call of its own, before its slot is free.
     ``reporter``: carries what its tracked runs say. ``open_batch(id, jid, expires, results)``: the batch of
     a run.
-    ``runtime``: where checkpoints are kept.
+    ``runtime``: where checkpoints are kept. ``taking``: the same for steps that take results, see ``step_run.py``.
     ``call(run)`` runs the job within the middleware; for an async job it is awaited.
     """
 
@@ -294,6 +300,7 @@ class CompiledJob:
         "reporter",
         "runtime",
         "signature",
+        "taking",
         "timeout",
     )
 
@@ -321,6 +328,7 @@ class CompiledJob:
         self.open_batch = open_batch
         self.runtime = runtime
         self.call: Callable[[Any], Any] = self._compiled(middleware)
+        self.taking: CompiledJob | None = None
 
     def _compiled(self, middleware: Chain) -> Callable[[Any], Any]:
         function = self.definition.function

@@ -10,7 +10,8 @@
 --   keep: how the history is kept if nobody said so before, "" not at all: then no recorder has led yet.
 --   A batch that keeps results also keeps the order of its rows, each with the number of its job's name.
 --   ask: "", or JSON of jobs with a key, all or none of them: what lib/admit.lua asks, with key and mark of this one. Then
---   the lane is one of all keyed pushes, and the answer that of keyed_push.
+--   the lane is one of all keyed pushes, and the answer that of keyed_push. A job whose ask has `step` is that step of a
+--   workflow: pushed again it is no second one; where another job has the name nothing is pushed: "STEP <name>".
 -- include base
 -- include keys
 -- include members
@@ -36,6 +37,12 @@ if ARGV[6] ~= '' then
 end
 if batches.is_full() then
   return 'FULL'
+end
+for at = 7, keyed and #ARGV or 0, 5 do
+  local step = intake.other_step(id, ARGV[at], ARGV[at + 4])
+  if step then
+    return 'STEP ' .. step
+  end
 end
 local job = {queue = ARGV[3]}
 for at = 7, #ARGV, 5 do

@@ -39,6 +39,7 @@ local function release_keyed(jid, name, due, payload, ask)
     batches.track({'track', id, jid, due == '' and 'enqueued' or 'scheduled', '0', '', '{}', ''})
   elseif not string.find(answer, '^B') then
     batches.withdraw(id, jid, 'a duplicate of ' .. string.match(answer, '^%u (%S+)'))
+    step_is_duplicate(id, ask, answer)
   end
 end
 

@@ -134,6 +134,13 @@ local function admit(ask, job, now)
   return waits and 'B -' or 'C'
 end
 
+-- A step of a workflow turns out to be a duplicate: for those that wait for it, it has ended as the first one did.
+local function step_is_duplicate(batch, ask, answer)
+  if ask.step then
+    needing().step(batch, ask.step, string.match(answer, '^R %S+ %d ([sf])') or 'x')
+  end
+end
+
 -- Whether what answers so ends a call: the rows behind a duplicate that raises are not pushed.
 local function ends_call(ask, answer)
   return ask.conflict == 'raise' and string.find(answer, '^[DR]')

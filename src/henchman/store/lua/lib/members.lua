@@ -101,7 +101,9 @@ local function taking_in(batches, now)
     if string.find(answer, '^B') then
       status = 'blocked'
     end
-    if string.find(answer, '^[CB]') and is_new(batch, job.jid, status) then
+    if not string.find(answer, '^[CB]') then
+      step_is_duplicate(batch.id, ask, answer)
+    elseif is_new(batch, job.jid, status) then
       count(batch, job.jid, status, detail)
     end
     return answer
@@ -119,9 +121,7 @@ local function taking_in(batches, now)
     return admit_keyed(job, cjson.decode(asked))
   end
 
-  -- Bring a job into the world that has a record (`detail`, JSON), unless it is a member of the batch `id` by now. `when`
-  -- may begin with "parked": then the batch is to be released first. The answer of `admit`, and whether it ends the call.
-  function intake.take(id, job, detail, asked)
+  local function take(id, job, detail, asked)
     local batch = batch_of(id)
     if string.sub(job.when, 1, 6) == 'parked' then
       park_in_batch(batch, job, detail, asked)
@@ -140,6 +140,35 @@ local function taking_in(batches, now)
       count(batch, job.jid, status, detail)
     end
     return 'C'
+  end
+
+  -- The step of a workflow that a job is; nil for any other.
+  local function step_of(asked)
+    return string.find(asked, '"step":', 1, true) and cjson.decode(asked).step
+  end
+
+  -- The step that a job is to be, where the workflow `id` has another job under that name.
+  function intake.other_step(id, jid, asked)
+    local step = step_of(asked)
+    local before = step and redis.call('HGET', key('batch_base') .. id .. ':names', step)
+    return before and string.match(before, '^%S+') ~= jid and step
+  end
+
+  -- Bring a job into the world that has a record (`detail`, JSON), unless it is a member of the batch `id` by now, or a
+  -- step that there was before. `when` may begin with "parked": then the batch is to be released first. The answer of
+  -- `admit`, and whether it ends the call.
+  function intake.take(id, job, detail, asked)
+    local step = step_of(asked)
+    if not step then
+      return take(id, job, detail, asked)
+    end
+    local names = key('batch_base') .. id .. ':names'
+    if redis.call('HEXISTS', names, step) == 1 then
+      return 'C'
+    end
+    local answer, ends = take(id, job, detail, asked)
+    redis.call('HSET', names, step, job.jid .. ' ' .. name_of(detail))
+    return answer, ends
   end
 
   function intake.flush()
