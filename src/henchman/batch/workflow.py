@@ -175,7 +175,7 @@ class Workflow(Batch):
             raise BatchError(f"workflow {self.id} is not open yet: add steps within its block, or call open() first")
         count, new = len(self._steps), list[NewStep]()
         try:
-            given = self._links(job, new, **said) if isinstance(job, Links) else self._one(job, new, **said)
+            given = self._links(job, new, **said) if isinstance(job, StepLinks) else self._one(job, new, **said)
         except BaseException:
             self._forget(count)
             raise
@@ -207,13 +207,15 @@ class Workflow(Batch):
         new.append(made)
         return made.step
 
-    def _links(self, links: Links, new: list[NewStep], *, after: Any = (), results: bool = False) -> list[Step[Any]]:
+    def _links(
+        self, links: StepLinks, new: list[NewStep], *, after: Any = (), results: bool = False
+    ) -> list[Step[Any]]:
         """The steps of a chain or a group; the last of them, which others can wait for."""
         last = list[Step[Any]]()
         for link in links.links:
             made = (
                 self._links(link, new, after=after, results=results)
-                if isinstance(link, Links)
+                if isinstance(link, StepLinks)
                 else [self._one(link, new, after=after, results=results)]
             )
             if isinstance(links, JobChain):
@@ -279,7 +281,7 @@ def find_workflow(runtime: Runtime, workflow: str, member: str, expires: float |
 # --- chains and groups ------------------------------------------------------------------------------------------------
 
 
-class Links:
+class StepLinks:
     """Calls in a row or beside each other; what ``chain`` and ``group`` give. ``links``: a call, a chain, a group."""
 
     _word = ""
@@ -289,7 +291,7 @@ class Links:
         if not links:
             raise DefinitionError(f"{what}() is empty: give calls, as in {what}(extract.call(17), load.call())")
         for one in links:
-            if not isinstance(one, Links) and (not isinstance(one, BoundCall) or one.using is None):
+            if not isinstance(one, StepLinks) and (not isinstance(one, BoundCall) or one.using is None):
                 raise ArgumentError(f"{what}({as_shown(one, 80)}): give job.call(…), a chain or a group")
         self.links = tuple(links)
 
@@ -315,17 +317,17 @@ class Links:
     @property
     def _runtime(self) -> Runtime:
         first = self.links[0]
-        runtime: Runtime = first._runtime if isinstance(first, Links) else first.using._client._runtime
+        runtime: Runtime = first._runtime if isinstance(first, StepLinks) else first.using._client._runtime
         return runtime
 
 
-class JobChain(Links):
+class JobChain(StepLinks):
     """Each link starts when the one before has succeeded, and finds what that returned in ``current_job().results``."""
 
     _word = "chain"
 
 
-class JobGroup(Links):
+class JobGroup(StepLinks):
     """The links start together; what comes after a group waits for all of them."""
 
     _word = "group"
@@ -349,4 +351,4 @@ def group(*links: Link) -> JobGroup:
 
 
 def _shown(link: Any) -> str:
-    return repr(link) if isinstance(link, Links) else str(link.using.job.name).rpartition(".")[2]
+    return repr(link) if isinstance(link, StepLinks) else str(link.using.job.name).rpartition(".")[2]
