@@ -397,11 +397,9 @@ class App:
 
     def workflow(self, description: str = "", **options: Unpack[WorkflowKeywords]) -> Workflow:
         """A batch whose jobs wait for each other: ``with app.workflow("Order 17") as flow:``, then
-        ``pay = flow.add(charge.call("17"))`` and ``flow.add(ship.call("17"), after=[pay])``.
+        ``pay = flow.add(charge.call("17"))``, ``flow.add(ship.call("17"), after=[pay])``. Whole or nothing.
 
-        Nothing is sent before the block has ended well, and then it is whole or nothing. ``options``: on_success,
-        on_complete, on_death, tags, expires, open_for (an hour), parent and keep, as in ``batch``. DefinitionError says
-        what is wrong. See ``henchman.chain`` for the short form.
+        ``options``: on_success, on_complete, on_death, tags, expires, open_for (an hour), parent, keep, as in ``batch``.
         """
         from henchman.batch.workflow import new_workflow
 
@@ -415,12 +413,9 @@ class App:
 
     def batch_of(self, batch: str, jid: str, expires: float | None, results: bool, step: str) -> Batch:
         """The batch of the running job ``jid``, as that job sees it; of one that is a ``step``, the workflow."""
-        from henchman.batch.batch import find_batch
-        from henchman.batch.workflow import find_workflow
+        from henchman.batch.workflow import batch_of_running
 
-        if step:
-            return find_workflow(self, batch, jid, expires, step)
-        return find_batch(self, batch, jid, expires, results)
+        return batch_of_running(self, batch, jid, expires, results, step)
 
     def batch_status(self, batch: str) -> BatchStatus:
         """How the batch of this id stands, in one look whatever its size; UnknownBatch when there is none."""

@@ -9,7 +9,7 @@ from typing import Any, Final, ParamSpec, TypeVar, Unpack, overload
 
 from henchman.batch import options as batch_options
 from henchman.batch import steps
-from henchman.batch.batch import Batch
+from henchman.batch.batch import Batch, find_batch
 from henchman.batch.options import BatchOptions, WorkflowKeywords
 from henchman.batch.steps import After, NewStep, StepJob
 from henchman.client.job import AnyRows, Pushable, Row
@@ -24,7 +24,7 @@ from henchman.store import batches
 from henchman.store.call import Procedure
 from henchman.work.steps import Step
 
-__all__ = ["JobChain", "JobGroup", "Workflow", "chain", "find_workflow", "group", "new_workflow"]
+__all__ = ["JobChain", "JobGroup", "Workflow", "batch_of_running", "chain", "group", "new_workflow"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -272,10 +272,13 @@ def new_workflow(runtime: Runtime, description: str, options: WorkflowKeywords) 
     return Workflow(runtime, membership, checked)
 
 
-def find_workflow(runtime: Runtime, workflow: str, member: str, expires: float | None, step: str) -> Workflow:
-    """The workflow of a running step, ``member`` by its jid, as that step sees it."""
-    membership = Membership(workflow, member=member, expires=expires, results=True)
-    return Workflow(runtime, membership, adder=step)
+def batch_of_running(
+    runtime: Runtime, batch: str, member: str, expires: float | None, results: bool, step: str
+) -> Batch:
+    """The batch of a running job, ``member`` by its jid, as that job sees it; a workflow when it is a ``step`` of it."""
+    if not step:
+        return find_batch(runtime, batch, member, expires, results)
+    return Workflow(runtime, Membership(batch, member=member, expires=expires, results=True), adder=step)
 
 
 # --- chains and groups ------------------------------------------------------------------------------------------------
