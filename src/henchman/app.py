@@ -399,7 +399,7 @@ class App:
         """A batch whose jobs wait for each other: ``with app.workflow("Order 17") as flow:``, then
         ``pay = flow.add(charge.call("17"))``, ``flow.add(ship.call("17"), after=[pay])``. Whole or nothing.
 
-        ``options``: on_success, on_complete, on_death, tags, expires, open_for (an hour), parent, keep, as in ``batch``.
+        ``options``: on_success, on_complete, on_death, tags, expires, open_for (an hour), parent, keep.
         """
         from henchman.batch.workflow import new_workflow
 

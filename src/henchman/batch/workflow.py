@@ -275,7 +275,7 @@ def new_workflow(runtime: Runtime, description: str, options: WorkflowKeywords) 
 def batch_of_running(
     runtime: Runtime, batch: str, member: str, expires: float | None, results: bool, step: str
 ) -> Batch:
-    """The batch of a running job, ``member`` by its jid, as that job sees it; a workflow when it is a ``step`` of it."""
+    """The batch of a running job, ``member`` by its jid, as that job sees it; of a ``step`` its workflow."""
     if not step:
         return find_batch(runtime, batch, member, expires, results)
     return Workflow(runtime, Membership(batch, member=member, expires=expires, results=True), adder=step)
