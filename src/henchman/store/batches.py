@@ -94,10 +94,22 @@ def push_keyed(
     lane: tuple[str, int],
     keep: str = "",
 ) -> Call[list[list[str]]]:
-    """As ``push`` for jobs with a key; the answers are those of ``admission.push``. It may be sent again."""
+    """As ``push`` for jobs with a key, and steps; the answers are those of ``admission.push``. It may be sent again.
+
+    Also raises BatchError when another job has the name of a step.
+    """
+
+    def read(reply: Any) -> list[list[str]]:
+        if isinstance(reply, bytes) and reply.startswith(b"STEP "):
+            raise BatchError(
+                f"workflow {batch} has a step {_name(reply[5:])!r} that runs another job, or has other arguments, and a "
+                "name is one step: choose another name="
+            )
+        return answers_of(_taken(batch, reply))
+
     args: list[Arg] = [batch, member, queue, *lane, keep, *(part for one in jobs for part in one)]
     names = [keys.queues, keys.queue(queue)]
-    return script(_PUSH, names, args, lambda reply: answers_of(_taken(batch, reply)), again=True)
+    return script(_PUSH, names, args, read, again=True)
 
 
 def _taken(batch: str, reply: Any) -> Any:
@@ -108,11 +120,6 @@ def _taken(batch: str, reply: Any) -> Any:
         raise BatchClosed(f"batch {batch} takes no more jobs: it was closed, cancelled or has expired")
     if reply == b"FULL":
         raise HistoryFull(FULL)
-    if isinstance(reply, bytes) and reply.startswith(b"STEP "):
-        raise BatchError(
-            f"workflow {batch} has a step {reply[5:].decode('utf-8', 'replace')!r} that runs another job, or has other "
-            "arguments, and a name is one step: choose another name="
-        )
     return reply
 
 

@@ -376,11 +376,9 @@ class UnitReader:
         self, unit: Unit, job: dict[str, Any], compiled: CompiledJob, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Run:
         """A run; from the first with a key on, those who start runs ask for their keys."""
-        ours = job["hm"]
-        if isinstance(ours, dict) and ("key" in ours or "step" in ours):
-            self.keyed = self.keyed or "key" in ours
-            return (StepRun if step_of(job) else Run)(unit, job, compiled, args, kwargs)
-        return Run(unit, job, compiled, args, kwargs)
+        ours = job["hm"] if isinstance(job["hm"], dict) else {}
+        self.keyed = self.keyed or "key" in ours
+        return (StepRun if "step" in ours and step_of(job) else Run)(unit, job, compiled, args, kwargs)
 
     def _unreadable(self, unit: Unit, error: BaseException) -> Outcome:
         """How ``unit`` ends, for which ``read_unit`` raised ``error``: dead, with that text."""
