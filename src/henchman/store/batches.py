@@ -102,8 +102,8 @@ def push_keyed(
     def read(reply: Any) -> list[list[str]]:
         if isinstance(reply, bytes) and reply.startswith(b"STEP "):
             raise BatchError(
-                f"workflow {batch} has a step {_name(reply[5:])!r} that runs another job, or has other arguments, and a "
-                "name is one step: choose another name="
+                f"workflow {batch} has a step {_name(reply[5:])!r} that runs another job, or has other arguments, and "
+                "a name is one step: choose another name="
             )
         return answers_of(_taken(batch, reply))
 
