@@ -12,6 +12,7 @@ import pytest
 from redis import Redis
 
 from henchman import App, current_job
+from henchman.batch.auditor import APART, Auditor
 from henchman.kernel import failpoints
 from support.processes import Work, clean_environ
 from support.worker import in_flight, until, working
@@ -56,10 +57,14 @@ def test_a_producer_that_is_killed_half_way_leaves_nothing_that_runs(
     assert flow.status().total == flow.status().counts["blocked"] == pushed
     redis.delete(f"hm:batch:{flow.id}:producer")  # its lease runs out
     assert flow.status().state == "abandoned"
-    assert app.audit().closed == 0, "it may have been a moment ago"
+    now = [0.0]
+    auditor = Auditor(app, monotonic=lambda: now[0])
+    assert auditor.audit().closed == 0, "it may have been a moment ago"
     redis.hset(f"hm:batch:{flow.id}", "open_for", "0.0")
+    assert auditor.audit().closed == 0, "the first look closes nothing"
+    now[0] = APART
     with working(app):
-        assert app.audit().closed == 1
+        assert auditor.audit().closed == 1
         until(lambda: flow.status().state == "complete", "it is given up")
     assert ran == []
     assert (flow.status().why, flow.status().counts["cancelled"]) == ("aborted", pushed)
