@@ -61,20 +61,27 @@ class Decisions:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self._refused: list[str] = []  # jids of this look that the server did not let go
 
     def carry_out(self, seen: Due) -> bool:
-        """Decide; whether there may be more to do at once."""
+        """Decide; whether there may be more to do at once. What the server refuses is tried again later."""
+        was_refused = False
         for raw in seen.decisions:
             entry = _Decision.read(raw)
+            self._refused = []
             left = [] if entry is None else self._left(entry, seen.now)
+            if entry is not None:
+                left += [entry._replace(jid=jid).behind(0) for jid in self._refused]
+                was_refused = was_refused or bool(self._refused)
             self._ask(needs.decided(self._runtime.keys, raw, left))
         if seen.release:
             *_, refused = self._ask(needs.release_page(self._runtime.keys, seen.release, RELEASED))
             if refused:
-                self._refused(seen.release, refused)
+                self._say(seen.release, refused)
+            was_refused = was_refused or bool(refused)
         jids = [one.decode("utf-8", "surrogateescape") for one in seen.overdue]
         ended = self._end(self._found(jids), "time", seen.now)
-        return bool(seen.decisions or seen.release or ended)
+        return bool(seen.decisions or seen.release or ended) and not was_refused
 
     def _ask(self, call: Any) -> Any:
         return self._runtime.connections.run(call)
@@ -87,19 +94,21 @@ class Decisions:
             self._end([one for one in page if batch_of(_read(one)) == batch], "cancel", now)
             return [entry.behind(cursor)] if cursor else []
         need = None if entry.how == "cancel" else (entry.scope, entry.name)
-        if need is not None and not self._stands(entry):
+        how = entry.how if need is None else self._how(entry)
+        if not how:
             return []
         if entry.jid:
-            self._end(self._found([entry.jid]), entry.how, now, need)
+            self._end(self._found([entry.jid]), how, now, need)
             return []
         waiting = self._ask(needs.waiting_on(self._runtime.keys, entry.scope, entry.name, entry.cursor, PAGE))
-        self._end([one.job for one in waiting if one.job is not None], entry.how, now, need)
+        self._end([one.job for one in waiting if one.job is not None], how, now, need)
         return [entry.behind(waiting[-1].token)] if waiting else []
 
-    def _stands(self, entry: _Decision) -> bool:
-        """Whether it is so still: a dead job may live again, and a new one may have the key."""
+    def _how(self, entry: _Decision) -> str:
+        """What has become of a need by now: a dead job may live again or be gone, and a new one may have the key ("":
+        that one is waited for); who comes after an earlier success does not wait, nor do these: "met"."""
         [state] = self._ask(needs.need_states(self._runtime.keys, [(entry.scope, entry.name, self._memory(entry))]))
-        return state.letter == "d" if entry.how == "dead" else state.letter not in ("l", "s", "d")
+        return {"l": "", "s": "met", "d": "dead"}.get(state.letter, "over")
 
     def _memory(self, entry: _Decision) -> int:
         """For how many seconds the end of this need is remembered: who waits for it says so."""
@@ -130,10 +139,11 @@ class Decisions:
         statuses = self._ask(call)
         for one, status in zip(ends, statuses, strict=True):
             if isinstance(status, bytes):
-                self._refused(one.old_row, status.decode("utf-8", "replace"))
+                self._refused.append(one.jid)
+                self._say(one.old_row, status.decode("utf-8", "replace"))
         return sum(status == 1 for status in statuses)
 
-    def _refused(self, row: bytes, reason: str) -> None:
+    def _say(self, row: bytes, reason: str) -> None:
         self._runtime.events.emit("refused", unit=row, ending="decided", reason=reason)
 
     def _planned(self, one: Blocked, how: str, now: float, need: tuple[str, str] | None) -> Iterator[ParkEnd]:
@@ -151,6 +161,9 @@ class Decisions:
         if need is not None and need not in missing:
             return
         wanted = [need] if need is not None else missing
+        if how == "met":
+            yield ParkEnd(one.jid, "met", needs.line(*wanted[0]), one.row, one.payload, lines=[needs.line(*wanted[0])])
+            return
         labels = _labels(job, wanted)
         policy = _policy(job, how, wanted)
         if policy == "wait":
