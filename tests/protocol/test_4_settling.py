@@ -13,6 +13,7 @@ from redis import Redis
 
 import henchman
 from henchman import App
+from henchman.client.admission import KEYED_SLICE
 from henchman.errors import ServerError
 from henchman.ordered.source import MOST_CLAIMS
 from henchman.store import ordered
@@ -59,13 +60,16 @@ def as_bytes(word: Any) -> bytes:
 
 
 #: Scripts whose callers send at most 500 ids, or that take a few at a time: what they unpack is at most 1,000 long.
-FEW = re.compile(r"(ordered_\w+|batch_make|batch_results|outbox_push|ordered|beat)\.lua")
+FEW = re.compile(r"(ordered_\w+|batch_make|batch_results|outbox_push|ordered|beat|claim|key_ends|locks)\.lua")
 
 
 def test_nothing_is_unpacked_beyond_a_thousand() -> None:
     """4.1: Lua's stack is small."""
     assert ordered.MOST_IDS * 2 <= 1000
     assert MOST_CLAIMS * 2 <= 1000
+    assert KEYED_SLICE * 2 <= 1000
+    for file, bound in (("claim.lua", "MOST_TOGETHER"), ("lib/key_ends.lua", "MOST_ENDS")):
+        assert re.search(rf"local {bound} = 500 ", (LUA / file).read_text(encoding="utf-8"))
     calls = [
         (file.name, call)
         for file in LUA.rglob("*.lua")

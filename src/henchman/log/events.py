@@ -353,7 +353,7 @@ def log_text(logger: logging.Logger, level: int, message: str, text: str, **fact
 
 def level_of(run: Any) -> int:
     """The least level at which the job of ``run`` wants to be written of: its ``log_level``; 0 without one."""
-    job = getattr(run, "job", None)
+    job = getattr(getattr(run, "unit", run), "job", None)
     level = job.get("log_level") if isinstance(job, Mapping) else None
     return _LEVELS.get(level, 0) if isinstance(level, str) else 0
 

@@ -311,11 +311,11 @@ class Keys:
 _TALK = "discard eval evalsha exec multi ping select subscribe time unsubscribe"
 _PUSH = """
     del exists expire get hdel hexists hget hgetall hincrby hkeys hlen hmget hset hsetnx hvals incr incrby llen lpop
-    lpush lrange ltrim persist pexpire pttl publish rename rpush sadd scard set smembers ttl unlink xadd zadd zcard
-    zmscore zpopmin zrange zrem zremrangebyrank zremrangebyscore zscore zunionstore
+    lpush lrange ltrim persist pexpire pttl publish rename rpush sadd scard set sismember smembers srem ttl unlink
+    xadd zadd zcard zmscore zpopmin zrange zrank zrem zremrangebyrank zremrangebyscore zscore zunionstore
 """
 _MOVE = """
-    bitfield decrby hscan lindex lpos lrem mget sismember smismember srem sscan xlen xrange xtrim zcount zrangebyscore
+    bitfield decrby hscan lindex lpos lrem mget smismember sscan xlen xrange xtrim zcount zrangebyscore
     zrevrange zscan
 """
 _WORK = "blmove bzpopmin client|id xread"
@@ -337,7 +337,7 @@ WELCOME: Mapping[str, str] = {
 
 _ONE_WORD = """
     bzpopmin decrby expire hdel hexists hget hmget hscan incrby lindex lpop lpos lpush pexpire rename rpush sadd set
-    sismember smismember srem sscan zmscore zrem zscan zscore
+    sismember smismember srem sscan zmscore zrank zrem zscan zscore
 """
 _TWO_WORDS = """
     hincrby hset hsetnx lrange lrem ltrim xrange xtrim zadd zcount zrange zrangebyscore zremrangebyrank zremrangebyscore

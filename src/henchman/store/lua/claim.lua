@@ -123,7 +123,8 @@ local function claim(scope, jobs)
   end
 end
 
-local by_scope = {}
+local MOST_TOGETHER = 500  -- jobs: of each two words are unpacked at most
+local by_scope, groups = {}, {}
 for at = 2, #ARGV, 8 do
   local pair = tonumber(ARGV[at])
   claimed_of[pair] = (claimed_of[pair] or 0) + 1
@@ -134,13 +135,18 @@ for at = 2, #ARGV, 8 do
   local fine, found = pcall(is_in_flight, job.pair, job.payload)
   if fine and found then
     local scope = ARGV[at + 3]
-    by_scope[scope] = by_scope[scope] or {}
-    table.insert(by_scope[scope], job)
+    local jobs = by_scope[scope]
+    if not jobs or #jobs >= MOST_TOGETHER then
+      jobs = {scope = scope}
+      by_scope[scope], groups[#groups + 1] = jobs, jobs
+    end
+    jobs[#jobs + 1] = job
   else
     answers[job.place] = fine and {0} or in_words(found)
   end
 end
-for scope, jobs in pairs(by_scope) do
+for _, jobs in ipairs(groups) do
+  local scope = jobs.scope
   if not pcall(claim, scope, jobs) then
     for _, job in ipairs(jobs) do  -- each alone
       job.holder = nil

@@ -1,7 +1,8 @@
 -- The plain ends of jobs with a key. `finish_key` takes the text of one, '*phases once_for scope\njid key' (work/effects.py:
 -- it went well, and nothing else hangs on it), and `free_keys` carries out those of a call together: a lock that names its
 -- job, and that nobody waits for, is freed with the others of its hash; any other is left to the effect of its own.
-local key_ends = {}
+local MOST_ENDS = 500  -- of one group: what is unpacked is that long
+local key_ends, end_groups = {}, {}
 
 -- false: the text is something else.
 local function finish_key(payload, ending, text)
@@ -10,9 +11,9 @@ local function finish_key(payload, ending, text)
     return false
   end
   local ends = key_ends[head]
-  if not ends then
-    ends = {jids = {}, names = {}, units = {}}
-    key_ends[head] = ends
+  if not ends or #ends.jids >= MOST_ENDS then
+    ends = {head = head, jids = {}, names = {}, units = {}}
+    key_ends[head], end_groups[#end_groups + 1] = ends, ends
   end
   local place = #ends.jids + 1
   ends.jids[place], ends.names[place], ends.units[place] = jid, name, {payload, ending, text}
@@ -81,11 +82,11 @@ end
 
 -- Where they cannot be freed together each is freed alone, and what fails then is told.
 local function free_keys(kinds, note)
-  for head, ends in pairs(key_ends) do
-    if not pcall(free_together, kinds, head, ends) then
+  for _, ends in ipairs(end_groups) do
+    if not pcall(free_together, kinds, ends.head, ends) then
       for place, unit in ipairs(ends.units) do
         local one = {jids = {ends.jids[place]}, names = {ends.names[place]}}
-        local done, problem = pcall(free_together, kinds, head, one)
+        local done, problem = pcall(free_together, kinds, ends.head, one)
         if not done then
           note(unit[1], unit[2], unit[3], problem)
         end
