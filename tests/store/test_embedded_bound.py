@@ -236,3 +236,20 @@ def test_what_was_open_to_others_is_closed(folder: Path, server: EmbeddedServer)
         path.chmod(0o777 if path.is_dir() else 0o666)
     server.acquire()
     assert [path for path in (folder, *folder.rglob("*")) if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+
+
+def test_a_file_that_is_rewritten_while_it_is_put_on_disk_is_no_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from henchman.embedded import folder
+
+    stays, goes = tmp_path / "stays.aof", tmp_path / "goes.aof"
+    stays.write_bytes(b"x")
+    lists, synced = [[goes, stays], [stays]], list[int]()
+    monkeypatch.setattr(folder, "_data", lambda _: lists.pop(0))
+    monkeypatch.setattr(folder.os, "fsync", synced.append)
+    folder.sync(tmp_path)
+    assert len(synced) == 1
+    lists[:] = [[goes]] * 10
+    with pytest.raises(FileNotFoundError):
+        folder.sync(tmp_path)

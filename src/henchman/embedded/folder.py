@@ -250,9 +250,16 @@ def data_bytes(folder: Path) -> int:
 
 def sync(folder: Path) -> None:
     """Have the append-only file on disk; OSError when it cannot be."""
-    for path in _data(folder):
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
+    for tries_left in reversed(range(10)):
+        try:
+            for path in _data(folder):
+                with path.open("rb") as file:
+                    os.fsync(file.fileno())
+        except FileNotFoundError:  # rewritten meanwhile: what takes its place is in the next list
+            if not tries_left:
+                raise
+        else:
+            return
 
 
 def disk_full(folder: Path) -> bool:
