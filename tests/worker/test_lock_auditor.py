@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from henchman import App
+from henchman.batch import lock_auditor
 from henchman.batch.auditor import Auditor
 from henchman.batch.lock_auditor import APART, LATEST, OLD, LockAuditor
-from support.locks import KEY, OTHER, OURS, SCOPE, holder, job, left_of_keys, lock, park
-from support.store import Store
+from henchman.store import admission, batches, jobs, locks
+from henchman.work.effects import of_payload
+from henchman.worker.decide import Decisions
+from support.locks import DIGEST, KEY, OTHER, OURS, SCOPE, holder, job, left_of_keys, lock, park
+from support.store import ME, Store
 from support.worker import Heard
 
 
@@ -151,3 +157,162 @@ def test_a_round_of_the_auditor_looks_into_keys_too(store: Store, app: App) -> N
     assert auditor.audit().unlocked == 0
     now[0] += APART + 1
     assert auditor.audit().unlocked == 1
+
+
+# --- keys whose end others wait for --------------------------------------------------------------------------------------
+
+
+def follow(store: Store, jid: str = OURS, *, queue: str = "a", hm: dict[str, Any] | None = None) -> bytes:
+    """Push a once job with the key; its payload."""
+    payload = job(jid, "o", queue=queue, hm=hm or {})
+    ask = b'{"scope":%b,"phases":"o","conflict":"skip","once_for":604800}' % json.dumps(SCOPE).encode()
+    store.run(admission.push(store.keys, queue, ask, [admission.KeyedPush(jid, "", payload, DIGEST, KEY)], (jid, 1)))
+    return payload
+
+
+def depend(store: Store, jid: str = OTHER, policy: str = "cancel") -> str:
+    """Push a job that waits for the success of that one; the answer."""
+    hm = {"needs": [[SCOPE, KEY, 604_800, "m.f"]], "on_failed": policy, "on_dead": "wait"}
+    payload = json.dumps({**json.loads(job(jid)), "hm": hm}).encode()
+    needs = json.dumps([[SCOPE, KEY, 604_800]]).encode()
+    row = admission.KeyedPush(jid, "", payload, "", "", needs)
+    ask = b'{"scope":"","phases":"","conflict":"skip"}'
+    [[answer, *_]] = store.run(admission.push(store.keys, "a", ask, [row], (jid, 1)))
+    return answer
+
+
+def age(store: Store) -> None:
+    """The key has been held for long."""
+    [value] = store.ask("HVALS", store.keys.lock("o", SCOPE))
+    jid, since, mark = value.decode().split(" ")
+    store.ask("HSET", store.keys.lock("o", SCOPE), KEY, f"{jid} 1.5{'d' * since.endswith('d')} {mark}")
+
+
+def decide(store: Store, app: App) -> None:
+    while Decisions(app).carry_out(store.run(jobs.due(store.keys, ME, 60_000, 100))):
+        pass
+
+
+def end(store: Store, payload: bytes, ending: str) -> None:
+    store.run(batches.note(store.keys, [of_payload(store.keys, payload, ending)]))
+
+
+def lose(store: Store, app: App, scene: Scene) -> None:
+    """Two rounds that find the job nowhere, and what is decided then."""
+    age(store)
+    assert scene.audit() == 0
+    assert scene.audit(APART + 1) == 1
+    decide(store, app)
+
+
+@pytest.mark.parametrize("first", ["it", "who waits"])
+def test_who_waits_for_a_lost_job_is_told_whichever_was_pushed_first(
+    store: Store, app: App, scene: Scene, first: str
+) -> None:
+    if first == "it":
+        follow(store)
+    assert depend(store) == "B"
+    if first == "who waits":
+        follow(store)
+    store.ask("DEL", "queue:a")
+    lose(store, app, scene)
+    assert left_of_keys(store) == set()
+
+
+def test_who_waits_for_a_dead_job_that_others_delete_is_told(store: Store, app: App, scene: Scene) -> None:
+    payload = follow(store)
+    end(store, payload, "dead")
+    store.ask("DEL", "queue:a")
+    store.ask("ZADD", "dead", store.now(), payload)
+    assert depend(store) == "B"
+    decide(store, app)
+    age(store)
+    for after in (0, APART + 1, LATEST):
+        assert scene.audit(after) == 0
+    store.ask("DEL", "dead")  # in Sidekiq's pages
+    assert scene.audit(LATEST + 1) == 0
+    assert scene.audit(APART + 1) == 1
+    decide(store, app)
+    assert left_of_keys(store) == set()
+
+
+def test_who_waits_for_a_revived_job_that_is_lost_is_told(store: Store, app: App, scene: Scene) -> None:
+    payload = follow(store)
+    end(store, payload, "dead")
+    assert depend(store) == "B"
+    store.ask("DEL", store.keys.doubt)
+    end(store, payload, "revived")
+    store.ask("DEL", "queue:a")
+    lose(store, app, scene)
+    assert left_of_keys(store) == set()
+
+
+def test_who_waits_for_a_job_that_comes_later_is_not_told_that_it_is_over(store: Store, app: App, scene: Scene) -> None:
+    """The key was in doubt, its job ended, and the next one was not pushed yet."""
+    payload = follow(store)
+    doubted(store, "o")
+    end(store, payload, "cancelled")
+    assert depend(store) == "B"
+    scene.audit()
+    scene.audit(APART + 1)
+    decide(store, app)
+    assert store.ask("HEXISTS", store.keys.parked, OTHER) == 1
+    payload = follow(store, f"{7:024x}")
+    end(store, payload, "done")
+    assert left_of_keys(store) == set()
+
+
+def test_a_job_that_is_dead_in_its_batch_keeps_its_key(store: Store, app: App, scene: Scene) -> None:
+    batch = "b" * 32
+    payload = follow(store, hm={"batch": batch})
+    store.ask("DEL", "queue:a")
+    end(store, payload, "kept")
+    store.ask("HSET", store.keys.batch(batch), "state", "closed")
+    store.ask("ZADD", store.keys.batches, 1, batch)
+    store.ask("ZADD", store.keys.batch(batch) + ":dead", store.now(), payload)
+    assert depend(store) == "B"
+    decide(store, app)
+    age(store)
+    doubted(store, "o")
+    for after in (0, APART + 1, LATEST + 1, APART + 1):
+        assert scene.audit(after) == 0
+    assert holder(store, "o") == OURS
+    assert store.ask("HEXISTS", store.keys.parked, OTHER) == 1
+
+
+def test_keys_that_are_long_in_doubt_do_not_hide_others(
+    store: Store, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lock_auditor, "MOST", 2)
+    for number in range(3):
+        jid, key = f"{number:024x}", f"k{number}"
+        lock(store, "r", jid, key=key)
+        if number < 2:
+            store.ask("ZADD", "schedule", 9e9, job(jid, key=key))
+        park(store, job(f"{number + 10:024x}", key=key), key=key)
+        store.ask("ZADD", store.keys.doubt, number + 1, f"r {SCOPE}\n{key}")
+    freed = [scene.audit(APART + 1) for _ in range(4)]
+    assert sum(freed) == 1
+    assert holder(store, "r", key="k2") == f"{12:024x}"
+
+
+def test_who_begins_to_wait_while_a_key_is_trusted_is_not_forgotten(
+    store: Store, app: App, scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    follow(store)
+    doubted(store, "o")
+    age(store)
+    real = locks.trust
+
+    def trust(keys: Any, members: Any) -> Any:
+        depend(store)
+        return real(keys, members)
+
+    monkeypatch.setattr(locks, "trust", trust)
+    assert scene.audit() == 0
+    monkeypatch.undo()
+    store.ask("DEL", "queue:a")
+    assert scene.audit(OLD) == 0
+    assert scene.audit(APART + 1) == 1
+    decide(store, app)
+    assert left_of_keys(store) == set()

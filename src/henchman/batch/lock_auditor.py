@@ -1,13 +1,14 @@
 """Frees business keys of jobs that no script of ours ended: Sidekiq's pages, a Ruby worker or UNLINK took them.
 
 Only a key that keeps another job out is in doubt, and searched for when it is ten minutes old. Its job counts as lost
-when two searches, a while apart, found it nowhere. A job that others put with the dead has died.
+when two searches, a while apart, found it nowhere. A job that others put with the dead has died. Who waits for a key
+that no job has waits for one that has yet to be pushed.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import NamedTuple
 
 from henchman.batch.whereabouts import Whereabouts
@@ -22,6 +23,7 @@ OLD = 600.0  # seconds by the server that a lock stands before its job is search
 APART = 50.0  # seconds between the two looks that must agree
 LATEST = 3600.0  # a key whose job is where it should be is looked into again after so long at most
 MOST = 1000  # keys that one round looks into
+PAGE = 200  # batches
 
 
 class _LastLook(NamedTuple):
@@ -46,21 +48,42 @@ class LockAuditor:
         runner, keys = self._runtime.connections, self._runtime.keys
         names = runner.run(locks.doubts(keys, MOST))
         if not names:
-            self._looked.clear()
             return 0
         now, doubts = runner.run(locks.in_doubt(keys, names))
-        settled = [one for one in doubts if not one.jid and not one.waiting]  # nothing is held, and nobody waits
+        settled = {one.member for one in doubts if not one.jid and not one.waiting}
         for one in doubts:
-            if not one.jid and one.waiting:
+            if not one.jid and one.waiting and one.phase not in "of":
                 runner.run(locks.unlock(keys, one.phase, one.scope, one.name, ""))  # to the first in line
         due = [one for one in doubts if one.jid and now - one.since >= OLD and self._is_due(one)]
         freed, well = self._look(due) if due else (0, [])
-        settled += [one for one in well if not one.waiting]
-        if settled:
-            runner.run(locks.trust(keys, [one.member for one in settled]))
-        left = {one.member for one in doubts} - {one.member for one in settled}
-        self._looked = {member: look for member, look in self._looked.items() if member in left}
+        settled |= {one.member for one in well if not one.waiting}
+        later = {one.member: now + self._pause(one, now) for one in doubts if one.member not in settled}
+        self._trust(settled, now)
+        if later:
+            runner.run(locks.look_later(keys, later))
+        forgotten = self._monotonic() - LATEST
+        self._looked = {member: look for member, look in self._looked.items() if look.at > forgotten}
         return freed
+
+    def _trust(self, members: Set[bytes], now: float) -> None:
+        """Nobody waits for these keys; those for which somebody does by now are in doubt as before."""
+        if not members:
+            return
+        runner, keys = self._runtime.connections, self._runtime.keys
+        runner.run(locks.trust(keys, list(members)))
+        _, again = runner.run(locks.in_doubt(keys, list(members)))
+        for one in again:
+            if one.waiting:
+                runner.run(locks.distrust(keys, one.member, now))
+            else:
+                self._looked.pop(one.member, None)
+
+    def _pause(self, one: Doubt, now: float) -> float:
+        """Seconds until a key is to be looked at again."""
+        look = self._looked.get(one.member)
+        if look is None or look.jid != one.jid:
+            return max(one.since + OLD - now, 0.0)
+        return max(look.at - self._monotonic(), 0.0)
 
     def _is_due(self, one: Doubt) -> bool:
         look = self._looked.get(one.member)
@@ -69,9 +92,7 @@ class LockAuditor:
     def _look(self, due: Sequence[Doubt]) -> tuple[int, list[Doubt]]:
         """How many keys were freed, and those whose jobs are where they should be."""
         wanted = {one.jid: one.phase for one in due}
-        found = Whereabouts(
-            self._runtime, wanted, in_lists='"key":[', in_sets='"key":[', dead=[self._runtime.keys.dead]
-        )
+        found = Whereabouts(self._runtime, wanted, in_lists='"key":[', in_sets='"key":[', dead=self._graves())
         freed, well, now = 0, list[Doubt](), self._monotonic()
         for one in due:
             before = self._looked.pop(one.member, None)
@@ -89,6 +110,15 @@ class LockAuditor:
             else:
                 self._looked[one.member] = _LastLook(one.jid, True, now + APART, 0.0)
         return freed, well
+
+    def _graves(self) -> Iterator[str]:
+        """The sets of the dead: the one of all, and those of batches."""
+        keys, first = self._runtime.keys, 0
+        yield keys.dead
+        while names := self._runtime.connections.run(batches.oldest(keys, first, PAGE)):
+            for batch in self._runtime.connections.run(batches.with_dead(keys, names)):
+                yield keys.batch(batch) + ":dead"
+            first += len(names)
 
     def _free(self, one: Doubt, ending: str, reason: str) -> int:
         """End the job as far as this key goes; if the lock is another job's by now, nothing happens."""

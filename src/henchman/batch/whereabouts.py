@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 
 from henchman.client.runtime import Runtime
 from henchman.errors import PayloadError
@@ -19,7 +19,7 @@ class Whereabouts:
     ``dead``: those found in the sets (keys) of the dead, jid → why it died; ``missing``: those found nowhere."""
 
     def __init__(
-        self, runtime: Runtime, wanted: Mapping[str, str], *, in_lists: str, in_sets: str, dead: Sequence[str]
+        self, runtime: Runtime, wanted: Mapping[str, str], *, in_lists: str, in_sets: str, dead: Iterable[str]
     ) -> None:
         self.missing = dict(wanted)
         self.dead: dict[str, str] = {}
@@ -30,7 +30,7 @@ class Whereabouts:
         for place in order:
             for payload in place() if self.missing else ():
                 self._found(payload)
-        for key in dead:
+        for key in dead if self.missing else ():
             for payload in self._set(key) if self.missing else ():
                 self._found(payload, dead=True)
 

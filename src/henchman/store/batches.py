@@ -341,6 +341,15 @@ def oldest(keys: Keys, first: int, most: int) -> Call[list[str]]:
     )
 
 
+def with_dead(keys: Keys, batches: Sequence[str]) -> Call[list[str]]:
+    """Those of ``batches`` (at least one) that have jobs which gave up."""
+
+    def read(replies: Any) -> list[str]:
+        return [one for one, found in zip(batches, replies, strict=True) if found]
+
+    return commands(*(("EXISTS", keys.batch(one) + ":dead") for one in batches), decode=read)
+
+
 def forget(keys: Keys, batches: Sequence[str]) -> Call[Any]:
     """Strike batches that are gone off the list of all, and free the results that they kept."""
     return commands(("ZREM", keys.batches, *batches), ("UNLINK", *(keys.batch(one) + ":results" for one in batches)))

@@ -75,7 +75,7 @@ class Keys:
             p + "hm:decide"
         )  # list: needs that ended without success, and cancelled parked jobs, for the stager
         self.releases = p + "hm:releases"  # list: names of ``ready`` sets, until the stager has emptied them
-        self.doubt = p + "hm:doubt"  # zset: lock that keeps others out, "<phase> <scope>\n<key>", by first doubt
+        self.doubt = p + "hm:doubt"  # zset: lock that keeps others out, "<phase> <scope>\n<key>", by next look
         self.token = p + "hm:token"  # counter: rises with each start of a job with a lock
         self.trimmed = p + "hm:trimmed"  # list: payloads that left the dead set by age, until the stager has ended them
         self.cron_seen = p + "hm:cron:seen"  # string: the time until which every tick was dealt with

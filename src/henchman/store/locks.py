@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -22,10 +22,12 @@ __all__ = [
     "Parked",
     "claim",
     "counts",
+    "distrust",
     "doubts",
     "in_doubt",
     "latest",
     "look",
+    "look_later",
     "page",
     "parked",
     "pieces_of",
@@ -229,7 +231,7 @@ def line_of(phase: str, scope: str, name: str) -> str:
 
 
 def doubts(keys: Keys, most: int) -> Call[list[bytes]]:
-    """The keys that keep somebody out, the longest first: "<phase> <scope>\\n<key>"."""
+    """The keys that keep somebody out, those first that are to be looked at first: "<phase> <scope>\\n<key>"."""
     return command("ZRANGE", keys.doubt, 0, most - 1, decode=list)
 
 
@@ -251,6 +253,17 @@ def in_doubt(keys: Keys, members: Sequence[bytes]) -> Call[tuple[float, list[Dou
         return int(seconds) + int(micro) / 1e6, found
 
     return commands(*parts, decode=read)
+
+
+def look_later(keys: Keys, times: Mapping[bytes, float]) -> Call[int]:
+    """When to look at these keys (at least one) again (Unix seconds), as far as they are in doubt still."""
+    pairs = [part for member, at in times.items() for part in (f"{at:.6f}", member)]
+    return command("ZADD", keys.doubt, "XX", *pairs, decode=int)
+
+
+def distrust(keys: Keys, member: bytes, at: float) -> Call[int]:
+    """A key keeps somebody out: look at it from then on (Unix seconds)."""
+    return command("ZADD", keys.doubt, "NX", f"{at:.6f}", member, decode=int)
 
 
 def trust(keys: Keys, members: Sequence[bytes]) -> Call[int]:

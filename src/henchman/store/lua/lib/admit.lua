@@ -127,6 +127,9 @@ local function admit(ask, job, now)
   end
   if phase then
     lock_take(phase, ask.scope, job.key, job.jid, job.mark)
+    if phase == 'o' or phase == 'f' then
+      needing().taken(phase, ask.scope, job.key)
+    end
   end
   if ask.throttle then
     redis.call('SET', key('throttle') .. digest_of(ask, job), job.jid, 'PX', ask.throttle)

@@ -200,6 +200,9 @@ local function lock_again(phase, scope, name, jid)
   local holder, _, digest, is_dead = lock_holder(phase, scope, name)
   if not holder or (holder == jid and is_dead) then
     lock_take(phase, scope, name, jid, digest)
+    if phase ~= 'u' then
+      needing().taken(phase, scope, name)
+    end
   end
 end
 

@@ -48,7 +48,7 @@ function needing()  -- declared in lib/locks.lua, which hands keys on
       local line = 'n' .. one[1] .. '\n' .. one[2]
       if not seen[line] then
         seen[line], count = true, count + 1
-        local letter, _, _, phase = needs.state(one[1], one[2], one[3])
+        local letter, _, _, phase = needs.state(one[1], one[2], one[3])  -- phase: of the lock of one that is alive or dead
         if letter ~= 's' then
           found[#found + 1] = {line = line, letter = letter, phase = phase}
         end
@@ -77,9 +77,10 @@ function needing()  -- declared in lib/locks.lua, which hands keys on
       if count > 1 then
         redis.call('SADD', several, one.line)
       end
-      if one.letter == 'l' then
+      if one.phase ~= '' then
         redis.call('ZADD', key('doubt'), 'NX', as_text(now), one.phase .. ' ' .. string.sub(one.line, 2))
-      elseif one.letter ~= '' then
+      end
+      if one.letter ~= 'l' and one.letter ~= '' then
         redis.call('RPUSH', key('decide'),
           (one.letter == 'd' and 'dead\n' or 'over\n') .. jid .. '\n0\n' .. string.sub(one.line, 2))
       end
@@ -143,6 +144,14 @@ function needing()  -- declared in lib/locks.lua, which hands keys on
     local waiting_line = key('awaits') .. 'n' .. scope .. '\n' .. name
     if redis.call('EXISTS', waiting_line) == 1 then
       redis.call('RPUSH', key('decide'), how .. '\n\n0\n' .. scope .. '\n' .. name)
+    end
+  end
+
+  -- A job has a key from now on: if others wait for its end already, it is looked for when that is not told.
+  function needs.taken(phase, scope, name)
+    local waiting_line = key('awaits') .. 'n' .. scope .. '\n' .. name
+    if redis.call('EXISTS', waiting_line) == 1 then
+      redis.call('ZADD', key('doubt'), 'NX', as_text(server_now()), phase .. ' ' .. scope .. '\n' .. name)
     end
   end
 
