@@ -159,7 +159,7 @@ def test_a_round_of_the_auditor_looks_into_keys_too(store: Store, app: App) -> N
     assert auditor.audit().unlocked == 1
 
 
-# --- keys whose end others wait for --------------------------------------------------------------------------------------
+# --- keys whose end others wait for ---
 
 
 def follow(store: Store, jid: str = OURS, *, queue: str = "a", hm: dict[str, Any] | None = None) -> bytes:
