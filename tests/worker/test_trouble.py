@@ -11,6 +11,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
+from henchman.errors import LeaseLost
 from henchman.kernel import failpoints
 from henchman.store.leases import entomb
 from henchman.worker.fetcher import Doing
@@ -197,8 +198,12 @@ def test_a_buried_process_goes_on_under_a_new_name(redis: Redis, redis_url: str)
         old = launcher.session.identity
         hold.enqueue("a")
         until(lambda: len(in_flight(redis)) == 1, "it runs")
+        # only this test buries who lives: a sweep before it knows would hand the job to its open wait, again and again
+        redis.set(app.keys.lifeline, "nobody", px=60_000)
+        until(lambda: not launcher.lifeline.leader.leads, "nobody sweeps")
         app.connections.run(entomb(app.keys, old, force=True))
         until(lambda: launcher.session.identity != old, "it took a new name")
+        redis.delete(app.keys.lifeline)
         note.enqueue("b")
         until(lambda: ran == ["b"], "it works under it")
         release.set()
@@ -208,6 +213,31 @@ def test_a_buried_process_goes_on_under_a_new_name(redis: Redis, redis_url: str)
         assert redis.get("stat:processed") == b"2", "the late word was not counted"
     assert len(heard["lease_lost"]) == 1
     assert not heard["part_failed"], heard["part_failed"]
+
+
+def test_a_name_that_was_taken_while_the_heart_asked_is_kept(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heart is told that the old name is buried when a fetcher has taken a new one already: that one lives."""
+    app = App(redis_url=redis_url, lease=5, heartbeat=0.1, concurrency=2)
+    heard = Heard(app, "lease_lost")
+    with working(app) as launcher:
+        session, renew = launcher.session, launcher.session.renew
+        old = session.identity
+        asked: list[str] = []
+
+        def slow() -> None:
+            asked.append(session.identity)
+            if len(asked) > 1:
+                return renew()
+            app.connections.run(entomb(app.keys, old, force=True))
+            for fetcher in launcher.manager:
+                fetcher.buried(old)
+            until(lambda: session.identity != old, "a fetcher took a new name")
+            raise LeaseLost("buried")
+
+        monkeypatch.setattr(session, "renew", slow)
+        until(lambda: len(asked) > 10, "the heart goes on")
+    assert len(set(asked)) == 2, "one new name"
+    assert [facts["identity"] for facts in heard["lease_lost"]] == [old]
 
 
 @pytest.mark.alone("it measures how late a job is")

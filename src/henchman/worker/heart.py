@@ -70,11 +70,12 @@ class Renewal(Ticker):
         now = awake()
         if now >= self._next:
             self._next = now + self._every
+            asked_as = self._session.identity  # before asking: a fetcher that is told too takes a new name meanwhile
             try:
                 self._renew(now)
             except LeaseLost:
                 for fetcher in self._manager:
-                    fetcher.buried(self._session.identity)
+                    fetcher.buried(asked_as)
             except ServerAway as error:
                 self._away(error, now)
             else:
