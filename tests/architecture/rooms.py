@@ -62,7 +62,7 @@ ROOMS = {
     "outbox": Room(6, ("client", "sql")),
     "log": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
     "inspector": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
-    "console": Room(7, ("client.runtime", "cron", "inspector")),
+    "console": Room(7, ("client.runtime", "batch", "cron", "history.records", "history.as_csv", "inspector")),
     "app": Room(8, BELOW_APP),
     "henchman": Room(9, ("app", *BELOW_APP)),  # the front door, henchman/__init__.py
     "supervisor": Room(10, EVERYTHING),

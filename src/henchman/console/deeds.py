@@ -21,18 +21,20 @@ class Unwanted(Exception):
 
 
 class Deed(NamedTuple):
-    """An act: ``title`` on the button; ``question``: asked before, "" when it can be undone; ``do``: name → what became
-    of it."""
+    """An act: ``title`` on the button; ``question``: asked before, "" when it can be undone; ``do``: the names in the
+    address → what became of it. ``back``: where to go after the question: "" the page of all of them, "one" that of
+    this one, "list" that of the first of two names."""
 
     title: str
     question: str
-    do: Callable[[str], str]
+    do: Callable[..., str]
+    back: str = ""
 
 
 class Deeds:
-    """The acts of one app, by page and verb."""
+    """The acts of one app, by page and verb; ``more``: those that other modules have."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, more: Mapping[tuple[str, str], Deed] | None = None) -> None:
         self._runtime = runtime
         self._queues, self._processes = Queues(runtime), Processes(runtime)
         sets = {
@@ -40,18 +42,28 @@ class Deeds:
             for which, verbs in _OF_SETS.items()
             for verb, (title, question, method) in verbs.items()
         }
-        self.known: Mapping[tuple[str, str], Deed] = sets | {
-            ("queues", "pause"): Deed("Pause", "", self._pause),
-            ("queues", "resume"): Deed("Resume", "", self._resume),
-            ("queues", "clear"): Deed("Clear…", "All jobs that wait in it are deleted.", self._clear),
-            ("jobs", "cancel"): Deed("Cancel…", "It does not start any more; while it runs, it is told.", self._cancel),
-            ("busy", "quiet"): Deed("Quiet", "", self._teller("quiet", "takes no new jobs")),
-            ("busy", "stop"): Deed("Stop…", "It ends its jobs in its grace, and goes.", self._teller("stop", "stops")),
-            ("busy", "dump"): Deed("Stacks", "", self._teller("dump", "writes the stacks of its threads to its log")),
-            ("crons", "run"): Deed("Run now", "", self._cron_run),
-            ("crons", "pause"): Deed("Pause", "", lambda name: self._cron(name, "pause", "is paused")),
-            ("crons", "resume"): Deed("Resume", "", lambda name: self._cron(name, "resume", "goes on")),
-        }
+        self.known: Mapping[tuple[str, str], Deed] = (
+            sets
+            | {
+                ("queues", "pause"): Deed("Pause", "", self._pause),
+                ("queues", "resume"): Deed("Resume", "", self._resume),
+                ("queues", "clear"): Deed("Clear…", "All jobs that wait in it are deleted.", self._clear),
+                ("jobs", "cancel"): Deed(
+                    "Cancel…", "It does not start any more; while it runs, it is told.", self._cancel
+                ),
+                ("busy", "quiet"): Deed("Quiet", "", self._teller("quiet", "takes no new jobs")),
+                ("busy", "stop"): Deed(
+                    "Stop…", "It ends its jobs in its grace, and goes.", self._teller("stop", "stops")
+                ),
+                ("busy", "dump"): Deed(
+                    "Stacks", "", self._teller("dump", "writes the stacks of its threads to its log")
+                ),
+                ("crons", "run"): Deed("Run now", "", self._cron_run),
+                ("crons", "pause"): Deed("Pause", "", lambda name: self._cron(name, "pause", "is paused")),
+                ("crons", "resume"): Deed("Resume", "", lambda name: self._cron(name, "resume", "goes on")),
+            }
+            | dict(more or {})
+        )
 
     def find(self, page: str, verb: str) -> Deed:
         """Unwanted when there is no such act."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
@@ -21,13 +21,14 @@ from henchman.inspector.queues import Queues, QueueState
 from henchman.inspector.sets import JobSet, SetName
 from henchman.store.call import run
 
-__all__ = ["Missing", "Query", "Screen", "Screens"]
+__all__ = ["FILTERS", "ROWS", "Download", "EntryRows", "Missing", "Query", "Screen", "Screens", "View", "page_links"]
 
 ROWS: Final = 50  # of a page
 MOST_ROWS: Final = 100
 LOOKED: Final = 20_000  # entries that one search looks at
 _CALL: Final = 20_000  # characters of a call on the page of its job
 _FIRST: Final = 1_000_000_000  # a page further behind is no page
+FILTERS: Final = ("q", "n", "show", "status", "by", "after")  # what links, acts and pages of a list keep
 
 
 class Missing(Exception):
@@ -40,6 +41,18 @@ class Screen(NamedTuple):
     template: str
     facts: Mapping[str, Any]
     status: int = 200
+
+
+class Download(NamedTuple):
+    """A file, part by part; ``media_type`` says what it is."""
+
+    name: str
+    media_type: str
+    parts: Iterator[bytes]
+
+
+#: what makes a page, or a file, of the names in its address and a ``Query``
+View = Callable[..., Screen | Download]
 
 
 class Query:
@@ -59,6 +72,22 @@ class Query:
     def first(self) -> int:
         """The place of the first row."""
         return (self.page - 1) * self.rows
+
+    def word(self, name: str, *known: str) -> str:
+        """What a filter says, where that is one of ``known`` words; without these any text. Empty: it says nothing."""
+        text = self._given.get(name, "")[:200].strip()
+        return text if not known or text in known else ""
+
+    @property
+    def after(self) -> int | None:
+        """The position in history behind which a page begins; None: it is the first."""
+        text = self.word("after")
+        return min(int(text), 2**63 - 1) if text.isascii() and text.isdigit() and len(text) < 20 else None
+
+    @property
+    def filters(self) -> dict[str, str]:
+        """What narrows this list, and is to stay in the address of its other pages."""
+        return {name: self.word(name) for name in FILTERS if self.word(name)}
 
 
 class EntryRows(NamedTuple):
@@ -100,6 +129,12 @@ class Screens:
             "queues": self.queue,
             "jobs": self.job,
         }
+
+    @property
+    def views(self) -> Mapping[tuple[str, int], View]:
+        """What makes a page, by the first word of its address and how many names follow."""
+        every: dict[tuple[str, int], View] = {(name, 0): view for name, view in self.by_name.items()}
+        return every | {(name, 1): view for name, view in self.of_one.items()}
 
     def _everything(self) -> figures.Overview:
         return run(self._runtime.connections, figures.overview(self._runtime.keys, self._runtime.registry.mask))
@@ -230,8 +265,8 @@ def page_links(
     """The addresses of the pages before and after this one; None where there is none."""
     last = query.first + query.rows
     return {
-        "newer": links(page, *names, q=query.search, p=query.page - 1) if query.page > 1 else None,
-        "older": links(page, *names, q=query.search, p=query.page + 1) if more or last < total else None,
+        "newer": links(page, *names, **query.filters, p=query.page - 1) if query.page > 1 else None,
+        "older": links(page, *names, **query.filters, p=query.page + 1) if more or last < total else None,
         "from": min(query.first + 1, total),
         "to": min(last, total),
     }

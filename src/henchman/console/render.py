@@ -17,6 +17,7 @@ from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from henchman.inspector.base import argument_text
 from henchman.kernel.text import shorten, visible
 from henchman.wire import times
 
@@ -162,7 +163,7 @@ def _environment() -> Environment:
         "size": size,
         "pretty": pretty,
     }
-    made.globals |= {"version": version("henchman")}
+    made.globals |= {"version": version("henchman"), "argument_text": argument_text}
     return made
 
 

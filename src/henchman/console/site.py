@@ -10,18 +10,26 @@ import time
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, urlsplit
 
 import uvicorn
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import ClientDisconnect, Request
-from starlette.responses import HTMLResponse, JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.responses import (
+    HTMLResponse,
+    JSONResponse,
+    PlainTextResponse,
+    RedirectResponse,
+    Response,
+    StreamingResponse,
+)
 from starlette.types import Receive, Scope, Send
 
 from henchman.client.runtime import Runtime
+from henchman.console.batches import BatchPages
 from henchman.console.deeds import Deed, Deeds, Unwanted
 from henchman.console.guard import COOKIE, HEADERS, SESSION, Access, Visitor, forged
-from henchman.console.pages import EntryRows, Missing, Query, Screen, Screens, page_links
+from henchman.console.pages import FILTERS, Download, EntryRows, Missing, Query, Screen, Screens, View, page_links
 from henchman.console.render import ASSETS, BUILD, Links, named, render
 from henchman.errors import HenchmanError, ServerAway
 from henchman.kernel.text import mask_url, visible
@@ -39,6 +47,7 @@ NAV: Final = (
         "Work",
         (
             ("queues", "Queues", "q"),
+            ("batches", "Batches", "t"),
             ("ordered", "Ordered queues", "w"),
             ("retries", "Retries", "r"),
             ("scheduled", "Scheduled", "s"),
@@ -65,8 +74,13 @@ class Console:
     def __init__(self, runtime: Runtime, access: Access, label: str = "", tone: str = "") -> None:
         self._runtime = runtime
         self._access = access
-        self._screens = Screens(runtime)
-        self._deeds = Deeds(runtime)
+        subjects = [BatchPages(runtime)]
+        self._views: dict[tuple[str, int], View] = {**Screens(runtime).views}
+        deeds: dict[tuple[str, str], Deed] = {}
+        for one in subjects:
+            self._views |= one.views
+            deeds |= one.deeds
+        self._deeds = Deeds(runtime, deeds)
         self._label, self._tone = label, tone
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -132,18 +146,23 @@ class Console:
             return RedirectResponse(links("jobs", jid) if jid else links(), 303)
         query = Query(request.query_params)
         page = await run_in_threadpool(self._look, parts, query)
+        if isinstance(page, Download):
+            return _file(page)
+        if page.template == "confirm.html":
+            before = {"at": _filters(urlsplit(request.headers.get("referer", "")).query)}
+            page = page._replace(facts={**page.facts, **before})
         return self._page(request, links, visitor, page, query, parts, began)
 
-    def _look(self, parts: list[str], query: Query) -> Screen:
-        if len(parts) == 2 and parts[0] in self._screens.of_one:
-            return self._screens.of_one[parts[0]](parts[1], query)
-        if len(parts) == 4 and parts[2] == "do":
-            act = self._deeds.find(parts[0], parts[3])
-            return Screen("confirm.html", {"act": act, "name": parts[1], "verb": parts[3], "on": parts[0]})
-        view = self._screens.by_name.get("/".join(parts))
+    def _look(self, parts: list[str], query: Query) -> Screen | Download:
+        if _is_act(parts):
+            page, *names, _, verb = parts
+            facts = {"act": self._deeds.find(page, verb), "names": names, "verb": verb, "on": page}
+            return Screen("confirm.html", facts)
+        page, *names = parts or [""]
+        view = self._views.get((page, len(names)))
         if view is None:
             raise Missing("there is no such page")
-        return view(query)
+        return view(*names, query)
 
     def _page(
         self,
@@ -237,22 +256,22 @@ class Console:
         if parts == ["logout"]:
             return _with_cookie(RedirectResponse(links("login"), 303), request, links, "")
         self._must(visitor, links, request, "act")
-        if len(parts) != 4 or parts[2] != "do":
+        if not _is_act(parts):
             raise Missing("there is nothing to do at this address")
-        page, name, _, verb = parts
+        page, *names, _, verb = parts
         act = self._deeds.find(page, verb)
-        said = await run_in_threadpool(self._do, act, page, name, verb, visitor)
-        back = form.get("back", "")
-        return RedirectResponse(
-            links(page, *([name] if back == "one" else []), said=said, seal=self._access.seal(said)), 303
-        )
+        said = await run_in_threadpool(self._do, act, page, names, verb, visitor)
+        where = {"one": names, "list": names[:1]}.get(form.get("back", ""), [])
+        before = urlsplit(request.headers.get("referer", ""))
+        kept = _filters(form.get("at") or (before.query if before.path == links(page, *where) else ""))
+        return RedirectResponse(links(page, *where, **kept, said=said, seal=self._access.seal(said)), 303)
 
-    def _do(self, act: Deed, page: str, name: str, verb: str, visitor: Visitor) -> str:
+    def _do(self, act: Deed, page: str, names: list[str], verb: str, visitor: Visitor) -> str:
         said = ""
         try:
-            said = act.do(name)
+            said = act.do(*names)
         finally:
-            facts = visitor.name, verb, page, visible(name), said or "not done"
+            facts = visitor.name, verb, page, visible(" ".join(names)), said or "not done"
             _log.info("console: %s asked for %s of %s %s: %s", *facts)
         return said
 
@@ -271,6 +290,25 @@ def _status(error: Exception) -> int:
     if isinstance(error, Denied):
         return error.status
     return 404 if isinstance(error, Missing) else 409
+
+
+def _is_act(parts: list[str]) -> bool:
+    """Whether an address is that of an act: ``page/name/do/verb``, with one name or two."""
+    return len(parts) in (4, 5) and parts[-2] == "do"
+
+
+def _filters(query: str) -> dict[str, str]:
+    """What narrows a list, out of the query of an address of ours; to go back to the list as it was."""
+    given: dict[str, list[str]] = {}
+    with suppress(ValueError):  # too many of them: nothing of ours
+        given = parse_qs(query[:_PATH], max_num_fields=20)
+    return {name: given[name][-1][:200] for name in (*FILTERS, "p") if name in given}
+
+
+def _file(one: Download) -> Response:
+    """A file that the browser keeps."""
+    disposition = {"Content-Disposition": f'attachment; filename="{one.name}"'}
+    return StreamingResponse(one.parts, media_type=one.media_type, headers=disposition)
 
 
 def _place(scope: Scope) -> tuple[Links, list[str] | None]:

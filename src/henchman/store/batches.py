@@ -224,6 +224,53 @@ def facts(keys: Keys, batch: str) -> Call[Facts]:
     )
 
 
+def several(keys: Keys, batches: Sequence[str]) -> Call[list[tuple[Facts, int]]]:
+    """``facts`` of each of these batches, at least one, and how many steps it has."""
+    parts: list[tuple[Arg, ...]] = [("TIME",)]
+    for one in batches:
+        key = keys.batch(one)
+        parts += [("HGETALL", key), ("EXISTS", keys.producer(one)), ("HGETALL", key + ":reasons")]
+        parts.append(("HLEN", key + ":names"))
+
+    def read(replies: Any) -> list[tuple[Facts, int]]:
+        (seconds, micro), found = replies[0], list[tuple[Facts, int]]()
+        for at in range(1, len(replies), 4):
+            told, filled, reasons, steps = replies[at : at + 4]
+            counts = {name: int(count) for name, count in _table(reasons).items()}
+            found.append((Facts(_table(told), bool(filled), counts, int(seconds) + int(micro) / 1e6), int(steps)))
+        return found
+
+    return commands(*parts, decode=read)
+
+
+class Glimpse(NamedTuple):
+    """As much of a batch as says whether it is looked for; empty texts of one that is gone."""
+
+    state: str
+    why: str
+    description: str
+    tags: str
+    bad: int
+    steps: int
+
+
+def glimpses(keys: Keys, batches: Sequence[str]) -> Call[list[Glimpse]]:
+    """A short look at each of these batches, at least one."""
+    fields = ("state", "why", "description", "tags", "n:failed", "n:error", "bad_children")
+    parts: list[tuple[Arg, ...]] = []
+    for one in batches:
+        parts += [("HMGET", keys.batch(one), *fields), ("HLEN", keys.batch(one) + ":names")]
+
+    def read(replies: Any) -> list[Glimpse]:
+        found = []
+        for told, steps in zip(replies[::2], replies[1::2], strict=True):
+            state, why, description, tags, *bad = (_name(one or b"") for one in told)
+            found.append(Glimpse(state, why, description, tags, sum(int(one or 0) for one in bad), int(steps)))
+        return found
+
+    return commands(*parts, decode=read)
+
+
 def live(keys: Keys, batch: str, cursor: int, step: int = 500) -> Call[tuple[int, dict[str, str]]]:
     """One step of a scan over the members that are not settled: (next cursor, 0 at the end; jid → status)."""
     return command(
@@ -300,6 +347,12 @@ def newest(keys: Keys, first: int, most: int) -> Call[list[str]]:
     return command(
         "ZREVRANGE", keys.batches, first, first + most - 1, decode=lambda reply: [_name(one) for one in reply]
     )
+
+
+def newest_page(keys: Keys, first: int, most: int) -> Call[tuple[list[str], int]]:
+    """``newest``, and how many there are."""
+    parts = ("ZREVRANGE", keys.batches, first, first + most - 1), ("ZCARD", keys.batches)
+    return commands(*parts, decode=lambda replies: ([_name(one) for one in replies[0]], int(replies[1])))
 
 
 def states(keys: Keys, batches: Sequence[str]) -> Call[list[str]]:

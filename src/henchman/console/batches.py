@@ -1,0 +1,206 @@
+"""Pages of batches: all of them; one, with its counts, its reasons, its jobs, and as files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from henchman.batch import results as batch_results
+from henchman.batch.batch import Batch, BatchStatus, find_batch
+from henchman.batch.listing import BatchRow, find_batches, newest_batches, one_batch
+from henchman.client.runtime import Runtime
+from henchman.console.deeds import Deed, Unwanted
+from henchman.console.pages import Download, Missing, Query, Screen, View
+from henchman.errors import ArgumentError, BatchError, HistoryError, UnknownBatch
+from henchman.history import as_csv
+from henchman.history.records import STATUSES, Event, batch_status
+from henchman.inspector.base import Entry
+from henchman.kernel.text import count, visible
+from henchman.store import batches
+from henchman.store.call import iterate, run
+
+__all__ = ["BatchPages", "Segment", "segments"]
+
+_ROWS: Final = 25  # batches of a page
+_JOBS: Final = 50  # jobs of a batch on a page
+_FILE: Final = 500  # rows of a file that are read at once
+_SHOWN: Final = {"": "all", "open": "under way", "bad": "with failures", "steps": "workflows"}
+_ORDER: Final = ("finished", "failed", "error", "cancelled", "expired", "working", "retrying")
+_CSV: Final = "text/csv; charset=utf-8"
+
+
+class Segment(NamedTuple):
+    """A part of a bar: the status, how many, and place and width in thousandths."""
+
+    status: str
+    jobs: int
+    x: float
+    width: float
+
+
+def segments(one: BatchStatus) -> list[Segment]:
+    """The bar of a batch: what has ended, then what runs; what waits is the empty rest. No part is invisible."""
+    found, at = list[Segment](), 0.0
+    for status in _ORDER:
+        many = one.counts.get(status, 0)
+        if many and one.total:
+            width = max(1000 * many / one.total, 4.0)
+            found.append(Segment(status, many, at, width))
+            at += width
+    scale = min(1.0, 1000 / at) if at else 1.0
+    return [part._replace(x=round(part.x * scale, 1), width=round(part.width * scale, 1)) for part in found]
+
+
+class ServerJobs(NamedTuple):
+    """What the server itself knows of a batch's jobs: those that gave up, and some that have not ended."""
+
+    dead: Sequence[Entry]
+    live: Sequence[tuple[str, str]]
+
+
+class Recorded(NamedTuple):
+    """The jobs of a batch out of history: a page of them, and where the next one begins; or why there is none."""
+
+    events: Sequence[Event]
+    after: int | None
+    problem: str = ""
+
+
+class BatchPages:
+    """The pages and acts of batches."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.views: Mapping[tuple[str, int], View] = {
+            ("batches", 0): self.all,
+            ("batches", 1): self.one,
+            ("batches", 2): self.file,
+        }
+        self.deeds: Mapping[tuple[str, str], Deed] = {
+            ("batches", "retry"): Deed("Retry failed", "", self._retry),
+            ("batches", "close"): Deed("Close…", "It takes no more jobs then.", self._close, "one"),
+            ("batches", "cancel"): Deed(
+                "Cancel…", "No job of it starts any more; those that run are told.", self._cancel, "one"
+            ),
+        }
+
+    def all(self, query: Query) -> Screen:
+        """All batches, the newest first."""
+        show: Any = query.word("show", *_SHOWN)
+        first, keys = (query.page - 1) * _ROWS, self._runtime.keys
+        looked_for = query.search or show
+        found = run(
+            self._runtime.connections,
+            find_batches(keys, query.search, show, first, _ROWS) if looked_for else newest_batches(keys, first, _ROWS),
+        )
+        query.rows = _ROWS
+        rows = [(one, segments(one.status)) for one in found.rows]
+        facts = {"batches": rows, "total": found.total, "looked": found.looked, "show": show, "shows": _SHOWN}
+        return Screen("batches.html", facts)
+
+    def one(self, id: str, query: Query) -> Screen:
+        """One batch: as the server counts it; as it is recorded, when the server has forgotten it."""
+        _checked(self._runtime, id)
+        row: BatchRow | None = run(self._runtime.connections, one_batch(self._runtime.keys, id))
+        status = query.word("status", *STATUSES)
+        recorded = self._recorded(id, status, query)
+        found = row or self._from_history(id)
+        facts = {
+            "batch": found.status,
+            "bar": segments(found.status),
+            "known": row is not None,
+            "status": status,
+            "recorded": recorded,
+            "jobs": self._on_server(id) if row and recorded.problem else None,
+            "results": found.results,
+        }
+        return Screen("batch.html", facts)
+
+    def _from_history(self, id: str) -> BatchRow:
+        """A batch that the server has forgotten; Missing when nothing is recorded of it."""
+        missing = Missing(f"there is no batch {visible(id)} on this server (any more)")
+        if self._runtime.config.why_history_is_off():
+            raise missing
+        try:
+            found = self._runtime.open_history().reading.batch(id)
+        except HistoryError as error:
+            raise Missing(f"{missing}, and history does not answer: {error}") from None
+        if found is None:
+            raise Missing(f"{missing}, and nothing is recorded of one")
+        return BatchRow(msgspec.convert(batch_status(found) | {"created": found.created or 0.0}, BatchStatus))
+
+    def _recorded(self, id: str, status: str, query: Query) -> Recorded:
+        if off := self._runtime.config.why_history_is_off():
+            return Recorded([], None, off)
+        try:
+            reading = self._runtime.open_history().reading
+            page = reading.events(id, status or None, after=query.after, limit=query.rows)
+        except HistoryError as error:
+            return Recorded([], None, str(error))
+        return Recorded(page.events, page.after)
+
+    def _on_server(self, id: str) -> ServerJobs:
+        keys, ask = self._runtime.keys, self._runtime.connections.run
+        members = ask(batches.dead(keys, id, 0, _JOBS)).members
+        _, live = ask(batches.live(keys, id, 0, _JOBS))
+        dead = [Entry(one.payload, one.score, self._runtime.registry.mask) for one in members]
+        jobs = [(jid, status) for jid, status in live.items() if not jid.startswith("batch:")]
+        return ServerJobs(dead, jobs[:_JOBS])
+
+    # ---- files
+
+    def file(self, id: str, name: str, query: Query) -> Download:
+        """``events.csv``: its jobs out of history; ``results.csv``: what they returned."""
+        _checked(self._runtime, id)
+        makers = {"events.csv": self._events, "results.csv": self._results}
+        if name not in makers:
+            raise Missing("there is no such file: events.csv, results.csv")
+        try:
+            parts = makers[name](id, query.word("status", *STATUSES))
+            first = next(parts, b"")  # what is wrong is said now, not in the middle of the file
+        except (UnknownBatch, BatchError, HistoryError) as error:
+            raise Missing(str(error)) from None
+        return Download(f"{id[:40]}-{name}", _CSV, chain([first], parts))
+
+    def _events(self, id: str, status: str) -> Iterator[bytes]:
+        reading = self._runtime.open_history().reading
+        after: int | None = 0
+        head = as_csv.head()
+        while after is not None:
+            page = reading.events(id, status or None, after=after, limit=_FILE)
+            yield head + as_csv.lines(page.events)
+            head, after = b"", page.after
+
+    def _results(self, id: str, status: str) -> Iterator[bytes]:
+        return iterate(self._runtime.connections, batch_results.as_csv(self._runtime, id))
+
+    # ---- acts
+
+    def _retry(self, id: str) -> str:
+        many = self._act(id, lambda one: one.retry())
+        return f"{count(many, 'job')} pushed again" if many else "no job of it has given up: nothing was pushed"
+
+    def _close(self, id: str) -> str:
+        self._act(id, lambda one: one.close())
+        return f"{visible(id)} takes no more jobs"
+
+    def _cancel(self, id: str) -> str:
+        self._act(id, lambda one: one.cancel())
+        return f"{visible(id)} is cancelled: what waits does not start, what runs was told"
+
+    def _act(self, id: str, act: Callable[[Batch], Any]) -> Any:
+        try:
+            return act(find_batch(self._runtime, id))
+        except (ArgumentError, BatchError) as error:
+            raise Unwanted(str(error)) from None
+
+
+def _checked(runtime: Runtime, id: str) -> None:
+    """Missing when nothing can have this id."""
+    try:
+        find_batch(runtime, id)
+    except ArgumentError:
+        raise Missing(f"{visible(id)} is no id of a batch") from None
