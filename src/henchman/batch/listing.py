@@ -1,16 +1,30 @@
-"""Batches for people: all that the server knows, the newest first, some of them by what is looked for; and one."""
+"""Batches for people: all that the server knows, the newest first, some of them by what is looked for; one; and the
+steps of a workflow."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
 
 from henchman.batch.batch import BatchStatus, status_of
 from henchman.store import batches
 from henchman.store.call import Procedure
 from henchman.store.keys import Keys
+from henchman.work.steps import KeptResult
 
-__all__ = ["LOOKED", "BatchList", "BatchRow", "Show", "find_batches", "newest_batches", "one_batch"]
+__all__ = [
+    "LOOKED",
+    "BatchList",
+    "BatchRow",
+    "Show",
+    "WorkflowStep",
+    "find_batches",
+    "newest_batches",
+    "one_batch",
+    "workflow_steps",
+]
 
 Show = Literal["", "open", "bad", "steps"]
 LOOKED: Final = 1000  # of the newest batches, when some are looked for
@@ -71,3 +85,75 @@ def _rows(keys: Keys, ids: Sequence[str]) -> Procedure[list[BatchRow]]:
         for id, (facts, steps) in zip(ids, found, strict=True)
         if facts.facts  # it was forgotten meanwhile
     ]
+
+
+class WorkflowStep(NamedTuple):
+    """A step: its name, its job, which steps it waits for. ``status``: as its batch counts it, "over" where it ended
+    without success and nobody knows how, "unknown" where nothing is known. ``result``: JSON text, None: none was
+    looked for, or there is none; ``message``: why there is none."""
+
+    name: str
+    jid: str
+    job: str
+    after: tuple[str, ...]
+    status: str
+    result: bytes | None = None
+    message: str = ""
+
+
+_ENDED: Final = {"s": "finished", "f": "failed", "x": "over", "d": "error"}
+
+
+def workflow_steps(keys: Keys, batch: str, results: int) -> Procedure[list[WorkflowStep]]:
+    """Every step of a workflow by name, what comes before others first. The first ``results`` of them have their
+    results, and so has whatever is over. Two calls; nothing of a batch that has no steps."""
+    found: batches.WorkflowSteps = yield batches.workflow_steps(keys, batch)
+    if not found.names:
+        return []
+    steps = _in_order({name: _step(name, found) for name in found.names})
+    looked = {one.jid for one in steps[:results]} | {one.jid for one in steps if one.status in ("over", "failed")}
+    jids = [one.jid for one in steps]
+    live, told = yield batches.members(keys, batch, jids, sorted(looked) or jids[:1])
+    results_of = dict(zip(sorted(looked) or jids[:1], told, strict=True))
+    return [_known(one, status, results_of.get(one.jid)) for one, status in zip(steps, live, strict=True)]
+
+
+def _step(name: str, found: batches.WorkflowSteps) -> WorkflowStep:
+    jid, _, job = found.names[name].partition(" ")
+    try:
+        after = tuple(msgspec.json.decode(found.after.get(name, "[]"), type=list[str]))
+    except msgspec.MsgspecError:  # written by somebody else
+        after = ()
+    status = _ENDED.get(found.ended.get(name, ""), "unknown")
+    return WorkflowStep(name, jid, job, tuple(one for one in after if one in found.names), status)
+
+
+def _known(step: WorkflowStep, live: str, text: bytes | None) -> WorkflowStep:
+    if live:
+        return step._replace(status=live)
+    if text is None:
+        return step
+    kept: KeptResult[Any] = KeptResult(step.job, step.jid, text)
+    status = kept.status if step.status in ("over", "unknown") else step.status
+    return step._replace(status=status, result=kept.json, message=kept.message)
+
+
+def _in_order(steps: dict[str, WorkflowStep]) -> list[WorkflowStep]:
+    """As they may start: a step behind every step that it waits for; what waits for each other in a ring comes last."""
+    left, order = dict(steps), list[WorkflowStep]()
+    waiting = {name: set(one.after) for name, one in steps.items()}
+    followers: dict[str, list[str]] = {}
+    for name, one in steps.items():
+        for before in one.after:
+            followers.setdefault(before, []).append(name)
+    ready = sorted(name for name, before in waiting.items() if not before)
+    while ready:
+        freed = set[str]()
+        for name in ready:
+            order.append(left.pop(name))
+            for follower in followers.get(name, ()):
+                waiting[follower].discard(name)
+                if not waiting[follower]:
+                    freed.add(follower)
+        ready = sorted(freed)
+    return order + [left[name] for name in sorted(left)]

@@ -10,9 +10,10 @@ import msgspec
 
 from henchman.batch import results as batch_results
 from henchman.batch.batch import Batch, BatchStatus, find_batch
-from henchman.batch.listing import BatchRow, find_batches, newest_batches, one_batch
+from henchman.batch.listing import BatchRow, find_batches, newest_batches, one_batch, workflow_steps
 from henchman.client.runtime import Runtime
 from henchman.console.deeds import Deed, Unwanted
+from henchman.console.graph import draw
 from henchman.console.pages import Download, Missing, Query, Screen, View
 from henchman.errors import ArgumentError, BatchError, HistoryError, UnknownBatch
 from henchman.history import as_csv
@@ -26,6 +27,20 @@ __all__ = ["BatchPages", "Segment", "segments"]
 
 _ROWS: Final = 25  # batches of a page
 _JOBS: Final = 50  # jobs of a batch on a page
+_STEPS: Final = 50  # steps of a workflow in the table, with their results
+_GRAPH: Final = 2000  # steps of a workflow that are looked at for a picture
+MARKS: Final = {
+    "finished": "✓",
+    "failed": "✕",
+    "error": "✕",
+    "working": "▶",
+    "retrying": "↻",
+    "blocked": "◌",
+    "scheduled": "◷",
+    "cancelled": "⊘",
+    "expired": "⊘",
+    "over": "⊘",
+}
 _FILE: Final = 500  # rows of a file that are read at once
 _SHOWN: Final = {"": "all", "open": "under way", "bad": "with failures", "steps": "workflows"}
 _ORDER: Final = ("finished", "failed", "error", "cancelled", "expired", "working", "retrying")
@@ -114,10 +129,17 @@ class BatchPages:
             "known": row is not None,
             "status": status,
             "recorded": recorded,
-            "jobs": self._on_server(id) if row and recorded.problem else None,
+            "jobs": self._on_server(id) if row and recorded.problem and not found.steps else None,
             "results": found.results,
         }
-        return Screen("batch.html", facts)
+        return Screen("batch.html", facts | self._workflow(id, found.steps))
+
+    def _workflow(self, id: str, many: int) -> dict[str, Any]:
+        """The steps of a workflow, and their picture; of others none."""
+        steps = run(self._runtime.connections, workflow_steps(self._runtime.keys, id, _STEPS)) if many else []
+        if many > _GRAPH:
+            return {"steps": steps, "shown": _STEPS, "drawing": None, "marks": {}}
+        return {"steps": steps, "shown": _STEPS, "drawing": draw(steps) if steps else None, "marks": MARKS}
 
     def _from_history(self, id: str) -> BatchRow:
         """A batch that the server has forgotten; Missing when nothing is recorded of it."""

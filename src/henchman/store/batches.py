@@ -342,6 +342,32 @@ def step_names(keys: Keys, batch: str) -> Call[dict[str, str]]:
     return command("HGETALL", keys.batch(batch) + ":names", decode=read)
 
 
+class WorkflowSteps(NamedTuple):
+    """All steps of a workflow, by name: "<jid> <name of its job>", the steps it waits for as JSON, how it ended as
+    ``lua/lib/needs.lua`` writes it. A step that waits for none, or has not ended, is not in the last two."""
+
+    names: dict[str, str]
+    after: dict[str, str]
+    ended: dict[str, str]
+
+
+def workflow_steps(keys: Keys, batch: str) -> Call[WorkflowSteps]:
+    """Everything that is kept of the steps of a workflow; nothing of any other batch."""
+    parts = [("HGETALL", keys.batch(batch) + one) for one in (":names", ":after", ":steps")]
+    return commands(*parts, decode=lambda replies: WorkflowSteps(*map(_table, replies)))
+
+
+def members(
+    keys: Keys, batch: str, jids: Sequence[str], ended: Sequence[str]
+) -> Call[tuple[list[str], list[bytes | None]]]:
+    """The status of each of ``jids``, at least one, that has not ended, "" of others; and what is kept of how each of
+    ``ended``, at least one, did, as in ``ResultRows``."""
+    key = keys.batch(batch)
+    parts: list[tuple[Arg, ...]] = [("HMGET", key + ":jobs", *map(raw, jids))]
+    parts.append(("HMGET", key + ":results", *map(raw, ended)))
+    return commands(*parts, decode=lambda replies: ([_name(one or b"") for one in replies[0]], list(replies[1])))
+
+
 def newest(keys: Keys, first: int, most: int) -> Call[list[str]]:
     """Ids of batches that the server knows, the newest first, from rank ``first`` on."""
     return command(

@@ -165,7 +165,8 @@ class Keys:
         and answer of the last push, should it be sent again · ``:producer`` string: the lease of who fills it ·
         ``:rows`` list: "<number of its job's name> <jid>" of each job in the order of the pushes · ``:results`` hash:
         jid → what the effect ``step_result`` wrote, both where results are kept · ``:steps`` hash: step of a workflow
-        → how it ended · ``:names`` hash: step → "<jid> <name of its job>". Facts: description, tags, state (open,
+        → how it ended · ``:names`` hash: step → "<jid> <name of its job>" · ``:after`` hash: step → JSON list of the
+        steps that it waits for, where it waits. Facts: description, tags, state (open,
         closed, complete), why (aborted, cancelled, expired, invalidated), created, closed, completed, open_for,
         expires, parent, atomic, generation, keep, results, total, children, bad_children, bad, first (time of the
         first end), ``n:<status>``, ``cb:<which>:queue|head|jid|tail``, ``called:<which>:<generation>``, ``job_names``

@@ -7,7 +7,7 @@ local FINAL = {finished = 1, failed = 1, error = 1, cancelled = 1, expired = 1}
 local MOST_REASONS = 100
 -- What stays of a batch for `keep` seconds after it was complete. Results stay longer, though nobody can read them then:
 -- the auditor unlinks them. The server itself would free very many of them at once, in front of everybody.
-local STAYS = {'', ':dead', ':reasons', ':lanes', ':rows', ':steps', ':names', ':results'}
+local STAYS = {'', ':dead', ':reasons', ':lanes', ':rows', ':steps', ':names', ':after', ':results'}
 local UNLINKED_WITHIN = 3600
 
 local function batching()

@@ -154,6 +154,17 @@ local function taking_in(batches, now)
     return before and string.match(before, '^%S+') ~= jid and step
   end
 
+  -- The steps of the workflow `id` among what a step needs.
+  local function steps_before(id, needs)
+    local after = {}
+    for _, need in ipairs(needs) do
+      if need[1] == 'batch:' .. id then
+        after[#after + 1] = need[2]
+      end
+    end
+    return after
+  end
+
   -- Bring a job into the world that has a record (`detail`, JSON), unless it is a member of the batch `id` by now, or a
   -- step that there was before. `when` may begin with "parked": then the batch is to be released first. The answer of
   -- `admit`, and whether it ends the call.
@@ -168,6 +179,10 @@ local function taking_in(batches, now)
     end
     local answer, ends = take(id, job, detail, asked)
     redis.call('HSET', names, step, job.jid .. ' ' .. name_of(detail))
+    local after = steps_before(id, cjson.decode(asked).needs or {})
+    if #after > 0 then
+      redis.call('HSET', key('batch_base') .. id .. ':after', step, cjson.encode(after))
+    end
     return answer, ends
   end
 
