@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from henchman.batch.listing import WorkflowStep
 
-__all__ = ["Box", "Drawing", "Line", "draw"]
+__all__ = ["Box", "Drawing", "Edge", "draw"]
 
 WIDTH, HEIGHT = 184, 46  # of a box, in pixels
 _GAP, _ROOM, _EDGE = 64, 14, 12  # between layers, between boxes of a layer, around everything
@@ -33,7 +33,7 @@ class Box(NamedTuple):
     y: float
 
 
-class Line(NamedTuple):
+class Edge(NamedTuple):
     """From a box to one that waits for it: the path; ``status`` of where it begins."""
 
     path: str
@@ -46,7 +46,7 @@ class Drawing(NamedTuple):
     width: float
     height: float
     boxes: list[Box]
-    lines: list[Line]
+    lines: list[Edge]
 
 
 @dataclass(eq=False)
@@ -160,13 +160,13 @@ def _box(node: _Node) -> Box:
     return Box(first.name, first.jid, len(node.steps), status, counts, node.x, round(node.y, 1))
 
 
-def _line(start: _Node, first: _Node) -> Line:
+def _line(start: _Node, first: _Node) -> Edge:
     at, x, y, one = f"M{start.x + WIDTH} {start.middle:g}", start.x + WIDTH, start.middle, first
     while True:
         bend = (one.x - x) / 2
         at += f"C{x + bend:g} {y:g} {one.x - bend:g} {one.middle:g} {one.x:g} {one.middle:g}"
         if one.steps:
-            return Line(at, start.steps[0].status if len(start.steps) == 1 else _box(start).status)
+            return Edge(at, start.steps[0].status if len(start.steps) == 1 else _box(start).status)
         x, y = one.x + WIDTH, one.middle
         at += f"H{x:g}"
         one = one.behind[0]
