@@ -212,33 +212,28 @@ def _table(reply: Any) -> dict[str, str]:
 
 def facts(keys: Keys, batch: str) -> Call[Facts]:
     """Everything that is known of a batch in one look, whatever its size; empty facts when there is no such batch."""
+    return commands(("TIME",), *_facts_of(keys, batch), decode=lambda replies: _facts(*replies))
+
+
+def _facts_of(keys: Keys, batch: str) -> tuple[tuple[Arg, ...], ...]:
     key = keys.batch(batch)
+    return ("HGETALL", key), ("EXISTS", keys.producer(batch)), ("HGETALL", key + ":reasons")
 
-    def read(reply: Any) -> Facts:
-        told, filled, reasons, (seconds, micro) = reply
-        counts = {name: int(count) for name, count in _table(reasons).items()}
-        return Facts(_table(told), bool(filled), counts, int(seconds) + int(micro) / 1e6)
 
-    return commands(
-        ("HGETALL", key), ("EXISTS", keys.producer(batch)), ("HGETALL", key + ":reasons"), ("TIME",), decode=read
-    )
+def _facts(time: Any, told: Any, filled: int, reasons: Any) -> Facts:
+    counts = {name: int(count) for name, count in _table(reasons).items()}
+    return Facts(_table(told), bool(filled), counts, int(time[0]) + int(time[1]) / 1e6)
 
 
 def several(keys: Keys, batches: Sequence[str]) -> Call[list[tuple[Facts, int]]]:
     """``facts`` of each of these batches, at least one, and how many steps it has."""
     parts: list[tuple[Arg, ...]] = [("TIME",)]
     for one in batches:
-        key = keys.batch(one)
-        parts += [("HGETALL", key), ("EXISTS", keys.producer(one)), ("HGETALL", key + ":reasons")]
-        parts.append(("HLEN", key + ":names"))
+        parts += [*_facts_of(keys, one), ("HLEN", keys.batch(one) + ":names")]
 
     def read(replies: Any) -> list[tuple[Facts, int]]:
-        (seconds, micro), found = replies[0], list[tuple[Facts, int]]()
-        for at in range(1, len(replies), 4):
-            told, filled, reasons, steps = replies[at : at + 4]
-            counts = {name: int(count) for name, count in _table(reasons).items()}
-            found.append((Facts(_table(told), bool(filled), counts, int(seconds) + int(micro) / 1e6), int(steps)))
-        return found
+        starts = range(1, len(replies), 4)
+        return [(_facts(replies[0], *replies[at : at + 3]), int(replies[at + 3])) for at in starts]
 
     return commands(*parts, decode=read)
 
