@@ -127,6 +127,10 @@ def _name(value: Arg) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else str(value)
 
 
+def _names(replies: Sequence[bytes | None]) -> list[str]:
+    return [_name(one or b"") for one in replies]
+
+
 def _unknown(batch: str) -> UnknownBatch:
     return UnknownBatch(f"there is no batch {batch!r} on this server (any more)")
 
@@ -360,35 +364,29 @@ def members(
     key = keys.batch(batch)
     parts: list[tuple[Arg, ...]] = [("HMGET", key + ":jobs", *map(raw, jids))]
     parts.append(("HMGET", key + ":results", *map(raw, ended)))
-    return commands(*parts, decode=lambda replies: ([_name(one or b"") for one in replies[0]], list(replies[1])))
+    return commands(*parts, decode=lambda replies: (_names(replies[0]), list(replies[1])))
 
 
 def newest(keys: Keys, first: int, most: int) -> Call[list[str]]:
     """Ids of batches that the server knows, the newest first, from rank ``first`` on."""
-    return command(
-        "ZREVRANGE", keys.batches, first, first + most - 1, decode=lambda reply: [_name(one) for one in reply]
-    )
+    return command("ZREVRANGE", keys.batches, first, first + most - 1, decode=_names)
 
 
 def newest_page(keys: Keys, first: int, most: int) -> Call[tuple[list[str], int]]:
     """``newest``, and how many there are."""
     parts = ("ZREVRANGE", keys.batches, first, first + most - 1), ("ZCARD", keys.batches)
-    return commands(*parts, decode=lambda replies: ([_name(one) for one in replies[0]], int(replies[1])))
+    return commands(*parts, decode=lambda replies: (_names(replies[0]), int(replies[1])))
 
 
 def states(keys: Keys, batches: Sequence[str]) -> Call[list[str]]:
     """The state of each of these batches, at least one; "" of one that is gone."""
-
-    def read(replies: list[bytes | None]) -> list[str]:
-        return [_name(one or b"") for one in replies]
-
-    return commands(*(("HGET", keys.batch(one), "state") for one in batches), decode=read)
+    return commands(*(("HGET", keys.batch(one), "state") for one in batches), decode=_names)
 
 
 def statuses(keys: Keys, batches: Sequence[str], jid: str) -> Call[list[str]]:
     """The status of a job that is not settled in each of these batches, at least one; "" where it is no member."""
     parts = [("HGET", keys.batch(one) + ":jobs", raw(jid)) for one in batches]
-    return commands(*parts, decode=lambda replies: [_name(one or b"") for one in replies])
+    return commands(*parts, decode=_names)
 
 
 def renew_producer(keys: Keys, batches: Sequence[str]) -> Call[list[str]]:
@@ -410,9 +408,7 @@ def take_producer(keys: Keys, batches: Iterable[str]) -> Call[Any]:
 
 def oldest(keys: Keys, first: int, most: int) -> Call[list[str]]:
     """Batches by age, from rank ``first`` on."""
-    return command(
-        "ZRANGE", keys.batches, first, first + most - 1, decode=lambda reply: [one.decode() for one in reply]
-    )
+    return command("ZRANGE", keys.batches, first, first + most - 1, decode=_names)
 
 
 def with_dead(keys: Keys, batches: Sequence[str]) -> Call[list[str]]:
