@@ -11,6 +11,7 @@ import pytest
 from henchman import App
 from henchman.store import admission, batches, jobs
 from henchman.work.effects import of_payload
+from henchman.work.locks import needs_of
 from henchman.worker.decide import Decisions
 from support.locks import job, left_of_keys
 from support.store import ME, Store
@@ -99,3 +100,67 @@ def test_a_release_that_a_queue_refuses_is_tried_again_and_not_at_once(store: St
     look(store, app)
     assert store.ask("LLEN", "queue:a") == 1
     assert left_of_keys(store) == set()
+
+
+HOSTILE = {
+    "a policy that is no text": {"on_failed": ["run"], "on_dead": {}},
+    "a half of a surrogate pair": {"on_failed": "run", "on_dead": "run", "met": {"\ud800": "\udfff"}},
+    "what is met is no object": {"on_failed": "run", "on_dead": "run", "met": [1]},
+}
+
+
+@pytest.mark.parametrize("hm", HOSTILE.values(), ids=HOSTILE)
+@pytest.mark.parametrize("how", ["over", "time"])
+def test_a_job_that_nobody_can_decide_about_holds_up_no_other(
+    store: Store, app: App, hm: dict[str, Any], how: str
+) -> None:
+    first, needs = job(FIRST, "o", key="k", scope="s", queue="b"), [["s", "k", 604_800]]
+    assert push(store, first) == "C"
+    store.ask("DEL", "queue:a")
+    fields = json.loads(waiting("run"))
+    hostile = {**fields, "jid": SECOND, "hm": {**fields["hm"], **hm}}
+    ask = {"wait_at_most": 0} if how == "time" else {}
+    for payload in (json.dumps(hostile).encode(), waiting("run")):
+        assert push(store, payload, "", needs, **ask) == "B"
+    if how == "over":
+        end(store, first, "gone")
+    while look(store, app):
+        pass
+    assert not store.ask("HEXISTS", store.keys.parked, WAITS)
+    assert WAITS in {json.loads(one)["jid"] for one in store.ask("LRANGE", "queue:a", 0, -1)}
+    found = [*store.ask("LRANGE", "queue:a", 0, -1), *store.ask("ZRANGE", "dead", 0, -1)]
+    found += store.ask("HVALS", store.keys.parked)
+    assert sum(SECOND.encode() in one for one in found) == 1, "it is somewhere, once"
+
+
+def test_a_job_whose_need_was_met_in_time_is_let_go_though_its_time_is_over(store: Store, app: App) -> None:
+    """So many wait that the stager lets them go; it comes to their time first."""
+    first, needs = job(FIRST, "o", key="k", scope="s", queue="b"), [["s", "k", 604_800]]
+    assert push(store, first) == "C"
+    store.ask("DEL", "queue:a")
+    jids = [f"{number:024x}" for number in range(100, 100 + 700)]
+    for jid in jids:
+        payload = waiting("cancel").replace(WAITS.encode(), jid.encode())
+        assert push(store, payload, "", needs, wait_at_most=0) == "B"
+    for jid in jids[-50:]:
+        store.ask("ZADD", store.keys.parked_until, 1, jid)
+    end(store, first, "done")
+    while look(store, app):
+        pass
+    assert {json.loads(one)["jid"] for one in store.ask("LRANGE", "queue:a", 0, -1)} == set(jids)
+    assert left_of_keys(store) == set()
+    assert not store.ask("EXISTS", store.keys.parked_until)
+
+
+@pytest.mark.parametrize(("ending", "how"), [("gone", "over"), ("dead", "dead")])
+def test_a_job_that_fails_for_another_s_sake_says_so_when_it_is_retried_by_hand(
+    store: Store, app: App, ending: str, how: str
+) -> None:
+    first = job(FIRST, "o", key="k", scope="s", queue="b")
+    assert push(store, first) == "C"
+    assert push(store, waiting("fail"), "", [["s", "k", 604_800]]) == "B"
+    end(store, first, ending)
+    while look(store, app):
+        pass
+    [dead] = [json.loads(one) for one in store.ask("ZRANGE", "dead", 0, -1)]
+    assert needs_of(dead) == {"charge/k": how}

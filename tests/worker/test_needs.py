@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 import threading
+import time
 from typing import Any
 
 import pytest
 
 from henchman import App, Kill, current_job
+from henchman.batch import procedures
+from henchman.store.call import run
 from support.locks import left_of_keys
 from support.needs import ENDS, HOW, POLICIES, becomes
 from support.store import Store
@@ -309,3 +312,34 @@ def test_whoever_ends_between_two_pushes_lets_go(shop: Shop) -> None:
 def _push_all(job: Any, many: int) -> None:
     for one in range(many):
         job.enqueue(str(one))
+
+
+@pytest.mark.parametrize("end", ["aborted", "cancelled", "expired"])
+@pytest.mark.parametrize("keyed", [False, True])
+def test_who_waits_for_a_job_of_a_batch_that_is_never_released_is_told(shop: Shop, end: str, keyed: bool) -> None:
+    """Such a job never comes, though its id is known already: who waits for it would wait for ever."""
+    charge = (
+        shop.job("charge", followed=True) if keyed else shop.app.job(name="charge", followed=True)(lambda order: None)
+    )
+    ship = shop.app.job(name="ship")(lambda order: shop.ran.update({("ship", order): current_job().needs}))
+    batch = shop.app.batch("Orders", atomic=True, expires=0.05 if end == "expired" else None)
+    batch.open()
+    handle = charge.using(batch=batch).enqueue("17")
+    ship.using(after=handle, on_failed="run").enqueue("17")
+    ship.using(after=handle, on_failed="cancel").enqueue("18")
+    if end == "aborted":
+        run(shop.app.connections, procedures.close(shop.store.keys, batch.id, "aborted"))
+    elif end == "cancelled":
+        batch.cancel()
+    else:
+        time.sleep(0.1)
+        run(shop.app.connections, procedures.expire(shop.app, batch.id))
+    with working(shop.app):
+        until(lambda: ("ship", "17") in shop.ran, "who waited for it was told")
+        until(lambda: not shop.parked, "nobody waits")
+        if not keyed:  # a job of the same key may come yet
+            ship.using(after=handle, on_failed="run").enqueue("19")
+            until(lambda: ("ship", "19") in shop.ran, "and who comes later")
+    assert shop.ran.keys() == {("ship", "17")} | (set() if keyed else {("ship", "19")})
+    assert all(told == {handle.jid: "over"} for told in shop.ran.values())
+    until(lambda: not shop.left, "nothing is left")

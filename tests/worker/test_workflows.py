@@ -638,3 +638,23 @@ def test_options_of_a_push_are_those_of_the_step(app: App, redis: Redis, shop: S
     assert b'"batch_expires":' in mail
     assert b'"enqueued_at":' in mail
     assert counts(flow.status()) == {"scheduled": 1, "enqueued": 1, "blocked": 1}
+
+
+def test_a_step_that_is_let_go_because_the_one_before_is_a_duplicate_is_counted_so(
+    app: App, redis: Redis, shop: Shop
+) -> None:
+    @app.job(name="pay", key="order", once=True)
+    def pay(order: str) -> str:
+        return order
+
+    pay.enqueue("17")
+    with working(app):
+        until(lambda: int(redis.get("stat:processed") or 0) == 1, "it has run")  # type: ignore[arg-type]
+    with app.workflow() as flow:
+        flow.add(shop.work.call("ship"), after="pay")
+        flow.add(pay.call("17"))
+    assert redis.llen("queue:default") == 1
+    assert counts(flow.status()) == {"enqueued": 1}
+    with working(app):
+        assert counts(complete(flow)) == {"finished": 1}
+    nothing_waits(redis, flow)

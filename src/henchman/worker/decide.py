@@ -13,13 +13,14 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from henchman.client.needs import POLICIES
 from henchman.client.runtime import Runtime
-from henchman.errors import PayloadError
+from henchman.errors import ArgumentError, PayloadError
 from henchman.store import needs
 from henchman.store.jobs import Due
 from henchman.store.needs import Blocked, ParkEnd
 from henchman.wire import payload
-from henchman.work.effects import EndingFacts, batch_of, encoded
+from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload
 from henchman.work.locks import ONCE_FOR
 
 __all__ = ["Decisions"]
@@ -27,7 +28,6 @@ __all__ = ["Decisions"]
 PAGE: Final = 100  # jobs of one call
 RELEASED: Final = 500
 _FAILED: Final = "DependencyFailed"
-_POLICIES: Final = frozenset({"wait", "run", "fail", "cancel"})
 
 
 class _Decision(NamedTuple):
@@ -79,9 +79,15 @@ class Decisions:
             if refused:
                 self._say(seen.release, refused)
             was_refused = was_refused or bool(refused)
-        jids = [one.decode("utf-8", "surrogateescape") for one in seen.overdue]
-        ended = self._end(self._found(jids), "time", seen.now)
+        ended = self._overdue(seen)
         return bool(seen.decisions or seen.release or ended) and not was_refused
+
+    def _overdue(self, seen: Due) -> int:
+        """End the wait of those who have waited as long as they wanted to; of how many."""
+        found = self._found([one.decode("utf-8", "surrogateescape") for one in seen.overdue])
+        met = self._met(found)
+        ended = self._end([one for one in found if one.jid in met], "met", seen.now)
+        return ended + self._end([one for one in found if one.jid not in met], "time", seen.now)
 
     def _ask(self, call: Any) -> Any:
         return self._runtime.connections.run(call)
@@ -120,6 +126,16 @@ class Decisions:
         known = [one[2] for job in jobs for one in _needs(_read(job)) if one[:2] == [entry.scope, entry.name]]
         return next((one for one in known if type(one) is int and one > 0), ONCE_FOR)
 
+    def _met(self, jobs: Sequence[Blocked]) -> set[str]:
+        """The jids of those who wait for nothing that has not succeeded: they were about to be let go."""
+        asked = [(one.jid, need) for one in jobs for need in _missing_with_memory(one, _read(one))]
+        met = {jid for jid, _ in asked}
+        for start in range(0, len(asked), RELEASED):
+            some = asked[start : start + RELEASED]
+            states = self._ask(needs.need_states(self._runtime.keys, [need for _, need in some]))
+            met -= {jid for (jid, _), state in zip(some, states, strict=True) if state.letter != "s"}
+        return met
+
     def _found(self, jids: Sequence[str]) -> list[Blocked]:
         found: list[Blocked] = []
         while jids:
@@ -146,14 +162,20 @@ class Decisions:
     def _say(self, row: bytes, reason: str) -> None:
         self._runtime.events.emit("refused", unit=row, ending="decided", reason=reason)
 
-    def _planned(self, one: Blocked, how: str, now: float, need: tuple[str, str] | None) -> Iterator[ParkEnd]:
-        """What becomes of a job: one end, or none when it waits for something else."""
+    def _planned(self, one: Blocked, how: str, now: float, need: tuple[str, str] | None) -> list[ParkEnd]:
+        """What becomes of a job: one end, or none when it waits for something else. One that cannot be read, or be
+        stored as it is to go on, goes to the dead: it must not hold up the others."""
         try:
-            job = payload.decode(one.payload)
-        except PayloadError as error:
+            return list(self._chosen(one, payload.decode(one.payload), how, now, need))
+        except (PayloadError, ArgumentError) as error:
             dead = payload.invalid(one.payload, str(error), one.queue or "default", now)
-            yield ParkEnd(one.jid, "dead", "", one.row, dead)
-            return
+            effects = of_payload(self._runtime.keys, one.payload, "invalid")
+            return [ParkEnd(one.jid, "dead", "", one.row, dead, effects, _lines(one, _read(one)))]
+
+    def _chosen(
+        self, one: Blocked, job: dict[str, Any], how: str, now: float, need: tuple[str, str] | None
+    ) -> Iterator[ParkEnd]:
+        """The same, as the job says."""
         if how == "cancel":
             yield self._over(one, job, "cancelled", EndingFacts(), now)
             return
@@ -161,9 +183,16 @@ class Decisions:
         if need is not None and need not in missing:
             return
         wanted = [need] if need is not None else missing
-        if how == "met":
+        if how == "met" and need is None:
+            yield ParkEnd(one.jid, "queue", "", one.row, one.payload, lines=_lines(one, job))
+        elif how == "met":
             yield ParkEnd(one.jid, "met", needs.line(*wanted[0]), one.row, one.payload, lines=[needs.line(*wanted[0])])
-            return
+        else:
+            yield from self._by_policy(one, job, how, now, wanted)
+
+    def _by_policy(
+        self, one: Blocked, job: dict[str, Any], how: str, now: float, wanted: Sequence[tuple[str, str]]
+    ) -> Iterator[ParkEnd]:
         labels = _labels(job, wanted)
         policy = _policy(job, how, wanted)
         if policy == "wait":
@@ -176,15 +205,13 @@ class Decisions:
             yield self._goes_on(one, job, how, wanted, labels)
         else:
             ending = "dead" if policy == "fail" else "cancelled"
-            yield self._over(one, job, ending, _facts(how, labels), now)
+            yield self._over(one, _told(job, labels, how), ending, _facts(how, labels), now)
 
     def _goes_on(
         self, one: Blocked, job: dict[str, Any], how: str, wanted: Sequence[tuple[str, str]], labels: Sequence[str]
     ) -> ParkEnd:
         """These needs count as met, which the payload tells."""
-        ours = job["hm"]
-        met = ours.get("met") if isinstance(ours.get("met"), dict) else {}
-        new = payload.encode(job | {"hm": ours | {"met": met | dict.fromkeys(labels, how)}})
+        new = payload.encode(_told(job, labels, how))
         if how == "time":
             return ParkEnd(one.jid, "queue", "", one.row, new, lines=_lines(one, job))
         line = needs.line(*wanted[0])
@@ -205,6 +232,15 @@ def _read(one: Blocked) -> dict[str, Any]:
         return payload.decode(one.payload)
     except PayloadError:
         return {}
+
+
+def _told(job: dict[str, Any], labels: Sequence[str], how: str) -> dict[str, Any]:
+    """The job, which knows how what it waited for has ended."""
+    hm = job.get("hm")
+    ours = hm if isinstance(hm, dict) else {}
+    met = ours.get("met")
+    told = dict.fromkeys(labels, how)
+    return job | {"hm": ours | {"met": met | told if isinstance(met, dict) else told}}
 
 
 def _facts(how: str, labels: Sequence[str]) -> EndingFacts:
@@ -233,6 +269,12 @@ def _missing(one: Blocked, job: dict[str, Any]) -> list[tuple[str, str]]:
     return one.missing or [(need[0], need[1]) for need in _needs(job)[:1]]
 
 
+def _missing_with_memory(one: Blocked, job: dict[str, Any]) -> list[tuple[str, str, int]]:
+    """The same, and for how many seconds the end of each is remembered."""
+    known = {(need[0], need[1]): need[2] for need in _needs(job)}
+    return [(*need, once_for if type(once_for := known.get(need)) is int else ONCE_FOR) for need in _missing(one, job)]
+
+
 def _labels(job: dict[str, Any], wanted: Sequence[tuple[str, str]]) -> list[str]:
     known = {(one[0], one[1]): str(one[3]) for one in _needs(job)}
     return [known.get(one, one[1]) for one in wanted] or ["nothing"]
@@ -243,9 +285,9 @@ def _policy(job: dict[str, Any], how: str, wanted: Sequence[tuple[str, str]]) ->
     ours = job.get("hm")
     said = ours if isinstance(ours, dict) else {}
     step = any(scope.startswith("batch:") for scope, _ in wanted)
-    given = said.get("on_failed") if said.get("on_failed") in _POLICIES else None
+    given, given_dead = (said[name] if said.get(name) in POLICIES else "" for name in ("on_failed", "on_dead"))
     failed = given or ("cancel" if step else "wait")
-    dead = said.get("on_dead") if said.get("on_dead") in _POLICIES else given or "wait"
+    dead = given_dead or given or "wait"
     if how == "time":
         return str(dead if failed == "wait" else failed)
     return str(dead if how == "dead" else failed)

@@ -15,6 +15,7 @@ local facts = key('batch_base') .. id
 local parked, jobs = facts .. ':parked', facts .. ':jobs'
 local why = redis.call('HGET', facts, 'why') or 'gone'
 local size, problem = 0, nil
+count_let_go(batches)
 
 local function ask_queue(name)  -- an error, before anything is written, when the job cannot go there
   redis.call('LLEN', key('queue_prefix') .. name)
@@ -61,6 +62,10 @@ for _ = 1, math.min(tonumber(ARGV[2]), redis.call('LLEN', parked)) do
   elseif why ~= '' then
     batches.no_result(id, jid, 'the batch was not released')
     batches.track({'track', id, jid, 'cancelled', '0', '', '{"reason":"the batch was not released"}', ''})
+    local ask = asked ~= '' and cjson.decode(asked)
+    if ask and string.find(ask.phases, '[of]') then
+      needing().never(ask.scope, ask.key, jid)
+    end
   elseif redis.call('HGET', jobs, jid) == 'blocked' and asked == '' then
     release(jid, name, as_due(when, now), payload)
   elseif redis.call('HGET', jobs, jid) == 'blocked' then

@@ -97,7 +97,16 @@ local function let_go(phase, queue, due, payload, tracked)
       string.sub(payload, 1, -2) .. ',"enqueued_at":' .. as_moment(now) .. '}')
   end
   if tracked ~= '' and carry_tracked then
-    carry_tracked(payload, tracked)
+    pcall(carry_tracked, payload, tracked)  -- it went, whatever the history says
+  end
+end
+
+-- In scripts without lib/effects.lua: those who are let go are counted in their batches.
+local function count_let_go(batches)
+  function carry_tracked(_, tracked)
+    for _, effect in ipairs(cjson.decode(tracked)) do
+      batches.track(effect)
+    end
   end
 end
 

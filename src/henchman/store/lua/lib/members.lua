@@ -7,6 +7,7 @@ local NO_KEY = {}
 local function taking_in(batches, now)
   local intake, known_batches, sound_queues = {taken = 0}, {}, {}
   local facts_of, jobs_of = {}, {}
+  count_let_go(batches)
 
   -- A batch, with what `flush` adds to it; "": jobs that are tracked alone.
   local function batch_of(id)

@@ -169,6 +169,16 @@ function needing()  -- declared in lib/locks.lua, which hands keys on
     end
   end
 
+  -- A job that was to have a key never comes: nobody has that key, unless another job does.
+  function needs.never(scope, name, jid)
+    if scope == '' then
+      once_remember(scope, name, 604800, 'x', jid)
+    end
+    if needs.state(scope, name) ~= 'l' then
+      needs.unmet(scope, name, 'over')
+    end
+  end
+
   -- The state of a step: s, f, x, d, or "" it lives again. Nothing is written of a batch that is gone.
   function needs.step(batch, step, letter)
     local facts = key('batch_base') .. batch
