@@ -205,13 +205,13 @@ class Decisions:
             yield self._goes_on(one, job, how, wanted, labels)
         else:
             ending = "dead" if policy == "fail" else "cancelled"
-            yield self._over(one, _told(job, labels, how), ending, _facts(how, labels), now)
+            yield self._over(one, _informed(job, labels, how), ending, _facts(how, labels), now)
 
     def _goes_on(
         self, one: Blocked, job: dict[str, Any], how: str, wanted: Sequence[tuple[str, str]], labels: Sequence[str]
     ) -> ParkEnd:
         """These needs count as met, which the payload tells."""
-        new = payload.encode(_told(job, labels, how))
+        new = payload.encode(_informed(job, labels, how))
         if how == "time":
             return ParkEnd(one.jid, "queue", "", one.row, new, lines=_lines(one, job))
         line = needs.line(*wanted[0])
@@ -234,7 +234,7 @@ def _read(one: Blocked) -> dict[str, Any]:
         return {}
 
 
-def _told(job: dict[str, Any], labels: Sequence[str], how: str) -> dict[str, Any]:
+def _informed(job: dict[str, Any], labels: Sequence[str], how: str) -> dict[str, Any]:
     """The job, which knows how what it waited for has ended."""
     hm = job.get("hm")
     ours = hm if isinstance(hm, dict) else {}
