@@ -164,3 +164,31 @@ def test_a_job_that_fails_for_another_s_sake_says_so_when_it_is_retried_by_hand(
         pass
     [dead] = [json.loads(one) for one in store.ask("ZRANGE", "dead", 0, -1)]
     assert needs_of(dead) == {"charge/k": how}
+
+
+def test_a_step_that_was_retried_before_the_stager_looked_is_waited_for(store: Store, app: App) -> None:
+    charge, ship = app.job(name="charge")(lambda: None), app.job(name="ship")(lambda: None)
+    with app.workflow() as flow:
+        waits = flow.add(ship.call(), after=flow.add(charge.call()))
+    [payload] = store.ask("LRANGE", "queue:default", 0, -1)
+    store.ask("DEL", "queue:default")
+    store.ask("ZADD", store.keys.batch(flow.id) + ":dead", 1, payload)
+    end(store, payload, "kept")
+    assert flow.retry() == 1
+    assert store.ask("LLEN", store.keys.decide) == 1
+    while look(store, app):
+        pass
+    assert store.ask("HEXISTS", store.keys.parked, waits.jid) == 1
+    assert flow.status().counts["blocked"] == 1
+
+
+def test_who_is_pushed_after_a_job_was_over_waits_for_the_next(store: Store, app: App) -> None:
+    """Though the stager has not decided yet about those who waited before."""
+    first, needs = job(FIRST, "o", key="k", scope="s", queue="b"), [["s", "k", 604_800]]
+    assert push(store, first) == "C"
+    assert push(store, waiting("cancel").replace(WAITS.encode(), SECOND.encode()), "", needs) == "B"
+    end(store, first, "cancelled")
+    assert push(store, waiting("cancel"), "", needs) == "B"
+    while look(store, app):
+        pass
+    assert store.ask("HKEYS", store.keys.parked) == [WAITS.encode()]

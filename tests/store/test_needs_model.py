@@ -55,7 +55,7 @@ class Model:
         self.lines: dict[Need, list[str]] = {}
         self.holder: dict[Need, tuple[str, bool]] = {}
         self.memory: dict[Need, tuple[str, str]] = {}
-        self.decide: list[tuple[str, Need]] = []  # one jid, or "" for all who wait
+        self.decide: list[tuple[list[str], Need]] = []  # who waited then
         self.ready: list[tuple[Need, list[str]]] = []
 
     def state(self, need: Need) -> str:
@@ -90,7 +90,7 @@ class Model:
             for one in missing:
                 self.lines.setdefault(one, []).append(jid)
                 if self.state(one) not in ("l", ""):
-                    self.decide.append((jid, one))
+                    self.decide.append(([jid], one))
         self.holder[key] = jid, False
 
     def made(self, jid: str, key: Need, wanted: list[Need]) -> Job:
@@ -155,7 +155,7 @@ class Model:
             return
         if ending == "dead":
             if not self.holder[key][1] and self.lines.get(key):
-                self.decide.append(("", key))
+                self.decide.append((list(self.lines[key]), key))
             self.holder[key] = jid, True
             return
         del self.holder[key]
@@ -164,7 +164,7 @@ class Model:
             self.memory[key] = letter, jid
         waiting = self.lines.get(key, [])
         if letter != "s":
-            self.decide += [("", key)] if waiting else []
+            self.decide += [(list(waiting), key)] if waiting else []
         elif len(waiting) <= IN_PLACE:
             for one in self.lines.pop(key, []):
                 self.met(one, key)
@@ -189,8 +189,8 @@ class Model:
             raise AssertionError("the stager comes to no end")
         while self.decide or self.ready:
             entries, self.decide = self.decide, []
-            for jid, need in entries:
-                for one in [jid] if jid else list(self.lines.get(need, [])):
+            for jids, need in entries:
+                for one in jids:
                     self.decided(one, need)
             if self.ready:
                 need, waiting = self.ready.pop(0)

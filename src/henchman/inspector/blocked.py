@@ -47,6 +47,7 @@ class Blocker(NamedTuple):
     ``lock``: "running" or "until_success" where the key itself must be given back; empty where its job must succeed.
     ``state``: how that job is; "unknown" was never pushed or is forgotten, "free" is a key that nobody has. ``jid`` and
     ``since`` (Unix seconds): that job, and since when it has the key, or is dead; empty and None where nobody knows.
+    ``batch``: that keeps it, as one of its dead, as far as that was looked for.
     """
 
     scope: str
@@ -56,6 +57,7 @@ class Blocker(NamedTuple):
     since: float | None = None
     lock: str = ""
     waiting: int = 0
+    batch: str = ""
 
     @property
     def name(self) -> str:
@@ -74,8 +76,8 @@ class Blocker(NamedTuple):
     @property
     def remedy(self) -> str:
         """What lets a dead one succeed after all."""
-        if self.scope.startswith(_STEP):
-            return f"retry it (henchman batch retry {self.scope.removeprefix(_STEP)})"
+        if batch := self.scope.removeprefix(_STEP) if self.scope.startswith(_STEP) else self.batch:
+            return f"retry it (henchman batch retry {batch})"
         return f"retry it (henchman dead retry {self.jid})" if self.jid else "retry it"
 
     def clause(self, error: str = "") -> str:

@@ -120,6 +120,7 @@ class _Found(NamedTuple):
     position: int | None = None
     process: str | None = None
     started_at: float | None = None
+    batch: str = ""  # that keeps it, as one of its dead
 
 
 class _Search:
@@ -217,6 +218,16 @@ class _Search:
         """In the dead set."""
         return self.in_set(self.keys.dead, "dead")
 
+    def buried(self) -> Procedure[_Found | None]:
+        """Among the dead: in their set, or with those of one of the newest batches."""
+        found = yield from self._first(self.dead())
+        names: list[str] = (yield batches.newest(self.keys, 0, _BATCHES)) if found is None else []
+        for batch in (yield batches.with_dead(self.keys, names)) if names else []:
+            there = yield from self._first(self.in_set(self.keys.batch(batch) + ":dead", "dead"))
+            if there is not None:
+                return there._replace(batch=batch)
+        return found
+
     def _pick(self, page: queues.ListPage) -> tuple[int, Entry] | None:
         """The job among what holds its id as text, with its place."""
         for place, one in page.found:
@@ -246,6 +257,7 @@ class _Search:
                 self.running(),
                 self.parked(),
                 self.in_set(self.keys.retry, "retrying"),
+                self.buried(),
             )
         return found
 
@@ -310,10 +322,11 @@ def _blocked(search: _Search, found: _Found) -> Procedure[str]:
     if told is None:
         return f"waiting in queue {found.queue or 'default'}, since a moment"
     dead = next((one for one in told.waits_for if one.state == "dead" and one.jid), None)
-    there = None if dead is None else (yield from _Search(search.keys, dead.jid, search.most, search.mask).dead())
+    there = None if dead is None else (yield from _Search(search.keys, dead.jid, search.most, search.mask).buried())
     if dead is None or there is None:
         return told.sentence()
-    known = tuple(one._replace(since=there.entry.score) if one is dead else one for one in told.waits_for)
+    dead_there = dead._replace(since=there.entry.score, batch=there.batch)
+    known = tuple(dead_there if one is dead else one for one in told.waits_for)
     error = there.entry.error
     return replace(told, waits_for=known).sentence(shorten(": ".join(error), 200) if error else "")
 
@@ -322,13 +335,14 @@ def _text(found: _Found, now: float, blocked: str, *, cancelled: bool) -> str:
     queue = f"queue {found.queue or 'default'}"
     due = found.entry.score
     late = ", overdue: no worker stages it" if due is not None and due < now - 5 else ""
+    kept = f"its batch keeps it (henchman batch retry {found.batch})" if found.batch else "it is kept"
     texts = {
         "blocked": blocked,
         "enqueued": f"waiting in {queue}, number {found.position}" if found.position else f"waiting in {queue}",
         "scheduled": f"scheduled for {times.iso(due)}{late}",
         "retrying": f"failed {found.entry.attempts} times, next attempt at {times.iso(due)}{late}",
         "working": f"running in {found.process}" if found.started_at else f"fetched by {found.process}",
-        "dead": f"dead since {times.iso(due)}: it is kept, and not tried again by itself",
+        "dead": f"dead since {times.iso(due)}: {kept}, and not tried again by itself",
     }
     text = texts[found.state].replace("failed 1 times", "failed once")
     if not cancelled or found.state == "dead":

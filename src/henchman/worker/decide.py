@@ -8,12 +8,12 @@ its successor does nothing twice.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from henchman.client.needs import POLICIES
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, PayloadError
 from henchman.store import needs
@@ -28,11 +28,12 @@ __all__ = ["Decisions"]
 PAGE: Final = 100  # jobs of one call
 RELEASED: Final = 500
 _FAILED: Final = "DependencyFailed"
+_POLICIES: Final = ("wait", "run", "fail", "cancel")
 
 
 class _Decision(NamedTuple):
     """A line of ``hm:decide``. ``how``: dead, over, cancel; ``jid``: of one job alone, "" for all who wait for ``name``
-    in ``scope``, behind the place ``cursor``."""
+    in ``scope``, behind the place ``cursor`` and up to the place ``last``: who came later waits for the next job."""
 
     raw: bytes
     how: str
@@ -40,6 +41,7 @@ class _Decision(NamedTuple):
     cursor: int
     scope: str
     name: str
+    last: int
 
     @classmethod
     def read(cls, raw: bytes) -> _Decision | None:
@@ -48,11 +50,12 @@ class _Decision(NamedTuple):
         if len(parts) != 5 or not parts[2].isdigit():
             return None
         how, jid, cursor, scope, name = parts
-        return cls(raw, how, jid, int(cursor), scope, name)
+        how, _, last = how.partition(" ")
+        return cls(raw, how, jid, int(cursor), scope, name, int(last) if last.isdigit() else sys.maxsize)
 
     def behind(self, cursor: int) -> bytes:
         """The entry of what is left when the page before ``cursor`` is done."""
-        text = f"{self.how}\n{self.jid}\n{cursor}\n{self.scope}\n{self.name}"
+        text = f"{self.how} {self.last}\n{self.jid}\n{cursor}\n{self.scope}\n{self.name}"
         return text.encode("utf-8", "surrogateescape")
 
 
@@ -107,13 +110,17 @@ class Decisions:
             self._end(self._found([entry.jid]), how, now, need)
             return []
         waiting = self._ask(needs.waiting_on(self._runtime.keys, entry.scope, entry.name, entry.cursor, PAGE))
-        self._end([one.job for one in waiting if one.job is not None], how, now, need)
-        return [entry.behind(waiting[-1].token)] if waiting else []
+        concerned = [one for one in waiting if one.token <= entry.last]
+        self._end([one.job for one in concerned if one.job is not None], how, now, need)
+        return [entry.behind(waiting[-1].token)] if concerned == waiting != [] else []
 
     def _how(self, entry: _Decision) -> str:
         """What has become of a need by now: a dead job may live again or be gone, and a new one may have the key ("":
-        that one is waited for); who comes after an earlier success does not wait, nor do these: "met"."""
+        that one is waited for); who comes after an earlier success does not wait, nor do these: "met". Of a step that
+        lives nothing is written."""
         [state] = self._ask(needs.need_states(self._runtime.keys, [(entry.scope, entry.name, self._memory(entry))]))
+        if not state.letter and entry.scope.startswith("batch:"):
+            return ""
         return {"l": "", "s": "met", "d": "dead"}.get(state.letter, "over")
 
     def _memory(self, entry: _Decision) -> int:
@@ -285,7 +292,7 @@ def _policy(job: dict[str, Any], how: str, wanted: Sequence[tuple[str, str]]) ->
     ours = job.get("hm")
     said = ours if isinstance(ours, dict) else {}
     step = any(scope.startswith("batch:") for scope, _ in wanted)
-    given, given_dead = (said[name] if said.get(name) in POLICIES else "" for name in ("on_failed", "on_dead"))
+    given, given_dead = (said[name] if said.get(name) in _POLICIES else "" for name in ("on_failed", "on_dead"))
     failed = given or ("cancel" if step else "wait")
     dead = given_dead or given or "wait"
     if how == "time":

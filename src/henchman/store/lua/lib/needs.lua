@@ -139,10 +139,11 @@ function needing()  -- declared in lib/locks.lua, which hands keys on
     end
   end
 
-  -- A need became "dead" or is "over" without success: the stager decides about who waits for it, if anybody does.
+  -- A need became "dead" or is "over" without success: the stager decides about who waits for it by now, if anybody does.
   function needs.unmet(scope, name, how)
     local waiting_line = key('awaits') .. 'n' .. scope .. '\n' .. name
     if redis.call('EXISTS', waiting_line) == 1 then
+      how = how .. ' ' .. (redis.call('GET', key('token')) or '0')
       redis.call('RPUSH', key('decide'), how .. '\n\n0\n' .. scope .. '\n' .. name)
     end
   end
