@@ -13,6 +13,7 @@ from henchman.store import (
     admission,
     batches,
     cron,
+    failures,
     history,
     jobs,
     leases,
@@ -33,6 +34,11 @@ DEAD: dict[str, Any] = {"dead_max": 10, "dead_timeout": 60.0}
 
 def _uniterate(keys: Keys, *jids: str) -> bytes:
     return b"[%b]" % b",".join(b'["uniterate","%b"]' % keys.iteration(jid).encode() for jid in jids)
+
+
+def _failure(group: str) -> dict[str, Any]:
+    facts = {"id": group, "error": "E", "message": "", "place": "", "trace": [], "count": 1, "first": 7e8, "last": 7e8}
+    return facts | {"jid": "j", "hours": {"194444": 1}, "jobs": {"a": 1}, "queues": {"a": 1}}
 
 
 def _settle(keys: Keys) -> Call[Any]:
@@ -238,6 +244,9 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "leases.sizes": [lambda keys: leases.sizes({keys.in_flight(ME, 1, "a"): "list", keys.held(ME, 1, "b"): "hash"})],
     "leases.beat": [
         lambda keys: leases.beat(keys, ME, {"info": "{}", "busy": 1}, {"a": b"{}"}, old_work=True),
+    ],
+    "failures.group_errors": [
+        lambda keys: failures.group_errors(keys, [_failure("a"), _failure("b"), _failure("a")], 7e8)
     ],
     "leases.leave": [lambda keys: leases.leave(keys, ME, [keys.in_flight(ME, 1, "a"), keys.in_flight(ME, 1, "b")])],
 }

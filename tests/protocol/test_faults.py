@@ -163,6 +163,12 @@ def stepping(scene: Scene) -> None:
     scene.accepted.add("s")
 
 
+def failing(scene: Scene) -> None:
+    """Jobs whose first run raises."""
+    push(scene.redis, "fail", ("a",), ("b",))
+    scene.accepted.update("ab")
+
+
 def nothing(scene: Scene) -> None:
     """An empty server."""
 
@@ -182,6 +188,7 @@ WORKER = {
     "claim": Part(keyed),
     "renew": Part(running, 2),
     "beat": Part(running),
+    "group_errors": Part(failing),
     "due": Part(due),
     "move": Part(due),
     "watch": Part(orphaned),

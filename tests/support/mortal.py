@@ -53,6 +53,13 @@ def make_app(url: str, trace: Path, *, crons: bool = False, ordered: bool = Fals
             time.sleep(float(first[-1]) if first else 0.0)  # a job that takes its time, in its first run
         note("run", name)
 
+    @app.job(name="fail", retry_in=0.1)
+    def fail(name: str) -> None:
+        if f"start {name} " not in trace.read_text():
+            note("start", name)
+            raise ValueError(name)
+        note("run", name)
+
     @app.iterable(name="walk", over=lambda name, *, cursor: ((n, n + 1) for n in range(cursor or 0, 6)))
     def walk(item: int, name: str) -> None:
         note("item", f"{name}.{item}")

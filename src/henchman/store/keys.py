@@ -78,6 +78,9 @@ class Keys:
         self.doubt = p + "hm:doubt"  # zset: lock that keeps others out, "<phase> <scope>\n<key>", by next look
         self.token = p + "hm:token"  # counter: rises with each start of a job with a lock
         self.trimmed = p + "hm:trimmed"  # list: payloads that left the dead set by age, until the stager has ended them
+        self.errors = p + "hm:errors"  # zset, 14 days: group of failures by the time of its last one; at most 500
+        self.error_facts = p + "hm:errors:facts"  # hash, 14 days: group → counts, last message and jid, JSON; see lua
+        self.error_traces = p + "hm:errors:traces"  # hash, 14 days: group → where it was raised, JSON
         self.cron_seen = p + "hm:cron:seen"  # string: the time until which every tick was dealt with
 
     def queue(self, name: str) -> str:

@@ -119,8 +119,9 @@ class InlinePolicy(TestPolicy):
             return super().failed(unit, job, error, options, secrets)
         raise error
 
-    def report(self, error: BaseException, facts: dict[str, Any], secrets: Secrets = NO_SECRETS) -> None:
+    def report(self, error: BaseException, facts: dict[str, Any], secrets: Secrets = NO_SECRETS) -> str:
         """Call no error handler: the caller gets the error."""
+        return ""
 
 
 class _Surroundings:

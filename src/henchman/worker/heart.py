@@ -25,6 +25,7 @@ from henchman.store.leases import turn_to_prune
 from henchman.store.queues import paused
 from henchman.wire import payload
 from henchman.wire.payload import sanitise
+from henchman.work.failures import Failures
 from henchman.worker.acker import ExecutionMetrics
 from henchman.worker.manager import Manager
 from henchman.worker.run import Run
@@ -112,6 +113,7 @@ class Heart(Ticker):
         cancels: Cancels,
         control: Control,
         tally: ExecutionMetrics,
+        failures: Failures,
         round_trip: Callable[[], float],
         embedded: bool,
     ) -> None:
@@ -121,7 +123,7 @@ class Heart(Ticker):
         self._session = session
         self._cancels = cancels
         self._control = control
-        self._tally = tally
+        self._figures = (tally, failures)
         self._round_trip = round_trip
         self._embedded = embedded
         self._started_at = runtime.clock.now()
@@ -170,12 +172,13 @@ class Heart(Ticker):
         self._prune()
 
     def _write_metrics(self) -> None:
-        try:
-            self._tally.flush(self._runtime, self._runtime.clock.now())
-        except ServerAway:
-            raise
-        except ServerError as error:  # metrics are worth less than the beat
-            self._runtime.events.emit("part_failed", part="metrics", error=error)
+        for one in self._figures:
+            try:
+                one.flush(self._runtime, self._runtime.clock.now())
+            except ServerAway:
+                raise
+            except ServerError as error:  # metrics are worth less than the beat
+                self._runtime.events.emit("part_failed", part="metrics", error=error)
 
     def stop(self, timeout: float = 5.0) -> bool:
         """Beat no more; what ran since the last beat is written down."""

@@ -87,7 +87,8 @@ class Launcher:
         self.stager = Stager(runtime)
         self.lifeline = Lifeline(runtime)
         self.renewal = Renewal(runtime, self.manager, self.session, self._pulse)
-        heard = self.cancels, self.control, self.acker.metrics, lambda: self.renewal.round_trip
+        figures = self.acker.metrics, self.policy.failures
+        heard = self.cancels, self.control, *figures, lambda: self.renewal.round_trip
         self.heart = Heart(runtime, self.manager, self.session, *heard, embedded)
 
     def _placed(self, capsules: Sequence[Capsule]) -> tuple[list[Capsule], list[str]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from contextvars import ContextVar
+from traceback import walk_tb
 from typing import Any
 
 import msgspec
@@ -21,6 +22,7 @@ from henchman.wire import payload, times
 from henchman.wire.arguments import to_json
 from henchman.wire.payload import sanitise
 from henchman.wire.secret import NO_SECRETS, MaskedJob, Secrets, without_secrets
+from henchman.work.failures import FULL, MESSAGE, Failures, Noted
 from henchman.work.outcome import DONE, Outcome, called_off
 from henchman.work.unit import Unit
 from henchman.worker.run import Run
@@ -43,10 +45,11 @@ def retry_delay(count: int) -> float:
 
 
 class RetryPolicy:
-    """Decides what becomes of a run that did not simply return. Thread-safe: it keeps nothing."""
+    """Decides what becomes of a run that did not simply return. Thread-safe: it keeps nothing but ``failures``."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        self.failures = Failures()
 
     def ended(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
         """What became of ``run``, which returned ``result`` or raised ``error``: every ending of a run, as a table."""
@@ -99,7 +102,7 @@ class RetryPolicy:
     def _failed(self, unit: Unit, error: BaseException, known: JobOptions, secrets: Secrets) -> Outcome:
         job = payload.decode(unit.newest)
         reason = _message(error, secrets)
-        self.report(
+        group = self.report(
             error, {"context": "job raised", "job": job, "queue": unit.flight.queue, "message": reason}, secrets
         )
         job = payload.decode(unit.newest)  # anew, as below: what handlers do to theirs is not stored
@@ -109,6 +112,7 @@ class RetryPolicy:
         if retry is False and not isinstance(error, Kill):
             self.died(job, error)
             return Outcome("gone", reason=reason, error=error)
+        job["error_group"] = group
         count = self._note(job, unit, error, reason, known)
         stored = payload.encode(job)
         if isinstance(error, Kill) or self._exhausted(job, error, count, retry, known):
@@ -128,6 +132,7 @@ class RetryPolicy:
             return Outcome("dead", reason.encode(), reason=reason, error=error)
         try:
             job = payload.decode(unit.newest)
+            job["error_group"] = self._grouped(error, job, unit.flight.queue, reason)
             self._note(job, unit, error, reason, _DEFAULTS)
             stored = payload.encode(job)
         except BaseException:
@@ -141,8 +146,10 @@ class RetryPolicy:
             _hidden.reset(token)
         return Outcome("dead", stored, reason=reason, error=error)
 
-    def report(self, error: BaseException, facts: dict[str, Any], secrets: Secrets = NO_SECRETS) -> None:
-        """Tell every error handler, without ``secrets``; one that throws is named and stops nobody."""
+    def report(self, error: BaseException, facts: dict[str, Any], secrets: Secrets = NO_SECRETS) -> str:
+        """Tell every error handler, without ``secrets``; one that throws is named and stops nobody. The group that a
+        failure of a job was counted in."""
+        group = self._grouped(error, facts["job"], facts["queue"], facts["message"]) if "message" in facts else ""
         self._runtime.events.emit("error", error=error, facts=facts, secrets=secrets)
         if self._runtime.error_handlers:
             error = without_secrets(error, secrets)
@@ -150,6 +157,18 @@ class RetryPolicy:
                 facts = {**facts, "job": MaskedJob(facts["job"], self._runtime.registry.mask)}
         for handler in self._runtime.error_handlers:
             self.call(handler, error, facts)
+        return group
+
+    def _grouped(self, error: BaseException, job: Mapping[str, Any], queue: str, message: str) -> str:
+        """Count a failure in its group; which."""
+        failures, message = self.failures, message[:MESSAGE]
+        at = tuple((frame.f_code, line) for frame, line in walk_tb(error.__traceback__))[-50:]
+        group = failures.known.get((type(error), message, at)) or failures.learn(error, message, at)
+        name, jid = str(job.get("wrapped") or job.get("class")), str(job.get("jid"))
+        failures.noted.append(Noted(group, self._runtime.clock.now(), name[:200], queue, jid[:200], message))
+        if len(failures.noted) >= FULL:
+            failures.sum_up()
+        return group.id
 
     def _queued_now(self, stored: bytes) -> bytes:
         """A payload as it stands in a queue to which it was pushed just now."""

@@ -1,0 +1,176 @@
+"""Failures of one process, put into groups: the same exception, with the same message but for what varies in it, raised
+at the same place of the application, is one error, however many jobs raised it.
+
+A worker notes failures as they happen and writes its groups at the next heartbeat, so a kill loses what it noted since
+the last one. Messages are those that the payload keeps: secret arguments are hidden in them.
+"""
+
+from __future__ import annotations
+
+import re
+import sysconfig
+import threading
+import traceback
+from collections import deque
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+from types import CodeType
+from typing import Any, Final, NamedTuple
+
+from henchman.errors import ServerAway
+from henchman.kernel.text import mask_urls
+from henchman.store.failures import group_errors
+
+__all__ = ["FULL", "MESSAGE", "FailureGroup", "Failures", "Noted", "Places", "normal"]
+
+MESSAGE: Final = 300  # characters of a message that count, and are kept
+FULL: Final = 2000  # failures that wait to be added up
+_KNOWN: Final = 500  # failures that were put into their group before, so that the next of their kind costs nothing
+_GROUPS: Final = 100  # of one process between two heartbeats; beyond, failures are not counted
+_WRITTEN: Final = 20  # groups in one call
+_FRAMES: Final = 30  # of a traceback that is kept
+_LINE: Final = 200  # characters of a line of it
+_CAUSES: Final = 3  # that are told of an exception
+
+_VARIES = re.compile(
+    r"""[a-z][a-z0-9+.-]{0,20}://\S+                # addresses
+    | [\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]+            # e-mail
+    | "[^"]*" | (?<!\w)'[^']*'(?!\w) | «[^»]*»      # what is quoted
+    | (?<![\w/])(?:/[\w.@~+-]+){2,}/?               # paths
+    | \b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b
+    | 0x[0-9a-f]+ | \b(?=[a-f]*[0-9])[0-9a-f]{8,}\b # in base 16
+    | \d+(?:[.:,_-]\d+)*                            # numbers, versions, times, addresses of machines
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+_OURS = str(Path(__file__).resolve().parent.parent)
+_LIBRARIES = tuple(
+    {
+        f"{path}/"
+        for path in (*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")), _OURS)
+        if path
+    }
+)
+
+#: the frames of a traceback, outermost first, each as its code and line: nothing of what stood in them is held
+Places = tuple[tuple[CodeType, int], ...]
+
+
+class FailureGroup(NamedTuple):
+    """An error: ``id``; the exception's ``error`` name; ``place``: ``module:function`` of up to three frames of the
+    application, innermost first; ``trace``: ``path:line:in function``, newest first."""
+
+    id: str
+    error: str
+    place: str
+    trace: tuple[str, ...]
+
+
+class Noted(NamedTuple):
+    """One failure: its group, when, of which job, and what it said."""
+
+    group: FailureGroup
+    at: float
+    job: str
+    queue: str
+    jid: str
+    message: str
+
+
+def normal(message: str) -> str:
+    """The message with ``•`` in place of what varies from job to job: numbers, ids, quoted words, addresses, paths."""
+    return _VARIES.sub("•", message[:MESSAGE])
+
+
+class Failures:
+    """The groups of one process. Threads of jobs note; the heart writes."""
+
+    def __init__(self) -> None:
+        self.known: dict[tuple[type, str, Places], FailureGroup] = {}
+        self.noted: deque[Noted] = deque()
+        self._by_id: dict[str, FailureGroup] = {}
+        self._sums: dict[str, dict[str, Any]] = {}
+        self._lock = threading.Lock()
+
+    def learn(self, error: BaseException, message: str, at: Places) -> FailureGroup:
+        """The group of a failure that is the first of its kind here."""
+        place = " < ".join(_application(at)[:3])
+        name = type(error).__name__[:_LINE].encode("utf-8", "replace").decode()
+        group_id = sha256(f"{name}\n{normal(message)}\n{place}".encode("utf-8", "replace")).hexdigest()[:12]
+        group = self._by_id.get(group_id)
+        if group is None:
+            group = FailureGroup(group_id, name, place, tuple(_trace(error, at)))
+        if len(self.known) >= _KNOWN:
+            self.known.clear()
+        if len(self._by_id) >= _KNOWN:
+            self._by_id.clear()
+        self.known[type(error), message, at] = self._by_id[group_id] = group
+        return group
+
+    def sum_up(self) -> None:
+        """Add up what was noted."""
+        with self._lock:
+            while self.noted:
+                try:
+                    one = self.noted.popleft()
+                except IndexError:
+                    return
+                if one.group.id in self._sums or len(self._sums) < _GROUPS:
+                    _add(self._sums, one)
+
+    def flush(self, runtime: Any, now: float) -> None:
+        """Write the groups down as of the Unix time ``now``; ``runtime``: a ``client.runtime.Runtime``.
+
+        ServerAway: what was not written is kept and goes with the next. ServerError: the server refused it, it is lost.
+        """
+        self.sum_up()
+        with self._lock:
+            sums, self._sums = self._sums, {}
+        while sums:
+            some = [sums.pop(name) for name in list(sums)[:_WRITTEN]]
+            try:
+                runtime.connections.run(group_errors(runtime.keys, some, now))
+            except ServerAway:
+                with self._lock:
+                    for one in (*some, *sums.values()):
+                        self._sums.setdefault(one["id"], one)  # what was noted since is a new sum: rare, and lost
+                raise
+
+
+def _add(sums: dict[str, dict[str, Any]], one: Noted) -> None:
+    group, hour = one.group, str(int(one.at // 3600))
+    found = sums.get(group.id)
+    if found is None:
+        found = sums[group.id] = {"id": group.id, "error": group.error, "place": group.place, "trace": group.trace}
+        found |= {"count": 0, "first": one.at, "hours": {}, "jobs": {}, "queues": {}}
+    found["count"] += 1
+    found |= {"last": one.at, "jid": one.jid, "message": mask_urls(one.message)}
+    for table, name in (("hours", hour), ("jobs", one.job), ("queues", one.queue)):
+        found[table][name] = found[table].get(name, 0) + 1
+
+
+def _application(at: Places) -> list[str]:
+    """``module:function`` of the frames that are the application's, innermost first."""
+    return [
+        f"{Path(code.co_filename).stem}:{code.co_qualname.replace('<locals>.', '')}"[:_LINE]
+        for code, _ in reversed(at)
+        if not code.co_filename.startswith((*_LIBRARIES, "<frozen"))
+    ]
+
+
+def _places(error: BaseException) -> Places:
+    return tuple((frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__))
+
+
+def _trace(error: BaseException, at: Places) -> Iterator[str]:
+    """The frames, newest first; then those of what caused it, under the name of that."""
+    met: list[BaseException] = []
+    cause: BaseException | None = error
+    while cause is not None and cause not in met and len(met) <= _CAUSES:
+        if met:
+            yield f"caused by {type(cause).__name__}"[:_LINE]
+        for code, line in reversed((at if cause is error else _places(cause))[-_FRAMES // (len(met) + 1) :]):
+            yield f"{code.co_filename[-_LINE:]}:{line}:in {code.co_name[:_LINE]}"
+        met.append(cause)
+        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)
