@@ -20,7 +20,9 @@ from proxy import Proxy, Route
 from redis import RedisError
 from server import Server
 
+from henchman import App
 from henchman.batch import procedures
+from henchman.errors import HenchmanError
 from henchman.store.call import run
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
@@ -66,6 +68,7 @@ class Field:
         self.wrong: tuple[Clock, subprocess.Popen[bytes]] | None = None  # a producer, and its clock
         self.left_out: dict[str, str] = {}  # attacks that this machine cannot make, and why
         self._ledger = ledger
+        self._app: App | None = None
         self._connections = Connections(f"redis://127.0.0.1:{server.port}/0")
 
     def strike_surely(self, name: str, attack: Callable[..., tuple[int, str]], *args: Any) -> None:
@@ -170,6 +173,13 @@ class Field:
             run(self._connections, procedures.close(Keys(""), name, ""))
         return len(left)
 
+    def revive(self) -> None:
+        """Retry by hand the dead jobs that are to rise; those that cannot be reached now are retried later."""
+        if self._app is None:
+            self._app = App(redis_url=f"redis://127.0.0.1:{self.server.port}/0")
+        with contextlib.suppress(HenchmanError):
+            self._app.dead.retry(self._app.dead.matching('"class":"riser"'))
+
     def hush(self, silent: bool) -> None:
         """Stop the producers, so that queues run empty; or let them go on."""
         for producer in [*self.producers, *([self.filler.process] if self.filler else [])]:
@@ -184,6 +194,7 @@ class Field:
         """The body of a thread: the queue "held" is paused for 3 of every 7 s, so that jobs wait in it."""
         keys = Keys("")
         while not self.stopping.is_set():
+            self.revive()
             for call, seconds in ((pause(keys, "held"), 3.0), (unpause(keys, "held"), 4.0)):
                 try:
                     self._connections.run(call)

@@ -25,7 +25,7 @@ from henchman.worker import acker
 
 LINE = 60  # jids in one line of the ledger
 FOLDER = Path(os.environ["CHAOS_LEDGER"])
-app = App(imports=["entities", "contracts"])
+app = App(imports=["entities", "contracts", "dependants"])
 ledger = Ledger(FOLDER, os.environ.get("CHAOS_ROLE", "worker"))
 worker_log = logging.getLogger("chaos")
 chatter = logging.getLogger(
@@ -193,18 +193,22 @@ def adder(key: str) -> None:
             ledger.write(verdict, one)
 
 
+def die_first(key: str) -> None:
+    """Kill a job whenever it runs as it was pushed first, and not when it was put into its queue once more."""
+    now, known = str(current_job().payload["enqueued_at"]), FOLDER / f"mended.{key}"
+    draft = FOLDER / f"mending.{key}.{os.getpid()}"
+    draft.write_text(now)
+    with suppress(FileExistsError):
+        os.link(draft, known)
+    draft.unlink()
+    if known.read_text() == now:
+        raise Kill("to be mended")
+
+
 @app.job(name="mender", queue="fast")
 def mender(key: str) -> None:
-    """Fails whenever it runs as it was pushed first, and not when it was pushed once more."""
-    now, known = str(current_job().payload["enqueued_at"]), FOLDER / f"mended.{key}"
     with acting(key):
-        draft = FOLDER / f"mending.{key}.{os.getpid()}"
-        draft.write_text(now)
-        with suppress(FileExistsError):
-            os.link(draft, known)
-        draft.unlink()
-        if known.read_text() == now:
-            raise Kill("to be mended")
+        die_first(key)
 
 
 @app.job(name="called_complete", queue="fast")

@@ -211,8 +211,8 @@ class Judgement:
 
     @staticmethod
     def _unmended(job: Job) -> bool:
-        """Whether it failed, and nobody has retried its batch."""
-        return job.key.startswith("mender-") and not any(run.how == "ok" for run in job.runs)
+        """Whether it failed, and nobody has retried its batch, or revived it."""
+        return job.key.startswith(("mender-", "riser-")) and not any(run.how == "ok" for run in job.runs)
 
     def _dead_set(self) -> Iterator[str]:
         wanted = {job.key for job in self._must if kind_of(job.key).dead or self._unmended(job)}

@@ -13,7 +13,7 @@ from typing import Any
 
 from hostile_attack import is_hostile
 from key_past import Fresh, Thing
-from kinds import KEYED
+from kinds import KEYED, kind_of
 from past import NEVER, History, Job
 from redis import Redis
 from repeats import CUT_OFF
@@ -48,6 +48,7 @@ class KeyJudgement:
         yield "keys: two jobs at once that may not be", self._together()
         yield "keys: two runs at once that may not be", self._overlaps()
         yield "keys: newer arguments that were forgotten, or refused and came", self._fresh()
+        yield "dependencies: started before what it waits for had succeeded", self._before()
         yield "keys: left on the server", self._left()
 
     def facts(self) -> dict[str, Any]:
@@ -56,10 +57,12 @@ class KeyJudgement:
             return {}
         told = Counter(job.told or "producer died" for jobs in self._by_thing.values() for job in jobs)
         words = ", ".join(f"{count} {word}" for word, count in told.most_common())
+        waiting, blocked = self._keyed.needs.keys(), self._keyed.blocked
         return {
             "pushes with a key": f"{len(self._keyed.things)} ({words}) of {len(self._by_thing)} keys",
-            "jobs that waited for their key": f"{len(self._keyed.blocked)} when pushed, {len(self._keyed.parked)} "
-            "when they were to start",
+            "jobs that waited for their key": f"{len(blocked - waiting)} when pushed, {len(self._keyed.parked)} when "
+            "they were to start",
+            "jobs that wait for others": f"{len(waiting)}, {len(blocked & waiting)} of them blocked when pushed",
         }
 
     def _things(self, phase: str) -> Iterator[tuple[Thing, list[Job]]]:
@@ -141,6 +144,27 @@ class KeyJudgement:
         """When its process was heard of for the last time, before it was a zombie."""
         dead = [one.since for one in self._history.windows if is_zombie(one, span)]
         return min([span.seen, *dead])
+
+    def _before(self) -> Iterator[str]:
+        """No need is met before a job of that thing ended as it should."""
+        for key, things in self._keyed.needs.items():
+            began = min((run.begun for run in self._history.jobs[key].runs), default=NEVER)
+            for thing in things if began < NEVER else ():
+                met = min((self._met(job) for job in self._needed(thing)), default=NEVER)
+                if began < met - EARLY:
+                    late = f"{met - began:.3f} s before" if met < NEVER else "without"
+                    yield f"{key} began {late} the end of {thing.kind}/{thing.name}"
+
+    def _needed(self, thing: Thing) -> list[Job]:
+        """The jobs of a thing; what has no name is known by the key of its push."""
+        one = self._history.jobs.get(thing.name)
+        return self._by_thing.get(thing) or ([one] if one is not None else [])
+
+    @staticmethod
+    def _met(job: Job) -> float:
+        """When it ended first in the way that lets others go."""
+        how = "Failure" if kind_of(job.key).status == "failed" else "ok"
+        return min((run.ended for run in job.runs if run.how == how), default=NEVER)
 
     def _left(self) -> Iterator[str]:
         dead = {json.loads(one).get("jid") for one in self._redis.zrange("dead", 0, -1) if not is_hostile(one)}

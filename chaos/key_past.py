@@ -53,6 +53,9 @@ class Keyed:
         self.parked: set[str] = set()
         self.fresh: dict[str, Fresh] = {}
         self.ran: dict[str, set[str]] = defaultdict(set)  # by the key of a job: of which pushes its arguments were
+        self.needs: dict[
+            str, list[Thing]
+        ] = {}  # by the key of a push; the name of what has none is the key of its push
         self._spans: dict[tuple[Entity, int, int], Span] = {}
 
     def made(self, jobs: Mapping[str, Any]) -> Iterator[Made]:
@@ -88,6 +91,9 @@ class Keyed:
 
     def read_named(self, entry: Entry) -> None:
         self.things[entry.words[1]] = Thing(entry.words[2], entry.words[3])
+
+    def read_needs(self, entry: Entry) -> None:
+        self.needs[entry.words[1]] = [Thing(*word.split("/")) for word in entry.words[2:]]
 
     def read_exists(self, entry: Entry) -> None:
         self.existing.add(Thing(entry.words[1], entry.words[2]))

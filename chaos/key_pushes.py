@@ -21,7 +21,7 @@ from pushes import at_once, told
 
 from henchman.errors import DuplicateJob
 
-__all__ = ["KeyPushes", "fails_once", "new_names"]
+__all__ = ["KeyPushes", "answered", "fails_once", "new_names"]
 
 SLOT = 4.0  # seconds for which things that come once are new
 AT_ONCE = 3  # of them
@@ -90,7 +90,7 @@ class KeyPushes:
             except DuplicateJob as error:
                 return error
 
-        await told(self._ledger, "", [(args[0], notes)], send, _answered)
+        await told(self._ledger, "", [(args[0], notes)], send, answered)
 
     async def _fresh(self, name: str, many: int) -> int:
         for _ in range(many):
@@ -126,7 +126,7 @@ class KeyPushes:
         return len(rows)
 
 
-def _answered(answer: Any) -> tuple[str, ...]:
+def answered(answer: Any) -> tuple[str, ...]:
     """What the ledger is told of the answer to one push."""
     if isinstance(answer, DuplicateJob):
         return "duplicate", answer.jid

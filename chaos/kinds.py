@@ -56,6 +56,14 @@ KINDS: dict[str, Kind] = {
     "both": Kind(0),
     "fresh": Kind(0),
     "sold": Kind(0),  # rows of the outbox
+    "base": Kind(0, attempts=None, failures=None, again=1.0),  # what others wait for: see dependants.py
+    "riser": Kind(0, failures=1),  # it dies, and is fine when it was revived
+    "nay": Kind(0, status="failed"),
+    "first": Kind(0, attempts=None, failures=None, again=1.0),
+    "heir": Kind(0),  # what waits
+    "heirs": Kind(0),
+    "anyway": Kind(0),
+    "second": Kind(0),
 }
 
 
@@ -84,6 +92,7 @@ KEYED: dict[str, KeyedKind] = {
     "queued": KeyedKind(3, "w", {"unique": "queued"}, _names(10)),
     "desk": KeyedKind(2, "r", {"unique": "running", "scope": "desk"}, _names(10), "desk"),
     "adesk": KeyedKind(2, "r", {"unique": "running", "scope": "desk"}, _names(10), "desk"),
+    **dict.fromkeys(("base", "riser", "nay"), KeyedKind(0, "o", {"once": True})),
     "both": KeyedKind(2, "wr", {"unique": ("queued", "running")}, _names(8)),
     "fresh": KeyedKind(3, "wr", {"unique": ("queued", "running"), "on_conflict": "replace"}, _names(8)),
 }

@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 
 import jobs
 from batch_pushes import ROWS, BatchPushes
+from dependant_pushes import DependantPushes
 from key_pushes import KeyPushes
 from kinds import KINDS
 from ledger import Ledger, wall
@@ -30,7 +31,7 @@ from henchman.errors import ServerError
 
 HUGE = 3_000_000  # bytes
 BULK = 60  # tiny jobs in one enqueue_many
-KEYED = 0.1  # of the jobs that are in no batch
+KEYED, DEPENDANT = 0.1, 0.06  # of the jobs that are in no batch
 
 
 class Push(NamedTuple):
@@ -57,6 +58,7 @@ class Producer:
         self._number = 0
         self._batches = BatchPushes(self, name, seed, self._ledger, awaits=bool(offset))
         self._keys = KeyPushes(name, seed, self._ledger, awaits=bool(offset))
+        self._dependants = DependantPushes(name, seed, self._ledger, awaits=bool(offset))
         self._ordered = OrderedPushes(name, seed, self._ledger, awaits=bool(offset))
         self._blobs = [os.urandom(size // 2).hex() for size in (60_000, 120_000, 250_000)]
         self._huge = os.urandom(HUGE // 2).hex()
@@ -110,16 +112,20 @@ class Producer:
             if self._share < 1:
                 due += await self._next_some() / self._rate
             await self._batches.now_and_then()
+            await self._dependants.now_and_then()
             due = max(due, time.monotonic() - 1.0)
             wait = due - time.monotonic()
             if wait > 0.002:
                 await asyncio.sleep(wait)
         await self._batches.now_and_then()
+        await self._dependants.all()
 
     async def _next_some(self) -> int:
         """Push what comes next; how many plain jobs it stands for."""
         if self._share and self._chance.random() < KEYED / 2:  # two at once, on average
             return await self._keys.some()
+        if self._share and self._chance.random() < DEPENDANT / 3:
+            return await self._dependants.some()
         push = self._next()
         if push.kind == "tiny" and self._chance.random() < 0.02:
             await self.bulk(BULK)

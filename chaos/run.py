@@ -164,6 +164,8 @@ class Play:
                 left = left or next(redis.scan_iter(match=key, count=1000), None)
             left = left or (self.market is not None and self.market.rows() != 0)
             hostile_attack.clear(field)
+            if redis.hlen("hm:parked"):
+                field.revive()
             looks = 0 if left else looks + 1  # twice: a job may pass from where we look next to where we looked
             return looks > 1
 

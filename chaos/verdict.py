@@ -82,7 +82,6 @@ def page(
     for rule, found in judgement.violations.items():
         lines.append(f"  {'ok  ' if not found else 'FAIL'} {rule}: {len(found)}")
         lines += [f"         {text}" for text in found[:_SHOWN]]
-    lines += ["", "not attacked: dependencies"]
     if not passed(judgement, missed):
         lines.append(f"ledger, logs and data are kept in {folder}")
     return "\n".join(lines).encode("utf-8", "backslashreplace").decode()  # of hostile payloads: half a character
