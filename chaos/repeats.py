@@ -15,12 +15,7 @@ from past import NEVER, History, Job, Run, Window
 
 __all__ = ["STAGED_ANEW", "Repeats"]
 
-STAGED_ANEW = (
-    "snoozer-",
-    "mender-",
-    "riser-",
-    "called-",
-)  # kinds that come into a queue more than once by what was asked for
+STAGED_ANEW = ("snoozer-", "mender-", "riser-", "called-")  # kinds that come into a queue more often, as was asked for
 
 ACK = 0.005
 AGAIN = 1.5  # seconds until a worker tries again, at the latest, after the server has come back
