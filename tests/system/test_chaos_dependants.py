@@ -44,7 +44,7 @@ WORKED = [
     *ran("base-a-2", "j2", 100.2, 100.3, "ValueError"),
     *ran("base-a-2", "j2", 101.4, 101.5, attempt=2),
     *ran("riser-b-3", "j3", 100.2, 100.3, "Kill"),
-    *ran("riser-b-3", "j3", 103.1, 103.2, queued=103.0),
+    *ran("riser-b-3", "j3", 103.1, 103.2, queued=103.0, attempt=2),
     *ran("heirs-a-1", "j1", 103.3, 103.4),
     *ran("nay-b-5", "j5", 100.2, 100.3, "Failure"),
     *ran("anyway-a-4", "j4", 100.4, 100.5),
@@ -97,7 +97,7 @@ def test_who_starts_too_early(
     assert judged(*ran(key, jid, begun, 103.5), without=f"{key} 1") == found
 
 
-@pytest.mark.parametrize("end", ["end riser-b-3 1 ok", "end first-a-6 1 ok", "end nay-b-5 1 Failure"])
+@pytest.mark.parametrize("end", ["end riser-b-3 2 ok", "end first-a-6 1 ok", "end nay-b-5 1 Failure"])
 def test_who_starts_without(judged: Callable[..., set[str]], end: str) -> None:
     """What it waits for has not ended so at all."""
     assert BEFORE in judged(without=end)
@@ -124,4 +124,4 @@ def test_a_riser_that_nobody_revived_is_dead_and_one_that_was_is_not(
 ) -> None:
     redis.zadd("dead", {json.dumps({"args": ["riser-b-3"], "jid": "j3"}): 100.3})
     assert judged() == {"dead set"}
-    assert "dead set" not in judged(without="riser-b-3 1 103.0")
+    assert "dead set" not in judged(without="riser-b-3 2 103.0")
