@@ -470,7 +470,7 @@ STRUCK = {
     "history_trim",  # history/test_exactly_once.py
     *("outbox_push", "outbox_forget"),  # outbox/test_killed_relays.py
     "unlock",  # store/test_locks.py
-    *("park_end", "release_page", "decided"),  # store/test_decide.py
+    *("park_end", "release_page", "decided"),  # test_decision_faults.py
 }
 READING = {
     "batch_results",

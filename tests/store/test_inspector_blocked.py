@@ -179,6 +179,45 @@ class TestNeeds:
         assert found.verdict == "warn"
         assert found.text.startswith(f"1 job: what they wait for is dead or over; {OTHER} since ")
 
+    def test_doctor_passes_over_those_behind_one_that_lives_again(self, store: Store) -> None:
+        lock(store, "o", scope="charge", key="17")
+        need(store, CHARGE, reason=f"needs dead {store.now() - 700} charge")
+        [found] = [one for one in examine(store.connections, store.keys) if one.name == "blocked jobs"]
+        assert found.verdict == "ok"
+
+    def test_an_id_that_nobody_knows_is_told_with_the_way_out(self, store: Store) -> None:
+        """A wrong id in after= would be waited for without a word."""
+        need(store, ("", OURS))
+        need(store, CHARGE, jid=THIRD)  # a key: its job may be pushed later
+        [found] = [one for one in examine(store.connections, store.keys) if one.name == "blocked jobs"]
+        assert (found.verdict, found.text) == (
+            "warn",
+            f"1 job: what they wait for was never pushed, or is forgotten; {OTHER} waits for job {OURS}",
+        )
+        assert f"henchman release {OTHER}" in run(store, "why", OTHER).stdout
+        told = run(store, "release", OTHER)
+        assert told.exit_code == 0
+        assert len(store.queue("a")) == 1
+        [found] = [one for one in examine(store.connections, store.keys) if one.name == "blocked jobs"]
+        assert found.verdict == "ok"
+
+    def test_one_that_was_just_pushed_may_wait_for_an_id_that_is_to_come(self, store: Store, app: App) -> None:
+        ship = app.job(name="ship")(lambda: None)
+        ship.using(after=OURS).enqueue()
+        [found] = [one for one in examine(store.connections, store.keys) if one.name == "blocked jobs"]
+        assert found.verdict == "ok"
+
+    def test_why_of_a_step_behind_one_that_lives(self, store: Store, app: App) -> None:
+        charge = app.job(name="charge")(lambda: None)
+        with app.workflow() as flow:
+            first = flow.add(charge.call())
+            second = flow.add(charge.call(), after=first)
+        assert (
+            run(store, "why", second.jid)
+            .stdout.strip()
+            .endswith(f"by step 'charge' of batch {flow.id}, which has not ended (job {first.jid})")
+        )
+
 
 class TestActs:
     def test_release(self, store: Store, app: App, face: Face) -> None:

@@ -22,9 +22,9 @@ from typing import Any
 from henchman import App, current_job
 from henchman.iterable import execution
 from henchman.kernel import failpoints
-from henchman.store.jobs import Delivery, deliver, rebase, uncancel
+from henchman.store.jobs import Delivery, deliver, due, rebase, uncancel
 from henchman.store.leases import AUDITOR_MS, lead
-from henchman.worker import heart, rescue, watcher
+from henchman.worker import decide, heart, rescue, watcher
 from henchman.worker.launcher import Launcher, default_capsules
 from support.batch_calls import CALLS
 from support.processes import PATHS, clean_environ
@@ -126,6 +126,11 @@ def _client(app: Any, order: dict[str, Any]) -> None:
             score = order["far"] - 3600.0 * number
             moves = [(payload.encode(), score, score - 3600.0) for payload in order["payloads"]]
             app.connections.run(rebase(app.keys, app.keys.retry, left, then, moves))
+        elif order["do"] == "decide":
+            decide.PAGE, decide.RELEASED = 2, 60
+            decisions = decide.Decisions(app)
+            while decisions.carry_out(app.connections.run(due(app.keys, f"host:1:{number:012x}", 1, 100))):
+                pass
         elif order["do"] == "remove_job":
             app.queues["default"].delete(order["jids"][number])
         elif order["do"] == "clear":

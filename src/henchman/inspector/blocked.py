@@ -74,6 +74,11 @@ class Blocker(NamedTuple):
         return not self.lock and self.state in _STUCK
 
     @property
+    def is_nobody(self) -> bool:
+        """Whether it is an id that the server knows nothing of."""
+        return not self.scope and self.state == "unknown"
+
+    @property
     def remedy(self) -> str:
         """What lets a dead one succeed after all."""
         if batch := self.scope.removeprefix(_STEP) if self.scope.startswith(_STEP) else self.batch:
@@ -137,6 +142,11 @@ class BlockedJob:
         """Whether it waits for something that will not succeed unless somebody acts."""
         return any(one.is_stuck for one in self.waits_for)
 
+    @property
+    def is_alive(self) -> bool:
+        """Whether all that it waits for may succeed yet."""
+        return all(one.state == "alive" for one in self.waits_for)
+
     def sentence(self, error: str = "") -> str:
         """Why it does not run, and what to do about it; ``error``: of the first that is dead."""
         return self.reason(error) + self._advice()
@@ -170,6 +180,8 @@ class BlockedJob:
     def _advice(self) -> str:
         stuck = next((one for one in self.waits_for if one.is_stuck), None)
         go = f"let this one go all the same: henchman release {self.jid}"
+        if stuck is None and any(one.is_nobody for one in self.waits_for):
+            return f". If that id is wrong: {go.removeprefix('let this one go all the same: ')} lets this one go"
         if stuck is None:
             return "" if self.waits_for else "; see henchman job, and app.blocked.delete"
         if stuck.state == "dead":

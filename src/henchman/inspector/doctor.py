@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from itertools import islice
 from typing import Literal, NamedTuple, TypeVar
 
 from henchman.errors import ServerAway, ServerError
 from henchman.inspector.base import Entry
-from henchman.inspector.blocked import blocked_rows, stuck_since
+from henchman.inspector.blocked import BlockedJob, blocked_jobs, blocked_rows, stuck_since
 from henchman.inspector.processes import ProcessState, list_processes
+from henchman.inspector.sets import PAGE
 from henchman.kernel.text import count, shorten, visible
 from henchman.store import leases, ordered_people, queues
 from henchman.store.call import Call, Runner, command, commands, iterate, run
 from henchman.store.keys import ROLES, UNTRIED, WELCOME, Keys, acl_trial
+from henchman.store.needs import Blocked
 from henchman.wire import times
 
 __all__ = ["Check", "examine", "rights", "unserved"]
@@ -284,18 +286,37 @@ class _Server:
         except ServerError as error:
             return _unreadable(error, key)
         bound = "" if many <= len(seen) else f" of {len(seen):,} that were looked at"
-        stuck = sorted((since, one.jid) for one in seen if (since := stuck_since(one)) and now - since > _STUCK)
+        waiting = self._looked_into([one for one in seen if now - (_pushed(one) or now) > _STUCK])
+        stuck = sorted(
+            (since, one.jid)
+            for one in waiting
+            if one.row and (since := stuck_since(one.row)) and now - since > _STUCK and not one.is_alive
+        )
         if stuck:
             since, jid = stuck[0]
             text = (
                 f"{count(len(stuck), 'job')}{bound}: what they wait for is dead or over; {jid} since {times.iso(since)}"
             )
             return Diagnosis("warn", text, "henchman blocked; retry what died, or henchman release JID")
-        old = [one.jid for one in seen if now - (Entry(one.payload).time("created_at") or now) > _OLD]
+        lost = sorted((one.jid, need.key) for one in waiting for need in one.waits_for if need.is_nobody)
+        if lost:
+            jid, other = lost[0]
+            text = (
+                f"{count(len(lost), 'job')}{bound}: what they wait for was never pushed, or is forgotten; {jid} waits "
+                f"for job {visible(shorten(other, 80))}"
+            )
+            advice = "is the id right? henchman release JID lets it go, henchman cancel JID ends it"
+            return Diagnosis("warn", text, advice)
+        old = [one.jid for one in seen if now - (_pushed(one) or now) > _OLD]
         if old:
             text = f"{count(len(old), 'job')}{bound}: pushed more than a week ago, such as {old[0]}"
             return Diagnosis("warn", text, "henchman why JID says for what it waits; henchman release JID lets it go")
         return Diagnosis("ok", f"{count(many, 'job')}, none behind one that is dead or over" if many else "none")
+
+    def _looked_into(self, rows: Sequence[Blocked]) -> list[BlockedJob]:
+        """What these jobs wait for, and how that is."""
+        pages = [rows[start : start + PAGE] for start in range(0, len(rows), PAGE)]
+        return [one for page in pages for one in run(self._runner, blocked_jobs(self._keys, page))]
 
     def lost_processes(self) -> Diagnosis:
         """Processes that neither left nor are alive: their work waits for a rescue."""
@@ -373,3 +394,8 @@ def _needed(process: ProcessState) -> int:
     """Connections that a process opens at most: a slot has one when its job pushes; a queue that it waits for one, for
     up to eight; the parts of the process share the rest, and its supervisor has one."""
     return process.concurrency + min(len(process.queues), _WATCHED) + _PARTS
+
+
+def _pushed(row: Blocked) -> float | None:
+    """When (Unix seconds) a blocked job was pushed."""
+    return Entry(row.payload).time("created_at")

@@ -21,8 +21,10 @@ function needing()  -- declared in lib/locks.lua, which hands keys on
   function needs.state(scope, name, once_for)
     local batch = string.match(scope, '^batch:(.*)$')
     if batch then
-      local steps = key('batch_base') .. batch .. ':steps'
-      return redis.call('HGET', steps, name) or '', '', '0', ''
+      local facts = key('batch_base') .. batch
+      local steps, names = facts .. ':steps', facts .. ':names'
+      local letter, job = redis.call('HGET', steps, name), redis.call('HGET', names, name)
+      return letter or (job and 'l' or ''), job and string.match(job, '^%S+') or '', '0', ''
     end
     local gone, gone_since, gone_phase
     for _, phase in ipairs({'o', 'f'}) do
