@@ -110,7 +110,7 @@ ENDS: list[tuple[str, Callable[[Scene], None], str]] = [
 
 
 def cases() -> list[Any]:
-    """Each end for each kind. A step that is dead is kept by its batch, whose end is that of the one that waits, too."""
+    """Each end for each kind. A dead step is kept by its batch, whose end is that of the one that waits, too."""
     found = []
     for place, act, told in ENDS:
         for kind in KINDS:
