@@ -22,8 +22,8 @@ function needing()  -- declared in lib/locks.lua, which hands keys on
     local batch = string.match(scope, '^batch:(.*)$')
     if batch then
       local facts = key('batch_base') .. batch
-      local steps, names = facts .. ':steps', facts .. ':names'
-      local letter, job = redis.call('HGET', steps, name), redis.call('HGET', names, name)
+      local steps, step_names = facts .. ':steps', facts .. ':names'
+      local letter, job = redis.call('HGET', steps, name), redis.call('HGET', step_names, name)
       return letter or (job and 'l' or ''), job and string.match(job, '^%S+') or '', '0', ''
     end
     local gone, gone_since, gone_phase
