@@ -658,3 +658,32 @@ def test_a_step_that_is_let_go_because_the_one_before_is_a_duplicate_is_counted_
     with working(app):
         assert counts(complete(flow)) == {"finished": 1}
     nothing_waits(redis, flow)
+
+
+def test_a_step_that_was_made_to_fail_waits_again_when_all_are_retried(app: App, redis: Redis, shop: Shop) -> None:
+    """Whatever ran before is not waited for; what is retried with it is."""
+    needs: list[dict[str, str]] = []
+
+    @app.job(name="tell", retry=0)
+    def tell() -> None:
+        shop.ran.append("tell")
+        needs.append(dict(current_job().needs))
+
+    shop.broken.add("a")
+    shop.fails.add("no")
+    with app.workflow() as flow:
+        first, fine = flow.add(shop.work.call("a"), name="a"), flow.add(shop.work.call("b"), name="b")
+        refused = flow.add(shop.work.call("no"), name="no")
+        second = flow.add(tell.call(), name="second", after=[first, fine, refused], on_failed="fail", on_dead="fail")
+        flow.add(tell.call(), after=[second], on_dead="fail")
+    with working(app):
+        until(lambda: flow.status().counts["error"] == 3, "both behind it were made to fail")
+    shop.broken.clear()
+    shop.ran.clear()
+    assert flow.retry() == 3
+    assert counts(flow.status()) == {"enqueued": 1, "blocked": 2, "finished": 1, "failed": 1}
+    with working(app):
+        assert counts(complete(flow, generation=2)) == {"finished": 4, "failed": 1}
+    assert shop.ran == ["a", "/a", "tell", "tell"]
+    assert needs == [{"a": "finished", "b": "finished", "no": "over"}, {"second": "finished"}]
+    nothing_waits(redis, flow)

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from henchman.wire import payload as payloads
 
-__all__ = ["LOCKED", "JobKey", "freed", "is_exclusive", "key_of", "lock_effects", "needs_of"]
+__all__ = ["LOCKED", "JobKey", "freed", "is_exclusive", "key_of", "lock_effects", "needs_of", "said_needs"]
 
 ONCE_FOR: Final = 7 * 86400  # seconds
 _ONCE_LONGEST: Final = 366 * 86400
@@ -107,6 +107,28 @@ def lock_effects(job: Mapping[str, Any], ending: str, *, latest: bool) -> list[t
         found += [("relock", one, key.scope, key.name, jid, str(key.once_for)) for one in "ouf" if one in key.phases]
     if "w" in key.phases and (ending in _OVER or ending == "trimmed" or (latest and ending in _STORED_ANEW)):
         found.append(("unlatest", jid))
+    return found
+
+
+class SaidNeed(NamedTuple):
+    """What a payload says of one need: the success of ``name`` in ``scope``, remembered for ``once_for`` seconds (0: that
+    is not told); ``label``: what people call it."""
+
+    scope: str
+    name: str
+    once_for: int
+    label: str
+
+
+def said_needs(job: Mapping[str, Any]) -> list[SaidNeed]:
+    """What ``job`` says that it waits for, as far as that can be read."""
+    ours = job.get("hm")
+    said = ours.get("needs") if isinstance(ours, dict) else None
+    found = []
+    for one in said if isinstance(said, list) else ():
+        match one:
+            case [str(scope), str(name), once_for, label]:
+                found.append(SaidNeed(scope, name, once_for if type(once_for) is int else 0, str(label)))
     return found
 
 

@@ -21,7 +21,7 @@ from henchman.store.jobs import Due
 from henchman.store.needs import Blocked, ParkEnd
 from henchman.wire import payload
 from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload
-from henchman.work.locks import ONCE_FOR
+from henchman.work.locks import ONCE_FOR, said_needs
 
 __all__ = ["Decisions"]
 
@@ -130,8 +130,8 @@ class Decisions:
         else:
             page = self._ask(needs.waiting_on(self._runtime.keys, entry.scope, entry.name, 0, 1))
             jobs = [one.job for one in page if one.job is not None]
-        known = [one[2] for job in jobs for one in _needs(_read(job)) if one[:2] == [entry.scope, entry.name]]
-        return next((one for one in known if type(one) is int and one > 0), ONCE_FOR)
+        known = [one.once_for for job in jobs for one in said_needs(_read(job)) if one[:2] == (entry.scope, entry.name)]
+        return next((one for one in known if one > 0), ONCE_FOR)
 
     def _met(self, jobs: Sequence[Blocked]) -> set[str]:
         """The jids of those who wait for nothing that has not succeeded: they were about to be let go."""
@@ -212,7 +212,9 @@ class Decisions:
             yield self._goes_on(one, job, how, wanted, labels)
         else:
             ending = "dead" if policy == "fail" else "cancelled"
-            yield self._over(one, _informed(job, labels, how), ending, _facts(how, labels), now)
+            others = [need for need in _missing(one, job) if need not in wanted]
+            informed = _informed(_informed(job, labels, how), _labels(job, others), "released")
+            yield self._over(one, informed, ending, _facts(how, labels), now)
 
     def _goes_on(
         self, one: Blocked, job: dict[str, Any], how: str, wanted: Sequence[tuple[str, str]], labels: Sequence[str]
@@ -261,29 +263,21 @@ def _error_of(facts: EndingFacts) -> dict[str, Any]:
     return {"error_class": facts.detail["error_class"], "error_message": facts.detail["message"]}
 
 
-def _needs(job: dict[str, Any]) -> list[list[Any]]:
-    """Scope, name, seconds of memory and label of each need, as far as they can be read."""
-    ours = job.get("hm")
-    said = ours.get("needs") if isinstance(ours, dict) else None
-    many = said if isinstance(said, list) else []
-    return [one for one in many if isinstance(one, list) and len(one) == 4 and {type(one[0]), type(one[1])} == {str}]
-
-
 def _missing(one: Blocked, job: dict[str, Any]) -> list[tuple[str, str]]:
     """What a job still waits for; of one that has a single need the server keeps no list."""
     if not one.reason.startswith("needs"):
         return []
-    return one.missing or [(need[0], need[1]) for need in _needs(job)[:1]]
+    return one.missing or [(need[0], need[1]) for need in said_needs(job)[:1]]
 
 
 def _missing_with_memory(one: Blocked, job: dict[str, Any]) -> list[tuple[str, str, int]]:
     """The same, and for how many seconds the end of each is remembered."""
-    known = {(need[0], need[1]): need[2] for need in _needs(job)}
-    return [(*need, once_for if type(once_for := known.get(need)) is int else ONCE_FOR) for need in _missing(one, job)]
+    known = {(need[0], need[1]): need[2] for need in said_needs(job)}
+    return [(*need, known.get(need) or ONCE_FOR) for need in _missing(one, job)]
 
 
 def _labels(job: dict[str, Any], wanted: Sequence[tuple[str, str]]) -> list[str]:
-    known = {(one[0], one[1]): str(one[3]) for one in _needs(job)}
+    known = {(one[0], one[1]): str(one[3]) for one in said_needs(job)}
     return [known.get(one, one[1]) for one in wanted] or ["nothing"]
 
 
@@ -303,7 +297,7 @@ def _policy(job: dict[str, Any], how: str, wanted: Sequence[tuple[str, str]]) ->
 def _lines(one: Blocked, job: dict[str, Any]) -> list[str]:
     """The lines in which a job may stand, beside those that the server keeps for it."""
     if one.reason.startswith("needs"):
-        return [needs.line(need[0], need[1]) for need in _needs(job)]
+        return [needs.line(need[0], need[1]) for need in said_needs(job)]
     ours = job.get("hm")
     key = ours.get("key") if isinstance(ours, dict) else None
     if not isinstance(key, list) or len(key) != 3:

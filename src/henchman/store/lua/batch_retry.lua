@@ -2,8 +2,9 @@
 -- KEYS queues
 -- ARGV batch (name jid old new relock)*
 -- returns how many were pushed, or "ABSENT". The old payload among the dead of the batch is the fence. relock: the effects
---   that take its business key again; one whose key another job has by now stays dead. An error when a queue refuses one
---   (its key holds something else), which stays with the dead; the others are pushed.
+--   that take its business key again, and last "await", the needs for which it waits once more, if any, and how many it
+--   has in all: then new does not tell when it enters its queue. One whose key another job has by now stays dead. An error
+--   when a queue refuses one (its key holds something else), which stays with the dead; the others are pushed.
 -- include base
 -- include keys
 -- include batch
@@ -13,34 +14,46 @@ if redis.call('EXISTS', facts) == 0 then
   return 'ABSENT'
 end
 local dead, problem = facts .. ':dead', nil
-local function place(name, payload)
+local function place(name, jid, payload, await)
+  if await then
+    local missing = needing().missing(await[2])
+    if #missing > 0 then
+      local job = {jid = jid, queue = name, due = '', payload = payload, tracked = tracked_later(id, jid)}
+      needing().park(job, missing, await[3])
+      return 'blocked'
+    end
+    payload = string.sub(payload, 1, -2) .. ',"enqueued_at":' .. as_moment(server_now()) .. '}'
+  end
   redis.call('SADD', KEYS[1], name)
   redis.call('LPUSH', key('queue_prefix') .. name, payload)
+  return 'enqueued'
 end
 
 redis.call('ZREM', dead, '')  -- no-op write: after a removal a full server accepts the writes that follow
 for at = 2, #ARGV, 5 do
   local name, jid, old, new, relock = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
   if not kept_out_by(relock) and redis.call('ZSCORE', dead, old) then
-    local fine, refused = pcall(place, name, new)
+    local effects = relock ~= '' and cjson.decode(relock) or {}
+    local last = effects[#effects]
+    local fine, status = pcall(place, name, jid, new, last and last[1] == 'await' and last)
     if fine then
       redis.call('ZREM', dead, old)
-      for _, effect in ipairs(relock ~= '' and cjson.decode(relock) or {}) do
+      for _, effect in ipairs(effects) do
         if effect[1] == 'step' then
           needing().step(effect[2], effect[3], effect[4])
-        else
+        elseif effect[1] == 'relock' then
           lock_again(effect[2], effect[3], effect[4], effect[5])
         end
       end
       batches.reopen(id)
-      redis.call('HSET', facts .. ':jobs', jid, 'enqueued')
+      redis.call('HSET', facts .. ':jobs', jid, status)
       redis.call('HDEL', facts .. ':results', jid)
       redis.call('HINCRBY', facts, 'n:error', -1)
-      redis.call('HINCRBY', facts, 'n:enqueued', 1)
-      batches.record(jid, id, 'enqueued', '0', '', '{"ending":"retried by hand"}')
+      redis.call('HINCRBY', facts, 'n:' .. status, 1)
+      batches.record(jid, id, status, '0', '', '{"ending":"retried by hand"}')
       pushed = pushed + 1
     else
-      problem = redis.error_reply(in_words(refused))
+      problem = redis.error_reply(in_words(status))
     end
   end
 end
