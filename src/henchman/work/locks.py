@@ -111,8 +111,8 @@ def lock_effects(job: Mapping[str, Any], ending: str, *, latest: bool) -> list[t
 
 
 class SaidNeed(NamedTuple):
-    """What a payload says of one need: the success of ``name`` in ``scope``, remembered for ``once_for`` seconds (0: that
-    is not told); ``label``: what people call it."""
+    """What a payload says of one need: ``label`` is what people call it; for ``once_for`` seconds its success is
+    remembered, 0 where that is not told."""
 
     scope: str
     name: str
