@@ -1,4 +1,5 @@
-"""Business keys against a model: random pushes, starts, ends, deaths, late words, deletions behind our back, audits.
+"""Business keys against a model: random pushes, some sent again since no answer came, starts, ends, deaths,
+late words, queues that are cleared, deletions behind our back, audits.
 
 After each step every lock names the job that the model says; a key is never held by two that run. In the end nothing is
 left. Without the comparison of owners the model and the server disagree, as the last test shows.
@@ -16,8 +17,8 @@ import pytest
 from henchman import App
 from henchman.batch.lock_auditor import APART, OLD, LockAuditor
 from henchman.errors import LeaseLost
-from henchman.store import batches, jobs, leases, locks, queues
-from henchman.store.call import Script
+from henchman.store import admission, batches, jobs, leases, locks, queues
+from henchman.store.call import Call, Script
 from henchman.store.jobs import Move, Settlement
 from henchman.store.locks import Claimant
 from henchman.work.effects import EndingFacts, of_payload
@@ -43,6 +44,7 @@ class Model:
         self.latest: dict[str, bytes] = {}  # newer arguments that a job will start with
         self.took: set[str] = set()  # jobs that run with such
         self.identity, self.number = "", 0
+        self.sent: list[tuple[Call[Any], Any]] = []  # pushes and their answers
         self.live()
 
     def live(self) -> None:
@@ -80,16 +82,43 @@ class Model:
     def push(self, *, again: bool = False) -> None:
         self.number += 1
         jid, key = f"{self.number:024x}", self.random.choice(list(PHASES))
-        at_push = set(PHASES[key]) - {"r"}
-        if not again and any((phase, key) in self.locks for phase in at_push):
+        at_push, self.keys[jid] = set(PHASES[key]) - {"r"}, key
+        asked = {"scope": SCOPE, "phases": PHASES[key], "conflict": "skip", "once_for": 604_800}
+        row = admission.KeyedPush(jid, "", self.payload(jid), "", key)
+        ask = json.dumps(asked | ({"again": True} if again else {})).encode()
+        call = admission.push(self.store.keys, "a", ask, [row], (jid, 1))
+        answers = self.store.run(call)
+        self.sent.append((call, answers))
+        holders = [self.locks[phase, key] for phase in at_push if (phase, key) in self.locks]
+        if not again and (holders or answers[0][0] == "R"):  # R: one of this key has succeeded
+            assert answers[0][:2] == ["D", *holders] if holders else key == "a"
             for phase in at_push:
                 self.store.ask("ZADD", self.store.keys.doubt, 1, f"{phase} {SCOPE}\n{key}")
             return
-        self.keys[jid], self.place[jid] = key, "queue"
+        assert answers == [["C"]]
+        self.place[jid] = "queue"
         for phase in at_push:
             self.locks[phase, key] = jid
-            self.store.ask("HSET", self.store.keys.lock(phase, SCOPE), key, f"{jid} 1.5 ")
-        self.store.push("a", self.payload(jid))
+            self.store.ask("HSET", self.store.keys.lock(phase, SCOPE), key, f"{jid} 1.5 ")  # long ago
+
+    def push_again(self) -> None:
+        """The answer of a push was lost, and it is sent again, after whatever became of the job."""
+        if self.sent:
+            call, answers = self.random.choice(self.sent)
+            queued = self.store.ask("LLEN", "queue:a")
+            assert self.store.run(call) == answers
+            assert self.store.ask("LLEN", "queue:a") == queued
+
+    def clear_queue(self) -> None:
+        """All that is queued is removed by hand; who is let go by that may be removed, too."""
+        queued = [json.loads(one)["jid"] for one in reversed(self.store.ask("LRANGE", "queue:a", 0, -1))]
+        self.app.queues["a"].clear()
+        left = {json.loads(one)["jid"] for one in self.store.ask("LRANGE", "queue:a", 0, -1)}
+        while queued:
+            for jid in queued:
+                self.place[jid] = "over"
+                self.free(jid, "deleted")
+            queued = [jid for jid, place in self.place.items() if place == "queue" and jid not in left]
 
     def again(self) -> None:
         self.push(again=True)
@@ -254,7 +283,17 @@ class Model:
 
 
 DOING = ["push"] * 6 + ["fetch"] * 3 + ["start"] * 4 + ["end"] * 6 + ["stage"] * 3 + ["delete", "die", "again"]
-DOING += ["word_of_a_zombie", "revive", "revive", "trim", "replace", "replace"]
+DOING += [
+    "word_of_a_zombie",
+    "revive",
+    "revive",
+    "trim",
+    "replace",
+    "replace",
+    "push_again",
+    "push_again",
+    "clear_queue",
+]
 
 
 def play(model: Model, steps: int) -> None:

@@ -1,4 +1,5 @@
-"""Dependencies against a model: random pushes in both orders, ends, deaths, revivals, deletions, decisions, late words.
+"""Dependencies against a model: random pushes in both orders, some sent again since no answer came; ends, deaths,
+revivals, deletions, queues that are cleared, batches that are cancelled, decisions, late words.
 
 After each step exactly the jobs that the model says are parked, missing what it says; no job goes before its need, and
 none is forgotten. The model notices when owners are not compared, needs not counted, or an older success counts
@@ -16,7 +17,7 @@ import pytest
 
 from henchman import App
 from henchman.store import admission, batches, jobs, needs
-from henchman.store.call import Script
+from henchman.store.call import Call, Script
 from henchman.store.jobs import Move
 from henchman.work.effects import of_payload
 from henchman.worker import decide
@@ -41,6 +42,7 @@ class Job(NamedTuple):
     needs: list[Need]
     on_failed: str
     on_dead: str
+    batch: str = ""
 
 
 class Model:
@@ -57,6 +59,9 @@ class Model:
         self.memory: dict[Need, tuple[str, str]] = {}
         self.decide: list[tuple[list[str], Need]] = []  # who waited then
         self.ready: list[tuple[Need, list[str]]] = []
+        self.sent: list[tuple[Call[Any], Any]] = []  # pushes and their answers
+        self.batch = ""
+        self.open_batch()
 
     def state(self, need: Need) -> str:
         if need in self.holder:
@@ -72,13 +77,22 @@ class Model:
         again = self.random.random() < 0.5
         pool = [one for one in (*KEYS, *(("", one) for one in self.jobs)) if one != key]
         wanted = self.random.sample(pool, min(len(pool), self.random.choice([0, 1, 1, 2, 2, 3])))
-        job = self.made(jid, key, wanted)
+        job = self.made(jid, key, wanted, self.batch if self.random.random() < 0.3 else "")
         phase = key[1][0] if key[0] else "f"
         ask = {"scope": key[0], "phases": phase, "conflict": "skip", "once_for": 604_800}
         asked = json.dumps(ask | ({"again": True} if again else {})).encode()
         text = json.dumps([[*one, 604_800] for one in wanted]).encode() if wanted else b""
         row = admission.KeyedPush(jid, "", job.payload, "0" * 8, key[1], text)
-        [[answer, *_]] = self.store.run(admission.push(self.store.keys, "a", asked, [row], ("me", self.number)))
+        call = admission.push(self.store.keys, "a", asked, [row], (jid, 1))
+        if job.batch:
+            question = (
+                json.loads(asked) | {"key": key[1], "mark": "0" * 8} | ({"needs": json.loads(text)} if text else {})
+            )
+            member = batches.TrackedPush(jid, "", job.payload, b"{}", json.dumps(question).encode())
+            call = batches.push_keyed(self.store.keys, job.batch, "a", [member], lane=(jid, 1))
+        answers = self.store.run(call)
+        self.sent.append((call, answers))
+        [[answer, *_]] = answers
         if phase == "o" and not again and (key in self.holder or key in self.memory):
             assert answer in "DR"
             return
@@ -93,13 +107,50 @@ class Model:
                     self.decide.append(([jid], one))
         self.holder[key] = jid, False
 
-    def made(self, jid: str, key: Need, wanted: list[Need]) -> Job:
+    def push_again(self) -> None:
+        """The answer of a push was lost, and it is sent again: late, and after whatever became of the job."""
+        if self.sent:
+            call, answers = self.random.choice(self.sent)
+            assert self.store.run(call) == answers
+
+    def made(self, jid: str, key: Need, wanted: list[Need], batch: str) -> Job:
         on_failed, on_dead = self.random.choice(POLICIES), self.random.choice(POLICIES)
         phase = key[1][0] if key[0] else "f"
         hm = {"key": [*key, phase], "on_failed": on_failed, "on_dead": on_dead}
+        hm |= {"batch": batch} if batch else {}
         hm["needs"] = [[*one, 604_800, "".join(one)] for one in wanted]
         fields = {"class": "m.f", "args": [], "jid": jid, "queue": "a", "retry": True, "created_at": 1.5, "hm": hm}
-        return Job(jid, key, json.dumps(fields, separators=(",", ":")).encode(), wanted, on_failed, on_dead)
+        return Job(jid, key, json.dumps(fields, separators=(",", ":")).encode(), wanted, on_failed, on_dead, batch)
+
+    def open_batch(self) -> None:
+        self.number += 1
+        self.batch = f"{self.number:032x}"
+        assert self.store.run(batches.make(self.store.keys, self.batch, {"keep": "60"}, b"{}"))
+
+    def cancel_batch(self) -> None:
+        """Its members that wait end as cancelled, unless the end of another one decides about them first."""
+        self.stage()
+        waited = [jid for jid, place in self.place.items() if place == "parked" and self.jobs[jid].batch == self.batch]
+        assert self.store.run(batches.close(self.store.keys, self.batch, "cancelled")) in ("closed", "complete")
+        self.look()
+        queued = {json.loads(one)["jid"] for one in self.store.ask("LRANGE", "queue:a", 0, -1)}
+        buried = self.graves().keys()
+        for jid in waited:
+            for one in self.missing.pop(jid):
+                self.lines[one].remove(jid)
+            if jid in queued:
+                self.place[jid] = "queue"
+            else:
+                self.ended(jid, "dead" if jid in buried else "cancelled")
+        self.open_batch()
+        self.stage()
+
+    def clear_queue(self) -> None:
+        """All that is queued is removed by hand."""
+        queued = [json.loads(one)["jid"] for one in self.store.ask("LRANGE", "queue:a", 0, -1)]
+        assert self.app.queues["a"].clear() == len(queued)
+        for jid in reversed(queued):
+            self.ended(jid, "deleted")
 
     def end(self) -> None:
         if waiting := [jid for jid, place in self.place.items() if place == "queue"]:
@@ -122,12 +173,20 @@ class Model:
         return self.random.choice(found) if found else None
 
     def move(self, jid: str, ending: str) -> Any:
-        [stored] = [one for one in self.store.ask("ZRANGE", "dead", 0, -1) if json.loads(one)["jid"] == jid]
+        grave, stored = self.graves()[jid]
         text = of_payload(self.store.keys, stored, ending)
         how = (
             Move(stored, stored, "a", effects=text) if ending == "revived" else Move(stored, delete=True, effects=text)
         )
-        return self.store.move("dead", how)[0]
+        return self.store.move(grave, how)[0]
+
+    def graves(self) -> dict[str, tuple[str, bytes]]:
+        """Where the dead are, each in the set of all or with those of its batch, and their payloads."""
+        names = ["dead", *(one for one in self.store.all_keys() if one.endswith(":dead"))]
+        stored = [(name, one) for name in names for one in self.store.ask("ZRANGE", name, 0, -1)]
+        found = {json.loads(one)["jid"]: (name, one) for name, one in stored}
+        assert len(found) == len(stored), "dead twice"
+        return found
 
     def revive(self) -> None:
         if (jid := self.dead()) is None:
@@ -180,13 +239,7 @@ class Model:
 
     def stage(self) -> None:
         """Looks of the stager until there is nothing to decide."""
-        for _ in range(200):
-            seen = self.store.run(jobs.due(self.store.keys, ME, 60_000, 100))
-            if not seen.decisions and not seen.release:
-                break
-            self.stager.carry_out(seen)
-        else:
-            raise AssertionError("the stager comes to no end")
+        self.look()
         while self.decide or self.ready:
             entries, self.decide = self.decide, []
             for jids, need in entries:
@@ -196,6 +249,14 @@ class Model:
                 need, waiting = self.ready.pop(0)
                 for one in waiting:
                     self.met(one, need)
+
+    def look(self) -> None:
+        for _ in range(200):
+            seen = self.store.run(jobs.due(self.store.keys, ME, 60_000, 100))
+            if not seen.decisions and not seen.release:
+                return
+            self.stager.carry_out(seen)
+        raise AssertionError("the stager comes to no end")
 
     def decided(self, jid: str, need: Need) -> None:
         job, state = self.jobs[jid], self.state(need)
@@ -219,7 +280,7 @@ class Model:
         assert parked == {jid for jid, place in self.place.items() if place == "parked"}
         queued = [json.loads(one)["jid"] for one in self.store.ask("LRANGE", "queue:a", 0, -1)]
         assert sorted(queued) == sorted(jid for jid, place in self.place.items() if place == "queue")
-        buried = {json.loads(one)["jid"] for one in self.store.ask("ZRANGE", "dead", 0, -1)}
+        buried = self.graves().keys()
         assert buried == {jid for jid, place in self.place.items() if place == "dead"}
         for need in {*KEYS, *self.lines}:
             line = [one.decode() for one in self.store.ask("ZRANGE", keys.awaits(needs.line(*need)), 0, -1)]
@@ -233,6 +294,7 @@ class Model:
 
 
 DOING = ["push"] * 8 + ["end"] * 7 + ["stage"] * 3 + ["revive", "delete", "late_word"]
+DOING += ["push_again", "push_again", "cancel_batch", "clear_queue"]
 
 
 def play(model: Model, steps: int = STEPS) -> None:
@@ -276,8 +338,8 @@ def clear(model: Model) -> int:
         ended += store.run(jobs.cancel(store.keys, jid.decode())) + 1
         model.stage()
         assert not store.ask("HEXISTS", store.keys.parked, jid)
-    for stored in store.ask("ZRANGE", "dead", 0, -1):
-        ended += model.move(json.loads(stored)["jid"], "deleted")
+    for jid in model.graves():
+        ended += model.move(jid, "deleted")
     for stored in store.ask("LRANGE", "queue:a", 0, -1):
         ended += store.ask("LREM", "queue:a", 1, stored)
         store.run(batches.note(store.keys, [of_payload(store.keys, stored, "deleted")]))
