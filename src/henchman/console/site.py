@@ -7,9 +7,9 @@ import hmac
 import logging
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, urlsplit
 
 import uvicorn
@@ -29,6 +29,7 @@ from henchman.client.runtime import Runtime
 from henchman.console.batches import BatchPages
 from henchman.console.deeds import Deed, Deeds, Unwanted
 from henchman.console.guard import COOKIE, HEADERS, SESSION, Access, Visitor, forged
+from henchman.console.ordered import OrderedPages
 from henchman.console.pages import FILTERS, Download, EntryRows, Missing, Query, Screen, Screens, View, page_links
 from henchman.console.render import ASSETS, BUILD, Links, named, render
 from henchman.errors import HenchmanError, ServerAway
@@ -59,6 +60,13 @@ NAV: Final = (
 )
 
 
+class Subject(Protocol):
+    """Pages and acts of one subject, by their addresses."""
+
+    views: Mapping[tuple[str, int], View]
+    deeds: Mapping[tuple[str, str], Deed]
+
+
 class Denied(Exception):
     """The answer to a request that may not do what it asks: a status, and why."""
 
@@ -74,7 +82,7 @@ class Console:
     def __init__(self, runtime: Runtime, access: Access, label: str = "", tone: str = "") -> None:
         self._runtime = runtime
         self._access = access
-        subjects = [BatchPages(runtime)]
+        subjects: Sequence[Subject] = [BatchPages(runtime), OrderedPages(runtime)]
         self._views: dict[tuple[str, int], View] = {**Screens(runtime).views}
         deeds: dict[tuple[str, str], Deed] = {}
         for one in subjects:

@@ -20,8 +20,9 @@ from henchman.inspector.sets import PAGE, Acted, pages_by_score
 from henchman.store import ordered_people, queues
 from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, mapped, now
 from henchman.store.keys import Keys
+from henchman.store.queues import raw
 
-__all__ = ["Order", "OrderedQueue", "OrderedQueues", "all_ordered_stats"]
+__all__ = ["Order", "OrderedQueue", "OrderedQueues", "all_ordered_stats", "ids_with"]
 
 Order = Literal["time", "retry", "morgue"]
 Time = float | dt.datetime
@@ -38,6 +39,7 @@ _DASHBOARD = {
 }
 _MOST = 1000  # payloads that a look at one id shows
 _FIRST = 20  # payloads of an id that a list shows
+_SEARCHED = 20  # steps of a thousand ids that a search for people takes
 _MEMORY = 50_000  # ids that a search remembers, so as not to give them twice
 
 
@@ -312,6 +314,25 @@ def all_ordered_stats(keys: Keys) -> Procedure[list[OrderedStats]]:
     for name in (yield ordered_people.names(keys)):
         states.append((yield from _stats(keys, name)))
     return states
+
+
+def ids_with(
+    keys: Keys, name: str, part: Literal["due", "morgue"], prefix: str, most: int
+) -> Procedure[tuple[list[OrderedId], bool]]:
+    """At most ``most`` ids of a queue that wait (``due``) or lie in its morgue and begin with ``prefix``, by id, the id
+    that is ``prefix`` itself first; and whether they are all of these. The server looks at 20,000 ids or so."""
+    cursor, steps, found = -1, 0, {raw(prefix): None}
+    while cursor and steps < _SEARCHED and len(found) <= most:
+        cursor, some = yield ordered_people.scan(keys, name, part, max(cursor, 0), prefix)
+        found |= dict.fromkeys(some)
+        steps += 1
+    ids = [*found][:1] + sorted([*found][1:])
+    seen: list[OrderedId] = []
+    while len(seen) < len(ids[:most]):
+        at, looked = yield ordered_people.look(keys, name, ids[len(seen) : most], _FIRST)
+        seen += [id_of(at, one) for one in looked]
+    keep = _is_dead if part == "morgue" else lambda one: one.state not in ("absent", "dead")
+    return [one for one in seen if keep(one)], not cursor and len(ids) <= most
 
 
 class OrderedQueues(Inspector):

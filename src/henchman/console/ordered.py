@@ -1,0 +1,166 @@
+"""Pages of ordered queues: one queue, its ids by time, in flight, by failures, its morgue; one id with its payloads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, Literal, NamedTuple
+
+from henchman.client.runtime import Runtime
+from henchman.console.deeds import Deed, Unwanted
+from henchman.console.pages import Missing, Query, Screen, View
+from henchman.console.render import span
+from henchman.errors import ArgumentError
+from henchman.inspector.ordered import Order, OrderedQueue, OrderedQueues, ids_with
+from henchman.inspector.ordered_id import OrderedId, OrderedStats
+from henchman.inspector.sets import Acted
+from henchman.kernel.text import count, visible
+from henchman.store.call import run
+
+__all__ = ["OrderedPages", "why"]
+
+_IN_FLIGHT: Final = 200  # ids in flight that are looked at, the longest held of them first
+_PAYLOADS: Final = 20  # of each pile, on the page of an id
+_TABS: Final[Mapping[str, str]] = {"": "next first", "busy": "in flight", "retry": "failed", "morgue": "morgue"}
+_ORDERS: Final[Mapping[str, tuple[Order, bool]]] = {
+    "": ("time", False),
+    "retry": ("retry", True),
+    "morgue": ("morgue", True),
+}
+
+
+class IdRows(NamedTuple):
+    """Some ids of a queue, how many there are, and whether a search looked at all of them."""
+
+    ids: Sequence[OrderedId]
+    total: int
+    whole: bool = True
+
+
+class OrderedPages:
+    """The pages and acts of ordered queues."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._queues = OrderedQueues(runtime)
+        self.views: Mapping[tuple[str, int], View] = {("ordered", 1): self.queue, ("ordered", 2): self.id}
+        self.deeds: Mapping[tuple[str, str], Deed] = {
+            ("ordered", "pause"): Deed("Pause", "", self._pause),
+            ("ordered", "resume"): Deed("Resume", "", self._resume),
+            ("ordered", "run-all"): Deed(
+                "Run all now…",
+                "All that wait for their time, also for their next attempt, are due now.",
+                self._all("run_all_now", "due now"),
+                "one",
+            ),
+            ("ordered", "revive-all"): Deed(
+                "Revive all…",
+                "All that lies in the morgue waits again, due now, its failures forgotten.",
+                self._all("revive_all", "revived"),
+                "one",
+            ),
+            ("ordered", "run"): Deed("Run now", "", self._one("run_now", "is due now")),
+            ("ordered", "revive"): Deed("Revive", "", self._one("revive", "waits again, due now")),
+            ("ordered", "kill"): Deed("To the morgue", "", self._one("kill", "lies in the morgue")),
+            ("ordered", "delete"): Deed(
+                "Delete…", "All that waits under it is gone for good.", self._one("delete", "is deleted"), "list"
+            ),
+            ("ordered", "purge"): Deed(
+                "Delete from the morgue…",
+                "What lies in the morgue under it is gone for good.",
+                self._one("morgue_delete", "is deleted from the morgue"),
+                "list",
+            ),
+        }
+
+    def queue(self, name: str, query: Query) -> Screen:
+        """One queue: its figures, and some of its ids."""
+        queue, stats = self._queue(name)
+        by = query.word("by", *_TABS)
+        rows = self._found(name, by, query.search) if query.search else self._page(queue, stats, by, query)
+        facts: dict[str, Any] = {"name": name, "stats": stats, "by": by, "tabs": _TABS, "found": rows}
+        return Screen("ordered_queue.html", facts | ({} if query.search else {"total": rows.total}))
+
+    def _queue(self, name: str) -> tuple[OrderedQueue, OrderedStats]:
+        try:
+            queue = self._queues[name]
+        except ArgumentError as error:
+            raise Missing(str(error)) from None
+        return queue, queue.stats()
+
+    def _page(self, queue: OrderedQueue, stats: OrderedStats, by: str, query: Query) -> IdRows:
+        if by == "busy":
+            some = sorted(islice(queue.busy(), _IN_FLIGHT), key=lambda one: one.holder.since if one.holder else 0.0)
+            return IdRows(some[query.first : query.first + query.rows], min(stats.busy, _IN_FLIGHT))
+        order, reverse = _ORDERS[by]
+        totals = {"time": stats.length + stats.busy, "retry": stats.retries, "morgue": stats.morgue_length}
+        ids = queue.page(query.first, query.rows, by=order, reverse=reverse)
+        return IdRows(ids, max(totals[order], query.first + len(ids)))
+
+    def _found(self, name: str, by: str, prefix: str) -> IdRows:
+        part: Literal["due", "morgue"] = "morgue" if by == "morgue" else "due"
+        found, whole = run(self._runtime.connections, ids_with(self._runtime.keys, name, part, prefix, 50))
+        return IdRows(found, len(found), whole)
+
+    def id(self, name: str, id: str, query: Query) -> Screen:
+        """One id: who holds it, what waits, what came meanwhile, what died."""
+        queue, stats = self._queue(name)
+        try:
+            one = queue.find(id, _PAYLOADS)
+        except ArgumentError as error:
+            raise Missing(str(error)) from None
+        facts = {"name": name, "stats": stats, "one": one, "why": why(one, stats)}
+        return Screen("ordered_id.html", facts, 404 if one.state == "absent" else 200)
+
+    # ---- acts
+
+    def _pause(self, name: str) -> str:
+        self._queues[name].pause()
+        return f"{visible(name)} is paused: what runs goes on, and nothing starts"
+
+    def _resume(self, name: str) -> str:
+        self._queues[name].unpause()
+        return f"{visible(name)} goes on"
+
+    def _all(self, method: str, words: str) -> Callable[[str], str]:
+        def do(name: str) -> str:
+            acted: Acted = getattr(self._queues[name], method)()
+            stayed = f"; {count(acted.stayed, 'id')} stayed: {'; '.join(acted.reasons[:3])}" if acted.stayed else ""
+            return f"{count(acted.done, 'id')} {words}{stayed}"
+
+        return do
+
+    def _one(self, method: str, words: str) -> Callable[[str, str], str]:
+        def do(name: str, id: str) -> str:
+            acted: Acted = getattr(self._queues[name], method)(id)
+            if acted.done:
+                return f"{visible(id)} {words}"
+            reason = "; ".join(acted.reasons) if acted.stayed else f"nothing of {visible(id)} is there any more"
+            raise Unwanted(visible(reason))
+
+        return do
+
+
+def why(one: OrderedId, stats: OrderedStats) -> str:
+    """Why an id does not run, or where it does, as a sentence."""
+    if one.holder is not None:
+        who = f"{one.holder.identity} has had it for {span(max(one.at - one.holder.since, 0.0))}"
+        if one.holder.alive:
+            return f"It runs: {who}, with {count(one.holder.delivered, 'payload')}."
+        return f"{who}, and is gone: the next process that looks takes its ids back, within seconds."
+    if one.state == "dead":
+        return "It gave up. Nothing of it runs until it is revived, or pushed again."
+    if one.state == "absent":
+        return "Nothing is known of it: nothing waits, runs or died under this id."
+    if stats.paused:
+        return "Its queue is paused."
+    if one.put_off:
+        return "Its group has as many in flight as it may: it goes when one of them ends."
+    if one.due is not None and one.due > one.at:
+        failed = f"It failed {count(one.retry_count + 1, 'time')}; the" if one.retry_count >= 0 else "The"
+        return f"{failed} next attempt is in {span(one.due - one.at)}."
+    if stats.max_parallel is not None and stats.busy >= stats.max_parallel:
+        return f"It is due, and as many ids are in flight as the queue allows ({stats.max_parallel:,})."
+    if not stats.busy:
+        return "It is due. Nothing of its queue runs: does a worker serve it?"
+    return f"It is due: {count(stats.busy, 'id')} in flight before it."
