@@ -9,12 +9,13 @@ from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.console.findings import findings
-from henchman.console.render import Links
+from henchman.console.render import Links, place_of
 from henchman.cron.registry import states as cron_states
 from henchman.errors import ArgumentError
 from henchman.inspector import metrics as figures
 from henchman.inspector.base import Entry, argument_text, checked_name
 from henchman.inspector.doctor import examine
+from henchman.inspector.jobs import obstacles
 from henchman.inspector.ordered import OrderedQueues
 from henchman.inspector.processes import Processes
 from henchman.inspector.queues import Queues, QueueState
@@ -221,7 +222,10 @@ class Screens:
         except ArgumentError as error:
             raise Missing(str(error)) from None
         call = "" if status.name is None else f"{status.name}({argument_text(list(status.args), status.kwargs, _CALL)})"
-        return Screen("job.html", {"status": status, "call": call}, 200 if status.state != "unknown" else 404)
+        asked = obstacles(self._runtime.keys, status, self._runtime.registry.mask)
+        found = [(one, place_of(one)) for one in run(self._runtime.connections, asked)]
+        facts = {"status": status, "call": call, "obstacles": found}
+        return Screen("job.html", facts, 200 if status.state != "unknown" else 404)
 
     def ordered(self, query: Query) -> Screen:
         """All ordered queues."""

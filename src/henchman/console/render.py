@@ -18,10 +18,12 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from henchman.inspector.base import argument_text
+from henchman.inspector.blocked import Blocker
+from henchman.inspector.jobs import Obstacle
 from henchman.kernel.text import shorten, visible
 from henchman.wire import times
 
-__all__ = ["ASSETS", "BUILD", "Asset", "Links", "named", "render", "tilde"]
+__all__ = ["ASSETS", "BUILD", "Asset", "Links", "named", "place_of", "render", "tilde"]
 
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9._-]")
 _TILDE: Final = re.compile(r"~([0-9a-fA-F]{2})")
@@ -80,6 +82,19 @@ class Links:
     def asset(self, name: str) -> str:
         """A file that may be kept for ever: its address changes with it."""
         return f"{self.prefix}/static/{BUILD}/{name}"
+
+
+def place_of(one: Blocker | Obstacle) -> tuple[str, ...]:
+    """The page of what a job waits for, or lacks: the words of its address; none where it has none."""
+    if isinstance(one, Obstacle):
+        if one.blocker is not None:
+            return place_of(one.blocker)
+        return tuple(filter(None, (one.about, one.name)))
+    if one.scope.startswith("batch:"):
+        return ("batches", one.scope.removeprefix("batch:"))
+    if not one.lock and (one.jid or not one.scope):
+        return ("jobs", one.jid or one.key)
+    return ("keys", one.scope, one.key)
 
 
 # ---- facts as text

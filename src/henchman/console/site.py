@@ -32,6 +32,7 @@ from henchman.console.guard import COOKIE, HEADERS, SESSION, Access, Visitor, fo
 from henchman.console.ordered import OrderedPages
 from henchman.console.pages import FILTERS, Download, EntryRows, Missing, Query, Screen, Screens, View, page_links
 from henchman.console.render import ASSETS, BUILD, Links, named, render
+from henchman.console.waiting import WaitingPages
 from henchman.errors import HenchmanError, ServerAway
 from henchman.kernel.text import mask_url, visible
 from henchman.store.call import command
@@ -53,6 +54,8 @@ NAV: Final = (
             ("retries", "Retries", "r"),
             ("scheduled", "Scheduled", "s"),
             ("dead", "Dead", "d"),
+            ("blocked", "Blocked", "p"),
+            ("keys", "Keys", "k"),
         ),
     ),
     ("Plan", (("crons", "Crons", "c"),)),
@@ -82,7 +85,7 @@ class Console:
     def __init__(self, runtime: Runtime, access: Access, label: str = "", tone: str = "") -> None:
         self._runtime = runtime
         self._access = access
-        subjects: Sequence[Subject] = [BatchPages(runtime), OrderedPages(runtime)]
+        subjects: Sequence[Subject] = [BatchPages(runtime), OrderedPages(runtime), WaitingPages(runtime)]
         self._views: dict[tuple[str, int], View] = {**Screens(runtime).views}
         deeds: dict[tuple[str, str], Deed] = {}
         for one in subjects:
@@ -150,6 +153,9 @@ class Console:
             return self._page(request, links, visitor, Screen("login.html", {"wrong": False}), Query({}))
         self._must(visitor, links, request, "look")
         if parts == ["find"]:
+            scope, key = (request.query_params.get(one, "").strip()[:300] for one in ("scope", "key"))
+            if scope and key:
+                return RedirectResponse(links("keys", scope, key), 303)
             jid = request.query_params.get("jid", "").strip()[:200]
             return RedirectResponse(links("jobs", jid) if jid else links(), 303)
         query = Query(request.query_params)
@@ -269,7 +275,7 @@ class Console:
         page, *names, _, verb = parts
         act = self._deeds.find(page, verb)
         said = await run_in_threadpool(self._do, act, page, names, verb, visitor)
-        where = {"one": names, "list": names[:1]}.get(form.get("back", ""), [])
+        where = {"one": names, "list": names[:1]}.get(form.get("back", act.back), [])
         before = urlsplit(request.headers.get("referer", ""))
         kept = _filters(form.get("at") or (before.query if before.path == links(page, *where) else ""))
         return RedirectResponse(links(page, *where, **kept, said=said, seal=self._access.seal(said)), 303)

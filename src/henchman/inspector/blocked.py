@@ -23,7 +23,17 @@ from henchman.wire.payload import encode
 from henchman.work.effects import EndingFacts, encoded
 from henchman.work.locks import ONCE_FOR, key_of
 
-__all__ = ["BlockedJob", "BlockedJobs", "Blocker", "blocked_jobs", "blocked_rows", "find_blocked", "stuck_since"]
+__all__ = [
+    "BlockedJob",
+    "BlockedJobs",
+    "BlockedSlice",
+    "Blocker",
+    "blocked_jobs",
+    "blocked_rows",
+    "blocked_slice",
+    "find_blocked",
+    "stuck_since",
+]
 
 BlockerState = Literal["alive", "dead", "failed", "over", "finished", "unknown", "free"]
 _STATES: dict[str, BlockerState] = {
@@ -334,6 +344,28 @@ def blocked_rows(keys: Keys) -> Pages[Blocked]:
     while cursor:
         cursor, rows = yield needs.blocked_page(keys, max(cursor, 0), PAGE)
         yield Page(rows)
+
+
+class BlockedSlice(NamedTuple):
+    """Some blocked jobs, those that do not go by themselves first, then the oldest; ``cursor``: to go on with, 0: there
+    are no more; ``looked``: at how many."""
+
+    jobs: list[BlockedJob]
+    cursor: int
+    looked: int
+
+
+def blocked_slice(keys: Keys, cursor: int, mask: Mask | None = None, *, stuck: bool = False) -> Procedure[BlockedSlice]:
+    """About fifty blocked jobs from ``cursor`` (0: the beginning) on: three calls. ``stuck``: those alone that do not
+    go by themselves, of about five hundred that are looked at."""
+    jobs, looked = list[BlockedJob](), 0
+    for _ in range(10 if stuck else 1):
+        cursor, rows = yield needs.blocked_page(keys, cursor, 50)
+        looked += len(rows)
+        jobs += [one for one in (yield from blocked_jobs(keys, rows, mask)) if one.is_stuck or not stuck]
+        if not cursor or len(jobs) >= 50:
+            break
+    return BlockedSlice(sorted(jobs, key=lambda one: (not one.is_stuck, one.since or 0.0)), cursor, looked)
 
 
 def find_blocked(keys: Keys, jid: str, mask: Mask | None = None) -> Procedure[BlockedJob | None]:

@@ -20,12 +20,14 @@ __all__ = [
     "HeldKey",
     "Memory",
     "Parked",
+    "Queued",
     "claim",
     "counts",
     "distrust",
     "doubts",
     "in_doubt",
     "latest",
+    "lines",
     "look",
     "look_later",
     "page",
@@ -269,6 +271,31 @@ def distrust(keys: Keys, member: bytes, at: float) -> Call[int]:
 def trust(keys: Keys, members: Sequence[bytes]) -> Call[int]:
     """These keys (at least one) are in doubt no longer."""
     return command("ZREM", keys.doubt, *members, decode=int)
+
+
+class Queued(NamedTuple):
+    """Who waits in a line: the first of them, and how many there are. ``phase``: ``u`` or ``r`` for the key, ``n`` for
+    the success of its job."""
+
+    phase: str
+    jids: list[str]
+    many: int
+
+
+def lines(keys: Keys, scope: str, name: str, most: int) -> Call[list[Queued]]:
+    """Who waits for a key, and for its job: at most so many of each line, in their order."""
+    parts: list[tuple[Arg, ...]] = []
+    for phase in "urn":
+        line = keys.awaits(f"{phase}{scope}\n{name}")
+        parts += [("ZRANGE", line, 0, most - 1), ("ZCARD", line)]
+
+    def read(replies: Any) -> list[Queued]:
+        pairs = zip("urn", replies[::2], replies[1::2], strict=True)
+        return [
+            Queued(one, [jid.decode("utf-8", "surrogateescape") for jid in jids], many) for one, jids, many in pairs
+        ]
+
+    return commands(*parts, decode=read)
 
 
 def waiting(keys: Keys, phase: str, scope: str, name: str, after: float, most: int) -> Call[list[tuple[str, float]]]:
