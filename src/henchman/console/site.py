@@ -7,7 +7,7 @@ import hmac
 import logging
 import socket
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, urlsplit
@@ -31,11 +31,13 @@ from henchman.console.deeds import Deed, Deeds, Unwanted
 from henchman.console.guard import COOKIE, HEADERS, SESSION, Access, Visitor, forged
 from henchman.console.ordered import OrderedPages
 from henchman.console.pages import FILTERS, Download, EntryRows, Missing, Query, Screen, Screens, View, page_links
+from henchman.console.record import RecordPages
 from henchman.console.render import ASSETS, BUILD, Links, named, render
 from henchman.console.waiting import WaitingPages
 from henchman.errors import HenchmanError, ServerAway
+from henchman.inspector import audit
 from henchman.kernel.text import mask_url, visible
-from henchman.store.call import command
+from henchman.store.call import command, run
 
 __all__ = ["Console"]
 
@@ -59,6 +61,7 @@ NAV: Final = (
         ),
     ),
     ("Plan", (("crons", "Crons", "c"),)),
+    ("Look back", (("history", "History", "h"), ("audit", "Audit", "a"))),
     ("Ground", (("system", "System", "y"),)),
 )
 
@@ -68,6 +71,9 @@ class Subject(Protocol):
 
     views: Mapping[tuple[str, int], View]
     deeds: Mapping[tuple[str, str], Deed]
+
+
+_SUBJECTS: Final[Sequence[Callable[[Runtime], Subject]]] = (BatchPages, OrderedPages, WaitingPages, RecordPages)
 
 
 class Denied(Exception):
@@ -85,7 +91,12 @@ class Console:
     def __init__(self, runtime: Runtime, access: Access, label: str = "", tone: str = "") -> None:
         self._runtime = runtime
         self._access = access
-        subjects: Sequence[Subject] = [BatchPages(runtime), OrderedPages(runtime), WaitingPages(runtime)]
+        subjects: Sequence[Subject] = [
+            BatchPages(runtime),
+            OrderedPages(runtime),
+            WaitingPages(runtime),
+            RecordPages(runtime),
+        ]
         self._views: dict[tuple[str, int], View] = {**Screens(runtime).views}
         deeds: dict[tuple[str, str], Deed] = {}
         for one in subjects:
@@ -281,10 +292,17 @@ class Console:
         return RedirectResponse(links(page, *where, **kept, said=said, seal=self._access.seal(said)), 303)
 
     def _do(self, act: Deed, page: str, names: list[str], verb: str, visitor: Visitor) -> str:
-        said = ""
+        said = problem = ""
+        keys, connections = self._runtime.keys, self._runtime.connections
+        begun = run(connections, audit.begin(keys, visitor.name, verb, page, names))
         try:
             said = act.do(*names)
+        except (Unwanted, HenchmanError) as error:
+            problem = str(error)
+            raise
         finally:
+            with suppress(HenchmanError):  # the first line stays then
+                run(connections, audit.end(keys, begun, said or problem, done=bool(said)))
             facts = visitor.name, verb, page, visible(" ".join(names)), said or "not done"
             _log.info("console: %s asked for %s of %s %s: %s", *facts)
         return said

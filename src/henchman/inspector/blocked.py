@@ -449,7 +449,8 @@ def _states(keys: Keys, wanted: set[_Wanted]) -> Procedure[dict[_Wanted, Blocker
         told = yield needs.need_states(keys, [(one.scope, one.name, one.once_for) for one in some])
         for one, (letter, jid, since) in zip(some, told, strict=True):
             begun = since if letter == "l" and since else None
-            found[one] = Blocker(one.scope, one.name, _STATES.get(letter, "unknown"), jid, begun)
+            unsaid: BlockerState = "alive" if one.scope.startswith(_STEP) else "unknown"  # a workflow is whole
+            found[one] = Blocker(one.scope, one.name, _STATES.get(letter, unsaid), jid, begun)
     return found
 
 

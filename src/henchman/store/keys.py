@@ -290,6 +290,11 @@ class Keys:
         return f"{self.prefix}hm:delivered:{mark}"
 
     @property
+    def audit(self) -> str:
+        """list, the last 10,000: what people did in the console, as JSON, newest left."""
+        return f"{self.prefix}hm:audit"
+
+    @property
     def submissions_lost(self) -> str:
         """hash, 30 days after the last: count, latest: jobs whose push failed after the commit that it waited for."""
         return f"{self.prefix}hm:submissions_lost"

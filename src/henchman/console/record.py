@@ -1,0 +1,69 @@
+"""Pages that look back: what became of jobs, out of history; what people did, out of the audit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from henchman.client.runtime import Runtime
+from henchman.console.deeds import Deed
+from henchman.console.pages import Query, Screen, View
+from henchman.errors import ArgumentError, HistoryError
+from henchman.history.records import EventPage, parse_search
+from henchman.inspector.audit import AuditEntry, audited
+from henchman.store import history as stream
+from henchman.store.call import run
+
+__all__ = ["RecordPages"]
+
+_LATE: Final = 60.0  # seconds that the record may be behind before the page says so
+_TEXT_IN: Final = "since:24h"  # where a text is looked for unless another time is said: every event there is read
+_HINTS: Final = ("status:error since:24h", "status:failed since:7d", "status:working", "since:1h")
+_JOBS: Final = ("retries", "scheduled", "dead", "jobs", "blocked")
+
+
+class RecordPages:
+    """The pages of history and audit; nothing is done there."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self.views: Mapping[tuple[str, int], View] = {("history", 0): self.history, ("audit", 0): self.audit}
+        self.deeds: Mapping[tuple[str, str], Deed] = {}
+
+    def history(self, query: Query) -> Screen:
+        """The jobs that history knows, the latest first, and how far behind it is."""
+        off = self._runtime.config.why_history_is_off()
+        facts: dict[str, Any] = {"off": off, "problem": "", "found": None, "within": "", "hints": _HINTS, "late": None}
+        if off:
+            return Screen("history.html", facts)
+        try:
+            facts |= self._found(query)
+        except (ArgumentError, HistoryError) as error:
+            facts["problem"] = str(error)
+        backlog = self._runtime.connections.run(stream.backlog(self._runtime.keys))
+        facts["late"] = backlog if backlog.lag > _LATE or backlog.dropped else None
+        return Screen("history.html", facts)
+
+    def _found(self, query: Query) -> dict[str, Any]:
+        words = query.search.split()
+        search, within = parse_search(words), ""
+        if search.text and search == search._replace(since=None, until=None, batch=None):
+            search, within = parse_search([*words, _TEXT_IN]), _TEXT_IN
+        found: EventPage = self._runtime.open_history().reading.find(search, after=query.after, limit=query.rows)
+        return {"found": found, "within": within}
+
+    def audit(self, query: Query) -> Screen:
+        """What people did in the console, the newest first."""
+        asked = audited(self._runtime.keys, query.search, query.first, query.rows)
+        page = run(self._runtime.connections, asked)
+        rows = [(one, _place(one)) for one in page.entries]
+        return Screen("audit.html", {"entries": rows, "total": page.total})
+
+
+def _place(one: AuditEntry) -> tuple[str, ...]:
+    """The page of what was acted on."""
+    if one.page in _JOBS:
+        return ("jobs", *one.names[:1])
+    if one.page in ("queues", "ordered", "batches", "keys"):
+        return (one.page, *one.names)
+    return (one.page,) if one.page in ("busy", "crons") else ()
