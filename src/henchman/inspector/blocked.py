@@ -114,6 +114,8 @@ class Blocker(NamedTuple):
             "finished": "which has finished: it goes in a moment",
             "unknown": "which is unknown: never pushed, or forgotten",
         }
+        if self.state == "unknown" and self.scope.startswith(_STEP):
+            return f"{self.name}, which has not ended, or its workflow is gone"
         return f"{self.name}, {words.get(self.state, '')}"
 
     def to_json(self) -> dict[str, Any]:
@@ -449,8 +451,7 @@ def _states(keys: Keys, wanted: set[_Wanted]) -> Procedure[dict[_Wanted, Blocker
         told = yield needs.need_states(keys, [(one.scope, one.name, one.once_for) for one in some])
         for one, (letter, jid, since) in zip(some, told, strict=True):
             begun = since if letter == "l" and since else None
-            unsaid: BlockerState = "alive" if one.scope.startswith(_STEP) else "unknown"  # a workflow is whole
-            found[one] = Blocker(one.scope, one.name, _STATES.get(letter, unsaid), jid, begun)
+            found[one] = Blocker(one.scope, one.name, _STATES.get(letter, "unknown"), jid, begun)
     return found
 
 
