@@ -27,7 +27,7 @@ __all__ = ["BatchPages", "Segment", "segments"]
 
 _ROWS: Final = 25  # batches of a page
 _JOBS: Final = 50  # jobs of a batch on a page
-_STEPS: Final = 50  # steps of a workflow in the table, with their results
+_STEPS: Final = 20  # steps of a workflow in the table, with their results
 _GRAPH: Final = 2000  # steps of a workflow that are looked at for a picture
 MARKS: Final = {
     "finished": "✓",
@@ -104,14 +104,13 @@ class BatchPages:
 
     def all(self, query: Query) -> Screen:
         """All batches, the newest first."""
+        query.unless_said(_ROWS)
         show: Any = query.word("show", *_SHOWN)
-        first, keys = (query.page - 1) * _ROWS, self._runtime.keys
-        looked_for = query.search or show
-        found = run(
-            self._runtime.connections,
-            find_batches(keys, query.search, show, first, _ROWS) if looked_for else newest_batches(keys, first, _ROWS),
-        )
-        query.rows = _ROWS
+        keys = self._runtime.keys
+        asked = newest_batches(keys, query.first, query.rows)
+        if query.search or show:
+            asked = find_batches(keys, query.search, show, query.first, query.rows)
+        found = run(self._runtime.connections, asked)
         rows = [(one, segments(one.status)) for one in found.rows]
         facts = {"batches": rows, "total": found.total, "looked": found.looked, "show": show, "shows": _SHOWN}
         return Screen("batches.html", facts)
@@ -121,6 +120,8 @@ class BatchPages:
         _checked(self._runtime, id)
         row: BatchRow | None = run(self._runtime.connections, one_batch(self._runtime.keys, id))
         status = query.word("status", *STATUSES)
+        if row and row.steps:
+            query.unless_said(_STEPS)
         recorded = self._recorded(id, status, query)
         found = row or self._from_history(id)
         facts = {

@@ -16,7 +16,7 @@ WIDTH, HEIGHT = 184, 46  # of a box, in pixels
 _GAP, _ROOM, _EDGE = 64, 14, 12  # between layers, between boxes of a layer, around everything
 _LANE: Final = 18  # height of the place at which a line passes a layer
 _FOLD: Final = 4  # steps that look alike and stay boxes of their own
-_MOST: Final = 300  # boxes; a larger workflow has a table alone
+_MOST: Final = 60  # boxes; a larger workflow has a table alone
 _SWEEPS: Final = 6
 _WORST: Final = ("error", "failed", "expired", "cancelled", "over", "retrying", "working", "enqueued", "scheduled")
 

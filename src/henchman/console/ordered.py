@@ -75,6 +75,7 @@ class OrderedPages:
 
     def queue(self, name: str, query: Query) -> Screen:
         """One queue: its figures, and some of its ids."""
+        query.unless_said(25)
         queue, stats = self._queue(name)
         by = query.word("by", *_TABS)
         rows = self._found(name, by, query.search) if query.search else self._page(queue, stats, by, query)

@@ -74,6 +74,10 @@ class Query:
         """The place of the first row."""
         return (self.page - 1) * self.rows
 
+    def unless_said(self, rows: int) -> None:
+        """So many rows a page, where the address does not say how many: of pages whose rows are large."""
+        self.rows = self.rows if self.word("n") else rows
+
     def word(self, name: str, *known: str) -> str:
         """What a filter says, where that is one of ``known`` words; without these any text. Empty: it says nothing."""
         text = self._given.get(name, "")[:200].strip()

@@ -54,6 +54,7 @@ class RecordPages:
 
     def audit(self, query: Query) -> Screen:
         """What people did in the console, the newest first."""
+        query.unless_said(25)
         asked = audited(self._runtime.keys, query.search, query.first, query.rows)
         page = run(self._runtime.connections, asked)
         rows = [(one, _place(one)) for one in page.entries]

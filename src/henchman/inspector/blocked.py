@@ -46,6 +46,7 @@ _STATES: dict[str, BlockerState] = {
 _STUCK = ("dead", "failed", "over")  # states out of which no job comes by itself
 _MET = {"dead": "dead", "failed": "over", "over": "over", "finished": "finished"}  # as the job that is let go hears it
 _TRIES = 3
+_SLICE = 25  # jobs of a page
 _SHOWN = 3  # of what one job waits for, in a sentence
 _STEP = "batch:"
 
@@ -358,14 +359,14 @@ class BlockedSlice(NamedTuple):
 
 
 def blocked_slice(keys: Keys, cursor: int, mask: Mask | None = None, *, stuck: bool = False) -> Procedure[BlockedSlice]:
-    """About fifty blocked jobs from ``cursor`` (0: the beginning) on: three calls. ``stuck``: those alone that do not
+    """About 25 blocked jobs from ``cursor`` (0: the beginning) on: three calls. ``stuck``: those alone that do not
     go by themselves, of about five hundred that are looked at."""
     jobs, looked = list[BlockedJob](), 0
-    for _ in range(10 if stuck else 1):
-        cursor, rows = yield needs.blocked_page(keys, cursor, 50)
+    for _ in range(16 if stuck else 1):
+        cursor, rows = yield needs.blocked_page(keys, cursor, _SLICE)
         looked += len(rows)
         jobs += [one for one in (yield from blocked_jobs(keys, rows, mask)) if one.is_stuck or not stuck]
-        if not cursor or len(jobs) >= 50:
+        if not cursor or len(jobs) >= _SLICE:
             break
     return BlockedSlice(sorted(jobs, key=lambda one: (not one.is_stuck, one.since or 0.0)), cursor, looked)
 
