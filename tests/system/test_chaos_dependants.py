@@ -125,3 +125,9 @@ def test_a_riser_that_nobody_revived_is_dead_and_one_that_was_is_not(
     redis.zadd("dead", {json.dumps({"args": ["riser-b-3"], "jid": "j3"}): 100.3})
     assert judged() == {"dead set"}
     assert "dead set" not in judged(without="riser-b-3 2 103.0")
+
+
+@pytest.mark.parametrize("attempts", [(1, 3), (1, 2, 3)])
+def test_a_riser_runs_once_more_when_it_was_revived(judged: Callable[..., set[str]], attempts: tuple[int, ...]) -> None:
+    runs = [ran("riser-b-3", "j3", 102.0 + one, 102.1 + one, queued=102.0 + one, attempt=one) for one in attempts[1:]]
+    assert "retries miscounted" in judged(*(line for run in runs for line in run), without="riser-b-3 2")
