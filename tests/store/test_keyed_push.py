@@ -398,6 +398,16 @@ def test_at_most_one_push_in_a_time(app: App, redis: Redis) -> None:
     assert job.enqueue("17").admission == "created"
 
 
+def test_a_throttle_lasts_no_longer_than_its_time_when_the_clock_goes_back(app: App, redis: Redis) -> None:
+    """The server ends it at a moment: an hour earlier by the clock, that is an hour more."""
+    job = defined(app, throttle=60)
+    first = job.enqueue("17", 1)
+    (window,) = redis.scan_iter("hm:throttle:*")
+    redis.pexpire(window, 3_660_000)
+    assert job.enqueue("17", 2).jid == first.jid
+    assert 50_000 < redis.pttl(window) <= 60_000
+
+
 def test_a_throttle_beside_a_key(app: App, redis: Redis) -> None:
     job = defined(app, throttle=60, unique="queued")
     first = job.enqueue("17")

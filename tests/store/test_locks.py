@@ -214,6 +214,19 @@ class TestMemory:
         lengths = {one.split(":")[2] for one in store.all_keys() if one.startswith("hm:once:")}
         assert lengths == {"60", "86400"}
 
+    @pytest.mark.parametrize("off", [1, -1, -2])
+    def test_what_succeeded_before_the_clock_went_back_is_remembered(self, store: Store, off: int) -> None:
+        """Its generation has not come yet, by the clock as it is now: else a job of that key ran a second time."""
+        lock(store, "o")
+        end(store, "done", job(phases="o"))
+        (memory,) = [one for one in store.all_keys() if one.startswith("hm:once:")]
+        head, generation, bucket = memory.rsplit(":", 2)
+        store.ask("RENAME", memory, f"{head}:{int(generation) + off}:{bucket}")
+        held, known = store.run(locks.look(store.keys, SCOPE, KEY, 604_800))
+        assert held == []
+        assert known is not None
+        assert (known.letter, known.jid) == ("s", OURS)
+
 
 class TestRevived:
     @pytest.mark.parametrize("phase", ["o", "u"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -203,6 +204,27 @@ def test_the_time_of_a_batch_is_over(app: App, redis: Redis) -> None:
     status = batch.status()
     assert (status.state, status.why, status.counts["expired"]) == ("complete", "expired", 2)
     assert redis.zcard("schedule") == 0
+
+
+@pytest.mark.parametrize("field", ["expires", "open_for"])
+def test_what_the_clock_leapt_over_is_no_time_of_a_batch(app: App, redis: Redis, field: str) -> None:
+    """As far as this process saw the step; what really passes then counts."""
+    scene = Scene(app)
+    app.clock.heard(time.time(), app.clock.sent())
+    batch = app.batch("short", expires=7200, open_for=7200).open()
+    key = f"hm:batch:{batch.id}"
+    redis.delete(key + ":producer")
+    facts = {"created": time.time() - 3600, "expires": time.time() + 4000, "open_for": 7600}
+    facts[field] = 3500 if field == "open_for" else time.time() - 100
+    redis.hset(key, mapping=facts)  # type: ignore[arg-type]
+    leap = (time.time() - 1800, 1000.0)
+    app.clock._leaps = (leap,)
+    for after in (0, APART + 1):
+        assert scene.audit(after) == Audited()
+    app.clock._leaps = ((leap[0], 50.0),)
+    scene.audit()
+    scene.audit(APART + 1)
+    assert batch.status().why == ("expired" if field == "expires" else "aborted")
 
 
 def test_what_is_gone_is_forgotten_and_a_parent_does_not_wait_for_it(app: App, redis: Redis) -> None:

@@ -89,6 +89,14 @@ def test_a_young_lock_is_not_searched_for(store: Store, scene: Scene) -> None:
     assert holder(store, "u") == OURS
 
 
+def test_a_lock_from_before_the_clock_went_back_is_searched_for(store: Store, scene: Scene) -> None:
+    """Nobody knows how old it is: else it kept others out until the clock is where it was."""
+    lock(store, "u", since=store.now() + 86400)
+    doubted(store, "u")
+    assert scene.audit() == 0
+    assert scene.audit(APART + 1) == 1
+
+
 @pytest.mark.parametrize(("phase", "freed"), [("u", 1), ("w", 1), ("r", 1), ("o", 0)])
 def test_what_others_put_with_the_dead_has_died(store: Store, scene: Scene, phase: str, freed: int) -> None:
     lock(store, phase)

@@ -17,8 +17,10 @@ import pytest
 from redis import Redis
 
 from henchman import App
+from henchman.store import batches
 from henchman.store.call import command
 from henchman.wire.payload import delay_of, name_of
+from henchman.work.effects import of_payload
 from henchman.worker import pool
 from henchman.worker.stager import Stager
 from support.worker import Heard, in_flight, jobs_in, until, working
@@ -120,6 +122,101 @@ def test_what_was_computed_before_the_clock_went_forward_is_computed_anew(app: A
     assert redis.zscore("hm:tombs", "buried-after") == near(now)
     assert [facts["seconds"] for facts in heard["clock_stepped"]] == [near(BY)]
     assert set(redis.hgetall("hm:clock")) == {b"now", b"by", b"at"}, "nothing is left to do"  # type: ignore[arg-type]
+
+
+def wait(
+    redis: Redis, name: str, written: float, *, at_most: float | None, due: float | None, noted: bool = True
+) -> None:
+    """A job that was parked at ``written``."""
+    ours = {"needs": [["", "first", 604800, "first"]], "on_failed": "cancel"}
+    ours |= {"wait_at_most": at_most} if at_most is not None else {}
+    ours |= {"delay": due} if due is not None and noted else {}
+    job = {"class": "act", "queue": "default", "args": [], "jid": name, "hm": ours}
+    row = f"default\n{'' if due is None else written + due}\nneeds\n\n{json.dumps(job, separators=(',', ':'))}"
+    redis.hset("hm:parked", name, row)
+    redis.zadd("hm:await:n\nfirst", {name: redis.incr("hm:token")})  # type: ignore[dict-item]
+    if at_most is not None:
+        redis.zadd("hm:parked:until", {name: written + at_most})
+    if due is not None:
+        redis.zadd("hm:parked:due", {name: written + due})
+
+
+def scores(redis: Redis, key: str) -> dict[str, float]:
+    return {one.decode(): score for one, score in redis.zrange(key, 0, -1, withscores=True)}  # type: ignore[union-attr,misc]
+
+
+@pytest.mark.parametrize("by", [-BY, BY])
+def test_the_times_of_those_who_wait_for_others_move_along(app: App, redis: Redis, by: float) -> None:
+    """So that nobody stops waiting too early, or runs before the delay is over."""
+    stager = Stager(app)
+    stager.tick()
+    old = steps(app, by)
+    wait(redis, "short", old - 10, at_most=60, due=None)
+    wait(redis, "long", old - 2 * BY, at_most=DAY, due=None)
+    wait(redis, "after", time.time(), at_most=60, due=60)
+    wait(redis, "late", old - 10, at_most=None, due=2 * BY)
+    wait(redis, "at", old - 10, at_most=None, due=2 * BY, noted=False)
+    carry_out(stager)
+    now = old + by
+    until_when = {"short": near(now + 50), "long": near(now - 2 * BY + DAY), "after": near(now + 60)}
+    assert scores(redis, "hm:parked:until") == until_when
+    due = {"after": near(now + 60), "late": near(now - 10 + 2 * BY), "at": near(old - 10 + 2 * BY)}
+    assert scores(redis, "hm:parked:due") == due
+    assert redis.hlen("hm:parked") == 5
+    assert not redis.hexists("hm:clock", "left"), "nothing is left to do"
+
+
+@pytest.mark.parametrize("by", [-BY, BY])
+def test_the_dead_keep_their_age(app: App, redis: Redis, by: float) -> None:
+    """Else those who die after a step back are trimmed before others, and a step forward makes all of them old."""
+    stager = Stager(app)
+    stager.tick()
+    old = steps(app, by)
+    now = old + by
+    redis.zadd("dead", {entry("long-ago", None): now - 9 * DAY - by, entry("just", None): old - 10})
+    redis.zadd("dead", {entry("new", None): now})
+    carry_out(stager)
+    long_ago = now - 9 * DAY - (by if by < 0 else 0)  # by what the clock shows now, it may be one from after the step
+    assert times(redis, "dead") == {"long-ago": near(long_ago), "just": near(now - 10), "new": near(now)}
+
+
+def test_who_is_let_go_after_a_step_goes_by_the_time_that_moved_along(app: App, redis: Redis) -> None:
+    """Also in the moment in which the step was not noticed yet: then by way of the schedule."""
+    app.job(name="first", followed=True)(lambda: None)
+    app.job(name="second")(lambda: None)
+    stager = Stager(app)
+    stager.tick()
+    first = app.enqueue("first")
+    moved = app.job(name="third")(lambda: None).using(after=first, delay=3 * BY).enqueue()
+    waits = app.job(name="fourth")(lambda: None).using(after=first, delay=0.001).enqueue()
+    old = steps(app, BY)
+    redis.zadd("hm:parked:due", {moved.jid: old + 3 * BY})
+    row = redis.hget("hm:parked", moved.jid)
+    assert isinstance(row, bytes)
+    carry_out(stager)
+    assert scores(redis, "hm:parked:due")[moved.jid] == near(old + 4 * BY)
+    app.connections.run(command("HSET", app.keys.clock, "now", repr(time.time() - BY)))  # the next step, not noticed
+    effects = of_payload(app.keys, redis.lindex("queue:default", 0), "done")
+    app.connections.run(batches.note(app.keys, [effects]))
+    assert times(redis, "schedule").keys() == {moved.jid, waits.jid}, "none runs before the clock is known"
+    assert times(redis, "schedule")[moved.jid] == near(old + 4 * BY)
+    assert not redis.exists("hm:parked", "hm:parked:due", "hm:await:n\n" + first.jid)
+
+
+def test_what_is_left_of_a_wait_without_a_row_is_taken_away(app: App, redis: Redis) -> None:
+    """Its row was deleted by hand: else it is looked at for ever, and keeps a hundred others from being looked at."""
+    stager = Stager(app)
+    for number in range(150):
+        wait(redis, f"gone-{number}", time.time() - 100, at_most=60, due=None)
+    redis.delete("hm:parked")
+    wait(redis, "here", time.time() - 100, at_most=70, due=None)
+    redis.sadd("hm:needs:gone-0", "n\nfirst", "nother\n7")
+    redis.zadd("hm:await:nother\n7", {"gone-0": 1})
+    carry_out(stager)
+    assert not redis.exists("hm:parked:until", "hm:parked", "hm:needs:gone-0", "hm:await:nother\n7")
+    redis.rpush("hm:decide", "over\n\n0\n\nfirst")
+    carry_out(stager)
+    assert not redis.exists("hm:await:n\nfirst", "hm:decide"), "the line too, when what they waited for is over"
 
 
 def test_what_others_have_seen_was_no_step(app: App, redis: Redis) -> None:

@@ -143,6 +143,7 @@ class Auditor(Ticker):
     def _attend(self, name: str, glance: Glance, now: float) -> Counter[str]:
         """Do what one batch needs. It may be gone, or another process may do it meanwhile: the scripts decide."""
         keys = self._runtime.keys
+        now -= self._runtime.clock.leapt(glance.created)  # so much less has passed
         try:
             if now > glance.expires and glance.why in ("", "aborted"):
                 run(self._runtime.connections, procedures.expire(self._runtime, name))

@@ -54,7 +54,7 @@ class LockAuditor:
         for one in doubts:
             if not one.jid and one.waiting and one.phase not in "of":
                 runner.run(locks.unlock(keys, one.phase, one.scope, one.name, ""))  # to the first in line
-        due = [one for one in doubts if one.jid and now - one.since >= OLD and self._is_due(one)]
+        due = [one for one in doubts if one.jid and _age(one, now) >= OLD and self._is_due(one)]
         freed, well = self._look(due) if due else (0, [])
         settled |= {one.member for one in well if not one.waiting}
         later = {one.member: now + self._pause(one, now) for one in doubts if one.member not in settled}
@@ -82,7 +82,7 @@ class LockAuditor:
         """Seconds until a key is to be looked at again."""
         look = self._looked.get(one.member)
         if look is None or look.jid != one.jid:
-            return max(one.since + OLD - now, 0.0)
+            return max(OLD - _age(one, now), 0.0)
         return max(look.at - self._monotonic(), 0.0)
 
     def _is_due(self, one: Doubt) -> bool:
@@ -129,3 +129,8 @@ class LockAuditor:
     def _note(self, one: Doubt, ending: str) -> None:
         job = {"jid": one.jid, "hm": {"key": [one.scope, one.name, one.phase]}}
         self._runtime.connections.run(batches.note(self._runtime.keys, [encoded(self._runtime.keys, job, ending)]))
+
+
+def _age(one: Doubt, now: float) -> float:
+    """Seconds for which the lock of a key stands. After the clock went back nobody knows: then it is looked into."""
+    return now - one.since if one.since <= now else OLD

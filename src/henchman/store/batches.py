@@ -432,6 +432,7 @@ class Glance(NamedTuple):
 
     state: str
     why: str
+    created: float
     ends_open: float
     expires: float
     live: int
@@ -465,6 +466,7 @@ def _glance(told: Any, filled: int, parked: int, live: int) -> Glance | None:
     return Glance(
         state=state,
         why=why,
+        created=float(created),
         ends_open=float(created) + float(open_for or 0),
         expires=float(expires) if expires else float("inf"),
         live=int(live),

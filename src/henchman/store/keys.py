@@ -71,6 +71,7 @@ class Keys:
         self.latest = p + "hm:latest"  # hash: jid → payload whose arguments it takes at its start
         self.parked = p + "hm:parked"  # hash: jid → row of a job that waits, see lua/lib/locks.lua
         self.parked_until = p + "hm:parked:until"  # zset: jid by the time until which it waits for what it needs
+        self.parked_due = p + "hm:parked:due"  # zset: jid of a parked job by the time before which it does not run
         self.decide = (
             p + "hm:decide"
         )  # list: needs that ended without success, and cancelled parked jobs, for the stager

@@ -85,12 +85,31 @@ class Decisions:
         ended = self._overdue(seen)
         return bool(seen.decisions or seen.release or ended) and not was_refused
 
+    def waits(self, jids: Sequence[bytes], *, limited: bool) -> dict[bytes, float]:
+        """Of those of these jobs that are parked: the seconds that each wants to wait at most (``limited``), or after
+        which it is due, where that is no moment that somebody named."""
+        known: dict[bytes, float] = {}
+        for one in self._found([_text(jid) for jid in jids]):
+            wait = _wait_at_most(_read(one)) if limited else payload.delay_of(one.payload)
+            if wait is not None:
+                known[one.jid.encode("utf-8", "surrogateescape")] = wait
+        return known
+
     def _overdue(self, seen: Due) -> int:
         """End the wait of those who have waited as long as they wanted to; of how many."""
-        found = self._found([one.decode("utf-8", "surrogateescape") for one in seen.overdue])
+        jids = [_text(one) for one in seen.overdue]
+        found = self._found(jids)
+        self._clear(gone := set(jids) - {one.jid for one in found})
         met = self._met(found)
         ended = self._end([one for one in found if one.jid in met], "met", seen.now)
-        return ended + self._end([one for one in found if one.jid not in met], "time", seen.now)
+        ended += self._end([one for one in found if one.jid not in met], "time", seen.now)
+        return ended + len(gone)
+
+    def _clear(self, jids: Iterable[str], lines: Sequence[str] = ()) -> None:
+        """Take away what is left of the wait of jobs that are not parked: their rows were deleted by hand."""
+        ends = [ParkEnd(jid, "nowhere", "", b"", b"", lines=lines) for jid in jids]
+        if ends:
+            self._ask(needs.park_ends(self._runtime.keys, ends, dead_max=1, dead_timeout=1.0))
 
     def _ask(self, call: Any) -> Any:
         return self._runtime.connections.run(call)
@@ -112,6 +131,7 @@ class Decisions:
         waiting = self._ask(needs.waiting_on(self._runtime.keys, entry.scope, entry.name, entry.cursor, PAGE))
         concerned = [one for one in waiting if one.token <= entry.last]
         self._end([one.job for one in concerned if one.job is not None], how, now, need)
+        self._clear([one.jid for one in concerned if one.job is None], [needs.line(entry.scope, entry.name)])
         return [entry.behind(waiting[-1].token)] if concerned == waiting != [] else []
 
     def _how(self, entry: _Decision) -> str:
@@ -234,6 +254,15 @@ class Decisions:
         told = {"queue": one.queue, "failed_at": msgspec.json.decode(self._runtime.stamp(now)), **_error_of(facts)}
         stored = payload.encode(job | told | {"retry_count": job.get("retry_count", 0)})
         return ParkEnd(one.jid, "dead", batch_of(job), one.row, stored, effects, lines)
+
+
+def _text(jid: bytes) -> str:
+    return jid.decode("utf-8", "surrogateescape")
+
+
+def _wait_at_most(job: dict[str, Any]) -> float | None:
+    ours = job.get("hm")
+    return payload.seconds(ours.get("wait_at_most")) if isinstance(ours, dict) else None
 
 
 def _read(one: Blocked) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -43,7 +43,11 @@ WAIT = 1.0, 15.0  # seconds until a job is tried again whose middleware failed, 
 FORGET = 4 * WAIT[1]  # a job that was not tried for so long was deleted, or another process stages
 MOST_KNOWN = 10_000
 PAGE = 250  # times that one script moves along
-_TOMBS, _SCHEDULE = 0, 2  # sets of times, in the order in which they move along; the retries are 1
+_TOMBS, _RETRY, _SCHEDULE, _UNTIL, _DUE, _DEAD = range(6)  # sets of times that move along
+#: in which order: who is let go of the parked meanwhile comes into the schedule, and never with too early a time
+_FORWARD = (_TOMBS, _RETRY, _UNTIL, _DUE, _SCHEDULE, _DEAD)
+_BACK = (_TOMBS, _RETRY, _SCHEDULE, _UNTIL, _DUE, _DEAD)
+_MOMENTS = (_TOMBS, _DEAD)  # when something was: of the others, when it is to be
 
 
 class Stager(Ticker):
@@ -127,15 +131,27 @@ class Stager(Ticker):
         while left and time.monotonic() < pause and not self.stopping.is_set():
             first, *rest = left.splitlines(keepends=True)
             step = _Step.read(first)
-            source = (self._runtime.keys.tombs, self._runtime.keys.retry, self._runtime.keys.schedule)[step.place]
+            source = self._set(step.place)
             page = self._runtime.connections.run(step.page(source))
             until = _Step.read(rest[0]).before if rest else page.now
-            moves = list(step.moves(page, until))
+            moves = list(step.moves(page, self._waits(step.place, page), until))
             then = step.then(page, moves)
             if not self._runtime.connections.run(rebase(self._runtime.keys, source, first, then, moves)):
                 break  # another process goes on with it
             left = then + b"".join(rest)
         return 0.0
+
+    def _set(self, place: int) -> str:
+        keys = self._runtime.keys
+        return (keys.tombs, keys.retry, keys.schedule, keys.parked_until, keys.parked_due, keys.dead)[place]
+
+    def _waits(self, place: int, page: TimesPage) -> Mapping[bytes, float]:
+        """Seconds after which each is due, but for those that are due at a moment; nobody knows those of a retry."""
+        if place in (_UNTIL, _DUE):
+            return self._decisions.waits([one for one, _ in page.found], limited=place == _UNTIL)
+        if place == _SCHEDULE:
+            return {one: delay for one, _ in page.found if (delay := delay_of(one)) is not None}
+        return {one: 0.0 for one, _ in page.found}
 
     def _pause(self, seen: Due, took: float) -> float:
         if seen.next_at is None:
@@ -237,18 +253,19 @@ class _Step(NamedTuple):
         noted = '"delay"' if self.place == _SCHEDULE else ""
         return rebase_page(source, self._start, self.skip, PAGE, down=self.by > 0, noted=noted)
 
-    def moves(self, page: TimesPage, until: float) -> Iterator[tuple[bytes, float, float]]:
-        """What was written before the step, with its time now and its new one; what is due by now stays. ``until``: the
-        latest time at which anything was written since.
+    def moves(
+        self, page: TimesPage, waits: Mapping[bytes, float], until: float
+    ) -> Iterator[tuple[bytes, float, float]]:
+        """What was written before the step, with its time now and its new one; what is due by now stays. ``waits``: so
+        many seconds before its time; ``until``: the latest time at which anything was written since.
 
         Where it went back, a time between ``since`` and ``until`` has been twice, and what was written then stays: it
         may be due late, and never early.
         """
         for member, score in page.found:
-            delay = delay_of(member) if self.place == _SCHEDULE else 0.0
-            if delay is None or not math.isfinite(score):
+            if member not in waits or not math.isfinite(score):
                 continue
-            written = score - delay
+            written = score - waits[member]
             if self.by < 0:
                 old = score > until and not self.since <= written <= until
             else:
@@ -262,19 +279,27 @@ class _Step(NamedTuple):
             last = float(page.last)
             stayed = page.ties - sum(score == last for _, score, _ in moves)
             return self._line(self.place, page.last, stayed + (self.skip if last == float(self._start) else 0))
-        return self._line(self.place + 1, "-", 0) if self.place < _SCHEDULE else b""
+        order = _BACK if self.by < 0 else _FORWARD
+        behind = order[order.index(self.place) + 1 :]
+        return self._line(behind[0], "-", 0) if behind else b""
 
     @property
     def _start(self) -> str:
         if self.cursor != "-":
             return self.cursor
-        return f"{self.at:.6f}" if self.by < 0 else "+inf" if self.place == _SCHEDULE else f"{self.since:.6f}"
+        return (
+            f"{self.at:.6f}"
+            if self.by < 0
+            else "+inf"
+            if self.place in (_SCHEDULE, _UNTIL, _DUE)
+            else f"{self.since:.6f}"
+        )
 
     @property
     def _floor(self) -> float:
-        """What stands below it was due before the clock went forward; of the buried all move, they are looked after for
-        an hour."""
-        return -math.inf if self.place == _TOMBS else self.before
+        """What stands below it was due before the clock went forward. Of moments all move: processes are looked after for
+        an hour, and dead jobs trimmed, by their age."""
+        return -math.inf if self.place in _MOMENTS else self.before
 
     def _line(self, place: int, cursor: str, skip: int) -> bytes:
         return f"{self.by:.6f} {self.at:.6f} {self.since:.6f} {place} {cursor} {skip}\n".encode()

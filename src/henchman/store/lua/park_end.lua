@@ -6,7 +6,8 @@
 --   where: queue (it waits for nothing any more, and goes into its queue or, before its time, into the schedule), met (it
 --   waits no longer in the line called name), stays (with the row new), nowhere, dead (with the dead of the batch called
 --   name, while it stands). new: the row where it stays, else the payload. old: its row, the fence. lines: JSON list of
---   those that it may stand in, beside those of hm:needs. Effects are those of a job that ends here, see lib/effects.lua.
+--   those that it may stand in, beside those of hm:needs. An empty old is that of a job that has no row: what is left of
+--   its wait is taken away. Effects are those of a job that ends here, see lib/effects.lua.
 -- include base
 -- include keys
 -- include to_dead
@@ -24,6 +25,7 @@ local function leave_lines(jid, lines)
   end
   redis.call('DEL', several)
   redis.call('ZREM', key('parked_until'), jid)
+  redis.call('ZREM', key('parked_due'), jid)
 end
 
 -- The need of a line is met; whether the job waits for others.
@@ -38,7 +40,12 @@ local function waits_on(jid, line, row)
 end
 
 local function end_wait(jid, where, name, old, new, effects, lines)
-  if redis.call('HGET', parked, jid) ~= old then
+  local row = redis.call('HGET', parked, jid)
+  if not row and old == '' then
+    leave_lines(jid, lines)
+    return 1
+  end
+  if row ~= old then
     return 0
   end
   local queue, due, reason, tracked = parked_row(jid)

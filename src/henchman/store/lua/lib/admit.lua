@@ -57,8 +57,12 @@ end
 
 -- The answer to a job that does not come into the world, or does not go its way at once; nothing when its way is free.
 local function stopped(ask, job, now, phase)
-  local throttling = ask.throttle and redis.call('GET', key('throttle') .. digest_of(ask, job))
+  local window = ask.throttle and key('throttle') .. digest_of(ask, job)
+  local throttling = window and redis.call('GET', window)
   if throttling then
+    if redis.call('PTTL', window) > ask.throttle then  -- the clock went back: else all are kept out for as long
+      redis.call('PEXPIRE', window, ask.throttle)
+    end
     return 'D ' .. throttling .. ' 0'
   end
   if phase then

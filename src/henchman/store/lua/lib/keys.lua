@@ -47,6 +47,8 @@ local function key(name)
     awaits = 'hm:await:',
     needs = 'hm:needs:',
     parked_until = 'hm:parked:until',
+    parked_due = 'hm:parked:due',
+    clock = 'hm:clock',
     decide = 'hm:decide',
     releases = 'hm:releases',
     ready = 'hm:ready:',

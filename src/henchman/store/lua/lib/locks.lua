@@ -4,6 +4,7 @@
 -- Who waits for a lock is parked: the hash of the parked has its row, the line of that lock its place. A line is called
 -- "<phase><scope>\n<key>". Keys and ids are any text; scopes and queues hold no line break.
 -- include times
+local ONCE_GENERATIONS = {0, 1, -1, -2}  -- that are looked at: 1 was written to before the clock went back
 local ONCE_BUCKETS = 16384  -- so that each hash stays small, and is stored without an index
 
 -- jid, since, digest of who holds a lock, and whether that one is dead, as it says.
@@ -54,10 +55,29 @@ local function parked_row_text(queue, due, reason, tracked, payload)
   return queue .. '\n' .. due .. '\n' .. reason .. '\n' .. tracked .. '\n' .. payload
 end
 
--- The same, apart; nothing when that job is not parked, or its row is not ours.
+-- Write the row of a job. Its time has a place in a set, too: there it moves along when the clock steps.
+local function put_parked(jid, queue, due, reason, tracked, payload)
+  redis.call('HSET', key('parked'), jid, parked_row_text(queue, due, reason, tracked, payload))
+  if tonumber(due) then
+    redis.call('ZADD', key('parked_due'), due, jid)
+  end
+end
+
+-- A job is parked no longer.
+local function unpark(jid, due)
+  redis.call('HDEL', key('parked'), jid)
+  if due ~= '' then
+    redis.call('ZREM', key('parked_due'), jid)
+  end
+end
+
+-- A row, apart, with its time as the clock is now; nothing when that job is not parked, or its row is not ours.
 local function parked_row(jid)
   local row = redis.call('HGET', key('parked'), jid) or ''
   local queue, due, reason, rest = string.match(row, '^([^\n]*)\n([^\n]*)\n([^\n]*)\n(.*)$')
+  if due and due ~= '' then
+    due = redis.call('ZSCORE', key('parked_due'), jid) or due
+  end
   if string.sub(rest or '', 1, 1) == '{' then  -- parked by a version whose rows told nothing to the history
     return queue, due, reason, '', rest
   end
@@ -75,17 +95,24 @@ end
 -- Let a job wait at the end of a line.
 local function park(jid, queue, due, reason, payload, await_key, tracked)
   local waiting_line = key('awaits') .. await_key
-  redis.call('HSET', key('parked'), jid, parked_row_text(queue, due, reason, tracked or '', payload))
+  put_parked(jid, queue, due, reason, tracked or '', payload)
   redis.call('ZADD', waiting_line, 'NX', redis.call('INCR', key('token')), jid)
   redis.call('ZADD', key('doubt'), 'NX', as_text(server_now()), doubt_of(await_key))
 end
 
 local carry_tracked  -- (payload, effects): lib/effects.lua has it, where anybody is let go
 
--- Where a parked job goes that waits no longer. One that was about to start is next to run.
+-- Whether the clock is known not to have stepped since times were moved along with it: the stager has just looked.
+local function clock_is_known(now)
+  local told = redis.call('HMGET', key('clock'), 'now', 'left')
+  return told[1] and not told[2] and math.abs(now - told[1]) < 2
+end
+
+-- Where a parked job goes that waits no longer: one that has a time of its own by way of the schedule, unless it is
+-- certain that this has come. One that was about to start is next to run.
 local function let_go(phase, queue, due, payload, tracked)
-  local now = server_now()
-  if (tonumber(due) or 0) > now then
+  local now, at = server_now(), tonumber(due)
+  if at and (at > now or not clock_is_known(now)) then
     redis.call('ZADD', key('schedule'), due, payload)
     tracked = string.gsub(tracked, '"enqueued"', '"scheduled"', 1)
   elseif phase == 'r' then
@@ -122,7 +149,7 @@ local function release_next(await_key)
     local queue, due, reason, tracked, payload = parked_row(jid)
     if queue then  -- else it ended while it waited
       let_go(string.sub(await_key, 1, 1), queue, due, payload, tracked)
-      redis.call('HDEL', key('parked'), jid)
+      unpark(jid, due)
     end
     redis.call('ZREM', waiting_line, jid)
     if redis.call('EXISTS', waiting_line) == 0 then
@@ -168,7 +195,7 @@ local function digits(hex, first, last)
 end
 
 -- How the jobs of keys ended is remembered in generations of half of `once_for`, so that a whole generation is forgotten
--- at once; three of them are looked at. Of a key 10 bytes of a digest are kept, of a jid 12 bytes; one that is no hex
+-- at once; three of them are looked at, and the next. Of a key 10 bytes of a digest are kept, of a jid 12 bytes; one that is no hex
 -- stands as it is, behind a capital letter.
 local function once_place(scope, name, once_for)
   local digest = redis.sha1hex(scope .. '\n' .. name)
@@ -180,8 +207,8 @@ end
 -- s, f or x (over without success), the jid, and for how many milliseconds that is kept; nothing when nothing is remembered.
 local function once_look(scope, name, once_for)
   local field, bucket, generation = once_place(scope, name, once_for)
-  for back = 0, 2 do
-    local once_memory = key('once') .. string.format('%d:%d:%d', once_for, generation - back, bucket)
+  for _, off in ipairs(ONCE_GENERATIONS) do
+    local once_memory = key('once') .. string.format('%d:%d:%d', once_for, generation + off, bucket)
     local value = redis.call('HGET', once_memory, field)
     if value then
       local letter, jid = string.sub(value, 1, 1), string.sub(value, 2)

@@ -70,9 +70,9 @@ function needing()  -- declared in lib/locks.lua, which hands keys on
     redis.call('SMEMBERS', several)
     redis.call('ZCARD', key('doubt'))
     redis.call('ZCARD', key('parked_until'))
+    redis.call('ZCARD', key('parked_due'))
     redis.call('LLEN', key('decide'))
-    redis.call('HSET', key('parked'), jid,
-      parked_row_text(job.queue, job.due, 'needs', job.tracked or '', job.payload))
+    put_parked(jid, job.queue, job.due, 'needs', job.tracked or '', job.payload)
     for _, one in ipairs(missing) do
       local waiting_line = key('awaits') .. one.line
       redis.call('ZADD', waiting_line, 'NX', redis.call('INCR', key('token')), jid)
@@ -109,7 +109,7 @@ function needing()  -- declared in lib/locks.lua, which hands keys on
       return #payload
     end
     let_go('n', queue, due, payload, tracked)
-    redis.call('HDEL', key('parked'), jid)
+    unpark(jid, due)
     redis.call('DEL', several)
     redis.call('ZREM', key('parked_until'), jid)
     return #payload
