@@ -427,8 +427,7 @@ def forget(keys: Keys, batches: Sequence[str]) -> Call[Any]:
 
 class Glance(NamedTuple):
     """A batch as the auditor sees it; ``mark`` changes whenever something of it moves. Times are Unix seconds.
-    ``results``: it keeps what its jobs return.
-    """
+    ``results``: it keeps what its jobs return."""
 
     state: str
     why: str

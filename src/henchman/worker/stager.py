@@ -297,8 +297,8 @@ class _Step(NamedTuple):
 
     @property
     def _floor(self) -> float:
-        """What stands below it was due before the clock went forward. Of moments all move: the dead are looked after, or
-        trimmed, by their age."""
+        """What stands below it was due before the clock went forward. Of moments all move: the dead are trimmed, or looked
+        after, by their age."""
         return -math.inf if self.place in _MOMENTS else self.before
 
     def _line(self, place: int, cursor: str, skip: int) -> bytes:
