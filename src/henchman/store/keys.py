@@ -72,9 +72,7 @@ class Keys:
         self.parked = p + "hm:parked"  # hash: jid → row of a job that waits, see lua/lib/locks.lua
         self.parked_until = p + "hm:parked:until"  # zset: jid by the time until which it waits for what it needs
         self.parked_due = p + "hm:parked:due"  # zset: jid of a parked job by the time before which it does not run
-        self.decide = (
-            p + "hm:decide"
-        )  # list: needs that ended without success, and cancelled parked jobs, for the stager
+        self.decide = p + "hm:decide"  # list: for the stager, ends without success and cancelled parked jobs
         self.releases = p + "hm:releases"  # list: names of ``ready`` sets, until the stager has emptied them
         self.doubt = p + "hm:doubt"  # zset: lock that keeps others out, "<phase> <scope>\n<key>", by next look
         self.token = p + "hm:token"  # counter: rises with each start of a job with a lock

@@ -297,8 +297,7 @@ class _Step(NamedTuple):
 
     @property
     def _floor(self) -> float:
-        """What stands below it was due before the clock went forward. Of moments all move: the dead are trimmed, or looked
-        after, by their age."""
+        """What stands below it was due before the clock went forward. Of moments all move: the ages of the dead."""
         return -math.inf if self.place in _MOMENTS else self.before
 
     def _line(self, place: int, cursor: str, skip: int) -> bytes:

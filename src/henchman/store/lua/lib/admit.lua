@@ -57,13 +57,15 @@ end
 
 -- The answer to a job that does not come into the world, or does not go its way at once; nothing when its way is free.
 local function stopped(ask, job, now, phase)
-  local window = ask.throttle and key('throttle') .. digest_of(ask, job)
-  local throttling = window and redis.call('GET', window)
-  if throttling then
-    if redis.call('PTTL', window) > ask.throttle then  -- the clock went back: else all are kept out for as long
+  if ask.throttle then
+    local window = key('throttle') .. digest_of(ask, job)
+    local throttling = redis.call('GET', window)
+    if throttling and redis.call('PTTL', window) > ask.throttle then  -- the clock went back, and nobody came in for as long
       redis.call('PEXPIRE', window, ask.throttle)
     end
-    return 'D ' .. throttling .. ' 0'
+    if throttling then
+      return 'D ' .. throttling .. ' 0'
+    end
   end
   if phase then
     local holder, since, mark = lock_holder(phase, ask.scope, job.key)
