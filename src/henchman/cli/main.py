@@ -25,6 +25,7 @@ __all__ = ["henchman", "main"]
 COMMANDS = {
     "work": "cli.work",
     "web": "cli.web",
+    "top": "cli.top",
     "demo": "demo.main",
     "status": "cli.status",
     "queues": "cli.queues",

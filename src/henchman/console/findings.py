@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple
 
-from henchman.console.render import span
 from henchman.inspector.metrics import Overview
+from henchman.kernel.figures import span
 from henchman.kernel.text import count
 
 __all__ = ["Finding", "findings"]

@@ -1,0 +1,21 @@
+"""``henchman top``: what the jobs do, in a terminal. The same facts, words and acts as the console."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from henchman.client.runtime import Runtime
+from henchman.errors import ConfigError
+
+__all__ = ["load"]
+
+
+def load(runtime: Runtime, label: str, *, may_act: bool, every: float) -> Any:
+    """The ``top.screen.Top`` of these settings, imported now; its ``run()`` shows it until ``q``. ConfigError when the
+    extra is missing."""
+    try:
+        from henchman.top.screen import Top
+    except ModuleNotFoundError as error:
+        text = f"henchman top needs the extra tui ({error.name} is missing): pip install 'henchman[tui]'"
+        raise ConfigError(text) from error
+    return Top(runtime, label, may_act=may_act, every=every)

@@ -1,0 +1,220 @@
+"""What each tab shows: rows of one bounded look at the server, and what is said of a row beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from henchman.client.runtime import Runtime
+from henchman.console.findings import findings
+from henchman.inspector.base import Entry
+from henchman.inspector.metrics import Overview
+from henchman.inspector.sets import JobSet, SetName
+from henchman.kernel.figures import figure, since, size, span, utc
+
+__all__ = ["TABS", "Row", "Tab"]
+
+ROWS: Final = 200  # of a tab; a filter finds what lies behind them
+_TRACE: Final = 60  # lines of a backtrace
+
+
+class Row(NamedTuple):
+    """``id``: of what it stands for, the same from look to look. ``detail``: lines beside it; ``jid``: of its job."""
+
+    id: str
+    cells: Sequence[str]
+    detail: Sequence[str] = ()
+    jid: str = ""
+    page: str = ""  # the tab where one sees more of it
+
+
+class Tab(NamedTuple):
+    """``rows(runtime, seen, text)``: what is there, ``text`` a filter. ``acts``: key → act of ``console.deeds``."""
+
+    name: str
+    title: str
+    columns: Sequence[str]
+    rows: Callable[[Runtime, Overview, str], list[Row]]
+    empty: str
+    acts: Mapping[str, str] = {}
+
+
+def _filtered(rows: Iterable[Row], text: str) -> list[Row]:
+    wanted = text.casefold()
+    found = (one for one in rows if wanted in " ".join(one.cells).casefold())
+    return list(islice(found, ROWS))
+
+
+def _job(entry: Entry) -> list[str]:
+    """Its call, then why it failed: the error first, for that is what people look for."""
+    lines = [entry.call_text(2000), f"job {entry.jid}" + (f", queue {entry.queue}" if entry.queue else "")]
+    if entry.error:
+        failed = entry.time("failed_at")
+        lines += ["", f"{entry.error[0]}: {entry.error[1]}", *entry.backtrace[:_TRACE]]
+        lines += ["", f"runs that failed: {entry.attempts}" + (f", first {utc(failed)}" if failed else "")]
+    if entry.problem:
+        lines += ["", f"no worker can run it: {entry.problem}"]
+    return lines
+
+
+def _overview(runtime: Runtime, seen: Overview, text: str) -> list[Row]:
+    marks = {"critical": "✕", "warning": "!"}
+    rows = (
+        Row(
+            f"{one.kind} {one.name}",
+            (marks[one.severity], one.kind, one.text),
+            [one.text, "", one.evidence, *(["", f"What to do: {one.advice}"] if one.advice else [])],
+            one.name if one.page == "job" else "",
+            _PAGES.get(one.page, one.page),
+        )
+        for one in findings(seen)
+    )
+    return _filtered(rows, text)
+
+
+def _busy(runtime: Runtime, seen: Overview, text: str) -> list[Row]:
+    rows = (
+        Row(
+            f"{one.identity} {one.slot}",
+            (
+                "–" if one.run_at is None else span(max(seen.at - one.run_at, 0.0)),
+                one.entry.name,
+                one.queue,
+                one.identity,
+                one.entry.call_text(120),
+            ),
+            [*_job(one.entry), "", f"on {one.identity}, slot {one.slot}, since {utc(one.run_at)}"],
+            one.entry.jid,
+        )
+        for one in seen.work
+    )
+    return _filtered(rows, text)
+
+
+def _processes(runtime: Runtime, seen: Overview, text: str) -> list[Row]:
+    rows = (
+        Row(
+            one.identity,
+            (
+                f"{one.hostname}:{one.pid or '?'}" + (" quiet" if one.quiet else ""),
+                f"{one.busy}/{one.concurrency}",
+                size(one.rss_kb * 1024),
+                since(one.beat, seen.at),
+                ", ".join(one.queues),
+            ),
+            [
+                one.identity,
+                (one.version or "unknown version") + (", embedded" if one.embedded else ""),
+                f"since {utc(one.started_at)}",
+                f"queues: {', '.join(one.queues) or 'none'}",
+                f"round trip {span(one.rtt_us / 1e6)}, memory {size(one.rss_kb * 1024)}",
+            ],
+        )
+        for one in seen.processes
+    )
+    return _filtered(rows, text)
+
+
+def _queues(runtime: Runtime, seen: Overview, text: str) -> list[Row]:
+    served = {name: one for one in seen.processes for name in one.queues}
+    rows = (
+        Row(
+            one.name,
+            (
+                one.name,
+                figure(one.size),
+                span(one.latency) if one.size else "–",
+                "paused" if one.paused else "" if one.name in served else "nobody serves it",
+            ),
+            [
+                f"{one.name}: {figure(one.size)} waiting" + (", paused" if one.paused else ""),
+                *([f"the next has waited for {span(one.latency)}"] if one.size else []),
+                *([one.problem] if one.problem else []),
+                f"served by {sum(one.name in each.queues for each in seen.processes)} processes",
+            ],
+        )
+        for one in sorted(seen.queues, key=lambda one: (-(one.latency or 0.0) if one.size else 0.0, one.name))
+    )
+    return _filtered(rows, text)
+
+
+def _of_set(which: SetName) -> Callable[[Runtime, Overview, str], list[Row]]:
+    def rows(runtime: Runtime, seen: Overview, text: str) -> list[Row]:
+        jobs = JobSet(runtime, which)
+        entries = list(islice(jobs.matching(text), ROWS)) if text else jobs.page(0, ROWS)
+        return [
+            Row(
+                one.jid or f"{one.score} {place}",
+                (
+                    since(one.score, seen.at),
+                    one.name,
+                    *(() if which == "scheduled" else (": ".join(one.error or ()),)),
+                    one.call_text(120),
+                ),
+                _job(one),
+                one.jid,
+            )
+            for place, one in enumerate(entries)
+        ]
+
+    return rows
+
+
+_PAGES: Final = {
+    "queue": "queues",
+    "job": "busy",
+    "busy": "processes",
+}  # page of the console → its tab
+
+TABS: Final[Sequence[Tab]] = (
+    Tab("overview", "Overview", ("", "what", "finding"), _overview, "All is well."),
+    Tab(
+        "busy",
+        "Busy",
+        ("for", "job", "queue", "process", "call"),
+        _busy,
+        "Nothing runs just now.",
+        {"C": "jobs cancel"},
+    ),
+    Tab(
+        "processes",
+        "Processes",
+        ("process", "slots", "memory", "heard of", "queues"),
+        _processes,
+        "No worker is alive. Start one: henchman work pkg.mod:app",
+        {"Q": "busy quiet", "S": "busy stop"},
+    ),
+    Tab(
+        "queues",
+        "Queues",
+        ("queue", "size", "waited", "state"),
+        _queues,
+        "Nothing was pushed yet.",
+        {"P": "queues pause", "U": "queues resume"},
+    ),
+    Tab(
+        "retries",
+        "Retries",
+        ("due", "job", "error", "call"),
+        _of_set("retries"),
+        "Nothing waits to be tried again.",
+        {"R": "retries retry", "K": "retries kill", "D": "retries delete"},
+    ),
+    Tab(
+        "scheduled",
+        "Scheduled",
+        ("due", "job", "call"),
+        _of_set("scheduled"),
+        "Nothing is scheduled.",
+        {"R": "scheduled retry", "D": "scheduled delete"},
+    ),
+    Tab(
+        "dead",
+        "Dead",
+        ("died", "job", "error", "call"),
+        _of_set("dead"),
+        "Nothing is dead.",
+        {"R": "dead retry", "D": "dead delete"},
+    ),
+)
