@@ -18,7 +18,7 @@ from henchman.cli.main import henchman
 from henchman.top.screen import Question, Sheet, Top
 from henchman.top.tabs import TABS
 
-LIMIT = 20.0  # seconds until what is waited for must be on the screen
+LIMIT = 60.0  # seconds until what is waited for must be on the screen
 DEAD = "d" * 24
 XSS = "<b>[red]x[/red]\u202e"
 

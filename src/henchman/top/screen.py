@@ -139,16 +139,21 @@ class Top(App[None]):
         self._rows: Sequence[Row] = ()
         self._before: tuple[float, int, int] | None = None
         self._columns: tuple[str, ...] = ()
+        # the parts themselves: a question may stand in front of them, and at the end nothing is found by its name
+        self._lines = {name: Static(id=name) for name in ("head", "tabs", "detail", "said")}
+        self._body = Container(id="body")
+        self._table: DataTable[Text] = DataTable(id="rows", cursor_type="row")
+        self._field = Input(id="filter", placeholder="filter: enter applies it, escape takes it away")
 
     def compose(self) -> ComposeResult:
-        yield Static(id="head")
-        yield Static(id="tabs")
-        with Container(id="body"):
-            yield DataTable(id="rows", cursor_type="row", zebra_stripes=False)
+        yield self._lines["head"]
+        yield self._lines["tabs"]
+        with self._body:
+            yield self._table
             with VerticalScroll(id="beside"):
-                yield Static(id="detail")
-        yield Input(id="filter", placeholder="filter: enter applies it, escape takes it away")
-        yield Static(id="said")
+                yield self._lines["detail"]
+        yield self._field
+        yield self._lines["said"]
 
     def on_mount(self) -> None:
         """The first look, and one each ``every`` seconds."""
@@ -159,15 +164,7 @@ class Top(App[None]):
 
     def on_resize(self, event: events.Resize) -> None:
         """The detail beside the rows where there is room."""
-        self.screen_stack[0].query_one("#body").set_class(event.size.width >= WIDE, "wide")
-
-    def _part(self, name: str) -> Static:
-        """A part of the main screen, whatever stands in front of it."""
-        return self.screen_stack[0].query_one(f"#{name}", Static)
-
-    @property
-    def _table(self) -> DataTable[Text]:
-        return self.screen_stack[0].query_one("#rows", DataTable)
+        self._body.set_class(event.size.width >= WIDE, "wide")
 
     # Looking
 
@@ -192,7 +189,7 @@ class Top(App[None]):
         """Carry ``step`` out on the screen's thread; nothing when the screen is going away."""
 
         def carry_out() -> None:
-            if self.screen_stack and self.screen_stack[0].query("#said"):
+            if self._table.is_attached:
                 step(*args)
 
         with suppress(RuntimeError):  # it has ended
@@ -222,14 +219,14 @@ class Top(App[None]):
         second = f"done {look.done:,.0f}/s  failed {look.failed:,.1f}/s  busy {figure(s.busy)}/{figure(slots)}"
         for word, number in (("enq", s.enqueued), ("retry", s.retries), ("sched", s.scheduled), ("dead", s.dead)):
             second += f"  {word} {figure(number)}"
-        self._part("head").update(Text(f"{_plain(first)}\n{second}", no_wrap=True, overflow="ellipsis"))
+        self._lines["head"].update(Text(f"{_plain(first)}\n{second}", no_wrap=True, overflow="ellipsis"))
         tabs = Text(no_wrap=True, overflow="ellipsis")
         for number, one in enumerate(TABS, 1):
             tabs.append(f"{number} {one.title}", "reverse bold" if one is self._tab else "")
             tabs.append(" ")
         if self._text:
             tabs.append(f" / {visible(self._text)}", "bold")
-        self._part("tabs").update(tabs)
+        self._lines["tabs"].update(tabs)
 
     def _fill(self, rows: Sequence[Row]) -> None:
         """The rows anew; the cursor stays on what it stood on."""
@@ -258,7 +255,7 @@ class Top(App[None]):
         row = self._under
         nothing = f"Nothing holds {visible(self._text)!r}." if self._text else self._tab.empty
         lines = [nothing] if row is None else row.detail
-        self._part("detail").update(Text(_plain("\n".join(lines))))
+        self._lines["detail"].update(Text(_plain("\n".join(lines))))
 
     def on_data_table_row_highlighted(self, event: DataTable.RowHighlighted) -> None:
         """Another row is under the cursor."""
@@ -280,7 +277,7 @@ class Top(App[None]):
 
     def _say(self, text: str) -> None:
         self._said = text
-        self._part("said").update(Text(_plain(text, 500).replace("\n", " "), overflow="ellipsis"))
+        self._lines["said"].update(Text(_plain(text, 500).replace("\n", " "), overflow="ellipsis"))
 
     # Keys
 
@@ -312,7 +309,7 @@ class Top(App[None]):
 
     def action_filter(self) -> None:
         """Ask for a text that rows must hold."""
-        field = self.screen_stack[0].query_one("#filter", Input)
+        field = self._field
         field.value, field.styles.display = self._text, "block"
         field.focus()
 
@@ -325,7 +322,7 @@ class Top(App[None]):
         self._filter("")
 
     def _filter(self, text: str) -> None:
-        self.screen_stack[0].query_one("#filter", Input).styles.display = "none"
+        self._field.styles.display = "none"
         self._table.focus()
         self._text, self._held = text, False
         self._look_again()
