@@ -115,8 +115,6 @@ class Blocker(NamedTuple):
             "finished": "which has finished: it goes in a moment",
             "unknown": "which is unknown: never pushed, or forgotten",
         }
-        if self.state == "unknown" and self.scope.startswith(_STEP):
-            return f"{self.name}, which has not ended, or its workflow is gone"
         return f"{self.name}, {words.get(self.state, '')}"
 
     def to_json(self) -> dict[str, Any]:
