@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,6 +15,7 @@ from rich.cells import cell_len
 
 from cli.conftest import INVISIBLE
 from henchman.cli.main import henchman
+from henchman.store.failures import group_errors
 from henchman.store.metrics import Counted, bucket_of, flush
 from support.garbage import HOSTILE
 from support.store import Store
@@ -152,3 +155,46 @@ def test_a_terminal_without_signs(store: Store) -> None:
     assert shown.exit_code == 0, shown.output
     assert "." * 8 in shown.output
     assert "#" * 40 in shown.output
+
+
+def failures(store: Store, name: str, at: float, **more: Any) -> None:
+    hours = {str(int(at // 3600)): 3}
+    found = {
+        "id": name,
+        "error": "TimeoutError",
+        "message": "shop 77\x1b[2J",
+        "place": "pay:post",
+        "trace": ["pay.py:7:in post"],
+    }
+    found |= {
+        "count": 3,
+        "first": at,
+        "last": at,
+        "jid": "j",
+        "jobs": {"sync": 3},
+        "queues": {"pay": 3},
+        "hours": hours,
+    }
+    store.run(group_errors(store.keys, [found | more], time.time()))
+
+
+def test_errors_by_group(store: Store) -> None:
+    def errors(*words: str) -> Result:
+        return CliRunner().invoke(henchman, ["--redis", store.connections.url, "errors", *words])
+
+    assert "No job has failed" in errors().stdout
+    failures(store, "abc1", time.time())
+    failures(store, "abc2", time.time(), error="KeyError", jobs={"bill": 3}, first=time.time() - 90_000)
+    table = errors().stdout.splitlines()
+    assert table[0].split() == ["state", "group", "error", "job", "times", "24", "hours", "last"]
+    assert table[2].split()[:5] == ["new", "abc1", "TimeoutError", "sync", "3"]
+    assert table[3].strip() == "shop 77\\x1b[2J"
+    assert table[4].split()[:5] == ["steady", "abc2", "KeyError", "bill", "3"]
+    assert [one["id"] for one in json.loads(errors("--job", "bill", "--json").stdout)["errors"]] == ["abc2"]
+    one = errors("abc1").stdout
+    assert "pay.py:7:in post" in one
+    assert "sync 3" in one
+    assert json.loads(errors("abc1", "--json").stdout)["trace"] == ["pay.py:7:in post"]
+    unknown = errors("abc3")
+    assert (unknown.exit_code, unknown.stdout) == (1, "")
+    assert "no error is known as 'abc3'" in unknown.stderr

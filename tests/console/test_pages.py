@@ -14,7 +14,19 @@ from henchman.store.call import command
 from support.browsing import DEAD, RETRY, Browser
 from support.worker import until, working
 
-PAGES = ("/", "/busy", "/queues", "/retries", "/scheduled", "/dead", "/ordered", "/crons", "/system")
+PAGES = (
+    "/",
+    "/errors",
+    "/metrics",
+    "/busy",
+    "/queues",
+    "/retries",
+    "/scheduled",
+    "/dead",
+    "/ordered",
+    "/crons",
+    "/system",
+)
 
 
 @pytest.mark.parametrize("page", PAGES)

@@ -81,6 +81,7 @@ def defined(app: App, enough: threading.Event) -> dict[str, Any]:
 
 def fill(app: App, jobs: dict[str, Any]) -> Scene:
     until(lambda: app.connections.run(command("EXISTS", app.keys.history_on)), "history is on")
+    app.mark_deploy("v1")  # before anything fails
     with app.batch("Import", tags=["shop"]) as batch:
         jobs["create"].enqueue_many([(0,), (1,), (2,), {"row": 3, "lang": "de"}])
     with app.batch("Another") as other:
@@ -95,7 +96,6 @@ def fill(app: App, jobs: dict[str, Any]) -> Scene:
     jobs["strict"].push("dead", {"price": 1}, score=1)
     app.crons.add("nightly", "HardJob", "0 3 * * *", args=["all"], queue="ruby")
     app.crons.run("nightly")
-    app.mark_deploy("v1")
     wait(app, batch.id, other.id)
     return Scene(app, batch.id, jids)
 

@@ -32,6 +32,7 @@ COMMANDS = {
     "ordered": "cli.ordered",
     "processes": "cli.status",
     "metrics": "cli.metrics",
+    "errors": "cli.metrics",
     "retries": "cli.queues",
     "scheduled": "cli.queues",
     "dead": "cli.queues",

@@ -1,8 +1,10 @@
-"""``henchman metrics``: what ran, how often, for how long, class by class, and which deploys came between."""
+"""``henchman metrics``: what ran, how often, for how long, class by class, and which deploys came between.
+``henchman errors``: which kinds of failures there were, and which are new."""
 
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -11,8 +13,10 @@ from rich.console import Console, Group
 from rich.text import Text
 
 from henchman.cli.session import Session, as_json, command
-from henchman.cli.show import Table, TableRow, ago, answer, cell, console, count, figure, listed
+from henchman.cli.show import Table, TableRow, ago, answer, cell, console, count, duration, facts, figure, listed
 from henchman.errors import HenchmanError
+from henchman.inspector.errors import LOOKED, ErrorGroup, Errors, error_group
+from henchman.inspector.errors import errors as grouped
 from henchman.inspector.metrics import ClassMetrics, Metrics, mark_deploy
 from henchman.inspector.metrics import metrics as measured
 from henchman.kernel.text import did_you_mean
@@ -20,12 +24,13 @@ from henchman.store.call import run
 from henchman.store.metrics import HOURS_KEPT, LIMITS, MINUTES_KEPT, metric_name
 from henchman.wire import times
 
-__all__ = ["metrics"]
+__all__ = ["errors", "metrics"]
 
 _FIGURES = 70  # columns of a terminal that the figures need; a sparkline has the rest
 _SPARK = (10, 30)
 _SHOWN = 50
 _DEPLOYS = 10
+_STATES = {"new": "red", "rising": "yellow", "steady": ""}
 _BAR = 40
 #: whether the terminal can show it → nothing, little … much, a deploy, a bar
 _SIGNS = {True: ("·▁▂▃▄▅▆▇█", "▲", "█"), False: (".12345678", "^", "#")}
@@ -189,3 +194,68 @@ def _spread(one: ClassMetrics, bar: str) -> Iterator[Text]:
         number = one.histogram[index]
         label = _below(float(LIMITS[index])) if index < len(LIMITS) else _below(math.inf)
         yield Text(f"{label:>9}  {number:>9,}  {bar * math.ceil(number * _BAR / most)}")
+
+
+# ---- errors
+
+
+@command(name="errors")
+@click.argument("group", required=False)
+@click.option("--job", default="", metavar="NAME", help="Of one job.")
+@click.option("--queue", default="", metavar="NAME", help="Of one queue.")
+@click.option("-n", "--most", type=click.IntRange(1, LOOKED), default=_SHOWN, show_default=True, help="How many.")
+@as_json
+def errors(session: Session, group: str | None, job: str, queue: str, most: int, as_json: bool) -> None:
+    """Failures by kind, those that are new or rise first; of one GROUP its traceback. Exit status 1: nobody knows it.
+
+    One kind is: one exception, with one message but for what varies in it, raised at one place of the application.
+    Workers write them down at each heartbeat, and the last 500 kinds are kept for 14 days.
+    """
+    if group is not None:
+        found = run(session.runner, error_group(session.keys, group))
+        if found is None:
+            raise HenchmanError(f"no error is known as {group!r}: henchman errors lists them")
+        now = time.time()
+        answer(found.to_json(now), *_error_lines(found, now), as_json=as_json)
+        return
+    seen = run(session.runner, grouped(session.keys, job=job, queue=queue))
+    groups = [one.to_json(seen.at) for one in seen.groups[:most]]
+    document = {"errors": groups, "total": seen.total, "forgotten": seen.forgotten}
+    answer(document, *_error_table(seen, most, console()), as_json=as_json)
+
+
+def _error_table(seen: Errors, most: int, out: Console) -> Iterator[Table | Text | str]:
+    if not seen.groups:
+        yield "No error fits." if seen.total else "No job has failed in the last 14 days."
+        return
+    levels = _SIGNS[out.encoding.startswith("utf")][0]
+    rows = []
+    for one in seen.groups[:most]:
+        state = one.state(seen.at)
+        name = next(iter(one.jobs), "–") + (f" +{len(one.jobs) - 1}" if len(one.jobs) > 1 else "")
+        spark = _spark(one.trend(seen.at), 2, levels) if any(one.trend(seen.at)) else ""
+        cells: list[Text | str] = [
+            cell(state, _STATES.get(state, "dim")),
+            one.id,
+            one.error,
+            name,
+            figure(one.count),
+            spark,
+            ago(one.last),
+        ]
+        rows.append(TableRow(cells, cell(one.message, "red")))
+    yield Table(["state", "group!", "error", "job", "times>", "24 hours!", "last"], rows, wide="job")
+    if len(seen.groups) > most:
+        yield Text(listed(most, len(seen.groups), "errors"), "dim")
+
+
+def _error_lines(one: ErrorGroup, now: float) -> Iterator[Text | str]:
+    yield cell(f"{one.error}: {one.message}", "red")
+    told: list[tuple[str, object]] = [("state", one.state(now)), ("times", figure(one.count))]
+    told += [("first", ago(one.first)), ("last", ago(one.last))]
+    if one.after is not None:
+        told.append(("deploy", f"{one.after.label}, {duration(one.first - one.after.at)} before it"))
+    for title, counts in (("jobs", one.jobs), ("queues", one.queues)):
+        told.append((title, ", ".join(f"{name} {many:,}" for name, many in counts.items())))
+    yield from facts([*told, ("place", one.place), ("last job", one.jid)])
+    yield from (cell(f"  {line}", "dim") for line in one.trace)

@@ -23,12 +23,13 @@ class Unwanted(Exception):
 class Deed(NamedTuple):
     """An act: ``title`` on the button; ``question``: asked before, "" when it can be undone; ``do``: the names in the
     address → what became of it. ``back``: where to go after the question: "" the page of all of them, "one" that of
-    this one, "list" that of the first of two names."""
+    this one, "list" that of the first of two names. ``plan``: the names → the question, with counts."""
 
     title: str
     question: str
     do: Callable[..., str]
     back: str = ""
+    plan: Callable[..., str] | None = None
 
 
 class Deeds:

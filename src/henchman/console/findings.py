@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeVar
 
+from henchman.inspector.errors import Errors
 from henchman.inspector.metrics import Overview
 from henchman.kernel.figures import span
 from henchman.kernel.text import count
 
 __all__ = ["Finding", "findings"]
 
+T = TypeVar("T")
 Severity = Literal["critical", "warning"]
 
 BEHIND, VERY_BEHIND = 60.0, 300.0  # seconds that the next job of a queue has waited
 LOST = 30.0  # seconds after which a process with work counts as lost
+NEWS = 5  # failures of a new error from which on it is a finding
 LONG = 900.0  # seconds after which a running job is worth a look
 _SHOWN: Final = 5  # findings of one rule; more are one sentence
-_OVERVIEWS: Final = {"queue": "queues", "job": "busy"}  # page of one thing → page of all of them
+_OVERVIEWS: Final = {"queue": "queues", "job": "busy", "error": "errors"}  # page of one thing → page of all of them
 
 
 class Finding(NamedTuple):
@@ -33,9 +36,11 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-def findings(seen: Overview) -> list[Finding]:
+def findings(seen: Overview, failing: Errors | None = None) -> list[Finding]:
     """Everything that is wrong, the worst first."""
     found = [one for rule in RULES for one in rule(seen)]
+    if failing is not None:
+        found = [*_several(_errors)(failing), *found]
     return sorted(found, key=lambda one: one.severity != "critical")
 
 
@@ -50,6 +55,26 @@ def _no_worker(seen: Overview) -> Iterator[Finding]:
             "busy",
             advice="start one: henchman work pkg.mod:app",
         )
+
+
+def _errors(failing: Errors) -> Iterator[Finding]:
+    """Errors that are new, or rise."""
+    for one in failing.groups:
+        state = one.state(failing.at)
+        if state not in ("new", "rising") or (state == "new" and one.count < NEWS):
+            continue
+        jobs = ", ".join(list(one.jobs)[:2]) + (f" and {len(one.jobs) - 2} more" if len(one.jobs) > 2 else "")
+        many, after = round(one.recent(failing.at)), ""
+        if one.after is not None:
+            after = f", {span(one.first - one.after.at)} after the deploy {one.after.label}"
+        if state == "new":
+            since = span(failing.at - one.first)
+            said = f"New: {one.error} in {jobs}, {count(one.count, 'time')} in {since}{after}."
+        else:
+            said = f"More than usual: {one.error} in {jobs}, {count(many, 'time')} in the last hour."
+        severity: Severity = "critical" if state == "new" else "warning"
+        advice = "its page shows where, and retries its jobs"
+        yield Finding(severity, f"{state} error", said, one.message or one.place, "error", one.id, advice)
 
 
 def _served(seen: Overview) -> set[str]:
@@ -161,10 +186,10 @@ def _morgue(seen: Overview) -> Iterator[Finding]:
             )
 
 
-def _several(rule: Callable[[Overview], Iterator[Finding]]) -> Callable[[Overview], Iterator[Finding]]:
+def _several(rule: Callable[[T], Iterator[Finding]]) -> Callable[[T], Iterator[Finding]]:
     """A rule that says the rest in one sentence when it finds very many."""
 
-    def some(seen: Overview) -> Iterator[Finding]:
+    def some(seen: T) -> Iterator[Finding]:
         found = list(rule(seen))
         yield from found[:_SHOWN]
         rest = Counter(one.kind for one in found[_SHOWN:])

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
+from henchman.console.chart import chart, rate, spark
 from henchman.console.findings import findings
 from henchman.console.render import Links, place_of
 from henchman.cron.registry import states as cron_states
@@ -15,6 +15,7 @@ from henchman.errors import ArgumentError
 from henchman.inspector import metrics as figures
 from henchman.inspector.base import Entry, argument_text, checked_name
 from henchman.inspector.doctor import examine
+from henchman.inspector.errors import errors
 from henchman.inspector.jobs import obstacles
 from henchman.inspector.ordered import OrderedQueues
 from henchman.inspector.processes import Processes
@@ -29,7 +30,16 @@ MOST_ROWS: Final = 100
 LOOKED: Final = 20_000  # entries that one search looks at
 _CALL: Final = 20_000  # characters of a call on the page of its job
 _FIRST: Final = 1_000_000_000  # a page further behind is no page
-FILTERS: Final = ("q", "n", "show", "status", "by", "after")  # what links, acts and pages of a list keep
+FILTERS: Final = (
+    "q",
+    "n",
+    "show",
+    "status",
+    "by",
+    "after",
+    "job",
+    "queue",
+)  # what links, acts and pages of a list keep
 
 
 class Missing(Exception):
@@ -146,20 +156,21 @@ class Screens:
 
     def overview(self, query: Query) -> Screen:
         """Is it well; if not, what broke."""
+        keys, runner = self._runtime.keys, self._runtime.connections
         seen = self._everything()
-        found = run(self._runtime.connections, figures.metrics(self._runtime.keys, 60))
-        done = [sum(one.points[at].processed - one.points[at].failed for one in found.classes) for at in range(60)]
-        failed = [sum(one.points[at].failed for one in found.classes) for at in range(60)]
+        found = run(runner, figures.metrics(keys, 60, detailed=0))
+        failing = run(runner, errors(keys, now=seen.at))
         return Screen(
             "overview.html",
             {
                 "seen": seen,
-                "findings": findings(seen),
+                "findings": findings(seen, failing),
                 "queues": sorted(seen.queues, key=_trouble)[:10],
                 "classes": found.classes[:8],
-                "bars": _bars(done, failed),
-                "done": sum(done),
-                "failed": sum(failed),
+                "chart": chart(found, found.classes),
+                "errors": [(one, one.state(seen.at), spark(one.trend(seen.at))) for one in failing.groups[:6]],
+                "waits": max((one.latency or 0.0 for one in seen.queues if one.size), default=None),
+                "rate": rate(found, seen.at),
                 "served": {name for one in seen.processes for name in one.queues},
             },
         )
@@ -247,24 +258,6 @@ class Screens:
 def _trouble(one: QueueState) -> tuple[bool, float, int, str]:
     """Queues in trouble first: those that are no queue, then by how long the next job has waited."""
     return (not one.problem, -(one.latency or 0.0), -(one.size or 0), one.name)
-
-
-class Bar(NamedTuple):
-    """One minute of the picture: place, and the heights of both parts, in units of the picture."""
-
-    x: int
-    done: float
-    failed: float
-    of: tuple[int, int]
-
-
-def _bars(done: Sequence[int], failed: Sequence[int], height: int = 72) -> list[Bar]:
-    most = max(1, *(a + b for a, b in zip(done, failed, strict=True)))
-    scale = height / most
-    return [
-        Bar(10 * at, math.ceil(one * scale * 10) / 10, math.ceil(bad * scale * 10) / 10, (one, bad))
-        for at, (one, bad) in enumerate(zip(done, failed, strict=True))
-    ]
 
 
 def page_links(

@@ -7,7 +7,7 @@ import hmac
 import logging
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
 from urllib.parse import parse_qs, urlsplit
@@ -27,8 +27,11 @@ from starlette.types import Receive, Scope, Send
 
 from henchman.client.runtime import Runtime
 from henchman.console.batches import BatchPages
+from henchman.console.bulk import BulkActs
 from henchman.console.deeds import Deed, Deeds, Unwanted
+from henchman.console.errors import ErrorPages
 from henchman.console.guard import COOKIE, HEADERS, SESSION, Access, Visitor, forged
+from henchman.console.metrics import MetricsPages
 from henchman.console.ordered import OrderedPages
 from henchman.console.pages import FILTERS, Download, EntryRows, Missing, Query, Screen, Screens, View, page_links
 from henchman.console.record import RecordPages
@@ -46,7 +49,7 @@ _PATH: Final = 2048  # characters of an address
 _log = logging.getLogger("henchman.console")
 
 NAV: Final = (
-    ("Now", (("", "Overview", "o"), ("busy", "Busy", "b"))),
+    ("Now", (("", "Overview", "o"), ("errors", "Errors", "e"), ("busy", "Busy", "b"))),
     (
         "Work",
         (
@@ -61,19 +64,9 @@ NAV: Final = (
         ),
     ),
     ("Plan", (("crons", "Crons", "c"),)),
-    ("Look back", (("history", "History", "h"), ("audit", "Audit", "a"))),
+    ("Look back", (("metrics", "Metrics", "m"), ("history", "History", "h"), ("audit", "Audit", "a"))),
     ("Ground", (("system", "System", "y"),)),
 )
-
-
-class Subject(Protocol):
-    """Pages and acts of one subject, by their addresses."""
-
-    views: Mapping[tuple[str, int], View]
-    deeds: Mapping[tuple[str, str], Deed]
-
-
-_SUBJECTS: Final[Sequence[Callable[[Runtime], Subject]]] = (BatchPages, OrderedPages, WaitingPages, RecordPages)
 
 
 class Denied(Exception):
@@ -82,6 +75,15 @@ class Denied(Exception):
     def __init__(self, status: int, text: str) -> None:
         super().__init__(text)
         self.status = status
+
+
+class Subject(Protocol):
+    """Pages and acts of one subject."""
+
+    @property
+    def views(self) -> Mapping[tuple[str, int], View]: ...
+    @property
+    def deeds(self) -> Mapping[tuple[str, str], Deed]: ...
 
 
 class Console:
@@ -96,6 +98,9 @@ class Console:
             OrderedPages(runtime),
             WaitingPages(runtime),
             RecordPages(runtime),
+            ErrorPages(runtime),
+            MetricsPages(runtime),
+            BulkActs(runtime),
         ]
         self._views: dict[tuple[str, int], View] = {**Screens(runtime).views}
         deeds: dict[tuple[str, str], Deed] = {}
@@ -181,7 +186,9 @@ class Console:
     def _look(self, parts: list[str], query: Query) -> Screen | Download:
         if _is_act(parts):
             page, *names, _, verb = parts
-            facts = {"act": self._deeds.find(page, verb), "names": names, "verb": verb, "on": page}
+            act = self._deeds.find(page, verb)
+            question = act.plan(*names) if act.plan else act.question
+            facts = {"act": act, "question": question, "names": names, "verb": verb, "on": page}
             return Screen("confirm.html", facts)
         page, *names = parts or [""]
         view = self._views.get((page, len(names)))

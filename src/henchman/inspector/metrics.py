@@ -118,9 +118,10 @@ def metrics(
     hours: int | None = None,
     name: str | None = None,
     now: float | None = None,
+    detailed: int | None = None,
 ) -> Procedure[Metrics]:
     """The last ``minutes`` (1 to 480; 60 when nothing is said) or ``hours`` (1 to 72), of every class or of one, as of
-    ``now`` (Unix seconds; None: the present).
+    ``now`` (Unix seconds; None: the present). ``detailed``: histograms of so many classes alone, those with most time.
 
     ArgumentError when both are given, or a value is out of its range.
     """
@@ -134,7 +135,8 @@ def metrics(
     names = {one for bucket in found for one in bucket if wanted is None or one == wanted}
     classes = sorted((_summed(one, found) for one in names), key=lambda one: (-one.ms, -one.processed, one.name))
     if step == 60:
-        classes = yield from _with_histograms(keys, moments, classes)
+        many = len(classes) if detailed is None else detailed
+        classes = [*(yield from _with_histograms(keys, moments, classes[:many])), *classes[many:]]
     buckets = tuple(one.timestamp() for one in moments)
     deploys = yield from deploy_marks(keys, buckets[0], buckets[-1] + step)
     return Metrics(step, buckets, tuple(classes), tuple(deploys))

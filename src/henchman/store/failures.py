@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from henchman.store.call import Call, commands, load, script
 from henchman.store.keys import Keys
+from henchman.store.metrics import marks_in
 
-__all__ = ["MOST_GROUPS", "group_errors", "groups", "some_groups"]
+__all__ = ["MOST_GROUPS", "StoredGroups", "group_errors", "groups", "some_groups"]
 
 MOST_GROUPS: Final = 500
 LIFE: Final = 14 * 86400  # seconds after the last failure
@@ -38,16 +40,28 @@ def groups(keys: Keys, first: int, most: int) -> Call[list[str]]:
     )
 
 
-def some_groups(
-    keys: Keys, names: Sequence[str], *, traces: bool = False
-) -> Call[tuple[list[Any], list[Any], int, int]]:
-    """The facts of groups (at least one), as they are stored; their traces, if wanted; how many groups there are, and
-    how many were forgotten for want of room."""
+class StoredGroups(NamedTuple):
+    """Groups as they are stored, None where one is not known; ``total``: how many there are; ``forgotten``: how many
+    went to make room; ``marks``: deploys of today and of the two days before, by Unix time."""
 
-    def read(replies: list[Any]) -> tuple[list[Any], list[Any], int, int]:
-        facts = replies[0][:-1]
-        stored = replies[2] if traces else [None] * len(names)
-        return facts, stored, int(replies[1]), int(replies[0][-1] or 0)
+    facts: list[bytes | None]
+    traces: list[bytes | None]
+    total: int
+    forgotten: int
+    marks: dict[float, str]
+
+
+def some_groups(keys: Keys, names: Sequence[str], now: float, *, traces: bool = False) -> Call[StoredGroups]:
+    """What is known of groups (at least one) as of the Unix time ``now``; ``traces``: also where they were raised."""
+    days = [dt.datetime.fromtimestamp(now - back * 86400, dt.UTC) for back in range(3)]
+
+    def read(replies: list[Any]) -> StoredGroups:
+        marks = {at: label for one in replies[2:5] for at, label in marks_in(one)}
+        forgotten = int(replies[0][-1] or 0) if (replies[0][-1] or b"0").isdigit() else 0
+        return StoredGroups(
+            replies[0][:-1], replies[5] if traces else [None] * len(names), int(replies[1]), forgotten, marks
+        )
 
     more = [("HMGET", keys.error_traces, *names)] if traces else []
-    return commands(("HMGET", keys.error_facts, *names, ""), ("ZCARD", keys.errors), *more, decode=read)
+    looks = [("HGETALL", keys.marks(day)) for day in days]
+    return commands(("HMGET", keys.error_facts, *names, ""), ("ZCARD", keys.errors), *looks, *more, decode=read)

@@ -139,12 +139,13 @@ def marks(keys: Keys, days: Sequence[dt.datetime]) -> Call[dict[float, str]]:
     """The labels of the days that ``days`` (UTC, at least one) lie in, by the Unix time of their minute."""
 
     def read(replies: list[Any]) -> dict[float, str]:
-        return {at: label for one in replies for at, label in _marks(one)}
+        return {at: label for one in replies for at, label in marks_in(one)}
 
     return commands(*(("HGETALL", keys.marks(one)) for one in days), decode=read)
 
 
-def _marks(flat: Any) -> list[tuple[float, str]]:
+def marks_in(flat: Any) -> list[tuple[float, str]]:
+    """The marks of a day, as its key holds them: Unix time and label of each."""
     found = []
     for i in range(0, len(flat), 2):
         try:

@@ -1,0 +1,114 @@
+"""Pages of errors: all groups of failures, those that are new or rise first; one, with its jobs and their retry."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
+
+from henchman.client.runtime import Runtime
+from henchman.console.bulk import moment_of
+from henchman.console.chart import Spark, spark
+from henchman.console.deeds import Deed, Unwanted
+from henchman.console.pages import Missing, Query, Screen, View
+from henchman.inspector import errors as asked
+from henchman.inspector.errors import COUNTED, MOST, STANDS_IN, ErrorGroup
+from henchman.kernel.text import count, visible
+from henchman.store.call import run
+
+__all__ = ["ErrorPages"]
+
+_ROWS: Final = 25  # groups of a page
+_JOBS: Final = 10  # of each set on the page of one
+_STATES: Final = {"": "all", "new": "new", "rising": "rising"}
+_SETS: Final = {"retries": "will be tried again", "dead": "dead"}
+
+
+class ErrorRow(NamedTuple):
+    """A group and how it stands."""
+
+    group: ErrorGroup
+    state: str
+    bars: Sequence[Spark]
+
+
+class ErrorPages:
+    """The pages and the act."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    @property
+    def views(self) -> Mapping[tuple[str, int], View]:
+        """What makes a page, by the first word of its address and how many names follow."""
+        return {("errors", 0): self.groups, ("errors", 1): self.group}
+
+    @property
+    def deeds(self) -> Mapping[tuple[str, str], Deed]:
+        """The acts, by page and verb."""
+        return {("errors", "retry"): Deed("Retry these…", "", self._retry, "list", self._plan)}
+
+    def groups(self, query: Query) -> Screen:
+        """All errors; a filter for job, queue, text, and for those that are new or rise."""
+        job, queue, show = query.word("job"), query.word("queue"), query.word("show", "new", "rising")
+        keys, runner = self._runtime.keys, self._runtime.connections
+        found = run(runner, asked.errors(keys, job=job, queue=queue, text=query.search))
+        rows = [ErrorRow(one, one.state(found.at), spark(one.trend(found.at))) for one in found.groups]
+        rows = [row for row in rows if show in ("", row.state)]
+        facts = {
+            "groups": rows[query.page * _ROWS - _ROWS : query.page * _ROWS],
+            "total": len(rows),
+            "kept": found.total,
+            "looked": asked.LOOKED,
+            "forgotten": found.forgotten,
+            "shows": _STATES,
+            "show": show,
+            "job": job,
+            "queue": queue,
+        }
+        return Screen("errors.html", facts)
+
+    def group(self, name: str, query: Query) -> Screen:
+        """One error: how often, where, the last traceback, and which jobs stand there because of it."""
+        now, keys, runner = time.time(), self._runtime.keys, self._runtime.connections
+        one = run(runner, asked.error_group(keys, name, now))
+        if one is None:
+            raise Missing(
+                f"no error is known as {visible(name)[:40]}: groups are kept for 14 days after the last failure"
+            )
+        mask = self._runtime.registry.mask
+        members = {which: run(runner, asked.some_jobs(keys, mask, which, name)) for which in STANDS_IN}
+        facts = {
+            "one": one,
+            "state": one.state(now),
+            "bars": spark(one.trend(now), 56.0),
+            "members": members,
+            "words": _SETS,
+            "shown": _JOBS,
+            "until": int(now),
+            "any": any(found.entries for found in members.values()),
+        }
+        return Screen("error.html", facts)
+
+    def _plan(self, group: str, until: str = "") -> str:
+        """What the act would do, counted."""
+        moment = moment_of(until)
+        many = {
+            which: sum(1 for _ in islice(asked.jobs_of(self._runtime, which, group, moment), COUNTED))
+            for which in STANDS_IN
+        }
+        if not any(many.values()):
+            raise Unwanted("no job stands there because of this error any more")
+        parts = [count(many["dead"], "dead job"), count(many["retries"], "retry", "retries")]
+        more = f" At most {MOST:,} of each go at once." if max(many.values()) > MOST else ""
+        return f"{' and '.join(parts)} that failed so before this page was drawn go into their queues now.{more}"
+
+    def _retry(self, group: str, until: str = "") -> str:
+        """Done, as a sentence."""
+        acted = asked.retry_group(self._runtime, group, moment_of(until))
+        if not acted.done and not acted.stayed:
+            raise Unwanted("no job stands there because of this error any more")
+        stayed = f"; {count(acted.stayed, 'job')} stayed: {acted.reasons[0]}" if acted.stayed else ""
+        gone = f"; {count(acted.gone, 'job')} had gone already" if acted.gone else ""
+        return visible(f"{count(acted.done, 'job')} of error {group} put into their queues{gone}{stayed}")

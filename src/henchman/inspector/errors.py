@@ -1,0 +1,238 @@
+"""Errors by group: which kinds of failures there were, which of them are new or rise, which jobs are to be tried again
+or dead because of one.
+
+Its limits first: the groups are those that workers of Henchman wrote down, at their last heartbeat, and the 200 that
+failed last are looked at. A job that was retried and succeeded is none of the group's jobs any more.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from henchman.client.runtime import Runtime
+from henchman.errors import ArgumentError
+from henchman.inspector.base import Entry, Mask
+from henchman.inspector.metrics import Deploy
+from henchman.inspector.sets import Acted, JobSet
+from henchman.store import failures as calls
+from henchman.store.call import Procedure
+from henchman.store.keys import Keys
+from henchman.store.queues import SEARCHED, Stretch, set_stretch
+from henchman.wire import times
+
+__all__ = [
+    "COUNTED",
+    "LOOKED",
+    "MOST",
+    "STANDS_IN",
+    "ErrorGroup",
+    "Errors",
+    "Members",
+    "StandsIn",
+    "error_group",
+    "errors",
+]
+__all__ += ["jobs_of", "retry_group", "some_jobs"]
+
+LOOKED: Final = 200  # groups
+HOURS: Final = 24  # of a trend
+NEW: Final = 3600.0  # seconds after its first failure for which an error is new
+MOST: Final = 2000  # jobs of each set that one act retries
+COUNTED: Final = 20_000  # jobs of each set that a plan counts
+_ID: Final = 40  # characters of a group's id, at most
+_RISE: Final = 3.0  # times as many failures in an hour as usual
+_FEW: Final = 5  # failures in an hour that are no rise
+_BLAMED: Final = 6 * 3600.0  # seconds after a deploy within which a first failure may be its fault
+
+Trend = Literal["new", "rising", "steady", "quiet"]
+StandsIn = Literal["dead", "retries"]
+STANDS_IN: Final[tuple[StandsIn, ...]] = ("dead", "retries")
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorGroup:
+    """Failures of one kind: the exception's name, the ``message`` of the last, ``place`` where the application raised
+    it (``module:function``, innermost first), how often, first and last time (Unix seconds), the last job's ``jid``.
+
+    ``jobs``, ``queues``: counts by name, of at most 20; ``hours``: by hour (Unix time // 3600), of the last 48;
+    ``after``: the last deploy before it was first seen; ``trace``: the traceback of one, newest frame first.
+    """
+
+    id: str
+    error: str
+    message: str
+    place: str
+    count: int
+    first: float
+    last: float
+    jid: str
+    jobs: Mapping[str, int]
+    queues: Mapping[str, int]
+    hours: Mapping[int, int]
+    after: Deploy | None = None
+    trace: tuple[str, ...] = ()
+
+    def trend(self, now: float) -> tuple[int, ...]:
+        """Failures in each of the last 24 hours, this one last."""
+        hour = int(now // 3600)
+        return tuple(self.hours.get(hour - back, 0) for back in reversed(range(HOURS)))
+
+    def recent(self, now: float) -> float:
+        """Failures in the last hour, about: those of this hour, and its share of those of the hour before."""
+        before, present = self.trend(now)[-2:]
+        return present + before * (1 - now % 3600 / 3600)
+
+    def state(self, now: float) -> Trend:
+        """Whether it is new (first seen within an hour), rises (three times as many as usual in this hour), is quiet
+        (none in this hour and the one before), or goes on as it did."""
+        recent, usual = self.recent(now), sum(self.trend(now)[:-2]) / (HOURS - 2)
+        if now - self.first < NEW:
+            return "new"
+        if recent >= _FEW and recent > _RISE * usual:
+            return "rising"
+        return "steady" if any(self.trend(now)[-2:]) else "quiet"
+
+    def to_json(self, now: float) -> dict[str, Any]:
+        """As the command line and programs have it."""
+        return {
+            "id": self.id,
+            "error": self.error,
+            "message": self.message,
+            "place": self.place,
+            "state": self.state(now),
+            "count": self.count,
+            "last_24_hours": list(self.trend(now)),
+            "first": times.iso(self.first),
+            "last": times.iso(self.last),
+            "jobs": dict(self.jobs),
+            "queues": dict(self.queues),
+            "jid": self.jid,
+            "deploy": None if self.after is None else {"at": times.iso(self.after.at), "label": self.after.label},
+            "trace": list(self.trace),
+        }
+
+
+class Errors(NamedTuple):
+    """Groups as of ``at`` (Unix seconds), those that are new or rise first; ``total``: how many are kept, of which the
+    200 that failed last were looked at; ``forgotten``: how many went because there were more than 500."""
+
+    at: float
+    groups: Sequence[ErrorGroup]
+    total: int
+    forgotten: int
+
+
+_ORDER: Final[Mapping[Trend, int]] = {"new": 0, "rising": 1, "steady": 2, "quiet": 3}
+
+
+def errors(
+    keys: Keys, *, job: str = "", queue: str = "", text: str = "", now: float | None = None
+) -> Procedure[Errors]:
+    """Errors, of every job or one, of every queue or one, whose exception, message, place or job holds ``text``."""
+    now = time.time() if now is None else now
+    names: list[str] = yield calls.groups(keys, 0, LOOKED)
+    if not names:
+        return Errors(now, [], 0, 0)
+    found: calls.StoredGroups = yield calls.some_groups(keys, names, now)
+    every = [_read(name, facts, None, found.marks) for name, facts in zip(names, found.facts, strict=True)]
+    wanted = [
+        one
+        for one in every
+        if one is not None
+        and (not job or job in one.jobs)
+        and (not queue or queue in one.queues)
+        and text.lower() in "\n".join((one.error, one.message, one.place, one.id, *one.jobs)).lower()
+    ]
+    wanted.sort(key=lambda one: (_ORDER[one.state(now)], -one.recent(now), -one.last, one.id))
+    return Errors(now, wanted, found.total, found.forgotten)
+
+
+def error_group(keys: Keys, name: str, now: float | None = None) -> Procedure[ErrorGroup | None]:
+    """One group with its traceback; None when nobody knows it (any more)."""
+    if not 0 < len(name) <= _ID or not name.isalnum():
+        return None
+    now = time.time() if now is None else now
+    found: calls.StoredGroups = yield calls.some_groups(keys, [name], now, traces=True)
+    return _read(name, found.facts[0], found.traces[0], found.marks)
+
+
+def _read(name: str, stored: Any, trace: Any, marks: Mapping[float, str]) -> ErrorGroup | None:
+    """None for what is no group, whoever wrote it."""
+    try:
+        facts = msgspec.json.decode(stored or b"", type=_Facts)
+        lines = msgspec.json.decode(trace, type=list[str]) if trace else []
+    except (msgspec.DecodeError, ValueError):
+        return None
+    hours = {int(hour): int(many) for hour, many in facts.hours.items() if hour.isascii() and hour.isdigit()}
+    before = [at for at in marks if facts.first - _BLAMED < at <= facts.first]
+    after = Deploy(max(before), marks[max(before)]) if before else None
+    known = facts.error, facts.message, facts.place, int(facts.count), facts.first, facts.last, facts.jid
+    return ErrorGroup(name, *known, _most_first(facts.jobs), _most_first(facts.queues), hours, after, tuple(lines))
+
+
+class _Facts(msgspec.Struct):
+    """A group as ``lua/group_errors.lua`` writes it."""
+
+    error: str
+    message: str
+    place: str
+    count: float
+    first: float
+    last: float
+    jid: str
+    jobs: dict[str, float]
+    queues: dict[str, float]
+    hours: dict[str, float]
+
+
+def _most_first(counts: Mapping[str, float]) -> dict[str, int]:
+    return {name: int(many) for name, many in sorted(counts.items(), key=lambda one: (-one[1], one[0]))}
+
+
+# ---- the jobs that stand there
+
+
+class Members(NamedTuple):
+    """A group's jobs among the first ``looked`` entries of a set; ``more``: whether it has more entries."""
+
+    entries: Sequence[Entry]
+    looked: int
+    more: bool
+
+
+def some_jobs(keys: Keys, mask: Mask, which: StandsIn, group: str) -> Procedure[Members]:
+    """A group's jobs among the first thousand entries of a set, as it is read: dead jobs from the latest on."""
+    text, key = _text(group), {"retries": keys.retry, "dead": keys.dead}[which]
+    found: Stretch = yield set_stretch(key, 0, SEARCHED, newest_first=which == "dead", text=text)
+    entries = [Entry(one.payload, one.score, mask) for one in found.holding(text)]
+    return Members(entries, found.looked, found.more)
+
+
+def jobs_of(runtime: Runtime, which: StandsIn, group: str, until: float) -> Iterator[Entry]:
+    """The jobs of a set that stand there because of this error, since before the Unix time ``until``."""
+    if not 0 < len(group) <= _ID or not group.isalnum():
+        raise ArgumentError(f"{group!r} is no group of errors: its id has letters and digits")
+    for one in JobSet(runtime, which).matching(_text(group)):
+        failed = one.time("retried_at") or one.time("failed_at") or 0.0
+        if one.job.get("error_group") == group and failed <= until:
+            yield one
+
+
+def retry_group(runtime: Runtime, group: str, until: float) -> Acted:
+    """Put the jobs that failed so before the Unix time ``until`` into their queues, the dead first; at most 2,000 of
+    each set, in pages of a hundred."""
+    total = Acted()
+    for which in STANDS_IN:
+        found = list(islice(jobs_of(runtime, which, group, until), MOST))
+        total = total.plus(JobSet(runtime, which).retry(found))
+    return total
+
+
+def _text(group: str) -> str:
+    return f'"error_group":"{group}"'

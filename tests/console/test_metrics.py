@@ -1,0 +1,95 @@
+"""The pages of what ran: every class and one, with deploys."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import time
+from typing import Any
+
+import pytest
+
+from henchman import App
+from henchman.inspector.metrics import mark_deploy
+from henchman.store.call import run
+from henchman.store.metrics import LIMITS, Counted, bucket_of, flush
+from support.browsing import XSS, Browser
+
+
+def write(app: App, counts: dict[str, tuple[list[float], int]], back: float = 0.0) -> None:
+    """Figures of ``back`` minutes ago: by class ms of the runs that succeeded, and how many failed."""
+    found = {}
+    for name, (times_ms, failed) in counts.items():
+        counters = [0] * (len(LIMITS) + 1)
+        for ms in times_ms:
+            counters[bucket_of(ms)] += 1
+        found[name] = Counted(len(times_ms) + failed, failed, round(sum(times_ms)), counters)
+    at = dt.datetime.fromtimestamp(time.time() - 60 * back, dt.UTC)
+    app.connections.run(flush(app.keys, at, found, ("8", "7")))
+
+
+@pytest.fixture
+def browser(app: App) -> Browser:
+    write(app, {"shop.sync": ([100.0] * 90, 10), "shop.mail": ([10.0], 0)}, 30)
+    write(app, {"shop.sync": ([2000.0] * 10, 30)}, 2)
+    run(app.connections, mark_deploy(app.keys, f"v2 {XSS}", now=time.time() - 600))
+    return Browser(app.console())
+
+
+def test_every_class_the_one_with_the_most_time_first(browser: Browser) -> None:
+    words = browser.get("/metrics").words
+    assert "Metrics 2 jobs in 1 hour" in words
+    assert "100 40 28.6 % 290 ms < 150 ms < 2.5 s 29 s" in words
+    assert words.index("shop.sync") < words.index("shop.mail")
+    assert "1 deploy a bar a minute" in words
+    assert "shop.sync" not in browser.get("/metrics?q=MAIL").words
+    assert "No job of that name" in browser.get("/metrics?q=nothing").words
+    for hours, text in (("8", "8 hours"), ("24", "1 day"), ("72", "3 days")):
+        page = browser.get(f"/metrics?by={hours}")
+        assert f"2 jobs in {text}" in page.words
+        assert f'href="/metrics/shop.sync?by={hours}"' in page.text
+        assert "Percentiles are kept by the minute" in page.words
+
+
+def test_one_class_before_and_after_a_deploy(browser: Browser) -> None:
+    page = browser.get("/metrics/shop.sync")
+    assert "before – 90 10 10.0 % 100 ms" in page.words
+    assert "10 30 75.0 % 2.0 s" in page.words
+    assert "< 150 ms 90" in page.words
+    assert "/errors?job=shop.sync" in page.text
+    assert "<script>alert" not in page.text
+    assert "the last hour" in browser.get("/metrics/shop.sync?by=24").words
+    assert "It did not run in the last 1 hour" in browser.get("/metrics/unknown").words
+
+
+def test_very_many_classes_with_long_names(app: App) -> None:
+    for part in range(4):
+        write(
+            app, {f"job{part}{number}{'Wild' * 40}{XSS}": ([float(number)] * 3, 1) for number in range(100)}, 3 * part
+        )
+    browser = Browser(app.console())
+    for path in ("/metrics", "/metrics?by=72", "/metrics?p=16"):
+        page = browser.get(path)
+        assert page.status == 200
+        assert len(page.body) < 60_000
+        assert "<script>alert" not in page.text
+        assert not re.search(r'\son\w+="|style="', page.text)
+        assert "400 jobs" in page.words
+    assert "There are no more" in browser.get("/metrics?p=17").words
+    assert (
+        "Nothing ran" in Browser(App(redis_url=app.config.redis_url, namespace="other").console()).get("/metrics").words
+    )
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/metrics?by=72", "/metrics/shop.sync", "/metrics/shop.sync?by=8"])
+def test_three_round_trips(app: App, browser: Browser, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+    write(app, {f"job{number}": ([5.0], 1) for number in range(100)}, 1)
+    calls, execute = list[str](), app.connections.run
+
+    def counted(call: Any) -> Any:
+        calls.append(call.name)
+        return execute(call)
+
+    monkeypatch.setattr(app.connections, "run", counted)
+    assert browser.get(path).status == 200
+    assert len(calls) <= 3, calls
