@@ -14,6 +14,7 @@ import traceback
 from collections import deque
 from collections.abc import Iterator
 from hashlib import sha256
+from itertools import islice
 from pathlib import Path
 from types import CodeType
 from typing import Any, Final, NamedTuple
@@ -34,9 +35,8 @@ _LINE: Final = 200  # characters of a line of it
 _CAUSES: Final = 3  # that are told of an exception
 
 _VARIES = re.compile(
-    r"""[a-z][a-z0-9+.-]{0,20}://\S+                # addresses
-    | [\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]+            # e-mail
-    | "[^"]*" | (?<!\w)'[^']*'(?!\w) | «[^»]*»      # what is quoted
+    r"""
+    "[^"]*" | (?<!\w)'[^']*'(?!\w) | «[^»]*»      # what is quoted
     | (?<![\w/])(?:/[\w.@~+-]+){2,}/?               # paths
     | \b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b
     | 0x[0-9a-f]+ | \b(?=[a-f]*[0-9])[0-9a-f]{8,}\b # in base 16
@@ -44,6 +44,8 @@ _VARIES = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
+_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{0,20}://\S+", re.IGNORECASE)
+_MAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]+")
 _OURS = str(Path(__file__).resolve().parent.parent)
 _LIBRARIES = tuple(
     {
@@ -53,8 +55,8 @@ _LIBRARIES = tuple(
     }
 )
 
-#: the frames of a traceback, outermost first, each as its code and line: nothing of what stood in them is held
-Places = tuple[tuple[CodeType, int], ...]
+#: the frames of a traceback, outermost first, each as its file and line: nothing of what stood in them is held
+Places = tuple[tuple[str, int], ...]
 
 
 class FailureGroup(NamedTuple):
@@ -80,7 +82,12 @@ class Noted(NamedTuple):
 
 def normal(message: str) -> str:
     """The message with ``•`` in place of what varies from job to job: numbers, ids, quoted words, addresses, paths."""
-    return _VARIES.sub("•", message[:MESSAGE])
+    text = message[:MESSAGE]
+    if "://" in text:
+        text = _ADDRESS.sub("•", text)
+    if "@" in text:
+        text = _MAIL.sub("•", text)
+    return _VARIES.sub("•", text)
 
 
 class Failures:
@@ -89,18 +96,23 @@ class Failures:
     def __init__(self) -> None:
         self.known: dict[tuple[type, str, Places], FailureGroup] = {}
         self.noted: deque[Noted] = deque()
+        self._places: dict[Places, str] = {}
         self._by_id: dict[str, FailureGroup] = {}
         self._sums: dict[str, dict[str, Any]] = {}
         self._lock = threading.Lock()
 
     def learn(self, error: BaseException, message: str, at: Places) -> FailureGroup:
         """The group of a failure that is the first of its kind here."""
-        place = " < ".join(_application(at)[:3])
+        place = self._places.get(at)
+        if place is None:
+            if len(self._places) >= _KNOWN:
+                self._places.clear()
+            place = self._places[at] = " < ".join(islice(_application(error), 3))
         name = type(error).__name__[:_LINE].encode("utf-8", "replace").decode()
         group_id = sha256(f"{name}\n{normal(message)}\n{place}".encode("utf-8", "replace")).hexdigest()[:12]
         group = self._by_id.get(group_id)
         if group is None:
-            group = FailureGroup(group_id, name, place, tuple(_trace(error, at)))
+            group = FailureGroup(group_id, name, place, tuple(_trace(error)))
         if len(self.known) >= _KNOWN:
             self.known.clear()
         if len(self._by_id) >= _KNOWN:
@@ -130,7 +142,8 @@ class Failures:
         while sums:
             some = [sums.pop(name) for name in list(sums)[:_WRITTEN]]
             try:
-                runtime.connections.run(group_errors(runtime.keys, some, now))
+                shown = [one | {"message": mask_urls(one["message"])} for one in some]
+                runtime.connections.run(group_errors(runtime.keys, shown, now))
             except ServerAway:
                 with self._lock:
                     for one in (*some, *sums.values()):
@@ -145,32 +158,31 @@ def _add(sums: dict[str, dict[str, Any]], one: Noted) -> None:
         found = sums[group.id] = {"id": group.id, "error": group.error, "place": group.place, "trace": group.trace}
         found |= {"count": 0, "first": one.at, "hours": {}, "jobs": {}, "queues": {}}
     found["count"] += 1
-    found |= {"last": one.at, "jid": one.jid, "message": mask_urls(one.message)}
+    found |= {"last": one.at, "jid": one.jid, "message": one.message}
     for table, name in (("hours", hour), ("jobs", one.job), ("queues", one.queue)):
         found[table][name] = found[table].get(name, 0) + 1
 
 
-def _application(at: Places) -> list[str]:
+def _frames(error: BaseException) -> list[tuple[CodeType, int]]:
+    """Code and line, innermost first."""
+    return [(frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__)][::-1]
+
+
+def _application(error: BaseException) -> Iterator[str]:
     """``module:function`` of the frames that are the application's, innermost first."""
-    return [
-        f"{Path(code.co_filename).stem}:{code.co_qualname.replace('<locals>.', '')}"[:_LINE]
-        for code, _ in reversed(at)
-        if not code.co_filename.startswith((*_LIBRARIES, "<frozen"))
-    ]
+    for code, _ in _frames(error):
+        if not code.co_filename.startswith((*_LIBRARIES, "<frozen")):
+            yield f"{Path(code.co_filename).stem}:{code.co_qualname.replace('<locals>.', '')}"[:_LINE]
 
 
-def _places(error: BaseException) -> Places:
-    return tuple((frame.f_code, line) for frame, line in traceback.walk_tb(error.__traceback__))
-
-
-def _trace(error: BaseException, at: Places) -> Iterator[str]:
+def _trace(error: BaseException) -> Iterator[str]:
     """The frames, newest first; then those of what caused it, under the name of that."""
     met: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in met and len(met) <= _CAUSES:
         if met:
             yield f"caused by {type(cause).__name__}"[:_LINE]
-        for code, line in reversed((at if cause is error else _places(cause))[-_FRAMES // (len(met) + 1) :]):
+        for code, line in _frames(cause)[: _FRAMES // (len(met) + 1)]:
             yield f"{code.co_filename[-_LINE:]}:{line}:in {code.co_name[:_LINE]}"
         met.append(cause)
         cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)

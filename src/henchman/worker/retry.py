@@ -162,7 +162,7 @@ class RetryPolicy:
     def _grouped(self, error: BaseException, job: Mapping[str, Any], queue: str, message: str) -> str:
         """Count a failure in its group; which."""
         failures, message = self.failures, message[:MESSAGE]
-        at = tuple((frame.f_code, line) for frame, line in walk_tb(error.__traceback__))[-50:]
+        at = tuple((frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__))[-50:]
         group = failures.known.get((type(error), message, at)) or failures.learn(error, message, at)
         name, jid = str(job.get("wrapped") or job.get("class")), str(job.get("jid"))
         failures.noted.append(Noted(group, self._runtime.clock.now(), name[:200], queue, jid[:200], message))
