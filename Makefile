@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-scale test-oldest check bench chaos ways docs fmt clean
+.PHONY: help demo test test-scale test-web test-oldest check bench chaos ways docs fmt clean
 
 help: ## Show this help
 	@echo "Henchman: background jobs for Python on Redis or Valkey."
@@ -24,6 +24,9 @@ test: $(VENV)/.dev ## Run the test suite against a real server
 
 test-scale: $(VENV)/.dev ## Run the tests that are large: minutes of chaos, a failover, a million jobs
 	@$(BIN)/python tools/test scale $(ARGS)
+
+test-web: $(VENV)/.browser ## Look at every page of the console in Chromium (apt install chromium)
+	@$(BIN)/python tools/test browser $(ARGS)
 
 test-oldest: $(OLDEST)/.dev ## Run much of the suite with the oldest versions of what Henchman needs
 	@$(OLDEST)/bin/python -m pytest -q -n 4 --dist loadfile $(or $(ARGS),tests/fundamentals tests/unit tests/web \
@@ -72,6 +75,11 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 	@echo "Installing Henchman and its workshop into $(VENV) (once) ..."
 	@$(PIP) -e '.[dev]'
 	@touch $(VENV)/.demo $@
+
+$(VENV)/.browser: $(VENV)/.dev
+	@echo "Installing what drives a browser into $(VENV) (once) ..."
+	@$(PIP) -e '.[browser]'
+	@touch $@
 
 $(OLDEST)/.dev: pyproject.toml tools/oldest | $(BIN)/pip
 	@echo "Installing Henchman with the oldest versions that it admits into $(OLDEST) ..."

@@ -1,0 +1,111 @@
+"""A shop whose console has something to show on every page, hostile things too."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from henchman import App, Failure, current_job
+from henchman.store.call import command
+from henchman.wire.payload import encode
+from support.browsing import DEAD, RETRY, XSS
+from support.worker import until, working
+
+__all__ = ["WILD", "Showcase", "showcase"]
+
+WILD = "odd/ü?#<b>"  # a queue's name
+
+
+class Showcase(NamedTuple):
+    """The app, and the ids of a finished batch, of a workflow, and of a job that runs."""
+
+    app: App
+    batch: str
+    workflow: str
+    running: str
+
+
+@contextmanager
+def showcase(url: str, folder: Path) -> Iterator[Showcase]:
+    """Jobs wait, run, failed, are dead and scheduled; a batch and a workflow have ended; a worker is alive."""
+    app = App(
+        redis_url=url,
+        database_url=f"sqlite:///{folder}/history.sqlite",
+        queues=["default", "slow", "mail"],
+        concurrency=4,
+    )
+    go_on = threading.Event()
+    jobs = _jobs(app, go_on)
+    with working(app) as launcher:
+        until(lambda: app.connections.run(command("EXISTS", app.keys.history_on)), "history is on")
+        try:
+            yield _filled(app, jobs)
+        finally:
+            go_on.set()
+            launcher.stop(5)
+
+
+def _jobs(app: App, go_on: threading.Event) -> Any:
+    class Jobs:
+        @staticmethod
+        @app.job(name="shop.create", retry=0)
+        def create(sku: str, price: float) -> dict[str, Any]:
+            current_job().log(f"looked at {sku}")
+            if price == 0:
+                raise Failure(f"{sku}: the price is not above zero {XSS}")
+            if price == 13:
+                raise ConnectionError("the price service does not answer")
+            return {"sku": sku, "price": price}
+
+        @staticmethod
+        @app.job(name="shop.step", retry=0)
+        def step(of: str) -> str:
+            return of
+
+        @staticmethod
+        @app.job(name="shop.watch", queue="slow", track=True)
+        def watch() -> None:
+            go_on.wait(600)
+
+        @staticmethod
+        @app.job(name="shop.mail", queue="mail", secret=("card",))
+        def mail(user: int, card: str = "") -> None: ...
+
+        @staticmethod
+        @app.cron("5 4 * * *")
+        @app.job(name="shop.nightly")
+        def nightly() -> None: ...
+
+    return Jobs
+
+
+def _filled(app: App, jobs: Any) -> Showcase:
+    with app.batch("Import products.csv", tags=["spring"], results=True) as batch:
+        jobs.create.enqueue_many([(f"sku-{n}", {3: 0.0, 5: 13.0}.get(n, 1.0)) for n in range(12)])
+    with app.workflow("Reorder") as flow:
+        first = flow.add(jobs.step.call("count"))
+        flow.add(jobs.step.call("send"), after=[first])
+    running = jobs.watch.enqueue()
+    app.queues["mail"].pause()
+    jobs.mail.enqueue_many([(user, "4111-1111") for user in range(60)])
+    jobs.mail.using(delay=3600).enqueue(99)
+    _hostile(app)
+    until(lambda: app.batch_status(batch.id).state == "complete", "the batch is complete")
+    until(lambda: app.batch_status(flow.id).state == "complete", "the workflow is complete")
+    until(lambda: app.job_status(running.jid).state == "working", "a job runs")
+    return Showcase(app, batch.id, flow.id, running.jid)
+
+
+def _hostile(app: App) -> None:
+    now, run = time.time(), app.connections.run
+    failed = {"class": "shop.charge", "queue": "pay", "created_at": now - 60, "failed_at": now - 50, "retry_count": 1}
+    error = {"error_class": "CardDeclined", "error_message": XSS, "error_backtrace": ["shop.py:7:in charge"]}
+    retry = {**failed, **error, "jid": RETRY, "args": [2**63, XSS, "\0\x07\x1b[31m"], "retry": 5}
+    run(command("ZADD", app.keys.retry, now + 3600, encode(retry)))
+    run(command("ZADD", app.keys.dead, now - 10, encode({**failed, **error, "jid": DEAD, "args": ["A-1"], "retry": 0})))
+    run(command("SADD", app.keys.queues, WILD))
+    run(command("LPUSH", app.keys.queue(WILD), encode({"class": "odd", "args": [], "jid": "f" * 24})))
