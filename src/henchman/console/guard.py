@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, NamedTuple
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-__all__ = ["COOKIE", "HEADERS", "Access", "Authorize", "Role", "Visitor", "forged", "is_local"]
+__all__ = ["COOKIE", "HEADERS", "Access", "Authorize", "Role", "Visitor", "address_of", "forged", "is_local"]
 
 Role = Literal["look", "act"]
 Authorize = Callable[[Request], "Role | Awaitable[Role | None] | None"]
@@ -55,7 +55,15 @@ class Visitor(NamedTuple):
 
 def is_local(request: Request) -> bool:
     """Whether a request comes from this machine, to a name of this machine: pages elsewhere can reach no other one."""
-    return _is_loopback(request.client.host if request.client else "") and _is_loopback(request.url.hostname or "")
+    return _is_loopback(address_of(request)) and _is_loopback(request.url.hostname or "")
+
+
+def address_of(request: Request) -> str:
+    """Where a request comes from; "?": nobody says."""
+    if request.client:
+        return request.client.host
+    told = request.scope.get("wsgi_environ", {})  # a WSGI server that knows no port: a2wsgi tells neither then
+    return told.get("REMOTE_ADDR") or "?"
 
 
 def _is_loopback(host: str) -> bool:
@@ -104,7 +112,7 @@ class Access:
     async def visitor(self, request: Request) -> Visitor:
         """Who sends this request."""
         session = request.cookies.get(COOKIE, "")
-        address = request.client.host if request.client else "?"
+        address = address_of(request)
         role: Role | None
         if self._passwords:
             role, fresh = self._role_of(session), False

@@ -30,7 +30,7 @@ from henchman.console.batches import BatchPages
 from henchman.console.bulk import BulkActs
 from henchman.console.deeds import Deed, Deeds, Unwanted
 from henchman.console.errors import ErrorPages
-from henchman.console.guard import COOKIE, HEADERS, SESSION, Access, Visitor, forged
+from henchman.console.guard import COOKIE, HEADERS, SESSION, Access, Visitor, address_of, forged
 from henchman.console.metrics import MetricsPages
 from henchman.console.ordered import OrderedPages
 from henchman.console.pages import FILTERS, Download, EntryRows, Missing, Query, Screen, Screens, View, page_links
@@ -315,7 +315,7 @@ class Console:
         return said
 
     async def _log_in(self, request: Request, links: Links, form: Mapping[str, str], visitor: Visitor) -> Response:
-        address = request.client.host if request.client else "?"
+        address = address_of(request)
         session = self._access.log_in(form.get("password", ""), address)
         if session is None:
             _log.warning("console: a wrong password from %s", address)
