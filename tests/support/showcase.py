@@ -15,7 +15,7 @@ from henchman.wire.payload import encode
 from support.browsing import DEAD, RETRY, XSS
 from support.worker import until, working
 
-__all__ = ["WILD", "Showcase", "showcase"]
+__all__ = ["WILD", "Showcase", "hostile", "showcase"]
 
 WILD = "odd/ü?#<b>"  # a queue's name
 
@@ -93,14 +93,14 @@ def _filled(app: App, jobs: Any) -> Showcase:
     app.queues["mail"].pause()
     jobs.mail.enqueue_many([(user, "4111-1111") for user in range(60)])
     jobs.mail.using(delay=3600).enqueue(99)
-    _hostile(app)
+    hostile(app)
     until(lambda: app.batch_status(batch.id).state == "complete", "the batch is complete")
     until(lambda: app.batch_status(flow.id).state == "complete", "the workflow is complete")
     until(lambda: app.job_status(running.jid).state == "working", "a job runs")
     return Showcase(app, batch.id, flow.id, running.jid)
 
 
-def _hostile(app: App) -> None:
+def hostile(app: App) -> None:
     now, run = time.time(), app.connections.run
     failed = {"class": "shop.charge", "queue": "pay", "created_at": now - 60, "failed_at": now - 50, "retry_count": 1}
     error = {"error_class": "CardDeclined", "error_message": XSS, "error_backtrace": ["shop.py:7:in charge"]}

@@ -69,6 +69,21 @@ async function look() {
   const main = document.getElementById("main");
   if (!live || document.hidden || !main || !state) return;
   if (held()) { say("● live · held"); return; }
+  const fresh = await asked();
+  if (!fresh) return;
+  const said = main.querySelector(".said");
+  if (said) fresh.prepend(said.cloneNode(true));
+  drawTimes(fresh);
+  Idiomorph.morph(main, fresh.childNodes, { morphStyle: "innerHTML", ignoreActiveValue: true, callbacks: {
+    beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details")) && !(name === "class" && node.matches("tr.on")),
+  } });
+  heard = Date.now();
+  wait = EVERY;
+  say("● live");
+}
+
+// what this page is now; null: nothing new can be shown, and it was said why
+async function asked() {
   try {
     const here = new URL(location.href);
     here.searchParams.delete("said");
@@ -78,26 +93,18 @@ async function look() {
     const parsed = new DOMParser().parseFromString(policy ? policy.createHTML(text) : text, "text/html");
     const fresh = parsed.getElementById("main");
     if (answer.status >= 500 || !fresh || held()) throw new Error("no page");
-    if (parsed.body.dataset.build !== body.dataset.build) { say("! a newer console: load again"); live = false; return; }
-    const said = main.querySelector(".said");
-    if (said) fresh.prepend(said.cloneNode(true));
-    drawTimes(fresh);
-    Idiomorph.morph(main, fresh, { morphStyle: "innerHTML", ignoreActiveValue: true, callbacks: {
-      beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details")) && !(name === "class" && node.matches("tr.on")),
-    } });
-    heard = Date.now();
-    wait = EVERY;
-    say("● live");
+    if (parsed.body.dataset.build !== body.dataset.build) { say("! a newer console: load again"); live = false; return null; }
+    return fresh;
   } catch {
     wait = Math.min(wait * 2, LONGEST);
     say(`! stale ${span((Date.now() - heard) / 1000)}`);
+    return null;
   }
 }
 
 async function turn() {
   clearTimeout(timer);
-  await look();
-  timer = setTimeout(turn, wait);
+  try { await look(); } finally { timer = setTimeout(turn, wait); }
 }
 
 function setLive(on) {

@@ -1,0 +1,159 @@
+"""The console as people use it: by keyboard, while things happen, acting with a question before, without JavaScript."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from browser.conftest import Opens
+from henchman import App
+from support.browsing import DEAD, RETRY
+from support.chromium import serving
+from support.mounts import MOUNTS
+from support.showcase import Showcase, hostile
+
+pytestmark = pytest.mark.browser("it looks through Chromium")
+
+PASSWORD = "correct-horse"
+
+
+@pytest.fixture
+def shop(redis_url: str) -> Iterator[App]:
+    """An app of the test's own: it may act."""
+    app = App(redis_url=redis_url, console_password=PASSWORD)
+    hostile(app)
+    yield app
+    app.close()
+
+
+@pytest.fixture
+def open_shop(shop: App) -> Iterator[str]:
+    """Where its console is, without a password."""
+    with serving(App(redis_url=shop.config.redis_url).console()) as site:
+        yield site
+
+
+def test_keys_open_the_sheet_search_walk_through_rows_and_go_to_pages(opens: Opens, site: str) -> None:
+    tab = opens(site)
+    page = tab.page
+    tab.open("/queues/mail")
+    page.keyboard.press("?")
+    assert page.locator("#sheet").is_visible()
+    page.keyboard.press("Escape")
+    assert page.locator("#sheet").is_hidden()
+    page.keyboard.press("/")
+    assert page.evaluate("() => document.activeElement.id") == "find"
+    page.keyboard.press("Escape")
+    for key in "jjk":
+        page.keyboard.press(key)
+    first = page.locator("table.rows tbody tr").first
+    assert "on" in str(first.get_attribute("class"))
+    target = first.locator("a").first.get_attribute("href")
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**{target}")
+    page.keyboard.press("g")
+    page.keyboard.press("d")
+    page.wait_for_url("**/dead")
+    page.go_back()
+    page.wait_for_url(f"**{target}")
+
+
+def test_a_filter_stands_in_the_address_and_the_back_button_returns_to_it(opens: Opens, site: str) -> None:
+    tab = opens(site)
+    page = tab.page
+    tab.open("/dead")
+    page.fill("#q", "A-1")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/dead?q=A-1")
+    page.locator("table.rows a.call").click()
+    page.wait_for_url(f"**/jobs/{DEAD}")
+    page.go_back()
+    page.wait_for_url("**/dead?q=A-1")
+    assert page.input_value("#q") == "A-1"
+
+
+def test_what_happens_is_seen_without_a_reload(opens: Opens, open_shop: str, shop: App) -> None:
+    tab = opens(open_shop)
+    tab.open("/dead")
+    tab.page.evaluate("() => { window.same = true; }")
+    assert tab.page.get_by_text("CardDeclined").is_visible()
+    shop.dead.clear()
+    tab.page.get_by_text("Nothing is dead.").wait_for()
+    assert tab.page.evaluate("() => window.same")
+
+
+def test_an_act_is_asked_before_it_is_done(opens: Opens, open_shop: str, shop: App) -> None:
+    tab = opens(open_shop)
+    page = tab.page
+    tab.open("/dead")
+    page.get_by_role("link", name="Delete…").click()
+    assert page.get_by_text("It is gone for good.").is_visible()
+    page.get_by_role("link", name="Leave it").click()
+    page.wait_for_url("**/dead")
+    assert shop.dead.size() == 1
+    page.get_by_role("link", name="Delete…").click()
+    page.get_by_role("button", name="Delete").click()
+    page.get_by_text(f"{DEAD} is deleted").wait_for()
+    assert shop.dead.size() == 0
+
+
+def test_people_log_in_and_out(opens: Opens, shop: App) -> None:
+    with serving(shop.console()) as site:
+        tab = opens(site)
+        tab.expected.add(403)
+        page = tab.page
+        tab.open("/dead")
+        page.wait_for_url("**/login")
+        page.fill("input[type=password]", "wrong-horse")
+        page.keyboard.press("Enter")
+        page.get_by_text("That is not the password.").wait_for()
+        assert tab.violations() == []
+        page.fill("input[type=password]", PASSWORD)
+        page.keyboard.press("Enter")
+        page.wait_for_url(f"{site}/")
+        page.get_by_role("button", name="Log out").click()
+        page.wait_for_url("**/login")
+        tab.open("/dead")
+        page.wait_for_url("**/login")
+        page.goto("about:blank")
+
+
+def test_without_javascript_everything_can_be_read_and_done(opens: Opens, open_shop: str, shop: App) -> None:
+    tab = opens(open_shop, java_script_enabled=False)
+    page = tab.page
+    tab.open("/dead")
+    assert page.get_by_text("CardDeclined").is_visible()
+    page.get_by_role("button", name="Retry").click()
+    page.get_by_text(f"{DEAD} is enqueued").wait_for()
+    assert shop.dead.size() == 0
+    page.get_by_role("link", name="Queues", exact=True).click()
+    assert page.get_by_role("link", name="pay").first.is_visible()
+
+
+def test_what_stands_in_payloads_is_shown_as_text(opens: Opens, site: str, shown: Showcase) -> None:
+    tab = opens(site)
+    for path in (f"/jobs/{RETRY}", "/retries", "/dead", f"/batches/{shown.batch}"):
+        tab.open(path)
+        text = tab.page.locator("main").inner_text()
+        assert '<script>alert("x")</script>' in text, path
+        assert "\u202e" not in text, path
+        assert "\\u202e" in text, path
+        assert not re.search("[\0\x07\x1b]", text), path
+    tab.open(f"/jobs/{RETRY}")
+    assert "9223372036854775808" in tab.page.locator("main").inner_text()
+
+
+@pytest.mark.parametrize("mount", MOUNTS)
+def test_it_is_clicked_through_inside_other_applications(opens: Opens, shop: App, mount: str) -> None:
+    with MOUNTS[mount](App(redis_url=shop.config.redis_url).console()) as (site, at):
+        tab = opens(site)
+        page = tab.page
+        tab.open(f"{at}/")
+        page.get_by_role("link", name="Dead", exact=True).click()
+        page.wait_for_url(f"{site}{at}/dead")
+        page.get_by_role("button", name="Retry").click()
+        page.get_by_text(f"{DEAD} is enqueued").wait_for()
+        assert shop.dead.size() == 0
+        page.goto("about:blank")
