@@ -332,3 +332,56 @@ def test_what_the_server_has_forgotten_is_told_from_history(shop: Shop) -> None:
     shown = shop.run("batch", batch)
     assert shown.exit_code == 4
     assert "2 of 2" in shown.stdout
+
+
+class TestSteps:
+    """What ``henchman batch ID`` tells of the steps of a workflow."""
+
+    def test_each_says_how_it_stands_and_what_it_waits_for(self, shop: Shop) -> None:
+        with shop.app.workflow("Order") as flow:
+            pay = flow.add(shop.create.call(1, "object"), name="pay")
+            label = flow.add(shop.create.call(2, "break"), name="label")
+            flow.add(shop.create.call(3, "refuse"), name="mail")
+            flow.add(shop.create.call(4), name="ship", after=[pay, label])
+        waiting = shop.json("batch", flow.id)
+        assert [(one["name"], one["status"], one["waits_for"]) for one in waiting["steps"]] == [
+            ("pay", "enqueued", []),
+            ("label", "enqueued", []),
+            ("mail", "enqueued", []),
+            ("ship", "blocked", ["label", "pay"]),
+        ]
+        with working(shop.app):
+            until(lambda: flow.status().done == 3, "all but the last have ended")
+            until(lambda: shop.json("batch", flow.id)["steps"][3]["waits_for"] == ["label"], "pay is met")
+        shown = shop.json("batch", flow.id)
+        told = [(one["name"], one["status"], one["result"], one["message"]) for one in shown["steps"]]
+        assert [one[:3] for one in told] == [
+            ("pay", "finished", True),
+            ("label", "dead", False),
+            ("mail", "failed", False),
+            ("ship", "blocked", False),
+        ]
+        assert told[1][3] == "price is missing"
+        assert (shown["more_steps"], {one["job"] for one in shown["steps"]}) == (False, {"shop.create"})
+        text = shop.run("batch", flow.id).stdout
+        assert not INVISIBLE.search(text)
+        assert re.search(r"ship +blocked +– +label", text), text
+        assert re.search(r"label +dead +– +price is missing", text), text
+        assert "There are more steps: --steps" in shop.run("batch", "show", flow.id, "--steps", "2").stdout
+        short = shop.json("batch", "show", flow.id, "--steps", "2")
+        assert ([one["name"] for one in short["steps"]], short["more_steps"]) == (["pay", "label"], True)
+
+    def test_a_batch_without_steps_has_none(self, shop: Shop) -> None:
+        id = shop.batch("done")
+        assert (shop.json("batch", id)["steps"], shop.json("batch", id)["more_steps"]) == ([], False)
+        assert "waits for" not in shop.run("batch", id).stdout
+
+    def test_a_large_result_is_a_result(self, shop: Shop) -> None:
+        @shop.app.job(name="shop.large")
+        def large() -> str:
+            return "x" * 20_000
+
+        with shop.app.workflow("Large") as flow:
+            flow.add(large.call())
+        shop.settled(flow.id)
+        assert [(one["status"], one["result"]) for one in shop.json("batch", flow.id)["steps"]] == [("finished", True)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from typing import Any
@@ -110,6 +111,30 @@ def test_a_batch_is_retried_page_by_page(app: App, redis: Redis, monkeypatch: py
             launcher.acker.stopping.wait(0.02)
     assert dropping(redis, "batch_retry", batch.retry) == 5
     assert redis.llen("queue:default") == 5
+
+
+def test_a_batch_is_retried_but_for_those_whose_key_another_job_has(
+    app: App, redis: Redis, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were counted as pushed, and looked at again, after a lost answer."""
+    monkeypatch.setattr("henchman.batch.procedures.PAGE", 2)
+
+    @app.job(name="fails", retry=0, key="number", unique="until_success")
+    def may_fail(number: int) -> None:
+        raise ValueError("no")
+
+    with app.batch("many") as batch:
+        may_fail.enqueue_many([(number,) for number in range(5)])
+    with working(app) as launcher:
+        while batch.status().counts["error"] < 5:
+            launcher.acker.stopping.wait(0.02)
+    dead = [json.loads(one)["args"][0] for one in redis.zrange(f"hm:batch:{batch.id}:dead", 0, -1)]  # type: ignore[union-attr]
+    for place in (0, 3):
+        lock(store, "u", OURS, scope="fails", key=str(dead[place]))
+    assert dropping(redis, "batch_retry", batch.retry) == 3
+    assert redis.llen("queue:default") == 3
+    assert redis.zcard(f"hm:batch:{batch.id}:dead") == 2
+    assert batch.status().counts["error"] == 2
 
 
 def test_a_key_is_unlocked(app: App, redis: Redis, store: Store) -> None:

@@ -179,7 +179,7 @@ class Batches(RuleBasedStateMachine):
         again = [batches.Retried(json.loads(one)["jid"], "q", one, one) for one in old]
         if not again or any(one.jid in model.live for one in again):
             return  # a jid that was pushed once more meanwhile
-        assert self.store.run(batches.retry(self.store.keys, batch, again)) == len(again)
+        assert self.store.run(batches.retry(self.store.keys, batch, again)) == [1] * len(again)
         for one in again:
             model.dead.remove(one.jid)
             model.reopen()

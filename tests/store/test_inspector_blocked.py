@@ -300,6 +300,13 @@ class TestDoctor:
         park(store, job(OTHER, created_at=store.now()))
         assert self.said(store)[1:] == ("ok", "1 job, none behind one that is dead or over", "")
 
+    def test_some_behind_one_that_has_just_died(self, store: Store) -> None:
+        needing = job(OTHER, created_at=store.now(), hm={"needs": [["pay", "17", 0, "pay"]]})
+        row = f"a\n\nneeds dead {store.now() - 60:.3f} pay\n\n".encode() + needing
+        store.ask("HSET", store.keys.parked, OTHER, row)
+        text = "1 job; 1 for less than ten minutes behind one that is dead or over: henchman blocked --stuck"
+        assert self.said(store)[1:] == ("ok", text, "")
+
     def test_those_that_wait_for_very_long(self, store: Store) -> None:
         park(store, job(OTHER, created_at=store.now() - 8 * 86_400))
         park(store, job(THIRD, created_at=store.now()))

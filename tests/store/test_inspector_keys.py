@@ -120,7 +120,7 @@ class TestCommands:
         told = json.loads(run(store, "keys", "--json").stdout)
         assert told["scopes"][0] == {
             "scope": "pay",
-            "held": {"once": 0, "until_success": 2, "queued": 0, "running": 0},
+            "held": {"once": 0, "until_success": 2, "queued": 0, "running": 0, "followed": 0},
         }
         shown = run(store, "keys", "ship").stdout
         assert "\x1b" not in shown
@@ -139,4 +139,87 @@ class TestCommands:
         assert (done.exit_code, done.stdout) == (0, f"taken from job {OURS} (until_success), which was enqueued\n")
         assert holder(store, "u", scope="pay", key="1") is None
         again = run(store, "unlock", "pay", "1", "--force")
-        assert (again.exit_code, again.stdout) == (1, "Nobody holds this key.\n")
+        assert again.exit_code == 1
+        assert "Nobody holds the key '1' of pay" in again.stdout
+
+
+def test_unlock_of_a_key_that_is_remembered_says_so(store: Store) -> None:
+    lock(store, "o", scope="pay", key="17")
+    payload = job(phases="o", scope="pay", key="17")
+    store.push("a", payload)
+    store.join("a")
+    store.fetch("a")
+    store.settle(Settlement(1, payload, "done", effects=of_payload(store.keys, payload, "done")))
+    told = run(store, "unlock", "pay", "17")
+    assert told.exit_code == 1
+    assert f"its last job, {OURS}, is finished, which is remembered until" in told.stdout
+    assert "using(again=True)" in told.stdout
+    assert "Nobody holds the key '18' of pay; see henchman keys" in run(store, "unlock", "pay", "18").stdout
+
+
+class TestFollowed:
+    """Keys whose job others may wait for: phase ``f``, of a business key and of the id of a job."""
+
+    def test_found_and_listed(self, store: Store, app: App) -> None:
+        lock(store, "f", scope="pay", key="17")
+        lock(store, "f", OTHER, scope="", key=OTHER)
+        store.ask("SREM", store.keys.scopes, "")  # as the scripts leave it
+        store.ask("ZADD", store.keys.awaits("npay\n17"), 1, "w1", 2, "w2")
+        found = app.keys.find("pay", "17")
+        assert found is not None
+        assert (found.phase, found.jid, found.waiting) == ("followed", OURS, 2)
+        by_id = app.keys.find("", OTHER)
+        assert by_id is not None
+        assert (by_id.phase, by_id.jid) == ("followed", OTHER)
+        told = json.loads(run(store, "keys", "--json").stdout)["scopes"]
+        assert [(one["scope"], one["held"]["followed"]) for one in told] == [("", 1), ("pay", 1)]
+        assert '"" (by id)' in run(store, "keys").stdout
+        assert [one["jid"] for one in json.loads(run(store, "keys", "", "--json").stdout)["keys"]] == [OTHER]
+        assert "followed" in run(store, "keys", "pay").stdout
+
+    @pytest.mark.parametrize(("ending", "status"), [("done", "finished"), ("failed", "failed"), ("gone", "over")])
+    def test_how_one_that_was_followed_by_its_id_ended(self, store: Store, app: App, ending: str, status: str) -> None:
+        lock(store, "f", scope="", key=OURS)
+        payload = job(phases="f", scope="", key=OURS)
+        store.push("a", payload)
+        store.join("a")
+        store.fetch("a")
+        store.settle(Settlement(1, payload, "done", effects=of_payload(store.keys, payload, ending)))
+        found = app.keys.find("", OURS)
+        assert found is not None
+        assert (found.phase, found.jid, found.status) == ("followed", OURS, status)
+
+    def test_to_take_it_from_one_that_lives_is_refused_with_what_it_breaks(self, store: Store) -> None:
+        lock(store, "f", scope="pay", key="17")
+        store.push("a", job(phases="f", scope="pay", key="17"))
+        store.ask("ZADD", store.keys.awaits("npay\n17"), 1, "w1")
+        refused = run(store, "unlock", "pay", "17")
+        assert refused.exit_code == 1
+        assert "(followed) and is enqueued; 1 job waits for it" in refused.stderr
+        assert "hears that it is over without success" in refused.stderr
+        done = run(store, "unlock", "pay", "17", "--force")
+        assert done.exit_code == 0, done.stderr
+        assert "1 job that waited for it: over without success" in done.stdout
+        assert holder(store, "f", scope="pay", key="17") is None
+        [decision] = store.ask("LRANGE", store.keys.decide, 0, -1)
+        assert decision.startswith(b"over")
+        assert decision.endswith(b"\npay\n17")
+
+
+class TestTheSearchForItsJob:
+    def test_one_that_has_ended_loses_it(self, store: Store, app: App) -> None:
+        lock(store, "u")
+        store.ask("SET", store.keys.result(OURS), '{"status":"finished","value":1}')
+        assert len(app.keys.unlock(SCOPE, KEY)) == 1
+
+    def test_one_that_was_not_found_within_the_bound_may_live(
+        self, store: Store, app: App, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("henchman.inspector.keys.MOST", 1)
+        lock(store, "u")
+        store.push("a", job(phases="u"), *(job(f"{at:024x}") for at in range(3)))
+        store.ask("LREM", store.keys.queue("a"), 0, job(phases="u"))
+        store.ask("LPUSH", store.keys.queue("a"), job(phases="u"))
+        with pytest.raises(ArgumentError, match="it may live"):
+            app.keys.unlock(SCOPE, KEY)
+        assert holder(store, "u") == OURS

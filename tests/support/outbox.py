@@ -27,14 +27,24 @@ ORDERS = MetaData()
 orders = Table("orders", ORDERS, Column("id", Integer, primary_key=True, autoincrement=False))
 
 
-def made_anew(url: str) -> None:
-    """The tables of the outbox and of the orders, empty."""
+def removed(url: str) -> None:
+    """No table of the outbox, and none of the orders."""
     database = OutboxDatabase(url)
     try:
         METADATA.drop_all(database.engine)
         ORDERS.drop_all(database.engine)
         with database.writing() as connection:
-            connection.execute(text(f"DROP TABLE IF EXISTS {VERSION_TABLE}"))
+            for table in (VERSION_TABLE, "orders"):
+                connection.execute(text(f"DROP TABLE IF EXISTS {table}"))
+    finally:
+        database.close()
+
+
+def made_anew(url: str) -> None:
+    """The tables of the outbox and of the orders, empty."""
+    removed(url)
+    database = OutboxDatabase(url)
+    try:
         database.upgrade()
         ORDERS.create_all(database.engine)
     finally:

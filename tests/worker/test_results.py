@@ -15,6 +15,7 @@ import pytest
 from redis import Redis
 
 from henchman import App, Failure, current_job
+from henchman.client.results import Hub, _hub
 from henchman.errors import ArgumentError, JobFailed, ResultError
 from support.worker import until, working
 
@@ -237,3 +238,37 @@ def test_the_status_of_a_job_that_keeps_its_result(app: App) -> None:
             broken.result(timeout=60)
     assert (fine.status().state, fine.status().text) == ("finished", "it has finished; its result is kept")
     assert (broken.status().state, broken.status().error) == ("error", ("ZeroDivisionError", "division by zero"))
+
+
+def test_an_awaited_result_that_is_cancelled_leaves_nobody_waiting(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that is cancelled while a thread begins to listen for it."""
+    begins, go, entered = threading.Event(), threading.Event(), threading.Event()
+    enter = Hub.enter
+
+    def slowly(hub: Hub, channel: str, wake: Any) -> None:
+        begins.set()
+        assert go.wait(20)
+        enter(hub, channel, wake)
+        entered.set()
+
+    @app.job(name="never", result_ttl=60)
+    def never() -> None: ...
+
+    async def cancelled(*, early: bool) -> None:
+        handle = await never.aenqueue()
+        task = asyncio.ensure_future(handle.aresult(timeout=30))
+        assert await asyncio.to_thread((begins if early else entered).wait, 20)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        go.set()
+        assert await asyncio.to_thread(entered.wait, 20)
+        await app.aclose()
+
+    for early in (True, False):
+        begins.clear()
+        entered.clear()
+        (go.clear if early else go.set)()
+        monkeypatch.setattr(Hub, "enter", slowly)
+        asyncio.run(cancelled(early=early))
+        until(lambda: not _hub(app)._waiting, "nobody waits")

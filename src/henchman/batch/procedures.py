@@ -149,8 +149,8 @@ def retry(runtime: Runtime, batch: str) -> Procedure[int]:
         kept += len(page) - len(again)
         if again:
             yield jobs.uncancel(keys, [one.jid for one in again])
-            done: int = yield batches.retry(keys, batch, again)
-            pushed, kept = pushed + done, kept + len(again) - done  # of the others another job has the key
+            statuses: list[int] = yield batches.retry(keys, batch, again)
+            pushed, kept = pushed + statuses.count(1), kept + statuses.count(2)  # 2: another job has the key
     return pushed
 
 

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 import msgspec
@@ -16,6 +16,8 @@ from rich.text import Text
 
 from henchman.batch import results as batch_results
 from henchman.batch.batch import BatchStatus, status_of
+from henchman.batch.step_states import MOST as MOST_STEPS
+from henchman.batch.step_states import StepState, step_states
 from henchman.cli.history import COLOURS, after_option, history_of, limit_option, show_page
 from henchman.cli.session import Session, ShowGroup, as_json, command, confirmed, server_options, yes
 from henchman.cli.show import Table, ago, answer, cell, count, duration, facts, moment, say, table, watch
@@ -23,9 +25,9 @@ from henchman.errors import HenchmanError, HistoryError, UnknownBatch
 from henchman.history import as_csv
 from henchman.history.records import FAILURES, STATUSES, batch_status
 from henchman.kernel.spreadsheet import MARK
-from henchman.kernel.text import visible
+from henchman.kernel.text import shorten, visible
 from henchman.store import batches as store
-from henchman.store.call import iterate
+from henchman.store.call import iterate, run
 
 __all__ = ["batch", "batches"]
 
@@ -34,6 +36,7 @@ _SLICE = 500  # batches that are looked at in one round trip
 _ROWS = 500  # rows of CSV that are written at once
 _STATES = {"open": "cyan", "closed": "cyan", "complete": "green", "abandoned": "bold yellow"}
 _REASONS = 20
+_LONG_NAME = 60  # characters of the name of a step
 _BAR = 80  # characters, at most
 
 
@@ -66,23 +69,28 @@ def batch() -> None:
 @_id
 @click.option("--watch", "again", is_flag=True, help="Again and again until it is complete (or Ctrl-C).")
 @click.option("--every", type=click.FloatRange(0.2, 3600), default=1.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--steps", "most", type=click.IntRange(0, MOST_STEPS), default=50, show_default=True, help="So many of them."
+)
 @as_json
-def show(session: Session, id: str, again: bool, every: float, as_json: bool) -> None:
-    """How the batch ID stands: progress, counts, the reasons of failures.
+def show(session: Session, id: str, again: bool, every: float, most: int, as_json: bool) -> None:
+    """How the batch ID stands: progress, counts, the reasons of failures; of a workflow also its steps.
 
     Exit status 0: complete, and every job finished, also of the batches that are part of it; 4: complete, but not all
     did; 5: not complete yet; 1: there is no such batch, or an error; 3: there is no server.
     """
-    found = _look(session, id)
+    found = _Shown(_look(session, id))  # an unknown one is refused at once
+
+    def look() -> _Shown:
+        return _Shown(_look(session, id), *run(session.runner, step_states(session.keys, id, most)))
+
     if again:
-        document = _document if as_json else None
-        last = watch(
-            lambda: _look(session, id), every, _view, _line, document, until=lambda one: one.state == "complete"
-        )
-        found = last or found
+        document = _Shown.document if as_json else None
+        found = watch(look, every, _Shown.view, _Shown.line, document, until=_Shown.is_complete) or found
     else:
-        answer(_document(found), _view(found), as_json=as_json)
-    sys.exit(_exit_status(found))
+        found = look()
+        answer(found.document(), found.view(), as_json=as_json)
+    sys.exit(_exit_status(found.batch))
 
 
 def _exit_status(found: BatchStatus) -> int:
@@ -267,8 +275,52 @@ def _document(found: BatchStatus) -> dict[str, Any]:
     return plain
 
 
+class _Shown(NamedTuple):
+    """What ``henchman batch ID`` shows: how the batch stands, and its first steps; ``more``: there are others."""
+
+    batch: BatchStatus
+    steps: Sequence[StepState] = ()
+    more: bool = False
+
+    def document(self) -> dict[str, Any]:
+        """For programs."""
+        steps = {"steps": msgspec.to_builtins(list(self.steps)), "more_steps": self.more}
+        return _document(self.batch) | steps
+
+    def view(self) -> RenderableType:
+        """The whole picture."""
+        parts: list[RenderableType] = [_view(self.batch)]
+        if self.steps:
+            parts += [Text(), table(self.steps, _STEP_COLUMNS, wide="waits for")]
+        if self.steps and self.more:
+            parts.append(Text("There are more steps: --steps", "dim"))
+        return Group(*parts)
+
+    def line(self) -> str:
+        """The same in one line."""
+        return _line(self.batch)
+
+    def is_complete(self) -> bool:
+        """Whether there is nothing more to come."""
+        return self.batch.state == "complete"
+
+
+def _waits(one: StepState) -> str:
+    """What a step waits for, or why it gave no result."""
+    return ", ".join(one.waits_for) or one.message or "–"
+
+
+_STEP_COLUMNS: dict[str, Callable[[StepState], Any]] = {
+    "step!": lambda one: shorten(visible(one.name), _LONG_NAME),
+    "status!": lambda one: cell(one.status, COLOURS.get(one.status, "red" if one.status in ("dead", "over") else "")),
+    "result": lambda one: "yes" if one.result else "–",
+    "waits for": _waits,
+    "job id": lambda one: one.jid,
+}
+
+
 def _view(one: BatchStatus) -> Group:
-    """The whole picture."""
+    """The counts of a batch, and what failed in it."""
     style = "bold yellow" if one.why else _STATES.get(one.state, "")
     title = cell(one.description or "batch", "bold"), "  ", cell(one.id, "dim"), "  ", cell(_state(one), style)
     parts: list[RenderableType] = [Text.assemble(*title)]

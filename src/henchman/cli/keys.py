@@ -13,7 +13,7 @@ import click
 
 from henchman.cli.jobs import job_id, whole_id
 from henchman.cli.session import Session, as_json, command
-from henchman.cli.show import ago, answer, cell, listed, moment, say, table
+from henchman.cli.show import ago, answer, cell, count, listed, moment, say, table
 from henchman.errors import HenchmanError
 from henchman.inspector.blocked import BlockedJob
 from henchman.inspector.keys import KeyState, ScopeState, held_in, scope_states
@@ -24,7 +24,9 @@ from henchman.store.locks import PHASES
 __all__ = ["blocked", "keys", "release", "unlock"]
 
 _MOST = 100
+_FOLLOWED = ("once", "followed")  # phases in which others may wait for the success of the job
 _LONG_ID = 32
+_BY_ID = '"" (by id)'
 _COLOURS = {"dead": "red", "failed": "red", "over": "red", "unknown": "yellow", "free": "yellow"}
 
 
@@ -36,16 +38,26 @@ _COLOURS = {"dead": "red", "failed": "red", "over": "red", "unknown": "yellow", 
 @click.option("-n", "--most", type=click.IntRange(1, 100_000), default=100, show_default=True, help="How many keys.")
 @as_json
 def keys(session: Session, scope: str | None, most: int, as_json: bool) -> None:
-    """Business keys that jobs hold: how many in each scope, or those of SCOPE and who has them."""
+    """Business keys that jobs hold: how many in each scope, or those of SCOPE and who has them.
+
+    \b
+    once             from the push until the job has ended, and remembered then
+    until_success    from the push until the job has ended or is dead
+    queued           from the push until the job starts
+    running          while it runs; the next one waits
+    followed         others may wait for its end; keeps nobody out
+
+    SCOPE is the name of a job, or its scope=; "": jobs that are followed by their ids.
+    """
     if scope is None:
         found = call.run(session.runner, scope_states(session.keys))
-        columns: dict[str, Callable[[ScopeState], Any]] = {"scope": lambda one: one.scope}
+        columns: dict[str, Callable[[ScopeState], Any]] = {"scope": lambda one: one.scope or _BY_ID}
         columns |= {f"{word}>": partial(_held, word) for word in PHASES.values()}
         shown = table(found, columns, "scope") if found else "No key was ever held."
         answer({"scopes": [asdict(one) for one in found]}, shown, as_json=as_json)
         return
     some = list(islice(call.iterate(session.runner, held_in(session.keys, scope)), most + 1))
-    lines = [table(some[:most], _KEY_COLUMNS, "key") if some else f"No job holds a key of {visible(scope)}."]
+    lines = [table(some[:most], _KEY_COLUMNS, "key") if some else f"No job holds a key of {visible(scope) or _BY_ID}."]
     lines += ["There are more: --most"] if len(some) > most else []
     document = {"scope": scope, "keys": [one.to_json() for one in some[:most]], "more": len(some) > most}
     answer(document, *lines, as_json=as_json)
@@ -66,18 +78,41 @@ _KEY_COLUMNS: dict[str, Callable[[KeyState], Any]] = {
 @command()
 @click.argument("scope")
 @click.argument("key")
-@click.option("--force", is_flag=True, help="Although its job lives: another may run beside it then.")
+@click.option("--force", is_flag=True, help="Although its job lives: see above what that breaks.")
 @as_json
 def unlock(session: Session, scope: str, key: str, force: bool, as_json: bool) -> None:
-    """Take the business key KEY of SCOPE from its job; who waits for it has it then. Exit status 1: nobody holds it.
+    """Take the business key KEY of SCOPE from its job; the next in line has it then. Exit status 1: nobody holds it.
 
-    A job that lives keeps its key: its end gives it back. --force takes it all the same.
+    A job that lives keeps its key: its end gives it back. --force takes it all the same: another job may run beside it
+    then. Who waits for the success of the job (once, followed; henchman blocked --on SCOPE KEY) hears that it is over
+    without success, and does what its on_failed= says, also when the job succeeds later. SCOPE is "" for a job that is
+    followed by its id, which is KEY then.
     """
     freed = session.any_app.keys.unlock(scope, key, force=force)
-    lines = [f"taken from job {visible(one.jid)} ({one.phase}), which was {one.status}" for one in freed]
-    answer({"freed": [one.to_json() for one in freed]}, *lines or ["Nobody holds this key."], as_json=as_json)
+    lines = [_taken(one) for one in freed]
+    lines = lines or [_free(session.any_app.keys.find(scope, key), scope, key)]
+    answer({"freed": [one.to_json() for one in freed]}, *lines, as_json=as_json)
     if not freed:
         sys.exit(1)
+
+
+def _free(found: KeyState | None, scope: str, key: str) -> str:
+    """Why there is nothing to take."""
+    name = f"the key {visible(key)!r} of {visible(scope) or _BY_ID}"
+    if found is None:
+        return f"Nobody holds {name}; see henchman keys for those that are held."
+    until = f"remembered until {moment(found.remembered_until or 0.0)} at the latest"
+    ended = f"Nobody holds {name}: its last job, {visible(found.jid)}, is {found.status}, which is {until}."
+    return (
+        f"{ended} Pushes are duplicates of it until then, but for JOB.using(again=True).enqueue(…)."
+        if found.phase == "once"
+        else ended
+    )
+
+
+def _taken(one: KeyState) -> str:
+    told = f"; {count(one.waiting, 'job')} that waited for it: over without success" if one.phase in _FOLLOWED else ""
+    return f"taken from job {visible(one.jid)} ({one.phase}), which was {one.status}{told if one.waiting else ''}"
 
 
 # ---- jobs that wait for others

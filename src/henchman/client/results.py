@@ -140,7 +140,7 @@ async def aawait_result(
         try:
             text = await runtime.aconnections.run(look)
             if text is None and patience.left() != 0:
-                await in_thread(_hub(runtime).enter, channel, ring)
+                await _enter(_hub(runtime), channel, ring)
                 try:
                     while text is None and patience.left() != 0:
                         rung = await _rung(bell, patience.turn())
@@ -148,7 +148,7 @@ async def aawait_result(
                         if text is None and not rung and _must_look(runtime, patience):
                             patience.learn(await runtime.ajob_status(jid, queue=queue))
                         if text is None and not _hub(runtime).hears(channel, ring):
-                            await in_thread(_hub(runtime).enter, channel, ring)
+                            await _enter(_hub(runtime), channel, ring)
                 finally:
                     _hub(runtime).leave(channel, ring)
         except ServerAway:
@@ -157,6 +157,23 @@ async def aawait_result(
         if text is None:
             raise TimeoutError(_unheard(jid, timeout, await runtime.ajob_status(jid, queue=queue)))
         return _read(jid, text, function)
+
+
+async def _enter(hub: Hub, channel: str, wake: Wake) -> None:
+    """Enter in a thread. Where this is cancelled the thread goes on: it leaves again, so that nobody waits for ever."""
+    cancelled = threading.Event()
+
+    def enter() -> None:
+        hub.enter(channel, wake)
+        if cancelled.is_set():
+            hub.leave(channel, wake)
+
+    try:
+        await in_thread(enter)
+    except BaseException:
+        cancelled.set()
+        hub.leave(channel, wake)
+        raise
 
 
 def _must_look(runtime: Runtime, patience: _Patience) -> bool:

@@ -28,6 +28,7 @@ _HELD: Final = {
     "until_success": "until it succeeds",
     "queued": "until it starts",
     "running": "while it runs",
+    "followed": "for those that follow",
 }
 
 
@@ -61,6 +62,9 @@ class WaitingPages:
     def scopes(self, query: Query) -> Screen:
         """All scopes in which a key was ever held, with how many are."""
         found = run(self._runtime.connections, scope_states(self._runtime.keys, query.search, _SCOPES))
+        found = [
+            one for one in found if one.scope
+        ]  # "": jobs that are followed by their ids, which have their own page
         ordered = sorted(found, key=lambda one: (-sum(one.held.values()), one.scope))
         shown = ordered[query.first : query.first + query.rows]
         facts = {"scopes": shown, "total": len(found), "phases": _HELD, "most": _SCOPES}

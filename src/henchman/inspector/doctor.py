@@ -311,7 +311,8 @@ class _Server:
         if old:
             text = f"{count(len(old), 'job')}{bound}: pushed more than a week ago, such as {old[0]}"
             return Diagnosis("warn", text, "henchman why JID says for what it waits; henchman release JID lets it go")
-        return Diagnosis("ok", f"{count(many, 'job')}, none behind one that is dead or over" if many else "none")
+        fresh = sum(1 for one in seen if (since := stuck_since(one)) and now - since <= _STUCK)  # somebody may be at it
+        return _only_waiting(many, fresh, bound)
 
     def _looked_into(self, rows: Sequence[Blocked]) -> list[BlockedJob]:
         """What these jobs wait for, and how that is."""
@@ -362,6 +363,14 @@ class _Server:
         except ServerError as error:
             return "permission" not in str(error).lower()
         return True
+
+
+def _only_waiting(many: int, fresh: int, bound: str) -> Diagnosis:
+    """Of blocked jobs, ``fresh`` of which wait behind one that has just died."""
+    if fresh:
+        text = f"{count(many, 'job')}; {fresh:,}{bound} for less than ten minutes behind one that is dead or over"
+        return Diagnosis("ok", f"{text}: henchman blocked --stuck")
+    return Diagnosis("ok", f"{count(many, 'job')}, none behind one that is dead or over" if many else "none")
 
 
 def _text(reply: bytes) -> str:

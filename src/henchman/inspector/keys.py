@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from henchman.errors import ArgumentError
 from henchman.inspector.base import Entry, Mask
-from henchman.inspector.jobs import JobStatus, find_job
-from henchman.kernel.text import visible
+from henchman.inspector.jobs import MOST, JobStatus, find_job
+from henchman.kernel.text import count, visible
 from henchman.store import locks, needs
 from henchman.store.call import Page, Pages, Procedure
 from henchman.store.keys import Keys
-from henchman.store.locks import PHASES, HeldKey
+from henchman.store.locks import PHASES, HeldKey, Memory
 from henchman.wire import times
 
 __all__ = [
@@ -30,15 +31,27 @@ __all__ = [
 ]
 
 _PAGE = 50
-_REMEMBERED = {"s": "finished", "f": "failed"}
-_SETTLED = ("unknown", "dead")  # states of a holder whose key may be taken away without force
+_REMEMBERED = {"s": "finished", "f": "failed", "x": "over"}
+_LIVING = ("blocked", "deferred", "enqueued", "scheduled", "retrying", "working")
+#: phase → what becomes of it when its key is taken from a job that lives
+_BREAKS = {
+    "followed": "who waits for it hears that it is over without success, and nobody hears of its success any more",
+    "once": "another job may run beside it, who waits for it hears that it is over without success, and its success is "
+    "not remembered",
+}
+_BESIDE = "another job may run beside it"
 
 
 @dataclass(frozen=True)
 class KeyState:
-    """Who has a key. ``phase``: "once", "until_success", "queued" or "running"; ``since`` in Unix seconds; ``status``:
-    of its job, as ``job_status`` tells; ``waiting``: how many jobs wait for it. ``remembered_until``: Unix seconds, of
-    a ``once`` key whose job has finished or failed; None while it is held."""
+    """Who has a key.
+
+    ``phase``: "once", "until_success", "queued", "running" or "followed" (others may wait for its end).
+    ``since`` in Unix seconds; ``status``: of its job, as ``job_status`` tells; ``waiting``: how many jobs wait for the
+    key, or for the success of its job. ``remembered_until``: Unix seconds, of a ``once`` or followed key whose job has
+    ended, and None while it is held; then ``status`` is "finished", "failed" or, over without success, "over".
+    ``searched`` is False where that job was not found before the search met its bound: it may live.
+    """
 
     phase: str
     scope: str
@@ -48,6 +61,12 @@ class KeyState:
     status: str = ""
     waiting: int = 0
     remembered_until: float | None = None
+    searched: bool = field(default=True, repr=False, compare=False)
+
+    @property
+    def lives(self) -> bool:
+        """Whether its job has not ended, or may not have: its end gives the key back."""
+        return self.status in _LIVING or not self.searched
 
     def to_json(self) -> dict[str, Any]:
         """Stable names for programs; times as ISO 8601 in UTC or null."""
@@ -72,16 +91,26 @@ class ScopeState:
 
 
 def states(keys: Keys, scope: str, key: str, once_for: int, mask: Mask | None = None) -> Procedure[list[KeyState]]:
-    """Who has the key, phase by phase; of a ``once`` key that nobody holds, how its job ended."""
+    """Who has the key, phase by phase; of a ``once`` or followed key that nobody
+    holds, how its last job ended. The scope "" has the jobs that are followed by their ids."""
     held: list[HeldKey]
     held, memory = yield locks.look(keys, scope, key, once_for)
     found = []
     for one in held:
-        status: JobStatus = yield from find_job(keys, one.jid, mask=mask)
-        found.append(KeyState(PHASES[one.phase], scope, key, one.jid, one.since, status.state, one.waiting))
-    if memory is not None and not any(one.phase == "o" for one in held):
-        found.append(KeyState("once", scope, key, memory.jid, None, _REMEMBERED[memory.letter], 0, memory.until))
-    return found
+        status: JobStatus = yield from find_job(keys, one.jid, mask=mask, most=MOST)
+        known = status.complete or status.state not in ("unknown", "cancelled")
+        told = (status.state, one.waiting, None, known)
+        found.append(KeyState(PHASES[one.phase], scope, key, one.jid, one.since, *told))
+    remembered = _remembered(scope, key, held, memory)
+    return found if remembered is None else [*found, remembered]
+
+
+def _remembered(scope: str, key: str, held: Sequence[HeldKey], memory: Memory | None) -> KeyState | None:
+    """How the last job of a key ended that nobody holds."""
+    if memory is None or any(one.phase in "of" for one in held):
+        return None
+    ended = _REMEMBERED.get(memory.letter, "unknown")
+    return KeyState("once" if scope else "followed", scope, key, memory.jid, None, ended, 0, memory.until)
 
 
 def unlock(
@@ -90,13 +119,10 @@ def unlock(
     """Take the key from who holds it; from whom. The next in line has it then. ArgumentError, and nothing is done, when
     a job holds it that is anywhere but with the dead, unless ``force``."""
     held = [one for one in (yield from states(keys, scope, key, once_for, mask)) if one.remembered_until is None]
-    living = [one for one in held if one.status not in _SETTLED]
-    if living and not force:
-        one = living[0]
-        raise ArgumentError(
-            f"job {one.jid} has the key {visible(key)!r} of {visible(scope)!r} ({one.phase}) and is {one.status}: "
-            "its end gives the key back. With force it is taken away now, and another job may run beside it"
-        )
+    if not force:
+        for one in held:
+            if one.lives:
+                raise ArgumentError(_why_it_stays(one))
     freed = []
     for one in held:
         if (yield locks.unlock(keys, _LETTERS[one.phase], scope, key, one.jid)):
@@ -104,20 +130,33 @@ def unlock(
     return freed
 
 
+def _why_it_stays(one: KeyState) -> str:
+    """Why the key stays with its job, and what taking it would break."""
+    has = f"has the key {visible(one.key)!r} of {visible(one.scope)!r} ({one.phase})" if one.scope else "is followed"
+    how = f"is {one.status}" if one.searched else "was not found before the search met its bound: it may live"
+    waiting = f"; {count(one.waiting, 'job')} {'waits' if one.waiting == 1 else 'wait'} for it" if one.waiting else ""
+    return (
+        f"job {one.jid} {has} and {how}{waiting}: its end gives the key back. With force it is taken away now: "
+        f"{_BREAKS.get(one.phase, _BESIDE)}"
+    )
+
+
 _LETTERS = {word: letter for letter, word in PHASES.items()}
 
 
 def scope_states(keys: Keys, match: str = "", most: int | None = None) -> Procedure[list[ScopeState]]:
-    """Every scope in which a key was ever held, with how many are; ``match``: those with it in their name, in any case,
-    ``most``: the first of these by name."""
-    names: list[str] = yield locks.scopes(keys)
+    """Every scope in which a key was ever held, with how many are; first "", when jobs are followed by their ids.
+    ``match``: those with it in their name, in any case, ``most``: the first of these by name."""
+    [by_id] = yield locks.counts(keys, [""])
+    named: list[str] = yield locks.scopes(keys)
+    names = [""] * any(by_id.values()) + [one for one in named if one]
     names = [one for one in names if match.lower() in one.lower()][:most]
     found: list[ScopeState] = []
     for start in range(0, len(names), 500):
         some = names[start : start + 500]
         counted: list[dict[str, int]] = yield locks.counts(keys, some)
         for scope, counts in zip(some, counted, strict=True):
-            found.append(ScopeState(scope, {PHASES[one]: count for one, count in counts.items()}))
+            found.append(ScopeState(scope, {PHASES[one]: many for one, many in counts.items()}))
     return found
 
 
@@ -190,8 +229,6 @@ def key_look(keys: Keys, scope: str, key: str, once_for: int, mask: Mask | None 
     entries = [None if row is None else Entry(row.payload, mask=mask) for row in rows]
     entries += [None] * (len(found) - len(entries))  # large ones: 4 MB were reached
     states = [KeyState(PHASES[one.phase], scope, key, one.jid, one.since, "", one.waiting) for one in held]
-    remembered = None
-    if memory is not None and not any(one.phase == "o" for one in held):
-        remembered = KeyState("once", scope, key, memory.jid, None, _REMEMBERED[memory.letter], 0, memory.until)
+    remembered = _remembered(scope, key, held, memory)
     line = [WaitsForKey(*one, entry) for one, entry in zip(found, entries, strict=True)]
     return KeyLook(states, remembered, line, sum(one.many for one in lines))

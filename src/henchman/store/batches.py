@@ -163,18 +163,19 @@ class Retried(NamedTuple):
     relock: bytes = b""
 
 
-def retry(keys: Keys, batch: str, jobs: Sequence[Retried]) -> Call[int]:
-    """Push dead jobs of a batch again; how many: after a lost answer all of them. Raises UnknownBatch."""
+def retry(keys: Keys, batch: str, jobs: Sequence[Retried]) -> Call[list[int]]:
+    """Push dead jobs of a batch again; of each 1 it was pushed, 0 it is not among the dead, 2 another job has its key
+    and it stays. After a lost answer what is not among the dead counts as pushed. Raises UnknownBatch."""
 
-    def read(reply: Any) -> int:
-        if reply == b"ABSENT":
-            raise _unknown(batch)
-        return int(reply)
+    def read(reply: Any) -> list[int]:
+        if reply != b"ABSENT":
+            return list(reply)
+        raise _unknown(batch)
 
-    args: list[Arg] = [batch]
-    for one in jobs:
-        args += (one.queue, one.jid, one.old, one.new, one.relock)
-    return script(_RETRY, [keys.queues], args, read, again=True, decode_again=lambda reply: read(reply) or len(jobs))
+    args: list[Any] = [batch, *chain.from_iterable((one.queue, one.jid, one.old, one.new, one.relock) for one in jobs)]
+    return script(
+        _RETRY, [keys.queues], args, read, again=True, decode_again=lambda told: [one or 1 for one in read(told)]
+    )
 
 
 def note(keys: Keys, effects: Sequence[bytes]) -> Call[int]:

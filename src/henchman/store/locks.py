@@ -44,7 +44,7 @@ _UNLOCK = load("unlock")
 _LOOK = load("key_look")
 
 #: letter → what people call the time for which a key is held
-PHASES = {"o": "once", "u": "until_success", "w": "queued", "r": "running"}
+PHASES = {"o": "once", "u": "until_success", "w": "queued", "r": "running", "f": "followed"}
 
 
 class Claimant(NamedTuple):
@@ -109,7 +109,8 @@ def unlock(keys: Keys, phase: str, scope: str, name: str, jid: str) -> Call[bool
 
 
 class HeldKey(NamedTuple):
-    """Who holds a key in one phase (``o``, ``u``, ``w``, ``r``), since when (Unix seconds by the server)."""
+    """Who holds a key in one phase (a letter of ``PHASES``), since when (Unix seconds by the server), and how many
+    wait: for the key, or in ``o`` and ``f`` for the success of its job."""
 
     phase: str
     scope: str
@@ -120,7 +121,8 @@ class HeldKey(NamedTuple):
 
 
 class Memory(NamedTuple):
-    """How the job of a ``once`` key ended: ``s`` it succeeded, ``f`` it failed; ``until`` (Unix seconds), at most."""
+    """How the last job of a ``once`` or followed key ended: ``s`` it succeeded, ``f`` it failed, ``x`` it is over
+    without success; ``until`` (Unix seconds), at most."""
 
     letter: str
     jid: str
@@ -133,10 +135,11 @@ def look(keys: Keys, scope: str, name: str, once_for: int) -> Call[tuple[list[He
     def read(reply: Any) -> tuple[list[HeldKey], Memory | None]:
         held = [
             HeldKey(phase, scope, name, _text(row[0]), float(row[1]), row[2])
-            for phase, row in zip(PHASES, reply[:4], strict=True)
+            for phase, row in zip(PHASES, reply[:-1], strict=True)
             if row
         ]
-        memory = Memory(_text(reply[4][0]), _text(reply[4][1]), float(reply[4][2])) if reply[4] else None
+        last = reply[-1]
+        memory = Memory(_text(last[0]), _text(last[1]), float(last[2])) if last else None
         return held, memory
 
     return script(_LOOK, [keys.queues], [scope, name, once_for], read, again=True)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from henchman.store.call import Arg, Call, load, script
+from henchman.store.call import Arg, Call, command, commands, load, script
 from henchman.store.keys import Keys
 from henchman.store.locks import pieces_of
 from henchman.store.queues import raw
@@ -16,6 +16,7 @@ __all__ = [
     "Blocked",
     "NeedState",
     "ParkEnd",
+    "StepFacts",
     "WaitingJob",
     "blocked",
     "blocked_page",
@@ -25,6 +26,9 @@ __all__ = [
     "park_end",
     "park_ends",
     "release_page",
+    "row_order",
+    "step_facts",
+    "step_jobs",
     "waiting_on",
 ]
 
@@ -197,3 +201,45 @@ def release_page(keys: Keys, entry: bytes, most: int) -> Call[tuple[int, int, st
 def decided(keys: Keys, entry: bytes, left: Sequence[bytes] = ()) -> Call[bool]:
     """Strike a decision; what is ``left`` of it comes last. False when another process struck it."""
     return script(_DECIDED, [keys.decide], [entry, *left], bool, again=True)
+
+
+# ---- steps of a workflow
+
+
+def step_jobs(keys: Keys, batch: str, cursor: int, step: int) -> Call[tuple[int, dict[str, tuple[str, str]]]]:
+    """One step of a scan over the steps of a workflow: (next cursor, 0 at the end; step → jid and name of its job)."""
+
+    def read(reply: Any) -> tuple[int, dict[str, tuple[str, str]]]:
+        found = reply[1].items() if isinstance(reply[1], dict) else zip(reply[1][::2], reply[1][1::2], strict=True)
+        parts = {_text(name): _text(job).partition(" ") for name, job in found}
+        return int(reply[0]), {name: (one[0], one[2]) for name, one in parts.items()}
+
+    return command("HSCAN", keys.batch(batch) + ":names", cursor, "COUNT", step, decode=read)
+
+
+def row_order(keys: Keys, batch: str, most: int) -> Call[list[str]]:
+    """The jids of a batch that keeps results, in the order in which they were pushed; at most ``most``."""
+    rows = keys.batch(batch) + ":rows"
+    return command("LRANGE", rows, 0, most - 1, decode=lambda reply: [_text(one.partition(b" ")[2]) for one in reply])
+
+
+class StepFacts(NamedTuple):
+    """What is known of a step: ``live``, its status while it has not ended; ``letter`` s, f, x or d afterwards;
+    ``size``: of what its batch keeps of it, in bytes."""
+
+    live: str
+    letter: str
+    size: int
+
+
+def step_facts(keys: Keys, batch: str, names: Sequence[str], jids: Sequence[str]) -> Call[list[StepFacts]]:
+    """How these steps (at least one) of a workflow stand."""
+    key = keys.batch(batch)
+
+    def read(replies: Any) -> list[StepFacts]:
+        live, letters, *sizes = replies
+        rows = zip(live, letters, sizes, strict=True)
+        return [StepFacts(_text(one or b""), _text(letter or b""), int(size)) for one, letter, size in rows]
+
+    lengths = (("HSTRLEN", key + ":results", jid) for jid in jids)
+    return commands(("HMGET", key + ":jobs", *jids), ("HMGET", key + ":steps", *names), *lengths, decode=read)

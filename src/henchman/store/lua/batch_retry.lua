@@ -1,7 +1,8 @@
 -- batch_retry: push jobs of a batch that gave up once more; a complete batch goes on in its next generation
 -- KEYS queues
 -- ARGV batch (name jid old new relock)*
--- returns how many were pushed, or "ABSENT". The old payload among the dead of the batch is the fence. relock: the effects
+-- returns of each 1 it was pushed, 0 it is not among the dead, 2 another job has its key, so that it stays dead; or
+--   "ABSENT". The old payload among the dead of the batch is the fence. relock: the effects
 --   that take its business key again, and last "await", the needs for which it waits once more, if any, and how many it
 --   has in all: then new does not tell when it enters its queue. One whose key another job has by now stays dead. An error
 --   when a queue refuses one (its key holds something else), which stays with the dead; the others are pushed.
@@ -9,11 +10,11 @@
 -- include keys
 -- include batch
 -- include needs
-local id, facts, batches, pushed = ARGV[1], key('batch_base') .. ARGV[1], batching(), 0
+local id, facts, batches, pushed = ARGV[1], key('batch_base') .. ARGV[1], batching(), {}
 if redis.call('EXISTS', facts) == 0 then
   return 'ABSENT'
 end
-local dead, problem = facts .. ':dead', nil
+local dead, problem, any = facts .. ':dead', nil, false
 local function place(name, jid, payload, await)
   if await then
     local missing = needing().missing(await[2])
@@ -32,7 +33,10 @@ end
 redis.call('ZREM', dead, '')  -- no-op write: after a removal a full server accepts the writes that follow
 for at = 2, #ARGV, 5 do
   local name, jid, old, new, relock = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-  if not kept_out_by(relock) and redis.call('ZSCORE', dead, old) then
+  pushed[#pushed + 1] = 0
+  if redis.call('ZSCORE', dead, old) and kept_out_by(relock) then
+    pushed[#pushed] = 2
+  elseif redis.call('ZSCORE', dead, old) then
     local effects = relock ~= '' and cjson.decode(relock) or {}
     local last = effects[#effects]
     local fine, status = pcall(place, name, jid, new, last and last[1] == 'await' and last)
@@ -51,13 +55,13 @@ for at = 2, #ARGV, 5 do
       redis.call('HINCRBY', facts, 'n:error', -1)
       redis.call('HINCRBY', facts, 'n:' .. status, 1)
       batches.record(jid, id, status, '0', '', '{"ending":"retried by hand"}')
-      pushed = pushed + 1
+      pushed[#pushed], any = 1, true
     else
       problem = redis.error_reply(in_words(status))
     end
   end
 end
-if pushed > 0 and redis.call('HGET', facts, 'n:error') == '0' then
+if any and redis.call('HGET', facts, 'n:error') == '0' then
   batches.forget_reasons(id, 'error ')
 end
 batches.flush()

@@ -212,7 +212,7 @@ local function once_look(scope, name, once_for)
     local value = redis.call('HGET', once_memory, field)
     if value then
       local letter, jid = string.sub(value, 1, 1), string.sub(value, 2)
-      if letter == 's' or letter == 'f' then
+      if letter ~= string.upper(letter) then  -- packed
         jid = string.format('%08x%08x%08x', struct.unpack('>I4I4I4', jid))
       end
       return string.lower(letter), jid, redis.call('PTTL', once_memory)
