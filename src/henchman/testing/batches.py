@@ -80,8 +80,10 @@ class FakeBatches:
         keys = self._app.keys
         if command == "GET" and key.startswith(keys.result("")):
             return self._results.get(key), []
-        if command == "TIME":
+        if command == "TIME" and len(call.parts) == 1:
             return self._time(), []
+        if command == "TIME":  # facts: TIME, HGETALL, EXISTS, HGETALL
+            command, key = (as_text(one) for one in call.parts[1])
         if command == "SET" and (key == keys.history_on or key.endswith(":producer")):
             return None, []
         id, _, part = key.removeprefix(keys.batch("")).partition(":")
@@ -94,7 +96,7 @@ class FakeBatches:
         facts = {} if batch is None else {name.encode(): value.encode() for name, value in batch.facts.items()}
         if command == "HGETALL" and len(call.parts) == 4 and key.startswith(keys.batch("")):
             reasons = {} if batch is None else {name.encode(): b"%d" % n for name, n in batch.reasons.items()}
-            return [facts, int(facts.get(b"state") == b"open"), reasons, self._time()], []
+            return [self._time(), facts, int(facts.get(b"state") == b"open"), reasons], []
         if command == "HMGET" and key.startswith(keys.batch("")):
             return [facts.get(as_bytes(one)) for one in call.parts[0][2:]], []
         return None
