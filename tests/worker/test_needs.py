@@ -340,6 +340,6 @@ def test_who_waits_for_a_job_of_a_batch_that_is_never_released_is_told(shop: Sho
         if not keyed:  # a job of the same key may come yet
             ship.using(after=handle, on_failed="run").enqueue("19")
             until(lambda: ("ship", "19") in shop.ran, "and who comes later")
+        until(lambda: not shop.left, "nothing is left: a decision is struck by the look that finds nobody more")
     assert shop.ran.keys() == {("ship", "17")} | (set() if keyed else {("ship", "19")})
     assert all(told == {handle.jid: "over"} for told in shop.ran.values())
-    until(lambda: not shop.left, "nothing is left")
