@@ -29,7 +29,7 @@ test-web: $(VENV)/.browser ## Look at every page of the console in Chromium (apt
 	@$(BIN)/python tools/test browser $(ARGS)
 
 test-oldest: $(OLDEST)/.dev ## Run much of the suite with the oldest versions of what Henchman needs
-	@$(OLDEST)/bin/python -m pytest -q -n 4 --dist loadfile $(or $(ARGS),tests/fundamentals tests/unit tests/web \
+	@$(OLDEST)/bin/python tools/test together,alone $(or $(ARGS),tests/fundamentals tests/unit tests/web \
 		tests/history tests/store/test_connection.py tests/store/test_sentinel.py tests/store/test_embedded.py)
 
 check: $(VENV)/.dev ## What a change needs: format, lint, types, architecture, tests

@@ -201,7 +201,7 @@ def test_entries_that_make_no_sense_stop_nobody(
     half = history.job("half")
     assert half is not None
     assert (half.event.message, half.event.class_) == ("?", "C")
-    assert home.heard == []
+    assert home.told == []
 
 
 def test_numbers_beyond_the_ordinary_stay_exact(recorder: Recorder, teller: Teller, history: History) -> None:
@@ -237,4 +237,4 @@ def test_a_row_too_large_for_a_packet_is_kept_without_its_largest_text(
         assert [job.event.args, job.event.kwargs].count(None) == 1
     else:
         assert job.event.args == ["x" * 150_000]
-    assert home.heard == []
+    assert home.told == []

@@ -247,8 +247,9 @@ def test_what_runs_is_shown_without_large_arguments(store: Store, door: Door, ur
     store.push("large", *[large(number) for number in range(2)], small)
     with working(app) as launcher:
         until(lambda: launcher.manager.busy() == 3, "three run")
-        launcher.heart.beat()
-        work = door.app.processes.work()
+        work = until(
+            lambda: [*found] if len(found := door.app.processes.work()) == 3 else [], "a beat has told of them"
+        )
         assert sorted(one.entry.jid for one in work) == [*jids()[:2], f"{99:024}"]
         shown = {one.entry.jid: one.entry.arguments[0] for one in work}
         assert shown[f"{99:024}"] == ["small"]

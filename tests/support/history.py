@@ -36,6 +36,11 @@ class Home:
             self.events.on(f"history_{name}", self._listener(name))
         self.events.on("part_failed", self._listener("failed"))
 
+    @property
+    def told(self) -> list[str]:
+        """Names of what was heard but ``away`` and ``back``, which a busy machine causes too."""
+        return [name for name, _ in self.heard if name not in ("away", "back")]
+
     def _listener(self, name: str) -> Any:
         return lambda **facts: self.heard.append((name, facts))
 

@@ -119,6 +119,13 @@ def test_a_test_that_passes_alone_is_named_at_the_end(tmp_path: Path, side: str)
     assert runs(tmp_path, "shaky") == runs(tmp_path, "untidy") == 2
 
 
+def test_a_test_of_those_that_run_alone_is_tried_once_more_too(tmp_path: Path) -> None:
+    suite = UNSTEADY + "@pytest.mark.alone('why')\ndef test_shaky(): fails_first('shaky')\n"
+    found, lines = run(tmp_path, suite, *TEST, "-n", "0")
+    assert (found, ended(lines)) == (0, "1 unsteady")
+    assert runs(tmp_path, "shaky") == 2
+
+
 def test_who_fails_again_fails_the_run(tmp_path: Path) -> None:
     suite = UNSTEADY + "def test_shaky(): fails_first('shaky')\ndef test_bad(): fails_first(0)\n"
     found, lines = run(tmp_path, suite, *TEST, "-n", "0")
@@ -126,17 +133,10 @@ def test_who_fails_again_fails_the_run(tmp_path: Path) -> None:
     assert [line for line in lines if line.startswith("---- ")] == ["---- test_suite.py::test_shaky, when it failed:"]
 
 
-@pytest.mark.parametrize(
-    ("tests", "told"),
-    [
-        ("@pytest.mark.parametrize('n', range(6))\ndef test_shaky(n): fails_first(f'shaky{n}')\n", "6 failed"),
-        ("@pytest.mark.alone('why')\ndef test_shaky(): fails_first('shaky0')\n", "1 failed"),
-    ],
-    ids=["six", "one that measures"],
-)
-def test_many_and_those_of_another_part_are_not_tried_again(tmp_path: Path, tests: str, told: str) -> None:
+def test_many_that_fail_are_not_tried_again(tmp_path: Path) -> None:
+    tests = "@pytest.mark.parametrize('n', range(6))\ndef test_shaky(n): fails_first(f'shaky{n}')\n"
     found, lines = run(tmp_path, UNSTEADY + tests, *TEST, "-n", "0")
-    assert (found, ended(lines)) == (1, told)
+    assert (found, ended(lines)) == (1, "6 failed")
     assert not [line for line in lines if "UNSTEADY" in line]
     assert {runs(tmp_path, file.name) for file in tmp_path.glob("shaky?")} == {1}
 
