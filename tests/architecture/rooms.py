@@ -68,7 +68,8 @@ ROOMS = {
     "supervisor": Room(10, EVERYTHING),
     "demo": Room(11, (*EVERYTHING, "supervisor")),
     "web": Room(10, ("inspector", "history", "app", "henchman")),
-    "cli": Room(12, (*EVERYTHING, "supervisor", "demo")),
+    "top": Room(10, ("client.runtime", "console", "inspector")),
+    "cli": Room(12, (*EVERYTHING, "supervisor", "demo", "top")),
     "__main__": Room(13, ("cli",)),
     "testing": Room(13, (*EVERYTHING, "supervisor", "cli", "web")),
 }

@@ -173,9 +173,7 @@ def retry(keys: Keys, batch: str, jobs: Sequence[Retried]) -> Call[list[int]]:
         raise _unknown(batch)
 
     args: list[Any] = [batch, *chain.from_iterable((one.queue, one.jid, one.old, one.new, one.relock) for one in jobs)]
-    return script(
-        _RETRY, [keys.queues], args, read, again=True, decode_again=lambda told: [one or 1 for one in read(told)]
-    )
+    return script(_RETRY, [keys.queues], args, read, again=True, decode_again=lambda told: [n or 1 for n in read(told)])
 
 
 def note(keys: Keys, effects: Sequence[bytes]) -> Call[int]:

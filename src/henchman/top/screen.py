@@ -26,7 +26,7 @@ from henchman.inspector.metrics import Overview
 from henchman.kernel.figures import figure
 from henchman.kernel.text import shorten, visible
 from henchman.store.call import run
-from henchman.top.tabs import TABS, Row, Tab
+from henchman.top.tabs import TABS, Tab, TabRow
 
 __all__ = ["Top"]
 
@@ -46,13 +46,13 @@ HELP: Final = (
 )
 
 
-class Look(NamedTuple):
+class TabLook(NamedTuple):
     """One look at the server: of which tab, and with which filter."""
 
     tab: Tab
     text: str
     seen: Overview
-    rows: Sequence[Row]
+    rows: Sequence[TabRow]
     done: float  # jobs a second since the look before
     failed: float
 
@@ -80,7 +80,7 @@ class Question(ModalScreen[bool]):
         self.dismiss(answer)
 
 
-class Sheet(ModalScreen[None]):
+class Reading(ModalScreen[None]):
     """Lines to read; any key closes it."""
 
     def __init__(self, lines: Sequence[str]) -> None:
@@ -111,7 +111,7 @@ class Top(App[None]):
     #body.wide #beside { height: 100%; width: 44%; border-top: none; border-left: solid $panel; }
     #filter { display: none; height: 1; border: none; padding: 0 1; }
     #said { height: 1; }
-    Question, Sheet { align: center middle; background: $background 60%; }
+    Question, Reading { align: center middle; background: $background 60%; }
     #asked, #sheet { width: 80%; max-width: 90; height: auto; max-height: 90%; padding: 1 2; background: $panel; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -136,7 +136,7 @@ class Top(App[None]):
         self._may_act, self._every = may_act, every
         self._deeds = Deeds(runtime)
         self._tab, self._text, self._held = TABS[0], "", False
-        self._rows: Sequence[Row] = ()
+        self._rows: Sequence[TabRow] = ()
         self._before: tuple[float, int, int] | None = None
         self._columns: tuple[str, ...] = ()
         # the parts themselves: a question may stand in front of them, and at the end nothing is found by its name
@@ -183,7 +183,7 @@ class Top(App[None]):
         except HenchmanError as error:
             self._hand_over(self._say, str(error))
         else:
-            self._hand_over(self._show, Look(tab, text, seen, rows, *self._rates(seen)))
+            self._hand_over(self._show, TabLook(tab, text, seen, rows, *self._rates(seen)))
 
     def _hand_over(self, step: Callable[..., Any], *args: Any) -> None:
         """Carry ``step`` out on the screen's thread; nothing when the screen is going away."""
@@ -204,7 +204,7 @@ class Top(App[None]):
         passed = now - before[0]
         return max(stats.processed - before[1], 0) / passed, max(stats.failed - before[2], 0) / passed
 
-    def _show(self, look: Look) -> None:
+    def _show(self, look: TabLook) -> None:
         if self._held or look.tab is not self._tab or look.text != self._text:
             return
         self._head(look)
@@ -212,7 +212,7 @@ class Top(App[None]):
         if self._said.startswith("The server is away"):
             self._say("")
 
-    def _head(self, look: Look) -> None:
+    def _head(self, look: TabLook) -> None:
         s, slots = look.seen.stats, sum(one.concurrency for one in look.seen.processes)
         first = f"{self._label}  {time.strftime('%H:%M:%S UTC', time.gmtime(look.seen.at))}"
         first += "" if self._may_act else "  READ ONLY"
@@ -228,7 +228,7 @@ class Top(App[None]):
             tabs.append(f" / {visible(self._text)}", "bold")
         self._lines["tabs"].update(tabs)
 
-    def _fill(self, rows: Sequence[Row]) -> None:
+    def _fill(self, rows: Sequence[TabRow]) -> None:
         """The rows anew; the cursor stays on what it stood on."""
         table, under = self._table, self._under
         kept = under.id if under else None
@@ -246,7 +246,7 @@ class Top(App[None]):
         self._beside()
 
     @property
-    def _under(self) -> Row | None:
+    def _under(self) -> TabRow | None:
         """The row under the cursor."""
         place = self._table.cursor_row
         return self._rows[place] if 0 <= place < len(self._rows) else None
@@ -305,7 +305,7 @@ class Top(App[None]):
 
     def action_help(self) -> None:
         """The keys."""
-        self.push_screen(Sheet(HELP))
+        self.push_screen(Reading(HELP))
 
     def action_filter(self) -> None:
         """Ask for a text that rows must hold."""
@@ -338,7 +338,7 @@ class Top(App[None]):
         lines = [f"{status.name or 'job'} {jid}", status.state, "", _plain(status.text)]
         if status.error:
             lines += ["", _plain(f"{status.error[0]}: {status.error[1]}")]
-        self._hand_over(self.push_screen, Sheet(lines))
+        self._hand_over(self.push_screen, Reading(lines))
 
     def _ask_server(self, what: Callable[[], None]) -> None:
         """``what`` on a thread; errors in a line."""

@@ -13,13 +13,13 @@ from henchman.inspector.metrics import Overview
 from henchman.inspector.sets import JobSet, SetName
 from henchman.kernel.figures import figure, since, size, span, utc
 
-__all__ = ["TABS", "Row", "Tab"]
+__all__ = ["TABS", "Tab", "TabRow"]
 
 ROWS: Final = 200  # of a tab; a filter finds what lies behind them
 _TRACE: Final = 60  # lines of a backtrace
 
 
-class Row(NamedTuple):
+class TabRow(NamedTuple):
     """``id``: of what it stands for, the same from look to look. ``detail``: lines beside it; ``jid``: of its job."""
 
     id: str
@@ -35,12 +35,12 @@ class Tab(NamedTuple):
     name: str
     title: str
     columns: Sequence[str]
-    rows: Callable[[Runtime, Overview, str], list[Row]]
+    rows: Callable[[Runtime, Overview, str], list[TabRow]]
     empty: str
     acts: Mapping[str, str] = {}
 
 
-def _filtered(rows: Iterable[Row], text: str) -> list[Row]:
+def _filtered(rows: Iterable[TabRow], text: str) -> list[TabRow]:
     wanted = text.casefold()
     found = (one for one in rows if wanted in " ".join(one.cells).casefold())
     return list(islice(found, ROWS))
@@ -58,10 +58,10 @@ def _job(entry: Entry) -> list[str]:
     return lines
 
 
-def _overview(runtime: Runtime, seen: Overview, text: str) -> list[Row]:
+def _overview(runtime: Runtime, seen: Overview, text: str) -> list[TabRow]:
     marks = {"critical": "✕", "warning": "!"}
     rows = (
-        Row(
+        TabRow(
             f"{one.kind} {one.name}",
             (marks[one.severity], one.kind, one.text),
             [one.text, "", one.evidence, *(["", f"What to do: {one.advice}"] if one.advice else [])],
@@ -73,9 +73,9 @@ def _overview(runtime: Runtime, seen: Overview, text: str) -> list[Row]:
     return _filtered(rows, text)
 
 
-def _busy(runtime: Runtime, seen: Overview, text: str) -> list[Row]:
+def _busy(runtime: Runtime, seen: Overview, text: str) -> list[TabRow]:
     rows = (
-        Row(
+        TabRow(
             f"{one.identity} {one.slot}",
             (
                 "–" if one.run_at is None else span(max(seen.at - one.run_at, 0.0)),
@@ -92,9 +92,9 @@ def _busy(runtime: Runtime, seen: Overview, text: str) -> list[Row]:
     return _filtered(rows, text)
 
 
-def _processes(runtime: Runtime, seen: Overview, text: str) -> list[Row]:
+def _processes(runtime: Runtime, seen: Overview, text: str) -> list[TabRow]:
     rows = (
-        Row(
+        TabRow(
             one.identity,
             (
                 f"{one.hostname}:{one.pid or '?'}" + (" quiet" if one.quiet else ""),
@@ -116,10 +116,10 @@ def _processes(runtime: Runtime, seen: Overview, text: str) -> list[Row]:
     return _filtered(rows, text)
 
 
-def _queues(runtime: Runtime, seen: Overview, text: str) -> list[Row]:
+def _queues(runtime: Runtime, seen: Overview, text: str) -> list[TabRow]:
     served = {name: one for one in seen.processes for name in one.queues}
     rows = (
-        Row(
+        TabRow(
             one.name,
             (
                 one.name,
@@ -139,12 +139,12 @@ def _queues(runtime: Runtime, seen: Overview, text: str) -> list[Row]:
     return _filtered(rows, text)
 
 
-def _of_set(which: SetName) -> Callable[[Runtime, Overview, str], list[Row]]:
-    def rows(runtime: Runtime, seen: Overview, text: str) -> list[Row]:
+def _of_set(which: SetName) -> Callable[[Runtime, Overview, str], list[TabRow]]:
+    def rows(runtime: Runtime, seen: Overview, text: str) -> list[TabRow]:
         jobs = JobSet(runtime, which)
         entries = list(islice(jobs.matching(text), ROWS)) if text else jobs.page(0, ROWS)
         return [
-            Row(
+            TabRow(
                 one.jid or f"{one.score} {place}",
                 (
                     since(one.score, seen.at),
