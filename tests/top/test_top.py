@@ -15,7 +15,7 @@ from textual.widgets import DataTable, Static
 
 from henchman import App
 from henchman.cli.main import henchman
-from henchman.top.screen import Question, Reading, Top
+from henchman.top.screen import Question, Top, TopMessage
 from henchman.top.tabs import TABS
 
 LIMIT = 60.0  # seconds until what is waited for must be on the screen
@@ -111,7 +111,7 @@ def test_a_dead_job_says_why_first_and_is_retried_after_a_question(redis: Redis,
         await screen.until(screen.rows, "the dead job")
         assert "TimeoutError: no answer 42" in screen.text("detail")
         await screen.pilot.press("w")
-        await screen.until(lambda: isinstance(screen.top.screen, Reading), "why")
+        await screen.until(lambda: isinstance(screen.top.screen, TopMessage), "why")
         await screen.pilot.press("x")
         await screen.pilot.press("R")
         await screen.until(lambda: isinstance(screen.top.screen, Question), "the question")
@@ -196,7 +196,7 @@ def test_hostile_text_is_text_at_every_size(redis: Redis, seen: Callable[..., No
         assert "\u202e" not in shown
         assert "\x1b" not in shown
         await screen.pilot.press("question_mark")
-        await screen.until(lambda: isinstance(screen.top.screen, Reading), "the keys")
+        await screen.until(lambda: isinstance(screen.top.screen, TopMessage), "the keys")
 
     seen(steps, size=size)
 

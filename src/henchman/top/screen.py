@@ -80,7 +80,7 @@ class Question(ModalScreen[bool]):
         self.dismiss(answer)
 
 
-class Reading(ModalScreen[None]):
+class TopMessage(ModalScreen[None]):
     """Lines to read; any key closes it."""
 
     def __init__(self, lines: Sequence[str]) -> None:
@@ -111,7 +111,7 @@ class Top(App[None]):
     #body.wide #beside { height: 100%; width: 44%; border-top: none; border-left: solid $panel; }
     #filter { display: none; height: 1; border: none; padding: 0 1; }
     #said { height: 1; }
-    Question, Reading { align: center middle; background: $background 60%; }
+    Question, TopMessage { align: center middle; background: $background 60%; }
     #asked, #sheet { width: 80%; max-width: 90; height: auto; max-height: 90%; padding: 1 2; background: $panel; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -305,7 +305,7 @@ class Top(App[None]):
 
     def action_help(self) -> None:
         """The keys."""
-        self.push_screen(Reading(HELP))
+        self.push_screen(TopMessage(HELP))
 
     def action_filter(self) -> None:
         """Ask for a text that rows must hold."""
@@ -338,7 +338,7 @@ class Top(App[None]):
         lines = [f"{status.name or 'job'} {jid}", status.state, "", _plain(status.text)]
         if status.error:
             lines += ["", _plain(f"{status.error[0]}: {status.error[1]}")]
-        self._hand_over(self.push_screen, Reading(lines))
+        self._hand_over(self.push_screen, TopMessage(lines))
 
     def _ask_server(self, what: Callable[[], None]) -> None:
         """``what`` on a thread; errors in a line."""
