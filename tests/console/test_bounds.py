@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 from typing import Any
 
 import pytest
 
 from henchman import App
-from henchman.console.render import tilde
+from henchman.console.render import ASSETS, tilde
 from henchman.inspector import audit
 from henchman.store.call import run
 from support.browsing import Browser
@@ -88,3 +89,8 @@ def test_no_page_asks_more_or_grows(full: Full, monkeypatch: pytest.MonkeyPatch)
         if len(asked) > 3 or len(shown.body) > 60_000:
             wrong.append(f"{page[:40]}: {len(asked)} calls ({' '.join(asked)}), {len(shown.body):,} bytes")
     assert not wrong, "\n".join(wrong)
+
+
+def test_all_javascript_is_small() -> None:
+    scripts = b"".join(one.body for name, one in ASSETS.items() if name.endswith(".js"))
+    assert 0 < len(gzip.compress(scripts)) < 60_000

@@ -62,8 +62,9 @@ def address_of(request: Request) -> str:
     """Where a request comes from; "?": nobody says."""
     if request.client:
         return request.client.host
-    told = request.scope.get("wsgi_environ", {})  # a WSGI server that knows no port: a2wsgi tells neither then
-    return told.get("REMOTE_ADDR") or "?"
+    environ = request.scope.get("wsgi_environ", {})  # of a WSGI server that tells no port: a2wsgi passes on neither
+    told: str = environ.get("REMOTE_ADDR", "")
+    return told or "?"
 
 
 def _is_loopback(host: str) -> bool:
