@@ -6,10 +6,12 @@ import json
 import time
 from typing import Any
 
+import pytest
 from redis import Redis
 
 from henchman import App
 from henchman.store.failures import MOST_GROUPS, group_errors
+from henchman.work.failures import normal
 from support.worker import jobs_in, push_raw, settled, until, working
 
 
@@ -121,3 +123,23 @@ def test_one_group_stays_small_and_old_ones_go(app: App, redis: Redis) -> None:
     redis.hset("hm:errors:facts", "g", "nonsense")
     app.connections.run(group_errors(app.keys, [sample(now, id="x")], now + 15 * 86400))
     assert groups(redis).keys() == {"x"}, "what was not seen for 14 days is forgotten, whatever stands there"
+
+
+@pytest.mark.parametrize(
+    ("message", "kept"),
+    [
+        ("shop 77 does not answer", "shop • does not answer"),
+        ("Read timed out. (read timeout=30.5)", "Read timed out. (read timeout=•)"),
+        ("no user a.b+c@mail.example.org, sorry", "no user •, sorry"),
+        ("https://user:pw@pay.example/77?x=1 refused", "• refused"),
+        ("KeyError: 'customer id 7' and \"a b\" can't be, won't be", "KeyError: • and • can't be, won't be"),
+        ("[Errno 2] No such file: '/srv/data/a.csv'", "[Errno •] No such file: •"),
+        ("cannot open /srv/data/a.csv or and/or", "cannot open • or and/or"),
+        ("job 9f31c2aa-0001-4abc-8def-0123456789ab at 0x7f3a and deadbeef01", "job • at • and •"),
+        ("connect to 10.0.0.12:6379 failed at 03:01:22", "connect to • failed at •"),
+        ("facade decade", "facade decade"),
+        ("", ""),
+    ],
+)
+def test_what_varies_from_job_to_job_makes_no_group(message: str, kept: str) -> None:
+    assert normal(message) == kept

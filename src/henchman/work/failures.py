@@ -34,9 +34,10 @@ _FRAMES: Final = 30  # of a traceback that is kept
 _LINE: Final = 200  # characters of a line of it
 _CAUSES: Final = 3  # that are told of an exception
 
+_QUOTED = re.compile(r"""\"[^"]*\"|(?<!\w)'[^']*'(?!\w)|«[^»]*»""")
 _VARIES = re.compile(
-    r"""
-    "[^"]*" | (?<!\w)'[^']*'(?!\w) | «[^»]*»      # what is quoted
+    r"""[a-z][a-z0-9+.-]{0,20}://\S+                # addresses
+    | [\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]+            # e-mail
     | (?<![\w/])(?:/[\w.@~+-]+){2,}/?               # paths
     | \b[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}\b
     | 0x[0-9a-f]+ | \b(?=[a-f]*[0-9])[0-9a-f]{8,}\b # in base 16
@@ -44,8 +45,6 @@ _VARIES = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-_ADDRESS = re.compile(r"[a-z][a-z0-9+.-]{0,20}://\S+", re.IGNORECASE)
-_MAIL = re.compile(r"[\w.+-]{1,64}@[\w-]{1,64}\.[\w.-]+")
 _OURS = str(Path(__file__).resolve().parent.parent)
 _LIBRARIES = tuple(
     {
@@ -83,11 +82,9 @@ class Noted(NamedTuple):
 def normal(message: str) -> str:
     """The message with ``•`` in place of what varies from job to job: numbers, ids, quoted words, addresses, paths."""
     text = message[:MESSAGE]
-    if "://" in text:
-        text = _ADDRESS.sub("•", text)
-    if "@" in text:
-        text = _MAIL.sub("•", text)
-    return _VARIES.sub("•", text)
+    if '"' in text or "'" in text or "«" in text:
+        text = _QUOTED.sub("•", text)
+    return " ".join([word if word.isalpha() else _VARIES.sub("•", word) for word in text.split(" ")])
 
 
 class Failures:
