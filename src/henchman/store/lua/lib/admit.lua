@@ -134,7 +134,7 @@ local function admit(ask, job, now)
   if phase then
     lock_take(phase, ask.scope, job.key, job.jid, job.mark)
     if phase == 'o' or phase == 'f' then
-      doubt_followed(phase, ask.scope, job.key)
+      needing().taken(phase, ask.scope, job.key)
     end
   end
   if ask.throttle then

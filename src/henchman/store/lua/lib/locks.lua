@@ -231,21 +231,13 @@ local function once_remember(scope, name, once_for, letter, jid)
   redis.call('PEXPIRE', once_memory, math.ceil(((generation + 3) * once_for / 2 - now) * 1000))
 end
 
--- A job has a key from now on: if others wait for its end already, it is looked for when that is not told.
-local function doubt_followed(phase, scope, name)
-  local waiting_line = key('awaits') .. 'n' .. scope .. '\n' .. name
-  if redis.call('EXISTS', waiting_line) == 1 then
-    redis.call('ZADD', key('doubt'), 'NX', as_text(server_now()), phase .. ' ' .. scope .. '\n' .. name)
-  end
-end
-
 -- Give a job that comes back to life its key again.
 local function lock_again(phase, scope, name, jid)
   local holder, _, digest, is_dead = lock_holder(phase, scope, name)
   if not holder or (holder == jid and is_dead) then
     lock_take(phase, scope, name, jid, digest)
     if phase ~= 'u' then
-      doubt_followed(phase, scope, name)
+      needing().taken(phase, scope, name)
     end
   end
 end

@@ -150,6 +150,14 @@ function needing()  -- declared in lib/locks.lua, which hands keys on
     end
   end
 
+  -- A job has a key from now on: if others wait for its end already, it is looked for when that is not told.
+  function needs.taken(phase, scope, name)
+    local waiting_line = key('awaits') .. 'n' .. scope .. '\n' .. name
+    if redis.call('EXISTS', waiting_line) == 1 then
+      redis.call('ZADD', key('doubt'), 'NX', as_text(server_now()), phase .. ' ' .. scope .. '\n' .. name)
+    end
+  end
+
   -- The job that had a key has it no longer.
   function needs.ended(phase, scope, name, letter)
     local waiting_line = key('awaits') .. 'n' .. scope .. '\n' .. name
