@@ -360,7 +360,6 @@ def test_the_model_finds_a_missing_comparison_of_owners(
         (jobs, "_MOVE"),
         (batches, "_NOTE"),
         (queues, "_REMOVE"),
-        (locks, "_CLAIM"),
     ):
         script: Script = getattr(module, name)
         text = script.text.replace("if lock_holder(phase, scope, name) ~= jid then", "if false then")

@@ -28,6 +28,7 @@ __all__ = ["KEYED_SLICE", "Admitted", "KeyedJob", "KeyedPushes", "deferred", "re
 
 KEYED_SLICE: Final = 250  # jobs of one call: each takes the server some 10 µs
 _QUIET: Final = 60.0  # seconds
+_CREATED: Final = [["C"]]
 _ENDED: Final = {"s": "finished", "f": "failed"}
 
 
@@ -166,6 +167,8 @@ class KeyedPushes:
 
         def read(answer: Any) -> Admitted:
             self._sequence.give(lane)
+            if answer == _CREATED:  # nearly every push
+                return Admitted(job.jid, plan.queue, "created", False, "", job.key)
             return self.judged(keyed, self._read(plan, plan.queue, [job], answer))[0]
 
         return self._runtime.client.confirmed(call, lambda: [job.jid]), read

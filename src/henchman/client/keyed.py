@@ -48,6 +48,9 @@ class KeyRule:
         unknown = [one for one in self._parameters if one not in known]
         if unknown:
             raise DefinitionError(f"{name}: key={unknown!r} names no parameter of its own value; there are {known!r}")
+        places = signature.binding.positional
+        only = self._parameters[0] if len(self._parameters) == 1 else None
+        self._place = places.index(only) if only in places else None  # of the only argument that is the key
         self._hides = bool(signature.secret if self._function else signature.secret.intersection(self._parameters))
 
     def text(self, args: bytes, kwargs: bytes | None) -> str:
@@ -56,12 +59,20 @@ class KeyRule:
         ``17`` and ``"17"`` are the same key; several parameters make a list of texts. A key longer than 200 bytes is
         cut and ends in a digest; one that may hold what is secret is nothing but a digest.
         """
-        values, named = _read(args), {} if kwargs is None else _read(kwargs)
+        values = _read(args)
+        if self._place is not None and self._place < len(values):
+            return self._short(self._part(self._parameters[0], values[self._place]))
+        named = {} if kwargs is None else _read(kwargs)
         if self._function is not None:
             parts = [self._called(values, named)]
         else:
             parts = [self._part(one, self._signature.wire_value(one, values, named)) for one in self._parameters]
-        text = parts[0] if len(parts) == 1 else jsontext.encode(parts).decode()
+        return self._short(parts[0] if len(parts) == 1 else jsontext.encode(parts).decode())
+
+    def _short(self, text: str) -> str:
+        """The key, or what stands for it."""
+        if not self._hides and len(text) <= LONGEST and text.isascii():
+            return text
         try:
             raw = text.encode()
         except UnicodeEncodeError:

@@ -10,6 +10,8 @@
 -- include batch
 -- include bytes
 -- include admit
+-- include parked
+-- include steps
 local id, now, batches = ARGV[1], server_now(), batching()
 local facts = key('batch_base') .. id
 local parked, jobs = facts .. ':parked', facts .. ':jobs'

@@ -10,6 +10,7 @@
 -- include keys
 -- include batch
 -- include needs
+-- include kept_out
 local id, facts, batches, pushed = ARGV[1], key('batch_base') .. ARGV[1], batching(), {}
 if redis.call('EXISTS', facts) == 0 then
   return 'ABSENT'

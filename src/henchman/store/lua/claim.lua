@@ -11,7 +11,7 @@
 -- include base
 -- include keys
 -- include locks
--- include batch
+-- include parked
 if redis.call('EXISTS', KEYS[3]) == 1 then
   return 'LOST'
 end
@@ -21,10 +21,15 @@ end
 local NEWER = 50  -- payloads that may have come to a list behind those that are claimed
 
 local batches
+local function made_batches()
+  -- include batch
+  return batching()
+end
+
 local function note_blocked(job)
   local id = job.member ~= '-' and job.member or ''
   local detail = cjson.encode({reason = 'job ' .. job.holder .. ' runs with the same key'})
-  batches = batches or batching()
+  batches = batches or made_batches()
   batches.track({'track', id, job.jid, 'blocked', '0', '', detail, ''})
 end
 
@@ -82,13 +87,16 @@ local function take_running(scope, jobs)
     local job = jobs[place]
     local holder = holders[job.name] or (value and lock_says(value))
     if not holder then
-      free[#free + 1], free[#free + 2] = job.name, job.jid
+      free[#free + 1], free[#free + 2] = job.name, lock_value(job.jid)
     elseif holder ~= job.jid then
       job.holder = holder
     end
     holders[job.name] = holder or job.jid
   end
-  locks_take('r', scope, free)
+  if #free > 0 then
+    redis.call('HSET', locks, unpack(free))
+    note_scope(scope)
+  end
 end
 
 local function free_queued(scope, jobs)

@@ -5,6 +5,7 @@
 -- include base
 -- include keys
 -- include locks
+-- include once
 local scope, name, answer = ARGV[1], ARGV[2], {}
 for _, phase in ipairs({'o', 'u', 'w', 'r', 'f'}) do
   local jid, since = lock_holder(phase, scope, name)

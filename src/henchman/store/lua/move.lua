@@ -10,6 +10,7 @@
 -- include keys
 -- include to_dead
 -- include effects
+-- include kept_out
 local SOURCE = KEYS[2]
 local now = server_now()
 local status = {}

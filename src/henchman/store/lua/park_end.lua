@@ -12,7 +12,9 @@
 -- include keys
 -- include to_dead
 -- include effects
+-- include parked
 local parked, status = key('parked'), {}
+local waiting = prepare_effects()
 redis.call('ZREM', key('cancelled'), '')  -- no-op write: after a removal a full server accepts the writes that follow
 
 local function leave_lines(jid, lines)
@@ -48,7 +50,7 @@ local function end_wait(jid, where, name, old, new, effects, lines)
   if row ~= old then
     return 0
   end
-  local queue, due, reason, tracked = parked_row(jid)
+  local queue, due, reason, tracked = waiting.parked_row(jid)
   if not queue then
     queue, due, reason, tracked = '', '', '', ''  -- a row of somebody else: it can only be ended
   end
@@ -60,7 +62,7 @@ local function end_wait(jid, where, name, old, new, effects, lines)
     return 2
   end
   if where == 'queue' or where == 'met' then
-    let_go(reason == 'running' and 'r' or 'n', queue, due, new, tracked)
+    waiting.let_go(reason == 'running' and 'r' or 'n', queue, due, new, tracked)
   elseif where == 'dead' then
     to_dead(new, server_now(), name, tonumber(ARGV[1]), tonumber(ARGV[2]))
   end

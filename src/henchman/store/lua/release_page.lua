@@ -7,15 +7,17 @@
 -- include base
 -- include keys
 -- include effects
+-- include bytes
 local number, line = string.match(ARGV[1], '^(%d+)\n(.*)$')
 local ready, releases = key('ready') .. (number or ''), key('releases')
 redis.call('ZREM', key('cancelled'), '')  -- no-op write: after a removal a full server accepts the writes that follow
+local needs = prepare_effects().needing()
 local gone, size, refused = 0, 0, ''
 for _, jid in ipairs(number and redis.call('ZRANGE', ready, 0, tonumber(ARGV[2]) - 1) or {}) do
   if size >= MOST_BYTES then
     break
   end
-  local fine, said = pcall(needing().meet, jid, 'n' .. line)
+  local fine, said = pcall(needs.meet, jid, 'n' .. line)
   if fine then
     redis.call('ZREM', ready, jid)
     gone, size = gone + 1, size + said

@@ -6,9 +6,10 @@
 -- include keys
 -- include effects
 redis.call('ZREM', key('cancelled'), '')  -- no-op write: after a removal a full server accepts the writes that follow
-if (lock_holder(ARGV[1], ARGV[2], ARGV[3]) or '') ~= ARGV[4] then
+local made = prepare_effects()
+if (made.lock_holder(ARGV[1], ARGV[2], ARGV[3]) or '') ~= ARGV[4] then
   return 0
 end
-hand_on(ARGV[1], ARGV[2], ARGV[3], '')
+made.hand_on(ARGV[1], ARGV[2], ARGV[3], '')
 finish_effects()
 return 1

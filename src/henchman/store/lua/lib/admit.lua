@@ -5,9 +5,8 @@
 -- `wait_at_most` s for what it needs. Phase f, followed: others wait for its end; it takes its key over from anybody.
 -- A job is a table too: `jid`, `key`, `mark` (of its arguments), `queue`, `due` (a Unix time, or ""), `payload`;
 -- `needs`, a list of {scope, name, once_for}, or nil; `tracked`, see parked_row_text, or nil.
--- include needs
-local IN_DOUBT = 600  -- seconds after which a lock that keeps others out is looked into
-
+-- include times
+-- include locks
 -- Push a job. Where it may have to wait, its payload comes without the time at which it enters its queue.
 local known_queues = {}
 local function push_admitted(ask, job, now)
@@ -26,33 +25,26 @@ local function push_admitted(ask, job, now)
   redis.call('LPUSH', known_queues[job.queue], payload)
 end
 
--- The payload of a job, under the id of the one whose place it takes.
-local function with_jid(job, jid)
-  local first, last = string.find(job.payload, '"jid":"' .. job.jid .. '"', 1, true)
-  if not first then
-    error('the payload of ' .. job.jid .. ' does not say so', 0)
+local rare  -- made with the first job that needs it
+local function rarely()
+  if not rare then
+    -- include admit_rarely
+    rare = {meet = meet, debounce = debounce, parked_for_needs = parked_for_needs}
   end
-  return string.sub(job.payload, 1, first - 1) .. '"jid":"' .. jid .. '"' .. string.sub(job.payload, last + 1)
+  return rare
+end
+
+local look  -- the same
+local function remembered(scope, name, once_for)
+  if not look then
+    -- include once
+    look = once_look
+  end
+  return look(scope, name, once_for)
 end
 
 local function digest_of(ask, job)
   return redis.sha1hex(ask.scope .. '\n' .. job.key)
-end
-
--- Another one has the key: newer arguments go to it, or the job waits for its end, or is its duplicate.
-local function meet(ask, job, now, phase, holder, since, mark)
-  if now - (tonumber(since) or now) > IN_DOUBT then
-    redis.call('ZADD', key('doubt'), 'NX', as_text(now), phase .. ' ' .. ask.scope .. '\n' .. job.key)
-  end
-  if ask.conflict == 'replace' then
-    redis.call('HSET', key('latest'), holder, with_jid(job, holder))
-    return 'P ' .. holder
-  end
-  if ask.conflict == 'wait' then
-    park(job.jid, job.queue, job.due, 'key ' .. job.mark, job.payload, phase .. ask.scope .. '\n' .. job.key, job.tracked)
-    return 'B ' .. holder
-  end
-  return 'D ' .. holder .. (mark == job.mark and ' 0' or ' 1')
 end
 
 -- The answer to a job that does not come into the world, or does not go its way at once; nothing when its way is free.
@@ -73,45 +65,15 @@ local function stopped(ask, job, now, phase)
       return 'C'
     end
     if holder then
-      return meet(ask, job, now, phase, holder, since, mark)
+      return rarely().meet(ask, job, now, phase, holder, since, mark)
     end
   end
   if phase == 'o' then
-    local letter, jid, mark = once_look(ask.scope, job.key, ask.once_for)
+    local letter, jid, mark = remembered(ask.scope, job.key, ask.once_for)
     if letter then
       return 'R ' .. jid .. ((mark or job.mark) == job.mark and ' 0 ' or ' 1 ') .. letter
     end
   end
-end
-
--- A job whose arguments are replaced, and whose time is put off, by each push until it is due. What stands in the
--- schedule is known by its bytes; when they are not there any more, the job goes its way and a new burst begins.
-local function debounce(ask, job, now)
-  local pending, schedule = key('debounce') .. ask.scope, key('schedule')
-  local first, jid, old = string.match(not ask.again and redis.call('HGET', pending, job.key) or '', '^(%S+) (%S+) (.*)$')
-  local due, payload, answer = now + ask.debounce, job.payload, 'C'
-  if old and redis.call('ZSCORE', schedule, old) then
-    first = math.min(tonumber(first) or now, now)
-    due, payload, answer = math.min(due, first + ask.most), with_jid(job, jid), 'P ' .. jid
-  else
-    first, jid, old = now, job.jid, nil
-  end
-  redis.call('HSET', pending, job.key, as_text(first) .. ' ' .. jid .. ' ' .. payload)
-  if old then
-    redis.call('ZREM', schedule, old)
-  end
-  redis.call('ZADD', schedule, as_text(due), payload)
-  return answer
-end
-
--- Whether a job waits for what it needs; it is parked then.
-local function parked_for_needs(ask, job)
-  local missing, count = needing().missing(job.needs)
-  if #missing == 0 then
-    return false
-  end
-  needing().park(job, missing, count, ask.wait_at_most)
-  return true
 end
 
 -- One line: "C" it is pushed; "D <jid> <differs>" it is a duplicate of a job that has not ended, or that was pushed a
@@ -120,34 +82,27 @@ end
 -- The first write of each is one that a full server refuses: nothing is done then.
 local function admit(ask, job, now)
   if ask.debounce then
-    return debounce(ask, job, now)
+    return rarely().debounce(ask, job, now)
   end
   local phase = string.match(ask.phases, '[ouwf]')
   local answer = not ask.again and stopped(ask, job, now, phase ~= 'f' and phase)
   if answer then
     return answer
   end
-  local waits = job.needs and parked_for_needs(ask, job)
+  local waits = job.needs and rarely().parked_for_needs(ask, job)
   if not waits then
     push_admitted(ask, job, now)  -- first: what fails here leaves no lock behind
   end
   if phase then
     lock_take(phase, ask.scope, job.key, job.jid, job.mark)
     if phase == 'o' or phase == 'f' then
-      needing().taken(phase, ask.scope, job.key)
+      watch_if_awaited(phase, ask.scope, job.key)
     end
   end
   if ask.throttle then
     redis.call('SET', key('throttle') .. digest_of(ask, job), job.jid, 'PX', ask.throttle)
   end
   return waits and 'B -' or 'C'
-end
-
--- A step of a workflow turns out to be a duplicate: for those that wait for it, it has ended as the first one did.
-local function step_is_duplicate(batch, ask, answer)
-  if ask.step then
-    needing().step(batch, ask.step, string.match(answer, '^R %S+ %d ([sf])') or 'x')
-  end
 end
 
 -- Whether what answers so ends a call: the rows behind a duplicate that raises are not pushed.

@@ -2,10 +2,7 @@
 -- JSON list of effects, each [kind, …], or the end of a run that went well, '+' (lib/batch.lua) or '*' (lib/key_ends.lua)
 -- and what is known of it, or nothing; after the last one comes `finish_effects()`. Kinds are a closed list and idempotent
 -- (work/effects.py). One that fails goes to the broken list with its job, and stops no other.
--- include batch
--- include needs
--- include key_ends
-local batches, kinds  -- made with the first effect: most jobs have none
+local ends_of_keys, batches, kinds  -- made with the first that needs them: most jobs have none
 
 local function note_broken(payload, ending, text, problem)
   local broken = key('broken')
@@ -14,7 +11,13 @@ local function note_broken(payload, ending, text, problem)
   redis.pcall('LTRIM', broken, 0, 999)
 end
 
+local carry_out
 local function prepare_effects()
+  -- include batch
+  -- include needs
+  function carry_tracked(payload, tracked)
+    carry_out(payload, 'let go', tracked)
+  end
   batches = batching()
   kinds = {track = batches.track, said = batches.said, step_result = batches.step_result}
   function kinds.uncancel(effect)
@@ -68,16 +71,36 @@ local function prepare_effects()
     redis.call('SET', own_key(effect[2]), effect[4], 'PX', effect[3])
     redis.call('PUBLISH', effect[5], '1')
   end
+  return {needing = needing, let_go = let_go, parked_row = parked_row, lock_holder = lock_holder, hand_on = hand_on}
 end
 
-local function carry_out(payload, ending, text)
+local function kinds_of_effects()
+  if not kinds then
+    prepare_effects()
+  end
+  return kinds
+end
+
+local function made_ends_of_keys()
+  -- include key_ends
+  local function free()
+    free_keys(kinds_of_effects, note_broken)
+  end
+  return {finish = finish_key, free = free}
+end
+
+function carry_out(payload, ending, text)
   if text == '' then
     return
   end
-  if not batches then
-    prepare_effects()
+  if string.byte(text) == 42 then
+    ends_of_keys = ends_of_keys or made_ends_of_keys()
+    if ends_of_keys.finish(payload, ending, text) then
+      return
+    end
   end
-  if batches.finish(text) or finish_key(payload, ending, text) then
+  kinds_of_effects()
+  if batches.finish(text) then
     return
   end
   local fine, effects = pcall(cjson.decode, text)
@@ -96,14 +119,12 @@ local function carry_out(payload, ending, text)
   end
 end
 
-function carry_tracked(payload, tracked)
-  carry_out(payload, 'let go', tracked)
-end
-
 local function finish_effects()
   local done, problem = true, nil
+  if ends_of_keys then
+    ends_of_keys.free()
+  end
   if batches then
-    free_keys(kinds, note_broken)
     done, problem = pcall(batches.flush)
   end
   if not done then

@@ -1,6 +1,8 @@
 -- The plain ends of jobs with a key. `finish_key` takes the text of one, '*phases once_for scope\njid key' (work/effects.py:
 -- it went well, and nothing else hangs on it), and `free_keys` carries out those of a call together: a lock that names its
 -- job, and that nobody waits for, is freed with the others of its hash; any other is left to the effect of its own.
+-- include locks
+-- include once
 local MOST_ENDS = 500  -- of one group: what is unpacked is that long
 local key_ends, end_groups = {}, {}
 
@@ -20,7 +22,8 @@ local function finish_key(payload, ending, text)
   return true
 end
 
-local function end_key(kinds, phase, once_for, scope, name, jid)
+local function end_key(kinds_of_effects, phase, once_for, scope, name, jid)
+  local kinds = kinds_of_effects()
   if phase == 'r' then
     return kinds.unrun({'unrun', scope, name, jid})
   end
@@ -42,7 +45,7 @@ local function waited_for(phase, scope, names)
   return found
 end
 
-local function free_locks(kinds, phase, once_for, scope, ends)
+local function free_locks(kinds_of_effects, phase, once_for, scope, ends)
   local locks, jids, names, free = key('lock') .. phase .. ':' .. scope, {}, {}, {}
   for place, value in ipairs(redis.call('HMGET', locks, unpack(ends.names))) do
     if value and lock_says(value) == ends.jids[place] then
@@ -52,7 +55,7 @@ local function free_locks(kinds, phase, once_for, scope, ends)
   local waited = waited_for(phase, scope, names)
   for place, name in ipairs(names) do
     if waited[name] then
-      end_key(kinds, phase, once_for, scope, name, jids[place])
+      end_key(kinds_of_effects, phase, once_for, scope, name, jids[place])
     else
       if phase == 'o' or phase == 'f' then
         once_remember(scope, name, once_for, 's', jids[place])
@@ -65,11 +68,11 @@ local function free_locks(kinds, phase, once_for, scope, ends)
   end
 end
 
-local function free_together(kinds, head, ends)
+local function free_together(kinds_of_effects, head, ends)
   local phases, once_for, scope = string.match(head, '^(%l+) (%d+) (.*)$')
   local problem
   for phase in string.gmatch(phases, '%l') do
-    local done, what = pcall(free_locks, kinds, phase, once_for, scope, ends)
+    local done, what = pcall(free_locks, kinds_of_effects, phase, once_for, scope, ends)
     problem = problem or (not done and what)
   end
   if string.find(phases, 'w', 1, true) then
@@ -81,12 +84,12 @@ local function free_together(kinds, head, ends)
 end
 
 -- Where they cannot be freed together each is freed alone, and what fails then is told.
-local function free_keys(kinds, note)
+local function free_keys(kinds_of_effects, note)
   for _, ends in ipairs(end_groups) do
-    if not pcall(free_together, kinds, ends.head, ends) then
+    if not pcall(free_together, kinds_of_effects, ends.head, ends) then
       for place, unit in ipairs(ends.units) do
         local one = {jids = {ends.jids[place]}, names = {ends.names[place]}}
-        local done, problem = pcall(free_together, kinds, ends.head, one)
+        local done, problem = pcall(free_together, kinds_of_effects, ends.head, one)
         if not done then
           note(unit[1], unit[2], unit[3], problem)
         end

@@ -2,6 +2,8 @@
 -- that pushes such jobs goes through `take`; `flush` comes once, before that of the batches.
 -- include batch
 -- include admit
+-- include parked
+-- include steps
 local NO_KEY = {}
 
 local function taking_in(batches, now)

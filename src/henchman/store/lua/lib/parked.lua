@@ -1,0 +1,31 @@
+-- Parking: who waits for a lock, or for what it needs. Lines and rows are told of in lib/locks.lua.
+local function doubt_of(await_key)
+  return string.sub(await_key, 1, 1) .. ' ' .. string.sub(await_key, 2)
+end
+
+-- A row of the parked: queue; `due`, "" or a Unix time; why it waits: "running", "needs…", or "key <digest>" for the lock
+-- of a phase before its first start; `tracked`, the effects that tell the history that it goes on, or ""; its payload.
+local function parked_row_text(queue, due, reason, tracked, payload)
+  return queue .. '\n' .. due .. '\n' .. reason .. '\n' .. tracked .. '\n' .. payload
+end
+
+-- Write the row of a job. Its time has a place in a set, too: there it moves along when the clock steps.
+local function put_parked(jid, queue, due, reason, tracked, payload)
+  redis.call('HSET', key('parked'), jid, parked_row_text(queue, due, reason, tracked, payload))
+  if tonumber(due) then
+    redis.call('ZADD', key('parked_due'), due, jid)
+  end
+end
+
+-- The effects that tell the history that a tracked job goes on, when it waits now.
+local function tracked_later(batch, jid)
+  return cjson.encode({{'track', batch, jid, 'enqueued', '0', '', '{"ending":"staged"}', ''}})
+end
+
+-- Let a job wait at the end of a line.
+local function park(jid, queue, due, reason, payload, await_key, tracked)
+  local waiting_line = key('awaits') .. await_key
+  put_parked(jid, queue, due, reason, tracked or '', payload)
+  redis.call('ZADD', waiting_line, 'NX', redis.call('INCR', key('token')), jid)
+  redis.call('ZADD', key('doubt'), 'NX', as_text(server_now()), doubt_of(await_key))
+end
