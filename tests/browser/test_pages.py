@@ -38,6 +38,9 @@ PAGES = (
     "/history",
     "/audit",
     "/crons",
+    "/errors",
+    "/metrics",
+    "/metrics?by=24",
     "/system",
     "/login",
 )

@@ -35,6 +35,7 @@ NEVER = {
     *("queues.clear", "ordered_people.act"),  # what came in meanwhile would be removed too
     *("batches.note", "batches.started"),  # each would be written down twice
     "history.trim",  # its bytes would be taken off twice
+    "failures.group_errors",  # they would be counted twice
 }
 KEYS = Keys()
 

@@ -61,3 +61,31 @@ def test_a_loop_may_end_in_one_thread_while_another_works(redis_url: str) -> Non
     for thread in threads:
         thread.join(120)
     assert answers == [b"PONG"] * 80
+
+
+def test_a_task_that_is_cancelled_at_any_moment_of_a_call_hears_of_it(redis_url: str) -> None:
+    """Python 3.11's ``wait_for``, in which redis-py sends, forgets a cancellation that comes when it has just sent."""
+    pools = AsyncConnections(redis_url)
+
+    async def cancelled_after(turns: int) -> str:
+        ended = []
+
+        async def call() -> None:
+            await pools.run(command("PING"))
+            ended.append("the call")
+            await asyncio.sleep(0)
+            ended.append("what comes after it")
+
+        task = asyncio.ensure_future(call())
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        had_ended = "the call" in ended
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        return "ended before" if had_ended else "cancelled" if task.cancelled() and not ended else f"went on: {ended}"
+
+    async def main() -> set[str]:
+        await pools.run(command("PING"))  # from here on there is a connection
+        return {await cancelled_after(turns) for turns in range(1, 40) for _ in range(20)}
+
+    assert asyncio.run(main()) <= {"cancelled", "ended before"}

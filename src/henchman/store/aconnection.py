@@ -78,6 +78,8 @@ class AsyncConnections:
 
     async def run(self, call: Call[T]) -> T:
         """Execute ``call``; ServerAway when the server is not there, ServerError when it refused."""
+        task = asyncio.current_task()
+        asked = task.cancelling() if task is not None else 0
         pool = self._pool()
         conn = await self._take(pool)
         try:
@@ -89,6 +91,8 @@ class AsyncConnections:
             await asyncio.shield(conn.disconnect(nowait=True))
             raise
         pool.append(conn)
+        if task is not None and task.cancelling() > asked:
+            raise asyncio.CancelledError  # Python 3.11's wait_for, in which redis-py sends, forgets one that comes late
         return call.decode_again(reply) if resent else call.decode(reply)
 
     async def close(self) -> None:
