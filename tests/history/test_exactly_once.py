@@ -11,7 +11,9 @@ import threading
 import time
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
 from redis import Redis
 from sqlalchemy import func, select, text
@@ -463,4 +465,20 @@ def test_what_a_driver_cannot_bind_is_refused_alone(
     teller.flush()
     assert recorder.drain(30)
     assert history.job("good") is not None
-    assert home.told == ["refused"]
+    assert [name for name, _ in home.heard] == ["refused"]
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_what_a_server_says_of_an_unfinished_row_is_no_outage(
+    home: Home, recorder: Recorder, teller: Teller, monkeypatch: pytest.MonkeyPatch, history: History
+) -> None:
+    """psycopg before 3.1.10 sends it, with bytes of anything behind it; most answers are of the class of outages."""
+    leave = psycopg.Copy.__exit__
+
+    def answered(self: Any, kind: Any, error: Any, trace: Any) -> None:
+        leave(self, kind, error, trace)
+        if error is not None:
+            raise psycopg.errors.ProtocolViolation("insufficient data left in message")
+
+    monkeypatch.setattr(psycopg.Copy, "__exit__", answered)
+    test_what_a_driver_cannot_bind_is_refused_alone(home, recorder, teller, monkeypatch, history)

@@ -10,6 +10,7 @@ or comes from a server that went back to an older state; the database knows whic
 from __future__ import annotations
 
 import json
+import struct
 import time
 from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
@@ -299,11 +300,17 @@ def _copy(connection: Connection, table: Table, into: str, places: tuple[int, ..
     names, _ = _names("postgresql", table, places)
     kinds = [_BINARY[list(table.columns)[place].type.__class__] for place in places]
     raw: Any = connection.connection
-    with raw.cursor() as cursor, cursor.copy(f"COPY {into} ({', '.join(names)}) FROM STDIN BINARY") as copy:
-        copy.set_types(kinds)
-        add = copy.write_row
-        for row in values:
-            add(row)
+    try:
+        with raw.cursor() as cursor, cursor.copy(f"COPY {into} ({', '.join(names)}) FROM STDIN BINARY") as copy:
+            copy.set_types(kinds)
+            add = copy.write_row
+            for row in values:
+                add(row)
+    except connection.dialect.loaded_dbapi.Error as error:
+        # Older psycopg sends the unfinished row all the same, and raises the server's complaint: often an outage's.
+        if isinstance(error.__context__, (OverflowError, struct.error)):
+            raise error.__context__ from None
+        raise
 
 
 def _names(kind: str, table: Table, places: tuple[int, ...]) -> tuple[list[str], str]:
