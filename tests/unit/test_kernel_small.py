@@ -12,6 +12,7 @@ import pytest
 
 from henchman.kernel.clock import ServerClock, awake, capped_backoff
 from henchman.kernel.events import Events
+from henchman.kernel.figures import figure
 from henchman.kernel.text import did_you_mean, mask_url, shorten, visible
 from henchman.store.leases import new_identity
 from henchman.wire.payload import new_jid, new_jids
@@ -186,3 +187,9 @@ def test_long_things_are_cut(most: int, shown: str) -> None:
 def test_the_nearest_word() -> None:
     assert did_you_mean("retri", ["retry", "queue"]) == "; did you mean 'retry'?"
     assert did_you_mean("zzz", ["retry", "queue"]) == ""
+
+
+def test_whole_figures_are_exact_however_large() -> None:
+    assert figure(2**63 - 1) == "9,223,372,036,854,775,807"
+    assert len(figure(10**400)) == 401 + 133
+    assert (figure(None), figure(1234.4)) == ("–", "1,234")

@@ -13,7 +13,7 @@ from henchman.store.call import Procedure
 from henchman.store.keys import Keys
 from henchman.store.needs import Blocked
 from henchman.wire.payload import decode
-from henchman.work.locks import key_of
+from henchman.work.locks import key_of, said_needs
 from henchman.work.steps import KeptResult
 
 __all__ = ["MOST", "StepState", "step_states"]
@@ -99,12 +99,8 @@ def _waits_for(row: Blocked, batch: str) -> list[str]:
     if not row.reason.startswith("needs"):
         key = key_of(job)
         return [] if key is None else [f"key {key.name} of {key.scope}"]
-    ours = job.get("hm")
-    said = ours.get("needs") if isinstance(ours, dict) else None
-    every = (
-        [(one[0], one[1]) for one in said if isinstance(one, list) and len(one) > 1] if isinstance(said, list) else []
-    )
-    return [_need(str(scope), str(name), batch) for scope, name in row.missing or every[:1]]
+    missing = row.missing or [one[:2] for one in said_needs(job)[:1]]
+    return [_need(scope, name, batch) for scope, name in missing]
 
 
 def _need(scope: str, name: str, batch: str) -> str:

@@ -79,12 +79,12 @@ def show(session: Session, id: str, again: bool, every: float, most: int, as_jso
     Exit status 0: complete, and every job finished, also of the batches that are part of it; 4: complete, but not all
     did; 5: not complete yet; 1: there is no such batch, or an error; 3: there is no server.
     """
-    found = _Shown(_look(session, id))  # an unknown one is refused at once
 
     def look() -> _Shown:
         return _Shown(_look(session, id), *run(session.runner, step_states(session.keys, id, most)))
 
     if again:
+        found = _Shown(_look(session, id))  # an unknown one is refused at once
         document = _Shown.document if as_json else None
         found = watch(look, every, _Shown.view, _Shown.line, document, until=_Shown.is_complete) or found
     else:

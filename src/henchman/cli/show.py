@@ -22,6 +22,7 @@ from rich.live import Live
 from rich.text import Text
 
 from henchman.errors import ServerAway
+from henchman.kernel.figures import figure
 from henchman.kernel.text import count, shorten, visible
 from henchman.wire import times
 
@@ -121,11 +122,6 @@ def watch(
 def listed(shown: int, total: int, what: str) -> str:
     """``50 of 1,234 retries``."""
     return f"{shown:,} of {total:,} {what}" if shown < total else f"{total:,} {what}"
-
-
-def figure(number: float | None) -> str:
-    """A number with its thousands apart; ``–`` for None."""
-    return "–" if number is None else f"{number:,}"
 
 
 def duration(seconds: float | None) -> str:

@@ -10,13 +10,12 @@ from henchman.client.runtime import Runtime
 from henchman.console.deeds import Deed, Unwanted
 from henchman.console.pages import View
 from henchman.inspector.base import Entry
+from henchman.inspector.errors import COUNTED, MOST
 from henchman.inspector.sets import JobSet, SetName
 from henchman.kernel.text import count, shorten, visible
 
 __all__ = ["BulkActs", "moment_of"]
 
-MOST: Final = 2000  # jobs that one act takes
-COUNTED: Final = 20_000  # jobs that a plan counts
 _SAMPLES: Final = 3
 _WORDS: Final[Mapping[SetName, tuple[str, str]]] = {
     "retries": ("retry", "retries"),

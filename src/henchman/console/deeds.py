@@ -13,7 +13,7 @@ from henchman.inspector.sets import Acted, JobSet, SetName
 from henchman.kernel.text import count, visible
 from henchman.store.call import run
 
-__all__ = ["Deed", "Deeds", "Unwanted"]
+__all__ = ["Deed", "Deeds", "Unwanted", "said_of_one"]
 
 
 class Unwanted(Exception):
@@ -126,6 +126,13 @@ _OF_SETS: Final[Mapping[SetName, Mapping[str, tuple[str, str, str]]]] = {
     "scheduled": {"retry": ("Run now", "", "retry"), "delete": _DELETE},
     "dead": {"retry": ("Retry", "", "retry"), "delete": _DELETE},
 }
+
+
+def said_of_one(acted: Acted, name: str, words: str, gone: str) -> str:
+    """What became of the one that was acted on: ``words``; Unwanted with why it stays, or with ``gone``."""
+    if acted.done:
+        return f"{visible(name)} {words}"
+    raise Unwanted(visible("; ".join(acted.reasons) if acted.stayed else gone))
 
 
 def _said(acted: Acted, jid: str, method: str) -> str:

@@ -7,7 +7,7 @@ from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 from henchman.client.runtime import Runtime
-from henchman.console.deeds import Deed, Unwanted
+from henchman.console.deeds import Deed, said_of_one
 from henchman.console.pages import Missing, Query, Screen, View
 from henchman.errors import ArgumentError
 from henchman.inspector.ordered import Order, OrderedQueue, OrderedQueues, ids_with
@@ -133,11 +133,7 @@ class OrderedPages:
 
     def _one(self, method: str, words: str) -> Callable[[str, str], str]:
         def do(name: str, id: str) -> str:
-            acted: Acted = getattr(self._queues[name], method)(id)
-            if acted.done:
-                return f"{visible(id)} {words}"
-            reason = "; ".join(acted.reasons) if acted.stayed else f"nothing of {visible(id)} is there any more"
-            raise Unwanted(visible(reason))
+            return said_of_one(getattr(self._queues[name], method)(id), id, words, f"nothing of {id} is there any more")
 
         return do
 

@@ -7,14 +7,13 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from henchman.client.runtime import Runtime
-from henchman.console.deeds import Deed, Unwanted
+from henchman.console.deeds import Deed, Unwanted, said_of_one
 from henchman.console.pages import Missing, Query, Screen, View
 from henchman.console.render import place_of
 from henchman.errors import ArgumentError
 from henchman.inspector.base import scoped
 from henchman.inspector.blocked import BlockedJobs, blocked_slice
 from henchman.inspector.keys import key_look, keys_in, scope_states, unlock
-from henchman.inspector.sets import Acted
 from henchman.kernel.text import visible
 from henchman.store.call import run
 from henchman.store.locks import PHASES
@@ -62,9 +61,7 @@ class WaitingPages:
     def scopes(self, query: Query) -> Screen:
         """All scopes in which a key was ever held, with how many are."""
         found = run(self._runtime.connections, scope_states(self._runtime.keys, query.search, _SCOPES))
-        found = [
-            one for one in found if one.scope
-        ]  # "": jobs that are followed by their ids, which have their own page
+        found = [one for one in found if one.scope]  # "": jobs that are followed by their ids, which have a page each
         ordered = sorted(found, key=lambda one: (-sum(one.held.values()), one.scope))
         shown = ordered[query.first : query.first + query.rows]
         facts = {"scopes": shown, "total": len(found), "phases": _HELD, "most": _SCOPES}
@@ -124,11 +121,6 @@ class WaitingPages:
 
     def _act(self, method: str, words: str) -> Callable[[str], str]:
         def do(jid: str) -> str:
-            acted: Acted = getattr(self._blocked, method)(jid)
-            if acted.done:
-                return f"{visible(jid)} {words}"
-            raise Unwanted(
-                visible("; ".join(acted.reasons)) if acted.stayed else f"{visible(jid)} is not blocked any more"
-            )
+            return said_of_one(getattr(self._blocked, method)(jid), jid, words, f"{jid} is not blocked any more")
 
         return do

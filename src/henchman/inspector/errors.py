@@ -155,11 +155,15 @@ def errors(
 
 def error_group(keys: Keys, name: str, now: float | None = None) -> Procedure[ErrorGroup | None]:
     """One group with its traceback; None when nobody knows it (any more)."""
-    if not 0 < len(name) <= _ID or not name.isalnum():
+    if not _is_id(name):
         return None
     now = time.time() if now is None else now
     found: calls.StoredGroups = yield calls.some_groups(keys, [name], now, traces=True)
     return _read(name, found.facts[0], found.traces[0], found.marks)
+
+
+def _is_id(name: str) -> bool:
+    return 0 < len(name) <= _ID and name.isalnum()
 
 
 def _read(name: str, stored: Any, trace: Any, marks: Mapping[float, str]) -> ErrorGroup | None:
@@ -216,7 +220,7 @@ def some_jobs(keys: Keys, mask: Mask, which: StandsIn, group: str) -> Procedure[
 
 def jobs_of(runtime: Runtime, which: StandsIn, group: str, until: float) -> Iterator[Entry]:
     """The jobs of a set that stand there because of this error, since before the Unix time ``until``."""
-    if not 0 < len(group) <= _ID or not group.isalnum():
+    if not _is_id(group):
         raise ArgumentError(f"{group!r} is no group of errors: its id has letters and digits")
     for one in JobSet(runtime, which).matching(_text(group)):
         failed = one.time("retried_at") or one.time("failed_at") or 0.0

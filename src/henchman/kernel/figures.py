@@ -8,8 +8,10 @@ __all__ = ["figure", "since", "size", "span", "utc"]
 
 
 def figure(number: float | None) -> str:
-    """A number with its thousands apart."""
-    return "–" if number is None else f"{number:,.0f}"
+    """A number with its thousands apart; ``–`` for None. A whole one is exact, however large."""
+    if number is None:
+        return "–"
+    return f"{number:,}" if isinstance(number, int) else f"{number:,.0f}"
 
 
 def span(seconds: float | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
@@ -117,7 +118,7 @@ def _processes(runtime: Runtime, seen: Overview, text: str) -> list[TabRow]:
 
 
 def _queues(runtime: Runtime, seen: Overview, text: str) -> list[TabRow]:
-    served = {name: one for one in seen.processes for name in one.queues}
+    served = Counter(name for one in seen.processes for name in one.queues)
     rows = (
         TabRow(
             one.name,
@@ -131,7 +132,7 @@ def _queues(runtime: Runtime, seen: Overview, text: str) -> list[TabRow]:
                 f"{one.name}: {figure(one.size)} waiting" + (", paused" if one.paused else ""),
                 *([f"the next has waited for {span(one.latency)}"] if one.size else []),
                 *([one.problem] if one.problem else []),
-                f"served by {sum(one.name in each.queues for each in seen.processes)} processes",
+                f"served by {served[one.name]} processes",
             ],
         )
         for one in sorted(seen.queues, key=lambda one: (-(one.latency or 0.0) if one.size else 0.0, one.name))

@@ -287,13 +287,9 @@ class _Step(NamedTuple):
     def _start(self) -> str:
         if self.cursor != "-":
             return self.cursor
-        return (
-            f"{self.at:.6f}"
-            if self.by < 0
-            else "+inf"
-            if self.place in (_SCHEDULE, _UNTIL, _DUE)
-            else f"{self.since:.6f}"
-        )
+        if self.by < 0:
+            return f"{self.at:.6f}"
+        return "+inf" if self.place in (_SCHEDULE, _UNTIL, _DUE) else f"{self.since:.6f}"
 
     @property
     def _floor(self) -> float:
