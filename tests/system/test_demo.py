@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import html
 import json
 import os
+import re
 import signal
 import sqlite3
 import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -531,7 +534,7 @@ def test_a_quiet_demo_says_nothing_and_can_keep_its_folder(tmp_path: Path) -> No
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
-    [(["--serve"], "No such option"), (["--rows", "10001"], "10,000 rows"), (["--rows", "0"], "0")],
+    [(["--server"], "No such option"), (["--rows", "10001"], "10,000 rows"), (["--rows", "0"], "0")],
 )
 def test_what_cannot_be_done_is_refused(tmp_path: Path, arguments: list[str], said: str) -> None:
     done = run_demo(tmp_path, *arguments)
@@ -561,6 +564,69 @@ def test_a_signal_stops_everything_and_clears_away(tmp_path: Path, number: signa
     assert "Stopped" in told
     assert list(tmp_path.iterdir()) == []
     until(lambda: not [line for line in commands_running() if str(tmp_path) in line])
+
+
+#: page → what a reader finds there
+SERVED = {
+    "/": ["Queue newsletter is paused", "gave up", "PriceError"],
+    "/errors": ["PriceError", "CardDeclined", "price service answered 503"],
+    "/batches": ["Import products.csv", "Close of", "workflow, 12 steps"],
+    "/ordered/stock-levels": ["porto", "does not answer", "retrying"],
+    "/ordered/stock-levels?by=busy": ["hamburg", "in flight"],
+    "/ordered/stock-levels?by=morgue": ["gdańsk", "fewer than no pieces"],
+    "/crons": ["stock-pulse", "nightly-report", "paused"],
+    "/scheduled": ["remind(4000)"],
+    "/retries": ["send_mail", "the mailbox is full"],
+    "/dead": ["CardDeclined", "the bank declined"],
+    "/keys": ["henchman.demo.shop.charge"],
+    "/blocked": ["henchman.demo.shop.ship", "stuck", "rebuild_index"],
+    "/busy": ["print_invoices", "rebuild_index"],
+}
+
+
+def test_a_served_demo_has_something_on_each_page_until_ctrl_c_ends_all_of_it(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "henchman", "demo", "--rows", "200", "--serve", "--quiet"],
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        said = []
+        assert process.stderr is not None
+        for line in process.stderr:
+            said.append(line)
+            if "Ctrl-C" in line:
+                break
+        told = "".join(said)
+        found = re.search(r"The console: (http://127\.0\.0\.1:\d+)/", told)
+        assert found, told
+        for path, words in SERVED.items():
+            page = shown(found[1] + path)
+            assert [one for one in words if one not in page] == [], path
+        sights = re.findall(r"^  (http\S+)", told, re.MULTILINE)
+        assert len(sights) > 5
+        assert all(shown(one) for one in sights)
+        batch = shown(next(one for one in sights if "/batches/" in one))
+        assert "complete, with failures" in batch
+        assert "currency is unknown" in batch, "a refused row's reason"
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=200)
+    finally:
+        process.kill()
+        process.wait()
+    assert process.returncode == 0, told
+    assert "Stopped" in told
+    assert [one.name for one in tmp_path.iterdir() if not one.name.startswith("henchman-failures-")] == []
+    until(lambda: not [line for line in commands_running() if str(tmp_path) in line])
+
+
+def shown(address: str) -> str:
+    """The text of a page."""
+    with urllib.request.urlopen(address, timeout=30) as answer:  # noqa: S310 - the demo's own
+        return html.unescape(answer.read().decode())
 
 
 def commands_running() -> list[str]:

@@ -5,7 +5,7 @@ several processes, lost nothing, doubled nothing and mixed nothing up. Each ``wr
 that is wrong.
 
 Exit status: 0 when every row is imported or refused as the file says and every product has its newest price, 1 when not
-(it says which), 130 after Ctrl-C.
+(it says which), 130 after Ctrl-C; with ``--serve`` Ctrl-C is how it ends, with 0.
 """
 
 from __future__ import annotations
@@ -47,6 +47,7 @@ from henchman.demo.products import (
     retail,
     rows,
 )
+from henchman.demo.serve import SHOP, serve, why_not_served
 from henchman.demo.stage import DemoError, Stage, why_not
 from henchman.errors import HenchmanError
 from henchman.history.records import Event
@@ -224,6 +225,8 @@ def _top(counted: Mapping[str, int]) -> list[tuple[str, int]]:
     return [*found[:TOP_REASONS], (f"{len(rest)} other reasons", sum(many for _, many in rest))]
 
 
+JOBS = "henchman.demo.jobs:app"
+GONE = "Stopped: the workers and the server are down."
 GRACE = 5  # seconds that running jobs get at a stop
 LOOK = 0.1  # seconds between two looks
 PATIENCE = 120.0  # seconds without any progress, after which something is wrong
@@ -257,14 +260,19 @@ def stop_signals() -> Iterator[list[int]]:
 @click.option("--rows", "most", type=click.IntRange(min=1), metavar="N", help="Import the first N rows only.")
 @click.option("--processes", type=click.IntRange(1, 64), default=2, show_default=True, help="Worker processes.")
 @click.option("--concurrency", type=click.IntRange(1, 500), default=10, show_default=True, help="Slots of each.")
+@click.option("--serve", "serving", is_flag=True, help="Then go on, beside a console in the browser, until Ctrl-C.")
 @click.option("--keep", is_flag=True, help="Keep the demo's folder: catalogue, logs and the server's data.")
 @click.option("--json", "as_json", is_flag=True, help="The summary as one JSON object.")
 @click.option("--quiet", is_flag=True, help="Say nothing unless something is wrong.")
-def demo(most: int | None, processes: int, concurrency: int, keep: bool, as_json: bool, quiet: bool) -> None:
+def demo(most: int | None, serving: bool, keep: bool, as_json: bool, quiet: bool, **size: int) -> None:
     """Import 10,000 products as one batch of jobs, on a server of its own: a price service that fails now and then,
     price changes that arrive out of order, two worker processes, a live bar, and at the end a check of every row and
-    every price, and a sheet of the rows that were refused."""
-    if missing := why_not():
+    every price, and a sheet of the rows that were refused.
+
+    With --serve the shop goes on selling, and a console shows it: the import with its refused rows, errors that were
+    healed, a workflow, an ordered queue, crons, keys, jobs that are blocked, retried and dead. It says where.
+    """
+    if missing := why_not() or (why_not_served() if serving else ""):
         raise click.UsageError(missing)
     if most is not None and most > COUNT:
         raise click.BadParameter(f"the file has {COUNT:,} rows, not {most:,}", param_hint="--rows")
@@ -275,10 +283,15 @@ def demo(most: int | None, processes: int, concurrency: int, keep: bool, as_json
         view.say("Starting the embedded server and the workers …")
         try:
             with stage:
-                summary = Play(stage, view, file, caught).run(processes, concurrency)
+                summary = Play(stage, view, file, caught).run(serving, **size)
+                report(summary, errors, as_json=as_json, quiet=quiet)
+                if serving:
+                    serve(stage, summary["batch"], caught, errors)
+            if serving:
+                errors.print(Text(GONE))
         except Stopped:
             view.close()
-            errors.print(Text("Stopped: the workers and the server are down."))
+            errors.print(Text(GONE))
             sys.exit(128 + caught[0])
         except (DemoError, HenchmanError, OSError, sqlite3.Error) as error:
             view.close()
@@ -288,7 +301,6 @@ def demo(most: int | None, processes: int, concurrency: int, keep: bool, as_json
             view.close()
             if keep and stage.url:
                 errors.print(Text(f"Kept: {stage.folder}"), soft_wrap=True)
-    report(summary, errors, as_json=as_json, quiet=quiet)
 
 
 class Play:
@@ -297,19 +309,21 @@ class Play:
     def __init__(self, stage: Stage, view: View, file: list[Row], caught: list[int]) -> None:
         self._stage, self._view, self._file, self._caught = stage, view, file, caught
 
-    def run(self, processes: int, concurrency: int) -> dict[str, Any]:
-        """The whole demo, from the empty stage to the summary."""
+    def run(self, serving: bool, processes: int, concurrency: int) -> dict[str, Any]:
+        """The whole import, from the empty stage to the summary; the workers go on when
+        ``serving``."""
         stage, many = self._stage, len(self._file)
         self._view.say(f"To look in from another terminal: HENCHMAN_REDIS_URL='{stage.url}' henchman status")
         size = ("-p", processes, "-c", concurrency, "-t", GRACE)
-        stage.start("workers", "henchman", "work", "henchman.demo.jobs:app", *size)
+        stage.start("workers", "henchman", "work", SHOP if serving else JOBS, *size)
         self._until(stage.is_kept, lambda: "nobody keeps history")
         started = time.monotonic()
         stage.start("push", "henchman.demo.push", many)
         self._until(lambda: self._settled() == many, lambda: f"{many - self._settled():,} rows are not settled")
         seconds = time.monotonic() - started
         self._until(lambda: not any(stage.left().values()), lambda: f"every row is settled, but not {stage.left()}")
-        stage.stop()
+        if not serving:
+            stage.stop()
         self._view.close()
         return {
             "rows": many,

@@ -107,14 +107,18 @@ class Stage:
         """DemoError when a process has ended that should not have."""
         for name, process in self._processes.items():
             status = process.poll()
-            if status is not None and (status != 0 or name == "workers"):
+            if status is not None and (status != 0 or name != "push"):
                 raise DemoError(f"the process {name!r} ended with status {status}\n{self.log_end(name)}".rstrip())
 
     def log_end(self, name: str = "workers") -> str:
         """The last lines that a process wrote."""
-        path = self.folder / f"{name}.log"
-        lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
+        lines = self.written(name).splitlines()
         return "\n".join(f"  {name}| {shorten(line, LOG_WIDTH)}" for line in lines[-LOG_LINES:])
+
+    def written(self, name: str) -> str:
+        """All that a process wrote."""
+        path = self.folder / f"{name}.log"
+        return path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
 
     def stop(self) -> None:
         """Stop the processes: politely, then not. Afterwards none of them is left."""
