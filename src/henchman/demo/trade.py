@@ -49,7 +49,7 @@ def main() -> None:
         signal.signal(number, lambda *_: stopped.set())
     app.mark_deploy("shop 42")
     flow = _close_the_day()
-    _orders()
+    _sales()
     _mail()
     _stock()
     rebuild_index.enqueue("products")
@@ -75,7 +75,7 @@ def _close_the_day() -> str:
     return flow.id
 
 
-def _orders() -> None:
+def _sales() -> None:
     for number in range(10_000, 10_040):
         ship.enqueue(str(number))
         charge.enqueue(str(number), 990 + number % 7 * 450)
