@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-scale test-web test-oldest check bench chaos ways docs fmt clean
+.PHONY: help demo pictures test test-scale test-web test-oldest check bench chaos ways docs fmt clean
 
 help: ## Show this help
 	@echo "Henchman: background jobs for Python on Redis or Valkey."
@@ -27,6 +27,9 @@ test-scale: $(VENV)/.dev ## Run the tests that are large: minutes of chaos, a fa
 
 test-web: $(VENV)/.browser ## Look at every page of the console in Chromium (apt install chromium)
 	@$(BIN)/python tools/test browser $(ARGS)
+
+pictures: $(VENV)/.browser ## Renew the console's pictures in README and docs (apt install chromium)
+	@$(BIN)/python tools/pictures
 
 test-oldest: $(OLDEST)/.dev ## Run much of the suite with the oldest versions of what Henchman needs
 	@$(OLDEST)/bin/python tools/test together,alone $(or $(ARGS),tests/fundamentals tests/unit tests/web \

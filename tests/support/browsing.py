@@ -32,7 +32,8 @@ class Shown(NamedTuple):
     @property
     def words(self) -> str:
         """What people read of it."""
-        plain = re.sub(r"<[^>]*>", " ", re.sub(r"<(script|style|title|dialog).*?</\1>", " ", self.text, flags=re.S))
+        whole = self.text.replace("<wbr>", "")
+        plain = re.sub(r"<[^>]*>", " ", re.sub(r"<(script|style|title|dialog).*?</\1>", " ", whole, flags=re.S))
         return " ".join(html.unescape(plain).split())
 
     @property

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup, escape
 
 from henchman.inspector.base import argument_text
 from henchman.inspector.blocked import Blocker
@@ -106,6 +107,11 @@ def pretty(value: Any) -> str:
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}\n… {len(text) - _MOST_TEXT:,} more characters"
 
 
+def dotted(text: str) -> Markup:
+    """A dotted name that may go on in another line after each dot and underscore."""
+    return Markup(re.sub(r"[._](?=.)", r"\g<0><wbr>", str(escape(text))))  # noqa: S704 - escaped before
+
+
 def visible_lines(text: str) -> str:
     """``visible`` line by line: breaks stay, every other control and direction mark is an escape."""
     return "\n".join(map(visible, text.split("\n")))
@@ -129,6 +135,7 @@ def _environment() -> Environment:
         "lines": visible_lines,
         "cut": lambda text, most=160: visible(shorten(str(text), most)),
         "size": size,
+        "dotted": dotted,
         "pretty": pretty,
     }
     made.globals |= {"version": version("henchman"), "argument_text": argument_text}

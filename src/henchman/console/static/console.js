@@ -137,7 +137,7 @@ function turnZone() {
 
 function nameZone() {
   const button = document.getElementById("zone");
-  if (button) button.textContent = { relative: "relative", local: "local", utc: "UTC" }[zone];
+  if (button) button.textContent = `times: ${{ relative: "ago", local: "local", utc: "UTC" }[zone]}`;
 }
 
 function turnTheme() {
