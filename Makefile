@@ -6,13 +6,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help demo pictures test test-scale test-web test-oldest check bench chaos ways docs fmt clean
+.PHONY: help demo pictures test test-scale test-frameworks test-web test-oldest check bench chaos ways docs fmt clean
 
 help: ## Show this help
 	@echo "Henchman: background jobs for Python on Redis or Valkey."
 	@echo
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/\1|\2/p' $(firstword $(MAKEFILE_LIST)) | \
-		while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
+		while IFS='|' read -r name text; do printf '  make %-15s %s\n' "$$name" "$$text"; done
 	@echo
 	@echo 'ARGS="..." is passed on, as in  make test ARGS="tests/unit -k retry"'
 
@@ -24,6 +24,9 @@ test: $(VENV)/.dev ## Run the test suite against a real server
 
 test-scale: $(VENV)/.dev ## Run the tests that are large: minutes of chaos, a failover, a million jobs
 	@$(BIN)/python tools/test scale $(ARGS)
+
+test-frameworks: $(VENV)/.frameworks ## Run projects of web frameworks, each with its own worker
+	@$(BIN)/python tools/test frameworks $(ARGS)
 
 test-web: $(VENV)/.browser ## Look at every page of the console in Chromium (apt install chromium)
 	@$(BIN)/python tools/test browser $(ARGS)
@@ -82,6 +85,11 @@ $(VENV)/.dev: pyproject.toml | $(BIN)/pip
 $(VENV)/.browser: $(VENV)/.dev
 	@echo "Installing what drives a browser into $(VENV) (once) ..."
 	@$(PIP) -e '.[browser]'
+	@touch $@
+
+$(VENV)/.frameworks: $(VENV)/.dev
+	@echo "Installing what the tests of frameworks need into $(VENV) (once) ..."
+	@$(PIP) -e '.[frameworks]'
 	@touch $@
 
 $(OLDEST)/.dev: pyproject.toml tools/oldest | $(BIN)/pip

@@ -71,6 +71,7 @@ ROOMS = {
     "top": Room(10, ("client.runtime", "console", "inspector")),
     "cli": Room(12, (*EVERYTHING, "supervisor", "demo", "top")),
     "__main__": Room(13, ("cli",)),
+    "contrib.django": Room(13, (*EVERYTHING, "supervisor", "cli")),
     "testing": Room(13, (*EVERYTHING, "supervisor", "cli", "web")),
 }
 NOBODY_IMPORTS = ("testing", "__main__")
@@ -79,6 +80,8 @@ NOBODY_IMPORTS = ("testing", "__main__")
 SCRIPTS = {
     "history.versions": "Alembic's, one a change of the schema",
     "outbox.versions": "Alembic's, one a change of the schema",
+    "contrib.django.management": "Django's: what manage.py finds",
+    "contrib.django.management.commands": "Django's: the commands of manage.py",
     "outbox.migrations": "Django's, one for each of Alembic's",
 }
 
@@ -94,8 +97,9 @@ IMPORTS_BY_NAME = {
 
 
 def room_of(module: str) -> str:
-    """The room of a module: its first part."""
-    return module.partition(".")[0] or "henchman"
+    """The room of a module: its first part, unless a room within that one is its."""
+    nested = next((one for one in ROOMS if "." in one and f"{module}.".startswith(f"{one}.")), None)
+    return nested or module.partition(".")[0] or "henchman"
 
 
 def allowed(room: str) -> tuple[set[str], set[str]]:

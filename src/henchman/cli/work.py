@@ -52,7 +52,8 @@ def work(context: click.Context, /, target: str | None, queues: tuple[str, ...],
         settings["queues"] = list(queues)
     inherited = settings_of(context)
     settings |= {name: inherited[name] for name in ("redis_url", "namespace", "folder") if name in inherited}
-    config = Config.load(arguments={**settings, "queues": queues or None})
+    projects: dict[str, Any] = inherited.get("settings", {})  # of Django, where its manage.py runs this
+    config = Config.load(arguments={**projects, **settings, "queues": queues or projects.get("queues")})
     wanted = target or inherited.get("app") or config.app
     if wanted is None:
         raise ConfigError(

@@ -416,9 +416,9 @@ def _admitted(job: DeferredJob) -> Any:
 def load(framework: str) -> Any:
     """What looks for transactions of ``framework``, which the program has loaded."""
     if framework == "django":
-        from henchman.contrib import django
+        from henchman.contrib import atomic
 
-        return django
+        return atomic
     from henchman.contrib import sqlalchemy
 
     return sqlalchemy

@@ -152,6 +152,7 @@ class Pool:
                 run = None
             if run is None:
                 if not self._park(slot):
+                    self._events.emit("slot_end", slot=slot)
                     return
                 continue
             self._starts += 1

@@ -1,4 +1,4 @@
-"""Django: which atomic block a push waits for, and the ``on_commit`` hook that sends what waited.
+"""Transactions of Django: which atomic block a push waits for, and the ``on_commit`` hook that sends what waited.
 
 What it cannot see: a savepoint that is rolled back by hand (``transaction.savepoint_rollback``), for Django itself
 knows only those of ``atomic``; transactions of other threads, also of the one in which ``async_to_sync`` runs a
