@@ -18,7 +18,10 @@ from architecture.source import ROOT, SRC, Function, called, modules, own_import
 def test_every_module_stands_in_a_room_and_not_deeper() -> None:
     for module in modules().values():
         assert room_of(module.name) in ROOMS, f"{module.file}: no room of this name in tests/architecture/rooms.py"
-        deeper = module.name.rpartition(".")[0] not in SCRIPTS and module.name.count(".") > room_of(module.name).count(".") + 1
+        deeper = (
+            module.name.rpartition(".")[0] not in SCRIPTS
+            and module.name.count(".") > room_of(module.name).count(".") + 1
+        )
         assert not deeper, f"{module.file}: src/henchman/<room>/<file>.py, never deeper"
 
 

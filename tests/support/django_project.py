@@ -22,7 +22,9 @@ __all__ = ["Project"]
 class Project:
     """``shop`` with one app, ``orders``. ``settings`` are lines at the end of its settings."""
 
-    def __init__(self, folder: Path, redis_url: str, *settings: str, database: str | None = None, jobs: str = "") -> None:
+    def __init__(
+        self, folder: Path, redis_url: str, *settings: str, database: str | None = None, jobs: str = ""
+    ) -> None:
         self.folder = folder / "shop"
         path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
         self.env = clean_environ() | {"PATH": path, "HENCHMAN_REDIS_URL": redis_url, "PYTHONDONTWRITEBYTECODE": ""}

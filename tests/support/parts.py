@@ -1,9 +1,11 @@
-"""The parts of the tests, as ``tools/test`` starts them: ``--part together``, ``alone``, ``scale``, ``browser`` or ``frameworks``.
+"""The parts of the tests, as ``tools/test`` starts them: ``--part together``, ``alone``, ``scale``, ``browser`` or
+``frameworks``.
 
 Most tests wait for processes and servers to start; several of them side by side wait no longer than one. A test that
 judges how long something takes would judge its neighbours: it bears ``@pytest.mark.alone("why")``. One that is large by
 nature (a million ids, minutes of chaos) bears ``@pytest.mark.scale("why")``, one that needs Chromium
-``@pytest.mark.browser("why")``, one that runs a project of a web framework ``@pytest.mark.frameworks("why")``. Without ``--part`` everything runs, in one process.
+``@pytest.mark.browser("why")``, one that runs a project of a web framework ``@pytest.mark.frameworks("why")``. Without
+``--part`` everything runs, in one process.
 """
 
 from __future__ import annotations

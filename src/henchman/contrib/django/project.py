@@ -20,7 +20,7 @@ from henchman.contrib.django.connections import ConnectionCare
 from henchman.errors import ConfigError
 from henchman.kernel.text import as_shown, did_you_mean
 
-__all__ = ["DjangoApp", "TARGET", "project_app", "project_settings"]
+__all__ = ["TARGET", "DjangoApp", "project_app", "project_settings"]
 
 NAME = "henchman.contrib.django"
 TARGET = f"{NAME}:app"  # as the command line names an app
