@@ -92,7 +92,11 @@ def test_the_names_in_json_are_stable(store: Store) -> None:
     queues = json.loads(run("queues --json", store).stdout)["queues"]
     assert {frozenset(one) for one in queues} == {frozenset({"name", "size", "latency", "paused", "problem"})}
     status = json.loads(run("status --json", store).stdout)
-    assert set(status) == {"at", "stats", "rates", "queues", "ordered", "processes", "work"}
+    wanted = {"slots_desired", "queue_slots_desired"}
+    assert set(status) == {"at", "stats", "rates", "queues", "ordered", "processes", "work", *wanted}
+    assert status["slots_desired"] >= 1, "jobs wait"
+    served = {one["name"] for one in [*status["queues"], *status["ordered"]] if not one["paused"]}
+    assert set(status["queue_slots_desired"]) == served
     assert status["stats"]["retries"] == EVERY
 
 

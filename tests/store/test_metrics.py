@@ -17,6 +17,7 @@ from support.store import Store
 
 AT = dt.datetime(2026, 11, 21, 9, 5, 30, tzinfo=dt.UTC)
 NOW = AT.timestamp()
+OURS = ("hm:totals", "hm:total:OkJob")  # what ran so far, for Prometheus
 BITS = [part for index in range(26) for part in ("GET", "u16", f"#{index}")]
 
 
@@ -39,7 +40,7 @@ def look(store: Store, minutes: int | None = None, hours: int | None = None, nam
 def test_what_stands_there_for_sidekiq_8(store: Store) -> None:
     write(store, 0, OkJob=runs(10, 12, 50, failed=1))
     write(store, 0, OkJob=runs(228))
-    assert store.all_keys() == {"j|261121|9:0", "j|261121|9:05", "h|OkJob-21-9:5"}
+    assert store.all_keys() == {"j|261121|9:0", "j|261121|9:05", "h|OkJob-21-9:5", *OURS}
     for key, life in (("j|261121|9:05", 28_800), ("j|261121|9:0", 259_200), ("h|OkJob-21-9:5", 28_800)):
         assert life - 60 < store.ask("TTL", key) <= life
     for key in ("j|261121|9:05", "j|261121|9:0"):
@@ -55,10 +56,10 @@ def test_what_stands_there_for_sidekiq_8(store: Store) -> None:
 
 def test_what_stands_there_for_sidekiq_7_and_for_both(store: Store) -> None:
     write(store, 0, "7", OkJob=runs(10))
-    assert store.all_keys() == {"j|20261121|9:5", "OkJob-21-09:5"}
+    assert store.all_keys() == {"j|20261121|9:5", "OkJob-21-09:5", *OURS}
     write(store, 0, "8", "7", OkJob=runs(10))
     new = {"j|261121|9:0", "j|261121|9:05", "h|OkJob-21-9:5"}
-    assert store.all_keys() == {"j|20261121|9:5", "OkJob-21-09:5"} | new
+    assert store.all_keys() == {"j|20261121|9:5", "OkJob-21-09:5", *OURS} | new
     assert store.ask("HGET", "j|20261121|9:5", "OkJob|p") == b"2"
 
 

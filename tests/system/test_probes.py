@@ -42,7 +42,7 @@ def test_probes_tell_fetching_from_running(redis_url: str, tmp_path: Path) -> No
         told = until(lambda: (now := ask(port, "/ready"))[0] == 200 and now[1], "both processes take work")
         assert ask(port, "/live")[0] == 200
         assert [one["state"] for one in told["processes"]] == ["fetching", "fetching"]
-        assert ask(port, "/nonsense") == (404, {"paths": ["/health", "/live", "/ready"]})
+        assert ask(port, "/nonsense") == (404, {"paths": ["/health", "/live", "/metrics", "/ready"]})
         work.signal(signal.SIGTSTP)
         until(lambda: ask(port, "/ready")[0] == 503, "quiet is not ready")
         assert ask(port, "/live")[0] == 200  # it was told so: no reason to be killed

@@ -20,6 +20,7 @@ from henchman.errors import HenchmanError, ServerAway
 from henchman.inspector.metrics import Overview, overview, rates
 from henchman.inspector.processes import ProcessState, Work
 from henchman.inspector.queues import QueueState
+from henchman.inspector.scaling import WITHIN, Wanted, pace, wanted_slots
 from henchman.kernel.text import did_you_mean
 from henchman.store.call import run
 from henchman.wire import times
@@ -34,17 +35,27 @@ _NO_WORKERS = "No worker processes. Start one: henchman work pkg.mod:app"
 
 
 class _Look(NamedTuple):
-    """What one look found, and jobs a second since the look before; no ``rate`` after an outage."""
+    """What one look found, and jobs a second since the look before; no ``rate`` after an outage. ``wanted``: how many
+    slots the work asks for."""
 
     now: Overview
     rate: dict[str, float]
+    wanted: Wanted
 
 
 @command()
 @click.option("--watch", "again", is_flag=True, help="Again and again, with jobs a second, until Ctrl-C.")
 @click.option("--every", type=click.FloatRange(0.2, 3600), default=2.0, show_default=True, metavar="SECONDS")
+@click.option(
+    "--within",
+    type=click.FloatRange(1, 86_400),
+    default=WITHIN,
+    show_default=True,
+    metavar="SECONDS",
+    help="Of `slots_desired` in JSON: in how many seconds what waits should have started.",
+)
 @as_json
-def status(session: Session, again: bool, every: float, as_json: bool) -> None:
+def status(session: Session, again: bool, every: float, within: float, as_json: bool) -> None:
     """Queues, processes, running jobs and counts.
 
     As a probe: exit status 0 when a worker process lives and nothing is overdue; 3 when there is no worker process (or
@@ -55,12 +66,13 @@ def status(session: Session, again: bool, every: float, as_json: bool) -> None:
     def look() -> _Look:
         try:
             now = run(session.runner, overview(session.keys, session.mask))
+            speed = run(session.runner, pace(session.keys, now.at))
         except ServerAway:
             before.clear()
             raise
         rate = rates(before[0], now) if before else {}
         before[:] = [now]
-        return _Look(now, dict(rate))
+        return _Look(now, dict(rate), wanted_slots(now.queues, now.ordered, now.stats.busy, speed, within))
 
     if again:
         watch(look, every, lambda one: _view(url, one), _line, _document if as_json else None, screen=True)
@@ -78,6 +90,8 @@ def _document(look: _Look) -> dict[str, Any]:
     return {
         "at": times.iso(now.at),
         "stats": now.stats._asdict(),
+        "slots_desired": look.wanted.slots,
+        "queue_slots_desired": look.wanted.queues,
         "rates": look.rate,
         "queues": queue_rows(now.queues),
         "ordered": [one.to_json() for one in now.ordered],

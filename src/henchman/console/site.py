@@ -37,8 +37,10 @@ from henchman.console.pages import FILTERS, Download, EntryRows, Missing, Query,
 from henchman.console.record import RecordPages
 from henchman.console.render import ASSETS, BUILD, Links, named, render
 from henchman.console.waiting import WaitingPages
-from henchman.errors import HenchmanError, ServerAway
+from henchman.errors import ArgumentError, HenchmanError, ServerAway
 from henchman.inspector import audit
+from henchman.inspector.prometheus import CONTENT_TYPE, exposition
+from henchman.inspector.scaling import WITHIN, checked_within
 from henchman.kernel.text import mask_url, visible
 from henchman.store.call import command, run
 
@@ -168,6 +170,8 @@ class Console:
         if parts == ["login"]:
             return self._page(request, links, visitor, Screen("login.html", {"wrong": False}), Query({}))
         self._must(visitor, links, request, "look")
+        if parts == ["metrics.prom"]:
+            return await self._figures(request)
         if parts == ["find"]:
             scope, key = (request.query_params.get(one, "").strip()[:300] for one in ("scope", "key"))
             if scope and key:
@@ -260,6 +264,17 @@ class Console:
         except HenchmanError:
             return JSONResponse({"ok": False}, 503)
         return JSONResponse({"ok": True})
+
+    async def _figures(self, request: Request) -> Response:
+        """What Prometheus reads."""
+        given = request.query_params.get("within", "")
+        try:
+            within = checked_within(float(given)) if given else WITHIN
+        except (ValueError, ArgumentError):
+            raise Denied(400, f"within={given[:100]!r}: give seconds, from 1 to 86400") from None
+        told = exposition(self._runtime.keys, within)
+        text = await run_in_threadpool(run, self._runtime.connections, told)
+        return PlainTextResponse(text, media_type=CONTENT_TYPE)
 
     # ---- acting
 

@@ -13,7 +13,7 @@ import datetime as dt
 import math
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -38,6 +38,7 @@ __all__ = [
     "Stats",
     "default_label",
     "deploy_marks",
+    "living",
     "mark_deploy",
     "metrics",
     "overview",
@@ -309,12 +310,17 @@ class Overview(NamedTuple):
     ordered: list[OrderedStats]
 
 
+def living(processes: Iterable[ProcessState], now: float) -> list[ProcessState]:
+    """Those that were heard of lately."""
+    return [one for one in processes if (one.beat_age(now) or 0.0) <= ALIVE]
+
+
 def overview(keys: Keys, mask: Mask | None = None) -> Procedure[Overview]:
     """Everything as it is now."""
     at = time.time()
     figures: calls.Totals = yield calls.figures(keys, times.day(at), at - LATE)
     queues = (yield from list_queues(keys, at=at)).states
-    processes = [one for one in (yield from list_processes(keys)) if (one.beat_age(at) or 0.0) <= ALIVE]
+    processes = living((yield from list_processes(keys)), at)
     work = yield from list_work(keys, mask)
     ordered = yield from all_ordered_stats(keys)
     counts = Stats(

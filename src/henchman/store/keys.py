@@ -80,6 +80,7 @@ class Keys:
         self.errors = p + "hm:errors"  # zset, 14 days: group of failures by the time of its last one; at most 500
         self.error_facts = p + "hm:errors:facts"  # hash, 14 days: group → counts, last message and jid, JSON; see lua
         self.error_traces = p + "hm:errors:traces"  # hash, 14 days: group → where it was raised, JSON
+        self.totals = p + "hm:totals"  # zset: class by the time its totals last grew; 90 days
         self.cron_seen = p + "hm:cron:seen"  # string: the time until which every tick was dealt with
 
     def queue(self, name: str) -> str:
@@ -113,6 +114,11 @@ class Keys:
     def stat_day(self, which: str, day: str) -> str:
         """counter, five years: ``which`` is ``processed`` or ``failed``, ``day`` is YYYY-MM-DD in UTC."""
         return f"{self.prefix}stat:{which}:{day}"
+
+    def total(self, name: str) -> str:
+        """string, 90 days after its last run: 29 counters of 64 bits, what ran of a class so far: all, those that
+        raised, ms of the others, and the 26 of its histogram."""
+        return f"{self.prefix}hm:total:{name}"
 
     def minute(self, at: dt.datetime) -> str:
         """hash, 8 hours: what ran in the minute ``at`` (UTC), as Sidekiq 8 has it: ``<class>|p``, ``|f``, ``|ms``."""

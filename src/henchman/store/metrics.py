@@ -7,8 +7,9 @@ Its limits first: a bucket says when counts were written down, not when the jobs
 from __future__ import annotations
 
 import datetime as dt
+import struct
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from henchman.store.call import Arg, Call, command, commands
@@ -29,10 +30,12 @@ HOURS_KEPT = 72
 _MINUTE_LIFE = 8 * 3600
 _TEN_MINUTES_LIFE = 3 * 86400
 _MARK_LIFE = 90 * 86400
+_TOTAL_LIFE = 90 * 86400
 _MARK_LOCK = 60
 _STAMP = "%Y-%m-%dT%H:%M:00Z"
 _NAME_MOST = 200
 _COUNTERS = len(LIMITS) + 1
+_FIGURES = 3 + _COUNTERS
 
 
 class Counted(NamedTuple):
@@ -78,7 +81,35 @@ def flush(keys: Keys, at: dt.datetime, counts: Mapping[str, Counted], which: Seq
         ]
         for key in _histogram_keys(keys, name, at, which) if added else ():
             parts += [("BITFIELD", key, "OVERFLOW", "SAT", *added), ("EXPIRE", key, _MINUTE_LIFE)]
-    return commands(("MULTI",), *parts, ("EXEC",), again=False)
+    return commands(("MULTI",), *parts, *_summing(keys, at.timestamp(), counts), ("EXEC",), again=False)
+
+
+def _summing(keys: Keys, now: float, counts: Mapping[str, Counted]) -> Iterator[tuple[Arg, ...]]:
+    """Add ``counts`` to what ran of each class so far."""
+    for name, one in counts.items():
+        key, figures = keys.total(name), (one.processed, one.failed, one.ms, *one.histogram)
+        added = [part for i, number in enumerate(figures) if number for part in ("INCRBY", "i64", f"#{i}", number)]
+        yield ("BITFIELD", key, *added)
+        yield ("EXPIRE", key, _TOTAL_LIFE)
+    yield ("ZADD", keys.totals, *(part for name in counts for part in (now, name)))
+    yield ("ZREMRANGEBYSCORE", keys.totals, "-inf", now - _TOTAL_LIFE)
+
+
+def total_names(keys: Keys) -> Call[list[str]]:
+    """The classes of which something ran in the last 90 days, as they stand in metrics."""
+    return command(
+        "ZRANGE", keys.totals, 0, -1, decode=lambda found: [one.decode("utf-8", "surrogateescape") for one in found]
+    )
+
+
+def totals(keys: Keys, names: Sequence[str]) -> Call[list[Counted]]:
+    """What ran of each class (at least one) so far, with its histogram."""
+    return command("MGET", *(keys.total(one) for one in names), decode=lambda found: [_total(one) for one in found])
+
+
+def _total(stored: bytes | None) -> Counted:
+    figures = struct.unpack(f">{_FIGURES}q", (stored or b"")[: 8 * _FIGURES].ljust(8 * _FIGURES, b"\0"))
+    return Counted(figures[0], figures[1], figures[2], figures[3:])
 
 
 def _histogram_keys(keys: Keys, name: str, at: dt.datetime, which: Sequence[Form]) -> list[str]:

@@ -62,6 +62,10 @@ class ChildLeases(Ticker):
             self.wake()
         return config
 
+    def server(self) -> ServerLink | None:
+        """The way to the server, once it was reached."""
+        return self._link
+
     def give_back(self, identities: Iterable[str], death: Death | None = None) -> None:
         """Give back the work of dead children as soon as the server can be reached, and charge it with ``death``."""
         self._dead += [_Dead(identity, death) for identity in identities]

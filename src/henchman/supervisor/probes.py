@@ -1,7 +1,8 @@
 """What tells others how the worker is: probes over HTTP (``Health``) and systemd's notifications (``Notifier``).
 
-Probes are ``GET /live``, ``GET /ready`` and ``GET /health``. Alive means *fetching*, not just running. systemd
-(``Type=notify``, ``WatchdogSec=``) names a socket in ``NOTIFY_SOCKET`` (sd_notify(3)); without it nothing is sent.
+Probes are ``GET /live``, ``GET /ready`` and ``GET /health``. Alive means *fetching*, not just running.
+``GET /metrics`` is for Prometheus. systemd (``Type=notify``, ``WatchdogSec=``) names a socket in ``NOTIFY_SOCKET``
+(sd_notify(3)); without it nothing is sent.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 import msgspec
 
 from henchman.errors import ConfigError
+from henchman.inspector.prometheus import CONTENT_TYPE
 
 
 def parse_address(text: str) -> tuple[str, int]:
@@ -29,12 +31,15 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 class Health:
-    """Answers 200 or 503 from ``facts()``: a dict with at least ``live`` and ``ready``."""
+    """Answers 200 or 503 from ``facts()``: a dict with at least ``live`` and ``ready``; ``figures(query)`` gives the
+    status and the text of ``/metrics``."""
 
-    def __init__(self, address: str, facts: Callable[[], dict[str, Any]]) -> None:
+    def __init__(
+        self, address: str, facts: Callable[[], dict[str, Any]], figures: Callable[[str], tuple[int, str]]
+    ) -> None:
         host, port = parse_address(address)
         try:
-            self._server = ThreadingHTTPServer((host, port), _handler(facts))
+            self._server = ThreadingHTTPServer((host, port), _handler(facts, figures))
         except OSError as error:
             raise ConfigError(f"health = {address!r}: cannot listen there: {error}") from None
         self._server.daemon_threads = True
@@ -51,18 +56,28 @@ class Health:
         self._server.server_close()
 
 
-def _handler(facts: Callable[[], dict[str, Any]]) -> type[BaseHTTPRequestHandler]:
+def _handler(
+    facts: Callable[[], dict[str, Any]], figures: Callable[[str], tuple[int, str]]
+) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         timeout = 5.0
 
         def do_GET(self) -> None:
+            path, _, query = self.path.partition("?")
+            path = path.rstrip("/") or "/health"
+            if path == "/metrics":
+                status, text = figures(query)
+                self._answer(status, CONTENT_TYPE, text.encode())
+                return
             known = facts()
             checks = {"/live": known["live"], "/ready": known["ready"], "/health": known["live"] and known["ready"]}
-            path = self.path.partition("?")[0].rstrip("/") or "/health"
             fine = checks.get(path)
-            body = msgspec.json.encode(known if fine is not None else {"paths": sorted(checks)})
-            self.send_response(404 if fine is None else 200 if fine else 503)
-            self.send_header("Content-Type", "application/json")
+            body = msgspec.json.encode(known if fine is not None else {"paths": sorted([*checks, "/metrics"])})
+            self._answer(404 if fine is None else 200 if fine else 503, "application/json", body)
+
+        def _answer(self, status: int, kind: str, body: bytes) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

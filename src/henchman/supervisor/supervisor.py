@@ -26,6 +26,7 @@ from henchman.supervisor.child import EXIT_CONFIG, EXIT_CUT_OFF, ChildProcess, S
 from henchman.supervisor.child_leases import ChildLeases
 from henchman.supervisor.history_process import HistoryProcess
 from henchman.supervisor.probes import Health, Notifier
+from henchman.supervisor.scrape import Scrapes
 from henchman.worker.rescue import Death
 
 TAG = "supervisor"  # in its log lines
@@ -60,7 +61,7 @@ class Supervisor:
         self._leases = ChildLeases(say)
         self._history = HistoryProcess(say)
         self._notifier = Notifier()
-        self._health = Health(health, self.facts) if health else None
+        self._health = Health(health, self.facts, Scrapes(self._leases.server).answer) if health else None
         self._signals: list[int] = []
         self._stopping = self._was_ready = self._quiet = False
         self._deadline: float | None = None

@@ -1,0 +1,220 @@
+"""Figures as Prometheus reads them: the text format 0.0.4, with names by its conventions.
+
+Written by hand, not with ``prometheus_client``: of a thousand classes that library takes longer than a scrape may.
+Counters of classes are those of Henchman's workers, on the server: they outlive restarts, and every process that is
+scraped tells the same. So a dashboard takes ``max by (…)``, not ``sum``, over the instances.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from typing import Any, NamedTuple
+
+from henchman.errors import ServerAway, ServerError
+from henchman.inspector.metrics import LATE, living
+from henchman.inspector.ordered import all_ordered_stats
+from henchman.inspector.ordered_id import OrderedStats
+from henchman.inspector.processes import ProcessState, list_processes
+from henchman.inspector.queues import QueueState, list_queues
+from henchman.inspector.scaling import WITHIN, Wanted, pace, wanted_slots
+from henchman.store import batches, history
+from henchman.store import metrics as calls
+from henchman.store.call import Procedure, command
+from henchman.store.keys import Keys
+from henchman.wire import times
+
+__all__ = ["CLASSES_MOST", "CONTENT_TYPE", "QUEUES_MOST", "exposition"]
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+CLASSES_MOST = 1000  #: of which figures are told, those that ran last; how many are left out is a figure too
+QUEUES_MOST = 1000  #: the same, the longest
+_LIMITS = calls.LIMITS[::2]  # of the histogram: 13 of its 25
+_LES = [f"{limit / 1000:g}" for limit in _LIMITS]
+
+Labels = Mapping[str, str]
+Sample = tuple[str, Labels, float]
+
+
+class _Seen(NamedTuple):
+    """What one look found."""
+
+    figures: calls.Totals
+    queues: list[QueueState]
+    processes: list[ProcessState]
+    ordered: list[OrderedStats]
+    wanted: Wanted
+    classes: list[tuple[str, calls.Counted]]
+    hidden: int
+    batches: int
+    history: history.Backlog
+    info: Mapping[str, str]
+    took: float
+
+
+def exposition(keys: Keys, within: float = WITHIN) -> Procedure[str]:
+    """Every figure as of now, as text. ``within``: seconds in which what waits should start, for the slots wanted."""
+    return "".join(_written((yield from _look(keys, within))))
+
+
+def _look(keys: Keys, within: float) -> Procedure[_Seen]:
+    now, began = time.time(), time.perf_counter()
+    figures: calls.Totals = yield calls.figures(keys, times.day(now), now - LATE)
+    queues = (yield from list_queues(keys, at=now)).states
+    processes = living((yield from list_processes(keys)), now)
+    ordered = yield from all_ordered_stats(keys)
+    speed = yield from pace(keys, now)
+    names = yield calls.total_names(keys)
+    shown = names[-CLASSES_MOST:]
+    counted = (yield calls.totals(keys, shown)) if shown else []
+    try:
+        info: Mapping[str, str] = yield command("INFO", decode=_pairs)
+    except ServerAway:
+        raise
+    except ServerError:  # it is forbidden
+        info = {}
+    known: int = (yield batches.newest_page(keys, 0, 1))[1]
+    backlog = yield history.backlog(keys)
+    return _Seen(
+        figures,
+        queues,
+        processes,
+        ordered,
+        wanted_slots(queues, ordered, sum(one.busy for one in processes), speed, within),
+        sorted(zip(shown, counted, strict=True)),
+        len(names) - len(shown),
+        known,
+        backlog,
+        info,
+        time.perf_counter() - began,
+    )
+
+
+def _pairs(reply: Any) -> Mapping[str, str]:
+    lines = (line.partition(":") for line in reply.decode("utf-8", "replace").splitlines() if line[:1] != "#")
+    return {name: value for name, _, value in lines if name}
+
+
+def _written(seen: _Seen) -> Iterator[str]:
+    yield from _totals(seen)
+    yield from _queues(seen)
+    yield from _ordered(seen)
+    yield from _workers(seen)
+    yield from _classes(seen)
+    yield from _server(seen)
+
+
+def _totals(seen: _Seen) -> Iterator[str]:
+    one = seen.figures
+    yield from _family("jobs_processed_total", "counter", "Runs so far, those that raised included.", one.processed)
+    yield from _family("jobs_failed_total", "counter", "Runs so far that raised.", one.failed)
+    yield from _family("jobs_scheduled", "gauge", "Jobs that wait for their time.", one.scheduled)
+    yield from _family("jobs_retrying", "gauge", "Jobs that wait for their next attempt.", one.retries)
+    yield from _family("jobs_dead", "gauge", "Jobs that gave up, in the dead set.", one.dead)
+    yield from _family("jobs_blocked", "gauge", "Jobs that wait for other jobs.", one.blocked)
+    text = "Scheduled jobs and retries that are more than a minute late."
+    yield from _family("jobs_overdue", "gauge", text, one.overdue)
+    yield from _family(
+        "batches", "gauge", "Batches that are known, finished ones until they are forgotten.", seen.batches
+    )
+
+
+def _queues(seen: _Seen) -> Iterator[str]:
+    shown = sorted(seen.queues, key=lambda one: -(one.size or 0))[:QUEUES_MOST]
+    serving: dict[str, int] = {}
+    for process in seen.processes:
+        for name in process.queues if not process.quiet else ():
+            serving[name] = serving.get(name, 0) + process.concurrency
+    labels = [{"queue": one.name} for one in shown]
+
+    def each(name: str, text: str, values: Iterable[float]) -> Iterator[str]:
+        return _samples(name, "gauge", text, [("", label, value) for label, value in zip(labels, values, strict=True)])
+
+    yield from each("queue_size", "Jobs that wait in a queue.", (one.size or 0 for one in shown))
+    text = "Seconds since the job that is next was pushed."
+    yield from each("queue_latency_seconds", text, (one.latency or 0.0 for one in shown))
+    yield from each("queue_paused", "1 when nothing starts from it.", (float(one.paused) for one in shown))
+    text = "Slots of living processes that serve it."
+    yield from each("queue_slots", text, (serving.get(one.name, 0) for one in shown))
+    text = "Slots that its backlog asks for."
+    yield from each("queue_slots_desired", text, (seen.wanted.queues.get(one.name, 0) for one in shown))
+    yield from _family("queues_hidden", "gauge", "Queues that are not told of.", len(seen.queues) - len(shown))
+
+
+def _ordered(seen: _Seen) -> Iterator[str]:
+    shown = seen.ordered[:QUEUES_MOST]
+    figures = (
+        ("ordered_queue_ids", "Ids that wait in an ordered queue.", "length"),
+        ("ordered_queue_busy", "Ids of it in flight.", "busy"),
+        ("ordered_queue_retrying", "Ids of it that failed and wait.", "retries"),
+        ("ordered_queue_morgue", "Dead ids of it.", "morgue_length"),
+        ("ordered_queue_lag_seconds", "Seconds since its first id was due.", "lag"),
+    )
+    for name, text, field in figures:
+        yield from _samples(name, "gauge", text, [("", {"queue": one.name}, getattr(one, field)) for one in shown])
+
+
+def _workers(seen: _Seen) -> Iterator[str]:
+    alive = seen.processes
+    yield from _family("processes", "gauge", "Worker processes that live.", len(alive))
+    yield from _family("slots", "gauge", "Slots of these.", sum(one.concurrency for one in alive))
+    yield from _family("slots_busy", "gauge", "Slots in which a job runs.", sum(one.busy for one in alive))
+    text = "Slots for what runs and for what waits: what an autoscaler follows."
+    yield from _family("slots_desired", "gauge", text, seen.wanted.slots)
+    memory = sum(one.rss_kb for one in alive) * 1024
+    yield from _family("processes_memory_bytes", "gauge", "Memory of these processes.", memory)
+
+
+def _classes(seen: _Seen) -> Iterator[str]:
+    """One pass a class: there may be a thousand."""
+    labels = [(f'{{job="{_escaped(name)}"', one) for name, one in seen.classes]
+    yield _head("job_runs_total", "counter", "Runs of a job so far, those that raised included.")
+    yield from (f"henchman_job_runs_total{label}}} {one.processed}\n" for label, one in labels)
+    yield _head("job_failures_total", "counter", "Runs of a job so far that raised.")
+    yield from (f"henchman_job_failures_total{label}}} {one.failed}\n" for label, one in labels)
+    name = "henchman_job_duration_seconds"
+    yield _head("job_duration_seconds", "histogram", "How long runs took that did not raise.")
+    for label, one in labels:
+        below = list(accumulate(one.histogram))
+        for place, le in enumerate(_LES):
+            yield f'{name}_bucket{label},le="{le}"}} {below[2 * place]}\n'
+        yield f'{name}_bucket{label},le="+Inf"}} {below[-1]}\n'
+        yield f"{name}_sum{label}}} {one.ms / 1000}\n{name}_count{label}}} {below[-1]}\n"
+    yield from _family("job_classes_hidden", "gauge", "Jobs that are not told of.", seen.hidden)
+
+
+def _server(seen: _Seen) -> Iterator[str]:
+    for name, field, text in (
+        ("server_memory_bytes", "used_memory", "Memory of the Redis or Valkey server."),
+        ("server_memory_limit_bytes", "maxmemory", "Its limit; 0: none."),
+        ("server_clients", "connected_clients", "Connections that it has."),
+    ):
+        if seen.info.get(field, "").isdecimal():
+            yield from _family(name, "gauge", text, int(seen.info[field]))
+    yield from _family(
+        "history_entries", "gauge", "Changes of tracked jobs that are not yet in SQL.", seen.history.entries
+    )
+    text = "Seconds since the oldest of these."
+    yield from _family("history_lag_seconds", "gauge", text, seen.history.lag)
+    yield from _family("scrape_seconds", "gauge", "How long these figures took.", seen.took)
+
+
+def _family(name: str, kind: str, text: str, value: float) -> Iterator[str]:
+    return _samples(name, kind, text, [("", {}, value)])
+
+
+def _head(name: str, kind: str, text: str) -> str:
+    return f"# HELP henchman_{name} {text}\n# TYPE henchman_{name} {kind}\n"
+
+
+def _samples(name: str, kind: str, text: str, samples: Sequence[Sample]) -> Iterator[str]:
+    yield _head(name, kind, text)
+    for suffix, labels, value in samples:
+        inside = ",".join(f'{label}="{_escaped(one)}"' for label, one in labels.items())
+        yield f"henchman_{name}{suffix}{'{' + inside + '}' if inside else ''} {value:.17g}\n"
+
+
+def _escaped(text: str) -> str:
+    clean = text if text.isascii() else text.encode("utf-8", "replace").decode()
+    return clean.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
