@@ -15,7 +15,7 @@ from cli.conftest import INVISIBLE
 from henchman.cli.main import henchman
 from henchman.cli.status import _line, _Look
 from henchman.inspector.metrics import overview
-from henchman.inspector.scaling import Wanted
+from henchman.inspector.scaling import SlotsWanted
 from henchman.store import call
 from henchman.store.ordered import Push, Verdict
 from support.ordered import FAR, OrderedQueue
@@ -292,7 +292,7 @@ def test_a_watched_status_tells_of_ordered_queues_only_where_there_are_any(redis
     queue = OrderedQueue(store, "products")
 
     def line() -> str:
-        return _line(_Look(call.run(store.connections, overview(store.keys)), {}, Wanted(0, {})))
+        return _line(_Look(call.run(store.connections, overview(store.keys)), {}, SlotsWanted(0, {})))
 
     assert "ordered" not in line()
     queue.put("x", b"{}", 1)

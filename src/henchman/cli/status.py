@@ -20,7 +20,7 @@ from henchman.errors import HenchmanError, ServerAway
 from henchman.inspector.metrics import Overview, overview, rates
 from henchman.inspector.processes import ProcessState, Work
 from henchman.inspector.queues import QueueState
-from henchman.inspector.scaling import WITHIN, Wanted, pace, wanted_slots
+from henchman.inspector.scaling import WITHIN, SlotsWanted, pace, wanted_slots
 from henchman.kernel.text import did_you_mean
 from henchman.store.call import run
 from henchman.wire import times
@@ -40,7 +40,7 @@ class _Look(NamedTuple):
 
     now: Overview
     rate: dict[str, float]
-    wanted: Wanted
+    wanted: SlotsWanted
 
 
 @command()

@@ -18,7 +18,7 @@ from henchman.inspector.ordered import all_ordered_stats
 from henchman.inspector.ordered_id import OrderedStats
 from henchman.inspector.processes import ProcessState, list_processes
 from henchman.inspector.queues import QueueState, list_queues
-from henchman.inspector.scaling import WITHIN, Wanted, pace, wanted_slots
+from henchman.inspector.scaling import WITHIN, SlotsWanted, pace, wanted_slots
 from henchman.store import batches, history
 from henchman.store import metrics as calls
 from henchman.store.call import Procedure, command
@@ -37,14 +37,14 @@ Labels = Mapping[str, str]
 Sample = tuple[str, Labels, float]
 
 
-class _Seen(NamedTuple):
+class _Readings(NamedTuple):
     """What one look found."""
 
     figures: calls.Totals
     queues: list[QueueState]
     processes: list[ProcessState]
     ordered: list[OrderedStats]
-    wanted: Wanted
+    wanted: SlotsWanted
     classes: list[tuple[str, calls.Counted]]
     hidden: int
     batches: int
@@ -58,7 +58,7 @@ def exposition(keys: Keys, within: float = WITHIN) -> Procedure[str]:
     return "".join(_written((yield from _look(keys, within))))
 
 
-def _look(keys: Keys, within: float) -> Procedure[_Seen]:
+def _look(keys: Keys, within: float) -> Procedure[_Readings]:
     now, began = time.time(), time.perf_counter()
     figures: calls.Totals = yield calls.figures(keys, times.day(now), now - LATE)
     queues = (yield from list_queues(keys, at=now)).states
@@ -76,7 +76,7 @@ def _look(keys: Keys, within: float) -> Procedure[_Seen]:
         info = {}
     known: int = (yield batches.newest_page(keys, 0, 1))[1]
     backlog = yield history.backlog(keys)
-    return _Seen(
+    return _Readings(
         figures,
         queues,
         processes,
@@ -96,7 +96,7 @@ def _pairs(reply: Any) -> Mapping[str, str]:
     return {name: value for name, _, value in lines if name}
 
 
-def _written(seen: _Seen) -> Iterator[str]:
+def _written(seen: _Readings) -> Iterator[str]:
     yield from _totals(seen)
     yield from _queues(seen)
     yield from _ordered(seen)
@@ -105,7 +105,7 @@ def _written(seen: _Seen) -> Iterator[str]:
     yield from _server(seen)
 
 
-def _totals(seen: _Seen) -> Iterator[str]:
+def _totals(seen: _Readings) -> Iterator[str]:
     one = seen.figures
     yield from _family("jobs_processed_total", "counter", "Runs so far, those that raised included.", one.processed)
     yield from _family("jobs_failed_total", "counter", "Runs so far that raised.", one.failed)
@@ -120,7 +120,7 @@ def _totals(seen: _Seen) -> Iterator[str]:
     )
 
 
-def _queues(seen: _Seen) -> Iterator[str]:
+def _queues(seen: _Readings) -> Iterator[str]:
     shown = sorted(seen.queues, key=lambda one: -(one.size or 0))[:QUEUES_MOST]
     serving: dict[str, int] = {}
     for process in seen.processes:
@@ -142,7 +142,7 @@ def _queues(seen: _Seen) -> Iterator[str]:
     yield from _family("queues_hidden", "gauge", "Queues that are not told of.", len(seen.queues) - len(shown))
 
 
-def _ordered(seen: _Seen) -> Iterator[str]:
+def _ordered(seen: _Readings) -> Iterator[str]:
     shown = seen.ordered[:QUEUES_MOST]
     figures = (
         ("ordered_queue_ids", "Ids that wait in an ordered queue.", "length"),
@@ -155,7 +155,7 @@ def _ordered(seen: _Seen) -> Iterator[str]:
         yield from _samples(name, "gauge", text, [("", {"queue": one.name}, getattr(one, field)) for one in shown])
 
 
-def _workers(seen: _Seen) -> Iterator[str]:
+def _workers(seen: _Readings) -> Iterator[str]:
     alive = seen.processes
     yield from _family("processes", "gauge", "Worker processes that live.", len(alive))
     yield from _family("slots", "gauge", "Slots of these.", sum(one.concurrency for one in alive))
@@ -166,7 +166,7 @@ def _workers(seen: _Seen) -> Iterator[str]:
     yield from _family("processes_memory_bytes", "gauge", "Memory of these processes.", memory)
 
 
-def _classes(seen: _Seen) -> Iterator[str]:
+def _classes(seen: _Readings) -> Iterator[str]:
     """One pass a class: there may be a thousand."""
     labels = [(f'{{job="{_escaped(name)}"', one) for name, one in seen.classes]
     yield _head("job_runs_total", "counter", "Runs of a job so far, those that raised included.")
@@ -184,7 +184,7 @@ def _classes(seen: _Seen) -> Iterator[str]:
     yield from _family("job_classes_hidden", "gauge", "Jobs that are not told of.", seen.hidden)
 
 
-def _server(seen: _Seen) -> Iterator[str]:
+def _server(seen: _Readings) -> Iterator[str]:
     for name, field, text in (
         ("server_memory_bytes", "used_memory", "Memory of the Redis or Valkey server."),
         ("server_memory_limit_bytes", "maxmemory", "Its limit; 0: none."),

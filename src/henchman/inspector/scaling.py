@@ -19,7 +19,7 @@ from henchman.store import metrics as calls
 from henchman.store.call import Procedure
 from henchman.store.keys import Keys
 
-__all__ = ["WITHIN", "Pace", "Wanted", "checked_within", "pace", "wanted_slots"]
+__all__ = ["WITHIN", "Pace", "SlotsWanted", "checked_within", "pace", "wanted_slots"]
 
 WITHIN = 60.0  # seconds in which what waits should have started
 _MINUTES = 5  # whose runs are looked at
@@ -38,7 +38,7 @@ class Pace(NamedTuple):
         return self.rate * (self.seconds or 0.0)
 
 
-class Wanted(NamedTuple):
+class SlotsWanted(NamedTuple):
     """Slots that should be there: in all, and of these what the backlog of each queue adds."""
 
     slots: int
@@ -70,7 +70,7 @@ def pace(keys: Keys, now: float) -> Procedure[Pace]:
 
 def wanted_slots(
     queues: Iterable[QueueState], ordered: Sequence[OrderedStats], busy: int, pace: Pace, within: float = WITHIN
-) -> Wanted:
+) -> SlotsWanted:
     """The slots for what runs (``busy`` jobs now), at this pace, and for what waits in queues that are not paused; none
     when nothing runs or waits, at least one otherwise."""
     backlog = {one.name: one.size or 0 for one in queues if not one.paused}
@@ -80,4 +80,4 @@ def wanted_slots(
     slots = math.ceil(round(pace.busy + sum(more.values()), 6))
     if busy or any(backlog.values()):
         slots = max(slots, 1)
-    return Wanted(slots, {name: math.ceil(round(one, 6)) for name, one in more.items()})
+    return SlotsWanted(slots, {name: math.ceil(round(one, 6)) for name, one in more.items()})
