@@ -67,6 +67,9 @@ def test_no_page_asks_more_or_grows(full: Full, monkeypatch: pytest.MonkeyPatch)
     scope = tilde(LONG)
     key = tilde(f"7{LONG}"[:180])
     pages = [
+        *("/", "/busy", "/queues", "/queues/default", "/queues/default?p=3", "/queues/none", "/retries", "/scheduled"),
+        *("/dead", "/dead?q=x", "/crons", "/errors", "/errors/none", "/metrics", "/metrics?by=8", "/metrics?by=24"),
+        *("/metrics/full.entry", "/login"),
         *("/batches", "/batches?p=2", "/batches?show=open", "/batches?q=x", f"/batches/{full.flow}"),
         *("/ordered", "/ordered/products", "/ordered/products?by=retry", "/ordered/products?by=morgue&p=2"),
         *("/ordered/products/hot", f"/ordered/products/{tilde('7' + LONG)}", "/ordered/products?by=busy"),

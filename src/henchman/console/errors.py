@@ -15,7 +15,7 @@ from henchman.console.pages import Missing, Query, Screen, View
 from henchman.inspector import errors as asked
 from henchman.inspector.errors import COUNTED, MOST, STANDS_IN, ErrorGroup
 from henchman.kernel.text import count, visible
-from henchman.store.call import run
+from henchman.store.call import run, side_by_side
 
 __all__ = ["ErrorPages"]
 
@@ -72,13 +72,14 @@ class ErrorPages:
     def group(self, name: str, query: Query) -> Screen:
         """One error: how often, where, the last traceback, and which jobs stand there because of it."""
         now, keys, runner = time.time(), self._runtime.keys, self._runtime.connections
-        one = run(runner, asked.error_group(keys, name, now))
+        mask = self._runtime.registry.mask
+        groups = (asked.some_jobs(keys, mask, which, name) for which in STANDS_IN)
+        one, *jobs = run(runner, side_by_side(asked.error_group(keys, name, now), *groups))
         if one is None:
             raise Missing(
                 f"no error is known as {visible(name)[:40]}: groups are kept for 14 days after the last failure"
             )
-        mask = self._runtime.registry.mask
-        members = {which: run(runner, asked.some_jobs(keys, mask, which, name)) for which in STANDS_IN}
+        members = dict(zip(STANDS_IN, jobs, strict=True))
         facts = {
             "one": one,
             "state": one.state(now),

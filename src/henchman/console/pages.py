@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
@@ -18,16 +18,15 @@ from henchman.inspector.doctor import examine
 from henchman.inspector.errors import errors
 from henchman.inspector.jobs import obstacles
 from henchman.inspector.ordered import OrderedQueues
-from henchman.inspector.processes import Processes
-from henchman.inspector.queues import Queues, QueueState
-from henchman.inspector.sets import JobSet, SetName
-from henchman.store.call import run
+from henchman.inspector.processes import list_processes
+from henchman.inspector.queues import QueueState, list_queues, look_at_queue
+from henchman.inspector.sets import SetName, look_at_set, search_set
+from henchman.store.call import run, side_by_side
 
 __all__ = ["FILTERS", "ROWS", "Download", "EntryRows", "Missing", "Query", "Screen", "Screens", "View", "page_links"]
 
 ROWS: Final = 50  # of a page
 MOST_ROWS: Final = 100
-LOOKED: Final = 20_000  # entries that one search looks at
 _CALL: Final = 20_000  # characters of a call on the page of its job
 _FIRST: Final = 1_000_000_000  # a page further behind is no page
 FILTERS: Final = (
@@ -106,12 +105,15 @@ class Query:
 
 
 class EntryRows(NamedTuple):
-    """Some entries, how many there are in all, and whether a search looked at all of them."""
+    """Some entries, how many there are in all, and whether a search looked at all of them; at how many it looked, and
+    behind which place the next page goes on."""
 
     entries: Sequence[Entry]
     total: int
     whole: bool = True
     searched: bool = False
+    looked: int = 0
+    after: int | None = None
 
 
 _TITLES: Final = {
@@ -127,7 +129,6 @@ class Screens:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._queues, self._processes = Queues(runtime), Processes(runtime)
         #: name of a page in addresses → what makes it
         self.by_name: Mapping[str, Callable[..., Screen]] = {
             "": self.overview,
@@ -156,10 +157,11 @@ class Screens:
 
     def overview(self, query: Query) -> Screen:
         """Is it well; if not, what broke."""
-        keys, runner = self._runtime.keys, self._runtime.connections
-        seen = self._everything()
-        found = run(runner, figures.metrics(keys, 60, detailed=0))
-        failing = run(runner, errors(keys, now=seen.at))
+        keys, mask = self._runtime.keys, self._runtime.registry.mask
+        seen, found, failing = run(
+            self._runtime.connections,
+            side_by_side(figures.overview(keys, mask), figures.metrics(keys, 60, detailed=0), errors(keys)),
+        )
         return Screen(
             "overview.html",
             {
@@ -178,15 +180,13 @@ class Screens:
     def busy(self, query: Query) -> Screen:
         """Who is alive, and what runs."""
         seen = self._everything()
-        every = list(self._processes)
-        lost = [one for one in every if one.identity not in {alive.identity for alive in seen.processes}]
         first = query.first
         return Screen(
             "busy.html",
             {
                 "seen": seen,
-                "processes": [*seen.processes, *lost][:MOST_ROWS],
-                "lost": {one.identity for one in lost},
+                "processes": [*seen.processes, *seen.lost][:MOST_ROWS],
+                "lost": {one.identity for one in seen.lost},
                 "work": seen.work[first : first + query.rows],
                 "total": len(seen.work),
             },
@@ -194,41 +194,48 @@ class Screens:
 
     def queues(self, query: Query) -> Screen:
         """All queues, those in trouble first."""
-        states = self._queues.states(match=query.search)
-        served = {name for one in self._processes.alive() for name in one.queues}
+        keys, now = self._runtime.keys, time.time()
+        (states, total), processes = run(
+            self._runtime.connections, side_by_side(list_queues(keys, query.search, at=now), list_processes(keys))
+        )
+        served = {name for one in figures.living(processes, now) for name in one.queues}
         shown = sorted(states, key=_trouble)[query.first : query.first + query.rows]
-        return Screen("queues.html", {"states": shown, "total": len(states), "served": served})
+        return Screen("queues.html", {"states": shown, "total": total, "served": served})
 
     def queue(self, name: str, query: Query) -> Screen:
         """One queue: how it stands, and what waits in it, the next to run first."""
         try:
-            queue = self._queues[checked_name(name)]
+            checked_name(name)
         except ArgumentError as error:
             raise Missing(str(error)) from None
-        states = self._queues.states(match=name)
-        state = next((one for one in states if one.name == name), QueueState(name, 0, None, False))
-        entries: Sequence[Entry] = []
-        if state.size:
-            last = max(state.size - query.first, 0)  # the next to run stands last
-            begin = max(last - query.rows, 0)
-            entries = queue.page(begin, last - begin)[::-1] if last else []
-        served = [one for one in self._processes.alive() if name in one.queues]
-        facts = {"state": state, "rows": EntryRows(entries, state.size or 0), "processes": served, "name": name}
+        keys, mask = self._runtime.keys, self._runtime.registry.mask
+        seen = run(self._runtime.connections, look_at_queue(keys, name, query.first, query.rows, mask))
+        state, now = seen.state, time.time()
+        served = [one for one in figures.living(seen.processes, now) if name in one.queues]
+        facts = {"state": state, "rows": EntryRows(seen.entries, state.size or 0), "processes": served, "name": name}
         return Screen("queue.html", facts)
 
     def set(self, which: SetName, query: Query) -> Screen:
         """Retries, scheduled or dead jobs."""
         title, empty = _TITLES[which]
-        jobs = JobSet(self._runtime, which)
-        rows = self._found(jobs, query) if query.search else EntryRows(jobs.page(query.first, query.rows), jobs.size())
+        keys, mask = self._runtime.keys, self._runtime.registry.mask
+        if query.search:
+            rows = self._found(which, query)
+        else:
+            page = look_at_set(keys, which, query.first, query.rows, mask)
+            rows = EntryRows(*run(self._runtime.connections, page))
         return Screen(
             "set.html", {"which": which, "title": title, "empty": empty, "rows": rows, "verbs": _VERBS[which]}
         )
 
-    def _found(self, jobs: JobSet, query: Query) -> EntryRows:
-        """Entries that hold a text; one search looks at so many."""
-        some = list(islice(jobs.matching(query.search), query.first, query.first + query.rows + 1))
-        return EntryRows(some[: query.rows], query.first + len(some), len(some) <= query.rows, searched=True)
+    def _found(self, which: SetName, query: Query) -> EntryRows:
+        """Entries that hold a text; one look goes so far, and the next page further."""
+        last, mask = query.first + query.rows, self._runtime.registry.mask
+        asked = search_set(self._runtime.keys, which, query.search, query.after or 0, last + 1, mask)
+        found = run(self._runtime.connections, asked)
+        more = len(found.entries) > last
+        some, whole = found.entries[query.first : last], not more and found.after is None
+        return EntryRows(some, len(found.entries), whole, True, found.looked, None if more else found.after)
 
     def job(self, jid: str, query: Query) -> Screen:
         """One job: where it is, why, and what is known of it."""
@@ -261,13 +268,15 @@ def _trouble(one: QueueState) -> tuple[bool, float, int, str]:
 
 
 def page_links(
-    links: Links, page: str, names: Sequence[str], query: Query, total: int, *, more: bool
+    links: Links, page: str, names: Sequence[str], query: Query, total: int, *, more: bool, after: int | None = None
 ) -> dict[str, Any]:
-    """The addresses of the pages before and after this one; None where there is none."""
-    last = query.first + query.rows
+    """The addresses of the pages before and after this one; None where there is none. ``after``: where a search goes
+    on."""
+    last, filters = query.first + query.rows, query.filters
+    further = {**filters, "after": after} if after else {**filters, "p": query.page + 1}
     return {
-        "newer": links(page, *names, **query.filters, p=query.page - 1) if query.page > 1 else None,
-        "older": links(page, *names, **query.filters, p=query.page + 1) if more or last < total else None,
+        "newer": links(page, *names, **filters, p=query.page - 1) if query.page > 1 else None,
+        "older": links(page, *names, **further) if more or last < total else None,
         "from": min(query.first + 1, total),
         "to": min(last, total),
     }

@@ -221,7 +221,9 @@ class Console:
         }
         rows, total = page.facts.get("rows"), page.facts.get("total")
         if isinstance(rows, EntryRows):
-            facts["pager"] = page_links(links, parts[0], parts[1:], query, rows.total, more=not rows.whole)
+            facts["pager"] = page_links(
+                links, parts[0], parts[1:], query, rows.total, more=not rows.whole, after=rows.after
+            )
         elif isinstance(total, int):
             facts["pager"] = page_links(links, parts[0], parts[1:], query, total, more=False)
         return HTMLResponse(render(page.template, facts), page.status)

@@ -24,7 +24,7 @@ from henchman.store import admission, batches
 from henchman.store import cron as store
 from henchman.store.admission import KeyedPush
 from henchman.store.batches import TrackedPush
-from henchman.store.call import Procedure, arun, run
+from henchman.store.call import Procedure, arun, ask, run, side_by_side
 from henchman.store.cron import RunningTick, Skipped
 from henchman.store.keys import Keys
 from henchman.wire.payload import new_jid
@@ -70,10 +70,9 @@ class CronState(NamedTuple):
 
 def states(keys: Keys) -> Procedure[list[CronState]]:
     """Every cron on the server, by name."""
-    stored: store.Stored = yield store.read(keys)
+    stored, (running, skipped) = yield from side_by_side(ask(store.read(keys)), ask(store.overlaps(keys)))
     names = sorted(stored.definitions)
     pasts = (yield store.past(keys, names)) if names else []
-    running, skipped = yield store.overlaps(keys)
     return [
         _state(stored, name, [Past(*one) for one in past], running.get(name), skipped.get(name))
         for name, past in zip(names, pasts, strict=True)

@@ -21,10 +21,10 @@ from henchman.errors import ArgumentError
 from henchman.inspector.base import Mask
 from henchman.inspector.ordered import all_ordered_stats
 from henchman.inspector.ordered_id import OrderedStats
-from henchman.inspector.processes import ProcessState, Work, list_processes, list_work
+from henchman.inspector.processes import ProcessState, Work, look_at_fleet
 from henchman.inspector.queues import QueueState, list_queues
 from henchman.store import metrics as calls
-from henchman.store.call import Procedure
+from henchman.store.call import Procedure, ask, side_by_side
 from henchman.store.keys import Keys
 from henchman.store.metrics import Counted
 from henchman.wire import times
@@ -128,18 +128,15 @@ def metrics(
     """
     now = time.time() if now is None else now
     moments, step = _moments(now, minutes, hours)
-    if step == 60:
-        found = yield from _by_minutes(keys, moments)
-    else:
-        found = yield from _by_ten_minutes(keys, moments, now)
+    buckets = tuple(one.timestamp() for one in moments)
+    counted = _by_minutes(keys, moments) if step == 60 else _by_ten_minutes(keys, moments, now)
+    found, deploys = yield from side_by_side(counted, deploy_marks(keys, buckets[0], buckets[-1] + step))
     wanted = None if name is None else calls.metric_name(name)
     names = {one for bucket in found for one in bucket if wanted is None or one == wanted}
     classes = sorted((_summed(one, found) for one in names), key=lambda one: (-one.ms, -one.processed, one.name))
     if step == 60:
         many = len(classes) if detailed is None else detailed
         classes = [*(yield from _with_histograms(keys, moments, classes[:many])), *classes[many:]]
-    buckets = tuple(one.timestamp() for one in moments)
-    deploys = yield from deploy_marks(keys, buckets[0], buckets[-1] + step)
     return Metrics(step, buckets, tuple(classes), tuple(deploys))
 
 
@@ -165,9 +162,11 @@ def _by_minutes(keys: Keys, moments: Sequence[dt.datetime]) -> Procedure[list[di
 
 def _by_ten_minutes(keys: Keys, moments: Sequence[dt.datetime], now: float) -> Procedure[list[dict[str, Counted]]]:
     """Sidekiq 7 has no such buckets: its minutes are added up, as long as they live."""
-    tens = yield calls.read([keys.ten_minutes(one) for one in moments])
     young = [one for one in moments if one.timestamp() + 600 > now - calls.MINUTES_KEPT * 60]
-    minutes = yield calls.read([keys.minute7(one + dt.timedelta(minutes=n)) for one in young for n in range(10)])
+    tens, minutes = yield from side_by_side(
+        ask(calls.read([keys.ten_minutes(one) for one in moments])),
+        ask(calls.read([keys.minute7(one + dt.timedelta(minutes=n)) for one in young for n in range(10)])),
+    )
     old = len(moments) - len(young)
     added = [_added(minutes[i : i + 10]) for i in range(0, len(minutes), 10)]
     return [*tens[:old], *(_fuller(ten, seven) for ten, seven in zip(tens[old:], added, strict=True))]
@@ -210,14 +209,13 @@ def _with_histograms(
         for form in (keys.histogram, keys.histogram7)
     ][: HISTOGRAMS_MOST // 2 * 2]
     sums: dict[int, list[int]] = {}
-    for start in range(0, len(wanted), _PAGE):
-        page = wanted[start : start + _PAGE]
-        read = yield calls.histograms([key for _, key in page])
-        for i in range(0, len(page), 2):
-            better = max((one for one in read[i : i + 2] if one is not None), key=sum, default=None)
-            if better is not None:
-                old = sums.get(page[i][0], [0] * len(better))
-                sums[page[i][0]] = [a + b for a, b in zip(old, better, strict=True)]
+    pages = [[key for _, key in wanted[start : start + _PAGE]] for start in range(0, len(wanted), _PAGE)]
+    read = [one for page in (yield from side_by_side(*map(ask, map(calls.histograms, pages)))) for one in page]
+    for i in range(0, len(wanted), 2):
+        better = max((one for one in read[i : i + 2] if one is not None), key=sum, default=None)
+        if better is not None:
+            old = sums.get(wanted[i][0], [0] * len(better))
+            sums[wanted[i][0]] = [a + b for a, b in zip(old, better, strict=True)]
     return [
         ClassMetrics(one.name, one.processed, one.failed, one.ms, one.points, tuple(sums[i]) if i in sums else None)
         for i, one in enumerate(classes)
@@ -300,7 +298,8 @@ class Stats(NamedTuple):
 
 
 class Overview(NamedTuple):
-    """Everything at one moment (``at``, Unix seconds): counts, queues of both kinds, living processes, running jobs."""
+    """Everything at one moment (``at``, Unix seconds): counts, queues of both kinds, living processes, running jobs,
+    and the processes that were not heard of for a minute."""
 
     at: float
     stats: Stats
@@ -308,6 +307,7 @@ class Overview(NamedTuple):
     processes: list[ProcessState]
     work: list[Work]
     ordered: list[OrderedStats]
+    lost: Sequence[ProcessState] = ()
 
 
 def living(processes: Iterable[ProcessState], now: float) -> list[ProcessState]:
@@ -316,13 +316,15 @@ def living(processes: Iterable[ProcessState], now: float) -> list[ProcessState]:
 
 
 def overview(keys: Keys, mask: Mask | None = None) -> Procedure[Overview]:
-    """Everything as it is now."""
+    """Everything as it is now, in two round trips."""
     at = time.time()
-    figures: calls.Totals = yield calls.figures(keys, times.day(at), at - LATE)
-    queues = (yield from list_queues(keys, at=at)).states
-    processes = living((yield from list_processes(keys)), at)
-    work = yield from list_work(keys, mask)
-    ordered = yield from all_ordered_stats(keys)
+    figures, (queues, _), fleet, ordered = yield from side_by_side(
+        ask(calls.figures(keys, times.day(at), at - LATE)),
+        list_queues(keys, at=at),
+        look_at_fleet(keys, mask),
+        all_ordered_stats(keys),
+    )
+    processes = living(fleet.processes, at)
     counts = Stats(
         **figures._asdict(),
         enqueued=sum(one.size or 0 for one in queues),
@@ -333,7 +335,8 @@ def overview(keys: Keys, mask: Mask | None = None) -> Procedure[Overview]:
         ordered_busy=sum(one.busy for one in ordered),
         morgue=sum(one.morgue_length for one in ordered),
     )
-    return Overview(at, counts, queues, processes, work, ordered)
+    lost = [one for one in fleet.processes if (one.beat_age(at) or 0.0) > ALIVE]
+    return Overview(at, counts, queues, processes, fleet.work, ordered, lost)
 
 
 def rates(before: Overview, now: Overview) -> Mapping[str, float]:

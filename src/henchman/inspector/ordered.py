@@ -18,7 +18,7 @@ from henchman.inspector.base import Inspector, checked_id, checked_name, seconds
 from henchman.inspector.ordered_id import OrderedCommands, OrderedId, OrderedStats, id_of, stats_of
 from henchman.inspector.sets import PAGE, Acted, pages_by_score
 from henchman.store import ordered_people, queues
-from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, mapped, now
+from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, mapped, now, side_by_side
 from henchman.store.keys import Keys
 from henchman.store.queues import raw
 
@@ -310,10 +310,8 @@ def _stats(keys: Keys, name: str) -> Procedure[OrderedStats]:
 
 def all_ordered_stats(keys: Keys) -> Procedure[list[OrderedStats]]:
     """The figures of every ordered queue that was pushed to or served, by name."""
-    states = []
-    for name in (yield ordered_people.names(keys)):
-        states.append((yield from _stats(keys, name)))
-    return states
+    names: list[str] = yield ordered_people.names(keys)
+    return (yield from side_by_side(*(_stats(keys, name) for name in names)))
 
 
 def ids_with(

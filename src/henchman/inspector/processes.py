@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from henchman.errors import ArgumentError
@@ -10,11 +10,22 @@ from henchman.inspector.base import Entry, Inspector, Mask, json_object
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.text import plain
 from henchman.store import leases
-from henchman.store.call import Page, Pages, Procedure, awaited, now
+from henchman.store.call import Page, Pages, Procedure, awaited, now, side_by_side
 from henchman.store.keys import Keys
 from henchman.wire import jsontext, times
 
-__all__ = ["SIGNALS", "ProcessState", "Processes", "Running", "Work", "list_processes", "list_work", "process_state"]
+__all__ = [
+    "SIGNALS",
+    "Fleet",
+    "ProcessState",
+    "Processes",
+    "Running",
+    "Work",
+    "list_processes",
+    "list_work",
+    "look_at_fleet",
+    "process_state",
+]
 
 _AT_ONCE = 50  # processes read in one call
 #: a command → the signal that Sidekiq's processes understand
@@ -124,10 +135,23 @@ def _work(identity: str, slot: str, value: bytes, mask: Mask | None) -> Work:
 
 def _records(keys: Keys) -> Procedure[list[leases.Record]]:
     every = yield leases.identities(keys)
-    found: list[leases.Record] = []
-    for start in range(0, len(every), _AT_ONCE):
-        found += yield from leases.records(keys, every[start : start + _AT_ONCE])
-    return found
+    pages = [every[start : start + _AT_ONCE] for start in range(0, len(every), _AT_ONCE)]
+    found = yield from side_by_side(*(leases.records(keys, page) for page in pages))
+    return [record for page in found for record in page]
+
+
+class Fleet(NamedTuple):
+    """Every process that has a record, by identity, and every running job as of the last heartbeats, the longest
+    running first."""
+
+    processes: list[ProcessState]
+    work: list[Work]
+
+
+def look_at_fleet(keys: Keys, mask: Mask | None = None) -> Procedure[Fleet]:
+    """All processes and what they run, in two round trips."""
+    records = yield from _records(keys)
+    return Fleet([state for state in map(process_state, records) if state is not None], _running(records, mask))
 
 
 def list_processes(keys: Keys) -> Procedure[list[ProcessState]]:
@@ -138,7 +162,10 @@ def list_processes(keys: Keys) -> Procedure[list[ProcessState]]:
 
 def list_work(keys: Keys, mask: Mask | None = None) -> Procedure[list[Work]]:
     """Every running job as of the last heartbeats, the longest running first."""
-    records = yield from _records(keys)
+    return _running((yield from _records(keys)), mask)
+
+
+def _running(records: Sequence[leases.Record], mask: Mask | None) -> list[Work]:
     found = [_work(one.identity, slot, value, mask) for one in records for slot, value in one.work.items() if value]
     return sorted(found, key=lambda one: one.run_at if one.run_at is not None else float("inf"))
 

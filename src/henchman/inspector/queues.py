@@ -7,18 +7,29 @@ second time only when thousands were fetched between two pages); what is pushed 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Container, Iterator
 from typing import NamedTuple
 
 from henchman.client.runtime import Runtime
-from henchman.errors import ArgumentError, ServerError
-from henchman.inspector.base import Entry, Inspector, checked_name, checked_page, checked_text
+from henchman.errors import ArgumentError, ServerAway, ServerError
+from henchman.inspector.base import Entry, Inspector, Mask, checked_name, checked_page, checked_text
+from henchman.inspector.processes import ProcessState, list_processes
 from henchman.store import ordered_people, queues
-from henchman.store.call import Page, Pages, Procedure, ask, awaited, first, now
+from henchman.store.call import Page, Pages, Procedure, ask, awaited, first, now, side_by_side
 from henchman.store.keys import Keys
 from henchman.work.effects import of_payload
 
-__all__ = ["PAGE", "Queue", "QueueList", "QueueState", "Queues", "latency_of", "list_queues"]
+__all__ = [
+    "PAGE",
+    "Queue",
+    "QueueList",
+    "QueueLook",
+    "QueueState",
+    "Queues",
+    "latency_of",
+    "list_queues",
+    "look_at_queue",
+]
 
 PAGE = 100
 _AT_ONCE = 500  # queues looked at in one call
@@ -211,9 +222,11 @@ class Queue(Inspector):
 
 def _names(keys: Keys, match: str) -> Procedure[tuple[list[str], frozenset[str]]]:
     """Every plain queue that was pushed to or is paused and has ``match`` in its name, sorted; the paused queues."""
-    pushed = yield queues.names(keys)
-    paused = yield queues.paused(keys)
-    ordered = (yield ordered_people.names(keys)) if paused else ()  # they have figures of another kind
+    pushed, paused, ordered = yield from side_by_side(
+        ask(queues.names(keys)),
+        ask(queues.paused(keys)),
+        ask(ordered_people.names(keys)),  # they have figures of another kind
+    )
     return sorted(name for name in {*pushed, *(paused - {*ordered})} if match in name), paused
 
 
@@ -225,15 +238,47 @@ def list_queues(
     at = time.time() if at is None else at
     names, paused = yield from _names(keys, match)
     chosen = names[first : None if most is None else first + most]
-    states: list[QueueState] = []
-    for start in range(0, len(chosen), _AT_ONCE):
-        some = chosen[start : start + _AT_ONCE]
-        for name, look in zip(some, (yield from queues.look(keys, some)), strict=True):
-            if isinstance(look, str):
-                states.append(QueueState(name, None, None, name in paused, look))
-            else:
-                states.append(QueueState(name, look.size, latency_of(look.next, at), name in paused))
-    return QueueList(states, len(names))
+    pages = [chosen[start : start + _AT_ONCE] for start in range(0, len(chosen), _AT_ONCE)]
+    looks = yield from side_by_side(*(queues.look(keys, some) for some in pages))
+    found = zip(chosen, (look for some in looks for look in some), strict=True)
+    return QueueList([_state(name, look, at, paused) for name, look in found], len(names))
+
+
+def _state(name: str, look: queues.Look | str, at: float, paused: Container[str]) -> QueueState:
+    if isinstance(look, str):
+        return QueueState(name, None, None, name in paused, look)
+    return QueueState(name, look.size, latency_of(look.next, at), name in paused)
+
+
+class QueueLook(NamedTuple):
+    """A queue, some of its payloads, the next to run first, and every process."""
+
+    state: QueueState
+    entries: list[Entry]
+    processes: list[ProcessState]
+
+
+def look_at_queue(keys: Keys, name: str, first: int, most: int, mask: Mask | None = None) -> Procedure[QueueLook]:
+    """One queue whether it exists or not, with at most ``most`` payloads from place ``first`` (0: the next to run) on;
+    fewer of large ones. Two round trips."""
+    key, at = keys.queue(name), time.time()
+    [look], paused, page, processes = yield from side_by_side(
+        queues.look(keys, [name]),
+        ask(queues.paused(keys)),
+        _next_first(key, first, most),
+        list_processes(keys),
+    )
+    return QueueLook(_state(name, look, at, paused), [Entry(one, mask=mask) for one in page], processes)
+
+
+def _next_first(key: str, first: int, most: int) -> Procedure[list[bytes]]:
+    try:
+        page: queues.ListPage = yield queues.list_page(key, -1 - first, most, leftwards=True)
+    except ServerAway:
+        raise
+    except ServerError:  # it is no list, as its state says
+        return []
+    return page.payloads
 
 
 class Queues(Inspector):

@@ -16,6 +16,7 @@ from henchman.errors import ArgumentError, PayloadError
 from henchman.inspector.base import (
     Entry,
     Inspector,
+    Mask,
     checked_entries,
     checked_entry,
     checked_page,
@@ -26,19 +27,21 @@ from henchman.inspector.base import (
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.text import described
 from henchman.store import jobs, leases, queues
-from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, first, now
+from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, first, now, side_by_side
+from henchman.store.keys import Keys
 from henchman.store.queues import Member, raw
 from henchman.wire import payload, times
 from henchman.wire.payload import sanitise
 from henchman.work.effects import batch_of, of_payload
 
-__all__ = ["PAGE", "Acted", "JobSet", "SetName", "pages_by_score"]
+__all__ = ["PAGE", "Acted", "Found", "JobSet", "SetName", "key_of_set", "look_at_set", "pages_by_score", "search_set"]
 
 SetName = Literal["scheduled", "retries", "dead"]
 Change = Callable[[Entry], jobs.Move]
 T = TypeVar("T")
 
 PAGE = 100
+_SLICES = 20  # stretches of a thousand entries that one search of people looks at
 _DEFAULT_QUEUE = "default"  # where Sidekiq sends a payload that names no queue
 
 
@@ -69,6 +72,20 @@ class Acted(NamedTuple):
         )
 
 
+class Found(NamedTuple):
+    """Entries that hold a text, among how many that were ``looked`` at; ``after``: the place behind them, None: there
+    are no more."""
+
+    entries: list[Entry]
+    looked: int
+    after: int | None
+
+
+def key_of_set(keys: Keys, which: SetName) -> str:
+    """Where a set lies."""
+    return {"scheduled": keys.schedule, "retries": keys.retry, "dead": keys.dead}[which]
+
+
 class JobSet(Inspector):
     """One of the three sets. ``newest_first`` is how it is read: the dead set from its latest entry on.
 
@@ -78,9 +95,8 @@ class JobSet(Inspector):
 
     def __init__(self, runtime: Runtime, which: SetName) -> None:
         super().__init__(runtime)
-        keys = runtime.keys
         self.which = which
-        self.key = {"scheduled": keys.schedule, "retries": keys.retry, "dead": keys.dead}[which]
+        self.key = key_of_set(runtime.keys, which)
         self.newest_first = which == "dead"
         self._config = runtime.config
         self._clock = ServerClock()
@@ -309,6 +325,41 @@ class JobSet(Inspector):
 def _held(status: bytes) -> str:
     holder = text_of(status.removeprefix(jobs.HELD))
     return f"it stays dead, because job {holder} has its key now: delete it, or wait for the end of that one"
+
+
+def look_at_set(
+    keys: Keys, which: SetName, first: int, most: int, mask: Mask | None = None
+) -> Procedure[tuple[list[Entry], int]]:
+    """At most ``most`` entries from place ``first`` on in the order of the set, and its size: one round trip."""
+    key = key_of_set(keys, which)
+    page = queues.set_page(key, first, most, newest_first=which == "dead")
+    found, size = yield from side_by_side(page, ask(queues.set_size(key)))
+    return [Entry(one.payload, one.score, mask) for one in found], size
+
+
+def search_set(
+    keys: Keys, which: SetName, text: str, after: int, enough: int, mask: Mask | None = None
+) -> Procedure[Found]:
+    """The entries that hold ``text`` among 20,000 from place ``after`` on, or among the first thousand of them when
+    ``enough`` do: two round trips at most, however many there are."""
+    key, found, place = key_of_set(keys, which), list[Entry](), after
+    for many in (1, _SLICES - 1):
+        starts = range(place, place + many * queues.SEARCHED, queues.SEARCHED)
+        calls = [
+            queues.set_stretch(key, one, queues.SEARCHED, newest_first=which == "dead", text=text) for one in starts
+        ]
+        for stretch in (yield from side_by_side(*map(ask, calls))):
+            found += [Entry(one.payload, one.score, mask) for one in stretch.holding(text)]
+            place += stretch.looked
+            if not stretch.more:
+                return Found(found, place - after, None)
+            if (
+                stretch.looked < queues.SEARCHED
+            ):  # they are large: the next stretch begins behind what was not looked at
+                return Found(found, place - after, place)
+        if len(found) >= enough:
+            break
+    return Found(found, place - after, place)
 
 
 def pages_by_score(

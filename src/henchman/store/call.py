@@ -41,7 +41,7 @@ from functools import cache, wraps
 from inspect import GEN_CLOSED, getgeneratorstate, signature
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
-from henchman.errors import Unconfirmed
+from henchman.errors import ServerAway, ServerError, Unconfirmed
 
 try:  # the bare algorithm: a fifth of the time that hashlib takes to load, and this is loaded with every program
     from _sha1 import sha1  # type: ignore[import-not-found, unused-ignore]  # private, and with every CPython
@@ -150,6 +150,11 @@ class Call(Generic[T]):
     def __repr__(self) -> str:
         return f"Call({self.name})"
 
+    def with_texts(self, parts: Sequence[tuple[Arg, ...]]) -> list[tuple[Arg, ...]]:
+        """Some of the commands, with the text of the script in the first, for a server that does not know its hash."""
+        first, *rest = parts
+        return [first if self.script is None else ("EVAL", self.script.text, *first[2:]), *rest]
+
 
 def _as_is(reply: Any) -> Any:
     return reply
@@ -215,6 +220,34 @@ def replicated(call: Call[T], replicas: int, timeout_ms: int, jids: Callable[[],
     return Call(call.name, parts, decode, again=call.again, script=call.script)
 
 
+class Together(Call[list[Any]]):
+    """Several reads in one write; the answer is the list of theirs. When one of them is refused, all of them are."""
+
+    __slots__ = ("calls",)
+
+    def __init__(self, calls: Sequence[Call[Any]]) -> None:
+        self.calls = calls
+        parts = [part for one in calls for part in one.parts]
+        super().__init__(f"{calls[0].name} and {len(calls) - 1} more", parts, self._each, again=True)
+
+    def _each(self, replies: Any) -> list[Any]:
+        found, place = [], 0
+        for one in self.calls:
+            some = replies[place : place + len(one.parts)]
+            found.append(one.decode(some if len(some) > 1 else some[0]))
+            place += len(some)
+        return found
+
+    def with_texts(self, parts: Sequence[tuple[Arg, ...]]) -> list[tuple[Arg, ...]]:
+        """Each script with its text where it stands first: the server knows it from then on."""
+        texts = {one.script.sha: one.script.text for one in self.calls if one.script is not None}
+        whole = []
+        for part in parts:
+            text = texts.pop(str(part[1]), None) if part[0] == "EVALSHA" else None
+            whole.append(part if text is None else ("EVAL", text, *part[2:]))
+        return whole
+
+
 # --- procedures: several calls ----------------------------------------------------------------------------------------
 
 
@@ -269,6 +302,45 @@ def run(runner: Runner, procedure: Procedure[T]) -> T:
 async def arun(runner: AsyncRunner, procedure: Procedure[T]) -> T:
     """``run``, awaited."""
     return await adrive(runner.run, procedure)
+
+
+def side_by_side(*procedures: Procedure[Any]) -> Procedure[list[Any]]:
+    """The results of procedures that only read, run side by side: what they ask next goes in one write, so that all of
+    them take as many round trips as the longest. Each meets its own errors; one that it does not handle ends them all.
+    """
+    results: list[Any] = [None] * len(procedures)
+    asked: dict[int, Call[Any]] = {}
+
+    def go_on(place: int, resume: Callable[[Any], Call[Any]], value: Any) -> None:
+        try:
+            asked[place] = resume(value)
+        except StopIteration as end:
+            results[place] = end.value
+
+    for place, one in enumerate(procedures):
+        go_on(place, one.send, None)
+    while asked:
+        places, calls = [*asked], [*asked.values()]
+        asked.clear()
+        for place, answer in zip(places, (yield from _answers(calls)), strict=True):
+            refused = isinstance(answer, ServerError)
+            go_on(place, procedures[place].throw if refused else procedures[place].send, answer)
+    return results
+
+
+def _answers(calls: Sequence[Call[Any]]) -> Procedure[list[Any]]:
+    """The answer of each, or the error with which the server refused it."""
+    try:
+        return (yield Together(calls)) if len(calls) > 1 else [(yield calls[0])]
+    except ServerAway:
+        raise
+    except ServerError as error:
+        if len(calls) == 1:
+            return [error]
+    answers = []
+    for one in calls:  # which of them it was
+        answers += yield from _answers([one])
+    return answers
 
 
 def ask(call: Call[T]) -> Procedure[T]:

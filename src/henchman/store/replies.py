@@ -115,9 +115,7 @@ class Progress:
     def parts(self) -> list[tuple[Arg, ...]]:
         """The commands that are still to be sent; a script with its text when the server did not know its hash."""
         left = [self._call.parts[index] for index in self._left]
-        if self._unknown_script and self._call.script is not None:
-            return [("EVAL", self._call.script.text, *left[0][2:]), *left[1:]]
-        return left
+        return self._call.with_texts(left) if self._unknown_script else left
 
     def away(self, error: redis.RedisError) -> ServerAway:
         """What to raise when the server refused for too long."""
