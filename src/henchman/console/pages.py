@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -18,8 +17,7 @@ from henchman.inspector.doctor import examine
 from henchman.inspector.errors import errors
 from henchman.inspector.jobs import obstacles
 from henchman.inspector.ordered import OrderedQueues
-from henchman.inspector.processes import list_processes
-from henchman.inspector.queues import QueueState, list_queues, look_at_queue
+from henchman.inspector.queues import QueueState, look_at_queue, look_at_queues
 from henchman.inspector.sets import SetName, look_at_set, search_set
 from henchman.store.call import run, side_by_side
 
@@ -194,13 +192,9 @@ class Screens:
 
     def queues(self, query: Query) -> Screen:
         """All queues, those in trouble first."""
-        keys, now = self._runtime.keys, time.time()
-        (states, total), processes = run(
-            self._runtime.connections, side_by_side(list_queues(keys, query.search, at=now), list_processes(keys))
-        )
-        served = {name for one in figures.living(processes, now) for name in one.queues}
-        shown = sorted(states, key=_trouble)[query.first : query.first + query.rows]
-        return Screen("queues.html", {"states": shown, "total": total, "served": served})
+        seen = run(self._runtime.connections, look_at_queues(self._runtime.keys, query.search))
+        shown = sorted(seen.states, key=_trouble)[query.first : query.first + query.rows]
+        return Screen("queues.html", {"states": shown, "total": len(seen.states), "served": seen.served})
 
     def queue(self, name: str, query: Query) -> Screen:
         """One queue: how it stands, and what waits in it, the next to run first."""
@@ -210,9 +204,8 @@ class Screens:
             raise Missing(str(error)) from None
         keys, mask = self._runtime.keys, self._runtime.registry.mask
         seen = run(self._runtime.connections, look_at_queue(keys, name, query.first, query.rows, mask))
-        state, now = seen.state, time.time()
-        served = [one for one in figures.living(seen.processes, now) if name in one.queues]
-        facts = {"state": state, "rows": EntryRows(seen.entries, state.size or 0), "processes": served, "name": name}
+        state, rows = seen.state, EntryRows(seen.entries, seen.state.size or 0)
+        facts = {"state": state, "rows": rows, "processes": seen.processes, "name": name}
         return Screen("queue.html", facts)
 
     def set(self, which: SetName, query: Query) -> Screen:

@@ -13,7 +13,7 @@ import datetime as dt
 import math
 import subprocess
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -21,7 +21,7 @@ from henchman.errors import ArgumentError
 from henchman.inspector.base import Mask
 from henchman.inspector.ordered import all_ordered_stats
 from henchman.inspector.ordered_id import OrderedStats
-from henchman.inspector.processes import ProcessState, Work, look_at_fleet
+from henchman.inspector.processes import ALIVE, ProcessState, Work, living, look_at_fleet
 from henchman.inspector.queues import QueueState, list_queues
 from henchman.store import metrics as calls
 from henchman.store.call import Procedure, ask, side_by_side
@@ -31,6 +31,7 @@ from henchman.wire import times
 from henchman.wire.times import seconds_of
 
 __all__ = [
+    "ALIVE",
     "ClassMetrics",
     "Deploy",
     "Metrics",
@@ -267,7 +268,6 @@ def default_label(now: float) -> str:
     return done.stdout.decode("utf-8", "replace").strip()[:_LABEL_MOST]
 
 
-ALIVE = 60.0  # seconds: a process that was not heard of for longer counts no more
 LATE = 60.0  # seconds after its time at which a scheduled job or retry is overdue
 
 
@@ -308,11 +308,6 @@ class Overview(NamedTuple):
     work: list[Work]
     ordered: list[OrderedStats]
     lost: Sequence[ProcessState] = ()
-
-
-def living(processes: Iterable[ProcessState], now: float) -> list[ProcessState]:
-    """Those that were heard of lately."""
-    return [one for one in processes if (one.beat_age(now) or 0.0) <= ALIVE]
 
 
 def overview(keys: Keys, mask: Mask | None = None) -> Procedure[Overview]:

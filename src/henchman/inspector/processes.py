@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from henchman.errors import ArgumentError
@@ -15,6 +15,7 @@ from henchman.store.keys import Keys
 from henchman.wire import jsontext, times
 
 __all__ = [
+    "ALIVE",
     "SIGNALS",
     "Fleet",
     "ProcessState",
@@ -23,10 +24,12 @@ __all__ = [
     "Work",
     "list_processes",
     "list_work",
+    "living",
     "look_at_fleet",
     "process_state",
 ]
 
+ALIVE = 60.0  # seconds: a process that was not heard of for longer counts no more
 _AT_ONCE = 50  # processes read in one call
 #: a command → the signal that Sidekiq's processes understand
 SIGNALS: Mapping[str, str] = {"quiet": "TSTP", "stop": "TERM", "dump": "TTIN"}
@@ -146,6 +149,11 @@ class Fleet(NamedTuple):
 
     processes: list[ProcessState]
     work: list[Work]
+
+
+def living(processes: Iterable[ProcessState], now: float) -> list[ProcessState]:
+    """Those that were heard of lately."""
+    return [one for one in processes if (one.beat_age(now) or 0.0) <= ALIVE]
 
 
 def look_at_fleet(keys: Keys, mask: Mask | None = None) -> Procedure[Fleet]:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, ServerAway, ServerError
 from henchman.inspector.base import Entry, Inspector, Mask, checked_name, checked_page, checked_text
-from henchman.inspector.processes import ProcessState, list_processes
+from henchman.inspector.processes import ProcessState, list_processes, living
 from henchman.store import ordered_people, queues
 from henchman.store.call import Page, Pages, Procedure, ask, awaited, first, now, side_by_side
 from henchman.store.keys import Keys
@@ -26,9 +26,11 @@ __all__ = [
     "QueueLook",
     "QueueState",
     "Queues",
+    "QueuesLook",
     "latency_of",
     "list_queues",
     "look_at_queue",
+    "look_at_queues",
 ]
 
 PAGE = 100
@@ -250,8 +252,22 @@ def _state(name: str, look: queues.Look | str, at: float, paused: Container[str]
     return QueueState(name, look.size, latency_of(look.next, at), name in paused)
 
 
+class QueuesLook(NamedTuple):
+    """Queues, and the names of those that a living process serves."""
+
+    states: list[QueueState]
+    served: set[str]
+
+
+def look_at_queues(keys: Keys, match: str = "") -> Procedure[QueuesLook]:
+    """The queues that have ``match`` in their name, and who serves them: two round trips."""
+    at = time.time()
+    found, processes = yield from side_by_side(list_queues(keys, match, at=at), list_processes(keys))
+    return QueuesLook(found.states, {name for one in living(processes, at) for name in one.queues})
+
+
 class QueueLook(NamedTuple):
-    """A queue, some of its payloads, the next to run first, and every process."""
+    """A queue, some of its payloads, the next to run first, and the living processes that serve it."""
 
     state: QueueState
     entries: list[Entry]
@@ -268,7 +284,8 @@ def look_at_queue(keys: Keys, name: str, first: int, most: int, mask: Mask | Non
         _next_first(key, first, most),
         list_processes(keys),
     )
-    return QueueLook(_state(name, look, at, paused), [Entry(one, mask=mask) for one in page], processes)
+    serving = [one for one in living(processes, at) if name in one.queues]
+    return QueueLook(_state(name, look, at, paused), [Entry(one, mask=mask) for one in page], serving)
 
 
 def _next_first(key: str, first: int, most: int) -> Procedure[list[bytes]]:
