@@ -60,6 +60,10 @@ class Browser:
         body = urlencode(fields or {}).encode()
         return asyncio.run(self._ask(path, "POST", body, {**said, **headers}))
 
+    def send(self, path: str, body: bytes, headers: dict[str, str]) -> Shown:
+        """Send anything as a program does: with these headers and no others."""
+        return asyncio.run(self._ask(path, "POST", body, headers))
+
     def act(self, page: str, path: str, **headers: str) -> Shown:
         """Press the button that goes to ``path``, with the token that stands on ``page``."""
         return self.post(path, {"token": self.token(page)}, **headers)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from inspect import signature
 from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
@@ -66,11 +67,16 @@ class Deeds:
             | dict(more or {})
         )
 
-    def find(self, page: str, verb: str) -> Deed:
-        """Unwanted when there is no such act."""
+    def find(self, page: str, verb: str, names: Sequence[str] | None = None) -> Deed:
+        """Unwanted when there is no such act, or it is not one on as many ``names``."""
         act = self.known.get((page, verb))
         if act is None:
             raise Unwanted(f"nothing is called {visible(verb)} on this page")
+        if names is not None:
+            try:
+                signature(act.do).bind(*names)
+            except TypeError:
+                raise Unwanted(f"{visible(verb)} is no act on {count(len(names), 'name')}") from None
         return act
 
     def _on_set(self, which: SetName, method: str) -> Callable[[str], str]:

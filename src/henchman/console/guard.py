@@ -45,12 +45,14 @@ HEADERS: Final = {
 
 
 class Visitor(NamedTuple):
-    """Who asks. ``role``: None must log in; ``session``: the text of the cookie, ``fresh``: it has to be set."""
+    """Who asks. ``role``: None must log in; ``session``: the text of the cookie, ``fresh``: it has to be set;
+    ``bearer``: a password came with the request, which no page of another site can send."""
 
     role: Role | None
     session: str
     fresh: bool
     name: str
+    bearer: bool = False
 
 
 def is_local(request: Request) -> bool:
@@ -74,6 +76,12 @@ def _is_loopback(host: str) -> bool:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def _bearer(request: Request) -> str:
+    """The password that came with a request; empty: none."""
+    scheme, _, password = request.headers.get("authorization", "").partition(" ")
+    return password.strip() if scheme.lower() == "bearer" else ""
 
 
 class Access:
@@ -115,7 +123,10 @@ class Access:
         session = request.cookies.get(COOKIE, "")
         address = address_of(request)
         role: Role | None
-        if self._passwords:
+        password = _bearer(request) if self._passwords else ""
+        if password:
+            role, fresh = self._role_with(password, address), False
+        elif self._passwords:
             role, fresh = self._role_of(session), False
         else:
             fresh = not 32 <= len(session) <= 64 or not session.isalnum()
@@ -123,7 +134,7 @@ class Access:
             role = await self._asked(request) if self._authorize else "act" if is_local(request) else None
         if role == "act" and self._read_only:
             role = "look"
-        return Visitor(role, session, fresh, address)
+        return Visitor(role, session, fresh, address, bool(password))
 
     async def _asked(self, request: Request) -> Role | None:
         hook: Any = self._authorize
@@ -136,6 +147,14 @@ class Access:
 
     def log_in(self, password: str, address: str) -> str | None:
         """A session for whoever knows a password; None: it is none, or this address tried too often."""
+        found = self._role_with(password, address)
+        if found is None:
+            return None
+        body = f"{found}.{int(time.time()) + SESSION}.{secrets.token_hex(8)}"
+        return f"{body}.{self._signed('session', body)}"
+
+    def _role_with(self, password: str, address: str) -> Role | None:
+        """What whoever knows a password may do; None: it is none, or this address tried too often."""
         now = time.monotonic()
         recent = [one for one in self._wrong.get(address, ()) if now - one < 60]
         found: Role | None = None
@@ -147,8 +166,7 @@ class Access:
                 self._wrong.clear()
             self._wrong[address] = [*recent, now][-TRIES:]
             return None
-        body = f"{found}.{int(time.time()) + SESSION}.{secrets.token_hex(8)}"
-        return f"{body}.{self._signed('session', body)}"
+        return found
 
     def _role_of(self, session: str) -> Role | None:
         body, _, mac = session.rpartition(".")

@@ -26,14 +26,17 @@ from starlette.responses import (
 from starlette.types import Receive, Scope, Send
 
 from henchman.client.runtime import Runtime
+from henchman.console.api import JsonApi, Wrong
 from henchman.console.batches import BatchPages
 from henchman.console.bulk import BulkActs
 from henchman.console.deeds import Deed, Deeds, Unwanted
 from henchman.console.errors import ErrorPages
 from henchman.console.guard import COOKIE, HEADERS, SESSION, Access, Visitor, address_of, forged
 from henchman.console.metrics import MetricsPages
+from henchman.console.openapi import document
 from henchman.console.ordered import OrderedPages
 from henchman.console.pages import FILTERS, Download, EntryRows, Missing, Query, Screen, Screens, View, page_links
+from henchman.console.programs import json_answer, problem, wish_of
 from henchman.console.record import RecordPages
 from henchman.console.render import ASSETS, BUILD, Links, named, render
 from henchman.console.waiting import WaitingPages
@@ -110,6 +113,7 @@ class Console:
             self._views |= one.views
             deeds |= one.deeds
         self._deeds = Deeds(runtime, deeds)
+        self._api = JsonApi(runtime, self._deeds)
         self._label, self._tone = label, tone
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -138,6 +142,8 @@ class Console:
         if parts == ["healthz"]:
             return await self._health()
         visitor = await self._access.visitor(request)
+        if parts[:2] == ["api", "v1"]:
+            return await self._programs(request, links, parts[2:], visitor)
         began = time.perf_counter()
         try:
             if request.method in ("GET", "HEAD"):
@@ -190,7 +196,7 @@ class Console:
     def _look(self, parts: list[str], query: Query) -> Screen | Download:
         if _is_act(parts):
             page, *names, _, verb = parts
-            act = self._deeds.find(page, verb)
+            act = self._deeds.find(page, verb, names)
             question = act.plan(*names) if act.plan else act.question
             facts = {"act": act, "question": question, "names": names, "verb": verb, "on": page}
             return Screen("confirm.html", facts)
@@ -267,6 +273,53 @@ class Console:
             return JSONResponse({"ok": False}, 503)
         return JSONResponse({"ok": True})
 
+    # ---- programs
+
+    async def _programs(self, request: Request, links: Links, parts: list[str], visitor: Visitor) -> Response:
+        """The JSON API. What raises becomes a problem that programs can read."""
+        try:
+            if request.method in ("GET", "HEAD"):
+                self._must(visitor, links, request, "look")
+                return await self._told(request, links, parts)
+            if request.method == "POST" and parts in (["acts"], ["plans"]):
+                return await self._wished(request, links, visitor, parts[0])
+            raise Denied(405, "what is read is read with GET; acts are done with POST to acts")
+        except Wrong as error:
+            return problem(400, str(error))
+        except (Denied, Unwanted, Missing) as error:
+            return problem(_status(error), str(error))
+        except ServerAway as error:
+            return problem(503, f"the server does not answer: {error}")
+        except HenchmanError as error:
+            return problem(500, str(error))
+
+    async def _told(self, request: Request, links: Links, parts: list[str]) -> Response:
+        if parts == ["openapi.json"]:
+            return json_answer(document(links("api", "v1")))
+        given = request.query_params.multi_items()
+        found = await run_in_threadpool(self._api.answer, parts, given)
+        if found is None:
+            raise Missing("nothing is known under this address: see openapi.json")
+        return json_answer(found)
+
+    async def _wished(self, request: Request, links: Links, visitor: Visitor, which: str) -> Response:
+        """A plan or an act. A browser brings the token of a page of ours; without one a password, or this machine."""
+        wish = await wish_of(request)
+        headers = request.headers
+        if not visitor.bearer and any(one in headers for one in ("origin", "sec-fetch-site", "cookie")):
+            if why := forged(request):
+                raise Denied(403, f"this request was not taken for one of our own pages: {why}")
+            if not self._access.holds(headers.get("x-henchman-token", ""), visitor.session):
+                raise Denied(
+                    403, "send the token of a page of the console as X-Henchman-Token, or a password as bearer"
+                )
+        self._must(visitor, links, request, "act" if which == "acts" else "look")
+        if which == "plans":
+            return json_answer(await run_in_threadpool(self._api.plan, wish["page"], wish["act"], wish["names"]))
+        act = self._deeds.find(wish["page"], wish["act"], wish["names"])
+        said = await run_in_threadpool(self._do, act, wish["page"], wish["names"], wish["act"], visitor)
+        return json_answer({"said": said})
+
     async def _figures(self, request: Request) -> Response:
         """What Prometheus reads."""
         given = request.query_params.get("within", "")
@@ -308,7 +361,7 @@ class Console:
         if not _is_act(parts):
             raise Missing("there is nothing to do at this address")
         page, *names, _, verb = parts
-        act = self._deeds.find(page, verb)
+        act = self._deeds.find(page, verb, names)
         said = await run_in_threadpool(self._do, act, page, names, verb, visitor)
         where = {"one": names, "list": names[:1]}.get(form.get("back", act.back), [])
         before = urlsplit(request.headers.get("referer", ""))
@@ -373,7 +426,7 @@ def _place(scope: Scope) -> tuple[Links, list[str] | None]:
     if prefix and (path == prefix or path.startswith(prefix + "/")):
         path = path[len(prefix) :]
     parts = [named(one) for one in path.split("/") if one]
-    return Links(prefix), parts if len(parts) < 6 else None
+    return Links(prefix), parts if len(parts) < 8 else None
 
 
 def _asset(parts: list[str], request: Request) -> Response:

@@ -1,0 +1,432 @@
+"""The JSON API of the console: the same looks and acts as the pages, for programs. One table of endpoints; the OpenAPI
+document is made of it.
+
+Who may come in is decided as for the pages, with the password as ``Authorization: Bearer`` beside the session of a
+browser. What is asked wrongly is refused with a sentence that names it: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any, Final, NamedTuple
+
+from henchman.batch.listing import find_batches, newest_batches, one_batch, workflow_steps
+from henchman.client.runtime import Runtime
+from henchman.console import answers
+from henchman.console.deeds import Deeds
+from henchman.console.findings import findings
+from henchman.console.pages import Missing
+from henchman.cron.registry import states as cron_states
+from henchman.errors import ArgumentError
+from henchman.history.records import STATUSES, parse_search
+from henchman.inspector import metrics as figures
+from henchman.inspector.audit import audited
+from henchman.inspector.base import checked_name, scoped
+from henchman.inspector.blocked import blocked_slice
+from henchman.inspector.doctor import examine
+from henchman.inspector.errors import error_group, errors
+from henchman.inspector.jobs import obstacles
+from henchman.inspector.keys import key_look, keys_in, scope_states
+from henchman.inspector.ordered import OrderedQueues, ids_with
+from henchman.inspector.processes import list_processes
+from henchman.inspector.queues import Queues
+from henchman.inspector.sets import JobSet, SetName
+from henchman.kernel.text import did_you_mean, visible
+from henchman.store.call import run
+from henchman.store.locks import PHASES
+
+__all__ = ["ENDPOINTS", "LIMIT_MOST", "TEXTS", "WORDS", "Ask", "Endpoint", "JsonApi", "Wrong"]
+
+LIMIT, LIMIT_MOST = 50, 100
+_SCOPES = 1000
+_STEPS = 100  # of a workflow that are told with their results
+_LONGEST = 200  # characters of a parameter
+_CURSOR = re.compile(r"c([0-9]{1,19})")
+WORDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "show": ("open", "bad", "steps"),
+    "stuck": ("true",),
+    "by": ("time", "busy", "retry", "morgue"),
+    "status": tuple(STATUSES),
+    "phase": tuple(PHASES.values()),
+    "hours": tuple(map(str, range(1, 73))),
+    "minutes": tuple(map(str, range(1, 481))),
+}
+TEXTS: Final[Mapping[str, str]] = {
+    "limit": f"How many, from 1 to {LIMIT_MOST}; {LIMIT} when nothing is said.",
+    "cursor": "What `next` of the answer before said.",
+    "q": "Only those that hold this text.",
+    "job": "Only those of this job.",
+    "queue": "Only those of this queue.",
+    "show": "Only batches that are under way, did not end well, or are workflows.",
+    "stuck": "Only those that do not go by themselves.",
+    "by": "Which ids, in which order.",
+    "status": "Only those with this status.",
+    "phase": "Keys that are held for this time.",
+    "hours": "The last so many hours, in buckets of ten minutes.",
+    "minutes": "The last so many minutes; 60 when nothing is said.",
+}
+
+
+class Wrong(Exception):
+    """A request that says something that makes no sense; the sentence names it."""
+
+
+class Ask:
+    """What stands behind the question mark; Wrong for what makes no sense there."""
+
+    def __init__(self, given: Sequence[tuple[str, str]], known: Sequence[str]) -> None:
+        self._given = dict(given)
+        for name, value in given:
+            if name not in known:
+                near = did_you_mean(name, known)
+                raise Wrong(f"{visible(name)[:80]} is no parameter here{near or _known(known)}")
+            if len(value) > _LONGEST:
+                raise Wrong(f"{name} is longer than {_LONGEST} characters")
+            if name in WORDS and value not in WORDS[name]:
+                raise Wrong(f"{name}={visible(value)!r}: it is one of {_listed(WORDS[name])}")
+        if len(self._given) < len(given):
+            raise Wrong("a parameter is there twice")
+        self.limit = self._limit()
+        self.first = self._first()
+
+    def _limit(self) -> int:
+        text = self._given.get("limit", str(LIMIT))
+        if not (text.isascii() and text.isdigit() and len(text) < 4 and 1 <= int(text) <= LIMIT_MOST):
+            raise Wrong(f"limit={visible(text)!r}: give a whole number from 1 to {LIMIT_MOST}")
+        return int(text)
+
+    def _first(self) -> int:
+        text = self._given.get("cursor", "c0")
+        found = _CURSOR.fullmatch(text)
+        if found is None or int(found[1]) >= 2**63:
+            raise Wrong(f"cursor={visible(text)!r}: give what `next` said, or leave it out")
+        return int(found[1])
+
+    def word(self, name: str) -> str:
+        """What a parameter says; empty: nothing."""
+        return self._given.get(name, "")
+
+    def following(self, place: int | None) -> str | None:
+        """``next`` for what begins at ``place``; None: there is no more."""
+        return f"c{place}" if place else None
+
+
+def _known(known: Sequence[str]) -> str:
+    return f": there is {', '.join(known)}" if known else ": there is none"
+
+
+def _listed(words: Sequence[str]) -> str:
+    return ", ".join(words) if len(words) < 20 else f"{words[0]} to {words[-1]}"
+
+
+class Endpoint(NamedTuple):
+    """One address below ``/api/v1``: ``look`` is called with what was asked and the names in the address."""
+
+    path: str
+    summary: str
+    look: Callable[..., dict[str, Any]]
+    answer: type
+    parameters: tuple[str, ...] = ()
+
+
+_PAGED: Final = ("limit", "cursor")
+
+
+class JsonApi:
+    """The looks of one app. Each method is one endpoint; what it answers stands in ``answers``."""
+
+    def __init__(self, runtime: Runtime, deeds: Deeds) -> None:
+        self._runtime = runtime
+        self._keys, self._mask = runtime.keys, runtime.registry.mask
+        self._deeds = deeds
+        self._queues, self._ordered = Queues(runtime), OrderedQueues(runtime)
+
+    def _run(self, asked: Any) -> Any:
+        return run(self._runtime.connections, asked)
+
+    def answer(self, parts: Sequence[str], given: Sequence[tuple[str, str]]) -> dict[str, Any] | None:
+        """The answer to a GET of the address whose ``parts`` these are; None: there is no such address."""
+        for one in ENDPOINTS:
+            pattern = one.path.split("/")
+            if len(pattern) == len(parts) and all(
+                known.startswith("{") or known == said for known, said in zip(pattern, parts, strict=True)
+            ):
+                names = [said for known, said in zip(pattern, parts, strict=True) if known.startswith("{")]
+                return one.look(self, Ask(given, one.parameters), *names)
+        return None
+
+    # ---- now
+
+    def _seen(self) -> tuple[figures.Overview, list[Any]]:
+        seen: figures.Overview = self._run(figures.overview(self._keys, self._mask))
+        return seen, findings(seen, self._run(errors(self._keys, now=seen.at)))
+
+    def overview(self, ask: Ask) -> dict[str, Any]:
+        return answers.overview(*self._seen())
+
+    def findings(self, ask: Ask) -> dict[str, Any]:
+        return {"items": [answers.finding(one) for one in self._seen()[1]]}
+
+    def errors(self, ask: Ask) -> dict[str, Any]:
+        found = self._run(errors(self._keys, job=ask.word("job"), queue=ask.word("queue"), text=ask.word("q")))
+        return {"items": [answers.error(one, found.at) for one in found.groups], "total": found.total}
+
+    def error(self, ask: Ask, group: str) -> dict[str, Any]:
+        now = time.time()
+        one = self._run(error_group(self._keys, group, now))
+        if one is None:
+            raise Missing(f"no error is known as {visible(group)[:40]}")
+        return answers.error(one, now)
+
+    def processes(self, ask: Ask) -> dict[str, Any]:
+        return {"items": [answers.process(one) for one in self._run(list_processes(self._keys))]}
+
+    def running(self, ask: Ask) -> dict[str, Any]:
+        work = self._run(figures.overview(self._keys, self._mask)).work
+        last = ask.first + ask.limit
+        items = [answers.running(one) for one in work[ask.first : last]]
+        return {"items": items, "total": len(work), "next": ask.following(last if len(work) > last else None)}
+
+    # ---- work
+
+    def queues(self, ask: Ask) -> dict[str, Any]:
+        states, processes = self._queues.states(match=ask.word("q")), self._run(list_processes(self._keys))
+        last = ask.first + ask.limit
+        items = [answers.queue(one, processes) for one in states[ask.first : last]]
+        return {"items": items, "total": len(states), "next": ask.following(last if len(states) > last else None)}
+
+    def queue(self, ask: Ask, name: str) -> dict[str, Any]:
+        try:
+            checked_name(name)
+        except ArgumentError as error:
+            raise Missing(str(error)) from None
+        state = next((one for one in self._queues.states(match=name) if one.name == name), None)
+        if state is None:
+            raise Missing(f"nothing was ever pushed to a queue {visible(name)[:80]}")
+        return answers.queue(state, self._run(list_processes(self._keys)))
+
+    def queue_jobs(self, ask: Ask, name: str) -> dict[str, Any]:
+        try:
+            queue = self._queues[checked_name(name)]
+        except ArgumentError as error:
+            raise Missing(str(error)) from None
+        size = queue.size()
+        last = max(size - ask.first, 0)  # the next to run stands last
+        begin = max(last - ask.limit, 0)
+        items = [answers.job(one) for one in queue.page(begin, last - begin)[::-1]] if last else []
+        return {"items": items, "total": size, "next": ask.following(ask.first + ask.limit if begin else None)}
+
+    def _set(self, which: SetName, ask: Ask) -> dict[str, Any]:
+        jobs, text, last = JobSet(self._runtime, which), ask.word("q"), ask.first + ask.limit
+        if text:
+            some = list(islice(jobs.matching(text), ask.first, last + 1))
+            total, more = None, len(some) > ask.limit
+        else:
+            some, total = jobs.page(ask.first, ask.limit), jobs.size()
+            more = last < total
+        items = [answers.job(one) for one in some[: ask.limit]]
+        return {"items": items, "total": total, "next": ask.following(last if more else None)}
+
+    def retries(self, ask: Ask) -> dict[str, Any]:
+        return self._set("retries", ask)
+
+    def scheduled(self, ask: Ask) -> dict[str, Any]:
+        return self._set("scheduled", ask)
+
+    def dead(self, ask: Ask) -> dict[str, Any]:
+        return self._set("dead", ask)
+
+    def job(self, ask: Ask, jid: str) -> dict[str, Any]:
+        return answers.job_status(self._status(jid))
+
+    def why(self, ask: Ask, jid: str) -> dict[str, Any]:
+        status = self._status(jid)
+        return answers.why(status, self._run(obstacles(self._keys, status, self._mask)))
+
+    def _status(self, jid: str) -> Any:
+        try:
+            status = self._runtime.job_status(jid)
+        except ArgumentError as error:
+            raise Missing(str(error)) from None
+        if status.state == "unknown":
+            raise Missing(status.text)
+        return status
+
+    def ordered(self, ask: Ask) -> dict[str, Any]:
+        return {"items": [answers.ordered_queue(one) for one in self._ordered.stats()]}
+
+    def ordered_queue(self, ask: Ask, name: str) -> dict[str, Any]:
+        return answers.ordered_queue(self._ordered_of(name).stats())
+
+    def _ordered_of(self, name: str) -> Any:
+        try:
+            return self._ordered[name]
+        except ArgumentError as error:
+            raise Missing(str(error)) from None
+
+    def ordered_ids(self, ask: Ask, name: str) -> dict[str, Any]:
+        queue, by, last = self._ordered_of(name), ask.word("by") or "time", ask.first + ask.limit
+        if ask.word("q"):
+            part: Any = "morgue" if by == "morgue" else "due"
+            some, _ = self._run(ids_with(self._keys, name, part, ask.word("q"), ask.limit))
+            more = False
+        elif by == "busy":
+            some = list(islice(queue.busy(), ask.first, last + 1))
+            more = len(some) > ask.limit
+        else:
+            some = queue.page(ask.first, ask.limit, by=by)
+            more = len(some) == ask.limit
+        items = [answers.ordered_id(one) for one in some[: ask.limit]]
+        return {"items": items, "next": ask.following(last if more else None)}
+
+    def ordered_id(self, ask: Ask, name: str, id: str) -> dict[str, Any]:
+        try:
+            one = self._ordered_of(name).find(id)
+        except ArgumentError as error:
+            raise Missing(str(error)) from None
+        if one.state == "absent":
+            raise Missing(f"nothing is known of the id {visible(id)[:80]}")
+        return answers.ordered_id(one)
+
+    def batches(self, ask: Ask) -> dict[str, Any]:
+        show: Any = ask.word("show")
+        asked = newest_batches(self._keys, ask.first, ask.limit)
+        if ask.word("q") or show:
+            asked = find_batches(self._keys, ask.word("q"), show, ask.first, ask.limit)
+        found, last = self._run(asked), ask.first + ask.limit
+        items = [answers.batch(one) for one in found.rows]
+        return {"items": items, "total": found.total, "next": ask.following(last if last < found.total else None)}
+
+    def batch(self, ask: Ask, id: str) -> dict[str, Any]:
+        return answers.batch(self._batch(id))
+
+    def _batch(self, id: str) -> Any:
+        row = self._run(one_batch(self._keys, id)) if re.fullmatch(r"[0-9a-zA-Z_-]{1,100}", id) else None
+        if row is None:
+            raise Missing(f"the server knows no batch {visible(id)[:80]} (any more): see the history")
+        return row
+
+    def batch_steps(self, ask: Ask, id: str) -> dict[str, Any]:
+        self._batch(id)
+        return {"items": [answers.step(one) for one in self._run(workflow_steps(self._keys, id, _STEPS))]}
+
+    def batch_jobs(self, ask: Ask, id: str) -> dict[str, Any]:
+        self._batch(id)
+        words = [f"batch:{id}", *([f"status:{ask.word('status')}"] if ask.word("status") else [])]
+        return self._recorded(words, ask)
+
+    def scopes(self, ask: Ask) -> dict[str, Any]:
+        found = self._run(scope_states(self._keys, ask.word("q"), _SCOPES))
+        return {"items": [{"scope": one.scope, "held": one.held} for one in found if one.scope]}
+
+    def scope(self, ask: Ask, scope: str) -> dict[str, Any]:
+        page = self._run(keys_in(self._keys, scope, ask.word("phase"), ask.first))
+        return {"items": [answers.key(one) for one in page.keys], "next": ask.following(page.cursor)}
+
+    def key(self, ask: Ask, scope: str, name: str) -> dict[str, Any]:
+        try:
+            look = self._run(key_look(self._keys, *scoped(scope, name), self._mask))
+        except ArgumentError as error:
+            raise Missing(str(error)) from None
+        found = [*look.held, *([look.remembered] if look.remembered else [])]
+        return {"items": [answers.key(one) for one in found], "next": None}
+
+    def blocked(self, ask: Ask) -> dict[str, Any]:
+        found = self._run(blocked_slice(self._keys, ask.first, self._mask, stuck=bool(ask.word("stuck"))))
+        items = [answers.blocked(one) for one in found.jobs]
+        return {"items": items, "looked": found.looked, "next": ask.following(found.cursor)}
+
+    # ---- plan, look back, ground
+
+    def crons(self, ask: Ask) -> dict[str, Any]:
+        return {"items": [answers.cron(one) for one in self._run(cron_states(self._keys))]}
+
+    def metrics(self, ask: Ask) -> dict[str, Any]:
+        return self._metrics(ask, None)
+
+    def metrics_of(self, ask: Ask, name: str) -> dict[str, Any]:
+        return self._metrics(ask, name)
+
+    def _metrics(self, ask: Ask, name: str | None) -> dict[str, Any]:
+        hours, minutes = (int(ask.word(one)) if ask.word(one) else None for one in ("hours", "minutes"))
+        if hours and minutes:
+            raise Wrong("hours and minutes: give one of them")
+        found = self._run(figures.metrics(self._keys, minutes, hours=hours, name=name, detailed=ask.limit))
+        return answers.metrics(found, found.classes[: ask.limit])
+
+    def history(self, ask: Ask) -> dict[str, Any]:
+        return self._recorded(ask.word("q").split(), ask)
+
+    def _recorded(self, words: Sequence[str], ask: Ask) -> dict[str, Any]:
+        if off := self._runtime.config.why_history_is_off():
+            raise Missing(off)
+        try:
+            search = parse_search(words)
+        except ArgumentError as error:
+            raise Wrong(str(error)) from None
+        found = self._runtime.open_history().reading.find(search, after=ask.first or None, limit=ask.limit)
+        return {"items": [answers.event(one) for one in found.events], "next": ask.following(found.after)}
+
+    def audit(self, ask: Ask) -> dict[str, Any]:
+        page, last = self._run(audited(self._keys, ask.word("q"), ask.first, ask.limit)), ask.first + ask.limit
+        items = [answers.audit(one) for one in page.entries]
+        return {"items": items, "total": page.total, "next": ask.following(last if last < page.total else None)}
+
+    def system(self, ask: Ask) -> dict[str, Any]:
+        return {"items": [answers.check(one) for one in examine(self._runtime.connections, self._keys)]}
+
+    # ---- acts
+
+    def acts(self, ask: Ask) -> dict[str, Any]:
+        known = sorted(self._deeds.known.items())
+        rows = [
+            {"page": page, "act": verb, "title": one.title, "question": one.question} for (page, verb), one in known
+        ]
+        return {"items": rows}
+
+    def plan(self, page: str, act: str, names: Sequence[str]) -> dict[str, Any]:
+        """What an act would do, as it is asked on the page."""
+        found = self._deeds.find(page, act, names)
+        question = found.plan(*names) if found.plan else found.question
+        return {"page": page, "act": act, "names": list(names), "question": question}
+
+
+_API = JsonApi
+ENDPOINTS: Final[tuple[Endpoint, ...]] = (
+    Endpoint("overview", "Counts, and what is wrong", _API.overview, answers.OverviewJson),
+    Endpoint("findings", "What is wrong, the worst first", _API.findings, answers.FindingsJson),
+    Endpoint("errors", "Failures by kind", _API.errors, answers.ErrorsJson, ("job", "queue", "q")),
+    Endpoint("errors/{id}", "Failures of one kind, with a traceback", _API.error, answers.ErrorJson),
+    Endpoint("processes", "Worker processes", _API.processes, answers.ProcessesJson),
+    Endpoint("running", "Jobs that run, the longest first", _API.running, answers.RunningJobsJson, _PAGED),
+    Endpoint("queues", "Queues, by name", _API.queues, answers.QueuesJson, ("q", *_PAGED)),
+    Endpoint("queues/{name}", "One queue", _API.queue, answers.QueueJson),
+    Endpoint("queues/{name}/jobs", "What waits in it, the next first", _API.queue_jobs, answers.JobsJson, _PAGED),
+    Endpoint("retries", "Jobs that are tried again", _API.retries, answers.JobsJson, ("q", *_PAGED)),
+    Endpoint("scheduled", "Jobs that start later", _API.scheduled, answers.JobsJson, ("q", *_PAGED)),
+    Endpoint("dead", "Jobs that gave up, the latest first", _API.dead, answers.JobsJson, ("q", *_PAGED)),
+    Endpoint("jobs/{jid}", "Where a job is", _API.job, answers.JobStatusJson),
+    Endpoint("jobs/{jid}/why", "Why a job does not run", _API.why, answers.WhyJson),
+    Endpoint("ordered", "Ordered queues", _API.ordered, answers.OrderedQueuesJson),
+    Endpoint("ordered/{name}", "One ordered queue", _API.ordered_queue, answers.OrderedQueueJson),
+    Endpoint("ordered/{name}/ids", "Ids of it", _API.ordered_ids, answers.OrderedIdsJson, ("q", "by", *_PAGED)),
+    Endpoint("ordered/{name}/ids/{id}", "One id", _API.ordered_id, answers.OrderedIdJson),
+    Endpoint("batches", "Batches, the newest first", _API.batches, answers.BatchesJson, ("q", "show", *_PAGED)),
+    Endpoint("batches/{id}", "One batch", _API.batch, answers.BatchJson),
+    Endpoint("batches/{id}/jobs", "Its jobs, by history", _API.batch_jobs, answers.EventsJson, ("status", *_PAGED)),
+    Endpoint("batches/{id}/steps", "The steps of a workflow", _API.batch_steps, answers.StepsJson),
+    Endpoint("keys", "Scopes of business keys", _API.scopes, answers.ScopesJson, ("q",)),
+    Endpoint("keys/{scope}", "Keys that are held in a scope", _API.scope, answers.KeysJson, ("phase", "cursor")),
+    Endpoint("keys/{scope}/{key}", "Who has a key", _API.key, answers.KeysJson),
+    Endpoint("blocked", "Jobs that wait for others", _API.blocked, answers.BlockedJobsJson, ("stuck", "cursor")),
+    Endpoint("crons", "Periodic jobs", _API.crons, answers.CronsJson),
+    Endpoint("metrics", "What ran, class by class", _API.metrics, answers.MetricsJson, ("hours", "minutes", "limit")),
+    Endpoint("metrics/{name}", "What ran of one class", _API.metrics_of, answers.MetricsJson, ("hours", "minutes")),
+    Endpoint("history", "What became of tracked jobs", _API.history, answers.EventsJson, ("q", *_PAGED)),
+    Endpoint("audit", "What people did", _API.audit, answers.AuditsJson, ("q", *_PAGED)),
+    Endpoint("system", "The ground under the jobs", _API.system, answers.SystemJson),
+    Endpoint("acts", "What can be done", _API.acts, answers.ActsJson),
+)
