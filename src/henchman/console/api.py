@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from henchman.batch.listing import find_batches, newest_batches, one_batch, workflow_steps
 from henchman.client.runtime import Runtime
-from henchman.console import answers
+from henchman.console import answer_types, answers
 from henchman.console.deeds import Deeds
 from henchman.console.findings import findings
 from henchman.console.pages import Missing
@@ -380,7 +380,7 @@ class JsonApi:
 
     # ---- acts
 
-    def acts(self, ask: Ask) -> dict[str, Any]:
+    def commands(self, ask: Ask) -> dict[str, Any]:
         known = sorted(self._deeds.known.items())
         rows = [
             {"page": page, "act": verb, "title": one.title, "question": one.question} for (page, verb), one in known
@@ -396,37 +396,43 @@ class JsonApi:
 
 _API = JsonApi
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
-    Endpoint("overview", "Counts, and what is wrong", _API.overview, answers.OverviewJson),
-    Endpoint("findings", "What is wrong, the worst first", _API.findings, answers.FindingsJson),
-    Endpoint("errors", "Failures by kind", _API.errors, answers.ErrorsJson, ("job", "queue", "q")),
-    Endpoint("errors/{id}", "Failures of one kind, with a traceback", _API.error, answers.ErrorJson),
-    Endpoint("processes", "Worker processes", _API.processes, answers.ProcessesJson),
-    Endpoint("running", "Jobs that run, the longest first", _API.running, answers.RunningJobsJson, _PAGED),
-    Endpoint("queues", "Queues, by name", _API.queues, answers.QueuesJson, ("q", *_PAGED)),
-    Endpoint("queues/{name}", "One queue", _API.queue, answers.QueueJson),
-    Endpoint("queues/{name}/jobs", "What waits in it, the next first", _API.queue_jobs, answers.JobsJson, _PAGED),
-    Endpoint("retries", "Jobs that are tried again", _API.retries, answers.JobsJson, ("q", *_PAGED)),
-    Endpoint("scheduled", "Jobs that start later", _API.scheduled, answers.JobsJson, ("q", *_PAGED)),
-    Endpoint("dead", "Jobs that gave up, the latest first", _API.dead, answers.JobsJson, ("q", *_PAGED)),
-    Endpoint("jobs/{jid}", "Where a job is", _API.job, answers.JobStatusJson),
-    Endpoint("jobs/{jid}/why", "Why a job does not run", _API.why, answers.WhyJson),
-    Endpoint("ordered", "Ordered queues", _API.ordered, answers.OrderedQueuesJson),
-    Endpoint("ordered/{name}", "One ordered queue", _API.ordered_queue, answers.OrderedQueueJson),
-    Endpoint("ordered/{name}/ids", "Ids of it", _API.ordered_ids, answers.OrderedIdsJson, ("q", "by", *_PAGED)),
-    Endpoint("ordered/{name}/ids/{id}", "One id", _API.ordered_id, answers.OrderedIdJson),
-    Endpoint("batches", "Batches, the newest first", _API.batches, answers.BatchesJson, ("q", "show", *_PAGED)),
-    Endpoint("batches/{id}", "One batch", _API.batch, answers.BatchJson),
-    Endpoint("batches/{id}/jobs", "Its jobs, by history", _API.batch_jobs, answers.EventsJson, ("status", *_PAGED)),
-    Endpoint("batches/{id}/steps", "The steps of a workflow", _API.batch_steps, answers.StepsJson),
-    Endpoint("keys", "Scopes of business keys", _API.scopes, answers.ScopesJson, ("q",)),
-    Endpoint("keys/{scope}", "Keys that are held in a scope", _API.scope, answers.KeysJson, ("phase", "cursor")),
-    Endpoint("keys/{scope}/{key}", "Who has a key", _API.key, answers.KeysJson),
-    Endpoint("blocked", "Jobs that wait for others", _API.blocked, answers.BlockedJobsJson, ("stuck", "cursor")),
-    Endpoint("crons", "Periodic jobs", _API.crons, answers.CronsJson),
-    Endpoint("metrics", "What ran, class by class", _API.metrics, answers.MetricsJson, ("hours", "minutes", "limit")),
-    Endpoint("metrics/{name}", "What ran of one class", _API.metrics_of, answers.MetricsJson, ("hours", "minutes")),
-    Endpoint("history", "What became of tracked jobs", _API.history, answers.EventsJson, ("q", *_PAGED)),
-    Endpoint("audit", "What people did", _API.audit, answers.AuditsJson, ("q", *_PAGED)),
-    Endpoint("system", "The ground under the jobs", _API.system, answers.SystemJson),
-    Endpoint("acts", "What can be done", _API.acts, answers.ActsJson),
+    Endpoint("overview", "Counts, and what is wrong", _API.overview, answer_types.OverviewJson),
+    Endpoint("findings", "What is wrong, the worst first", _API.findings, answer_types.FindingsJson),
+    Endpoint("errors", "Failures by kind", _API.errors, answer_types.ErrorsJson, ("job", "queue", "q")),
+    Endpoint("errors/{id}", "Failures of one kind, with a traceback", _API.error, answer_types.ErrorJson),
+    Endpoint("processes", "Worker processes", _API.processes, answer_types.ProcessesJson),
+    Endpoint("running", "Jobs that run, the longest first", _API.running, answer_types.RunningJobsJson, _PAGED),
+    Endpoint("queues", "Queues, by name", _API.queues, answer_types.QueuesJson, ("q", *_PAGED)),
+    Endpoint("queues/{name}", "One queue", _API.queue, answer_types.QueueJson),
+    Endpoint("queues/{name}/jobs", "What waits in it, the next first", _API.queue_jobs, answer_types.JobsJson, _PAGED),
+    Endpoint("retries", "Jobs that are tried again", _API.retries, answer_types.JobsJson, ("q", *_PAGED)),
+    Endpoint("scheduled", "Jobs that start later", _API.scheduled, answer_types.JobsJson, ("q", *_PAGED)),
+    Endpoint("dead", "Jobs that gave up, the latest first", _API.dead, answer_types.JobsJson, ("q", *_PAGED)),
+    Endpoint("jobs/{jid}", "Where a job is", _API.job, answer_types.JobStatusJson),
+    Endpoint("jobs/{jid}/why", "Why a job does not run", _API.why, answer_types.WhyJson),
+    Endpoint("ordered", "Ordered queues", _API.ordered, answer_types.OrderedQueuesJson),
+    Endpoint("ordered/{name}", "One ordered queue", _API.ordered_queue, answer_types.OrderedQueueJson),
+    Endpoint("ordered/{name}/ids", "Ids of it", _API.ordered_ids, answer_types.OrderedIdsJson, ("q", "by", *_PAGED)),
+    Endpoint("ordered/{name}/ids/{id}", "One id", _API.ordered_id, answer_types.OrderedIdJson),
+    Endpoint("batches", "Batches, the newest first", _API.batches, answer_types.BatchesJson, ("q", "show", *_PAGED)),
+    Endpoint("batches/{id}", "One batch", _API.batch, answer_types.BatchJson),
+    Endpoint(
+        "batches/{id}/jobs", "Its jobs, by history", _API.batch_jobs, answer_types.RecordsJson, ("status", *_PAGED)
+    ),
+    Endpoint("batches/{id}/steps", "The steps of a workflow", _API.batch_steps, answer_types.StepsJson),
+    Endpoint("keys", "Scopes of business keys", _API.scopes, answer_types.ScopesJson, ("q",)),
+    Endpoint("keys/{scope}", "Keys that are held in a scope", _API.scope, answer_types.KeysJson, ("phase", "cursor")),
+    Endpoint("keys/{scope}/{key}", "Who has a key", _API.key, answer_types.KeysJson),
+    Endpoint("blocked", "Jobs that wait for others", _API.blocked, answer_types.BlockedJobsJson, ("stuck", "cursor")),
+    Endpoint("crons", "Periodic jobs", _API.crons, answer_types.CronsJson),
+    Endpoint(
+        "metrics", "What ran, class by class", _API.metrics, answer_types.MetricsJson, ("hours", "minutes", "limit")
+    ),
+    Endpoint(
+        "metrics/{name}", "What ran of one class", _API.metrics_of, answer_types.MetricsJson, ("hours", "minutes")
+    ),
+    Endpoint("history", "What became of tracked jobs", _API.history, answer_types.RecordsJson, ("q", *_PAGED)),
+    Endpoint("audit", "What people did", _API.audit, answer_types.AuditsJson, ("q", *_PAGED)),
+    Endpoint("system", "The ground under the jobs", _API.system, answer_types.SystemJson),
+    Endpoint("acts", "What can be done", _API.commands, answer_types.ActsJson),
 )

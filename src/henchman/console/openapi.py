@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the JSON API, made of its table of endpoints and of the types of its answers."""
+"""The OpenAPI 3.1 document of the JSON API, made of its table of endpoints and of the types of its answer_types."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
-from henchman.console import answers
+from henchman.console import answer_types
 from henchman.console.api import ENDPOINTS, LIMIT_MOST, TEXTS, WORDS, Endpoint
 
 __all__ = ["document"]
@@ -30,7 +30,7 @@ _READ, _DO = (400, 401, 403, 404, 503), (400, 401, 403, 404, 409, 503)
 @cache
 def _schemas() -> tuple[dict[type, Any], dict[str, Any]]:
     types = [one.answer for one in ENDPOINTS]
-    types += [answers.WishJson, answers.PlanJson, answers.DoneJson, answers.ProblemJson]
+    types += [answer_types.WishJson, answer_types.PlanJson, answer_types.DoneJson, answer_types.ProblemJson]
     refs, components = msgspec.json.schema_components(types, ref_template=_REF)
     return dict(zip(types, refs, strict=True)), {name: _plain(one) for name, one in components.items()}
 
@@ -89,16 +89,16 @@ def _responses(answer: type, statuses: tuple[int, ...]) -> dict[str, Any]:
     found: dict[str, Any] = {
         "200": {"description": "The answer.", "content": {"application/json": {"schema": refs[answer]}}}
     }
-    problem = {"application/problem+json": {"schema": refs[answers.ProblemJson]}}
+    problem = {"application/problem+json": {"schema": refs[answer_types.ProblemJson]}}
     return found | {str(one): {"description": _PROBLEMS[one], "content": problem} for one in statuses}
 
 
 def _acting() -> dict[str, Any]:
-    body = {"required": True, "content": {"application/json": {"schema": _schemas()[0][answers.WishJson]}}}
+    body = {"required": True, "content": {"application/json": {"schema": _schemas()[0][answer_types.WishJson]}}}
     found = {}
     for path, summary, answer in (
-        ("plans", "Say what an act would do", answers.PlanJson),
-        ("acts", "Do it", answers.DoneJson),
+        ("plans", "Say what an act would do", answer_types.PlanJson),
+        ("acts", "Do it", answer_types.DoneJson),
     ):
         facts = {"operationId": f"post_{path}", "summary": summary, "requestBody": body}
         found[f"/{path}"] = {"post": {**facts, "responses": _responses(answer, _DO)}}

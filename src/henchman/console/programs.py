@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from henchman.console.answers import WishJson
+from henchman.console.answer_types import WishJson
 from henchman.console.api import Wrong
 
 __all__ = ["json_answer", "problem", "wish_of"]

@@ -280,9 +280,9 @@ class Console:
         try:
             if request.method in ("GET", "HEAD"):
                 self._must(visitor, links, request, "look")
-                return await self._told(request, links, parts)
+                return await self._answer_read(request, links, parts)
             if request.method == "POST" and parts in (["acts"], ["plans"]):
-                return await self._wished(request, links, visitor, parts[0])
+                return await self._answer_wish(request, links, visitor, parts[0])
             raise Denied(405, "what is read is read with GET; acts are done with POST to acts")
         except Wrong as error:
             return problem(400, str(error))
@@ -293,7 +293,7 @@ class Console:
         except HenchmanError as error:
             return problem(500, str(error))
 
-    async def _told(self, request: Request, links: Links, parts: list[str]) -> Response:
+    async def _answer_read(self, request: Request, links: Links, parts: list[str]) -> Response:
         if parts == ["openapi.json"]:
             return json_answer(document(links("api", "v1")))
         given = request.query_params.multi_items()
@@ -302,7 +302,7 @@ class Console:
             raise Missing("nothing is known under this address: see openapi.json")
         return json_answer(found)
 
-    async def _wished(self, request: Request, links: Links, visitor: Visitor, which: str) -> Response:
+    async def _answer_wish(self, request: Request, links: Links, visitor: Visitor, which: str) -> Response:
         """A plan or an act. A browser brings the token of a page of ours; without one a password, or this machine."""
         wish = await wish_of(request)
         headers = request.headers

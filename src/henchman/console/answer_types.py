@@ -1,0 +1,490 @@
+"""What the JSON API answers: a type for each answer, of which the OpenAPI document is made.
+
+Times are texts, ISO 8601 in UTC, null where there is none; durations are seconds. Arguments are texts of JSON, so that
+whole numbers beyond 2^53 survive every client.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+Moment = str | None
+
+
+_Class = TypedDict("_Class", {"class": str})
+_MaybeClass = TypedDict("_MaybeClass", {"class": str | None})
+
+
+class JobJson(_Class):
+    """A job as it stands in a queue, a set or in flight. ``payload``: the stored text of one that cannot be read."""
+
+    jid: str | None
+    queue: str | None
+    args: str
+    kwargs: str
+    tags: list[str]
+    attempts: int
+    error_class: str | None
+    error_message: str | None
+    at: Moment
+    created_at: Moment
+    enqueued_at: Moment
+    failed_at: Moment
+    retried_at: Moment
+    problem: str | None
+    payload: str | None
+
+
+class JobsJson(TypedDict):
+    """Some jobs. ``total`` is null where a search was made; ``next`` continues, null at the end."""
+
+    items: list[JobJson]
+    total: int | None
+    next: str | None
+
+
+class FindingJson(TypedDict):
+    severity: str
+    kind: str
+    text: str
+    evidence: str
+    page: str
+    name: str
+    advice: str
+
+
+class FindingsJson(TypedDict):
+    """What is wrong, the worst first."""
+
+    items: list[FindingJson]
+
+
+class OverviewJson(TypedDict):
+    at: Moment
+    findings: list[FindingJson]
+    processed: int
+    failed: int
+    processed_today: int
+    failed_today: int
+    enqueued: int
+    scheduled: int
+    retries: int
+    dead: int
+    blocked: int
+    overdue: int
+    processes: int
+    slots: int
+    busy: int
+    ordered: int
+    ordered_busy: int
+    morgue: int
+
+
+class ErrorJson(TypedDict):
+    """Failures of one kind. ``last_24_hours``: by the hour, this one last; ``trace``: of one of them, where asked."""
+
+    id: str
+    error: str
+    message: str
+    place: str
+    state: str
+    count: int
+    last_24_hours: list[int]
+    first: Moment
+    last: Moment
+    jobs: dict[str, int]
+    queues: dict[str, int]
+    jid: str
+    deploy: dict[str, str] | None
+    trace: list[str]
+
+
+class ErrorsJson(TypedDict):
+    items: list[ErrorJson]
+    total: int
+
+
+class QueueJson(TypedDict):
+    """``latency``: seconds that the next job has waited. ``served_by``: living processes that serve it; ``problem``:
+    its key holds something else, and size is null."""
+
+    name: str
+    size: int | None
+    latency: float | None
+    paused: bool
+    served_by: int
+    problem: str | None
+
+
+class QueuesJson(TypedDict):
+    items: list[QueueJson]
+    total: int
+    next: str | None
+
+
+class ObstacleJson(TypedDict):
+    """One thing that a job needs to run; ``fine``: it has it; ``advice``: what changes it."""
+
+    fine: bool
+    text: str
+    advice: str
+
+
+class WhyJson(TypedDict):
+    jid: str
+    state: str
+    text: str
+    obstacles: list[ObstacleJson]
+
+
+class JobStatusJson(_MaybeClass):
+    """Where a job is, and what is known of it. ``position``: 1 is next to run."""
+
+    jid: str
+    state: str
+    text: str
+    queue: str | None
+    args: str
+    kwargs: str
+    error_class: str | None
+    error_message: str | None
+    backtrace: list[str]
+    attempts: int
+    position: int | None
+    process: str | None
+    cancelled: bool
+    scanned: int
+    complete: bool
+    at: Moment
+    created_at: Moment
+    enqueued_at: Moment
+    failed_at: Moment
+    started_at: Moment
+
+
+class ProcessJson(TypedDict):
+    identity: str
+    hostname: str
+    pid: int | None
+    tag: str
+    version: str
+    started_at: Moment
+    queues: list[str]
+    labels: list[str]
+    concurrency: int
+    busy: int
+    beat: Moment
+    rss_kb: int
+    rtt_us: int
+    quiet: bool
+
+
+class ProcessesJson(TypedDict):
+    items: list[ProcessJson]
+
+
+class RunningJson(TypedDict):
+    """A job that runs, as of the last heartbeat of its process."""
+
+    identity: str
+    slot: str
+    queue: str
+    run_at: Moment
+    job: JobJson
+
+
+class RunningJobsJson(TypedDict):
+    items: list[RunningJson]
+    total: int
+    next: str | None
+
+
+class OrderedQueueJson(TypedDict):
+    name: str
+    length: int
+    morgue_length: int
+    lag: float
+    busy: int
+    fresh: int
+    retries: int
+    processed: int
+    failed: int
+    paused: bool
+    max_parallel: int | None
+    max_parallel_from: str
+    max_per_group: int | None
+
+
+class OrderedQueuesJson(TypedDict):
+    items: list[OrderedQueueJson]
+
+
+class PayloadJson(TypedDict):
+    score: float
+    payload: str
+
+
+class HolderJson(TypedDict):
+    identity: str
+    token: str
+    since: Moment
+    delivered: int
+    lease_left: float | None
+    alive: bool
+
+
+class OrderedIdJson(TypedDict):
+    """One id: what waits under it, who has it, what came meanwhile, what died; the first of many, with counts."""
+
+    id: str
+    at: Moment
+    state: str
+    due: Moment
+    put_off: bool
+    retry_count: int
+    error: str | None
+    crashes: int
+    payloads: list[PayloadJson]
+    payload_count: int
+    holder: HolderJson | None
+    arrivals: list[PayloadJson]
+    arrival_count: int
+    arrivals_due: Moment
+    dead: list[PayloadJson]
+    dead_count: int
+    died_at: Moment
+    dead_error: str | None
+
+
+class OrderedIdsJson(TypedDict):
+    items: list[OrderedIdJson]
+    next: str | None
+
+
+class BatchJson(TypedDict):
+    """A batch. ``steps``: how many it has as a workflow; durations in seconds."""
+
+    id: str
+    description: str
+    tags: list[str]
+    state: str
+    why: str
+    total: int
+    counts: dict[str, int]
+    done: int
+    rate: float
+    eta: float | None
+    generation: int
+    children: int
+    bad_children: int
+    parent: str | None
+    created: Moment
+    closed: Moment
+    completed: Moment
+    expires: Moment
+    reasons: list[dict[str, Any]]
+    steps: int
+
+
+class BatchesJson(TypedDict):
+    items: list[BatchJson]
+    total: int
+    next: str | None
+
+
+class StepJson(TypedDict):
+    """A step of a workflow; ``result``: JSON text."""
+
+    name: str
+    jid: str
+    job: str
+    after: list[str]
+    status: str
+    result: str | None
+    message: str
+
+
+class StepsJson(TypedDict):
+    items: list[StepJson]
+
+
+class RecordJson(_Class):
+    """A job as history has it."""
+
+    jid: str
+    batch: str | None
+    queue: str
+    args: str | None
+    kwargs: str | None
+    status: str
+    attempts: int
+    enqueued_at: Moment
+    started_at: Moment
+    ended_at: Moment
+    error_class: str | None
+    message: str | None
+    process: str | None
+    host: str | None
+
+
+class RecordsJson(TypedDict):
+    items: list[RecordJson]
+    next: str | None
+
+
+class ScopeJson(TypedDict):
+    """How many keys of a scope are held, by the time for which they are."""
+
+    scope: str
+    held: dict[str, int]
+
+
+class ScopesJson(TypedDict):
+    items: list[ScopeJson]
+
+
+class KeyJson(TypedDict):
+    phase: str
+    scope: str
+    key: str
+    jid: str
+    since: Moment
+    status: str | None
+    waiting: int
+    remembered_until: Moment
+
+
+class KeysJson(TypedDict):
+    items: list[KeyJson]
+    next: str | None
+
+
+class BlockedJson(TypedDict):
+    """A job that waits for others; ``stuck``: it does not go by itself."""
+
+    jid: str
+    queue: str
+    text: str
+    stuck: bool
+    due: Moment
+    since: Moment
+    until: Moment
+    waits_for: list[dict[str, Any]]
+    job: JobJson
+
+
+class BlockedJobsJson(TypedDict):
+    items: list[BlockedJson]
+    looked: int
+    next: str | None
+
+
+class CronJson(TypedDict):
+    name: str
+    job: str
+    queue: str
+    expression: str | None
+    every: float | None
+    tz: str | None
+    state: str
+    origin: str
+    next: list[str]
+    last: list[dict[str, Any]]
+    problem: str | None
+
+
+class CronsJson(TypedDict):
+    items: list[CronJson]
+
+
+class ClassJson(TypedDict):
+    """Runs of one class: in all, by bucket, and how long those took that did not raise, in ms."""
+
+    name: str
+    processed: int
+    failed: int
+    ms: int
+    mean_ms: float | None
+    points: list[dict[str, int]]
+    histogram: list[int] | None
+
+
+class MetricsJson(TypedDict):
+    """``buckets``: when each begins, ``step`` seconds apart."""
+
+    step: int
+    buckets: list[str]
+    items: list[ClassJson]
+    deploys: list[dict[str, str]]
+
+
+class AuditJson(TypedDict):
+    at: Moment
+    who: str
+    act: str
+    page: str
+    names: list[str]
+    outcome: str
+    said: str
+
+
+class AuditsJson(TypedDict):
+    items: list[AuditJson]
+    total: int
+    next: str | None
+
+
+class CheckJson(TypedDict):
+    name: str
+    verdict: str
+    text: str
+    advice: str | None
+
+
+class SystemJson(TypedDict):
+    items: list[CheckJson]
+
+
+class ActJson(TypedDict):
+    """What can be done: ``act`` on ``page``, with so many ``names``; ``question``: what is asked before."""
+
+    page: str
+    act: str
+    title: str
+    question: str
+
+
+class ActsJson(TypedDict):
+    items: list[ActJson]
+
+
+class WishJson(TypedDict):
+    """What is to be done: ``act`` on ``page``, and the names that stand in the address of the page's own form."""
+
+    page: str
+    act: str
+    names: list[str]
+
+
+class PlanJson(TypedDict):
+    """What an act would do, counted where it is one on many."""
+
+    page: str
+    act: str
+    names: list[str]
+    question: str
+
+
+class DoneJson(TypedDict):
+    """What became of an act, in a sentence."""
+
+    said: str
+
+
+class ProblemJson(TypedDict):
+    """Why there is no answer (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
