@@ -10,7 +10,7 @@ import pytest
 from browser.conftest import Opens
 from henchman import App
 from support.browsing import DEAD, RETRY
-from support.chromium import serving
+from support.chromium import PHONE, serving
 from support.mounts import MOUNTS
 from support.showcase import Showcase, hostile
 
@@ -118,6 +118,33 @@ def test_people_log_in_and_out(opens: Opens, shop: App) -> None:
         tab.open("/dead")
         page.wait_for_url("**/login")
         page.goto("about:blank")
+
+
+@pytest.mark.parametrize("scripts", [True, False])
+def test_on_a_phone_all_pages_are_in_a_sheet_at_its_foot(opens: Opens, site: str, *, scripts: bool) -> None:
+    tab = opens(site, viewport=PHONE, java_script_enabled=scripts)
+    page = tab.page
+    tab.open("/")
+    sheet = page.locator("nav.side")
+    assert sheet.is_hidden()
+    page.get_by_role("button", name="Pages").click()
+    sheet.get_by_role("link", name="Dead", exact=True).click()
+    page.wait_for_url("**/dead")
+    assert sheet.is_hidden()
+    page.locator("nav.dock").get_by_role("link", name="Busy").click()
+    page.wait_for_url("**/busy")
+
+
+def test_live_is_a_button_as_it_is_a_key(opens: Opens, site: str) -> None:
+    tab = opens(site)
+    tab.open("/dead")
+    live = tab.page.locator("#live")
+    assert live.inner_text() == "● live"
+    live.click()
+    assert live.inner_text() == "‖ not live"
+    tab.page.locator("h1").click()
+    tab.page.keyboard.press(".")
+    assert live.inner_text() == "● live"
 
 
 def test_without_javascript_everything_can_be_read_and_done(opens: Opens, open_shop: str, shop: App) -> None:

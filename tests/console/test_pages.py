@@ -159,3 +159,11 @@ def test_arguments_of_three_megabytes_are_cut(browser: Browser, shop: App) -> No
     job = browser.get(f"/jobs/{'a' * 24}")
     assert len(job.body) < 300_000
     assert "more characters" in job.words
+
+
+def test_the_title_says_the_page_and_on_the_overview_how_much_is_wrong(shop: App) -> None:
+    browser = Browser(shop.console(label="shop"))
+    assert "<title>Dead · shop · Henchman</title>" in browser.get("/dead").text
+    found = re.search(r"<title>(\d+)! · Overview · shop · Henchman</title>", browser.get("/").text)
+    assert found
+    assert int(found[1]) == browser.get("/").text.count('class="finding ')

@@ -117,6 +117,15 @@ def test_passwords_say_who_acts_and_who_looks(shop: App) -> None:
     assert browser.get("/").status == 303
 
 
+def test_who_has_not_come_in_hears_nothing_of_the_server(shop: App) -> None:
+    told = shop.config.redis_url
+    assert told
+    assert told in Browser(shop.console()).get("/dead").words
+    stranger = Browser(App(redis_url=told, console_password=PASSWORD).console())
+    assert told not in stranger.get("/login").text
+    assert told not in Browser(shop.console(), client="203.0.113.7").get("/dead").text
+
+
 def test_wrong_passwords_are_few_a_minute(shop: App) -> None:
     browser = Browser(closed(shop), client="10.0.0.7", host="jobs.example")
     for _ in range(5):

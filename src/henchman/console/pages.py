@@ -115,9 +115,12 @@ class EntryRows(NamedTuple):
 
 
 _TITLES: Final = {
-    "retries": ("Retries", "Nothing waits to be tried again."),
-    "scheduled": ("Scheduled", "Nothing is scheduled."),
-    "dead": ("Dead", "Nothing is dead."),
+    "retries": ("Retries", "Nothing waits to be tried again. A job that raised stands here until its next run."),
+    "scheduled": (
+        "Scheduled",
+        "Nothing is scheduled. A job that was pushed with a delay stands here until it is due.",
+    ),
+    "dead": ("Dead", "Nothing is dead. A job that has used up its retries stands here, and can be tried again."),
 }
 _VERBS: Final = {"retries": ("retry", "kill", "delete"), "scheduled": ("retry", "delete"), "dead": ("retry", "delete")}
 

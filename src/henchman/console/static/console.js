@@ -93,6 +93,7 @@ async function asked() {
     const parsed = new DOMParser().parseFromString(policy ? policy.createHTML(text) : text, "text/html");
     const fresh = parsed.getElementById("main");
     if (answer.status >= 500 || !fresh || held()) throw new Error("no page");
+    document.title = parsed.title;
     if (parsed.body.dataset.build !== body.dataset.build) { say("! a newer console: load again"); live = false; return null; }
     return fresh;
   } catch {
@@ -187,6 +188,7 @@ for (const [id, act] of [["zone", turnZone], ["theme", turnTheme], ["keys", KEYS
 nameZone();
 drawTimes();
 if (state) {
+  state.hidden = false;
   say(live ? "● live" : "‖ not live");
   state.addEventListener("click", () => setLive(!live));
   document.addEventListener("visibilitychange", () => { if (!document.hidden) turn(); });
