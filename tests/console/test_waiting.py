@@ -125,7 +125,7 @@ def test_a_job_says_why_it_does_not_run(browser: Browser, books: Books) -> None:
     assert "Queue default is not paused" in words
     assert "No worker serves queue default → henchman work -q default" in words
     books.app.queues["default"].pause()
-    assert "Queue default is paused → resume it there" in browser.get(f"/jobs/{books.holder}").words
+    assert "Queue default is paused → henchman queues unpause default" in browser.get(f"/jobs/{books.holder}").words
     blocked = browser.get(f"/jobs/{books.line[0]}")
     assert f"It waits for job {books.holder}, which has the key" in blocked.words
     assert f"/keys/{tilde(SCOPE)}/{tilde(KEY)}" in blocked.links

@@ -82,9 +82,10 @@ def test_scripts_that_the_server_forgot_are_brought_along(filled: Store) -> None
             ask(queues.set_stretch(keys.dead, 0, 10)),
             queues.look(keys, ["mail"]),
             _one("a"),
+            side_by_side(_one("a"), ask(queues.set_stretch(keys.dead, 0, 10))),
         )
 
-    looks, dead, again, text = run(filled.connections, sizes())
+    looks, dead, again, text, _ = run(filled.connections, sizes())
     assert looks == again == [queues.Look(2, b"one")]
     assert [one.payload for one in dead.members] == [b"gone"]
     assert text == b"1"

@@ -44,6 +44,8 @@ class JobsJson(TypedDict):
 
 
 class FindingJson(TypedDict):
+    """``page``, ``name`` and ``filters`` say which page of the console shows it."""
+
     severity: str
     kind: str
     text: str
@@ -51,6 +53,7 @@ class FindingJson(TypedDict):
     page: str
     name: str
     advice: str
+    filters: dict[str, str]
 
 
 class FindingsJson(TypedDict):

@@ -61,7 +61,7 @@ def why(status: JobStatus, found: Sequence[Obstacle]) -> dict[str, Any]:
 
 
 def finding(one: Finding) -> dict[str, Any]:
-    return one._asdict()
+    return {**one._asdict(), "filters": dict(one.filters)}
 
 
 def overview(seen: Overview, found: Sequence[Finding]) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from henchman.console import answer_types, answers
 from henchman.console.deeds import Deeds
 from henchman.console.findings import findings
 from henchman.console.pages import Missing
+from henchman.console.vitals import vitals
 from henchman.cron.registry import states as cron_states
 from henchman.errors import ArgumentError
 from henchman.history.records import STATUSES, parse_search
@@ -35,7 +36,7 @@ from henchman.inspector.processes import list_processes
 from henchman.inspector.queues import Queues
 from henchman.inspector.sets import JobSet, SetName
 from henchman.kernel.text import did_you_mean, visible
-from henchman.store.call import run
+from henchman.store.call import run, side_by_side
 from henchman.store.locks import PHASES
 
 __all__ = ["ENDPOINTS", "LIMIT_MOST", "TEXTS", "WORDS", "Ask", "Endpoint", "JsonApi", "Wrong"]
@@ -161,8 +162,10 @@ class JsonApi:
     # ---- now
 
     def _seen(self) -> tuple[figures.Overview, list[Any]]:
-        seen: figures.Overview = self._run(figures.overview(self._keys, self._mask))
-        return seen, findings(seen, self._run(errors(self._keys, now=seen.at)))
+        keys, mask = self._keys, self._mask
+        asked = side_by_side(figures.overview(keys, mask), errors(keys), vitals(keys, mask))
+        seen, failing, ground = self._run(asked)
+        return seen, findings(seen, failing, ground)
 
     def overview(self, ask: Ask) -> dict[str, Any]:
         return answers.overview(*self._seen())

@@ -15,7 +15,8 @@ from henchman.console.pages import Missing, Query, Screen, View
 from henchman.inspector import errors as asked
 from henchman.inspector.errors import COUNTED, MOST, STANDS_IN, ErrorGroup
 from henchman.kernel.text import count, visible
-from henchman.store.call import run, side_by_side
+from henchman.store import ordered_people
+from henchman.store.call import ask, run, side_by_side
 
 __all__ = ["ErrorPages"]
 
@@ -74,7 +75,8 @@ class ErrorPages:
         now, keys, runner = time.time(), self._runtime.keys, self._runtime.connections
         mask = self._runtime.registry.mask
         groups = (asked.some_jobs(keys, mask, which, name) for which in STANDS_IN)
-        one, *jobs = run(runner, side_by_side(asked.error_group(keys, name, now), *groups))
+        names = ask(ordered_people.names(keys))
+        one, ordered, *jobs = run(runner, side_by_side(asked.error_group(keys, name, now), names, *groups))
         if one is None:
             raise Missing(
                 f"no error is known as {visible(name)[:40]}: groups are kept for 14 days after the last failure"
@@ -88,6 +90,8 @@ class ErrorPages:
             "words": _SETS,
             "shown": _JOBS,
             "until": int(now),
+            "ordered": ordered,
+            "jid": "" if set(ordered).issuperset(one.queues) else one.jid,  # else it is that of a claim of ids
             "any": any(found.entries for found in members.values()),
         }
         return Screen("error.html", facts)

@@ -1,4 +1,7 @@
-"""What is wrong, as sentences: each rule is a pure function of one look at everything."""
+"""What is wrong, as sentences: each rule is a pure function of one look at everything.
+
+A finding leads to a page that shows the cause, or whose first entry does.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple, TypeVar
 
+from henchman.console.vitals import Vitals
 from henchman.inspector.errors import Errors
 from henchman.inspector.metrics import Overview
-from henchman.kernel.figures import span
-from henchman.kernel.text import count
+from henchman.kernel.figures import size, span
+from henchman.kernel.text import count, shorten
 
 __all__ = ["Finding", "findings"]
 
@@ -20,12 +24,20 @@ BEHIND, VERY_BEHIND = 60.0, 300.0  # seconds that the next job of a queue has wa
 LOST = 30.0  # seconds after which a process with work counts as lost
 NEWS = 5  # failures of a new error from which on it is a finding
 LONG = 900.0  # seconds after which a running job is worth a look
+FULL = 0.85  # of the memory that the server may take
+STEP, STEP_SHOWN = 30.0, 86_400.0  # seconds of a step of the clock, and for which it is told
+HISTORY_BEHIND = 60.0  # seconds
+POISON_SHOWN = 86_400.0
+STANDS = 600.0  # seconds after which a batch of which nothing runs is told
+STUCK = 5  # failures in a row of an ordered id
+_GOING = ("working", "retrying", "scheduled", "blocked")
 _SHOWN: Final = 5  # findings of one rule; more are one sentence
 _OVERVIEWS: Final = {"queue": "queues", "job": "busy", "error": "errors"}  # page of one thing → page of all of them
 
 
 class Finding(NamedTuple):
-    """One thing that is wrong: what, in a sentence; what it rests on; where to go (page, name); what to do there."""
+    """One thing that is wrong: what, in a sentence; what it rests on; where to go (page, name, and what its list is
+    narrowed to); what to do there."""
 
     severity: Severity
     kind: str
@@ -34,13 +46,16 @@ class Finding(NamedTuple):
     page: str
     name: str = ""
     advice: str = ""
+    filters: tuple[tuple[str, str], ...] = ()
 
 
-def findings(seen: Overview, failing: Errors | None = None) -> list[Finding]:
+def findings(seen: Overview, failing: Errors | None = None, ground: Vitals | None = None) -> list[Finding]:
     """Everything that is wrong, the worst first."""
     found = [one for rule in RULES for one in rule(seen)]
     if failing is not None:
         found = [*_several(_errors)(failing), *found]
+    if ground is not None:
+        found = [*found, *(one for rule in OF_THE_GROUND for one in rule(ground, seen.at))]
     return sorted(found, key=lambda one: one.severity != "critical")
 
 
@@ -134,7 +149,7 @@ def _broken_keys(seen: Overview) -> Iterator[Finding]:
 
 
 def _lost(seen: Overview) -> Iterator[Finding]:
-    for one in seen.processes:
+    for one in [*seen.processes, *seen.lost]:
         age = one.beat_age(seen.at) or 0.0
         if age > LOST and one.busy:
             yield Finding(
@@ -143,7 +158,8 @@ def _lost(seen: Overview) -> Iterator[Finding]:
                 f"{one.hostname}:{one.pid} was not heard of for {span(age)} and holds {count(one.busy, 'job')}.",
                 "another worker rescues them when its lease has run out",
                 "busy",
-                one.identity,
+                advice="is a worker alive? henchman work pkg.mod:app gives them back",
+                filters=(("q", one.identity),),
             )
 
 
@@ -186,6 +202,85 @@ def _morgue(seen: Overview) -> Iterator[Finding]:
             )
 
 
+def _full(ground: Vitals, now: float) -> Iterator[Finding]:
+    used, most = ground.memory or (0, 0)
+    if most and used > FULL * most:
+        share = f"{used / most:.0%} of its memory is used"
+        text = f"The server is nearly full: {share}. A full server refuses jobs."
+        said = f"{size(used)} of {size(most)}"
+        yield Finding("critical", "nearly full", text, said, "system", advice="raise maxmemory, or see what grows")
+
+
+def _clock(ground: Vitals, now: float) -> Iterator[Finding]:
+    if ground.stepped is not None and abs(ground.stepped[0]) > STEP and ground.stepped[1] < STEP_SHOWN:
+        by, ago = ground.stepped
+        text = (
+            f"The server's clock went {'back' if by < 0 else 'forward'} by {span(abs(by))}, {span(max(ago, 0.0))} ago."
+        )
+        said = "what waits was moved along; jobs with at= start by the time that it is now"
+        yield Finding("warning", "clock", text, said, "system", advice="see what sets it: NTP, a suspended machine")
+
+
+def _history(ground: Vitals, now: float) -> Iterator[Finding]:
+    late = ground.history
+    if late.lag > HISTORY_BEHIND:
+        text = f"History is {span(late.lag)} behind: {count(late.entries, 'entry', 'entries')} wait."
+        said = f"its recorder is {late.recorder}" if late.recorder else "nobody records"
+        advice = "does its database answer? Is a worker with history alive? henchman history status"
+        yield Finding("warning", "history", text, said, "system", advice=advice)
+
+
+def _poison(ground: Vitals, now: float) -> Iterator[Finding]:
+    for one in ground.dead:
+        error = one.error
+        if error and error[0].endswith("PoisonPill") and now - (one.score or 0.0) < POISON_SHOWN:
+            text = f"{one.name} ended every process that ran it, and is dead."
+            said = f"job {one.jid}: {error[1]}"
+            filters = (("q", one.jid),)
+            yield Finding("critical", "poison pill", text, said, "dead", "", "mend it, then retry it there", filters)
+
+
+def _blocked(ground: Vitals, now: float) -> Iterator[Finding]:
+    stuck = [one for one in ground.blocked if one.is_stuck]
+    if stuck:
+        first = stuck[0]
+        many = f"{count(len(stuck), 'job')} wait" if len(stuck) > 1 else "A job waits"
+        text = f"{many} for one that will not succeed by itself."
+        filters = (("show", "stuck"),)
+        advice = "retry what died, or let them go: henchman blocked --stuck"
+        yield Finding("critical", "blocked", text, first.sentence(), "blocked", "", advice, filters)
+
+
+def _batches(ground: Vitals, now: float) -> Iterator[Finding]:
+    for one in ground.batches:
+        left, filters = one.total - one.done, (("q", one.id),)
+        name = one.description or one.id
+        if one.state == "abandoned" and now - one.created > STANDS:
+            text = f"Batch {shorten(name, 80)} stands still: whoever filled it is gone, and it is open."
+            said = f"{count(left, 'job')} of it have not ended"
+            yield Finding("warning", "batch", text, said, "batches", "", "close it there", filters)
+        elif one.state == "closed" and left and now - one.created > STANDS and not any(map(one.counts.get, _GOING)):
+            text = f"Batch {shorten(name, 80)} stands still: {count(left, 'job')} wait, and none of them runs."
+            said = "does a worker serve their queue?"
+            yield Finding("warning", "batch", text, said, "batches", "", "its jobs say why", filters)
+
+
+def _ids(ground: Vitals, now: float) -> Iterator[Finding]:
+    for queue, one in ground.ids:
+        holder = one.holder
+        if holder is not None and now - holder.since > LONG:
+            text = f"Id {shorten(one.id, 60)} of {queue} has been in flight for {span(now - holder.since)}."
+            said = f"{holder.identity} has it; {count(one.arrival_count, 'payload')} came meanwhile"
+            yield Finding(
+                "warning", "ordered id", text, said, "ordered", queue, "look at its holder", (("by", "busy"),)
+            )
+        elif one.retry_count + 1 >= STUCK:
+            text = f"Id {shorten(one.id, 60)} of {queue} failed {one.retry_count + 1} times in a row."
+            said = f"{count(one.payload_count, 'payload')} wait behind that: {one.error or ''}"
+            advice = "mend what it says, or put it into the morgue"
+            yield Finding("warning", "ordered id", text, said, "ordered", queue, advice, (("by", "retry"),))
+
+
 def _several(rule: Callable[[T], Iterator[Finding]]) -> Callable[[T], Iterator[Finding]]:
     """A rule that says the rest in one sentence when it finds very many."""
 
@@ -204,3 +299,4 @@ def _several(rule: Callable[[T], Iterator[Finding]]) -> Callable[[T], Iterator[F
 RULES: Final = tuple(
     map(_several, (_no_worker, _unserved, _behind, _paused, _broken_keys, _lost, _late, _stuck, _morgue))
 )
+OF_THE_GROUND: Final = (_full, _poison, _blocked, _batches, _ids, _clock, _history)

@@ -7,8 +7,9 @@ from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.console.chart import chart, rate, spark
-from henchman.console.findings import findings
+from henchman.console.findings import LOST, findings
 from henchman.console.render import Links, place_of
+from henchman.console.vitals import vitals
 from henchman.cron.registry import states as cron_states
 from henchman.errors import ArgumentError
 from henchman.inspector import metrics as figures
@@ -159,15 +160,17 @@ class Screens:
     def overview(self, query: Query) -> Screen:
         """Is it well; if not, what broke."""
         keys, mask = self._runtime.keys, self._runtime.registry.mask
-        seen, found, failing = run(
+        seen, found, failing, ground = run(
             self._runtime.connections,
-            side_by_side(figures.overview(keys, mask), figures.metrics(keys, 60, detailed=0), errors(keys)),
+            side_by_side(
+                figures.overview(keys, mask), figures.metrics(keys, 60, detailed=0), errors(keys), vitals(keys, mask)
+            ),
         )
         return Screen(
             "overview.html",
             {
                 "seen": seen,
-                "findings": findings(seen, failing),
+                "findings": findings(seen, failing, ground),
                 "queues": sorted(seen.queues, key=_trouble)[:10],
                 "classes": found.classes[:8],
                 "chart": chart(found, found.classes),
@@ -180,16 +183,17 @@ class Screens:
 
     def busy(self, query: Query) -> Screen:
         """Who is alive, and what runs."""
-        seen = self._everything()
-        first = query.first
+        seen, text = self._everything(), query.search
+        first, work = query.first, [one for one in seen.work if text in one.identity]
+        every = [*seen.processes, *seen.lost]
         return Screen(
             "busy.html",
             {
                 "seen": seen,
-                "processes": [*seen.processes, *seen.lost][:MOST_ROWS],
-                "lost": {one.identity for one in seen.lost},
-                "work": seen.work[first : first + query.rows],
-                "total": len(seen.work),
+                "processes": [one for one in every if text in one.identity][:MOST_ROWS],
+                "lost": {one.identity for one in every if (one.beat_age(seen.at) or 0.0) > LOST},
+                "work": work[first : first + query.rows],
+                "total": len(work),
             },
         )
 

@@ -16,8 +16,8 @@ from henchman.inspector.base import Entry
 from henchman.inspector.blocked import BlockedJob, blocked_jobs, blocked_rows, stuck_since
 from henchman.inspector.processes import ProcessState, list_processes
 from henchman.inspector.sets import PAGE
-from henchman.kernel.text import count, shorten, visible
-from henchman.store import leases, ordered_people, queues
+from henchman.kernel.text import count, seconds_text, shorten, visible
+from henchman.store import history, leases, ordered_people, queues
 from henchman.store.call import Call, Runner, command, commands, iterate, run
 from henchman.store.keys import ROLES, UNTRIED, WELCOME, Keys, acl_trial
 from henchman.store.needs import Blocked
@@ -38,6 +38,7 @@ _WATCHED = 8  # queues that a process waits for with a connection each
 _STUCK = 600.0  # seconds for which a job waits for a dead one until that is told
 _OLD = 7 * 86400.0  # seconds after which a job that waits for others is told
 _BLOCKED_MOST = 10_000  # of them read
+_BEHIND = 60.0  # seconds for which a change of a tracked job waits to be recorded
 _PARTS = 8  # other connections of a process: fetch, settle, heart, control, stager, cron, history, supervisor
 
 
@@ -78,6 +79,7 @@ def examine(runner: Runner, keys: Keys) -> list[Check]:
         "paused queues": server.paused_queues,
         "blocked jobs": server.blocked_jobs,
         "lost processes": server.lost_processes,
+        "history": server.history,
         "rights": server.rights,
     }
     return [Check(name, *check()) for name, check in checks.items()]
@@ -334,6 +336,23 @@ class _Server:
         if not held:
             return Diagnosis("warn", text, "nothing is in danger; a running worker tidies up")
         return Diagnosis("warn", text, "a running worker gives them back within a minute: henchman work")
+
+    def history(self) -> Diagnosis:
+        """How far the record is behind."""
+        try:
+            late = self._runner.run(history.backlog(self._keys))
+        except ServerAway:
+            raise
+        except ServerError as error:
+            return _unreadable(error, self._keys.history)
+        if late.lag < _BEHIND:
+            dropped = f"; {late.dropped:,} messages had no room" if late.dropped else ""
+            return Diagnosis("ok", f"{count(late.entries, 'change')} to be recorded{dropped}")
+        who = f"its recorder is {visible(late.recorder)}" if late.recorder else "nobody records"
+        text = f"{seconds_text(late.lag)} behind: {count(late.entries, 'change')} to be recorded, {who}"
+        return Diagnosis(
+            "warn", text, "does its database answer? Is a worker with history alive? henchman history status"
+        )
 
     def rights(self) -> Diagnosis:
         """For which roles this user of the server has the rights."""

@@ -450,7 +450,7 @@ def obstacles(keys: Keys, status: JobStatus, mask: Mask | None = None) -> Proced
     queue, now = status.queue or "default", time.time()
     found = [] if status.at is None else [_time_comes(status.at, now)]
     if queue in (yield queues.paused(keys)):
-        found.append(Obstacle(False, f"Queue {queue} is paused", "queues", queue, "resume it there"))
+        found.append(Obstacle(False, f"Queue {queue} is paused", "queues", queue, f"henchman queues unpause {queue}"))
     else:
         found.append(Obstacle(True, f"Queue {queue} is not paused", "queues", queue))
     found.append(_slots(queue, (yield from list_processes(keys)), now))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from henchman.errors import ServerAway, ServerError
 from henchman.inspector.metrics import LATE, living
@@ -21,7 +21,7 @@ from henchman.inspector.queues import QueueState, list_queues
 from henchman.inspector.scaling import WITHIN, SlotsWanted, pace, wanted_slots
 from henchman.store import batches, history
 from henchman.store import metrics as calls
-from henchman.store.call import Procedure, command
+from henchman.store.call import Procedure
 from henchman.store.keys import Keys
 from henchman.wire import times
 
@@ -69,7 +69,7 @@ def _look(keys: Keys, within: float) -> Procedure[_Readings]:
     shown = names[-CLASSES_MOST:]
     counted = (yield calls.totals(keys, shown)) if shown else []
     try:
-        info: Mapping[str, str] = yield command("INFO", decode=_pairs)
+        info: Mapping[str, str] = yield calls.server_info()
     except ServerAway:
         raise
     except ServerError:  # it is forbidden
@@ -89,11 +89,6 @@ def _look(keys: Keys, within: float) -> Procedure[_Readings]:
         info,
         time.perf_counter() - began,
     )
-
-
-def _pairs(reply: Any) -> Mapping[str, str]:
-    lines = (line.partition(":") for line in reply.decode("utf-8", "replace").splitlines() if line[:1] != "#")
-    return {name: value for name, _, value in lines if name}
 
 
 def _written(seen: _Readings) -> Iterator[str]:

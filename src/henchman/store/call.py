@@ -238,9 +238,17 @@ class Together(Call[list[Any]]):
             place += len(some)
         return found
 
+    def _scripts(self) -> Iterator[Script]:
+        """The scripts of all, also of those that are several themselves."""
+        for one in self.calls:
+            if isinstance(one, Together):
+                yield from one._scripts()
+            elif one.script is not None:
+                yield one.script
+
     def with_texts(self, parts: Sequence[tuple[Arg, ...]]) -> list[tuple[Arg, ...]]:
         """Each script with its text where it stands first: the server knows it from then on."""
-        texts = {one.script.sha: one.script.text for one in self.calls if one.script is not None}
+        texts = {one.sha: one.text for one in self._scripts()}
         whole = []
         for part in parts:
             text = texts.pop(str(part[1]), None) if part[0] == "EVALSHA" else None

@@ -228,3 +228,13 @@ def figures(keys: Keys, day: str, late: float) -> Call[Totals]:
         return Totals(*[*sums, sum(replies[5:])])
 
     return commands(("MGET", *counters), *sizes, *overdue, decode=read)
+
+
+def server_info(*section: str) -> Call[dict[str, str]]:
+    """What the server says of itself (INFO), all of it or a section; ServerError where that is forbidden."""
+
+    def read(reply: bytes) -> dict[str, str]:
+        lines = (line.partition(":") for line in reply.decode("utf-8", "replace").splitlines() if line[:1] != "#")
+        return {name: value for name, _, value in lines if name}
+
+    return command("INFO", *section, decode=read)

@@ -1,0 +1,113 @@
+"""What may be wrong beside queues and processes: memory, clock, history, batches that stand still, ordered ids that are
+stuck, jobs that wait for what is dead, poison pills. One look that costs no round trip of its own beside the overview.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from henchman.batch.batch import BatchStatus
+from henchman.batch.listing import BatchList, newest_batches
+from henchman.errors import ServerAway, ServerError
+from henchman.inspector.base import Entry, Mask
+from henchman.inspector.blocked import BlockedJob, blocked_jobs
+from henchman.inspector.ordered_id import OrderedId, id_of
+from henchman.store import history, needs, ordered_people
+from henchman.store.call import Procedure, ask, command, side_by_side
+from henchman.store.keys import Keys
+from henchman.store.metrics import server_info
+from henchman.store.queues import Stretch, set_stretch
+
+__all__ = ["StuckId", "Vitals", "vitals"]
+
+_NEWEST = 25  # dead jobs that are looked at
+_BATCHES = 50  # the newest
+_BLOCKED = 50  # blocked jobs
+_IDS = 20  # of each ordered queue: in flight, and those that failed most
+_QUEUES = 50  # ordered queues
+
+
+class StuckId(NamedTuple):
+    """An id of an ordered queue that is in flight, or has failed."""
+
+    queue: str
+    one: OrderedId
+
+
+class Vitals(NamedTuple):
+    """What one look found. ``memory``: bytes used, and the most there may be (0: no limit); None where that may not be
+    asked. ``stepped``: seconds by which the server's clock went, and how long ago. ``batches``: the newest.
+    """
+
+    memory: tuple[int, int] | None
+    stepped: tuple[float, float] | None
+    history: history.Backlog
+    dead: Sequence[Entry]
+    batches: Sequence[BatchStatus]
+    blocked: Sequence[BlockedJob]
+    ids: Sequence[StuckId]
+
+
+def vitals(keys: Keys, mask: Mask | None = None) -> Procedure[Vitals]:
+    """Three round trips at most; each part looks at so many of its kind."""
+    memory, stepped, backlog, dead, known, blocked, ids = yield from side_by_side(
+        _memory(),
+        _stepped(keys),
+        ask(history.backlog(keys)),
+        _dead(keys, mask),
+        _batches(keys),
+        _blocked(keys, mask),
+        _ids(keys),
+    )
+    return Vitals(memory, stepped, backlog, dead, known, blocked, ids)
+
+
+def _memory() -> Procedure[tuple[int, int] | None]:
+    try:
+        told: Mapping[str, str] = yield server_info("memory")
+    except ServerAway:
+        raise
+    except ServerError:  # it is forbidden
+        return None
+    return int(told.get("used_memory", 0)), int(told.get("maxmemory", 0))
+
+
+def _stepped(keys: Keys) -> Procedure[tuple[float, float] | None]:
+    (by, at), now = yield from side_by_side(ask(command("HMGET", keys.clock, "by", "at")), ask(ordered_people.now()))
+    try:
+        return (float(by), now - float(at)) if by and at and float(by) else None
+    except ValueError:  # somebody wrote something else there
+        return None
+
+
+def _dead(keys: Keys, mask: Mask | None) -> Procedure[list[Entry]]:
+    found: Stretch = yield set_stretch(keys.dead, 0, _NEWEST, newest_first=True)
+    return [Entry(one.payload, one.score, mask) for one in found.members]
+
+
+def _batches(keys: Keys) -> Procedure[list[BatchStatus]]:
+    found: BatchList = yield from newest_batches(keys, 0, _BATCHES)
+    return [one.status for one in found.rows]
+
+
+def _blocked(keys: Keys, mask: Mask | None) -> Procedure[list[BlockedJob]]:
+    _, rows = yield needs.blocked_page(keys, 0, _BLOCKED)
+    return (yield from blocked_jobs(keys, rows, mask)) if rows else []
+
+
+def _ids(keys: Keys) -> Procedure[list[StuckId]]:
+    names: list[str] = yield ordered_people.names(keys)
+    return [
+        one for some in (yield from side_by_side(*(_ids_of(keys, name) for name in names[:_QUEUES]))) for one in some
+    ]
+
+
+def _ids_of(keys: Keys, name: str) -> Procedure[list[StuckId]]:
+    (_, busy), failed = yield from side_by_side(
+        ask(ordered_people.scan(keys, name, "busy", 0)),
+        ask(set_stretch(keys.ordered(name) + "retry", 0, _IDS, newest_first=True)),
+    )
+    ids = list(dict.fromkeys([*busy[:_IDS], *(one.payload for one in failed.members)]))
+    at, seen = (yield ordered_people.look(keys, name, ids, 1)) if ids else (0.0, [])
+    return [StuckId(name, id_of(at, one)) for one in seen]
