@@ -41,9 +41,9 @@ INDEX = (ROOT / "docs" / "index.md").read_text(encoding="utf-8")
 HOW_TO = [
     ROOT / "docs" / f"{name}.md"
     for name in INDEX.partition(":caption: How to")[2].partition("```")[0].split()
-    if name != "transactions"  # its blocks are one program, which tests/contrib/test_page.py runs
+    if name not in ("transactions", "django")  # one program, one project: tests/contrib and tests/frameworks run them
 ]
-OWN = {"inspection", "testing", "transactions", "tutorial"}
+OWN = {"django", "inspection", "testing", "transactions", "tutorial"}
 MOST_EXCUSES = 12
 LOOKS = {"status", "queues", "ordered", "processes", "metrics", "retries", "scheduled", "dead", "cron", "batches"}
 NAMED = re.compile(r"# (\w+)\.py(, continued)?\n")

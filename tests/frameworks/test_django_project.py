@@ -130,3 +130,22 @@ def test_every_process_finds_a_project_in_another_folder(project: Project, tmp_p
     )
     with project.working() as log:
         until(lambda: "jobs=1" in log.read_text(), "the job is found")
+
+
+def test_fixtures_of_pytest_know_the_app(project: Project) -> None:
+    text = """
+from django.db import transaction
+from orders.jobs import charge
+
+
+def test_pushed(henchman_fake, henchman_commits):
+    with transaction.atomic():
+        charge.enqueue(17)
+        assert len(henchman_fake.deferred) == 1
+    henchman_fake.assert_enqueued(charge, 17)
+
+"""
+    (project.folder / "test_orders.py").write_text(text)
+    (project.folder / "conftest.py").write_text("import django\n\ndjango.setup()\n")
+    said = project.pytest()
+    assert "1 passed" in said

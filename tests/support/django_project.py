@@ -48,9 +48,14 @@ class Project:
         """What ``manage.py`` with these words writes; it must end with ``status``."""
         return self._run(self.folder, "manage.py", *words, status=status, **env)
 
+    def pytest(self, *words: str) -> str:
+        """What pytest says of the project's own tests, which must pass."""
+        return self._run(self.folder, "-m", "pytest", "-p", "no:randomly", "-p", "no:cacheprovider", *words, **SETTINGS)
+
     def shell(self, code: str) -> Any:
         """The value of the JSON that ``code`` prints in the project."""
-        return json.loads(self._run(self.folder, "-c", f"import django; django.setup()\n{code}", **SETTINGS))
+        said = self._run(self.folder, "-c", f"import django; django.setup()\n{code}", **SETTINGS)
+        return json.JSONDecoder().raw_decode(said)[0]  # warnings may stand behind it
 
     def _run(self, folder: Path, *words: str, status: int = 0, **env: str) -> str:
         done = subprocess.run(

@@ -41,6 +41,7 @@ class Registry:
     def __init__(self) -> None:
         self._by_name: dict[str, Definition] = {}
         self._ordered: dict[str, Definition] = {}
+        self.more_queues: set[str] = set()  # to be served, though no definition names them
 
     def __iter__(self) -> Iterator[Definition]:
         return iter(tuple(self._by_name.values()))
@@ -143,9 +144,9 @@ class Registry:
         return shown, named or {}
 
     def queues(self) -> list[str]:
-        """Every queue that a definition names, and ``default``, sorted."""
+        """Every queue that a definition names, those of ``more_queues``, and ``default``, sorted."""
         plain = (one.options.queue for one in self._by_name.values() if not _ordered_queues(one))
-        return sorted({"default", *plain, *self._ordered})
+        return sorted({"default", *plain, *self._ordered, *self.more_queues})
 
 
 def _ordered_queues(definition: Definition) -> tuple[str, ...]:

@@ -122,6 +122,7 @@ class Access:
         """Who sends this request."""
         session = request.cookies.get(COOKIE, "")
         address = address_of(request)
+        name = getattr(request.scope.get("user"), "display_name", "") or address
         role: Role | None
         password = _bearer(request) if self._passwords else ""
         if password:
@@ -134,7 +135,7 @@ class Access:
             role = await self._asked(request) if self._authorize else "act" if is_local(request) else None
         if role == "act" and self._read_only:
             role = "look"
-        return Visitor(role, session, fresh, address, bool(password))
+        return Visitor(role, session, fresh, name, bool(password))
 
     async def _asked(self, request: Request) -> Role | None:
         hook: Any = self._authorize

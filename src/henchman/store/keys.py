@@ -107,6 +107,10 @@ class Keys:
         """hash, 30 days: where an iterable job stands, and whether it was cancelled."""
         return f"{self.prefix}it-{jid}"
 
+    def task(self, jid: str) -> str:
+        """String, JSON, a day or as its backend says: how the runs of a task of Django went."""
+        return f"{self.prefix}hm:task:{jid}"
+
     def checkpoint(self, jid: str) -> str:
         """string, 30 days: how far a job says that it has come, JSON."""
         return f"{self.prefix}hm:checkpoint:{jid}"

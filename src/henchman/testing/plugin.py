@@ -6,6 +6,7 @@ pytest loads this file at every start.
 
 from __future__ import annotations
 
+import sys
 import traceback
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack, contextmanager
@@ -97,8 +98,13 @@ def _telling(request: pytest.FixtureRequest, app: App) -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def henchman_app() -> App:
-    """The app under test: that of ``[tool.henchman] app`` or HENCHMAN_APP; override this fixture to give another."""
+    """The app under test: that of ``[tool.henchman] app`` or HENCHMAN_APP, else that of a Django project which was set
+    up; override this fixture to give another."""
     target = Config.load().app
+    project: Any = sys.modules.get("henchman.contrib.django")
+    if target is None and project is not None:
+        app: App = project.app
+        return app
     if target is None:
         pytest.fail(
             "which app? Define a fixture henchman_app that returns it, or set app in [tool.henchman]", pytrace=False
