@@ -26,9 +26,7 @@ class Project:
         self, folder: Path, redis_url: str, *settings: str, database: str | None = None, jobs: str = ""
     ) -> None:
         self.folder = folder / "shop"
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        self.env = clean_environ() | {"PATH": path, "HENCHMAN_REDIS_URL": redis_url, "PYTHONDONTWRITEBYTECODE": ""}
-        self.env.pop("DJANGO_SETTINGS_MODULE", None)
+        self.env = _environ(redis_url)
         folder.mkdir(exist_ok=True)
         self._run(folder, "-m", "django", "startproject", "shop")
         self.manage("startapp", "orders")
@@ -38,6 +36,13 @@ class Project:
             lines.insert(0, f"DATABASES = {{'default': {django_database(database)!r}}}")
         with (self.folder / "shop" / "settings.py").open("a", encoding="utf-8") as file:
             file.write("\n".join(["", *lines, ""]))
+
+    @classmethod
+    def at(cls, folder: Path, redis_url: str) -> Project:
+        """A project that is there already."""
+        project = cls.__new__(cls)
+        project.folder, project.env = folder, _environ(redis_url)
+        return project
 
     def jobs(self, text: str) -> None:
         """Write ``orders/jobs.py``."""
@@ -85,6 +90,7 @@ class Project:
                 stderr=out,
                 process_group=0,
             )
+        self.worker_pid = worker.pid
         try:
             until(
                 lambda: log.read_text().count("the worker process is ready") > before or worker.poll() is not None,
@@ -99,6 +105,13 @@ class Project:
             finally:
                 worker.kill()
                 worker.wait()
+
+
+def _environ(redis_url: str) -> dict[str, str]:
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    made = clean_environ() | {"PATH": path, "HENCHMAN_REDIS_URL": redis_url, "PYTHONDONTWRITEBYTECODE": ""}
+    made.pop("DJANGO_SETTINGS_MODULE", None)
+    return made
 
 
 SETTINGS = {"DJANGO_SETTINGS_MODULE": "shop.settings"}
