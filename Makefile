@@ -64,7 +64,7 @@ fmt: $(VENV)/.dev ## Format the code and mend what can be mended
 	@$(BIN)/ruff check --fix
 
 clean: ## Remove what was built; the data in .henchman stay
-	rm -rf $(VENV) $(OLDEST) .mypy_cache .ruff_cache .pytest_cache dist build docs/_build docs/_generated
+	rm -rf $(VENV) $(OLDEST) .venv-django6 .mypy_cache .ruff_cache .pytest_cache dist build docs/_build docs/_generated
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A stamp is fresh as long as pyproject.toml is older; what stands under src is used where it is (editable).
@@ -90,6 +90,7 @@ $(VENV)/.browser: $(VENV)/.dev
 $(VENV)/.frameworks: $(VENV)/.dev
 	@echo "Installing what the tests of frameworks need into $(VENV) (once) ..."
 	@$(PIP) -e '.[frameworks]'
+	@tools/django6
 	@touch $@
 
 $(OLDEST)/.dev: pyproject.toml tools/oldest | $(BIN)/pip

@@ -97,7 +97,7 @@ def test_a_restart_of_the_database_costs_no_job_two_failures(
         server.kill()
         server.start()
         assert project.shell(push.format(half, JOBS)) == JOBS - half
-        until(lambda: counted(server) == JOBS, "every job has run")
+        until(lambda: counted(server) == JOBS, "every job has run", 90 + JOBS / 10)
         until(lambda: redis.zcard("retry") == 0 and not redis.keys("hm:inflight:*"), "nothing is left")
     text = log.read_text()
     assert redis.zcard("dead") == 0

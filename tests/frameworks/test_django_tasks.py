@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -94,8 +95,14 @@ TASKS = {
 """
 
 
-def test_the_backend_does_what_djangos_own_tests_ask(tmp_path: Path, redis_url: str) -> None:
+ROOT = Path(__file__).parents[2]
+SIX = ROOT / ".venv-django6" / "bin" / "python"  # made by tools/django6 where there is a Python for it
+
+
+@pytest.mark.parametrize("python", [sys.executable, *([str(SIX)] if SIX.exists() else [])])
+def test_the_backend_does_what_djangos_own_tests_ask(python: str, tmp_path: Path, redis_url: str) -> None:
     project = Project(tmp_path, redis_url, SETTINGS)
+    project.python = python
     (project.folder / "orders" / "work.py").write_text(HEAD + WORK)
     shutil.copy(REFERENCE, project.folder / "orders" / "tests.py")
     said = project.manage("test", "orders")

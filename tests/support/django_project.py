@@ -22,6 +22,8 @@ __all__ = ["Project"]
 class Project:
     """``shop`` with one app, ``orders``. ``settings`` are lines at the end of its settings."""
 
+    python = sys.executable
+
     def __init__(
         self, folder: Path, redis_url: str, *settings: str, database: str | None = None, jobs: str = ""
     ) -> None:
@@ -64,7 +66,7 @@ class Project:
 
     def _run(self, folder: Path, *words: str, status: int = 0, **env: str) -> str:
         done = subprocess.run(
-            [sys.executable, *words],
+            [self.python, *words],
             cwd=folder,
             env=self.env | env,
             capture_output=True,

@@ -108,7 +108,7 @@ class Keys:
         return f"{self.prefix}it-{jid}"
 
     def task(self, jid: str) -> str:
-        """String, JSON, a day or as its backend says: how the runs of a task of Django went."""
+        """string, a day or as its backend says: how the runs of a task of Django went, JSON."""
         return f"{self.prefix}hm:task:{jid}"
 
     def checkpoint(self, jid: str) -> str:
