@@ -58,6 +58,7 @@ def _move(keys: Keys) -> Call[Any]:
         jobs.Move(b"3", b"3"),
         jobs.Move(b"4", delete=True, effects=_uniterate(keys, "a", "b")),
         jobs.Move(b"5", later=1.5),
+        jobs.Move(b"6", b"{}", "a", effects=b'[["await",[["s","k",60]],1,"j",0]]', waits=True),
     ]
     return jobs.move(keys, keys.retry, moves, **DEAD)
 

@@ -11,7 +11,7 @@ from redis import Redis
 from henchman import App
 from henchman.batch.auditor import APART, LATEST, STILL, Audited, Auditor
 from henchman.batch.batch import Batch, leases
-from support.worker import Heard
+from support.worker import Heard, until, working
 
 
 @pytest.fixture
@@ -118,6 +118,26 @@ def test_what_died_elsewhere_says_so(app: App, redis: Redis) -> None:
     [reason] = scene.batch.status().reasons
     assert reason.reason == "died elsewhere: Ruby said no"
     assert redis.zcard("dead") == 1
+
+
+def test_who_waits_for_a_step_that_died_elsewhere_goes_on_when_it_is_revived(app: App, redis: Redis) -> None:
+    clock = Clock()
+    auditor, job = Auditor(app, monotonic=clock), app.registry.get("work")
+    with app.workflow("two") as flow:
+        flow.add(job.call(2), name="second", after=flow.add(job.call(1), name="first"))  # type: ignore[attr-defined]
+    [row] = redis.rpop("queue:default", 1)  # type: ignore[misc]
+    redis.zadd("dead", {row: 1.0})  # as Sidekiq's pages kill
+    for after in (0.0, STILL + 1):
+        clock.now += after
+        auditor.audit()
+    assert redis.hget(f"hm:batch:{flow.id}:steps", "first") == b"d", "dead, not over"
+    with working(app):
+        until(lambda: b"needs dead" in b"".join(redis.hvals("hm:parked")), "who waits was told, and is not cancelled")
+        assert app.dead.retry_all().done == 1
+        until(lambda: flow.status().state == "complete", "both ran")
+    counts = flow.status().counts
+    assert (counts["finished"], counts["error"], counts["cancelled"]) == (1, 1, 0), "the first was counted when it died"
+    assert not redis.exists("hm:parked")
 
 
 def test_a_batch_left_open_is_closed_when_its_producer_is_gone(app: App, redis: Redis) -> None:

@@ -43,7 +43,7 @@ class Shop:
     def parked(self) -> set[tuple[str, str]]:
         """The jobs that wait."""
         rows = self.store.ask("HVALS", self.store.keys.parked)
-        return {(job["class"], job["args"][0]) for job in (json.loads(row[row.index(b"{") :]) for row in rows)}
+        return {(job["class"], job["args"][0]) for job in (json.loads(row.split(b"\n", 4)[4]) for row in rows)}
 
     @property
     def dead(self) -> set[tuple[str, str]]:
@@ -192,6 +192,53 @@ def test_one_that_was_made_to_fail_can_be_retried_by_hand(shop: Shop) -> None:
         [entry] = [one for one in shop.app.dead if one.name == "ship"]
         assert shop.app.dead.retry(entry).done == 1
         until(lambda: ("ship", "17") in shop.ran, "it runs now")
+
+
+@pytest.mark.parametrize("order", ["oldest first", "newest first"])
+def test_the_dead_that_are_retried_together_wait_for_each_other(shop: Shop, order: str) -> None:
+    charge = shop.job("charge", once=True)
+    ship = shop.job("ship", after=charge, on_failed="fail", once=True, scope="ships", track=True)
+    tell = shop.job("tell", after=ship, on_failed="fail")
+    shop.ends = {("charge", "17"): Kill("no")}
+    everybody = {("charge", "17"), ("ship", "17"), ("tell", "17")}
+    with working(shop.app):
+        waiting = ship.enqueue("17")
+        tell.enqueue("17")
+        charge.enqueue("17")
+        until(lambda: shop.dead == everybody, "all are dead")
+    shop.ends, shop.order[:] = {}, []
+    entries = sorted(shop.app.dead, key=lambda one: one.score, reverse=order == "newest first")
+    assert shop.app.dead.retry(entries).done == 3
+    assert shop.parked == everybody - {("charge", "17")}
+    row = shop.store.ask("HGET", shop.store.keys.parked, waiting.jid)
+    assert b'"enqueued"' in row.split(b"\n")[3], "the record will tell when it goes on"
+    with working(shop.app):
+        until(lambda: len(shop.ran) == 3, "all ran")
+        assert shop.order == ["charge", "ship", "tell"]
+        assert set(map(str, shop.ran.values())) == {"{}", "{'charge': 'finished'}", "{'ship': 'finished'}"}
+        until(lambda: not shop.left, "nothing is left")
+
+
+def test_one_that_is_retried_alone_waits_for_one_that_lives(shop: Shop) -> None:
+    """It waits no longer than it says, and hears what became of the one that is dead still."""
+    charge, pack = shop.job("charge", once=True), shop.job("pack", once=True, scope="packs")
+    ship = shop.job("ship", after=[charge, pack], on_failed="fail", wait_at_most=3600)
+    shop.ends = {("charge", "17"): Kill("no"), ("pack", "17"): Kill("no")}
+    with working(shop.app):
+        ship.enqueue("17")
+        charge.enqueue("17")
+        pack.enqueue("17")
+        until(lambda: len(shop.dead) == 3, "all are dead")
+    shop.ends = {}
+    by_name = {one.name: one for one in shop.app.dead}
+    assert shop.app.dead.retry(by_name["charge"]).done == 1
+    assert shop.app.dead.retry(by_name["ship"]).done == 1
+    assert shop.parked == {("ship", "17")}
+    assert shop.store.ask("ZCARD", shop.store.keys.parked_until) == 1
+    with working(shop.app):
+        until(lambda: ("ship", "17") in shop.ran, "it runs after the charge")
+        assert shop.ran["ship", "17"] == {"charge": "finished", "pack": "dead"}
+        assert shop.store.ask("ZCARD", shop.store.keys.parked_until) == 0
 
 
 def test_a_failure_goes_down_the_whole_chain(shop: Shop) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any, NamedTuple, TypeVar
 
 from henchman.batch import procedures
@@ -185,7 +185,7 @@ class Auditor(Ticker):
             one.wait = min(max(2 * one.wait, STILL), LATEST)
             one.look_at = now + one.wait
         if settled and self._unmoved(name, one):
-            self._settle(name, settled, glance)
+            self._settle(name, settled, glance, dead=found.dead.keys())
             return len(settled)
         return 0
 
@@ -214,13 +214,15 @@ class Auditor(Ticker):
         _, [glance] = self._run(batches.glance(self._runtime.keys, [name]))
         return glance is not None and glance.mark == one.mark
 
-    def _settle(self, name: str, reasons: Mapping[str, str], glance: Glance) -> None:
+    def _settle(self, name: str, reasons: Mapping[str, str], glance: Glance, *, dead: Set[str]) -> None:
+        """End these jobs: who waits for one of the ``dead`` waits for one that may be revived."""
         hm, effects = {"batch": name, "results": glance.results}, []
         steps = self._run(batches.step_names(self._runtime.keys, name))
         for jid, reason in reasons.items():
             facts = EndingFacts(self._leader.identity, 0, {"reason": reason})
             ours = hm | ({"step": steps[jid]} if jid in steps else {})  # for those that wait for it
-            effects.append(encoded(self._runtime.keys, {"jid": jid, "hm": ours}, "gone", facts))
+            ending = "dead" if jid in dead else "gone"
+            effects.append(encoded(self._runtime.keys, {"jid": jid, "hm": ours}, ending, facts))
         for start in range(0, len(effects), CHUNK):
             self._run(batches.note(self._runtime.keys, effects[start : start + CHUNK]))
         shown = sorted(set(reasons.values()))[:3]

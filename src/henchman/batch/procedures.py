@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -11,7 +11,7 @@ import msgspec
 from henchman.batch.options import BatchOptions, callback_fields
 from henchman.client.runtime import Runtime
 from henchman.errors import BatchError, PayloadError, UnknownBatch
-from henchman.store import batches, history, jobs, needs, queues
+from henchman.store import batches, history, jobs, queues
 from henchman.store.call import Procedure, command
 from henchman.store.jobs import cancel_batch
 from henchman.store.keys import Keys
@@ -19,17 +19,14 @@ from henchman.store.leases import ask_time
 from henchman.wire import times
 from henchman.wire.payload import LONGEST, decode, encode, seconds
 from henchman.work.effects import EndingFacts, batch_of, encoded, step_effects
-from henchman.work.locks import ONCE_FOR, SaidNeed, key_of, lock_effects, said_needs
-from henchman.work.steps import step_of
+from henchman.work.locks import SaidNeed, lock_effects, said_needs
+from henchman.work.waits import await_effect, need_names, states_of_needs, waits_again
 
 __all__ = ["cancel", "close", "expire", "make", "release", "retry"]
 
 PAGE = 500
 #: fields that a job loses when it is retried by hand: it begins anew
 _SPENT = ("retry_count", "failed_at", "retried_at", "error_message", "error_class", "error_backtrace")
-
-
-_MET = {"d": "dead", "f": "over", "x": "over"}  # as a job hears of what it waits for no more
 
 
 def make(
@@ -144,8 +141,8 @@ def retry(runtime: Runtime, batch: str) -> Procedure[int]:
         found_jobs = [(member.payload, job) for member in page if (job := _readable(member.payload)) is not None]
         if coming is None and any(said_needs(job) for _, job in found_jobs):
             coming = yield from _coming(keys, batch, left + len(page))
-        states = yield from _states(keys, [job for _, job in found_jobs])
-        again = [_again(runtime, one, job, _waits_again(job, states, coming or set())) for one, job in found_jobs]
+        states = yield from states_of_needs(keys, [job for _, job in found_jobs])
+        again = [_again(runtime, one, job, waits_again(job, states, coming or set())) for one, job in found_jobs]
         kept += len(page) - len(again)
         if again:
             yield jobs.uncancel(keys, [one.jid for one in again])
@@ -163,50 +160,15 @@ def _readable(payload: bytes) -> dict[str, Any] | None:
 
 
 def _coming(keys: Keys, batch: str, many: int) -> Procedure[set[tuple[str, str]]]:
-    """By what others wait for the dead jobs of a batch: (scope, name) of each key and step."""
+    """By what others wait for the dead jobs of a batch."""
     found, first = set[tuple[str, str]](), 0
     while first < many:
         page = (yield batches.dead(keys, batch, first, PAGE)).members
         if not page:
             break
         first += len(page)
-        for job in filter(None, (_readable(member.payload) for member in page)):
-            key, step = key_of(job), step_of(job)
-            found |= {(key.scope, key.name)} if key else set()
-            found |= {(f"batch:{batch}", step)} if step else set()
+        found |= need_names(job for member in page if (job := _readable(member.payload)) is not None)
     return found
-
-
-_States = Mapping[tuple[str, str], str]  #: scope and name of a need → what became of it
-
-
-def _states(keys: Keys, jobs: Sequence[Mapping[str, Any]]) -> Procedure[_States]:
-    """What became of all that these jobs waited for."""
-    wanted = sorted({one[:3] for job in jobs for one in said_needs(job)})
-    found: dict[tuple[str, str], str] = {}
-    for start in range(0, len(wanted), PAGE):
-        some = wanted[start : start + PAGE]
-        asked = [(scope, name, once_for or ONCE_FOR) for scope, name, once_for in some]
-        states: list[needs.NeedState] = yield needs.need_states(keys, asked)
-        found |= {one[:2]: state.letter for one, state in zip(some, states, strict=True)}
-    return found
-
-
-def _waits_again(job: dict[str, Any], states: _States, coming: Set[tuple[str, str]]) -> list[SaidNeed]:
-    """The needs for which a job that is retried waits once more, since their jobs live or are retried with it; of the
-    others it is told how they are."""
-    again, met = list[SaidNeed](), dict[str, str]()
-    for one in said_needs(job):
-        letter = states.get(one[:2], "")
-        if letter != "s" and (letter == "l" or one[:2] in coming):
-            again.append(one)
-        elif letter != "s":
-            met[one.label] = _MET.get(letter, "released")
-    hm = job.get("hm")
-    if isinstance(hm, dict) and "needs" in hm:
-        hm.pop("met", None)
-        hm |= {"met": met} if met else {}
-    return again
 
 
 def _again(runtime: Runtime, payload: bytes, job: dict[str, Any], waits: Sequence[SaidNeed]) -> batches.Retried:
@@ -221,7 +183,6 @@ def _again(runtime: Runtime, payload: bytes, job: dict[str, Any], waits: Sequenc
     queue = queue if isinstance(queue, str) and queue else "default"
     effects: list[Any] = [*lock_effects(job, "revived", latest=False), *step_effects(job, "revived")]
     if waits:
-        many = len({one[:2] for one in said_needs(job)})
-        effects.append(("await", [(one.scope, one.name, one.once_for or ONCE_FOR) for one in waits], many))
+        effects.append(await_effect(job, waits))
     text = msgspec.json.encode(effects) if effects else b""
     return batches.Retried(str(job.get("jid", "")), queue, payload, encode(job), text)

@@ -11,6 +11,8 @@ import math
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
+import msgspec
+
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, PayloadError
 from henchman.inspector.base import (
@@ -33,6 +35,8 @@ from henchman.store.queues import Member, raw
 from henchman.wire import payload, times
 from henchman.wire.payload import sanitise
 from henchman.work.effects import batch_of, of_payload
+from henchman.work.locks import said_needs
+from henchman.work.waits import await_effect, need_names, states_of_needs, waits_again
 
 __all__ = ["PAGE", "Acted", "Found", "JobSet", "SetName", "key_of_set", "look_at_set", "pages_by_score", "search_set"]
 
@@ -269,6 +273,8 @@ class JobSet(Inspector):
         dead = self.which == "dead"  # a dead job has ended, and its cancellation with it
         marks = jobs.uncancel if dead else jobs.cancelled
         marked: frozenset[str] = (yield marks(self._keys, jids)) if jids else frozenset()
+        if dead and jids:
+            changes = yield from self._wait_again(changes)
         statuses: list[int | bytes] = yield jobs.move(
             self._keys,
             self.key,
@@ -290,6 +296,25 @@ class JobSet(Inspector):
             uncancelled=many if dead else 0,
             cancelled=0 if dead else many,
         )
+
+    def _wait_again(self, changes: list[tuple[Entry, jobs.Move]]) -> Procedure[list[tuple[Entry, jobs.Move]]]:
+        """The same, where those that wait for others do so once more, as far as these live or come back with them."""
+        back = [entry.job for entry, move in changes if move.queue is not None]
+        if not any(map(said_needs, back)):
+            return changes
+        states = yield from states_of_needs(self._keys, back)
+        coming, found = need_names(back), []
+        for entry, plain in changes:
+            move = plain
+            if plain.queue is not None and said_needs(entry.job):
+                job = payload.decode(plain.new)
+                if waits := waits_again(job, states, coming):
+                    job.pop("enqueued_at", None)
+                    effects = [*msgspec.json.decode(plain.effects or b"[]"), await_effect(job, waits)]
+                    move = plain._replace(effects=msgspec.json.encode(effects), waits=True)
+                move = move._replace(new=payload.encode(job))
+            found.append((entry, move))
+        return found
 
     def _to_queue(self, entry: Entry) -> jobs.Move:
         """Into its queue, as of now."""

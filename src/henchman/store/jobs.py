@@ -268,7 +268,8 @@ class Move(NamedTuple):
     at that Unix time.
 
     ``effects``: those of its job, when it ends here or is enqueued. ``batch``: with the dead of that batch, where there
-    is one, in place of the dead set.
+    is one, in place of the dead set. ``waits``: before it goes into its queue it waits once more for what its last
+    effect tells; then ``new`` does not tell when it enters that.
     """
 
     old: bytes
@@ -279,6 +280,7 @@ class Move(NamedTuple):
     batch: str = ""
     later: float | None = None
     at: float | None = None
+    waits: bool = False
 
     def target(self) -> tuple[str, str]:
         """Where it goes, as ``move.lua`` reads it: where, and name."""
@@ -288,7 +290,9 @@ class Move(NamedTuple):
             return "at", repr(self.at)
         if self.delete:
             return "nowhere", ""
-        return ("dead", self.batch) if self.queue is None else ("queue", self.queue)
+        if self.queue is None:
+            return "dead", self.batch
+        return ("waits" if self.waits else "queue"), self.queue
 
 
 def move(

@@ -3,8 +3,8 @@
 -- ARGV batch (name jid old new relock)*
 -- returns of each 1 it was pushed, 0 it is not among the dead, 2 another job has its key, so that it stays dead; or
 --   "ABSENT". The old payload among the dead of the batch is the fence. relock: the effects
---   that take its business key again, and last "await", the needs for which it waits once more, if any, and how many it
---   has in all: then new does not tell when it enters its queue. One whose key another job has by now stays dead. An error
+--   that take its business key again, and last "await", if it waits once more, see work/waits.py: then new does not
+--   tell when it enters its queue. One whose key another job has by now stays dead. An error
 --   when a queue refuses one (its key holds something else), which stays with the dead; the others are pushed.
 -- include base
 -- include keys
@@ -21,7 +21,7 @@ local function place(name, jid, payload, await)
     local missing = needing().missing(await[2])
     if #missing > 0 then
       local job = {jid = jid, queue = name, due = '', payload = payload, tracked = tracked_later(id, jid)}
-      needing().park(job, missing, await[3])
+      needing().park(job, missing, await[3], await[5] > 0 and await[5])
       return 'blocked'
     end
     payload = string.sub(payload, 1, -2) .. ',"enqueued_at":' .. as_moment(server_now()) .. '}'
