@@ -8,13 +8,16 @@ import re
 import pytest
 
 from browser.conftest import Opens
+from henchman.console.render import tilde
 from support.browsing import DEAD, RETRY
-from support.chromium import PHONE
-from support.showcase import Showcase
+from support.chromium import PHONE, Tab
+from support.showcase import ACCOUNT, WILD, Showcase
 
 pytestmark = pytest.mark.browser("it looks through Chromium")
 
-#: every page of the console; ``{batch}``, ``{workflow}`` and ``{running}`` are ids of the showcase
+_WILD, _ACCOUNT = tilde(WILD), tilde(ACCOUNT)
+
+#: every page of the console; ``{batch}``, ``{workflow}``, ``{running}`` and ``{error}`` are ids of the showcase
 PAGES = (
     "/",
     "/busy",
@@ -26,6 +29,12 @@ PAGES = (
     "/batches/{batch}",
     "/batches/{workflow}",
     "/ordered",
+    "/ordered/products",
+    "/ordered/products?by=morgue",
+    "/ordered/products?q=sku",
+    "/ordered/products/sku-1",
+    f"/ordered/products/{_WILD}",
+    f"/ordered/products/{_WILD}/do/delete",
     "/retries",
     "/scheduled",
     "/dead",
@@ -34,13 +43,20 @@ PAGES = (
     f"/jobs/{RETRY}",
     "/jobs/{running}",
     "/blocked",
+    "/blocked?show=stuck",
     "/keys",
+    "/keys/account",
+    f"/keys/account/{_ACCOUNT}",
+    f"/keys/account/{_ACCOUNT}/do/unlock-by-force",
+    f"/jobs/{DEAD}/do/delete",
     "/history",
     "/audit",
     "/crons",
     "/errors",
+    "/errors/{error}",
     "/metrics",
     "/metrics?by=24",
+    "/metrics/shop.create",
     "/system",
     "/login",
 )
@@ -55,13 +71,34 @@ SIDEWAYS = """() => {
   )).map((one) => `${one.tagName}.${one.className}: ${one.textContent.trim().slice(0, 60)}`);
 }"""
 
+#: what is said where there is nothing, with the status
+MESSAGES = {
+    "/nope": 404,
+    "/jobs/unknown": 404,
+    "/batches/unknown": 404,
+    "/errors/unknown": 404,
+    "/ordered/products/unknown": 404,
+    "/queues/none": 200,
+    "/queues/mail/do/nothing": 404,
+}
+
 
 @pytest.mark.parametrize("address", PAGES)
 def test_a_page_is_clean_in_light_and_in_the_dark_on_a_phone(
     opens: Opens, site: str, shown: Showcase, address: str
 ) -> None:
+    _look(opens(site), address.format_map(shown._asdict()))
+
+
+@pytest.mark.parametrize("address", MESSAGES)
+def test_a_message_is_as_clean(opens: Opens, site: str, address: str) -> None:
     tab = opens(site)
-    tab.open(address.format_map(shown._asdict()))
+    tab.expected.add(MESSAGES[address])
+    _look(tab, address)
+
+
+def _look(tab: Tab, address: str) -> None:
+    tab.open(address)
     assert tab.page.locator("h1").count() == 1
     assert tab.violations() == []
     tab.page.emulate_media(color_scheme="dark")

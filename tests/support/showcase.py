@@ -15,18 +15,20 @@ from henchman.wire.payload import encode
 from support.browsing import DEAD, RETRY, XSS
 from support.worker import until, working
 
-__all__ = ["WILD", "Showcase", "hostile", "showcase"]
+__all__ = ["ACCOUNT", "WILD", "Showcase", "hostile", "showcase"]
 
-WILD = "odd/ü?#<b>"  # a queue's name
+WILD = "odd/ü?#<b>"  # a queue's name, and an ordered id
+ACCOUNT = "4711 & <i>"  # a key
 
 
 class Showcase(NamedTuple):
-    """The app, and the ids of a finished batch, of a workflow, and of a job that runs."""
+    """The app, and the ids of a finished batch, of a workflow, of a job that runs, and of an error."""
 
     app: App
     batch: str
     workflow: str
     running: str
+    error: str
 
 
 @contextmanager
@@ -76,6 +78,16 @@ def _jobs(app: App, go_on: threading.Event) -> Any:
         def mail(user: int, card: str = "") -> None: ...
 
         @staticmethod
+        @app.job(
+            name="shop.entry", queue="mail", key="account", scope="account", unique="until_success", on_conflict="wait"
+        )
+        def entry(account: str) -> None: ...
+
+        @staticmethod
+        @app.ordered(name="shop.sync", queue="products")
+        def sync(claim: Any) -> None: ...
+
+        @staticmethod
         @app.cron("5 4 * * *")
         @app.job(name="shop.nightly")
         def nightly() -> None: ...
@@ -93,11 +105,18 @@ def _filled(app: App, jobs: Any) -> Showcase:
     app.queues["mail"].pause()
     jobs.mail.enqueue_many([(user, "4111-1111") for user in range(60)])
     jobs.mail.using(delay=3600).enqueue(99)
+    for _ in range(3):
+        jobs.entry.enqueue(ACCOUNT)
+    later = time.time() + 7200
+    jobs.sync.push_many({"id": one, "payload": {"price": 1}, "at": later} for one in ("sku-1", WILD))
+    app.ordered_queues["products"].kill(WILD)
     hostile(app)
+    until(lambda: app.connections.run(command("ZCARD", app.keys.errors)), "errors were written down")
     until(lambda: app.batch_status(batch.id).state == "complete", "the batch is complete")
     until(lambda: app.batch_status(flow.id).state == "complete", "the workflow is complete")
     until(lambda: app.job_status(running.jid).state == "working", "a job runs")
-    return Showcase(app, batch.id, flow.id, running.jid)
+    error: bytes = app.connections.run(command("ZRANGE", app.keys.errors, 0, 0))[0]
+    return Showcase(app, batch.id, flow.id, running.jid, error.decode())
 
 
 def hostile(app: App) -> None:

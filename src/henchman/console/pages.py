@@ -9,13 +9,14 @@ from henchman.client.runtime import Runtime
 from henchman.console.chart import chart, rate, spark
 from henchman.console.findings import LOST, findings
 from henchman.console.render import Links, place_of
-from henchman.console.vitals import vitals
+from henchman.console.shared import Shared
+from henchman.console.vitals import Vitals, vitals
 from henchman.cron.registry import states as cron_states
 from henchman.errors import ArgumentError
 from henchman.inspector import metrics as figures
 from henchman.inspector.base import Entry, argument_text, checked_name
 from henchman.inspector.doctor import examine
-from henchman.inspector.errors import errors
+from henchman.inspector.errors import Errors, errors
 from henchman.inspector.jobs import obstacles
 from henchman.inspector.ordered import OrderedQueues
 from henchman.inspector.queues import QueueState, look_at_queue, look_at_queues
@@ -131,6 +132,8 @@ class Screens:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
+        #: shared by all who watch the overview or what is busy
+        self.everything = Shared(self._everything)
         #: name of a page in addresses → what makes it
         self.by_name: Mapping[str, Callable[..., Screen]] = {
             "": self.overview,
@@ -154,18 +157,16 @@ class Screens:
         every: dict[tuple[str, int], View] = {(name, 0): view for name, view in self.by_name.items()}
         return every | {(name, 1): view for name, view in self.of_one.items()}
 
-    def _everything(self) -> figures.Overview:
-        return run(self._runtime.connections, figures.overview(self._runtime.keys, self._runtime.registry.mask))
+    def _everything(self) -> tuple[figures.Overview, figures.Metrics, Errors, Vitals]:
+        """Everything as it is, what ran in the last hour, what failed, and the ground under it."""
+        keys, mask = self._runtime.keys, self._runtime.registry.mask
+        looks = figures.overview(keys, mask), figures.metrics(keys, 60, detailed=0), errors(keys), vitals(keys, mask)
+        seen, found, failing, ground = run(self._runtime.connections, side_by_side(*looks))
+        return seen, found, failing, ground
 
     def overview(self, query: Query) -> Screen:
         """Is it well; if not, what broke."""
-        keys, mask = self._runtime.keys, self._runtime.registry.mask
-        seen, found, failing, ground = run(
-            self._runtime.connections,
-            side_by_side(
-                figures.overview(keys, mask), figures.metrics(keys, 60, detailed=0), errors(keys), vitals(keys, mask)
-            ),
-        )
+        seen, found, failing, ground = self.everything.get()
         return Screen(
             "overview.html",
             {
@@ -183,7 +184,7 @@ class Screens:
 
     def busy(self, query: Query) -> Screen:
         """Who is alive, and what runs."""
-        seen, text = self._everything(), query.search
+        seen, text = self.everything.get()[0], query.search
         first, work = query.first, [one for one in seen.work if text in one.identity]
         every = [*seen.processes, *seen.lost]
         return Screen(

@@ -107,7 +107,9 @@ class Console:
             MetricsPages(runtime),
             BulkActs(runtime),
         ]
-        self._views: dict[tuple[str, int], View] = {**Screens(runtime).views}
+        screens = Screens(runtime)
+        self._everything = screens.everything
+        self._views: dict[tuple[str, int], View] = {**screens.views}
         deeds: dict[tuple[str, str], Deed] = {}
         for one in subjects:
             self._views |= one.views
@@ -378,6 +380,7 @@ class Console:
             problem = str(error)
             raise
         finally:
+            self._everything.forget()
             with suppress(HenchmanError):  # the first line stays then
                 run(connections, audit.end(keys, begun, said or problem, done=bool(said)))
             facts = visitor.name, verb, page, visible(" ".join(names)), said or "not done"
