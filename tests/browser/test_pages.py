@@ -48,7 +48,7 @@ PAGES = (
     "/keys/account",
     f"/keys/account/{_ACCOUNT}",
     f"/keys/account/{_ACCOUNT}/do/unlock-by-force",
-    f"/jobs/{DEAD}/do/delete",
+    f"/dead/{DEAD}/do/delete",
     "/history",
     "/audit",
     "/crons",
