@@ -79,7 +79,7 @@ MESSAGES = {
     "/errors/unknown": 404,
     "/ordered/products/unknown": 404,
     "/queues/none": 200,
-    "/queues/mail/do/nothing": 404,
+    "/queues/mail/do/nothing": 409,
 }
 
 

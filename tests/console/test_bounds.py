@@ -60,7 +60,8 @@ def test_no_page_asks_more_or_grows(full: Full, monkeypatch: pytest.MonkeyPatch)
     plain = kind.run
 
     def counting(self: Any, call: Any, *rest: Any, **more: Any) -> Any:
-        asked.append(call.name)
+        if self is full.app.connections:  # and of no worker that an earlier test left
+            asked.append(call.name)
         return plain(self, call, *rest, **more)
 
     monkeypatch.setattr(kind, "run", counting)
@@ -78,6 +79,7 @@ def test_no_page_asks_more_or_grows(full: Full, monkeypatch: pytest.MonkeyPatch)
             f"/keys/{scope}",
             f"/keys/{scope}/{key}",
             "/blocked",
+            "/blocked?show=stuck",
             "/history",
             "/audit",
             "/audit?p=3",

@@ -11,7 +11,7 @@ from henchman.console.findings import LOST, findings
 from henchman.console.render import Links, place_of
 from henchman.console.shared import Shared
 from henchman.console.vitals import Vitals, vitals
-from henchman.cron.registry import states as cron_states
+from henchman.cron.registry import some_states as some_crons
 from henchman.errors import ArgumentError
 from henchman.inspector import metrics as figures
 from henchman.inspector.base import Entry, argument_text, checked_name
@@ -26,6 +26,8 @@ from henchman.store.call import run, side_by_side
 __all__ = ["FILTERS", "ROWS", "Download", "EntryRows", "Missing", "Query", "Screen", "Screens", "View", "page_links"]
 
 ROWS: Final = 50  # of a page
+_JOBS: Final = 30  # of a page with acts and an error in each row
+_CRONS: Final = 25
 MOST_ROWS: Final = 100
 _CALL: Final = 20_000  # characters of a call on the page of its job
 _FIRST: Final = 1_000_000_000  # a page further behind is no page
@@ -218,6 +220,7 @@ class Screens:
 
     def set(self, which: SetName, query: Query) -> Screen:
         """Retries, scheduled or dead jobs."""
+        query.unless_said(_JOBS)
         title, empty = _TITLES[which]
         keys, mask = self._runtime.keys, self._runtime.registry.mask
         if query.search:
@@ -256,7 +259,9 @@ class Screens:
 
     def crons(self, query: Query) -> Screen:
         """All periodic jobs."""
-        return Screen("crons.html", {"crons": run(self._runtime.connections, cron_states(self._runtime.keys))})
+        query.unless_said(_CRONS)
+        found, total = run(self._runtime.connections, some_crons(self._runtime.keys, query.first, query.rows))
+        return Screen("crons.html", {"crons": found, "total": total})
 
     def system(self, query: Query) -> Screen:
         """The ground under the jobs."""

@@ -70,13 +70,20 @@ class CronState(NamedTuple):
 
 def states(keys: Keys) -> Procedure[list[CronState]]:
     """Every cron on the server, by name."""
+    return (yield from some_states(keys, 0, None))[0]
+
+
+def some_states(keys: Keys, first: int, most: int | None) -> Procedure[tuple[list[CronState], int]]:
+    """The crons by name from place ``first`` on, at most ``most`` (None: all), and how many there are: two round
+    trips."""
     stored, (running, skipped) = yield from side_by_side(ask(store.read(keys)), ask(store.overlaps(keys)))
-    names = sorted(stored.definitions)
+    names = sorted(stored.definitions)[first : None if most is None else first + most]
     pasts = (yield store.past(keys, names)) if names else []
-    return [
+    states = [
         _state(stored, name, [Past(*one) for one in past], running.get(name), skipped.get(name))
         for name, past in zip(names, pasts, strict=True)
     ]
+    return states, len(stored.definitions)
 
 
 def _state(

@@ -9,13 +9,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from henchman.inspector.base import Entry, Inspector, Mask, checked_text, scoped
 from henchman.inspector.sets import PAGE, Acted
 from henchman.kernel.text import shorten, visible
 from henchman.store import locks, needs, queues
-from henchman.store.call import Items, Page, Pages, Procedure, awaited, command, mapped, now
+from henchman.store.call import Items, Page, Pages, Procedure, awaited, command, mapped, now, side_by_side
 from henchman.store.keys import Keys
 from henchman.store.needs import Blocked
 from henchman.wire import times
@@ -47,6 +48,7 @@ _STUCK = ("dead", "failed", "over")  # states out of which no job comes by itsel
 _MET = {"dead": "dead", "failed": "over", "over": "over", "finished": "finished"}  # as the job that is let go hears it
 _TRIES = 3
 _SLICE = 25  # jobs of a page
+_SEARCHED = 500  # jobs that are looked at for those that are stuck
 _SHOWN = 3  # of what one job waits for, in a sentence
 _STEP = "batch:"
 
@@ -357,16 +359,11 @@ class BlockedSlice(NamedTuple):
 
 
 def blocked_slice(keys: Keys, cursor: int, mask: Mask | None = None, *, stuck: bool = False) -> Procedure[BlockedSlice]:
-    """About 25 blocked jobs from ``cursor`` (0: the beginning) on: three calls. ``stuck``: those alone that do not
-    go by themselves, of about five hundred that are looked at."""
-    jobs, looked = list[BlockedJob](), 0
-    for _ in range(16 if stuck else 1):
-        cursor, rows = yield needs.blocked_page(keys, cursor, _SLICE)
-        looked += len(rows)
-        jobs += [one for one in (yield from blocked_jobs(keys, rows, mask)) if one.is_stuck or not stuck]
-        if not cursor or len(jobs) >= _SLICE:
-            break
-    return BlockedSlice(sorted(jobs, key=lambda one: (not one.is_stuck, one.since or 0.0)), cursor, looked)
+    """About 25 blocked jobs from ``cursor`` (0: the beginning) on. ``stuck``: those alone that do not go by
+    themselves, of about five hundred that are looked at. Two calls."""
+    cursor, rows = yield needs.blocked_page(keys, cursor, _SEARCHED if stuck else _SLICE)
+    jobs = [one for one in (yield from blocked_jobs(keys, rows, mask)) if one.is_stuck or not stuck]
+    return BlockedSlice(sorted(jobs, key=lambda one: (not one.is_stuck, one.since or 0.0)), cursor, len(rows))
 
 
 def find_blocked(keys: Keys, jid: str, mask: Mask | None = None) -> Procedure[BlockedJob | None]:
@@ -434,23 +431,31 @@ def _said_needs(entry: Entry) -> dict[tuple[str, str], tuple[int, str]]:
 
 
 def _states(keys: Keys, wanted: set[_Wanted]) -> Procedure[dict[_Wanted, Blocker]]:
-    found: dict[_Wanted, Blocker] = {}
-    held = sorted(one for one in wanted if one.phase)
-    for start in range(0, len(held), PAGE):
-        some = held[start : start + PAGE]
-        members = [f"{one.phase} {one.scope}\n{one.name}".encode() for one in some]
-        _, doubts = yield locks.in_doubt(keys, members)
-        for one, doubt in zip(some, doubts, strict=True):
-            state: BlockerState = "alive" if doubt.jid else "free"
-            since, lock = doubt.since or None, locks.PHASES[one.phase]
-            found[one] = Blocker(one.scope, one.name, state, doubt.jid, since, lock, doubt.waiting)
-    needed = sorted(one for one in wanted if not one.phase)
-    for start in range(0, len(needed), PAGE):
-        some = needed[start : start + PAGE]
-        told = yield needs.need_states(keys, [(one.scope, one.name, one.once_for) for one in some])
-        for one, (letter, jid, since) in zip(some, told, strict=True):
-            begun = since if letter == "l" and since else None
-            found[one] = Blocker(one.scope, one.name, _STATES.get(letter, "unknown"), jid, begun)
+    """How each is, in one round trip."""
+    held, needed = sorted(one for one in wanted if one.phase), sorted(one for one in wanted if not one.phase)
+    looks = [_held_states(keys, held[start : start + PAGE]) for start in range(0, len(held), PAGE)]
+    looks += [_need_states(keys, needed[start : start + PAGE]) for start in range(0, len(needed), PAGE)]
+    found: list[list[Blocker]] = yield from side_by_side(*looks)
+    return dict(zip([*held, *needed], chain.from_iterable(found), strict=True))
+
+
+def _held_states(keys: Keys, some: Sequence[_Wanted]) -> Procedure[list[Blocker]]:
+    members = [f"{one.phase} {one.scope}\n{one.name}".encode() for one in some]
+    _, doubts = yield locks.in_doubt(keys, members)
+    found = []
+    for one, doubt in zip(some, doubts, strict=True):
+        state: BlockerState = "alive" if doubt.jid else "free"
+        since, lock = doubt.since or None, locks.PHASES[one.phase]
+        found.append(Blocker(one.scope, one.name, state, doubt.jid, since, lock, doubt.waiting))
+    return found
+
+
+def _need_states(keys: Keys, some: Sequence[_Wanted]) -> Procedure[list[Blocker]]:
+    told = yield needs.need_states(keys, [(one.scope, one.name, one.once_for) for one in some])
+    found = []
+    for one, (letter, jid, since) in zip(some, told, strict=True):
+        begun = since if letter == "l" and since else None
+        found.append(Blocker(one.scope, one.name, _STATES.get(letter, "unknown"), jid, begun))
     return found
 
 

@@ -18,7 +18,7 @@ from henchman.inspector.processes import ProcessState, list_processes
 from henchman.inspector.sets import PAGE
 from henchman.kernel.text import count, seconds_text, shorten, visible
 from henchman.store import history, leases, ordered_people, queues
-from henchman.store.call import Call, Runner, command, commands, iterate, run
+from henchman.store.call import Call, Procedure, Runner, command, commands, iterate, run, side_by_side
 from henchman.store.keys import ROLES, UNTRIED, WELCOME, Keys, acl_trial
 from henchman.store.needs import Blocked
 from henchman.wire import times
@@ -325,7 +325,9 @@ class _Server:
         """Processes that neither left nor are alive: their work waits for a rescue."""
         keys, ask = self._keys, self._runner.run
         joined = ask(leases.joined(keys))
-        lost = [one for one in joined if not ask(command("EXISTS", keys.lease(one), keys.tomb(one)))]
+        asked = [("EXISTS", keys.lease(one), keys.tomb(one)) for one in joined]
+        there: list[int] = ask(commands(*asked)) if joined else []
+        lost = [one for one, many in zip(joined, there, strict=True) if not many]
         if not lost:
             return Diagnosis("ok", "none")
         lists = ask(leases.lists_of(keys, lost))
@@ -357,7 +359,8 @@ class _Server:
     def rights(self) -> Diagnosis:
         """For which roles this user of the server has the rights."""
         tried = {*WELCOME, *(one for role in ROLES.values() for one in role)}
-        denied = {one for one in tried if not self._may(one)}
+        may_each = run(self._runner, side_by_side(*(self._may(one) for one in sorted(tried))))
+        denied = {one for one, may in zip(sorted(tried), may_each, strict=True) if not may}
         lacks = {role: [one for one in needed if one in denied] for role, needed in ROLES.items()}
         user = visible(self._allowed(command("ACL", "WHOAMI", decode=_text), "NAME"))
         may = [role for role, missing in lacks.items() if not missing]
@@ -371,12 +374,12 @@ class _Server:
         advice = f"for a {role}: ACL SETUSER {user} {' '.join(f'+{one}' for one in missing)}"
         return Diagnosis("warn" if may else "bad", text, advice)
 
-    def _may(self, name: str) -> bool:
+    def _may(self, name: str) -> Procedure[bool]:
         """Whether the command ``name`` is allowed; tried in a transaction that is discarded."""
         if name in UNTRIED:
             return True
         try:
-            self._runner.run(acl_trial(self._keys, name))
+            yield acl_trial(self._keys, name)
         except ServerAway:
             raise
         except ServerError as error:

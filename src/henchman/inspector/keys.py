@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _PAGE = 50
+_BY_NAME = 1 << 62  # a cursor from there on is a place among the keys by name: the server has none as high
 _REMEMBERED = {"s": "finished", "f": "failed", "x": "over"}
 _LIVING = ("blocked", "deferred", "enqueued", "scheduled", "retrying", "working")
 #: phase → what becomes of it when its key is taken from a job that lives
@@ -184,12 +185,16 @@ class KeyPage(NamedTuple):
 
 def keys_in(keys: Keys, scope: str, phase: str, cursor: int) -> Procedure[KeyPage]:
     """About fifty keys of a scope that are held, in no order: three calls. Without a ``phase``: of the first that has
-    some."""
+    some. The server gives the keys of a small scope all at once: these have pages by name."""
     [counted] = yield locks.counts(keys, [scope])
     counts = {PHASES[one]: many for one, many in counted.items()}
     phase = phase or next((word for word, many in counts.items() if many), "once")
     letter = _LETTERS[phase]
-    cursor, found = yield locks.page(keys, letter, scope, cursor, step=_PAGE)
+    first = max(cursor - _BY_NAME, 0)
+    cursor, found = yield locks.page(keys, letter, scope, 0 if first else cursor, step=_PAGE)
+    if first or (not cursor and len(found) > 2 * _PAGE):
+        cursor = _BY_NAME + first + _PAGE if len(found) > first + _PAGE else 0
+        found = sorted(found)[first : first + _PAGE]
     waiting: list[int] = []
     if found:
         _, doubts = yield locks.in_doubt(keys, [f"{letter} {scope}\n{one.name}".encode() for one in found])
