@@ -11,23 +11,24 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from henchman.client.runtime import Runtime
 from henchman.errors import HistoryError, ServerAway, ServerError
 from henchman.inspector.base import Entry, Mask
 from henchman.inspector.blocked import Blocker, find_blocked
-from henchman.inspector.processes import ProcessState, list_processes, list_work
+from henchman.inspector.processes import ALIVE, ProcessState, list_processes, list_work
 from henchman.kernel.middleware import in_thread
 from henchman.kernel.text import shorten
 from henchman.store import batches, leases, locks, needs, queues
-from henchman.store.call import Procedure, command
+from henchman.store.call import Procedure, ask, command, side_by_side
 from henchman.store.keys import Keys
 from henchman.wire import jsontext, times
 from henchman.work.locks import key_of
 
 __all__ = ["MOST", "JobState", "JobStatus", "Obstacle", "arecorded", "find_job", "obstacles", "recorded", "told_by"]
 
+T = TypeVar("T")
 JobState = Literal[
     "blocked",
     "deferred",
@@ -138,14 +139,14 @@ class _Search:
     def running(self) -> Procedure[_Found | None]:
         """In flight, or written down as running. The in-flight lists are exact; what a process writes down is as old
         as its last heartbeat, and counts where there are no such lists (Ruby's) or they are too long to be read."""
-        work = yield from list_work(self.keys, self.mask)
+        work, identities = yield from side_by_side(list_work(self.keys, self.mask), ask(leases.joined(self.keys)))
         written = [one for one in work if one.entry.jid == self.jid]
-        identities: list[str] = yield leases.joined(self.keys)
         lists: list[str] = (yield leases.lists_of(self.keys, identities)) if identities else []
         plain = {one: "list" for one in lists if not self.keys.is_held(one)}
         sizes: list[int] = (yield leases.sizes(plain)) if plain else []
-        for name in (one for one, size in zip(plain, sizes, strict=True) if size):
-            entry = yield from self._in_flight(name)
+        full = [one for one, size in zip(plain, sizes, strict=True) if size]
+        entries = yield from side_by_side(*map(self._in_flight, full))
+        for name, entry in zip(full, entries, strict=True):
             if entry is not None:
                 heads = {one: self.keys.in_flight(one, 0, "").removesuffix("0:") for one in identities}
                 owner = next((one for one, head in heads.items() if name.startswith(head)), None)
@@ -190,6 +191,23 @@ class _Search:
             if start + page.looked >= page.size:
                 return None
             start += max(page.looked // 2, 1)
+
+    def in_queues(self, names: Sequence[str]) -> Procedure[_Found | None]:
+        """In several queues: first among the next to run of each, all in one call, then in those that have more."""
+        if len(names) * _PAGE <= self.left:
+            heads = yield from side_by_side(*(_unless_refused(self._head(name)) for name in names))
+            if found := next((one[0] for one in heads if one and one[0]), None):
+                return found  # type: ignore[no-any-return]
+            names = [name for name, one in zip(names, heads, strict=True) if one and one[1]]
+        return (yield from self._first(*map(self.in_queue, names)))
+
+    def _head(self, name: str) -> Procedure[tuple[_Found | None, bool]]:
+        """Among the next to run of a queue; and whether it has more."""
+        page: queues.ListPage = yield queues.list_page(self.keys.queue(name), -1, _PAGE, leftwards=True, text=self.jid)
+        more, at = page.looked < page.size, self._pick(page)
+        if not more:  # else it is counted when it is looked through
+            self.scanned, self.left = self.scanned + page.looked, self.left - page.looked
+        return at and _Found("enqueued", at[1], name, page.size - at[0]), more
 
     def just_pushed(self, name: str) -> Procedure[_Found | None]:
         """Among the newest of a queue, where staged and retried jobs arrive."""
@@ -250,7 +268,7 @@ class _Search:
         if found is None:
             self.left = self.most
             others = yield queues.names(self.keys)
-            found = yield from self._first(*(self.in_queue(name) for name in others if name not in known))
+            found = yield from self._first(self.in_queues([name for name in others if name not in known]))
         if found is None:  # staged, started or retried between two looks
             found = yield from self._first(
                 *(self.just_pushed(name) for name in known),
@@ -264,14 +282,18 @@ class _Search:
     def _first(self, *places: Procedure[_Found | None]) -> Procedure[_Found | None]:
         """The first find; a place is searched when all before it held nothing."""
         for place in places:
-            try:
-                found = yield from place
-            except ServerAway:
-                raise
-            except ServerError:  # one key holds something else than it should: nothing of ours is in there
-                continue
+            found: _Found | None = yield from _unless_refused(place)
             if found is not None:
                 return found
+        return None
+
+
+def _unless_refused(place: Procedure[T]) -> Procedure[T | None]:
+    try:
+        return (yield from place)
+    except ServerAway:
+        raise
+    except ServerError:  # one key holds something else than it should: nothing of ours is in there
         return None
 
 
@@ -432,7 +454,6 @@ class Obstacle(NamedTuple):
     blocker: Blocker | None = None
 
 
-_ALIVE = 60.0  # seconds since its last heartbeat for which a process counts
 _WAITS = ("enqueued", "scheduled", "retrying")
 
 
@@ -470,7 +491,7 @@ def _time_comes(at: float, now: float) -> Obstacle:
 def _slots(queue: str, processes: Sequence[ProcessState], now: float) -> Obstacle:
     """Whether somebody serves a queue, and has room."""
     serving = [one for one in processes if queue in one.queues and not one.quiet]
-    serving = [one for one in serving if (one.beat_age(now) or 0.0) <= _ALIVE]
+    serving = [one for one in serving if (one.beat_age(now) or 0.0) <= ALIVE]
     slots, busy = sum(one.concurrency for one in serving), sum(one.busy for one in serving)
     if not serving:
         return Obstacle(False, f"No worker serves queue {queue}", "busy", advice=f"henchman work -q {queue}")

@@ -1,0 +1,97 @@
+"""Every page with very much of everything: how often it asks the server, how large it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import pytest
+
+from henchman.console.site import Console
+from support.browsing import Browser
+from support.crowded import FEW, Crowd, crowded
+from support.server import running_server
+
+TRIPS: Final = 3
+BYTES: Final = 60_000
+NODES: Final = 2500
+
+#: page and how many names follow in its address → addresses to look at; a page that is not here fails the test
+PAGES: Final[dict[tuple[str, int], tuple[str, ...]]] = {
+    ("", 0): ("/",),
+    ("errors", 0): ("/errors", "/errors?show=new", "/errors?q=Failure7"),
+    ("errors", 1): ("/errors/{error}",),
+    ("busy", 0): ("/busy", "/busy?p=3"),
+    ("queues", 0): ("/queues", "/queues?p=2", "/queues?q=shop"),
+    ("queues", 1): ("/queues/mail", "/queues/mail?p=3", "/queues/none"),
+    ("batches", 0): ("/batches", "/batches?q=shop", "/batches?show=bad"),
+    ("batches", 1): ("/batches/{batch}", "/batches/{batch}?status=failed", "/batches/{workflow}"),
+    ("ordered", 0): ("/ordered",),
+    ("ordered", 1): (
+        *("/ordered/products", "/ordered/products?by=busy", "/ordered/products?by=retry", "/ordered/products?p=5"),
+        *("/ordered/products?by=morgue", "/ordered/products?q=sku-7"),
+    ),
+    ("ordered", 2): ("/ordered/products/{id}", "/ordered/products/sku-3"),
+    ("retries", 0): ("/retries", "/retries?p=4", "/retries?q=charge", "/retries?q=nothing+like+this"),
+    ("scheduled", 0): ("/scheduled",),
+    ("dead", 0): ("/dead", "/dead?p=4", "/dead?q=nothing+like+this"),
+    ("blocked", 0): ("/blocked", "/blocked?show=stuck"),
+    ("keys", 0): ("/keys",),
+    ("keys", 1): ("/keys/{scope}",),
+    ("keys", 2): ("/keys/{scope}/{key}", "/keys/{scope}/1"),
+    ("crons", 0): ("/crons", "/crons?p=2"),
+    ("metrics", 0): ("/metrics", "/metrics?by=8", "/metrics?by=24"),
+    ("metrics", 1): ("/metrics/shop.job7",),
+    ("history", 0): ("/history", "/history?q=status:failed"),
+    ("audit", 0): ("/audit", "/audit?p=2", "/audit?q=retry"),
+    ("jobs", 1): ("/jobs/{dead}", "/jobs/{retry}", "/jobs/{blocked}", "/jobs/{queued}", "/jobs/{running}"),
+    ("system", 0): ("/system",),
+}
+#: pages that look through everything, one place after the other: how often they ask at most
+MORE: Final = {"jobs": 60, "system": 60}
+FILES: Final = {("batches", 2)}  # parts of any number
+
+
+@pytest.fixture(scope="module")
+def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
+    with running_server() as server, crowded(server.url, tmp_path_factory.mktemp("crowd"), FEW) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def site(crowd: Crowd) -> Console:
+    made: Any = crowd.app.console()
+    return made  # type: ignore[no-any-return]
+
+
+def test_every_page_is_listed(site: Console) -> None:
+    assert set(PAGES) | FILES == set(site._views), "a page that is not listed here is not measured"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda one: f"{one[0]}-{one[1]}")
+def test_a_page_asks_three_times_and_is_small(
+    crowd: Crowd, site: Console, page: tuple[str, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    browser, asked = Browser(site), list[str]()
+    kind: Any = type(crowd.app.connections)
+    plain = kind.run
+
+    def counting(self: Any, call: Any) -> Any:
+        if self is crowd.app.connections:  # and of no worker that an earlier test left
+            asked.append(call.name)
+        return plain(self, call)
+
+    monkeypatch.setattr(kind, "run", counting)
+    wrong = []
+    for address in map(crowd.path, PAGES[page]):
+        asked.clear()
+        shown = browser.get(address)
+        nodes = shown.text.count("<") - shown.text.count("</")
+        assert shown.status == 200, (address, shown.words)
+        if len(asked) > MORE.get(page[0], TRIPS) or len(shown.body) > BYTES or nodes > NODES:
+            wrong.append(f"{address}: {len(asked)} calls {asked[:9]}, {len(shown.body):,} bytes, {nodes:,} nodes")
+    assert not wrong, "\n".join(wrong)
+    if page[0] in MORE:
+        return
+    hundred = browser.get(f"{crowd.path(PAGES[page][0])}?n=100").text
+    assert hundred.count("<") - hundred.count("</") <= NODES, "on a list of a hundred"
