@@ -10,13 +10,13 @@ from henchman.console.chart import chart, rate, spark
 from henchman.console.findings import LOST, findings
 from henchman.console.render import Links, place_of
 from henchman.console.shared import Shared
-from henchman.console.vitals import Vitals, vitals
+from henchman.console.vitals import vitals
 from henchman.cron.registry import some_states as some_crons
 from henchman.errors import ArgumentError
 from henchman.inspector import metrics as figures
 from henchman.inspector.base import Entry, argument_text, checked_name
 from henchman.inspector.doctor import examine
-from henchman.inspector.errors import Errors, errors
+from henchman.inspector.errors import errors
 from henchman.inspector.jobs import obstacles
 from henchman.inspector.ordered import OrderedQueues
 from henchman.inspector.queues import QueueState, look_at_queue, look_at_queues
@@ -159,16 +159,11 @@ class Screens:
         every: dict[tuple[str, int], View] = {(name, 0): view for name, view in self.by_name.items()}
         return every | {(name, 1): view for name, view in self.of_one.items()}
 
-    def _everything(self) -> tuple[figures.Overview, figures.Metrics, Errors, Vitals]:
+    def _everything(self) -> Screen:
         """Everything as it is, what ran in the last hour, what failed, and the ground under it."""
         keys, mask = self._runtime.keys, self._runtime.registry.mask
         looks = figures.overview(keys, mask), figures.metrics(keys, 60, detailed=0), errors(keys), vitals(keys, mask)
         seen, found, failing, ground = run(self._runtime.connections, side_by_side(*looks))
-        return seen, found, failing, ground
-
-    def overview(self, query: Query) -> Screen:
-        """Is it well; if not, what broke."""
-        seen, found, failing, ground = self.everything.get()
         return Screen(
             "overview.html",
             {
@@ -184,9 +179,13 @@ class Screens:
             },
         )
 
+    def overview(self, query: Query) -> Screen:
+        """Is it well; if not, what broke."""
+        return self.everything.get()
+
     def busy(self, query: Query) -> Screen:
         """Who is alive, and what runs."""
-        seen, text = self.everything.get()[0], query.search
+        seen, text = self.everything.get().facts["seen"], query.search
         first, work = query.first, [one for one in seen.work if text in one.identity]
         every = [*seen.processes, *seen.lost]
         return Screen(
