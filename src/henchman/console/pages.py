@@ -9,7 +9,7 @@ from henchman.client.runtime import Runtime
 from henchman.console.chart import chart, rate, spark
 from henchman.console.findings import LOST, findings
 from henchman.console.render import Links, place_of
-from henchman.console.shared import Shared
+from henchman.console.snapshot import Snapshot
 from henchman.console.vitals import vitals
 from henchman.cron.registry import some_states as some_crons
 from henchman.errors import ArgumentError
@@ -135,7 +135,7 @@ class Screens:
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
         #: shared by all who watch the overview or what is busy
-        self.everything = Shared(self._everything)
+        self.everything = Snapshot(self._everything)
         #: name of a page in addresses → what makes it
         self.by_name: Mapping[str, Callable[..., Screen]] = {
             "": self.overview,

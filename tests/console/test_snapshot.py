@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from henchman.console import shared
-from henchman.console.shared import Shared
+from henchman.console import snapshot
+from henchman.console.snapshot import Snapshot
 from support.worker import until
 
 
@@ -32,19 +32,19 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(shared, "time", made)
+    monkeypatch.setattr(snapshot, "time", made)
     return made
 
 
 def test_few_who_look_see_what_is(clock: Clock) -> None:
-    look = Shared(clock.read)
+    look = Snapshot(clock.read)
     for number in range(1, 200):
         clock.now += 1.0
         assert look.get() == number
 
 
 def test_looks_for_many_take_a_twentieth_of_the_time_and_none_is_old(clock: Clock) -> None:
-    look, oldest, last = Shared(clock.read), 0.0, (0, 0.0)
+    look, oldest, last = Snapshot(clock.read), 0.0, (0, 0.0)
     for _ in range(10_000):  # a hundred a second
         clock.now += 0.01
         if (seen := look.get()) != last[0]:
@@ -57,7 +57,7 @@ def test_looks_for_many_take_a_twentieth_of_the_time_and_none_is_old(clock: Cloc
 
 def test_a_look_that_takes_long_is_two_seconds_old_at_most(clock: Clock) -> None:
     clock.takes = 0.5
-    look, seen = Shared(clock.read), set[int]()
+    look, seen = Snapshot(clock.read), set[int]()
     for _ in range(1000):
         clock.now += 0.01
         seen.add(look.get())
@@ -73,7 +73,7 @@ def test_who_comes_while_it_is_read_waits_for_that() -> None:
         go.wait(10)
         return len(reads)
 
-    look = Shared(read)
+    look = Snapshot(read)
     threads = [threading.Thread(target=lambda: answers.append(look.get())) for _ in range(100)]
     for one in threads:
         one.start()
@@ -88,7 +88,7 @@ def test_who_comes_while_it_is_read_waits_for_that() -> None:
 
 def test_what_was_done_is_seen_at_once_and_an_error_is_not_kept(clock: Clock) -> None:
     clock.takes = 5.0
-    look = Shared(clock.read)
+    look = Snapshot(clock.read)
     assert look.get() == 1
     assert look.get() == 1
     look.forget()
@@ -101,7 +101,7 @@ def test_what_was_done_is_seen_at_once_and_an_error_is_not_kept(clock: Clock) ->
             raise OSError("away")
         return clock.reads
 
-    other = Shared(failing)
+    other = Snapshot(failing)
     with pytest.raises(OSError, match="away"):
         other.get()
     assert other.get() == 4

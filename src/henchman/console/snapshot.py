@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Final, Generic, TypeVar
 
-__all__ = ["Shared"]
+__all__ = ["Snapshot"]
 
 T = TypeVar("T")
 _SHARE: Final = 0.05  # of the time that looks may take
@@ -15,7 +15,7 @@ _SAVED: Final = 1.0  # seconds of looks that may come at once after a quiet time
 _OLDEST: Final = 2.0  # seconds that a look may be old
 
 
-class Shared(Generic[T]):
+class Snapshot(Generic[T]):
     """What ``read`` returns: read afresh for whoever asks, as long as looks take little of the time; when many watch, a
     look of up to two seconds ago is shared. Thread-safe: who asks while it is read waits for that."""
 
