@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from click import Context
 from click.testing import CliRunner
 from redis import Redis
 from textual.pilot import Pilot
@@ -15,6 +17,8 @@ from textual.widgets import DataTable, Static
 
 from henchman import App
 from henchman.cli.main import henchman
+from henchman.console.findings import _COMMANDS as COMMANDS
+from henchman.store.failures import group_errors
 from henchman.top.screen import Question, Top, TopMessage
 from henchman.top.tabs import TABS
 
@@ -35,6 +39,10 @@ class Seen:
     def rows(self) -> list[list[str]]:
         table = self.top.screen_stack[0].query_one("#rows", DataTable)
         return [[str(cell) for cell in table.get_row_at(place)] for place in range(table.row_count)]
+
+    def columns(self) -> list[str]:
+        table = self.top.screen_stack[0].query_one("#rows", DataTable)
+        return [str(one.label) for one in table.columns.values()]
 
     async def until(self, fact: Callable[[], Any], what: str) -> None:
         end = asyncio.get_running_loop().time() + LIMIT
@@ -125,6 +133,31 @@ def test_a_dead_job_says_why_first_and_is_retried_after_a_question(redis: Redis,
     seen(steps, may_act=True)
     assert redis.zcard("dead") == 0
     assert redis.llen("queue:mail") == 1
+
+
+def test_errors_have_a_tab_and_lead_to_where_they_were_raised(
+    redis: Redis, seen: Callable[..., None], redis_url: str
+) -> None:
+    app, now = App(redis_url=redis_url), time.time()
+    group = {"id": "abc", "error": "TimeoutError", "message": "no answer", "place": "shop:sync", "jid": DEAD}
+    group |= {"trace": ["shop.py:7:in sync"], "count": 9, "first": now, "last": now, "jobs": {"sync": 9}}
+    group |= {"queues": {"pay": 9}, "hours": {str(int(now // 3600)): 9}}
+    app.connections.run(group_errors(app.keys, [group], now))
+
+    async def steps(screen: Seen) -> None:
+        await screen.until(screen.rows, "a finding")
+        assert screen.rows()[0][:2] == ["✕", "new error"]
+        assert "henchman errors abc" in screen.text("detail")
+        await screen.pilot.press("g", "e")
+        await screen.until(lambda: screen.rows() and screen.rows()[0][:3] == ["new", "TimeoutError", "sync"], "its tab")
+        await screen.pilot.press("enter")
+        await screen.until(lambda: isinstance(screen.top.screen, TopMessage), "its traceback")
+        assert "shop.py:7:in sync" in str(screen.top.screen.query_one(Static).render())
+        await screen.pilot.press("x", "g", "q")
+        await screen.until(lambda: [str(one) for one in screen.columns()][:1] == ["queue"], "the queues, not the end")
+
+    seen(steps)
+    app.close()
 
 
 def test_it_only_looks_unless_write_was_said(redis: Redis, seen: Callable[..., None]) -> None:
@@ -221,3 +254,16 @@ def test_it_wants_a_terminal(redis_url: str) -> None:
     found = CliRunner().invoke(henchman, ["top", "--redis", redis_url])
     assert found.exit_code == 1
     assert "needs a terminal" in found.output
+
+
+def test_status_begins_with_what_is_wrong_and_every_command_exists(redis: Redis, redis_url: str) -> None:
+    App(redis_url=redis_url).enqueue("ship", 1, queue="mail")
+    said = CliRunner().invoke(henchman, ["status", "--redis", redis_url]).output.splitlines()
+    assert said[:2] == ["✕ No worker is alive, and 1 job wait.", "    henchman work pkg.mod:app"]
+    for text in COMMANDS.values():
+        found: Any = henchman
+        for word in text.split()[1:]:
+            if word.startswith(("-", "{", "pkg")) or not hasattr(found, "get_command"):
+                break
+            found = found.get_command(Context(found), word)
+            assert found is not None, text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from heapq import nlargest
 from typing import Any, NamedTuple
 
@@ -16,12 +16,14 @@ from henchman.cli.ordered import ordered_table
 from henchman.cli.queues import queue_rows, queue_table
 from henchman.cli.session import NOTHING_RUNS, Session, as_json, command, group, the_one
 from henchman.cli.show import Table, ago, answer, cell, count, duration, say, table, watch
+from henchman.console.findings import Finding, findings
+from henchman.console.vitals import look as look_at_all
 from henchman.errors import HenchmanError, ServerAway
-from henchman.inspector.metrics import Overview, overview, rates
+from henchman.inspector.metrics import Overview, rates
 from henchman.inspector.processes import ProcessState, Work
 from henchman.inspector.queues import QueueState
 from henchman.inspector.scaling import WITHIN, SlotsWanted, pace, wanted_slots
-from henchman.kernel.text import did_you_mean
+from henchman.kernel.text import did_you_mean, visible
 from henchman.store.call import run
 from henchman.wire import times
 
@@ -31,6 +33,7 @@ OVERDUE = 4
 LATE = 30.0  # seconds without a heartbeat
 _WORK_SHOWN = 10
 _QUEUES_SHOWN = 50
+_FOUND_SHOWN = 6
 _NO_WORKERS = "No worker processes. Start one: henchman work pkg.mod:app"
 
 
@@ -41,6 +44,7 @@ class _Look(NamedTuple):
     now: Overview
     rate: dict[str, float]
     wanted: SlotsWanted
+    found: Sequence[Finding] = ()
 
 
 @command()
@@ -56,7 +60,7 @@ class _Look(NamedTuple):
 )
 @as_json
 def status(session: Session, again: bool, every: float, within: float, as_json: bool) -> None:
-    """Queues, processes, running jobs and counts.
+    """What is wrong and what mends it; queues, processes, running jobs and counts.
 
     As a probe: exit status 0 when a worker process lives and nothing is overdue; 3 when there is no worker process (or
     no server at all); 4 when scheduled jobs or retries are more than a minute overdue.
@@ -65,14 +69,15 @@ def status(session: Session, again: bool, every: float, within: float, as_json: 
 
     def look() -> _Look:
         try:
-            now = run(session.runner, overview(session.keys, session.mask))
+            all_of_it = run(session.runner, look_at_all(session.keys, session.mask))
+            now, found = all_of_it.seen, findings(*all_of_it)
             speed = run(session.runner, pace(session.keys, now.at))
         except ServerAway:
             before.clear()
             raise
         rate = rates(before[0], now) if before else {}
         before[:] = [now]
-        return _Look(now, dict(rate), wanted_slots(now.queues, now.ordered, now.stats.busy, speed, within))
+        return _Look(now, dict(rate), wanted_slots(now.queues, now.ordered, now.stats.busy, speed, within), found)
 
     if again:
         watch(look, every, lambda one: _view(url, one), _line, _document if as_json else None, screen=True)
@@ -101,7 +106,7 @@ def _document(look: _Look) -> dict[str, Any]:
 
 def _view(url: str, look: _Look) -> Group:
     now = look.now
-    parts: list[RenderableType] = [_headline(url, look), Text()]
+    parts: list[RenderableType] = [*_wrong(look.found), _headline(url, look), Text()]
     if now.queues:
         parts += [queue_table(_longest(now.queues)), Text()]
     if len(now.queues) > _QUEUES_SHOWN:
@@ -116,6 +121,19 @@ def _view(url: str, look: _Look) -> Group:
     if len(now.work) > _WORK_SHOWN:
         parts.append(Text(f"… and {len(now.work) - _WORK_SHOWN:,} more", "dim"))
     return Group(*parts)
+
+
+def _wrong(found: Sequence[Finding]) -> Iterator[RenderableType]:
+    """The findings, each with the command that mends it: at most 13 lines."""
+    for one in found[:_FOUND_SHOWN]:
+        mark, style = ("✕", "red") if one.severity == "critical" else ("!", "yellow")
+        yield Text(f"{mark} {visible(one.text)}", style, no_wrap=True, overflow="ellipsis")
+        if one.command:
+            yield Text(f"    {visible(one.command)}", "dim", no_wrap=True, overflow="ellipsis")
+    if len(found) > _FOUND_SHOWN:
+        yield Text(f"… and {count(len(found) - _FOUND_SHOWN, 'finding')} more: henchman top", "dim")
+    if found:
+        yield Text()
 
 
 def _longest(queues: list[QueueState]) -> list[QueueState]:

@@ -19,7 +19,7 @@ from henchman.console import answer_types, answers
 from henchman.console.deeds import Deeds
 from henchman.console.findings import findings
 from henchman.console.pages import Missing
-from henchman.console.vitals import vitals
+from henchman.console.vitals import look
 from henchman.cron.registry import states as cron_states
 from henchman.errors import ArgumentError
 from henchman.history.records import STATUSES, parse_search
@@ -36,7 +36,7 @@ from henchman.inspector.processes import list_processes
 from henchman.inspector.queues import Queues
 from henchman.inspector.sets import JobSet, SetName
 from henchman.kernel.text import did_you_mean, visible
-from henchman.store.call import run, side_by_side
+from henchman.store.call import run
 from henchman.store.locks import PHASES
 
 __all__ = ["ENDPOINTS", "LIMIT_MOST", "TEXTS", "WORDS", "Ask", "Endpoint", "JsonApi", "Wrong"]
@@ -163,9 +163,8 @@ class JsonApi:
 
     def _seen(self) -> tuple[figures.Overview, list[Any]]:
         keys, mask = self._keys, self._mask
-        asked = side_by_side(figures.overview(keys, mask), errors(keys), vitals(keys, mask))
-        seen, failing, ground = self._run(asked)
-        return seen, findings(seen, failing, ground)
+        found = self._run(look(keys, mask))
+        return found.seen, findings(*found)
 
     def overview(self, ask: Ask) -> dict[str, Any]:
         return answers.overview(*self._seen())

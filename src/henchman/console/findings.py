@@ -5,6 +5,7 @@ A finding leads to a page that shows the cause, or whose first entry does.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple, TypeVar
@@ -34,6 +35,25 @@ _GOING = ("working", "retrying", "scheduled", "blocked")
 _SHOWN: Final = 5  # findings of one rule; more are one sentence
 _OVERVIEWS: Final = {"queue": "queues", "job": "busy", "error": "errors"}  # page of one thing → page of all of them
 
+_COMMANDS: Final = {  # by kind, else by page
+    "no worker": "henchman work pkg.mod:app",
+    "nobody serves it": "henchman work -q {name} pkg.mod:app",
+    "behind": "henchman work -q {name} pkg.mod:app",
+    "paused": "henchman queues unpause {name}",
+    "lost process": "henchman processes",
+    "late": "henchman doctor",
+    "long run": "henchman job {name}",
+    "morgue": "henchman ordered morgue {name}",
+    "history": "henchman history status",
+    "poison pill": "henchman dead list",
+    "blocked": "henchman blocked --stuck",
+    "batch": "henchman batches",
+    "ordered id": "henchman ordered list {name}",
+    "error": "henchman errors {name}",
+    "queue": "henchman queues",
+    "system": "henchman doctor",
+}
+
 
 class Finding(NamedTuple):
     """One thing that is wrong: what, in a sentence; what it rests on; where to go (page, name, and what its list is
@@ -47,6 +67,12 @@ class Finding(NamedTuple):
     name: str = ""
     advice: str = ""
     filters: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def command(self) -> str:
+        """The command that mends it, or shows what does."""
+        said = _COMMANDS.get(self.kind) or _COMMANDS.get(self.page, "henchman top")
+        return said.format(name=shlex.quote(self.name)) if self.name or "{name}" not in said else "henchman top"
 
 
 def findings(seen: Overview, failing: Errors | None = None, ground: Vitals | None = None) -> list[Finding]:

@@ -12,6 +12,8 @@ from henchman.batch.listing import BatchList, newest_batches
 from henchman.errors import ServerAway, ServerError
 from henchman.inspector.base import Entry, Mask
 from henchman.inspector.blocked import BlockedJob, blocked_jobs
+from henchman.inspector.errors import Errors, errors
+from henchman.inspector.metrics import Overview, overview
 from henchman.inspector.ordered_id import OrderedId, id_of
 from henchman.store import history, needs, ordered_people
 from henchman.store.call import Procedure, ask, command, side_by_side
@@ -19,7 +21,7 @@ from henchman.store.keys import Keys
 from henchman.store.metrics import server_info
 from henchman.store.queues import Stretch, set_stretch
 
-__all__ = ["StuckId", "Vitals", "vitals"]
+__all__ = ["Look", "StuckId", "Vitals", "look", "vitals"]
 
 _NEWEST = 25  # dead jobs that are looked at
 _BATCHES = 50  # the newest
@@ -47,6 +49,19 @@ class Vitals(NamedTuple):
     batches: Sequence[BatchStatus]
     blocked: Sequence[BlockedJob]
     ids: Sequence[StuckId]
+
+
+class Look(NamedTuple):
+    """All that findings are made of, at one moment."""
+
+    seen: Overview
+    failing: Errors
+    ground: Vitals
+
+
+def look(keys: Keys, mask: Mask | None = None) -> Procedure[Look]:
+    """Everything as it is now, read side by side: for programs, the command line and the terminal."""
+    return Look(*(yield from side_by_side(overview(keys, mask), errors(keys), vitals(keys, mask))))
 
 
 def vitals(keys: Keys, mask: Mask | None = None) -> Procedure[Vitals]:

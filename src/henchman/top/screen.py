@@ -20,8 +20,10 @@ from textual.widgets import DataTable, Input, Static
 
 from henchman.client.runtime import Runtime
 from henchman.console.deeds import Deeds, Unwanted
+from henchman.console.vitals import look as look_at_all
 from henchman.errors import HenchmanError, ServerAway
-from henchman.inspector import metrics as figures
+from henchman.inspector.errors import error_group
+from henchman.inspector.jobs import obstacles
 from henchman.inspector.metrics import Overview
 from henchman.kernel.figures import figure
 from henchman.kernel.text import shorten, visible
@@ -32,11 +34,14 @@ __all__ = ["Top"]
 
 WIDE: Final = 110  # columns from which the detail stands beside the rows
 _CELL: Final = 100  # characters of a cell
+_LINE: Final = 400  # of a line of a traceback
+_TRACE: Final = 60  # lines of one
 
 HELP: Final = (
-    "1 to 7, h l, arrows   another tab",
+    "1 to 8, h l, arrows   another tab",
+    "g and a letter        Overview, Errors, Busy, Processes, Queues, Retries, Scheduled, Dead",
     "j k, arrows           another row",
-    "enter, w              why it is not running, or where it is",
+    "enter, w              a job: where it is, why it is not running; an error: where it was raised",
     "/                     filter; escape takes it away",
     "space                 hold: nothing moves until you press it again",
     "q                     quit",
@@ -120,6 +125,7 @@ class Top(App[None]):
         Binding("h,left,shift+tab", "step(-1)", "tab before", priority=True),
         Binding("j", "row(1)", "next row"),
         Binding("k", "row(-1)", "row before"),
+        Binding("g", "go", "go to"),
         Binding("w", "why", "why"),
         Binding("slash", "filter", "filter"),
         Binding("space", "hold", "hold"),
@@ -176,8 +182,8 @@ class Top(App[None]):
         """On a thread: ask, then hand what was found to the screen."""
         tab, text = self._tab, self._text
         try:
-            seen = run(self._runtime.connections, figures.overview(self._runtime.keys, self._runtime.registry.mask))
-            rows = tab.rows(self._runtime, seen, text)
+            found = run(self._runtime.connections, look_at_all(self._runtime.keys, self._runtime.registry.mask))
+            seen, rows = found.seen, tab.rows(self._runtime, found, text)
         except ServerAway as error:
             self._hand_over(self._say, f"The server is away, looking again: {error}")
         except HenchmanError as error:
@@ -293,6 +299,31 @@ class Top(App[None]):
         """The tab beside this one."""
         self._to(TABS[(TABS.index(self._tab) + by) % len(TABS)])
 
+    _going = False  # ``g`` was pressed: the next letter names a tab
+
+    def action_go(self) -> None:
+        """The next letter names a tab."""
+        self._going = True
+
+    def on_key(self, event: events.Key) -> None:
+        """The letter behind ``g``."""
+        if self._going and event.key != "g":
+            self._going = False
+            self._to_letter(event.key)
+
+    def _to_letter(self, letter: str) -> None:
+        found = next((one for one in TABS if one.letter == letter), None)
+        if found is not None:
+            self._to(found)
+
+    async def action_quit(self) -> None:
+        """The end, unless it is the letter behind ``g``."""
+        if not self._going:
+            self.exit()
+        else:
+            self._going = False
+            self._to_letter("q")
+
     def action_row(self, by: int) -> None:
         """The row below or above."""
         self._table.move_cursor(row=self._table.cursor_row + by)
@@ -332,12 +363,27 @@ class Top(App[None]):
         row = self._under
         if row is not None and row.jid:
             self._ask_server(lambda: self._why(row.jid))
+        elif row is not None and row.group:
+            self._ask_server(lambda: self._error(row.group))
 
     def _why(self, jid: str) -> None:
         status = self._runtime.job_status(jid)
         lines = [f"{status.name or 'job'} {jid}", status.state, "", _plain(status.text)]
+        found = run(self._runtime.connections, obstacles(self._runtime.keys, status, self._runtime.registry.mask))
+        for one in found:
+            lines.append(_plain(f"{'✓' if one.fine else '✕'} {one.text}" + (f": {one.advice}" if one.advice else "")))
         if status.error:
             lines += ["", _plain(f"{status.error[0]}: {status.error[1]}")]
+            lines += [_plain(line, _LINE) for line in (status.entry.backtrace if status.entry else ())[:_TRACE]]
+        if status.name:
+            lines += ["", _plain(status.entry.call_text(2000) if status.entry else status.name)]
+        self._hand_over(self.push_screen, TopMessage(lines))
+
+    def _error(self, group: str) -> None:
+        one = run(self._runtime.connections, error_group(self._runtime.keys, group))
+        if one is None:
+            raise Unwanted("this error is not known any more")
+        lines = [_plain(f"{one.error}: {one.message}"), one.id, "", *(_plain(line, _LINE) for line in one.trace)]
         self._hand_over(self.push_screen, TopMessage(lines))
 
     def _ask_server(self, what: Callable[[], None]) -> None:

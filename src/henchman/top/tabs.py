@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.console.findings import findings
+from henchman.console.vitals import Look
 from henchman.inspector.base import Entry
-from henchman.inspector.metrics import Overview
 from henchman.inspector.sets import JobSet, SetName
 from henchman.kernel.figures import figure, since, size, span, utc
 
@@ -28,6 +28,7 @@ class TabRow(NamedTuple):
     detail: Sequence[str] = ()
     jid: str = ""
     page: str = ""  # the tab where one sees more of it
+    group: str = ""  # of errors
 
 
 class Tab(NamedTuple):
@@ -36,9 +37,14 @@ class Tab(NamedTuple):
     name: str
     title: str
     columns: Sequence[str]
-    rows: Callable[[Runtime, Overview, str], list[TabRow]]
+    rows: Callable[[Runtime, Look, str], list[TabRow]]
     empty: str
     acts: Mapping[str, str] = {}
+
+    @property
+    def letter(self) -> str:
+        """What leads to it behind ``g``, as in the console."""
+        return self.name[0]
 
 
 def _filtered(rows: Iterable[TabRow], text: str) -> list[TabRow]:
@@ -59,22 +65,46 @@ def _job(entry: Entry) -> list[str]:
     return lines
 
 
-def _overview(runtime: Runtime, seen: Overview, text: str) -> list[TabRow]:
+def _overview(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
     marks = {"critical": "✕", "warning": "!"}
     rows = (
         TabRow(
             f"{one.kind} {one.name}",
             (marks[one.severity], one.kind, one.text),
-            [one.text, "", one.evidence, *(["", f"What to do: {one.advice}"] if one.advice else [])],
+            [one.text, "", one.evidence, *(["", f"What to do: {one.advice}"] if one.advice else []), one.command],
             one.name if one.page == "job" else "",
             _PAGES.get(one.page, one.page),
         )
-        for one in findings(seen)
+        for one in findings(*look)
     )
     return _filtered(rows, text)
 
 
-def _busy(runtime: Runtime, seen: Overview, text: str) -> list[TabRow]:
+def _errors(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
+    at = look.failing.at
+    rows = (
+        TabRow(
+            one.id,
+            (one.state(at), one.error, next(iter(one.jobs), "–"), figure(one.count), since(one.last, at), one.message),
+            [
+                f"{one.error}: {one.message}",
+                f"{figure(one.count)} times, first {utc(one.first)}, last {utc(one.last)}",
+                *([f"after the deploy {one.after.label}"] if one.after else []),
+                one.place,
+                f"jobs: {', '.join(one.jobs)}",
+                f"queues: {', '.join(one.queues)}",
+                "",
+                f"enter: its traceback; its jobs: henchman errors {one.id}",
+            ],
+            group=one.id,
+        )
+        for one in look.failing.groups
+    )
+    return _filtered(rows, text)
+
+
+def _busy(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
+    seen = look.seen
     rows = (
         TabRow(
             f"{one.identity} {one.slot}",
@@ -93,7 +123,8 @@ def _busy(runtime: Runtime, seen: Overview, text: str) -> list[TabRow]:
     return _filtered(rows, text)
 
 
-def _processes(runtime: Runtime, seen: Overview, text: str) -> list[TabRow]:
+def _processes(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
+    seen = look.seen
     rows = (
         TabRow(
             one.identity,
@@ -117,7 +148,8 @@ def _processes(runtime: Runtime, seen: Overview, text: str) -> list[TabRow]:
     return _filtered(rows, text)
 
 
-def _queues(runtime: Runtime, seen: Overview, text: str) -> list[TabRow]:
+def _queues(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
+    seen = look.seen
     served = Counter(name for one in seen.processes for name in one.queues)
     rows = (
         TabRow(
@@ -140,8 +172,9 @@ def _queues(runtime: Runtime, seen: Overview, text: str) -> list[TabRow]:
     return _filtered(rows, text)
 
 
-def _of_set(which: SetName) -> Callable[[Runtime, Overview, str], list[TabRow]]:
-    def rows(runtime: Runtime, seen: Overview, text: str) -> list[TabRow]:
+def _of_set(which: SetName) -> Callable[[Runtime, Look, str], list[TabRow]]:
+    def rows(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
+        seen = look.seen
         jobs = JobSet(runtime, which)
         entries = list(islice(jobs.matching(text), ROWS)) if text else jobs.page(0, ROWS)
         return [
@@ -166,10 +199,18 @@ _PAGES: Final = {
     "queue": "queues",
     "job": "busy",
     "busy": "processes",
+    "error": "errors",
 }  # page of the console → its tab
 
 TABS: Final[Sequence[Tab]] = (
     Tab("overview", "Overview", ("", "what", "finding"), _overview, "All is well."),
+    Tab(
+        "errors",
+        "Errors",
+        ("state", "error", "job", "times", "last", "message"),
+        _errors,
+        "No job has failed in the last 14 days.",
+    ),
     Tab(
         "busy",
         "Busy",
