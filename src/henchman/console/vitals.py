@@ -21,7 +21,7 @@ from henchman.store.keys import Keys
 from henchman.store.metrics import server_info
 from henchman.store.queues import Stretch, set_stretch
 
-__all__ = ["Look", "StuckId", "Vitals", "look", "vitals"]
+__all__ = ["FindingsLook", "StuckId", "Vitals", "look", "vitals"]
 
 _NEWEST = 25  # dead jobs that are looked at
 _BATCHES = 50  # the newest
@@ -51,7 +51,7 @@ class Vitals(NamedTuple):
     ids: Sequence[StuckId]
 
 
-class Look(NamedTuple):
+class FindingsLook(NamedTuple):
     """All that findings are made of, at one moment."""
 
     seen: Overview
@@ -59,9 +59,9 @@ class Look(NamedTuple):
     ground: Vitals
 
 
-def look(keys: Keys, mask: Mask | None = None) -> Procedure[Look]:
+def look(keys: Keys, mask: Mask | None = None) -> Procedure[FindingsLook]:
     """Everything as it is now, read side by side: for programs, the command line and the terminal."""
-    return Look(*(yield from side_by_side(overview(keys, mask), errors(keys), vitals(keys, mask))))
+    return FindingsLook(*(yield from side_by_side(overview(keys, mask), errors(keys), vitals(keys, mask))))
 
 
 def vitals(keys: Keys, mask: Mask | None = None) -> Procedure[Vitals]:

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.console.findings import findings
-from henchman.console.vitals import Look
+from henchman.console.vitals import FindingsLook
 from henchman.inspector.base import Entry
 from henchman.inspector.sets import JobSet, SetName
 from henchman.kernel.figures import figure, since, size, span, utc
@@ -37,7 +37,7 @@ class Tab(NamedTuple):
     name: str
     title: str
     columns: Sequence[str]
-    rows: Callable[[Runtime, Look, str], list[TabRow]]
+    rows: Callable[[Runtime, FindingsLook, str], list[TabRow]]
     empty: str
     acts: Mapping[str, str] = {}
 
@@ -65,7 +65,7 @@ def _job(entry: Entry) -> list[str]:
     return lines
 
 
-def _overview(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
+def _overview(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
     marks = {"critical": "✕", "warning": "!"}
     rows = (
         TabRow(
@@ -80,7 +80,7 @@ def _overview(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
     return _filtered(rows, text)
 
 
-def _errors(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
+def _errors(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
     at = look.failing.at
     rows = (
         TabRow(
@@ -103,7 +103,7 @@ def _errors(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
     return _filtered(rows, text)
 
 
-def _busy(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
+def _busy(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
     seen = look.seen
     rows = (
         TabRow(
@@ -123,7 +123,7 @@ def _busy(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
     return _filtered(rows, text)
 
 
-def _processes(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
+def _processes(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
     seen = look.seen
     rows = (
         TabRow(
@@ -148,7 +148,7 @@ def _processes(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
     return _filtered(rows, text)
 
 
-def _queues(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
+def _queues(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
     seen = look.seen
     served = Counter(name for one in seen.processes for name in one.queues)
     rows = (
@@ -172,8 +172,8 @@ def _queues(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
     return _filtered(rows, text)
 
 
-def _of_set(which: SetName) -> Callable[[Runtime, Look, str], list[TabRow]]:
-    def rows(runtime: Runtime, look: Look, text: str) -> list[TabRow]:
+def _of_set(which: SetName) -> Callable[[Runtime, FindingsLook, str], list[TabRow]]:
+    def rows(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
         seen = look.seen
         jobs = JobSet(runtime, which)
         entries = list(islice(jobs.matching(text), ROWS)) if text else jobs.page(0, ROWS)
