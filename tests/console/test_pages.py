@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
 import pytest
 
 from henchman import App
+from henchman.console.pages import life
 from henchman.console.render import named, tilde
+from henchman.inspector.jobs import JobStatus
 from henchman.kernel.clock import ServerClock
 from henchman.store.call import command
 from support.browsing import DEAD, RETRY, Browser
@@ -159,6 +162,37 @@ def test_arguments_of_three_megabytes_are_cut(browser: Browser, shop: App) -> No
     job = browser.get(f"/jobs/{'a' * 24}")
     assert len(job.body) < 300_000
     assert "more characters" in job.words
+    assert f"/jobs/{'a' * 24}/call.txt" in job.links
+    whole = browser.get(f"/jobs/{'a' * 24}/call.txt")
+    assert whole.headers["content-type"] == "text/plain; charset=utf-8"
+    assert whole.headers["x-content-type-options"] == "nosniff"
+    assert whole.body == b'large("' + b"y" * 3_000_000 + b'")'
+    assert json.loads(browser.get(f"/jobs/{'a' * 24}/arguments.json").body) == {"args": large["args"], "kwargs": {}}
+
+
+def test_a_call_as_a_file_is_text_without_secrets(browser: Browser, shop: App) -> None:
+    for name in ("call.txt", "arguments.json"):
+        shown = browser.get(f"/jobs/{RETRY}/{name}")
+        assert shown.headers["content-disposition"].startswith("inline;")
+        assert "9223372036854775808" in shown.text
+        assert "\u202e" not in shown.text
+    waiting = next(iter(shop.queues["mail"]))
+    assert "4111-1111" not in browser.get(f"/jobs/{waiting.jid}/call.txt").text
+    assert browser.get(f"/jobs/{RETRY}/payload.bin").status == 404
+    assert browser.get("/jobs/unknown/call.txt").status == 404
+
+
+def test_the_life_of_a_job_is_told_in_its_order(browser: Browser) -> None:
+    words = browser.get(f"/jobs/{RETRY}").words
+    assert words.index("Created") < words.index("Failed") < words.index("Next run")
+    steps = life(JobStatus("j", "dead", "", created_at=10.0, enqueued_at=10.5, failed_at=50.5, at=50.5))
+    assert [(one.what, one.after) for one in steps] == [
+        ("created", None),
+        ("enqueued", 0.5),
+        ("failed", 40.0),
+        ("died", 0.0),
+    ]
+    assert life(JobStatus("j", "unknown", "")) == []
 
 
 def test_the_title_says_the_page_and_on_the_overview_how_much_is_wrong(shop: App) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -17,19 +18,34 @@ from henchman.inspector import metrics as figures
 from henchman.inspector.base import Entry, argument_text, checked_name
 from henchman.inspector.doctor import examine
 from henchman.inspector.errors import errors
-from henchman.inspector.jobs import obstacles
+from henchman.inspector.jobs import JobStatus, obstacles
 from henchman.inspector.ordered import OrderedQueues
 from henchman.inspector.queues import QueueState, look_at_queue, look_at_queues
 from henchman.inspector.sets import SetName, look_at_set, search_set
+from henchman.kernel.text import visible
 from henchman.store.call import run, side_by_side
 
-__all__ = ["FILTERS", "ROWS", "Download", "EntryRows", "Missing", "Query", "Screen", "Screens", "View", "page_links"]
+__all__ = [
+    "FILTERS",
+    "ROWS",
+    "Download",
+    "EntryRows",
+    "Missing",
+    "Query",
+    "Screen",
+    "Screens",
+    "Step",
+    "View",
+    "life",
+    "page_links",
+]
 
 ROWS: Final = 50  # of a page
 _JOBS: Final = 30  # of a page with acts and an error in each row
 _CRONS: Final = 25
 MOST_ROWS: Final = 100
 _CALL: Final = 20_000  # characters of a call on the page of its job
+_WHOLE: Final = 64_000_000  # and in a file of its own
 _FIRST: Final = 1_000_000_000  # a page further behind is no page
 FILTERS: Final = (
     "q",
@@ -56,11 +72,20 @@ class Screen(NamedTuple):
 
 
 class Download(NamedTuple):
-    """A file, part by part; ``media_type`` says what it is."""
+    """A file, part by part; ``media_type`` says what it is. ``kept``: the browser keeps it, and does not show it."""
 
     name: str
     media_type: str
     parts: Iterator[bytes]
+    kept: bool = True
+
+
+class Step(NamedTuple):
+    """A moment in the life of a job: what happened, when (Unix seconds), and how long after what came before it."""
+
+    what: str
+    at: float
+    after: float | None
 
 
 #: what makes a page, or a file, of the names in its address and a ``Query``
@@ -157,7 +182,7 @@ class Screens:
     def views(self) -> Mapping[tuple[str, int], View]:
         """What makes a page, by the first word of its address and how many names follow."""
         every: dict[tuple[str, int], View] = {(name, 0): view for name, view in self.by_name.items()}
-        return every | {(name, 1): view for name, view in self.of_one.items()}
+        return every | {(name, 1): view for name, view in self.of_one.items()} | {("jobs", 2): self.job_file}
 
     def _everything(self) -> Screen:
         """Everything as it is, what ran in the last hour, what failed, and the ground under it."""
@@ -242,15 +267,31 @@ class Screens:
 
     def job(self, jid: str, query: Query) -> Screen:
         """One job: where it is, why, and what is known of it."""
-        try:
-            status = self._runtime.job_status(jid)
-        except ArgumentError as error:
-            raise Missing(str(error)) from None
+        status = self._status(jid)
         call = "" if status.name is None else f"{status.name}({argument_text(list(status.args), status.kwargs, _CALL)})"
         asked = obstacles(self._runtime.keys, status, self._runtime.registry.mask)
         found = [(one, place_of(one)) for one in run(self._runtime.connections, asked)]
-        facts = {"status": status, "call": call, "obstacles": found}
+        facts = {"status": status, "call": call, "obstacles": found, "life": life(status)}
         return Screen("job.html", facts, 200 if status.state != "unknown" else 404)
+
+    def job_file(self, jid: str, name: str, query: Query) -> Download:
+        """``call.txt``: the whole call; ``arguments.json``: its arguments. As text, secret values masked."""
+        if name not in ("call.txt", "arguments.json"):
+            raise Missing("there is no such file: call.txt, arguments.json")
+        status = self._status(jid)
+        if status.name is None:
+            raise Missing(f"nothing is known of the call of {visible(jid)}")
+        if name == "call.txt":
+            text = visible(f"{status.name}({argument_text(list(status.args), status.kwargs, _WHOLE)})")
+        else:
+            text = json.dumps({"args": list(status.args), "kwargs": status.kwargs}, indent=2, default=str)
+        return Download(name, "text/plain; charset=utf-8", iter([text.encode("utf-8", "replace")]), kept=False)
+
+    def _status(self, jid: str) -> JobStatus:
+        try:
+            return self._runtime.job_status(jid)
+        except ArgumentError as error:
+            raise Missing(str(error)) from None
 
     def ordered(self, query: Query) -> Screen:
         """All ordered queues."""
@@ -265,6 +306,21 @@ class Screens:
     def system(self, query: Query) -> Screen:
         """The ground under the jobs."""
         return Screen("system.html", {"checks": examine(self._runtime.connections, self._runtime.keys)})
+
+
+def life(status: JobStatus) -> list[Step]:
+    """What is known of a job's life, the earliest first."""
+    last = "died" if status.state == "dead" else "next run" if status.state == "retrying" else "due"
+    known = (
+        ("created", status.created_at),
+        ("enqueued", status.enqueued_at),
+        ("started", status.started_at),
+        ("failed", status.failed_at),
+        (last, status.at),
+    )
+    moments = sorted(((at, what) for what, at in known if at is not None), key=lambda one: one[0])
+    before = [None, *(at for at, _ in moments)]
+    return [Step(what, at, None if was is None else at - was) for (at, what), was in zip(moments, before, strict=False)]
 
 
 def _trouble(one: QueueState) -> tuple[bool, float, int, str]:

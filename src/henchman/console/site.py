@@ -418,8 +418,8 @@ def _filters(query: str) -> dict[str, str]:
 
 
 def _file(one: Download) -> Response:
-    """A file that the browser keeps."""
-    disposition = {"Content-Disposition": f'attachment; filename="{one.name}"'}
+    """A file that the browser keeps, or shows as it is."""
+    disposition = {"Content-Disposition": f'{"attachment" if one.kept else "inline"}; filename="{one.name}"'}
     return StreamingResponse(one.parts, media_type=one.media_type, headers=disposition)
 
 
