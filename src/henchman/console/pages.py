@@ -289,9 +289,10 @@ class Screens:
 
     def _status(self, jid: str) -> JobStatus:
         try:
-            return self._runtime.job_status(jid)
+            status: JobStatus = self._runtime.job_status(jid)
         except ArgumentError as error:
             raise Missing(str(error)) from None
+        return status
 
     def ordered(self, query: Query) -> Screen:
         """All ordered queues."""
