@@ -30,11 +30,11 @@ __all__ = [
     "ROWS",
     "Download",
     "EntryRows",
+    "LifeMoment",
     "Missing",
     "Query",
     "Screen",
     "Screens",
-    "Step",
     "View",
     "life",
     "page_links",
@@ -80,7 +80,7 @@ class Download(NamedTuple):
     kept: bool = True
 
 
-class Step(NamedTuple):
+class LifeMoment(NamedTuple):
     """A moment in the life of a job: what happened, when (Unix seconds), and how long after what came before it."""
 
     what: str
@@ -309,7 +309,7 @@ class Screens:
         return Screen("system.html", {"checks": examine(self._runtime.connections, self._runtime.keys)})
 
 
-def life(status: JobStatus) -> list[Step]:
+def life(status: JobStatus) -> list[LifeMoment]:
     """What is known of a job's life, the earliest first."""
     last = "died" if status.state == "dead" else "next run" if status.state == "retrying" else "due"
     known = (
@@ -321,7 +321,10 @@ def life(status: JobStatus) -> list[Step]:
     )
     moments = sorted(((at, what) for what, at in known if at is not None), key=lambda one: one[0])
     before = [None, *(at for at, _ in moments)]
-    return [Step(what, at, None if was is None else at - was) for (at, what), was in zip(moments, before, strict=False)]
+    return [
+        LifeMoment(what, at, None if was is None else at - was)
+        for (at, what), was in zip(moments, before, strict=False)
+    ]
 
 
 def _trouble(one: QueueState) -> tuple[bool, float, int, str]:
