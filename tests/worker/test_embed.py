@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from contextlib import closing
+import time
+from contextlib import closing, suppress
 from typing import Any
 
 import pytest
@@ -43,6 +44,41 @@ def test_it_works_beside_the_program_and_leaves_nothing(redis_url: str) -> None:
         return [one.name for one in set(threading.enumerate()) - before if one.name.startswith("henchman-job")]
 
     until(lambda: not left(), "its threads have ended")
+
+
+def test_a_key_stays_with_a_handler_that_outlives_its_worker(redis_url: str) -> None:
+    app = App(redis_url=redis_url, lease=5, heartbeat=1)
+    running, most, ends = list[str](), list[int](), threading.Event()
+
+    @app.job(name="stubborn", key="key", unique="running", retry=False)
+    def stubborn(key: str, name: str) -> None:
+        running.append(name)
+        most.append(len(running))
+        while name == "first" and not ends.is_set():
+            with suppress(BaseException):  # whatever strikes it
+                ends.wait(0.05)
+        running.remove(name)
+
+    with closing(app), looker(redis_url) as redis:
+        worker = app.embed(shutdown_timeout=0.2)
+        worker.start()
+        stubborn.enqueue("k", "first")
+        until(lambda: running, "it runs")
+        assert not worker.stop(0.2)
+        with app.embed(shutdown_timeout=0.2):
+            stubborn.enqueue("k", "second")
+            [lock] = redis.hvals("hm:lock:r:stubborn")  # type: ignore[misc]
+            lapses = time.monotonic() + 11.0
+            while time.monotonic() < lapses:  # twice the lease
+                assert running == ["first"]
+                assert redis.hvals("hm:lock:r:stubborn") == [lock]
+                time.sleep(0.1)
+            ends.set()
+            settled(redis, 2)
+        until(lambda: not redis.keys("hm:lease:*"), "both have left")
+        assert (max(most), running) == (1, [])
+        assert not redis.keys("hm:lock:*")
+        assert not redis.keys("hm:parked*")
 
 
 def test_a_stop_gives_back_what_does_not_end(redis_url: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -41,6 +42,7 @@ __all__ = ["Embedded", "Launcher", "default_capsules", "embedded_config"]
 
 LOOP_BLOCKED = 1.0  # seconds without a turn after which the event loop gets no more jobs
 CLEAN_UP = 3.0  # seconds for what jobs do after they were told that the worker stops
+LINGER = 0.2  # seconds between two looks whether a handler has ended that outlived its worker
 
 
 def default_capsules(runtime: Runtime) -> list[Capsule]:
@@ -67,7 +69,7 @@ class Launcher:
     ) -> None:
         self.runtime = runtime
         self._replace, self._on_pulse = replace, pulse
-        self._stopped = False
+        self._stopped, self._embedded = False, embedded
         self.manager = Manager()
         capsules, queues = self._placed(capsules)
         self.companions: Sequence[Companion] = runtime.companions(alone=board is None)
@@ -243,12 +245,30 @@ class Launcher:
             fetcher.pool.stop()
         self._flush()
         self.acker.stop()
-        for part in (self.heart, self.lifeline, self.renewal):
+        for part in (self.heart, self.lifeline):
             part.stop()
-        self.watchdog.stop()
-        self.loop.stop()
-        self._leave(disarmed)
+        if self._embedded and self._exclusive():
+            threading.Thread(target=self._linger, args=(disarmed,), name="henchman-linger", daemon=True).start()
+        else:
+            self._end(disarmed)
         return finished
+
+    def _exclusive(self) -> bool:
+        """Whether a handler still runs that has a key, or ids, which nobody else may have beside it."""
+        runs = [*self.manager.running(), *self.manager.tasks()]
+        return any(not run.ended and is_exclusive(run.unit) for run in runs)
+
+    def _linger(self, disarmed: bool) -> None:
+        """An embedded worker ends before such a handler, and its process goes on: the lease is kept as long."""
+        while self._exclusive():
+            time.sleep(LINGER)
+        self._flush()
+        self._end(disarmed)
+
+    def _end(self, disarmed: bool) -> None:
+        for part in (self.renewal, self.watchdog, self.loop):
+            part.stop()
+        self._leave(disarmed)
 
     def _tell_stopping(self) -> None:
         """If we are killed from here on, that is a deploy's haste, and no job's fault."""
