@@ -64,6 +64,7 @@ def test_a_key_stays_with_a_handler_that_outlives_its_worker(redis_url: str) -> 
         worker.start()
         stubborn.enqueue("k", "first")
         until(lambda: running, "it runs")
+        lease = app.keys.lease(worker.identity)
         assert not worker.stop(0.2)
         with app.embed(shutdown_timeout=0.2):
             stubborn.enqueue("k", "second")
@@ -71,6 +72,7 @@ def test_a_key_stays_with_a_handler_that_outlives_its_worker(redis_url: str) -> 
             lapses = time.monotonic() + 11.0
             while time.monotonic() < lapses:  # twice the lease
                 assert running == ["first"]
+                assert redis.exists(lease), "nobody takes what it has while it is renewed"
                 assert redis.hvals("hm:lock:r:stubborn") == [lock]
                 time.sleep(0.1)
             ends.set()
