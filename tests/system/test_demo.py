@@ -615,8 +615,8 @@ def test_a_served_demo_has_something_on_each_page_until_ctrl_c_ends_all_of_it(tm
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=200)
     finally:
-        process.kill()
-        process.wait()
+        process.terminate()  # it clears away, also after a failure of this test
+        process.wait(200)
     assert process.returncode == 0, told
     assert "Stopped" in told
     assert [one.name for one in tmp_path.iterdir() if not one.name.startswith("henchman-failures-")] == []
