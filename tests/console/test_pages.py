@@ -166,7 +166,7 @@ def test_arguments_of_three_megabytes_are_cut(browser: Browser, shop: App) -> No
     whole = browser.get(f"/jobs/{'a' * 24}/call.txt")
     assert whole.headers["content-type"] == "text/plain; charset=utf-8"
     assert whole.headers["x-content-type-options"] == "nosniff"
-    assert whole.body == b'large("' + b"y" * 3_000_000 + b'")'
+    assert whole.body == b"large('" + b"y" * 3_000_000 + b"')"
     assert json.loads(browser.get(f"/jobs/{'a' * 24}/arguments.json").body) == {"args": large["args"], "kwargs": {}}
 
 
@@ -180,6 +180,14 @@ def test_a_call_as_a_file_is_text_without_secrets(browser: Browser, shop: App) -
     assert "4111-1111" not in browser.get(f"/jobs/{waiting.jid}/call.txt").text
     assert browser.get(f"/jobs/{RETRY}/payload.bin").status == 404
     assert browser.get("/jobs/unknown/call.txt").status == 404
+
+
+def test_a_call_as_a_file_is_python(browser: Browser, shop: App) -> None:
+    from henchman.wire.payload import encode
+
+    job: dict[str, Any] = {"class": "shop.flag", "args": [True, None, {"of": [1.5]}], "jid": "b" * 24, "queue": "mail"}
+    shop.connections.run(command("ZADD", shop.keys.dead, ServerClock().now(), encode(job)))
+    assert browser.get(f"/jobs/{'b' * 24}/call.txt").text == "shop.flag(True, None, {'of': [1.5]})"
 
 
 def test_the_life_of_a_job_is_told_in_its_order(browser: Browser) -> None:

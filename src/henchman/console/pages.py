@@ -45,7 +45,6 @@ _JOBS: Final = 30  # of a page with acts and an error in each row
 _CRONS: Final = 25
 MOST_ROWS: Final = 100
 _CALL: Final = 20_000  # characters of a call on the page of its job
-_WHOLE: Final = 64_000_000  # and in a file of its own
 _FIRST: Final = 1_000_000_000  # a page further behind is no page
 FILTERS: Final = (
     "q",
@@ -275,14 +274,15 @@ class Screens:
         return Screen("job.html", facts, 200 if status.state != "unknown" else 404)
 
     def job_file(self, jid: str, name: str, query: Query) -> Download:
-        """``call.txt``: the whole call; ``arguments.json``: its arguments. As text, secret values masked."""
+        """``call.txt``: the whole call, in Python; ``arguments.json``: its arguments. As text, secret values masked."""
         if name not in ("call.txt", "arguments.json"):
             raise Missing("there is no such file: call.txt, arguments.json")
         status = self._status(jid)
         if status.name is None:
             raise Missing(f"nothing is known of the call of {visible(jid)}")
         if name == "call.txt":
-            text = visible(f"{status.name}({argument_text(list(status.args), status.kwargs, _WHOLE)})")
+            given = [*map(repr, status.args), *(f"{name}={value!r}" for name, value in status.kwargs.items())]
+            text = f"{visible(status.name)}({', '.join(given)})"
         else:
             text = json.dumps({"args": list(status.args), "kwargs": status.kwargs}, indent=2, default=str)
         return Download(name, "text/plain; charset=utf-8", iter([text.encode("utf-8", "replace")]), kept=False)
