@@ -19,6 +19,7 @@ from henchman.store import (
     leases,
     locks,
     needs,
+    operations,
     ordered,
     ordered_people,
     outbox,
@@ -49,6 +50,11 @@ def _settle(keys: Keys) -> Call[Any]:
         jobs.Settlement(2, b"{}", "done", effects=_uniterate(keys, "b")),
     ]
     return jobs.settle(keys, ME, pairs, units, lease_ms=30_000, day="2026-01-01", **DEAD)
+
+
+def _operate(keys: Keys) -> Call[Any]:
+    moves = [jobs.Move(b"1", b"1", "a"), jobs.Move(b"2", delete=True, effects=_uniterate(keys, "a", "b"))]
+    return operations.operate(keys, "7", ME, "me:1", keys.retry, moves, looked=2, **DEAD)
 
 
 def _move(keys: Keys) -> Call[Any]:
@@ -214,6 +220,9 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "jobs.rebase_page": [lambda keys: jobs.rebase_page(keys.schedule, "1", 0, 100, down=True, noted="delay")],
     "jobs.due": [lambda keys: jobs.due(keys, ME, 60_000, 100), lambda keys: jobs.due(keys, ME, 60_000, 0, 2.5)],
     "jobs.move": [_move],
+    "operations.operate": [_operate],
+    "operations.back": [lambda keys: operations.back(keys, "7", ME, "me:1", 50, first=True)],
+    "operations.turn": [lambda keys: operations.turn(keys, "7", "aborted", ("running", "undoing"))],
     "ordered_people.act": [lambda keys: ordered_people.act(keys, "a", "kill", [b"1", b"2"], only_failed=True)],
     "ordered_people.figures": [lambda keys: ordered_people.figures(keys, "a")],
     "ordered_people.look": [lambda keys: ordered_people.look(keys, "a", [b"1", b"2"], 10)],

@@ -471,6 +471,7 @@ STRUCK = {
     *("outbox_push", "outbox_forget"),  # outbox/test_killed_relays.py
     "unlock",  # store/test_locks.py
     *("park_end", "release_page", "decided"),  # test_decision_faults.py
+    *("operate", "operation_back", "operation_turn"),  # test_operation_faults.py
 }
 READING = {
     "batch_results",

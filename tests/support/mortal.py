@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from henchman import App, current_job
+from henchman.inspector.operator import carry_out
 from henchman.iterable import execution
 from henchman.kernel import failpoints
 from henchman.store.jobs import Delivery, deliver, due, rebase, uncancel
@@ -144,6 +145,8 @@ def _client(app: Any, order: dict[str, Any]) -> None:
             app.ordered_queues["ids"].delete("x", "y")
         elif order["do"] == "ordered_move":
             app.ordered_queues["ids"].move_to("other", "x", "y")
+        elif order["do"] == "operation":
+            carry_out(app, order["number"])
         elif order["do"] == "batch":
             app.connections.run(CALLS[order["script"]](app.keys))
         elif order["do"] == "add":

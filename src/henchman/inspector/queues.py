@@ -7,7 +7,7 @@ second time only when thousands were fetched between two pages); what is pushed 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Container, Iterator
+from collections.abc import AsyncIterator, Callable, Container, Iterator
 from typing import NamedTuple
 
 from henchman.client.runtime import Runtime
@@ -114,6 +114,10 @@ class Queue(Inspector):
     def __aiter__(self) -> AsyncIterator[Entry]:
         """The same for ``async for``."""
         return aiter(self._items(self._payloads))
+
+    def matching(self, text: str = "", fits: Callable[[Entry], bool] = bool) -> Iterator[Entry]:
+        """Every payload that is there now, holds ``text`` and ``fits``, the newest first, read in pages."""
+        return filter(fits, iter(self._items(lambda: self._payloads(queues.raw(text)))))
 
     @now
     def find(self, jid: str) -> Procedure[Entry | None]:

@@ -38,9 +38,11 @@ from henchman.work.effects import batch_of, of_payload
 from henchman.work.locks import said_needs
 from henchman.work.waits import await_effect, need_names, states_of_needs, waits_again
 
-__all__ = ["PAGE", "Acted", "Found", "JobSet", "SetName", "key_of_set", "look_at_set", "pages_by_score", "search_set"]
+__all__ = ["PAGE", "Acted", "Found", "JobSet", "SetName", "Verb", "key_of_set", "look_at_set", "pages_by_score"]
+__all__ += ["search_set"]
 
 SetName = Literal["scheduled", "retries", "dead"]
+Verb = Literal["retry", "kill", "delete"]
 Change = Callable[[Entry], jobs.Move]
 T = TypeVar("T")
 
@@ -238,6 +240,22 @@ class JobSet(Inspector):
             total = total.plus((yield from self._act(map(self._entry, found.members), change)))
         return total
 
+    def prepare(self, entries: Iterable[Entry], verb: Verb) -> Procedure[tuple[list[jobs.Move], list[str]]]:
+        """What an operation sends for these entries: their moves, and why others stay; dead jobs that are to go into
+        their queues are cancelled no more."""
+        yield leases.ask_time(self._clock)
+        change: Change = {"retry": self._to_queue, "kill": self._to_dead, "delete": self._away}[verb]
+        moves, jids, stay = list[jobs.Move](), list[str](), list[str]()
+        for entry in entries:
+            try:
+                moves.append(change(entry))
+                jids.append(entry.jid)
+            except Exception as error:  # this entry stays where it is, with the reason; its neighbours go
+                stay.append(_why_it_stays(entry, error))
+        if verb == "retry" and self.which == "dead" and any(jids):
+            yield jobs.uncancel(self._keys, [one for one in jids if one])
+        return moves, stay
+
     def _act(self, entries: Iterable[Entry], change: Change) -> Procedure[Acted]:
         """Act on these entries, a page at a time: each page is one move."""
         yield leases.ask_time(self._clock)  # what is enqueued now expires by the server's clock
@@ -247,8 +265,7 @@ class JobSet(Inspector):
                 moves.append((entry, change(entry)))
                 size += len(entry.payload) + len(moves[-1][1].new)
             except Exception as error:  # this entry stays where it is, with the reason; its neighbours go
-                said = error if isinstance(error, PayloadError | ArgumentError) else described(error)
-                total = total.plus(Acted(stayed=1, reasons=(f"{entry.jid or entry.name}: {said}",)))
+                total = total.plus(Acted(stayed=1, reasons=(_why_it_stays(entry, error),)))
             if len(moves) == PAGE or size >= jobs.MOST_BYTES:
                 total, moves, size = total.plus((yield from self._move(moves))), [], 0
                 if total.stopped:
@@ -345,6 +362,11 @@ class JobSet(Inspector):
 
     def _away(self, entry: Entry) -> jobs.Move:
         return jobs.Move(entry.payload, delete=True, effects=of_payload(self._keys, entry.payload, "deleted"))
+
+
+def _why_it_stays(entry: Entry, error: Exception) -> str:
+    said = error if isinstance(error, PayloadError | ArgumentError) else described(error)
+    return f"{entry.jid or entry.name}: {said}"
 
 
 def _held(status: bytes) -> str:

@@ -304,6 +304,38 @@ class Keys:
         return f"{self.prefix}hm:audit"
 
     @property
+    def operations(self) -> str:
+        """zset, the newest 200: number of an operation (bulk work of people) by itself."""
+        return f"{self.prefix}hm:operations"
+
+    @property
+    def operations_open(self) -> str:
+        """set: operations on which somebody works, or should."""
+        return f"{self.prefix}hm:operations:open"
+
+    @property
+    def operations_last(self) -> str:
+        """counter: the number of the last operation."""
+        return f"{self.prefix}hm:operations:last"
+
+    @property
+    def trashes(self) -> str:
+        """hash: key of a trash → its end and its bytes."""
+        return f"{self.prefix}hm:operations:trashes"
+
+    def operation(self, number: str) -> str:
+        """hash, 30 days: who wants what done to which jobs, its state and its counts."""
+        return f"{self.prefix}hm:operation:{number}"
+
+    def doer(self, number: str) -> str:
+        """string, 10 s: identity of who carries an operation out."""
+        return f"{self.prefix}hm:operation:doer:{number}"
+
+    def trash(self, number: str) -> str:
+        """list, 15 minutes: what an operation moved, to put it back: source, where, name, score, old, new."""
+        return f"{self.prefix}hm:operation:trash:{number}"
+
+    @property
     def submissions_lost(self) -> str:
         """hash, 30 days after the last: count, latest: jobs whose push failed after the commit that it waited for."""
         return f"{self.prefix}hm:submissions_lost"
@@ -342,7 +374,7 @@ _WORK = "blmove bzpopmin client|id xread"
 ROLES: Mapping[str, tuple[str, ...]] = {
     "producer": tuple(sorted(f"{_TALK} {_PUSH}".split())),
     "worker": tuple(sorted(f"{_TALK} {_PUSH} {_MOVE} {_WORK}".split())),
-    "console": tuple(sorted(f"{_TALK} {_PUSH} {_MOVE}".split())),
+    "console": tuple(sorted(f"{_TALK} {_PUSH} {_MOVE} lset".split())),
 }
 #: what is better with it: command → what is done without
 WELCOME: Mapping[str, str] = {
@@ -359,7 +391,7 @@ _ONE_WORD = """
 """
 _TWO_WORDS = """
     hincrby hset hsetnx lrange lrem ltrim xrange xtrim zadd zcount zrange zrangebyscore zremrangebyrank zremrangebyscore
-    zrevrange
+    zrevrange lset
 """
 _WORDS: Mapping[str, tuple[Arg, ...]] = {  # what follows the key, where that is not nothing
     **dict.fromkeys(_ONE_WORD.split(), ("1",)),

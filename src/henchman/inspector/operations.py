@@ -1,0 +1,291 @@
+"""Operations: bulk work of people on all that a search finds. Each has a number, is kept on the server, survives who
+does it, can be aborted, and, for 15 minutes after its end, be undone as far as the jobs allow it.
+
+An operation concerns what was there at its moment (``frozen``); what comes later is left alone. Each slice of it is one
+script: of every job, either nothing has happened, or all of it, and it is counted. So it needs no cursor: who goes on
+begins anew, and does not meet again what was done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, Literal, NamedTuple
+
+import msgspec
+
+from henchman.client.runtime import Runtime
+from henchman.errors import ArgumentError
+from henchman.inspector.base import Entry, checked_name
+from henchman.inspector.errors import STANDS_IN, jobs_of
+from henchman.inspector.queues import Queue
+from henchman.inspector.sets import JobSet
+from henchman.kernel.text import count, shorten
+from henchman.store import operations as store
+from henchman.store.call import Procedure
+from henchman.store.keys import Keys
+from henchman.store.leases import ask_time
+from henchman.wire import times
+
+__all__ = ["COUNTED", "Act", "Operation", "OperationPage", "Place", "Source", "Wish"]
+__all__ += ["abort", "begin", "operation", "operations", "resume", "sources", "undo"]
+
+COUNTED: Final = 20_000  # jobs that a plan counts
+_LONGEST: Final = 500
+Act = Literal["retry", "kill", "delete", "reschedule"]
+Place = Literal["retries", "scheduled", "dead", "queues", "errors"]
+State = Literal["running", "aborted", "done", "failed", "undoing", "undone"]
+_ALLOWED: Final[dict[Place, tuple[Act, ...]]] = {
+    "retries": ("retry", "kill", "delete", "reschedule"),
+    "scheduled": ("retry", "delete", "reschedule"),
+    "dead": ("retry", "delete"),
+    "queues": ("delete",),
+    "errors": ("retry", "delete"),
+}
+_SINCE: Final = {"retries": ("retried_at", "failed_at"), "scheduled": ("created_at",), "dead": ()}
+_ENDED: Final = ("done", "aborted", "failed")
+
+
+class Wish(msgspec.Struct, frozen=True):
+    """What is to be done: ``act`` on the jobs of ``place`` that hold ``text`` ("": all of them), that were there at the
+    Unix time ``frozen``. ``name``: the queue, or the error group. ``to``: the Unix time of a reschedule. ``rate``: jobs
+    a second at most; 0: as fast as possible. ``planned``: how many were counted; ``more``: there may be more."""
+
+    act: Act
+    place: Place
+    text: str
+    frozen: float
+    name: str = ""
+    to: float | None = None
+    rate: float = 0.0
+    planned: int = 0
+    more: bool = False
+
+    @property
+    def filter(self) -> str:
+        """What it is about, in words."""
+        where = {"queues": f"queue {self.name}", "errors": f"error {self.name}"}.get(self.place, self.place)
+        return f"{where} with {self.text!r}" if self.text else f"all of {where}" if not self.name else where
+
+
+class Operation(NamedTuple):
+    """One operation as it stands ``now`` (Unix seconds). ``done`` jobs were moved or deleted, ``gone`` were away when
+    their turn came, ``stayed``: ``reason`` says why the first did; ``looked``: jobs that were looked at.
+
+    Of those that were done ``kept`` lie in the trash; ``final``: others hang on them (a batch, a key), and ``full``:
+    the trash had no room; both cannot be undone. ``back`` were put back, ``ran`` could not be: they had run or gone on.
+    ``until``: when the trash is emptied; None: it is empty.
+    """
+
+    number: str
+    wish: Wish
+    state: State
+    author: str
+    made: float
+    at: float
+    now: float
+    doer: bool
+    text: str = ""
+    reason: str = ""
+    done: int = 0
+    gone: int = 0
+    stayed: int = 0
+    looked: int = 0
+    kept: int = 0
+    final: int = 0
+    full: int = 0
+    back: int = 0
+    ran: int = 0
+    until: float | None = None
+
+    @property
+    def works(self) -> bool:
+        """Whether it is not at its end."""
+        return self.state in ("running", "undoing")
+
+    @property
+    def stopped(self) -> bool:
+        """Whether somebody should work on it and nobody does."""
+        return self.works and not self.doer and self.now - max(self.made, self.at) > store.DOER_MS / 1000
+
+    @property
+    def status(self) -> str:
+        """How it stands, in a word."""
+        return "stopped" if self.stopped else self.state
+
+    @property
+    def may_undo(self) -> bool:
+        """Whether something can be put back still."""
+        left = self.kept - self.back - self.ran
+        return self.state in _ENDED and left > 0 and self.until is not None and self.until > self.now
+
+    @property
+    def share(self) -> float:
+        """How much of it is done, from 0 to 1."""
+        if self.state == "undoing":
+            return min((self.back + self.ran) / max(self.kept, 1), 1.0)
+        if not self.works and self.state != "aborted":
+            return 1.0
+        return min((self.done + self.gone + self.stayed) / max(self.wish.planned, 1), 1.0)
+
+    @property
+    def rate(self) -> float | None:
+        """Jobs a second so far; None: it has not begun."""
+        took = self.at - self.made
+        return self.done / took if self.done and took > 0 else None
+
+    @property
+    def words(self) -> str:
+        """Act and filter: ``delete 12: dead with 'Noise'``."""
+        many = f"{self.wish.planned:,}{' or more' if self.wish.more else ''}"
+        return f"{self.wish.act} {many}: {self.wish.filter}"
+
+    @property
+    def result(self) -> str:
+        """What became of it, as a sentence."""
+        done = {"retry": "put into their queues", "kill": "killed", "delete": "deleted", "reschedule": "rescheduled"}
+        parts = [f"{count(self.done, 'job')} {done[self.wish.act]}"]
+        parts += [f"{self.gone:,} had gone already"] if self.gone else []
+        parts += [f"{self.stayed:,} stayed ({self.reason})" if self.reason else f"{self.stayed:,} stayed"] * (
+            self.stayed > 0
+        )
+        parts += [f"{self.back:,} put back"] if self.back else []
+        parts += [f"{self.ran:,} could not be put back: they had run or gone on"] if self.ran else []
+        return "; ".join(parts)
+
+    @property
+    def lasting(self) -> str:
+        """What cannot be undone, as a sentence; "": nothing."""
+        parts = [f"{count(self.final, 'job')} on which a batch or a key hangs"] if self.final else []
+        parts += [f"{count(self.full, 'job')} for which the trash had no room"] if self.full else []
+        return f"Not to be undone: {' and '.join(parts)}." if parts else ""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the command line and programs have it."""
+        wish = msgspec.to_builtins(self.wish)
+        for name in ("frozen", "to"):
+            wish[name] = None if wish[name] is None else times.iso(wish[name])
+        facts = ("done", "gone", "stayed", "looked", "kept", "final", "full", "back", "ran", "reason", "text")
+        return {
+            "id": self.number,
+            **wish,
+            "status": self.status,
+            "author": self.author,
+            "made": times.iso(self.made),
+            "at": times.iso(self.at),
+            **{name: getattr(self, name) for name in facts},
+            "undo_until": times.iso(self.until) if self.may_undo and self.until is not None else None,
+            "result": self.result,
+        }
+
+
+class OperationPage(NamedTuple):
+    """Some operations, the newest first, and how many are kept."""
+
+    operations: list[Operation]
+    total: int
+
+
+class Source(NamedTuple):
+    """Jobs of one set or queue that an operation concerns."""
+
+    jobs: JobSet | Queue
+    entries: Iterator[Entry]
+
+
+def sources(runtime: Runtime, wish: Wish) -> list[Source]:
+    """What an operation concerns that is there now. ArgumentError for what makes no sense."""
+    if wish.act not in _ALLOWED.get(wish.place, ()):
+        raise ArgumentError(f"{wish.act} of {wish.place} is no operation: {', '.join(_ALLOWED.get(wish.place, ()))}")
+    if wish.act == "reschedule" and wish.to is None:
+        raise ArgumentError("reschedule needs a time: to, in Unix seconds")
+    if wish.place == "queues":
+        queue = Queue(runtime, checked_name(wish.name))
+        return [Source(queue, queue.matching(wish.text, _pushed_before(wish.frozen)))]
+    if wish.place == "errors":
+        found = ((which, jobs_of(runtime, which, wish.name, wish.frozen)) for which in STANDS_IN)
+        return [Source(JobSet(runtime, which), entries) for which, entries in found]
+    return [Source(jobs := JobSet(runtime, wish.place), _of_set(jobs, wish))]
+
+
+def _of_set(jobs: JobSet, wish: Wish) -> Iterator[Entry]:
+    for one in jobs.matching(wish.text) if wish.text else jobs.between():
+        times_of = [at for name in _SINCE[jobs.which] if (at := one.time(name)) is not None]
+        since = times_of[0] if times_of else (one.score or 0.0) if jobs.which == "dead" else 0.0
+        if since <= wish.frozen and not (wish.act == "reschedule" and one.score == wish.to):
+            yield one
+
+
+def _pushed_before(moment: float) -> Callable[[Entry], bool]:
+    def fits(one: Entry) -> bool:
+        at = one.time("enqueued_at") or one.time("created_at")
+        return at is None or at <= moment
+
+    return fits
+
+
+def begin(runtime: Runtime, author: str, wish: Wish) -> str:
+    """Plan an operation and write it down: its number. Who looks for open operations carries it out. ArgumentError for
+    what makes no sense, or finds nothing."""
+    some = sum(1 for source in sources(runtime, wish) for _ in islice(source.entries, COUNTED))
+    if not some:
+        raise ArgumentError(f"nothing to {wish.act} any more: {wish.filter}")
+    wish = msgspec.structs.replace(wish, planned=some, more=some >= COUNTED)
+    made = runtime.connections.run(ask_time(runtime.clock))
+    number = runtime.connections.run(store.next_number(runtime.keys))
+    facts: dict[str, Any] = {"wish": msgspec.json.encode(wish), "author": shorten(author, 200), "made": repr(made)}
+    runtime.connections.run(store.made(runtime.keys, number, facts))
+    return number
+
+
+def _read(number: str, stored: store.Stored, now: float) -> Operation | None:
+    facts = {name: value.decode("utf-8", "replace") for name, value in stored.facts.items()}
+    try:
+        wish = msgspec.json.decode(facts.pop("wish", ""), type=Wish)
+        made, at = float(facts["made"]), float(facts.get("at") or facts["made"])
+        until = float(facts["until"]) if facts.get("until") else None
+        counts = {name: int(facts.get(name, 0)) for name in _COUNTS}
+    except (msgspec.MsgspecError, ValueError, KeyError):
+        return None
+    state: Any = facts.get("state", "failed")
+    words = facts.get("text", ""), facts.get("reason", "")
+    return Operation(
+        number, wish, state, facts.get("author", "?"), made, at, now, stored.doer, *words, **counts, until=until
+    )
+
+
+_COUNTS: Final = ("done", "gone", "stayed", "looked", "kept", "final", "full", "back", "ran")
+
+
+def operations(keys: Keys, first: int = 0, most: int = 50) -> Procedure[OperationPage]:
+    """Operations from place ``first`` on, the newest first."""
+    numbers, total = yield store.listed(keys, first, most)
+    return OperationPage((yield from _several(keys, numbers)), total)
+
+
+def _several(keys: Keys, numbers: Sequence[str]) -> Procedure[list[Operation]]:
+    now, found = yield store.some(keys, numbers)
+    read = [_read(number, one, now) for number, one in zip(numbers, found, strict=True)]
+    return [one for one in read if one is not None]
+
+
+def operation(keys: Keys, number: str) -> Procedure[Operation | None]:
+    """One operation; None: nobody knows it (any more)."""
+    if not (number.isascii() and number.isdigit() and len(number) < 16):
+        return None
+    return next(iter((yield from _several(keys, [number]))), None)
+
+
+def abort(keys: Keys, number: str) -> Procedure[bool]:
+    """Let it do nothing more: what was done stays done, and can be undone. False: it is at its end."""
+    return (yield store.turn(keys, number, "aborted", ("running", "undoing"), "aborted")) == 1
+
+
+def undo(keys: Keys, number: str) -> Procedure[bool]:
+    """Let what it did be taken back; who looks for open operations carries that out. False: nothing can be."""
+    return (yield store.turn(keys, number, "undoing", _ENDED)) == 1
+
+
+def resume(keys: Keys, number: str) -> Procedure[bool]:
+    """Let an aborted operation go on. False: it is none."""
+    return (yield store.turn(keys, number, "running", ("aborted", "failed"))) == 1
