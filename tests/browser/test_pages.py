@@ -51,6 +51,8 @@ PAGES = (
     f"/dead/{DEAD}/do/delete",
     "/history",
     "/audit",
+    "/operations",
+    "/operations/1",
     "/crons",
     "/errors",
     "/errors/{error}",

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from redis import Redis
 
 from henchman import App
+from henchman.inspector import operations
 from henchman.store.call import command
 from henchman.wire.payload import encode
 from support.browsing import Browser
-from support.worker import jobs_in
+from support.worker import jobs_in, until
+
+
+@pytest.fixture(autouse=True)
+def _alone() -> Iterator[None]:
+    """No operator of this test carries out what the next one begins."""
+    yield
+    until(lambda: "henchman-operations" not in {one.name for one in threading.enumerate()}, "its operators have ended")
 
 
 def put(app: App, which: str, word: str, many: int, *, at: float | None = None) -> None:
@@ -38,7 +48,8 @@ def test_all_that_a_search_finds_goes_into_its_queue(app: App, redis: Redis, pag
     assert "Among them: sync(" in words
     put(app, key, "sync_later", 2, at=time.time() + 10)
     done = browser.act(act, act)
-    assert done.status == 303
+    assert (done.status, done.headers["location"].partition("?")[0]) == (303, "/operations/1")
+    until(lambda: "130 jobs put into their queues" in browser.get("/operations/1").words, "the operation has ended")
     assert redis.llen("queue:q") == 130
     assert {job["class"] for job in jobs_in(redis, key)} == {"mail", "sync_later"}
     assert browser.get(act).status == 409
@@ -48,9 +59,66 @@ def test_they_are_killed_or_deleted(app: App, redis: Redis) -> None:
     put(app, "retry", "a/b ü", 3, at=time.time() - 60)
     browser, moment = Browser(app.console()), int(time.time())
     browser.act(act := f"/retries/a~2Fb/{moment}/do/kill-found", act)
-    assert (redis.zcard("retry"), redis.zcard("dead")) == (0, 3)
+    until(lambda: redis.zcard("dead") == 3, "they are dead")
+    assert redis.zcard("retry") == 0
     browser.act(act := f"/dead/a~2Fb/{moment + 1}/do/delete-found", act)
-    assert redis.zcard("dead") == redis.llen("queue:q") == 0
+    until(lambda: not redis.exists("dead"), "they are deleted")
+    assert redis.llen("queue:q") == 0
+
+
+def test_an_operation_has_a_page_and_is_undone_there(app: App, redis: Redis) -> None:
+    put(app, "dead", "sync", 7, at=time.time() - 60)
+    browser, moment = Browser(app.console()), int(time.time())
+    assert "Nobody has run a bulk operation." in browser.get("/operations").words
+    browser.act(act := f"/dead/sync/{moment}/do/delete-found", act)
+    until(lambda: "It can be undone until" in browser.get("/operations/1").words, "it has ended")
+    assert "delete 7: dead with 'sync' 7 jobs deleted done" in browser.get("/operations").words
+    assert "/operations/1" in browser.get("/audit").links
+    assert browser.act("/operations/1", "/operations/1/do/undo").status == 303
+    until(lambda: "7 put back" in browser.get("/operations/1").words, "it is undone")
+    assert redis.zcard("dead") == 7
+    assert browser.post("/operations/1/do/undo", {"token": browser.token("/dead")}).status == 409
+    assert browser.get("/operations/2").status == browser.get("/operations/x").status == 404
+
+
+def test_a_rate_and_a_time_are_chosen_in_the_question(app: App, redis: Redis) -> None:
+    put(app, "schedule", "sync", 3, at=time.time() - 60)
+    browser, act = Browser(app.console()), f"/scheduled/sync/{int(time.time())}/do/reschedule-found"
+    assert 'name="rate"' in browser.get(act).text
+    browser.post(act, {"token": browser.token(act), "rate": "10", "delay": "3600"})
+    until(lambda: redis.zcount("schedule", time.time() + 3000, time.time() + 4000) == 3, "they are due in an hour")
+    assert "at most 10" in browser.get("/operations/1").words
+
+
+def test_a_queue_is_searched_and_cleared(app: App, redis: Redis) -> None:
+    for number in range(60):
+        job = {"class": "odd" if number % 2 else "even", "queue": "q", "args": [number], "jid": f"{number:024}"}
+        redis.lpush("queue:q", encode(job | {"enqueued_at": time.time() - 60}))
+    redis.sadd("queues", "q")
+    browser = Browser(app.console())
+    shown = browser.get("/queues/q?q=odd")
+    assert "30 found" in shown.words
+    assert "even(" not in shown.words
+    [act] = [link for link in shown.links if link.endswith("/do/delete-found")]
+    browser.act(act, act)
+    until(lambda: redis.llen("queue:q") == 30, "the odd ones are deleted")
+    browser.act("/queues/q/do/clear", "/queues/q/do/clear")
+    until(lambda: not redis.exists("queue:q"), "all are deleted")
+    until(lambda: "It can be undone" in browser.get("/operations/2").words, "it has ended")
+    browser.act("/operations/2", "/operations/2/do/undo")
+    until(lambda: redis.llen("queue:q") == 30, "they are back")
+
+
+def test_a_console_for_readers_carries_nothing_out_and_shows_who_has_gone(app: App, redis: Redis) -> None:
+    put(app, "dead", "sync", 3, at=time.time() - 60)
+    number = operations.begin(app, "ana", operations.Wish("delete", "dead", "", time.time()))
+    reader = Browser(app.console(read_only=True))
+    assert reader.get(f"/operations/{number}").status == 200
+    redis.hset(f"hm:operation:{number}", "made", repr(time.time() - 60))
+    assert "Nobody works on it" in reader.get(f"/operations/{number}").words
+    assert redis.zcard("dead") == 3
+    Browser(app.console()).get("/operations")  # whoever looks at a console that may act goes on with it
+    until(lambda: not redis.exists("dead"), "another has carried it out")
 
 
 def test_who_may_only_look_and_who_says_no_moment_does_nothing(app: App, redis: Redis) -> None:

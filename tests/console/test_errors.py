@@ -15,7 +15,7 @@ from henchman.inspector.metrics import mark_deploy
 from henchman.store.call import run
 from henchman.store.failures import group_errors
 from support.browsing import XSS, Browser
-from support.worker import jobs_in, settled, working
+from support.worker import jobs_in, settled, until, working
 
 
 def group(name: str, at: float, *, count: int = 1, hours: dict[int, int] | None = None, **more: Any) -> dict[str, Any]:
@@ -69,11 +69,11 @@ def test_what_failed_is_a_group_and_its_jobs_are_retried(app: App, redis: Redis)
     assert "test_errors.py:" in shown.words
     assert "sync(99)" in shown.words
     [act] = [one for one in shown.links if one.endswith("/do/retry")]
-    assert "1 dead job and 12 retries that failed so before this page was drawn" in browser.get(act).words
+    assert f"13 jobs of error {link[8:]}, as of the page before, go into their queues" in browser.get(act).words
     bill.enqueue()  # which is another error, and nothing of it is touched
     done = browser.act(act, act)
     assert done.status == 303
-    assert redis.llen("queue:default") == 14
+    until(lambda: redis.llen("queue:default") == 14, "they are in their queue")
     assert (redis.zcard("retry"), redis.zcard("dead")) == (0, 1)
     assert [job["class"] for job in jobs_in(redis, "dead")] == ["bill"]
     assert browser.get(act).status == 409, "nothing is left to be done"
@@ -90,7 +90,7 @@ def test_what_failed_after_the_page_was_drawn_is_left_alone(app: App, redis: Red
     [one] = run(app.connections, errors(app.keys)).groups
     browser = Browser(app.console())
     early = f"/errors/{one.id}/{int(time.time()) - 60}/do/retry"
-    assert "no job stands there" in browser.get(early).words
+    assert "nothing to retry any more" in browser.get(early).words
     assert browser.act(f"/errors/{one.id}/{int(time.time())}/do/retry", early).status == 409
     assert redis.zcard("dead") == 1
     assert browser.get(f"/errors/{one.id}/soon/do/retry").status == 409

@@ -43,6 +43,10 @@ NOT_HERE: Final = {
     "demo": "tests/system/test_demo.py reads it",
     **dict.fromkeys(("keys", "unlock"), "tests/store/test_inspector_keys.py reads it"),
     **dict.fromkeys(("blocked", "why"), "tests/store/test_inspector_blocked.py reads it"),
+    **dict.fromkeys(
+        [f"operations{one}" for one in ("", " show", " abort", " undo", " continue")],
+        "tests/cli/test_operations.py reads it",
+    ),
     "outbox": "tests/outbox/test_outbox_in_a_worker.py reads it",
 }
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from henchman import App, Failure, current_job
+from henchman.inspector import operations
+from henchman.inspector.operator import carry_out
 from henchman.store.call import command
 from henchman.wire.payload import encode
 from support.browsing import DEAD, RETRY, XSS
@@ -125,6 +127,8 @@ def hostile(app: App) -> None:
     error = {"error_class": "CardDeclined", "error_message": XSS, "error_backtrace": ["shop.py:7:in charge"]}
     retry = {**failed, **error, "jid": RETRY, "args": [2**63, XSS, "\0\x07\x1b[31m"], "retry": 5}
     run(command("ZADD", app.keys.retry, now + 3600, encode(retry)))
+    run(command("ZADD", app.keys.dead, now - 60, encode({**failed, **error, "jid": "9" * 24, "args": ["noise"]})))
+    carry_out(app, operations.begin(app, "127.0.0.1", operations.Wish("delete", "dead", "noise", now)))
     run(command("ZADD", app.keys.dead, now - 10, encode({**failed, **error, "jid": DEAD, "args": ["A-1"], "retry": 0})))
     run(command("SADD", app.keys.queues, WILD))
     run(command("LPUSH", app.keys.queue(WILD), encode({"class": "odd", "args": [], "jid": "f" * 24})))

@@ -36,6 +36,7 @@ COMMANDS = {
     "retries": "cli.queues",
     "scheduled": "cli.queues",
     "dead": "cli.queues",
+    "operations": "cli.operations",
     "blocked": "cli.keys",
     "release": "cli.keys",
     "job": "cli.jobs",

@@ -1,41 +1,52 @@
-"""Acts on all that a search of retries, scheduled or dead jobs finds: counted first, then done in pages."""
+"""Acts on all that a search, a queue or an error holds: planned here, begun as operations, which have a page each."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Final
 
 from henchman.client.runtime import Runtime
-from henchman.console.deeds import Deed, Unwanted
-from henchman.console.pages import View
-from henchman.inspector.base import Entry
-from henchman.inspector.errors import COUNTED, MOST
-from henchman.inspector.sets import JobSet, SetName
+from henchman.console.deeds import Deed, Order, Unwanted
+from henchman.console.pages import Missing, Query, Screen, View
+from henchman.errors import ArgumentError
+from henchman.inspector import operations as asked
+from henchman.inspector.operations import COUNTED, Act, Place, Wish, sources
+from henchman.inspector.operator import Operator
 from henchman.kernel.text import count, shorten, visible
+from henchman.store.call import Procedure, run
+from henchman.store.operations import UNDO_FOR
 
 __all__ = ["BulkActs", "moment_of"]
 
 _SAMPLES: Final = 3
-_WORDS: Final[Mapping[SetName, tuple[str, str]]] = {
+_RATES: Final = (0, 10, 100, 1000)  # jobs a second that a form offers
+_DELAYS: Final = (600, 3600, 6 * 3600, 86400)  # seconds that a form offers
+_WORDS: Final[Mapping[Place, tuple[str, str]]] = {
     "retries": ("retry", "retries"),
     "scheduled": ("scheduled job", ""),
     "dead": ("dead job", ""),
+    "queues": ("job", ""),
+    "errors": ("job", ""),
 }
-_SINCE: Final[Mapping[SetName, tuple[str, ...]]] = {
-    "retries": ("retried_at", "failed_at"),
-    "scheduled": ("created_at",),
-    "dead": (),
+_VERBS: Final[Mapping[Act, tuple[str, str]]] = {
+    "retry": ("Run all now…", "go into their queues"),
+    "kill": ("Kill all…", "go to the dead"),
+    "delete": ("Delete all…", "are deleted"),
+    "reschedule": ("Reschedule all…", "are to run later"),
 }
-_VERBS: Final = {
-    "retry": ("Run all now…", "go into their queues now.", "put into their queues"),
-    "kill": ("Kill all…", "go to the dead.", "killed"),
-    "delete": ("Delete all…", "are deleted. They are gone for good.", "deleted"),
-}
-_OF: Final[Mapping[SetName, tuple[str, ...]]] = {
-    "retries": ("retry", "kill", "delete"),
-    "scheduled": ("retry", "delete"),
+_OF: Final[Mapping[Place, tuple[Act, ...]]] = {
+    "retries": ("retry", "kill", "delete", "reschedule"),
+    "scheduled": ("retry", "delete", "reschedule"),
     "dead": ("retry", "delete"),
+}
+_UNDO: Final = f"For {UNDO_FOR / 60:.0f} minutes after its end it can be undone, as far as"
+_BACK: Final[Mapping[Act, str]] = {
+    "retry": f"{_UNDO} a job has not begun to run.",
+    "kill": f"{_UNDO} a job is still dead.",
+    "delete": f"{_UNDO} no batch or key hangs on a job.",
+    "reschedule": f"{_UNDO} a job still waits.",
 }
 
 
@@ -47,48 +58,117 @@ def moment_of(text: str) -> float:
 
 
 class BulkActs:
-    """The acts of one app: ``page/<text>/<moment>/do/<verb>-found``. What came after the moment is left alone."""
+    """The acts that begin operations, ``page/<text>/<moment>/do/<verb>-found`` and others, the pages of operations, and
+    what is done to one. What came after the moment is left alone. ``carries_out``: also here, in a thread."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, *, carries_out: bool) -> None:
         self._runtime = runtime
+        self._operator = Operator(runtime) if carries_out else None
 
     @property
     def views(self) -> Mapping[tuple[str, int], View]:
-        """None: they stand on the pages of the sets."""
-        return {}
+        """The pages of operations."""
+        return {("operations", 0): self.operations, ("operations", 1): self.operation}
 
     @property
     def deeds(self) -> Mapping[tuple[str, str], Deed]:
         """The acts, by page and verb."""
-        return {(which, f"{verb}-found"): self._deed(which, verb) for which, verbs in _OF.items() for verb in verbs}
+        found = {(place, f"{act}-found"): self._deed(act, place) for place, acts in _OF.items() for act in acts}
+        return found | {
+            ("queues", "clear"): self._deed("delete", "queues", "Clear…"),
+            ("queues", "delete-found"): self._deed("delete", "queues"),
+            ("errors", "retry"): self._deed("retry", "errors", "Retry these…"),
+            ("errors", "delete"): self._deed("delete", "errors", "Delete these…"),
+            ("operations", "abort"): Deed("Abort", "", self._abort, "one"),
+            ("operations", "undo"): Deed("Undo", "", self._undo, "one"),
+            ("operations", "continue"): Deed("Continue", "", self._continue, "one"),
+        }
 
-    def _deed(self, which: SetName, verb: str) -> Deed:
-        title, will, done = _VERBS[verb]
+    def wake(self, *, now: bool = False) -> None:
+        """Look whether an operation is to be carried out, where this console does that."""
+        if self._operator is not None:
+            self._operator.wake(now=now)
 
-        def plan(text: str, moment: str = "") -> str:
-            found = list(islice(self._found(which, text, moment), COUNTED))
-            if not found:
-                raise Unwanted(f"no {_WORDS[which][0]} holds {visible(text)!r} any more")
-            some = "; ".join(shorten(one.call_text(60), 60) for one in found[:_SAMPLES])
-            many = count(len(found), *_WORDS[which]) + (" or more" if len(found) == COUNTED else "")
-            most = f" At most {MOST:,} at once." if len(found) > MOST else ""
-            return visible(f"{many} with {text!r} in it, as of the page before, {will}{most} Among them: {some}")
+    # ---- pages
 
-        def do(text: str, moment: str = "") -> str:
-            found = islice(self._found(which, text, moment), MOST)
-            acted = getattr(JobSet(self._runtime, which), verb)(list(found))
-            if not acted.done and not acted.stayed:
-                raise Unwanted(f"no {_WORDS[which][0]} holds {visible(text)!r} any more")
-            gone = f"; {acted.gone:,} had gone already" if acted.gone else ""
-            stayed = f"; {acted.stayed:,} stayed: {acted.reasons[0]}" if acted.stayed else ""
-            return visible(f"{count(acted.done, *_WORDS[which])} with {text!r} in it {done}{gone}{stayed}")
+    def operations(self, query: Query) -> Screen:
+        """Bulk work, the newest first."""
+        page = run(self._runtime.connections, asked.operations(self._runtime.keys, query.first, query.rows))
+        return Screen("operations.html", {"operations": page.operations, "total": page.total})
 
-        return Deed(title, "", do, "", plan)
+    def operation(self, number: str, query: Query) -> Screen:
+        """One operation, as it stands now."""
+        one = run(self._runtime.connections, asked.operation(self._runtime.keys, number))
+        if one is None:
+            raise Missing(f"no operation {visible(number)[:40]} is known: the newest 200 are kept, for 30 days")
+        return Screen("operation.html", {"one": one})
 
-    def _found(self, which: SetName, text: str, moment: str) -> Iterator[Entry]:
-        """What a search finds and was there at the moment."""
-        until = moment_of(moment)
-        for one in JobSet(self._runtime, which).matching(text):
-            times = [at for name in _SINCE[which] if (at := one.time(name)) is not None]
-            if (times[0] if times else (one.score or 0.0) if which == "dead" else 0.0) <= until:
-                yield one
+    # ---- acts
+
+    def _deed(self, act: Act, place: Place, title: str = "") -> Deed:
+        named = place in ("queues", "errors")
+
+        def wish(name: str, more: str = "", order: Order | None = None) -> Wish:
+            """What is asked for: of a set its text and the moment, of an error its id and the moment, of a queue its
+            name, and a text where one is searched for."""
+            moment = (order.form.get("moment", "") if order else "") or str(int(time.time()))
+            frozen = moment_of(moment if place == "queues" else more)
+            text = more if place == "queues" else "" if named else name
+            to = time.time() + _chosen(order, "delay", _DELAYS) if act == "reschedule" else None
+            return Wish(act, place, text, frozen, name if named else "", to, _chosen(order, "rate", _RATES))
+
+        def begin(order: Order, name: str, more: str = "") -> tuple[str, str]:
+            what = wish(name, more, order)
+            try:
+                number = asked.begin(self._runtime, order.author, what)
+            except ArgumentError as error:
+                raise Unwanted(visible(str(error))) from None
+            self.wake(now=True)
+            return number, f"Operation {number} has begun: it goes on when this page is closed"
+
+        fields = {"rate": _RATES} | ({"delay": _DELAYS} if act == "reschedule" else {})
+        back = "one" if place == "queues" and title else "list" if named else ""
+        said = _VERBS[act][0]
+        return Deed(title or said, "", None, back, lambda *names: self._plan(wish(*names)), begin, fields)
+
+    def _plan(self, wish: Wish) -> str:
+        """What would be done, counted."""
+        try:
+            found = [one for source in sources(self._runtime, wish) for one in islice(source.entries, COUNTED)]
+        except ArgumentError as error:
+            raise Unwanted(visible(str(error))) from None
+        if not found:
+            raise Unwanted(f"nothing to {wish.act} any more: {visible(wish.filter)}")
+        some = "; ".join(shorten(one.call_text(60), 60) for one in found[:_SAMPLES])
+        many = count(len(found), *_WORDS[wish.place]) + (" or more" if len(found) >= COUNTED else "")
+        held = f" with {wish.text!r} in it" if wish.text else f" of {wish.filter}" if wish.name else ""
+        begin = f"{many}{held}, as of the page before, {_VERBS[wish.act][1]}; what comes later is left alone."
+        return visible(f"{begin} {_BACK[wish.act]} Among them: {some}")
+
+    def _abort(self, number: str) -> str:
+        return self._turned(asked.abort, number, "is aborted: what it did stays done", "is at its end already")
+
+    def _undo(self, number: str) -> str:
+        said = self._turned(
+            asked.undo, number, "is being undone", "cannot be undone: nothing lies in its trash any more"
+        )
+        self.wake(now=True)
+        return said
+
+    def _continue(self, number: str) -> str:
+        one = run(self._runtime.connections, asked.operation(self._runtime.keys, number))
+        self.wake(now=True)
+        if one is not None and one.works:
+            return f"operation {number} goes on"
+        return self._turned(asked.resume, number, "goes on", "is at its end")
+
+    def _turned(self, do: Callable[..., Procedure[bool]], number: str, words: str, otherwise: str) -> str:
+        if not run(self._runtime.connections, do(self._runtime.keys, number)):
+            raise Unwanted(f"operation {visible(number)[:40]} {otherwise}")
+        return f"operation {number} {words}"
+
+
+def _chosen(order: Order | None, name: str, known: tuple[int, ...]) -> int:
+    """What a form says, one of those that it offers; the first of them where it says nothing."""
+    text = order.form.get(name, "") if order else ""
+    return next((one for one in known if str(one) == text), known[0])

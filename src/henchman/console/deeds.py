@@ -14,23 +14,35 @@ from henchman.inspector.sets import Acted, JobSet, SetName
 from henchman.kernel.text import count, visible
 from henchman.store.call import run
 
-__all__ = ["Deed", "Deeds", "Unwanted", "said_of_one"]
+__all__ = ["Deed", "Deeds", "Order", "Unwanted", "said_of_one"]
 
 
 class Unwanted(Exception):
     """What was asked makes no sense, or not any more: the sentence says why."""
 
 
+class Order(NamedTuple):
+    """Who asks for an operation, and what the form says."""
+
+    author: str
+    form: Mapping[str, str]
+
+
 class Deed(NamedTuple):
     """An act: ``title`` on the button; ``question``: asked before, "" when it can be undone; ``do``: the names in the
     address → what became of it. ``back``: where to go after the question: "" the page of all of them, "one" that of
-    this one, "list" that of the first of two names. ``plan``: the names → the question, with counts."""
+    this one, "list" that of the first of two names. ``plan``: the names → the question, with counts.
+
+    In place of ``do`` stands ``begin`` where an operation carries it out: an order and the names → the number of the
+    operation, and what is said. ``fields``: what the question lets people choose, by the name of the field."""
 
     title: str
     question: str
-    do: Callable[..., str]
+    do: Callable[..., str] | None
     back: str = ""
     plan: Callable[..., str] | None = None
+    begin: Callable[..., tuple[str, str]] | None = None
+    fields: Mapping[str, Sequence[int]] = {}
 
 
 class Deeds:
@@ -49,7 +61,6 @@ class Deeds:
             | {
                 ("queues", "pause"): Deed("Pause", "", self._pause),
                 ("queues", "resume"): Deed("Resume", "", self._resume),
-                ("queues", "clear"): Deed("Clear…", "All jobs that wait in it are deleted.", self._clear),
                 ("jobs", "cancel"): Deed(
                     "Cancel…", "It does not start any more; while it runs, it is told.", self._cancel
                 ),
@@ -74,7 +85,10 @@ class Deeds:
             raise Unwanted(f"nothing is called {visible(verb)} on this page")
         if names is not None:
             try:
-                signature(act.do).bind(*names)
+                if act.begin:
+                    signature(act.begin).bind(None, *names)
+                elif act.do:
+                    signature(act.do).bind(*names)
             except TypeError:
                 raise Unwanted(f"{visible(verb)} is no act on {count(len(names), 'name')}") from None
         return act
@@ -96,9 +110,6 @@ class Deeds:
     def _resume(self, name: str) -> str:
         self._queues[name].unpause()
         return f"{visible(name)} goes on"
-
-    def _clear(self, name: str) -> str:
-        return f"{count(self._queues[name].clear(), 'job')} of {visible(name)} deleted"
 
     def _cancel(self, jid: str) -> str:
         self._runtime.cancel(jid)

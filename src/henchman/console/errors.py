@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from itertools import islice
 from typing import Final, NamedTuple
 
 from henchman.client.runtime import Runtime
-from henchman.console.bulk import moment_of
 from henchman.console.chart import Spark, spark
-from henchman.console.deeds import Deed, Unwanted
+from henchman.console.deeds import Deed
 from henchman.console.pages import Missing, Query, Screen, View
 from henchman.inspector import errors as asked
-from henchman.inspector.errors import COUNTED, MOST, STANDS_IN, ErrorGroup
-from henchman.kernel.text import count, visible
+from henchman.inspector.errors import STANDS_IN, ErrorGroup
+from henchman.kernel.text import visible
 from henchman.store import ordered_people
 from henchman.store.call import ask, run, side_by_side
 
@@ -35,7 +33,7 @@ class ErrorRow(NamedTuple):
 
 
 class ErrorPages:
-    """The pages and the act."""
+    """The pages."""
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
@@ -47,8 +45,8 @@ class ErrorPages:
 
     @property
     def deeds(self) -> Mapping[tuple[str, str], Deed]:
-        """The acts, by page and verb."""
-        return {("errors", "retry"): Deed("Retry these…", "", self._retry, "list", self._plan)}
+        """None: those on its jobs begin operations."""
+        return {}
 
     def groups(self, query: Query) -> Screen:
         """All errors; a filter for job, queue, text, and for those that are new or rise."""
@@ -95,25 +93,3 @@ class ErrorPages:
             "any": any(found.entries for found in members.values()),
         }
         return Screen("error.html", facts)
-
-    def _plan(self, group: str, until: str = "") -> str:
-        """What the act would do, counted."""
-        moment = moment_of(until)
-        many = {
-            which: sum(1 for _ in islice(asked.jobs_of(self._runtime, which, group, moment), COUNTED))
-            for which in STANDS_IN
-        }
-        if not any(many.values()):
-            raise Unwanted("no job stands there because of this error any more")
-        parts = [count(many["dead"], "dead job"), count(many["retries"], "retry", "retries")]
-        more = f" At most {MOST:,} of each go at once." if max(many.values()) > MOST else ""
-        return f"{' and '.join(parts)} that failed so before this page was drawn go into their queues now.{more}"
-
-    def _retry(self, group: str, until: str = "") -> str:
-        """Done, as a sentence."""
-        acted = asked.retry_group(self._runtime, group, moment_of(until))
-        if not acted.done and not acted.stayed:
-            raise Unwanted("no job stands there because of this error any more")
-        stayed = f"; {count(acted.stayed, 'job')} stayed: {acted.reasons[0]}" if acted.stayed else ""
-        gone = f"; {count(acted.gone, 'job')} had gone already" if acted.gone else ""
-        return visible(f"{count(acted.done, 'job')} of error {group} put into their queues{gone}{stayed}")

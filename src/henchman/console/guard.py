@@ -103,7 +103,7 @@ class Access:
         every: tuple[tuple[Role, str | None], ...] = (("act", password), ("look", look_password))
         self._passwords = {role: given for role, given in every if given is not None}
         self._authorize = authorize
-        self._read_only = read_only
+        self.read_only = read_only
         basis = secret or "\n".join(self._passwords.values()) or secrets.token_hex(32)
         self._key = sha256(b"henchman console\n" + basis.encode()).digest()
         self._wrong: dict[str, list[float]] = {}
@@ -133,7 +133,7 @@ class Access:
             fresh = not 32 <= len(session) <= 64 or not session.isalnum()
             session = secrets.token_hex(16) if fresh else session
             role = await self._asked(request) if self._authorize else "act" if is_local(request) else None
-        if role == "act" and self._read_only:
+        if role == "act" and self.read_only:
             role = "look"
         return Visitor(role, session, fresh, name, bool(password))
 

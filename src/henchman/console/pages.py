@@ -20,7 +20,7 @@ from henchman.inspector.doctor import examine
 from henchman.inspector.errors import errors
 from henchman.inspector.jobs import JobStatus, obstacles
 from henchman.inspector.ordered import OrderedQueues
-from henchman.inspector.queues import QueueState, look_at_queue, look_at_queues
+from henchman.inspector.queues import Queues, QueueState, look_at_queue, look_at_queues
 from henchman.inspector.sets import SetName, look_at_set, search_set
 from henchman.kernel.text import visible
 from henchman.store.call import run, side_by_side
@@ -44,6 +44,7 @@ ROWS: Final = 50  # of a page
 _JOBS: Final = 30  # of a page with acts and an error in each row
 _CRONS: Final = 25
 MOST_ROWS: Final = 100
+_NEXT: Final = 10_000  # jobs of a queue that a search looks at
 _CALL: Final = 20_000  # characters of a call on the page of its job
 _FIRST: Final = 1_000_000_000  # a page further behind is no page
 FILTERS: Final = (
@@ -236,10 +237,16 @@ class Screens:
         except ArgumentError as error:
             raise Missing(str(error)) from None
         keys, mask = self._runtime.keys, self._runtime.registry.mask
-        seen = run(self._runtime.connections, look_at_queue(keys, name, query.first, query.rows, mask))
-        state, rows = seen.state, EntryRows(seen.entries, seen.state.size or 0)
-        facts = {"state": state, "rows": rows, "processes": seen.processes, "name": name}
-        return Screen("queue.html", facts)
+        most = 0 if query.search else query.rows
+        seen = run(self._runtime.connections, look_at_queue(keys, name, query.first, max(most, 1), mask))
+        size = seen.state.size or 0
+        rows, places = EntryRows(seen.entries, size), range(query.first + 1, query.first + 1 + len(seen.entries))
+        facts = {"state": seen.state, "processes": seen.processes, "name": name, "looked": min(_NEXT, size)}
+        if not query.search:
+            return Screen("queue.html", facts | {"rows": rows, "places": places})
+        found = Queues(self._runtime)[name].next_holding(query.search, _NEXT, query.rows) if size else []
+        rows = EntryRows([one for _, one in found], len(found), size <= _NEXT, searched=True)
+        return Screen("queue.html", facts | {"rows": rows, "places": [place for place, _ in found]})
 
     def set(self, which: SetName, query: Query) -> Screen:
         """Retries, scheduled or dead jobs."""

@@ -29,7 +29,7 @@ from henchman.client.runtime import Runtime
 from henchman.console.api import JsonApi, Wrong
 from henchman.console.batches import BatchPages
 from henchman.console.bulk import BulkActs
-from henchman.console.deeds import Deed, Deeds, Unwanted
+from henchman.console.deeds import Deed, Deeds, Order, Unwanted
 from henchman.console.errors import ErrorPages
 from henchman.console.guard import COOKIE, HEADERS, SESSION, Access, Visitor, address_of, forged
 from henchman.console.metrics import MetricsPages
@@ -69,7 +69,15 @@ NAV: Final = (
         ),
     ),
     ("Plan", (("crons", "Crons", "c"),)),
-    ("Look back", (("metrics", "Metrics", "m"), ("history", "History", "h"), ("audit", "Audit", "a"))),
+    (
+        "Look back",
+        (
+            ("metrics", "Metrics", "m"),
+            ("history", "History", "h"),
+            ("operations", "Operations", "x"),
+            ("audit", "Audit", "a"),
+        ),
+    ),
     ("Ground", (("system", "System", "y"),)),
 )
 
@@ -98,6 +106,7 @@ class Console:
     def __init__(self, runtime: Runtime, access: Access, label: str = "", tone: str = "") -> None:
         self._runtime = runtime
         self._access = access
+        self._bulk = BulkActs(runtime, carries_out=not access.read_only)
         subjects: Sequence[Subject] = [
             BatchPages(runtime),
             OrderedPages(runtime),
@@ -105,7 +114,7 @@ class Console:
             RecordPages(runtime),
             ErrorPages(runtime),
             MetricsPages(runtime),
-            BulkActs(runtime),
+            self._bulk,
         ]
         screens = Screens(runtime)
         self._everything = screens.everything
@@ -169,6 +178,7 @@ class Console:
         config = uvicorn.Config(
             self, root_path=root_path, log_level="warning", access_log=False, server_header=False, lifespan="off"
         )
+        self._bulk.wake(now=True)
         with suppress(KeyboardInterrupt):  # it hands the signal on when it has ended
             uvicorn.Server(config).run(sockets=[listening])
 
@@ -186,6 +196,7 @@ class Console:
                 return RedirectResponse(links("keys", scope, key), 303)
             jid = request.query_params.get("jid", "").strip()[:200]
             return RedirectResponse(links("jobs", jid) if jid else links(), 303)
+        self._bulk.wake(now=parts[:1] == ["operations"])
         query = Query(request.query_params)
         page = await run_in_threadpool(self._look, parts, query)
         if isinstance(page, Download):
@@ -319,8 +330,9 @@ class Console:
         if which == "plans":
             return json_answer(await run_in_threadpool(self._api.plan, wish["page"], wish["act"], wish["names"]))
         act = self._deeds.find(wish["page"], wish["act"], wish["names"])
-        said = await run_in_threadpool(self._do, act, wish["page"], wish["names"], wish["act"], visitor)
-        return json_answer({"said": said})
+        order = Order(visitor.name, {})
+        said, operation = await run_in_threadpool(self._do, act, wish["page"], wish["names"], wish["act"], order)
+        return json_answer({"said": said} | ({"operation": operation} if operation else {}))
 
     async def _figures(self, request: Request) -> Response:
         """What Prometheus reads."""
@@ -364,28 +376,35 @@ class Console:
             raise Missing("there is nothing to do at this address")
         page, *names, _, verb = parts
         act = self._deeds.find(page, verb, names)
-        said = await run_in_threadpool(self._do, act, page, names, verb, visitor)
+        order = Order(visitor.name, form)
+        said, operation = await run_in_threadpool(self._do, act, page, names, verb, order)
+        if operation:
+            return RedirectResponse(links("operations", operation, said=said, seal=self._access.seal(said)), 303)
         where = {"one": names, "list": names[:1]}.get(form.get("back", act.back), [])
         before = urlsplit(request.headers.get("referer", ""))
         kept = _filters(form.get("at") or (before.query if before.path == links(page, *where) else ""))
         return RedirectResponse(links(page, *where, **kept, said=said, seal=self._access.seal(said)), 303)
 
-    def _do(self, act: Deed, page: str, names: list[str], verb: str, visitor: Visitor) -> str:
-        said = problem = ""
+    def _do(self, act: Deed, page: str, names: list[str], verb: str, order: Order) -> tuple[str, str]:
+        """What became of it, and the number of the operation that it began."""
+        said = problem = operation = ""
         keys, connections = self._runtime.keys, self._runtime.connections
-        begun = run(connections, audit.begin(keys, visitor.name, verb, page, names))
+        begun = run(connections, audit.begin(keys, order.author, verb, page, names))
         try:
-            said = act.do(*names)
+            if act.begin:
+                operation, said = act.begin(order, *names)
+            elif act.do:
+                said = act.do(*names)
         except (Unwanted, HenchmanError) as error:
             problem = str(error)
             raise
         finally:
             self._everything.forget()
             with suppress(HenchmanError):  # the first line stays then
-                run(connections, audit.end(keys, begun, said or problem, done=bool(said)))
-            facts = visitor.name, verb, page, visible(" ".join(names)), said or "not done"
+                run(connections, audit.end(keys, begun, said or problem, done=bool(said), operation=operation))
+            facts = order.author, verb, page, visible(" ".join(names)), said or "not done"
             _log.info("console: %s asked for %s of %s %s: %s", *facts)
-        return said
+        return said, operation
 
     async def _log_in(self, request: Request, links: Links, form: Mapping[str, str], visitor: Visitor) -> Response:
         address = address_of(request)

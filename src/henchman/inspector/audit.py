@@ -25,7 +25,8 @@ _LONGEST: Final = 500  # characters of a name, and of what became of it
 
 class AuditEntry(msgspec.Struct, frozen=True):
     """One act. ``at``: Unix seconds by the server; ``who``: the address it came from; ``act`` on ``page`` and
-    ``names``. ``outcome``: "done", "refused", or "begun": nothing is known of its end; ``said``: what became of it."""
+    ``names``. ``outcome``: "done", "refused", or "begun": nothing is known of its end; ``said``: what became of it;
+    ``operation``: the number of the operation that it began."""
 
     at: float
     who: str
@@ -34,6 +35,7 @@ class AuditEntry(msgspec.Struct, frozen=True):
     names: list[str]
     outcome: str = "begun"
     said: str = ""
+    operation: str = ""
 
 
 class AuditPage(NamedTuple):
@@ -51,9 +53,10 @@ def begin(keys: Keys, who: str, act: str, page: str, names: Sequence[str]) -> Pr
     return entry
 
 
-def end(keys: Keys, begun: AuditEntry, said: str, *, done: bool) -> Procedure[AuditEntry]:
+def end(keys: Keys, begun: AuditEntry, said: str, *, done: bool, operation: str = "") -> Procedure[AuditEntry]:
     """Write down what became of it, in place of its beginning."""
-    entry = msgspec.structs.replace(begun, outcome="done" if done else "refused", said=shorten(said, _LONGEST))
+    outcome, text = "done" if done else "refused", shorten(said, _LONGEST)
+    entry = msgspec.structs.replace(begun, outcome=outcome, said=text, operation=operation)
     yield command("LREM", keys.audit, 1, msgspec.json.encode(begun), again=True)
     yield _push(keys, entry)
     return entry

@@ -10,7 +10,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -19,7 +18,7 @@ from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError
 from henchman.inspector.base import Entry, Mask
 from henchman.inspector.metrics import Deploy
-from henchman.inspector.sets import Acted, JobSet
+from henchman.inspector.sets import JobSet
 from henchman.store import failures as calls
 from henchman.store.call import Procedure
 from henchman.store.keys import Keys
@@ -27,9 +26,7 @@ from henchman.store.queues import SEARCHED, Stretch, set_stretch
 from henchman.wire import times
 
 __all__ = [
-    "COUNTED",
     "LOOKED",
-    "MOST",
     "STANDS_IN",
     "ErrorGroup",
     "Errors",
@@ -38,13 +35,11 @@ __all__ = [
     "error_group",
     "errors",
 ]
-__all__ += ["jobs_of", "retry_group", "some_jobs"]
+__all__ += ["jobs_of", "some_jobs"]
 
 LOOKED: Final = 200  # groups
 HOURS: Final = 24  # of a trend
 NEW: Final = 3600.0  # seconds after its first failure for which an error is new
-MOST: Final = 2000  # jobs of each set that one act retries
-COUNTED: Final = 20_000  # jobs of each set that a plan counts
 _ID: Final = 40  # characters of a group's id, at most
 _RISE: Final = 3.0  # times as many failures in an hour as usual
 _FEW: Final = 5  # failures in an hour that are no rise
@@ -226,16 +221,6 @@ def jobs_of(runtime: Runtime, which: StandsIn, group: str, until: float) -> Iter
         failed = one.time("retried_at") or one.time("failed_at") or 0.0
         if one.job.get("error_group") == group and failed <= until:
             yield one
-
-
-def retry_group(runtime: Runtime, group: str, until: float) -> Acted:
-    """Put the jobs that failed so before the Unix time ``until`` into their queues, the dead first; at most 2,000 of
-    each set, in pages of a hundred."""
-    total = Acted()
-    for which in STANDS_IN:
-        found = list(islice(jobs_of(runtime, which, group, until), MOST))
-        total = total.plus(JobSet(runtime, which).retry(found))
-    return total
 
 
 def _text(group: str) -> str:

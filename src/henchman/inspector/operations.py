@@ -248,9 +248,20 @@ def _read(number: str, stored: store.Stored, now: float) -> Operation | None:
     except (msgspec.MsgspecError, ValueError, KeyError):
         return None
     state: Any = facts.get("state", "failed")
-    words = facts.get("text", ""), facts.get("reason", "")
+    author, text, reason = facts.get("author", "?"), facts.get("text", ""), facts.get("reason", "")
     return Operation(
-        number, wish, state, facts.get("author", "?"), made, at, now, stored.doer, *words, **counts, until=until
+        number,
+        wish,
+        state,
+        author,
+        made,
+        at,
+        now,
+        stored.doer,
+        text=text,
+        reason=reason,
+        until=until,
+        **counts,
     )
 
 
@@ -278,14 +289,17 @@ def operation(keys: Keys, number: str) -> Procedure[Operation | None]:
 
 def abort(keys: Keys, number: str) -> Procedure[bool]:
     """Let it do nothing more: what was done stays done, and can be undone. False: it is at its end."""
-    return (yield store.turn(keys, number, "aborted", ("running", "undoing"), "aborted")) == 1
+    answer: int = yield store.turn(keys, number, "aborted", ("running", "undoing"), "aborted")
+    return answer == 1
 
 
 def undo(keys: Keys, number: str) -> Procedure[bool]:
     """Let what it did be taken back; who looks for open operations carries that out. False: nothing can be."""
-    return (yield store.turn(keys, number, "undoing", _ENDED)) == 1
+    answer: int = yield store.turn(keys, number, "undoing", _ENDED)
+    return answer == 1
 
 
 def resume(keys: Keys, number: str) -> Procedure[bool]:
     """Let an aborted operation go on. False: it is none."""
-    return (yield store.turn(keys, number, "running", ("aborted", "failed"))) == 1
+    answer: int = yield store.turn(keys, number, "running", ("aborted", "failed"))
+    return answer == 1

@@ -175,7 +175,7 @@ class Operator:
         self._runtime = runtime
         self._lock = threading.Lock()
         self._busy = self._more = False
-        self._looked = 0.0
+        self._looked = time.monotonic()
 
     def wake(self, *, now: bool = False) -> None:
         """Look for open operations soon; ``now``: there is one."""

@@ -120,6 +120,19 @@ class Queue(Inspector):
         return filter(fits, iter(self._items(lambda: self._payloads(queues.raw(text)))))
 
     @now
+    def next_holding(self, text: str, looked: int, most: int) -> Procedure[list[tuple[int, Entry]]]:
+        """At most ``most`` of the next ``looked`` payloads that hold ``text``, the next to run first, with their places
+        in the line, from 1 on. The server compares."""
+        key, seen, found = self._keys.queue(self.name), 0, list[tuple[int, Entry]]()
+        while seen < looked and len(found) < most:
+            page: queues.ListPage = yield queues.list_page(key, -1 - seen, looked - seen, leftwards=True, text=text)
+            found += ((page.size - place, Entry(one, mask=self._mask)) for place, one in page.found)
+            seen += page.looked
+            if not page.looked:
+                break
+        return found[:most]
+
+    @now
     def find(self, jid: str) -> Procedure[Entry | None]:
         """The payload of a job; None when it is not here. Reads the queue page by page."""
         return self._find(checked_text("find", jid))

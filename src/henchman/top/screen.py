@@ -407,13 +407,14 @@ class Top(App[None]):
             return
         page, verb = deed.split()
         act = self._deeds.find(page, verb)
+        do = act.do
         name = row.jid or row.id
         title = act.title.rstrip("…")
         question = f"{title}: {_plain(shorten(row.detail[0] if row.detail else name, 300))}\n{act.question}".strip()
 
         def answered(sure: bool | None) -> None:
-            if sure:
-                self._ask_server(lambda: self._hand_over(self._acted, act.do(name)))
+            if sure and do is not None:
+                self._ask_server(lambda: self._hand_over(self._acted, do(name)))
 
         self.push_screen(Question(question), answered)
 
