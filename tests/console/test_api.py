@@ -129,7 +129,19 @@ def test_every_endpoint_answers_as_the_document_says(programs: Programs, rich: A
     batch, flow = rich.shown  # type: ignore[attr-defined]
     for path in (
         *("overview", "findings", "processes", "running", "queues", "retries", "scheduled", "dead", "ordered"),
-        *("batches", "keys", "blocked", "crons", "metrics", "history", "audit", "system", "acts", "errors"),
+        *(
+            "batches",
+            "keys",
+            "blocked",
+            "crons",
+            "metrics",
+            "history",
+            "audit",
+            "operations",
+            "system",
+            "acts",
+            "errors",
+        ),
     ):
         assert "items" in programs.get(path) or path == "overview"
     group = programs.get("errors")["items"][0]["id"]
@@ -153,7 +165,8 @@ def test_every_endpoint_answers_as_the_document_says(programs: Programs, rich: A
     assert programs.get("keys/shop.pay/A-1", "keys/{scope}/{key}")["items"][0]["phase"] == "once"
     assert programs.get("metrics/shop.create", "metrics/{name}")["items"][0]["processed"] == 5
     missing = {one.path for one in ENDPOINTS} - programs.asked
-    assert missing == {"ordered/{name}/ids/{id}"}, "its id has run: see the next test"
+    others = {"ordered/{name}/ids/{id}", "operations/{id}"}
+    assert missing == others, "its id has run: see the next test; nothing was done in bulk: see the one on acts"
 
 
 def test_whole_numbers_of_any_size_and_wild_text(browser: Browser, shop: App) -> None:
@@ -262,8 +275,13 @@ def test_many_are_acted_on_by_a_search(browser: Browser, shop: App) -> None:
     _, plan = programs.post("plans", "dead", "retry-found", "CardDeclined", moment)
     assert "1 dead job" in plan["question"]
     _, done = programs.post("acts", "dead", "retry-found", "CardDeclined", moment)
-    assert "1 dead job" in done["said"]
-    assert shop.queues["pay"].size() == 1
+    assert done["operation"] == "1"
+    until(lambda: shop.queues["pay"].size() == 1, "the operation has ended")
+    one = programs.get("operations/1", "operations/{id}")
+    assert (one["result"], one["author"]) == ("1 job put into their queues", "127.0.0.1")
+    assert [each["id"] for each in programs.get("operations")["items"]] == ["1"]
+    assert programs.get("audit")["items"][0]["operation"] == "1"
+    assert browser.get("/api/v1/operations/2").status == 404
 
 
 @pytest.mark.parametrize(

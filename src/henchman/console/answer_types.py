@@ -429,6 +429,7 @@ class AuditJson(TypedDict):
     names: list[str]
     outcome: str
     said: str
+    operation: str | None
 
 
 class AuditsJson(TypedDict):
@@ -479,9 +480,10 @@ class PlanJson(TypedDict):
 
 
 class DoneJson(TypedDict):
-    """What became of an act, in a sentence."""
+    """What became of an act, in a sentence; the number of the operation that it began, None: it began none."""
 
     said: str
+    operation: str | None
 
 
 class ProblemJson(TypedDict):

@@ -158,7 +158,7 @@ def metrics(found: Metrics, shown: Sequence[ClassMetrics]) -> dict[str, Any]:
 
 def audit(one: AuditEntry) -> dict[str, Any]:
     facts: dict[str, Any] = {name: getattr(one, name) for name in ("who", "act", "page", "names", "outcome", "said")}
-    return {"at": moment(one.at), **facts}
+    return {"at": moment(one.at), **facts, "operation": one.operation or None}
 
 
 def check(one: Check) -> dict[str, Any]:

@@ -31,6 +31,7 @@ from henchman.inspector.doctor import examine
 from henchman.inspector.errors import error_group, errors
 from henchman.inspector.jobs import obstacles
 from henchman.inspector.keys import key_look, keys_in, scope_states
+from henchman.inspector.operations import OperationJson, OperationsJson, operation, operations
 from henchman.inspector.ordered import OrderedQueues, ids_with
 from henchman.inspector.processes import list_processes
 from henchman.inspector.queues import Queues
@@ -377,6 +378,17 @@ class JsonApi:
         items = [answers.audit(one) for one in page.entries]
         return {"items": items, "total": page.total, "next": ask.following(last if last < page.total else None)}
 
+    def operations(self, ask: Ask) -> dict[str, Any]:
+        page, last = self._run(operations(self._keys, ask.first, ask.limit)), ask.first + ask.limit
+        items = [one.to_json() for one in page.operations]
+        return {"items": items, "total": page.total, "next": ask.following(last if last < page.total else None)}
+
+    def operation(self, ask: Ask, id: str) -> dict[str, Any]:
+        one = self._run(operation(self._keys, id))
+        if one is None:
+            raise Missing(f"no operation {visible(id)[:40]} is known (any more)")
+        return dict(one.to_json())
+
     def system(self, ask: Ask) -> dict[str, Any]:
         return {"items": [answers.check(one) for one in examine(self._runtime.connections, self._keys)]}
 
@@ -435,6 +447,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     ),
     Endpoint("history", "What became of tracked jobs", _API.history, answer_types.RecordsJson, ("q", *_PAGED)),
     Endpoint("audit", "What people did", _API.audit, answer_types.AuditsJson, ("q", *_PAGED)),
+    Endpoint("operations", "Bulk work, the newest first", _API.operations, OperationsJson, _PAGED),
+    Endpoint("operations/{id}", "One operation", _API.operation, OperationJson),
     Endpoint("system", "The ground under the jobs", _API.system, answer_types.SystemJson),
     Endpoint("acts", "What can be done", _API.commands, answer_types.ActsJson),
 )

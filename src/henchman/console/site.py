@@ -332,7 +332,7 @@ class Console:
         act = self._deeds.find(wish["page"], wish["act"], wish["names"])
         order = Order(visitor.name, {})
         said, operation = await run_in_threadpool(self._do, act, wish["page"], wish["names"], wish["act"], order)
-        return json_answer({"said": said} | ({"operation": operation} if operation else {}))
+        return json_answer({"said": said, "operation": operation or None})
 
     async def _figures(self, request: Request) -> Response:
         """What Prometheus reads."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, TypedDict
 
 import msgspec
 
@@ -27,7 +27,7 @@ from henchman.store.keys import Keys
 from henchman.store.leases import ask_time
 from henchman.wire import times
 
-__all__ = ["COUNTED", "Act", "Operation", "OperationPage", "Place", "Source", "Wish"]
+__all__ = ["COUNTED", "Act", "Operation", "OperationJson", "OperationPage", "OperationsJson", "Place", "Source", "Wish"]
 __all__ += ["abort", "begin", "operation", "operations", "resume", "sources", "undo"]
 
 COUNTED: Final = 20_000  # jobs that a plan counts
@@ -66,6 +66,46 @@ class Wish(msgspec.Struct, frozen=True):
         """What it is about, in words."""
         where = {"queues": f"queue {self.name}", "errors": f"error {self.name}"}.get(self.place, self.place)
         return f"{where} with {self.text!r}" if self.text else f"all of {where}" if not self.name else where
+
+
+class OperationJson(TypedDict):
+    """An operation as programs have it; times are ISO texts."""
+
+    id: str
+    act: str
+    place: str
+    text: str
+    name: str
+    frozen: str | None
+    to: str | None
+    rate: float
+    planned: int
+    more: bool
+    status: str
+    author: str
+    made: str | None
+    at: str | None
+    done: int
+    gone: int
+    stayed: int
+    looked: int
+    kept: int
+    final: int
+    full: int
+    back: int
+    ran: int
+    reason: str
+    note: str
+    undo_until: str | None
+    result: str
+
+
+class OperationsJson(TypedDict):
+    """Operations as programs have them, the newest first."""
+
+    items: list[OperationJson]
+    total: int
+    next: str | None
 
 
 class Operation(NamedTuple):
@@ -160,20 +200,35 @@ class Operation(NamedTuple):
         parts += [f"{count(self.full, 'job')} for which the trash had no room"] if self.full else []
         return f"Not to be undone: {' and '.join(parts)}." if parts else ""
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> OperationJson:
         """As the command line and programs have it."""
-        wish = msgspec.to_builtins(self.wish)
-        for name in ("frozen", "to"):
-            wish[name] = None if wish[name] is None else times.iso(wish[name])
-        facts = ("done", "gone", "stayed", "looked", "kept", "final", "full", "back", "ran", "reason", "text")
+        wish = self.wish
         return {
             "id": self.number,
-            **wish,
+            "act": wish.act,
+            "place": wish.place,
+            "text": wish.text,
+            "name": wish.name,
+            "frozen": times.iso(wish.frozen),
+            "to": None if wish.to is None else times.iso(wish.to),
+            "rate": wish.rate,
+            "planned": wish.planned,
+            "more": wish.more,
             "status": self.status,
             "author": self.author,
             "made": times.iso(self.made),
             "at": times.iso(self.at),
-            **{name: getattr(self, name) for name in facts},
+            "done": self.done,
+            "gone": self.gone,
+            "stayed": self.stayed,
+            "looked": self.looked,
+            "kept": self.kept,
+            "final": self.final,
+            "full": self.full,
+            "back": self.back,
+            "ran": self.ran,
+            "reason": self.reason,
+            "note": self.text,
             "undo_until": times.iso(self.until) if self.may_undo and self.until is not None else None,
             "result": self.result,
         }
