@@ -69,7 +69,7 @@ def test_what_failed_is_a_group_and_its_jobs_are_retried(app: App, redis: Redis)
     assert "test_errors.py:" in shown.words
     assert "sync(99)" in shown.words
     [act] = [one for one in shown.links if one.endswith("/do/retry")]
-    assert f"13 jobs of error {link[8:]}, as of the page before, go into their queues" in browser.get(act).words
+    assert f"13 jobs of error {link[8:]}, as of the page before, to be put into their queues" in browser.get(act).words
     bill.enqueue()  # which is another error, and nothing of it is touched
     done = browser.act(act, act)
     assert done.status == 303

@@ -31,10 +31,10 @@ _WORDS: Final[Mapping[Place, tuple[str, str]]] = {
     "errors": ("job", ""),
 }
 _VERBS: Final[Mapping[Act, tuple[str, str]]] = {
-    "retry": ("Run all now…", "go into their queues"),
-    "kill": ("Kill all…", "go to the dead"),
-    "delete": ("Delete all…", "are deleted"),
-    "reschedule": ("Reschedule all…", "are to run later"),
+    "retry": ("Run all now…", "to be put into their queues"),
+    "kill": ("Kill all…", "to be killed"),
+    "delete": ("Delete all…", "to be deleted"),
+    "reschedule": ("Reschedule all…", "to run later"),
 }
 _OF: Final[Mapping[Place, tuple[Act, ...]]] = {
     "retries": ("retry", "kill", "delete", "reschedule"),
@@ -142,7 +142,7 @@ class BulkActs:
         some = "; ".join(shorten(one.call_text(60), 60) for one in found[:_SAMPLES])
         many = count(len(found), *_WORDS[wish.place]) + (" or more" if len(found) >= COUNTED else "")
         held = f" with {wish.text!r} in it" if wish.text else f" of {wish.filter}" if wish.name else ""
-        begin = f"{many}{held}, as of the page before, {_VERBS[wish.act][1]}; what comes later is left alone."
+        begin = f"{many}{held}, as of the page before, {_VERBS[wish.act][1]}; what comes after it is left alone."
         return visible(f"{begin} {_BACK[wish.act]} Among them: {some}")
 
     def _abort(self, number: str) -> str:
