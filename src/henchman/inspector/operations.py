@@ -27,7 +27,17 @@ from henchman.store.keys import Keys
 from henchman.store.leases import ask_time
 from henchman.wire import times
 
-__all__ = ["COUNTED", "Act", "Operation", "OperationJson", "OperationPage", "OperationsJson", "Place", "Source", "Wish"]
+__all__ = [
+    "COUNTED",
+    "Act",
+    "Matches",
+    "Operation",
+    "OperationJson",
+    "OperationPage",
+    "OperationsJson",
+    "Place",
+    "Wish",
+]
 __all__ += ["abort", "begin", "operation", "operations", "resume", "sources", "undo"]
 
 COUNTED: Final = 20_000  # jobs that a plan counts
@@ -241,14 +251,14 @@ class OperationPage(NamedTuple):
     total: int
 
 
-class Source(NamedTuple):
+class Matches(NamedTuple):
     """Jobs of one set or queue that an operation concerns."""
 
     jobs: JobSet | Queue
     entries: Iterator[Entry]
 
 
-def sources(runtime: Runtime, wish: Wish) -> list[Source]:
+def sources(runtime: Runtime, wish: Wish) -> list[Matches]:
     """What an operation concerns that is there now. ArgumentError for what makes no sense."""
     if wish.act not in _ALLOWED.get(wish.place, ()):
         raise ArgumentError(f"{wish.act} of {wish.place} is no operation: {', '.join(_ALLOWED.get(wish.place, ()))}")
@@ -256,11 +266,11 @@ def sources(runtime: Runtime, wish: Wish) -> list[Source]:
         raise ArgumentError("reschedule needs a time: to, in Unix seconds")
     if wish.place == "queues":
         queue = Queue(runtime, checked_name(wish.name))
-        return [Source(queue, queue.matching(wish.text, _pushed_before(wish.frozen)))]
+        return [Matches(queue, queue.matching(wish.text, _pushed_before(wish.frozen)))]
     if wish.place == "errors":
         found = ((which, jobs_of(runtime, which, wish.name, wish.frozen)) for which in STANDS_IN)
-        return [Source(JobSet(runtime, which), entries) for which, entries in found]
-    return [Source(jobs := JobSet(runtime, wish.place), _of_set(jobs, wish))]
+        return [Matches(JobSet(runtime, which), entries) for which, entries in found]
+    return [Matches(jobs := JobSet(runtime, wish.place), _of_set(jobs, wish))]
 
 
 def _of_set(jobs: JobSet, wish: Wish) -> Iterator[Entry]:
@@ -293,7 +303,7 @@ def begin(runtime: Runtime, author: str, wish: Wish) -> str:
     return number
 
 
-def _read(number: str, stored: store.Stored, now: float) -> Operation | None:
+def _read(number: str, stored: store.StoredOperation, now: float) -> Operation | None:
     facts = {name: value.decode("utf-8", "replace") for name, value in stored.facts.items()}
     try:
         wish = msgspec.json.decode(facts.pop("wish", ""), type=Wish)

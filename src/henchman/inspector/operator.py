@@ -12,7 +12,7 @@ from typing import Final
 from henchman.client.runtime import Runtime
 from henchman.errors import HenchmanError, ServerAway
 from henchman.inspector.base import Entry
-from henchman.inspector.operations import Operation, Source, Wish, operation, sources
+from henchman.inspector.operations import Matches, Operation, Wish, operation, sources
 from henchman.inspector.queues import Queue
 from henchman.inspector.sets import JobSet
 from henchman.kernel.text import described
@@ -103,7 +103,7 @@ class _Work:
                 return self._end("undoing", "undone", "")
             yield 0.0
 
-    def _slice(self, source: Source, some: list[Entry], wish: Wish, stays: list[str]) -> str:
+    def _slice(self, source: Matches, some: list[Entry], wish: Wish, stays: list[str]) -> str:
         moves, why = run(self._runtime.connections, _moves(self._runtime, source, some, wish))
         stays += why
         config, keys, queue = self._runtime.config, self._runtime.keys, ""
@@ -152,7 +152,7 @@ def _slices(entries: Iterator[Entry], most: int) -> Iterator[list[Entry]]:
 
 
 def _moves(
-    runtime: Runtime, source: Source, some: Iterable[Entry], wish: Wish
+    runtime: Runtime, source: Matches, some: Iterable[Entry], wish: Wish
 ) -> Procedure[tuple[list[Move], list[str]]]:
     if isinstance(source.jobs, Queue):
         effects = ((one, of_payload(runtime.keys, one.payload, "deleted")) for one in some)

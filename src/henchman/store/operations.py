@@ -15,7 +15,7 @@ __all__ = [
     "KEPT",
     "TRASH_BYTES",
     "UNDO_FOR",
-    "Stored",
+    "StoredOperation",
     "back",
     "begun",
     "listed",
@@ -74,22 +74,22 @@ def still_open(keys: Keys) -> Call[list[str]]:
     return command("SMEMBERS", keys.operations_open, decode=lambda reply: sorted((b.decode() for b in reply), key=int))
 
 
-class Stored(NamedTuple):
+class StoredOperation(NamedTuple):
     """An operation as it is stored; no facts: there is none. ``doer``: somebody works on it."""
 
     facts: dict[str, bytes]
     doer: bool
 
 
-def some(keys: Keys, numbers: Sequence[str]) -> Call[tuple[float, list[Stored]]]:
+def some(keys: Keys, numbers: Sequence[str]) -> Call[tuple[float, list[StoredOperation]]]:
     """The server's Unix time, and operations."""
     parts = [part for one in numbers for part in (("HGETALL", keys.operation(one)), ("EXISTS", keys.doer(one)))]
 
-    def read(replies: list[Any]) -> tuple[float, list[Stored]]:
+    def read(replies: list[Any]) -> tuple[float, list[StoredOperation]]:
         (seconds, micros), *rest = replies
         found = []
         for flat, doer in zip(rest[::2], rest[1::2], strict=True):
-            found.append(Stored({flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}, bool(doer)))
+            found.append(StoredOperation({flat[i].decode(): flat[i + 1] for i in range(0, len(flat), 2)}, bool(doer)))
         return int(seconds) + int(micros) / 1e6, found
 
     return commands(("TIME",), *parts, decode=read)
