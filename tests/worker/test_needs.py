@@ -11,6 +11,8 @@ import pytest
 
 from henchman import App, Kill, current_job
 from henchman.batch import procedures
+from henchman.inspector.operations import Wish, begin
+from henchman.inspector.operator import carry_out
 from henchman.store.call import run
 from support.locks import left_of_keys
 from support.needs import ENDS, HOW, POLICIES, becomes
@@ -194,7 +196,7 @@ def test_one_that_was_made_to_fail_can_be_retried_by_hand(shop: Shop) -> None:
         until(lambda: ("ship", "17") in shop.ran, "it runs now")
 
 
-@pytest.mark.parametrize("order", ["oldest first", "newest first"])
+@pytest.mark.parametrize("order", ["oldest first", "newest first", "as an operation"])
 def test_the_dead_that_are_retried_together_wait_for_each_other(shop: Shop, order: str) -> None:
     charge = shop.job("charge", once=True)
     ship = shop.job("ship", after=charge, on_failed="fail", once=True, scope="ships", track=True)
@@ -208,7 +210,10 @@ def test_the_dead_that_are_retried_together_wait_for_each_other(shop: Shop, orde
         until(lambda: shop.dead == everybody, "all are dead")
     shop.ends, shop.order[:] = {}, []
     entries = sorted(shop.app.dead, key=lambda one: one.score, reverse=order == "newest first")
-    assert shop.app.dead.retry(entries).done == 3
+    if order == "as an operation":
+        assert carry_out(shop.app, begin(shop.app, "ana", Wish("retry", "dead", "", time.time())))
+    else:
+        assert shop.app.dead.retry(entries).done == 3
     assert shop.parked == everybody - {("charge", "17")}
     row = shop.store.ask("HGET", shop.store.keys.parked, waiting.jid)
     assert b'"enqueued"' in row.split(b"\n")[3], "the record will tell when it goes on"

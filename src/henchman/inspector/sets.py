@@ -245,16 +245,16 @@ class JobSet(Inspector):
         their queues are cancelled no more."""
         yield leases.ask_time(self._clock)
         change: Change = {"retry": self._to_queue, "kill": self._to_dead, "delete": self._away}[verb]
-        moves, jids, stay = list[jobs.Move](), list[str](), list[str]()
+        changes, stay = list[tuple[Entry, jobs.Move]](), list[str]()
         for entry in entries:
             try:
-                moves.append(change(entry))
-                jids.append(entry.jid)
+                changes.append((entry, change(entry)))
             except Exception as error:  # this entry stays where it is, with the reason; its neighbours go
                 stay.append(_why_it_stays(entry, error))
-        if verb == "retry" and self.which == "dead" and any(jids):
-            yield jobs.uncancel(self._keys, [one for one in jids if one])
-        return moves, stay
+        if verb == "retry" and self.which == "dead" and changes:
+            yield jobs.uncancel(self._keys, [one.jid for one, _ in changes if one.jid])
+            changes = yield from self._wait_again(changes)
+        return [move for _, move in changes], stay
 
     def _act(self, entries: Iterable[Entry], change: Change) -> Procedure[Acted]:
         """Act on these entries, a page at a time: each page is one move."""

@@ -16,7 +16,7 @@ local state = redis.call('HGET', OPERATION, 'state') or 'LOST'
 if state ~= 'running' or redis.call('HGET', OPERATION, 'slice') == ARGV[5] then
   return state
 end
-local move = moving(KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2]))
+local move = moving(KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2]), 10)
 local now, keep, room, own = server_now(), tonumber(ARGV[6]), tonumber(ARGV[7]), 0
 local counts, reason = {done = 0, gone = 0, stayed = 0, kept = 0, final = 0, full = 0, looked = tonumber(ARGV[9])}, nil
 
