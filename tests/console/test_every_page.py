@@ -45,6 +45,8 @@ PAGES: Final[dict[tuple[str, int], tuple[str, ...]]] = {
     ("history", 0): ("/history", "/history?q=status:failed"),
     ("audit", 0): ("/audit", "/audit?p=2", "/audit?q=retry"),
     ("jobs", 1): ("/jobs/{dead}", "/jobs/{retry}", "/jobs/{blocked}", "/jobs/{queued}", "/jobs/{running}"),
+    ("operations", 0): ("/operations",),
+    ("operations", 1): ("/operations/none",),
     ("system", 0): ("/system",),
 }
 #: pages that look through everything, one place after the other: how often they ask at most
