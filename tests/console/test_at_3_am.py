@@ -203,6 +203,19 @@ def test_two_clicks_lead_to_what_broke(three_am: Shop, incident: str) -> None:
     assert act in shown.words or any(act in link for link in shown.links), (first, second, shown.links)
 
 
+def test_of_a_thousand_processes_the_lost_and_the_busiest_are_shown(three_am: Shop) -> None:
+    for one in range(300):
+        three_am.alive(f"crowd-{one}:{one + 1}:{one:012x}", queues=["mail"], busy=one % 7)
+    three_am.dead_host()
+    browser = Browser(App(redis_url=three_am.app.config.redis_url).console())
+    shown = browser.get("/busy")
+    assert len(shown.body) < 60_000
+    assert shown.words.index("host-3:412") < shown.words.index("crowd-104:105") < shown.words.index("and 282 more")
+    assert "crowd-1:2 " not in shown.words
+    assert "crowd-1:2 " in browser.get("/busy?q=crowd-1%3A").words
+    assert "No process is called so." in browser.get("/busy?q=nobody").words
+
+
 def test_a_shop_at_work_has_no_findings(three_am: Shop) -> None:
     browser = Browser(App(redis_url=three_am.app.config.redis_url).console())
     assert "All is well." in browser.get("/").words

@@ -45,6 +45,8 @@ _JOBS: Final = 30  # of a page with acts and an error in each row
 _CRONS: Final = 25
 MOST_ROWS: Final = 100
 _NEXT: Final = 10_000  # jobs of a queue that a search looks at
+_PROCESSES: Final = 20  # on the page of what is busy; a search finds the others
+_WORK: Final = 25  # running jobs there
 _CALL: Final = 20_000  # characters of a call on the page of its job
 _FIRST: Final = 1_000_000_000  # a page further behind is no page
 FILTERS: Final = (
@@ -209,16 +211,20 @@ class Screens:
         return self.everything.get()
 
     def busy(self, query: Query) -> Screen:
-        """Who is alive, and what runs."""
+        """Who is alive, and what runs: the processes that were lost, then those with the most work."""
+        query.unless_said(_WORK)
         seen, text = self.everything.get().facts["seen"], query.search
         first, work = query.first, [one for one in seen.work if text in one.identity]
-        every = [*seen.processes, *seen.lost]
+        every = [one for one in (*seen.lost, *seen.processes) if text in one.identity]
+        lost = {one.identity for one in every if (one.beat_age(seen.at) or 0.0) > LOST}
+        every.sort(key=lambda one: (one.identity not in lost, -one.busy, one.identity))
         return Screen(
             "busy.html",
             {
                 "seen": seen,
-                "processes": [one for one in every if text in one.identity][:MOST_ROWS],
-                "lost": {one.identity for one in every if (one.beat_age(seen.at) or 0.0) > LOST},
+                "processes": every[:_PROCESSES],
+                "more": len(every) - _PROCESSES,
+                "lost": lost,
                 "work": work[first : first + query.rows],
                 "total": len(work),
             },
