@@ -12,11 +12,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
+
 from henchman import App
 from henchman.console.render import tilde
 from henchman.history.database import Database
 from henchman.inspector import audit
-from henchman.store import admission, cron, leases
+from henchman.inspector.operations import Wish
+from henchman.store import admission, cron, leases, operations
 from henchman.store.call import Call, ask, commands, run, side_by_side
 from henchman.store.failures import group_errors
 from henchman.store.metrics import Counted, flush
@@ -94,6 +97,7 @@ class _Filling:
         self._crons()
         self._metrics()
         self._audit()
+        self._operations()
         self._history(history, batch)
         names = {
             "batch": batch,
@@ -143,6 +147,14 @@ class _Filling:
             import_row.enqueue_many((number,) for number in range(self.sizes.members))
         assert small.id != batch.id
         return batch.id, flow.id
+
+    def _operations(self) -> None:
+        """As many as are kept, at their end."""
+        wish = msgspec.json.encode(Wish("delete", "dead", "shop.job7", self.now, planned=1200))
+        for number in range(1, operations.KEPT + 1):
+            facts = {"wish": wish, "author": "ana", "made": repr(self.now), "done": 1200, "kept": 1200}
+            self.run(operations.made(self.keys, str(number), facts))
+            self.run(operations.turn(self.keys, str(number), "done", ("running",)))
 
     def _queues(self) -> None:
         left = self.sizes.queued - self.sizes.members

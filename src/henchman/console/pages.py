@@ -44,7 +44,6 @@ ROWS: Final = 50  # of a page
 _JOBS: Final = 30  # of a page with acts and an error in each row
 _CRONS: Final = 25
 MOST_ROWS: Final = 100
-_NEXT: Final = 10_000  # jobs of a queue that a search looks at
 _PROCESSES: Final = 20  # on the page of what is busy; a search finds the others
 _WORK: Final = 25  # running jobs there
 _CALL: Final = 20_000  # characters of a call on the page of its job
@@ -247,12 +246,12 @@ class Screens:
         seen = run(self._runtime.connections, look_at_queue(keys, name, query.first, max(most, 1), mask))
         size = seen.state.size or 0
         rows, places = EntryRows(seen.entries, size), range(query.first + 1, query.first + 1 + len(seen.entries))
-        facts = {"state": seen.state, "processes": seen.processes, "name": name, "looked": min(_NEXT, size)}
+        facts = {"state": seen.state, "processes": seen.processes, "name": name, "looked": size}
         if not query.search:
             return Screen("queue.html", facts | {"rows": rows, "places": places})
-        found = Queues(self._runtime)[name].next_holding(query.search, _NEXT, query.rows) if size else []
-        rows = EntryRows([one for _, one in found], len(found), size <= _NEXT, searched=True)
-        return Screen("queue.html", facts | {"rows": rows, "places": [place for place, _ in found]})
+        found, looked = Queues(self._runtime)[name].next_holding(query.search, query.rows)
+        rows = EntryRows([one for _, one in found], len(found), looked >= size, searched=True)
+        return Screen("queue.html", facts | {"rows": rows, "places": [place for place, _ in found], "looked": looked})
 
     def set(self, which: SetName, query: Query) -> Screen:
         """Retries, scheduled or dead jobs."""

@@ -180,7 +180,7 @@ class Operator:
     def wake(self, *, now: bool = False) -> None:
         """Look for open operations soon; ``now``: there is one."""
         with self._lock:
-            self._more = self._more or now
+            self._more = self._busy and (self._more or now)
             if self._busy or not (now or time.monotonic() - self._looked > _LOOK):
                 return
             self._busy, self._looked = True, time.monotonic()

@@ -24,6 +24,7 @@ __all__ = [
     "Queue",
     "QueueList",
     "QueueLook",
+    "QueueSearch",
     "QueueState",
     "Queues",
     "QueuesLook",
@@ -34,6 +35,7 @@ __all__ = [
 ]
 
 PAGE = 100
+_NEXT, _PAGE = 10_000, 500  # payloads that a search among the next ones looks at, and those of one of its looks
 _AT_ONCE = 500  # queues looked at in one call
 _OVERLAP = 10  # payloads read again with each page, to see that nothing was skipped; fewer of large ones
 _MEMORY = 10_000  # payloads that a loop remembers, so as not to give them twice
@@ -57,6 +59,13 @@ class QueueList(NamedTuple):
 
     states: list[QueueState]
     total: int
+
+
+class QueueSearch(NamedTuple):
+    """Payloads of a queue that hold a text, with their places in the line, from 1 on; among the next ``looked``."""
+
+    found: list[tuple[int, Entry]]
+    looked: int
 
 
 def latency_of(payload: bytes | None, now: float) -> float | None:
@@ -120,17 +129,21 @@ class Queue(Inspector):
         return filter(fits, iter(self._items(lambda: self._payloads(queues.raw(text)))))
 
     @now
-    def next_holding(self, text: str, looked: int, most: int) -> Procedure[list[tuple[int, Entry]]]:
-        """At most ``most`` of the next ``looked`` payloads that hold ``text``, the next to run first, with their places
-        in the line, from 1 on. The server compares."""
-        key, seen, found = self._keys.queue(self.name), 0, list[tuple[int, Entry]]()
-        while seen < looked and len(found) < most:
-            page: queues.ListPage = yield queues.list_page(key, -1 - seen, looked - seen, leftwards=True, text=text)
-            found += ((page.size - place, Entry(one, mask=self._mask)) for place, one in page.found)
-            seen += page.looked
-            if not page.looked:
-                break
-        return found[:most]
+    def next_holding(self, text: str, most: int) -> Procedure[QueueSearch]:
+        """At most ``most`` of the next ten thousand payloads that hold ``text``, the next to run first. The server
+        compares."""
+        key = self._keys.queue(self.name)
+        asked = (
+            queues.list_page(key, -1 - first, _PAGE, leftwards=True, text=text) for first in range(0, _NEXT, _PAGE)
+        )
+        pages: list[queues.ListPage] = yield from side_by_side(*map(ask, asked))
+        found = [
+            (page.size - place, Entry(one, mask=self._mask))
+            for page in pages
+            if page.looked
+            for place, one in page.found
+        ]
+        return QueueSearch(found[:most], sum(page.looked for page in pages))
 
     @now
     def find(self, jid: str) -> Procedure[Entry | None]:
