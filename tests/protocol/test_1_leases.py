@@ -61,8 +61,9 @@ def test_the_first_write_is_one_that_a_full_server_accepts(script: str) -> None:
     code = "\n".join(line for line in body if not line.startswith("--"))
     if "-- include lead" in body:  # it is what they do first
         code = (LUA / "lib" / "lead.lua").read_text(encoding="utf-8") + code
-    if script == "move":  # its functions stand before what is executed first
-        code = code[code.index("for entry") :]
+    if script == "move":  # what it does first to an entry
+        moving = (LUA / "lib" / "moving.lua").read_text(encoding="utf-8")
+        code = moving[moving.index("return function(where") :]
     found = FIRST_WRITE.search(code)
     assert found is not None
     assert found[1] in {"PEXPIRE", "DEL", "LPOP", "ZREM", "LREM", "XTRIM"}

@@ -60,6 +60,18 @@ def test_there_are_26_buckets() -> None:
     assert [bucket_of(limit) for limit in LIMITS] == list(range(1, 26))
 
 
+def so_far(*counts: str | int) -> list[tuple[str | int | float, ...]]:
+    """What ran of OkJob so far, for Prometheus: ours."""
+    pairs = zip(counts[::2], counts[1::2], strict=True)
+    added = [part for place, number in pairs for part in ("INCRBY", "i64", place, number)]
+    return [
+        ("BITFIELD", "hm:total:OkJob", *added),
+        ("EXPIRE", "hm:total:OkJob", 7_776_000),
+        ("ZADD", "hm:totals", AT.timestamp(), "OkJob"),
+        ("ZREMRANGEBYSCORE", "hm:totals", "-inf", AT.timestamp() - 7_776_000),
+    ]
+
+
 def test_what_is_sent() -> None:
     histogram = [0] * 26
     histogram[0], histogram[3] = 2, 1
@@ -76,6 +88,7 @@ def test_what_is_sent() -> None:
         ("EXPIRE", "j|261121|9:05", 28_800),
         *[("BITFIELD", "h|OkJob-21-9:5", "OVERFLOW", "SAT", "INCRBY", "u16", "#0", 2, "INCRBY", "u16", "#3", 1)],
         ("EXPIRE", "h|OkJob-21-9:5", 28_800),
+        *so_far("#0", 3, "#1", 1, "#2", 250, "#3", 2, "#6", 1),
         ("EXEC",),
     ]
     assert not call.again, "sent twice it would count twice"
@@ -88,6 +101,7 @@ def test_what_is_sent_for_sidekiq_7() -> None:
         ("HINCRBY", "j|20261121|9:5", "OkJob|p", 1),
         ("HINCRBY", "j|20261121|9:5", "OkJob|f", 1),
         ("EXPIRE", "j|20261121|9:5", 28_800),
+        *so_far("#0", 1, "#1", 1),
         ("EXEC",),
     ], "a run that failed leaves no time"
 

@@ -16,7 +16,7 @@ from henchman.inspector.base import Entry
 from henchman.inspector.blocked import BlockedJob, blocked_jobs, blocked_rows, stuck_since
 from henchman.inspector.processes import ProcessState, list_processes
 from henchman.inspector.sets import PAGE
-from henchman.kernel.text import count, seconds_text, shorten, visible
+from henchman.kernel.text import count, shorten, visible
 from henchman.store import history, leases, ordered_people, queues
 from henchman.store.call import Call, Procedure, Runner, command, commands, iterate, run, side_by_side
 from henchman.store.keys import ROLES, UNTRIED, WELCOME, Keys, acl_trial
@@ -79,7 +79,7 @@ def examine(runner: Runner, keys: Keys) -> list[Check]:
         "paused queues": server.paused_queues,
         "blocked jobs": server.blocked_jobs,
         "lost processes": server.lost_processes,
-        "history": server.history,
+        "record": server.record,
         "rights": server.rights,
     }
     return [Check(name, *check()) for name, check in checks.items()]
@@ -339,8 +339,8 @@ class _Server:
             return Diagnosis("warn", text, "nothing is in danger; a running worker tidies up")
         return Diagnosis("warn", text, "a running worker gives them back within a minute: henchman work")
 
-    def history(self) -> Diagnosis:
-        """How far the record is behind."""
+    def record(self) -> Diagnosis:
+        """How far history is behind."""
         try:
             late = self._runner.run(history.backlog(self._keys))
         except ServerAway:
@@ -351,7 +351,7 @@ class _Server:
             dropped = f"; {late.dropped:,} messages had no room" if late.dropped else ""
             return Diagnosis("ok", f"{count(late.entries, 'change')} to be recorded{dropped}")
         who = f"its recorder is {visible(late.recorder)}" if late.recorder else "nobody records"
-        text = f"{seconds_text(late.lag)} behind: {count(late.entries, 'change')} to be recorded, {who}"
+        text = f"history is {late.lag:,.0f} s behind: {count(late.entries, 'change')} to be recorded, {who}"
         return Diagnosis(
             "warn", text, "does its database answer? Is a worker with history alive? henchman history status"
         )

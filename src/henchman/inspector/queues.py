@@ -200,6 +200,7 @@ class Queue(Inspector):
     alatency = awaited(latency)
     apaused = awaited(paused)
     apage = awaited(page)
+    anext_holding = awaited(next_holding)
     afind = awaited(find)
     adelete = awaited(delete)
     aclear = awaited(clear)

@@ -365,7 +365,7 @@ _PUSH = """
     xadd zadd zcard zmscore zpopmin zrange zrank zrem zremrangebyrank zremrangebyscore zscore zunionstore
 """
 _MOVE = """
-    bitfield decrby hscan lindex lpos lrem mget smismember sscan xlen xrange xtrim zcount zrangebyscore
+    bitfield decrby hscan lindex lpos lrem lset mget smismember sscan xlen xrange xtrim zcount zrangebyscore
     zrevrange zscan
 """
 _WORK = "blmove bzpopmin client|id xread"
@@ -374,7 +374,7 @@ _WORK = "blmove bzpopmin client|id xread"
 ROLES: Mapping[str, tuple[str, ...]] = {
     "producer": tuple(sorted(f"{_TALK} {_PUSH}".split())),
     "worker": tuple(sorted(f"{_TALK} {_PUSH} {_MOVE} {_WORK}".split())),
-    "console": tuple(sorted(f"{_TALK} {_PUSH} {_MOVE} lset".split())),
+    "console": tuple(sorted(f"{_TALK} {_PUSH} {_MOVE}".split())),
 }
 #: what is better with it: command → what is done without
 WELCOME: Mapping[str, str] = {
