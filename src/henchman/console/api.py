@@ -47,6 +47,7 @@ _SCOPES = 1000
 _STEPS = 100  # of a workflow that are told with their results
 _LONGEST = 200  # characters of a parameter
 _CURSOR = re.compile(r"c([0-9]{1,19})")
+_FURTHEST = 2**62  # what the server adds to a place stays an integer of 64 bits
 WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "show": ("open", "bad", "steps"),
     "stuck": ("true",),
@@ -103,7 +104,7 @@ class Ask:
     def _first(self) -> int:
         text = self._given.get("cursor", "c0")
         found = _CURSOR.fullmatch(text)
-        if found is None or int(found[1]) >= 2**63:
+        if found is None or int(found[1]) > _FURTHEST:
             raise Wrong(f"cursor={visible(text)!r}: give what `next` said, or leave it out")
         return int(found[1])
 

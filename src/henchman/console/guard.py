@@ -10,6 +10,7 @@ from __future__ import annotations
 import hmac
 import inspect
 import ipaddress
+import re
 import secrets
 import time
 from collections.abc import Awaitable, Callable
@@ -18,8 +19,9 @@ from typing import Any, Final, Literal, NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
+from starlette.responses import Response
 
-__all__ = ["COOKIE", "HEADERS", "Access", "Authorize", "Role", "Visitor", "address_of", "forged", "is_local"]
+__all__ = ["HEADERS", "Access", "Authorize", "Role", "Visitor", "address_of", "forged", "is_local", "with_session"]
 
 Role = Literal["look", "act"]
 Authorize = Callable[[Request], "Role | Awaitable[Role | None] | None"]
@@ -28,6 +30,8 @@ COOKIE: Final = "henchman_console"
 SESSION: Final = 12 * 3600  # seconds
 TRIES: Final = 5  # wrong passwords of one address a minute
 _HOUR: Final = 3600
+_FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
+_HOST: Final = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?")
 
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -56,8 +60,26 @@ class Visitor(NamedTuple):
 
 
 def is_local(request: Request) -> bool:
-    """Whether a request comes from this machine, to a name of this machine: pages elsewhere can reach no other one."""
-    return _is_loopback(address_of(request)) and _is_loopback(request.url.hostname or "")
+    """Whether a request comes from this machine, to a name of this machine: pages elsewhere can reach no other one.
+
+    What proxies tell of whom they ask for can only close it: all of that must be this machine, too."""
+    headers = request.headers
+    told = [name for one in _FORWARDED for value in headers.getlist(one) for name in value.split(",")]
+    names = [host_of(request), *told]
+    return _is_loopback(address_of(request)) and all(map(_is_loopback, map(_without_port, names)))
+
+
+def host_of(request: Request) -> str:
+    """What the request calls us, with the port; empty: nothing that could be a host, whatever a library makes of it."""
+    given = request.headers.getlist("host")
+    return given[0] if len(given) == 1 and _HOST.fullmatch(given[0]) else ""
+
+
+def _without_port(host: str) -> str:
+    """``127.0.0.1`` of ``127.0.0.1:7080``, ``::1`` of ``[::1]:7080``."""
+    name, _, port = host.strip().rpartition(":")
+    bare = name if port.isdigit() and (name.endswith("]") or ":" not in name) else host.strip()
+    return bare.removeprefix("[").removesuffix("]").lower()
 
 
 def address_of(request: Request) -> str:
@@ -196,6 +218,20 @@ class Access:
         return any(hmac.compare_digest(token.encode(), one.encode()) for one in every)
 
 
+def with_session(answer: Response, request: Request, prefix: str, session: str) -> Response:
+    """The answer with the cookie of a session for the console at ``prefix``; "": the session ends."""
+    answer.set_cookie(
+        COOKIE,
+        session,
+        max_age=SESSION if session else 0,
+        path=f"{prefix}/",
+        secure=request.scope.get("scheme") == "https",
+        httponly=True,
+        samesite="lax",
+    )
+    return answer
+
+
 def forged(request: Request) -> str:
     """Why a request that changes something does not come from a page of this site, as far as its headers tell; empty
     when it may."""
@@ -207,7 +243,7 @@ def forged(request: Request) -> str:
     origin = request.headers.get("origin")
     if origin is None or origin == "null":
         return "it does not say where it comes from (no Origin header): does a proxy drop it?"
-    own = f"{request.url.scheme}://{request.url.netloc}"
-    if origin.lower() == own.lower() or origin.split("://")[-1].lower() == request.url.netloc.lower():
+    host = host_of(request).lower()  # not the scheme: a proxy that ends TLS does not always say so
+    if host and origin.lower() in (f"http://{host}", f"https://{host}"):
         return ""
     return "its Origin is not this host: does a proxy change the Host header?"

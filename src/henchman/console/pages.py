@@ -48,6 +48,7 @@ _PROCESSES: Final = 20  # on the page of what is busy; a search finds the others
 _WORK: Final = 25  # running jobs there
 _CALL: Final = 20_000  # characters of a call on the page of its job
 _FIRST: Final = 1_000_000_000  # a page further behind is no page
+_FURTHEST: Final = 2**62  # what the server adds to a place stays an integer of 64 bits
 FILTERS: Final = (
     "q",
     "n",
@@ -122,9 +123,9 @@ class Query:
 
     @property
     def after(self) -> int | None:
-        """The position in history behind which a page begins; None: it is the first."""
+        """The place, in history or in a set, behind which a page begins; None: it is the first."""
         text = self.word("after")
-        return min(int(text), 2**63 - 1) if text.isascii() and text.isdigit() and len(text) < 20 else None
+        return min(int(text), _FURTHEST) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
     @property
     def filters(self) -> dict[str, str]:

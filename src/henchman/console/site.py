@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import SplitResult, parse_qs, urlsplit
 
 import uvicorn
 from starlette.concurrency import run_in_threadpool
@@ -31,7 +31,7 @@ from henchman.console.batches import BatchPages
 from henchman.console.bulk import BulkActs
 from henchman.console.deeds import Deed, Deeds, Order, Unwanted
 from henchman.console.errors import ErrorPages
-from henchman.console.guard import COOKIE, HEADERS, SESSION, Access, Visitor, address_of, forged
+from henchman.console.guard import HEADERS, Access, Visitor, address_of, forged, with_session
 from henchman.console.metrics import MetricsPages
 from henchman.console.openapi import document
 from henchman.console.ordered import OrderedPages
@@ -50,6 +50,7 @@ from henchman.store.call import command, run
 __all__ = ["Console"]
 
 _BODY: Final = 16_384  # bytes of a form
+_FIELDS: Final = 50  # of a form
 _PATH: Final = 2048  # characters of an address
 _log = logging.getLogger("henchman.console")
 
@@ -146,7 +147,7 @@ class Console:
 
     async def _answer(self, request: Request) -> Response:
         links, parts = _place(request.scope)
-        if len(request.url.path) > _PATH or parts is None:
+        if len(request.scope["path"]) > _PATH or parts is None:
             return PlainTextResponse("no such page", 404)
         if parts[:1] == ["static"]:
             return _asset(parts, request)
@@ -170,7 +171,7 @@ class Console:
         except HenchmanError as error:
             answer = self._message(request, links, visitor, 500, str(error))
         if visitor.fresh:
-            _set_session(answer, request, links, visitor.session)
+            with_session(answer, request, links.prefix, visitor.session)
         return answer
 
     def serve(self, listening: socket.socket, root_path: str = "") -> None:
@@ -202,8 +203,7 @@ class Console:
         if isinstance(page, Download):
             return _file(page)
         if page.template == "confirm.html":
-            before = {"at": _filters(urlsplit(request.headers.get("referer", "")).query)}
-            page = page._replace(facts={**page.facts, **before})
+            page = page._replace(facts={**page.facts, "at": _filters(_before(request).query)})
         return self._page(request, links, visitor, page, query, parts, began)
 
     def _look(self, parts: list[str], query: Query) -> Screen | Download:
@@ -370,7 +370,7 @@ class Console:
         if not self._access.holds(form.get("token", ""), visitor.session):
             raise Denied(403, "this page is older than twelve hours, or not of this session: load it again")
         if parts == ["logout"]:
-            return _with_cookie(RedirectResponse(links("login"), 303), request, links, "")
+            return with_session(RedirectResponse(links("login"), 303), request, links.prefix, "")
         self._must(visitor, links, request, "act")
         if not _is_act(parts):
             raise Missing("there is nothing to do at this address")
@@ -381,7 +381,7 @@ class Console:
         if operation:
             return RedirectResponse(links("operations", operation, said=said, seal=self._access.seal(said)), 303)
         where = {"one": names, "list": names[:1]}.get(form.get("back", act.back), [])
-        before = urlsplit(request.headers.get("referer", ""))
+        before = _before(request)
         kept = _filters(form.get("at") or (before.query if before.path == links(page, *where) else ""))
         return RedirectResponse(links(page, *where, **kept, said=said, seal=self._access.seal(said)), 303)
 
@@ -414,7 +414,7 @@ class Console:
             answer = self._page(request, links, visitor, Screen("login.html", {"wrong": True}, 403), Query({}))
             answer.headers["Retry-After"] = "60"
             return answer
-        return _with_cookie(RedirectResponse(links(), 303), request, links, session)
+        return with_session(RedirectResponse(links(), 303), request, links.prefix, session)
 
 
 def _status(error: Exception) -> int:
@@ -434,6 +434,14 @@ def _filters(query: str) -> dict[str, str]:
     with suppress(ValueError):  # too many of them: nothing of ours
         given = parse_qs(query[:_PATH], max_num_fields=20)
     return {name: given[name][-1][:200] for name in (*FILTERS, "p") if name in given}
+
+
+def _before(request: Request) -> SplitResult:
+    """The address of the page that was left for this one, as its browser tells."""
+    try:
+        return urlsplit(request.headers.get("referer", ""))
+    except ValueError:  # no address
+        return urlsplit("")
 
 
 def _file(one: Download) -> Response:
@@ -461,30 +469,17 @@ def _asset(parts: list[str], request: Request) -> Response:
 
 
 async def _form(request: Request) -> dict[str, str]:
-    """The fields of a form; Denied for one that is too large."""
+    """The fields of a form; Denied for one that is too large, or has too many."""
     body = b""
     async for piece in request.stream():
         body += piece
         if len(body) > _BODY:
             raise Denied(413, f"a form of this console has at most {_BODY:,} bytes")
-    return {name: values[-1] for name, values in parse_qs(body.decode("utf-8", "replace"), max_num_fields=50).items()}
-
-
-def _set_session(answer: Response, request: Request, links: Links, session: str) -> None:
-    answer.set_cookie(
-        COOKIE,
-        session,
-        max_age=SESSION if session else 0,
-        path=(links.prefix or "") + "/",
-        secure=request.url.scheme == "https",
-        httponly=True,
-        samesite="lax",
-    )
-
-
-def _with_cookie(answer: Response, request: Request, links: Links, session: str) -> Response:
-    _set_session(answer, request, links, session)
-    return answer
+    try:
+        given = parse_qs(body.decode("utf-8", "replace"), max_num_fields=_FIELDS)
+    except ValueError:
+        raise Denied(400, f"a form of this console has at most {_FIELDS} fields") from None
+    return {name: values[-1] for name, values in given.items()}
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:
