@@ -43,7 +43,7 @@ from henchman.console.waiting import WaitingPages
 from henchman.errors import ArgumentError, HenchmanError, ServerAway
 from henchman.inspector import audit
 from henchman.inspector.prometheus import CONTENT_TYPE, exposition
-from henchman.inspector.scaling import WITHIN, checked_within
+from henchman.inspector.scaling import within_of
 from henchman.kernel.text import mask_url, visible
 from henchman.store.call import command, run
 
@@ -336,11 +336,10 @@ class Console:
 
     async def _figures(self, request: Request) -> Response:
         """What Prometheus reads."""
-        given = request.query_params.get("within", "")
         try:
-            within = checked_within(float(given)) if given else WITHIN
-        except (ValueError, ArgumentError):
-            raise Denied(400, f"within={given[:100]!r}: give seconds, from 1 to 86400") from None
+            within = within_of(request.query_params.get("within", ""))
+        except ArgumentError as error:
+            raise Denied(400, str(error)) from None
         told = exposition(self._runtime.keys, within)
         text = await run_in_threadpool(run, self._runtime.connections, told)
         return PlainTextResponse(text, media_type=CONTENT_TYPE)

@@ -9,8 +9,7 @@ from typing import NamedTuple
 
 from henchman.batch.batch import BatchStatus
 from henchman.batch.listing import BatchList, newest_batches
-from henchman.errors import ServerAway, ServerError
-from henchman.inspector.base import Entry, Mask
+from henchman.inspector.base import Entry, Mask, server_facts
 from henchman.inspector.blocked import BlockedJob, blocked_jobs
 from henchman.inspector.errors import Errors, errors
 from henchman.inspector.metrics import Overview, overview
@@ -18,7 +17,6 @@ from henchman.inspector.ordered_id import OrderedId, id_of
 from henchman.store import history, needs, ordered_people
 from henchman.store.call import Procedure, ask, command, side_by_side
 from henchman.store.keys import Keys
-from henchman.store.metrics import server_info
 from henchman.store.queues import Stretch, set_stretch
 
 __all__ = ["FindingsLook", "StuckId", "Vitals", "look", "vitals"]
@@ -79,13 +77,8 @@ def vitals(keys: Keys, mask: Mask | None = None) -> Procedure[Vitals]:
 
 
 def _memory() -> Procedure[tuple[int, int] | None]:
-    try:
-        told: Mapping[str, str] = yield server_info("memory")
-    except ServerAway:
-        raise
-    except ServerError:  # it is forbidden
-        return None
-    return int(told.get("used_memory", 0)), int(told.get("maxmemory", 0))
+    told: Mapping[str, str] = yield from server_facts("memory")
+    return (int(told.get("used_memory", 0)), int(told.get("maxmemory", 0))) if told else None
 
 
 def _stepped(keys: Keys) -> Procedure[tuple[float, float] | None]:

@@ -11,9 +11,10 @@ from typing import Any
 import msgspec
 
 from henchman.client.runtime import Runtime
-from henchman.errors import ArgumentError, PayloadError
+from henchman.errors import ArgumentError, PayloadError, ServerAway, ServerError
 from henchman.kernel.text import as_shown, plain, shorten
-from henchman.store.call import BothWays
+from henchman.store.call import BothWays, Procedure
+from henchman.store.metrics import server_info
 from henchman.store.queues import raw
 from henchman.wire import jsontext, payload, times
 from henchman.wire.payload import INVALID_CLASS, decode
@@ -34,6 +35,7 @@ __all__ = [
     "mask_all",
     "scoped",
     "seconds",
+    "server_facts",
     "text_of",
 ]
 
@@ -280,3 +282,14 @@ def seconds(at: float | dt.datetime) -> float:
     if isinstance(at, bool) or not isinstance(at, int | float) or not -1e11 < at < 1e11:
         raise ArgumentError(f"{at!r} is no time: give an aware datetime or Unix seconds")
     return float(at)
+
+
+def server_facts(*section: str) -> Procedure[Mapping[str, str]]:
+    """What the server says of itself, all of it or a section; nothing where this user of it may not ask."""
+    try:
+        facts: Mapping[str, str] = yield server_info(*section)
+    except ServerAway:
+        raise
+    except ServerError:
+        return {}
+    return facts

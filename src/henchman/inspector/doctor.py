@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Literal, NamedTuple, TypeVar
 
 from henchman.errors import ServerAway, ServerError
-from henchman.inspector.base import Entry
+from henchman.inspector.base import Entry, server_facts
 from henchman.inspector.blocked import BlockedJob, blocked_jobs, blocked_rows, stuck_since
 from henchman.inspector.processes import ProcessState, list_processes
 from henchman.inspector.sets import PAGE
@@ -110,10 +110,7 @@ class _Server:
     def __init__(self, runner: Runner, keys: Keys) -> None:
         self._runner = runner
         self._keys = keys
-        info = self._allowed(command("INFO", decode=_text), "")
-        lines = (line.partition(":") for line in info.splitlines() if not line.startswith("#"))
-        #: what INFO says; empty when it is forbidden
-        self._info: Mapping[str, str] = {name: value for name, _, value in lines if name}
+        self._info: Mapping[str, str] = run(runner, server_facts())  #: what INFO says; empty when it is forbidden
 
     def _allowed(self, call: Call[T], otherwise: T) -> T:
         """The answer to ``call``; ``otherwise`` when this user of the server may not ask."""

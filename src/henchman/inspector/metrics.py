@@ -37,6 +37,7 @@ __all__ = [
     "Metrics",
     "Overview",
     "Stats",
+    "by_minutes",
     "default_label",
     "deploy_marks",
     "living",
@@ -130,7 +131,7 @@ def metrics(
     now = time.time() if now is None else now
     moments, step = _moments(now, minutes, hours)
     buckets = tuple(one.timestamp() for one in moments)
-    counted = _by_minutes(keys, moments) if step == 60 else _by_ten_minutes(keys, moments, now)
+    counted = by_minutes(keys, moments) if step == 60 else _by_ten_minutes(keys, moments, now)
     found, deploys = yield from side_by_side(counted, deploy_marks(keys, buckets[0], buckets[-1] + step))
     wanted = None if name is None else calls.metric_name(name)
     names = {one for bucket in found for one in bucket if wanted is None or one == wanted}
@@ -155,7 +156,8 @@ def _moments(now: float, minutes: int | None, hours: int | None) -> tuple[list[d
     return [dt.datetime.fromtimestamp(last - step * back, dt.UTC) for back in reversed(range(count))], step
 
 
-def _by_minutes(keys: Keys, moments: Sequence[dt.datetime]) -> Procedure[list[dict[str, Counted]]]:
+def by_minutes(keys: Keys, moments: Sequence[dt.datetime]) -> Procedure[list[dict[str, Counted]]]:
+    """What ran in the minutes that begin then (UTC), by class, without histograms."""
     both = [key for one in moments for key in (keys.minute(one), keys.minute7(one))]
     found = yield calls.read(both)
     return [_fuller(found[i], found[i + 1]) for i in range(0, len(found), 2)]

@@ -8,11 +8,11 @@ scraped tells the same. So a dashboard takes ``max by (…)``, not ``sum``, over
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import accumulate
 from typing import NamedTuple
 
-from henchman.errors import ServerAway, ServerError
+from henchman.inspector.base import server_facts
 from henchman.inspector.metrics import LATE, living
 from henchman.inspector.ordered import all_ordered_stats
 from henchman.inspector.ordered_id import OrderedStats
@@ -21,7 +21,7 @@ from henchman.inspector.queues import QueueState, list_queues
 from henchman.inspector.scaling import WITHIN, SlotsWanted, pace, wanted_slots
 from henchman.store import batches, history
 from henchman.store import metrics as calls
-from henchman.store.call import Procedure
+from henchman.store.call import Procedure, ask, side_by_side
 from henchman.store.keys import Keys
 from henchman.wire import times
 
@@ -32,9 +32,6 @@ CLASSES_MOST = 1000  #: of which figures are told, those that ran last; how many
 QUEUES_MOST = 1000  #: the same, the longest
 _LIMITS = calls.LIMITS[::2]  # of the histogram: 13 of its 25
 _LES = [f"{limit / 1000:g}" for limit in _LIMITS]
-
-Labels = Mapping[str, str]
-Sample = tuple[str, Labels, float]
 
 
 class _Readings(NamedTuple):
@@ -60,35 +57,29 @@ def exposition(keys: Keys, within: float = WITHIN) -> Procedure[str]:
 
 def _look(keys: Keys, within: float) -> Procedure[_Readings]:
     now, began = time.time(), time.perf_counter()
-    figures: calls.Totals = yield calls.figures(keys, times.day(now), now - LATE)
-    queues = (yield from list_queues(keys, at=now)).states
-    processes = living((yield from list_processes(keys)), now)
-    ordered = yield from all_ordered_stats(keys)
-    speed = yield from pace(keys, now)
+    figures, (queues, _), every, ordered, speed, (classes, hidden), info, (_, known), backlog = yield from side_by_side(
+        ask(calls.figures(keys, times.day(now), now - LATE)),
+        list_queues(keys, at=now),
+        list_processes(keys),
+        all_ordered_stats(keys),
+        pace(keys, now),
+        _counted(keys),
+        server_facts(),
+        ask(batches.newest_page(keys, 0, 1)),
+        ask(history.backlog(keys)),
+    )
+    processes = living(every, now)
+    wanted = wanted_slots(queues, ordered, sum(one.busy for one in processes), speed, within)
+    took = time.perf_counter() - began
+    return _Readings(figures, queues, processes, ordered, wanted, classes, hidden, known, backlog, info, took)
+
+
+def _counted(keys: Keys) -> Procedure[tuple[list[tuple[str, calls.Counted]], int]]:
+    """What ran so far of the classes that ran last, by name, and how many others there are."""
     names = yield calls.total_names(keys)
     shown = names[-CLASSES_MOST:]
     counted = (yield calls.totals(keys, shown)) if shown else []
-    try:
-        info: Mapping[str, str] = yield calls.server_info()
-    except ServerAway:
-        raise
-    except ServerError:  # it is forbidden
-        info = {}
-    known: int = (yield batches.newest_page(keys, 0, 1))[1]
-    backlog = yield history.backlog(keys)
-    return _Readings(
-        figures,
-        queues,
-        processes,
-        ordered,
-        wanted_slots(queues, ordered, sum(one.busy for one in processes), speed, within),
-        sorted(zip(shown, counted, strict=True)),
-        len(names) - len(shown),
-        known,
-        backlog,
-        info,
-        time.perf_counter() - began,
-    )
+    return sorted(zip(shown, counted, strict=True)), len(names) - len(shown)
 
 
 def _written(seen: _Readings) -> Iterator[str]:
@@ -121,10 +112,10 @@ def _queues(seen: _Readings) -> Iterator[str]:
     for process in seen.processes:
         for name in process.queues if not process.quiet else ():
             serving[name] = serving.get(name, 0) + process.concurrency
-    labels = [{"queue": one.name} for one in shown]
+    names = [one.name for one in shown]
 
     def each(name: str, text: str, values: Iterable[float]) -> Iterator[str]:
-        return _samples(name, "gauge", text, [("", label, value) for label, value in zip(labels, values, strict=True)])
+        return _by_queue(name, text, zip(names, values, strict=True))
 
     yield from each("queue_size", "Jobs that wait in a queue.", (one.size or 0 for one in shown))
     text = "Seconds since the job that is next was pushed."
@@ -147,7 +138,7 @@ def _ordered(seen: _Readings) -> Iterator[str]:
         ("ordered_queue_lag_seconds", "Seconds since its first id was due.", "lag"),
     )
     for name, text, field in figures:
-        yield from _samples(name, "gauge", text, [("", {"queue": one.name}, getattr(one, field)) for one in shown])
+        yield from _by_queue(name, text, ((one.name, getattr(one, field)) for one in shown))
 
 
 def _workers(seen: _Readings) -> Iterator[str]:
@@ -196,18 +187,16 @@ def _server(seen: _Readings) -> Iterator[str]:
 
 
 def _family(name: str, kind: str, text: str, value: float) -> Iterator[str]:
-    return _samples(name, kind, text, [("", {}, value)])
+    yield f"{_head(name, kind, text)}henchman_{name} {value:.17g}\n"
 
 
 def _head(name: str, kind: str, text: str) -> str:
     return f"# HELP henchman_{name} {text}\n# TYPE henchman_{name} {kind}\n"
 
 
-def _samples(name: str, kind: str, text: str, samples: Sequence[Sample]) -> Iterator[str]:
-    yield _head(name, kind, text)
-    for suffix, labels, value in samples:
-        inside = ",".join(f'{label}="{_escaped(one)}"' for label, one in labels.items())
-        yield f"henchman_{name}{suffix}{'{' + inside + '}' if inside else ''} {value:.17g}\n"
+def _by_queue(name: str, text: str, values: Iterable[tuple[str, float]]) -> Iterator[str]:
+    yield _head(name, "gauge", text)
+    yield from (f'henchman_{name}{{queue="{_escaped(queue)}"}} {value:.17g}\n' for queue, value in values)
 
 
 def _escaped(text: str) -> str:

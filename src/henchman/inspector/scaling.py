@@ -13,13 +13,13 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from henchman.errors import ArgumentError
+from henchman.inspector.metrics import by_minutes
 from henchman.inspector.ordered_id import OrderedStats
 from henchman.inspector.queues import QueueState
-from henchman.store import metrics as calls
 from henchman.store.call import Procedure
 from henchman.store.keys import Keys
 
-__all__ = ["WITHIN", "Pace", "SlotsWanted", "checked_within", "pace", "wanted_slots"]
+__all__ = ["WITHIN", "Pace", "SlotsWanted", "checked_within", "pace", "wanted_slots", "within_of"]
 
 WITHIN = 60.0  # seconds in which what waits should have started
 _MINUTES = 5  # whose runs are looked at
@@ -52,19 +52,21 @@ def checked_within(seconds: object) -> float:
     raise ArgumentError(f"within={seconds!r}: give seconds, from 1 to 86400")
 
 
+def within_of(text: str) -> float:
+    """What ``within=`` in an address says, ``WITHIN`` where it says nothing; ArgumentError as above."""
+    try:
+        return checked_within(float(text)) if text else WITHIN
+    except ValueError:  # no number, or none of those
+        raise ArgumentError(f"within={text[:100]!r}: give seconds, from 1 to 86400") from None
+
+
 def pace(keys: Keys, now: float) -> Procedure[Pace]:
     """How fast it went in the minutes before the Unix time ``now``; Ruby's runs are in it where they are counted."""
     minute = dt.datetime.fromtimestamp(now // 60 * 60, dt.UTC)
     moments = [minute - dt.timedelta(minutes=back) for back in range(_MINUTES)]
-    found = yield calls.read([key for one in moments for key in (keys.minute(one), keys.minute7(one))])
-    runs = good = ms = 0
-    for eight, seven in zip(found[::2], found[1::2], strict=True):
-        for name in eight | seven:
-            counted = max((one[name] for one in (eight, seven) if name in one), key=lambda one: one.processed)
-            runs += counted.processed
-            good += counted.processed - counted.failed
-            ms += counted.ms
-    seconds = 60.0 * (_MINUTES - 1) + now % 60
+    found = [one for minute in (yield from by_minutes(keys, moments)) for one in minute.values()]
+    runs, ms = sum(one.processed for one in found), sum(one.ms for one in found)
+    good, seconds = runs - sum(one.failed for one in found), 60.0 * (_MINUTES - 1) + now % 60
     return Pace(runs / seconds, ms / good / 1000 if good > 0 else None)
 
 

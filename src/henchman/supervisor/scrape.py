@@ -9,7 +9,7 @@ from urllib.parse import parse_qs
 
 from henchman.errors import ArgumentError, HenchmanError
 from henchman.inspector.prometheus import exposition
-from henchman.inspector.scaling import WITHIN, checked_within
+from henchman.inspector.scaling import within_of
 from henchman.store.call import run
 from henchman.supervisor.server_link import ServerLink
 
@@ -27,7 +27,7 @@ class Scrapes:
     def answer(self, query: str) -> tuple[int, str]:
         """Status and text for ``/metrics?query``."""
         try:
-            within = _within(query)
+            within = within_of(parse_qs(query[:1000]).get("within", [""])[-1])
         except ArgumentError as error:
             return 400, f"{error}\n"
         with self._turn:
@@ -42,11 +42,3 @@ class Scrapes:
                 return 503, f"{error}\n"
             self._told = within, time.monotonic(), text
             return 200, text
-
-
-def _within(query: str) -> float:
-    given = parse_qs(query[:1000]).get("within", [])
-    try:
-        return checked_within(float(given[-1])) if given else WITHIN
-    except ValueError:
-        return checked_within(given[-1])
