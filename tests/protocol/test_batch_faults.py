@@ -16,7 +16,7 @@ from henchman.errors import ServerAway
 from henchman.kernel import failpoints
 from henchman.store.call import load
 from support.batch_calls import CALLS, everything, there_is_a_batch
-from support.mortal import Nursery, nursery
+from support.mortal import Nursery
 from support.store import Store
 
 WHERE = ["before", "after"]
@@ -42,12 +42,6 @@ class Scene:
 
     def now(self) -> dict[str, Any]:
         return everything(self.store)
-
-
-@pytest.fixture(scope="module")
-def mortals() -> Iterator[Nursery]:
-    with nursery() as made:
-        yield made
 
 
 @pytest.fixture

@@ -19,19 +19,13 @@ from henchman.store.call import Call, load
 from henchman.work.effects import of_payload
 from henchman.worker import decide
 from support.locks import job, left_of_keys
-from support.mortal import Nursery, nursery
+from support.mortal import Nursery
 from support.store import ME, Store
 
 FATES = {"run": "queue", "fail": "dead", "cancel": "over", "wait": "parked"}
 LETTERS = {"queue": "l", "parked": "l", "dead": "d", "over": "x"}
 MANY = 130  # more than the script that meets a need lets go by itself
 PAGE, RELEASED = 2, 60
-
-
-@pytest.fixture(scope="module")
-def mortals() -> Iterator[Nursery]:
-    with nursery() as made:
-        yield made
 
 
 @pytest.fixture

@@ -24,32 +24,16 @@ from henchman.errors import ServerAway
 from henchman.iterable import execution
 from henchman.kernel import failpoints
 from henchman.store import jobs
-from henchman.store.call import load
 from henchman.worker import heart, rescue, session
 from support.batch_calls import CALLS
-from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app, nursery
+from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app
 from support.processes import Work, push
 from support.store import ME, Store
-from support.worker import in_flight, jobs_in, looker, until, working
+from support.worker import in_flight, jobs_in, until, working
 
 WHERE = ["before", "after"]
 LUA = Path(henchman.__file__).parent / "store" / "lua"
 SCRIPTS = sorted(file.stem for file in LUA.glob("*.lua"))
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    """The server knows every script: a call passes its points once, not once with the hash and once with the text."""
-    with looker(redis_url) as client:
-        for name in SCRIPTS:
-            client.script_load(load(name).text)
-        yield client
-
-
-@pytest.fixture(scope="module")
-def mortals() -> Iterator[Nursery]:
-    with nursery() as made:
-        yield made
 
 
 @pytest.fixture(autouse=True)

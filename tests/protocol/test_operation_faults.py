@@ -17,27 +17,12 @@ from henchman.inspector import operations as asked
 from henchman.inspector.operations import Wish
 from henchman.inspector.operator import SLICE, carry_out
 from henchman.kernel import failpoints
-from henchman.store.call import load, run
-from support.mortal import Nursery, nursery
-from support.worker import jobs_in, looker
+from henchman.store.call import run
+from support.mortal import Nursery
+from support.worker import jobs_in
 
 MANY = 3 * SLICE - 50
 SCRIPTS = ("operate", "operation_back", "operation_turn", "lead")
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    """The server knows every script: a call passes its points once."""
-    with looker(redis_url) as client:
-        for name in SCRIPTS:
-            client.script_load(load(name).text)
-        yield client
-
-
-@pytest.fixture(scope="module")
-def mortals() -> Iterator[Nursery]:
-    with nursery() as made:
-        yield made
 
 
 @pytest.fixture

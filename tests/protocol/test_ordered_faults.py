@@ -18,31 +18,15 @@ from henchman import App
 from henchman.errors import ServerAway
 from henchman.kernel import failpoints
 from henchman.store import leases, ordered
-from henchman.store.call import load
 from henchman.worker import heart, rescue, session
 from support.history import stream
-from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app, nursery
-from support.worker import Heard, looker, until, working
+from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app
+from support.worker import Heard, until, working
 
 WHERE = ["before", "after"]
 SCRIPTS = ("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move")
 BASE = "hm:ordered:ids/"
 GONE = "h:1:abcdefabcdef"
-
-
-@pytest.fixture
-def redis(redis_url: str) -> Iterator[Redis]:
-    """The server knows the scripts: a call passes its points once, not once with the hash and once with the text."""
-    with looker(redis_url) as client:
-        for name in SCRIPTS:
-            client.script_load(load(name).text)
-        yield client
-
-
-@pytest.fixture(scope="module")
-def mortals() -> Iterator[Nursery]:
-    with nursery() as made:
-        yield made
 
 
 @pytest.fixture(autouse=True)
