@@ -216,6 +216,15 @@ def test_of_a_thousand_processes_the_lost_and_the_busiest_are_shown(three_am: Sh
     assert "No process is called so." in browser.get("/busy?q=nobody").words
 
 
+def test_many_of_one_kind_are_one_sentence_more(three_am: Shop) -> None:
+    for one in range(12):
+        died = {"error_class": "PoisonPill", "error_message": f"pill {one}", "jid": f"{one:024}"}
+        three_am.redis.zadd("dead", {three_am.put("pay", "shop.resize", **died): time.time() - 60})
+    words = Browser(App(redis_url=three_am.app.config.redis_url).console()).get("/").words
+    assert words.count("shop.resize ended every process that ran it") == 5
+    assert "And 7 more like this." in words
+
+
 def test_a_shop_at_work_has_no_findings(three_am: Shop) -> None:
     browser = Browser(App(redis_url=three_am.app.config.redis_url).console())
     assert "All is well." in browser.get("/").words

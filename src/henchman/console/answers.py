@@ -14,12 +14,9 @@ from henchman.history.records import Event
 from henchman.inspector.audit import AuditEntry
 from henchman.inspector.base import Entry
 from henchman.inspector.blocked import BlockedJob
-from henchman.inspector.doctor import Check
-from henchman.inspector.errors import ErrorGroup
 from henchman.inspector.jobs import JobStatus, Obstacle
-from henchman.inspector.keys import KeyState
 from henchman.inspector.metrics import ClassMetrics, Metrics, Overview
-from henchman.inspector.ordered_id import OrderedId, OrderedStats
+from henchman.inspector.ordered_id import OrderedId
 from henchman.inspector.processes import ProcessState, Work
 from henchman.inspector.queues import QueueState
 from henchman.wire import jsontext, times
@@ -71,10 +68,6 @@ def overview(seen: Overview, found: Sequence[Finding]) -> dict[str, Any]:
     return {"at": moment(seen.at), "findings": [finding(one) for one in found], **counts, "slots": slots}
 
 
-def error(one: ErrorGroup, now: float) -> dict[str, Any]:
-    return one.to_json(now)
-
-
 def queue(one: QueueState, processes: Sequence[ProcessState]) -> dict[str, Any]:
     serving = sum(one.name in process.queues and not process.quiet for process in processes)
     return {**one._asdict(), "served_by": serving, "problem": one.problem or None}
@@ -90,10 +83,6 @@ def process(one: ProcessState) -> dict[str, Any]:
 def running(one: Work) -> dict[str, Any]:
     facts = {"identity": one.identity, "slot": one.slot, "queue": one.queue}
     return {**facts, "run_at": moment(one.run_at), "job": job(one.entry)}
-
-
-def ordered_queue(one: OrderedStats) -> dict[str, Any]:
-    return one.to_json()
 
 
 def ordered_id(one: OrderedId) -> dict[str, Any]:
@@ -123,10 +112,6 @@ def event(one: Event) -> dict[str, Any]:
 
 
 _OF_EVENT = frozenset(RecordJson.__annotations__)
-
-
-def key(one: KeyState) -> dict[str, Any]:
-    return one.to_json()
 
 
 def blocked(one: BlockedJob) -> dict[str, Any]:
@@ -159,7 +144,3 @@ def metrics(found: Metrics, shown: Sequence[ClassMetrics]) -> dict[str, Any]:
 def audit(one: AuditEntry) -> dict[str, Any]:
     facts: dict[str, Any] = {name: getattr(one, name) for name in ("who", "act", "page", "names", "outcome", "said")}
     return {"at": moment(one.at), **facts, "operation": one.operation or None}
-
-
-def check(one: Check) -> dict[str, Any]:
-    return one.to_json()

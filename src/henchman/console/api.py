@@ -18,7 +18,7 @@ from henchman.client.runtime import Runtime
 from henchman.console import answer_types, answers
 from henchman.console.deeds import Deeds
 from henchman.console.findings import findings
-from henchman.console.pages import Missing
+from henchman.console.pages import FURTHEST, Missing
 from henchman.console.vitals import look
 from henchman.cron.registry import states as cron_states
 from henchman.errors import ArgumentError
@@ -33,11 +33,11 @@ from henchman.inspector.jobs import obstacles
 from henchman.inspector.keys import key_look, keys_in, scope_states
 from henchman.inspector.operations import OperationJson, OperationsJson, operation, operations
 from henchman.inspector.ordered import OrderedQueues, ids_with
-from henchman.inspector.processes import list_processes
-from henchman.inspector.queues import Queues
-from henchman.inspector.sets import JobSet, SetName
+from henchman.inspector.processes import list_processes, list_work
+from henchman.inspector.queues import Queues, list_queues
+from henchman.inspector.sets import JobSet, SetName, look_at_set
 from henchman.kernel.text import did_you_mean, visible
-from henchman.store.call import run
+from henchman.store.call import run, side_by_side
 from henchman.store.locks import PHASES
 
 __all__ = ["ENDPOINTS", "LIMIT_MOST", "TEXTS", "WORDS", "Ask", "Endpoint", "JsonApi", "Wrong"]
@@ -47,7 +47,6 @@ _SCOPES = 1000
 _STEPS = 100  # of a workflow that are told with their results
 _LONGEST = 200  # characters of a parameter
 _CURSOR = re.compile(r"c([0-9]{1,19})")
-_FURTHEST = 2**62  # what the server adds to a place stays an integer of 64 bits
 WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "show": ("open", "bad", "steps"),
     "stuck": ("true",),
@@ -104,13 +103,18 @@ class Ask:
     def _first(self) -> int:
         text = self._given.get("cursor", "c0")
         found = _CURSOR.fullmatch(text)
-        if found is None or int(found[1]) > _FURTHEST:
+        if found is None or int(found[1]) > FURTHEST:
             raise Wrong(f"cursor={visible(text)!r}: give what `next` said, or leave it out")
         return int(found[1])
 
     def word(self, name: str) -> str:
         """What a parameter says; empty: nothing."""
         return self._given.get(name, "")
+
+    def listed(self, items: Sequence[Any], total: int) -> dict[str, Any]:
+        """A page of a list that has ``total`` entries."""
+        last = self.first + self.limit
+        return {"items": list(items), "total": total, "next": self.following(last if last < total else None)}
 
     def following(self, place: int | None) -> str | None:
         """``next`` for what begins at ``place``; None: there is no more."""
@@ -164,8 +168,7 @@ class JsonApi:
     # ---- now
 
     def _seen(self) -> tuple[figures.Overview, list[Any]]:
-        keys, mask = self._keys, self._mask
-        found = self._run(look(keys, mask))
+        found = self._run(look(self._keys, self._mask))
         return found.seen, findings(*found)
 
     def overview(self, ask: Ask) -> dict[str, Any]:
@@ -176,41 +179,40 @@ class JsonApi:
 
     def errors(self, ask: Ask) -> dict[str, Any]:
         found = self._run(errors(self._keys, job=ask.word("job"), queue=ask.word("queue"), text=ask.word("q")))
-        return {"items": [answers.error(one, found.at) for one in found.groups], "total": found.total}
+        return {"items": [one.to_json(found.at) for one in found.groups], "total": found.total}
 
     def error(self, ask: Ask, group: str) -> dict[str, Any]:
         now = time.time()
         one = self._run(error_group(self._keys, group, now))
         if one is None:
             raise Missing(f"no error is known as {visible(group)[:40]}")
-        return answers.error(one, now)
+        return one.to_json(now)  # type: ignore[no-any-return]
 
     def processes(self, ask: Ask) -> dict[str, Any]:
         return {"items": [answers.process(one) for one in self._run(list_processes(self._keys))]}
 
     def running(self, ask: Ask) -> dict[str, Any]:
-        work = self._run(figures.overview(self._keys, self._mask)).work
-        last = ask.first + ask.limit
-        items = [answers.running(one) for one in work[ask.first : last]]
-        return {"items": items, "total": len(work), "next": ask.following(last if len(work) > last else None)}
+        work = self._run(list_work(self._keys, self._mask))
+        some = work[ask.first : ask.first + ask.limit]
+        return ask.listed([answers.running(one) for one in some], len(work))
 
     # ---- work
 
     def queues(self, ask: Ask) -> dict[str, Any]:
-        states, processes = self._queues.states(match=ask.word("q")), self._run(list_processes(self._keys))
-        last = ask.first + ask.limit
-        items = [answers.queue(one, processes) for one in states[ask.first : last]]
-        return {"items": items, "total": len(states), "next": ask.following(last if len(states) > last else None)}
+        some = list_queues(self._keys, ask.word("q"), ask.first, ask.limit)
+        found, processes = self._run(side_by_side(some, list_processes(self._keys)))
+        return ask.listed([answers.queue(one, processes) for one in found.states], found.total)
 
     def queue(self, ask: Ask, name: str) -> dict[str, Any]:
         try:
             checked_name(name)
         except ArgumentError as error:
             raise Missing(str(error)) from None
-        state = next((one for one in self._queues.states(match=name) if one.name == name), None)
+        found, processes = self._run(side_by_side(list_queues(self._keys, name), list_processes(self._keys)))
+        state = next((one for one in found.states if one.name == name), None)
         if state is None:
             raise Missing(f"nothing was ever pushed to a queue {visible(name)[:80]}")
-        return answers.queue(state, self._run(list_processes(self._keys)))
+        return answers.queue(state, processes)
 
     def queue_jobs(self, ask: Ask, name: str) -> dict[str, Any]:
         try:
@@ -224,15 +226,13 @@ class JsonApi:
         return {"items": items, "total": size, "next": ask.following(ask.first + ask.limit if begin else None)}
 
     def _set(self, which: SetName, ask: Ask) -> dict[str, Any]:
-        jobs, text, last = JobSet(self._runtime, which), ask.word("q"), ask.first + ask.limit
-        if text:
-            some = list(islice(jobs.matching(text), ask.first, last + 1))
-            total, more = None, len(some) > ask.limit
-        else:
-            some, total = jobs.page(ask.first, ask.limit), jobs.size()
-            more = last < total
+        text, last = ask.word("q"), ask.first + ask.limit
+        if not text:
+            some, total = self._run(look_at_set(self._keys, which, ask.first, ask.limit, self._mask))
+            return ask.listed([answers.job(one) for one in some], total)
+        some = list(islice(JobSet(self._runtime, which).matching(text), ask.first, last + 1))
         items = [answers.job(one) for one in some[: ask.limit]]
-        return {"items": items, "total": total, "next": ask.following(last if more else None)}
+        return {"items": items, "total": None, "next": ask.following(last if len(some) > ask.limit else None)}
 
     def retries(self, ask: Ask) -> dict[str, Any]:
         return self._set("retries", ask)
@@ -260,10 +260,10 @@ class JsonApi:
         return status
 
     def ordered(self, ask: Ask) -> dict[str, Any]:
-        return {"items": [answers.ordered_queue(one) for one in self._ordered.stats()]}
+        return {"items": [one.to_json() for one in self._ordered.stats()]}
 
     def ordered_queue(self, ask: Ask, name: str) -> dict[str, Any]:
-        return answers.ordered_queue(self._ordered_of(name).stats())
+        return self._ordered_of(name).stats().to_json()  # type: ignore[no-any-return]
 
     def _ordered_of(self, name: str) -> Any:
         try:
@@ -300,9 +300,8 @@ class JsonApi:
         asked = newest_batches(self._keys, ask.first, ask.limit)
         if ask.word("q") or show:
             asked = find_batches(self._keys, ask.word("q"), show, ask.first, ask.limit)
-        found, last = self._run(asked), ask.first + ask.limit
-        items = [answers.batch(one) for one in found.rows]
-        return {"items": items, "total": found.total, "next": ask.following(last if last < found.total else None)}
+        found = self._run(asked)
+        return ask.listed([answers.batch(one) for one in found.rows], found.total)
 
     def batch(self, ask: Ask, id: str) -> dict[str, Any]:
         return answers.batch(self._batch(id))
@@ -328,7 +327,7 @@ class JsonApi:
 
     def scope(self, ask: Ask, scope: str) -> dict[str, Any]:
         page = self._run(keys_in(self._keys, scope, ask.word("phase"), ask.first))
-        return {"items": [answers.key(one) for one in page.keys], "next": ask.following(page.cursor)}
+        return {"items": [one.to_json() for one in page.keys], "next": ask.following(page.cursor)}
 
     def key(self, ask: Ask, scope: str, name: str) -> dict[str, Any]:
         try:
@@ -336,7 +335,7 @@ class JsonApi:
         except ArgumentError as error:
             raise Missing(str(error)) from None
         found = [*look.held, *([look.remembered] if look.remembered else [])]
-        return {"items": [answers.key(one) for one in found], "next": None}
+        return {"items": [one.to_json() for one in found], "next": None}
 
     def blocked(self, ask: Ask) -> dict[str, Any]:
         found = self._run(blocked_slice(self._keys, ask.first, self._mask, stuck=bool(ask.word("stuck"))))
@@ -375,14 +374,12 @@ class JsonApi:
         return {"items": [answers.event(one) for one in found.events], "next": ask.following(found.after)}
 
     def audit(self, ask: Ask) -> dict[str, Any]:
-        page, last = self._run(audited(self._keys, ask.word("q"), ask.first, ask.limit)), ask.first + ask.limit
-        items = [answers.audit(one) for one in page.entries]
-        return {"items": items, "total": page.total, "next": ask.following(last if last < page.total else None)}
+        page = self._run(audited(self._keys, ask.word("q"), ask.first, ask.limit))
+        return ask.listed([answers.audit(one) for one in page.entries], page.total)
 
     def operations(self, ask: Ask) -> dict[str, Any]:
-        page, last = self._run(operations(self._keys, ask.first, ask.limit)), ask.first + ask.limit
-        items = [one.to_json() for one in page.operations]
-        return {"items": items, "total": page.total, "next": ask.following(last if last < page.total else None)}
+        page = self._run(operations(self._keys, ask.first, ask.limit))
+        return ask.listed([one.to_json() for one in page.operations], page.total)
 
     def operation(self, ask: Ask, id: str) -> dict[str, Any]:
         one = self._run(operation(self._keys, id))
@@ -391,7 +388,7 @@ class JsonApi:
         return dict(one.to_json())
 
     def system(self, ask: Ask) -> dict[str, Any]:
-        return {"items": [answers.check(one) for one in examine(self._runtime.connections, self._keys)]}
+        return {"items": [one.to_json() for one in examine(self._runtime.connections, self._keys)]}
 
     # ---- acts
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final, Literal, NamedTuple, TypeVar
+from typing import Final, Literal, NamedTuple, ParamSpec
 
 from henchman.console.vitals import Vitals
 from henchman.inspector.errors import Errors
@@ -18,7 +18,7 @@ from henchman.kernel.text import count, shorten
 
 __all__ = ["Finding", "findings"]
 
-T = TypeVar("T")
+P = ParamSpec("P")
 Severity = Literal["critical", "warning"]
 
 BEHIND, VERY_BEHIND = 60.0, 300.0  # seconds that the next job of a queue has waited
@@ -307,11 +307,11 @@ def _ids(ground: Vitals, now: float) -> Iterator[Finding]:
             yield Finding("warning", "ordered id", text, said, "ordered", queue, advice, (("by", "retry"),))
 
 
-def _several(rule: Callable[[T], Iterator[Finding]]) -> Callable[[T], Iterator[Finding]]:
+def _several(rule: Callable[P, Iterator[Finding]]) -> Callable[P, Iterator[Finding]]:
     """A rule that says the rest in one sentence when it finds very many."""
 
-    def some(seen: T) -> Iterator[Finding]:
-        found = list(rule(seen))
+    def some(*looked: P.args, **named: P.kwargs) -> Iterator[Finding]:
+        found = list(rule(*looked, **named))
         yield from found[:_SHOWN]
         rest = Counter(one.kind for one in found[_SHOWN:])
         for kind, many in rest.items():
@@ -325,4 +325,4 @@ def _several(rule: Callable[[T], Iterator[Finding]]) -> Callable[[T], Iterator[F
 RULES: Final = tuple(
     map(_several, (_no_worker, _unserved, _behind, _paused, _broken_keys, _lost, _late, _stuck, _morgue))
 )
-OF_THE_GROUND: Final = (_full, _poison, _blocked, _batches, _ids, _clock, _history)
+OF_THE_GROUND: Final = tuple(map(_several, (_full, _poison, _blocked, _batches, _ids, _clock, _history)))

@@ -1,4 +1,4 @@
-"""The OpenAPI 3.1 document of the JSON API, made of its table of endpoints and of the types of its answer_types."""
+"""The OpenAPI 3.1 document of the JSON API, made of its table of endpoints and of the types of its answers."""
 
 from __future__ import annotations
 

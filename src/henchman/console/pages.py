@@ -11,13 +11,12 @@ from henchman.console.chart import chart, rate, spark
 from henchman.console.findings import LOST, findings
 from henchman.console.render import Links, place_of
 from henchman.console.snapshot import Snapshot
-from henchman.console.vitals import vitals
+from henchman.console.vitals import look
 from henchman.cron.registry import some_states as some_crons
 from henchman.errors import ArgumentError
 from henchman.inspector import metrics as figures
 from henchman.inspector.base import Entry, argument_text, checked_name
 from henchman.inspector.doctor import examine
-from henchman.inspector.errors import errors
 from henchman.inspector.jobs import JobStatus, obstacles
 from henchman.inspector.ordered import OrderedQueues
 from henchman.inspector.queues import Queues, QueueState, look_at_queue, look_at_queues
@@ -27,6 +26,7 @@ from henchman.store.call import run, side_by_side
 
 __all__ = [
     "FILTERS",
+    "FURTHEST",
     "ROWS",
     "Download",
     "EntryRows",
@@ -48,7 +48,7 @@ _PROCESSES: Final = 20  # on the page of what is busy; a search finds the others
 _WORK: Final = 25  # running jobs there
 _CALL: Final = 20_000  # characters of a call on the page of its job
 _FIRST: Final = 1_000_000_000  # a page further behind is no page
-_FURTHEST: Final = 2**62  # what the server adds to a place stays an integer of 64 bits
+FURTHEST: Final = 2**62  # what the server adds to a place stays an integer of 64 bits
 FILTERS: Final = (
     "q",
     "n",
@@ -125,7 +125,7 @@ class Query:
     def after(self) -> int | None:
         """The place, in history or in a set, behind which a page begins; None: it is the first."""
         text = self.word("after")
-        return min(int(text), _FURTHEST) if text.isascii() and text.isdigit() and len(text) < 20 else None
+        return min(int(text), FURTHEST) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
     @property
     def filters(self) -> dict[str, str]:
@@ -189,8 +189,8 @@ class Screens:
     def _everything(self) -> Screen:
         """Everything as it is, what ran in the last hour, what failed, and the ground under it."""
         keys, mask = self._runtime.keys, self._runtime.registry.mask
-        looks = figures.overview(keys, mask), figures.metrics(keys, 60, detailed=0), errors(keys), vitals(keys, mask)
-        seen, found, failing, ground = run(self._runtime.connections, side_by_side(*looks))
+        looks = look(keys, mask), figures.metrics(keys, 60, detailed=0)
+        (seen, failing, ground), found = run(self._runtime.connections, side_by_side(*looks))
         return Screen(
             "overview.html",
             {

@@ -19,7 +19,7 @@ from henchman.store.call import Procedure, ask, command, side_by_side
 from henchman.store.keys import Keys
 from henchman.store.queues import Stretch, set_stretch
 
-__all__ = ["FindingsLook", "StuckId", "Vitals", "look", "vitals"]
+__all__ = ["FindingsLook", "StuckId", "Vitals", "look"]
 
 _NEWEST = 25  # dead jobs that are looked at
 _BATCHES = 50  # the newest
@@ -58,7 +58,7 @@ class FindingsLook(NamedTuple):
 
 
 def look(keys: Keys, mask: Mask | None = None) -> Procedure[FindingsLook]:
-    """Everything as it is now, read side by side: for programs, the command line and the terminal."""
+    """Everything as it is now, read side by side."""
     return FindingsLook(*(yield from side_by_side(overview(keys, mask), errors(keys), vitals(keys, mask))))
 
 
