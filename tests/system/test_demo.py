@@ -543,16 +543,21 @@ def test_what_cannot_be_done_is_refused(tmp_path: Path, arguments: list[str], sa
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_stops_everything_and_clears_away(tmp_path: Path, number: signal.Signals) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "henchman", "demo"],
-        cwd=tmp_path,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
+def begun(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    """A demo that is not waited for; what it tells can be read."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "henchman", "demo", *arguments],
+        cwd=folder,
+        env=os.environ | {"TMPDIR": str(folder)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_everything_and_clears_away(tmp_path: Path, number: signal.Signals) -> None:
+    process = begun(tmp_path)
     try:
         until(lambda: any(tmp_path.glob("*/workers.log")))
         process.send_signal(number)
@@ -585,14 +590,7 @@ SERVED = {
 
 
 def test_a_served_demo_has_something_on_each_page_until_ctrl_c_ends_all_of_it(tmp_path: Path) -> None:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "henchman", "demo", "--rows", "200", "--serve", "--quiet"],
-        cwd=tmp_path,
-        env=os.environ | {"TMPDIR": str(tmp_path)},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = begun(tmp_path, "--rows", "200", "--serve", "--quiet")
     try:
         said = []
         assert process.stderr is not None

@@ -74,7 +74,7 @@ def test_a_key_stays_with_a_handler_that_outlives_its_worker(redis_url: str) -> 
                 assert running == ["first"]
                 assert redis.exists(lease), "nobody takes what it has while it is renewed"
                 assert redis.hvals("hm:lock:r:stubborn") == [lock]
-                time.sleep(0.1)
+                time.sleep(0.1)  # between two looks
             ends.set()
             settled(redis, 2)
         until(lambda: not redis.keys("hm:lease:*"), "both have left")

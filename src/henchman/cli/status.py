@@ -128,8 +128,7 @@ def _wrong(found: Sequence[Finding]) -> Iterator[RenderableType]:
     for one in found[:_FOUND_SHOWN]:
         mark, style = ("✕", "red") if one.severity == "critical" else ("!", "yellow")
         yield Text(f"{mark} {visible(one.text)}", style, no_wrap=True, overflow="ellipsis")
-        if one.command:
-            yield Text(f"    {visible(one.command)}", "dim", no_wrap=True, overflow="ellipsis")
+        yield Text(f"    {visible(one.command)}", "dim", no_wrap=True, overflow="ellipsis")
     if len(found) > _FOUND_SHOWN:
         yield Text(f"… and {count(len(found) - _FOUND_SHOWN, 'finding')} more: henchman top", "dim")
     if found:

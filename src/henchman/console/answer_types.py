@@ -237,7 +237,8 @@ class HolderJson(TypedDict):
 
 
 class OrderedIdJson(TypedDict):
-    """One id: what waits under it, who has it, what came meanwhile, what died; the first of many, with counts."""
+    """One id: the payloads that wait under it, its holder, the arrivals since, the dead. Of many payloads the first are
+    told, and how many there are."""
 
     id: str
     at: Moment

@@ -34,7 +34,8 @@ class Deed(NamedTuple):
     this one, "list" that of the first of two names. ``plan``: the names → the question, with counts.
 
     In place of ``do`` stands ``begin`` where an operation carries it out: an order and the names → the number of the
-    operation, and what is said. ``fields``: what the question lets people choose, by the name of the field."""
+    operation, and what is said. ``fields``: the numbers that the
+    form of the question offers, by the name of the field."""
 
     title: str
     question: str

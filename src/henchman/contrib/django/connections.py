@@ -73,10 +73,7 @@ class ConnectionCare:
         if state.is_open:
             _drop_all()
         state.is_open = True
-        reset_queries()
-        close_old_connections()
-        if run.attempt > 1 or time.monotonic() - state.ended > IDLE:
-            _close_dead(pools=run.attempt > 1)
+        self._freshen(run)
 
     def _after(self, *, cut_off: bool) -> None:
         if cut_off:
@@ -87,11 +84,15 @@ class ConnectionCare:
         self._state.is_open = False
 
     def _before_async(self, run: Any) -> None:
+        self._freshen(run)
+        self._state.ended = time.monotonic()
+
+    def _freshen(self, run: Any) -> None:
+        """What this thread keeps is alive and not too old when ``run`` begins."""
         reset_queries()
         close_old_connections()
         if run.attempt > 1 or time.monotonic() - self._state.ended > IDLE:
             _close_dead(pools=run.attempt > 1)
-        self._state.ended = time.monotonic()
 
 
 def _opened() -> Iterator[Any]:
