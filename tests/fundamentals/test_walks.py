@@ -34,7 +34,7 @@ WALKED = {
     if "**The task:**" in (text := page.read_text(encoding="utf-8"))
     and "\n```sh\n" in text
     and "\n```text\n" in text
-    and page.stem != "api"  # its server takes port 8000, which is not ours alone; tests/web asks it without one
+    and page.stem not in ("api", "console")  # their servers take ports that are not ours alone; tests/web asks them
 }
 
 
