@@ -1,7 +1,7 @@
 """The law of imports: each room, its level, and what it may import.
 
 A room may import the rooms named, what those may import, and ``errors``; never a room of its own level or above. A name
-with a dot opens one module of a room and nothing else of it.
+with a dot is that of a room within a room, or opens one module of a room and nothing else of it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ BELOW_APP = (
     "client",
     "worker",
     "inspector",
+    "oncall",
     "console",
+    "console.api",
     "history",
     "outbox",
     "embedded",
@@ -62,17 +64,19 @@ ROOMS = {
     "outbox": Room(6, ("client", "sql")),
     "log": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
     "inspector": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
-    "console": Room(7, ("client.runtime", "batch", "cron", "history.records", "history.as_csv", "inspector")),
-    "app": Room(8, BELOW_APP),
-    "henchman": Room(9, ("app", *BELOW_APP)),  # the front door, henchman/__init__.py
-    "supervisor": Room(10, EVERYTHING),
-    "demo": Room(11, (*EVERYTHING, "supervisor")),
-    "web": Room(10, ("inspector", "history", "app", "henchman")),
-    "top": Room(10, ("client.runtime", "console", "inspector")),
-    "cli": Room(12, (*EVERYTHING, "supervisor", "demo", "top")),
-    "__main__": Room(13, ("cli",)),
-    "contrib.django": Room(13, (*EVERYTHING, "supervisor", "cli")),
-    "testing": Room(13, (*EVERYTHING, "supervisor", "cli", "web")),
+    "oncall": Room(7, ("client.runtime", "batch", "cron", "inspector")),
+    "console.api": Room(8, ("client.runtime", "batch", "cron", "history.records", "inspector", "oncall")),
+    "console": Room(9, ("client.runtime", "batch", "cron", "history.records", "history.as_csv", "console.api")),
+    "app": Room(10, BELOW_APP),
+    "henchman": Room(11, ("app", *BELOW_APP)),  # the front door, henchman/__init__.py
+    "supervisor": Room(12, EVERYTHING),
+    "demo": Room(13, (*EVERYTHING, "supervisor")),
+    "web": Room(12, ("inspector", "history", "app", "henchman")),
+    "top": Room(12, ("client.runtime", "oncall", "inspector")),
+    "cli": Room(14, (*EVERYTHING, "supervisor", "demo", "top")),
+    "__main__": Room(15, ("cli",)),
+    "contrib.django": Room(15, (*EVERYTHING, "supervisor", "cli")),
+    "testing": Room(15, (*EVERYTHING, "supervisor", "cli", "web")),
 }
 NOBODY_IMPORTS = ("testing", "__main__")
 
@@ -108,7 +112,7 @@ def allowed(room: str) -> tuple[set[str], set[str]]:
     ahead = list(ROOMS[room].may)
     while ahead:
         name = ahead.pop()
-        if "." in name:
+        if "." in name and name not in ROOMS:
             single.add(name)
         elif name not in rooms:
             rooms.add(name)

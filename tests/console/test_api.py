@@ -15,7 +15,7 @@ from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
 from henchman import App, Failure
-from henchman.console.api import ENDPOINTS, LIMIT_MOST
+from henchman.console.api.routes import ENDPOINTS, LIMIT_MOST
 from henchman.console.render import tilde
 from henchman.inspector import audit
 from henchman.store.call import command, run

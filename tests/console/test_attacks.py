@@ -11,10 +11,10 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.console.api import ENDPOINTS, TEXTS
-from henchman.console.deeds import Unwanted
+from henchman.console.api.routes import ENDPOINTS, TEXTS
 from henchman.console.guard import HEADERS
 from henchman.console.pages import FILTERS
+from henchman.oncall.deeds import Unwanted
 from support.browsing import DEAD, XSS, Browser, Shown
 
 #: addresses that are neither pages, acts nor endpoints that are read

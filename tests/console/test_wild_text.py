@@ -15,7 +15,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.console.api import ENDPOINTS
+from henchman.console.api.routes import ENDPOINTS
 from henchman.console.render import named
 from henchman.store.call import command
 from support.browsing import Browser

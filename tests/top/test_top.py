@@ -17,7 +17,7 @@ from textual.widgets import DataTable, Static
 
 from henchman import App
 from henchman.cli.main import henchman
-from henchman.console.findings import _COMMANDS as COMMANDS
+from henchman.oncall.findings import _COMMANDS as COMMANDS
 from henchman.store.failures import group_errors
 from henchman.top.screen import Question, Top, TopMessage
 from henchman.top.tabs import TABS

@@ -16,14 +16,14 @@ from henchman.cli.ordered import ordered_table
 from henchman.cli.queues import queue_rows, queue_table
 from henchman.cli.session import NOTHING_RUNS, Session, as_json, command, group, the_one
 from henchman.cli.show import Table, ago, answer, cell, count, duration, say, table, watch
-from henchman.console.findings import Finding, findings
-from henchman.console.vitals import look as look_at_all
 from henchman.errors import HenchmanError, ServerAway
 from henchman.inspector.metrics import Overview, rates
 from henchman.inspector.processes import ProcessState, Work
 from henchman.inspector.queues import QueueState
 from henchman.inspector.scaling import WITHIN, SlotsWanted, pace, wanted_slots
 from henchman.kernel.text import did_you_mean, visible
+from henchman.oncall.findings import Finding, findings
+from henchman.oncall.vitals import look as look_at_all
 from henchman.store.call import run
 from henchman.wire import times
 

@@ -12,14 +12,14 @@ from henchman.batch import results as batch_results
 from henchman.batch.batch import Batch, BatchStatus, find_batch
 from henchman.batch.listing import BatchRow, find_batches, newest_batches, one_batch, workflow_steps
 from henchman.client.runtime import Runtime
-from henchman.console.deeds import Deed, Unwanted
 from henchman.console.graph import draw
-from henchman.console.pages import Download, Missing, Query, Screen, View
+from henchman.console.pages import Download, Query, Screen, View
 from henchman.errors import ArgumentError, BatchError, HistoryError, UnknownBatch
 from henchman.history import as_csv
 from henchman.history.records import STATUSES, Event, batch_status
 from henchman.inspector.base import Entry
 from henchman.kernel.text import count, visible
+from henchman.oncall.deeds import Deed, Missing, Unwanted
 from henchman.store import batches
 from henchman.store.call import iterate, run
 

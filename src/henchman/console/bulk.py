@@ -8,13 +8,13 @@ from itertools import islice
 from typing import Final
 
 from henchman.client.runtime import Runtime
-from henchman.console.deeds import Deed, Order, Unwanted
-from henchman.console.pages import Missing, Query, Screen, View
+from henchman.console.pages import Query, Screen, View
 from henchman.errors import ArgumentError
 from henchman.inspector import operations as asked
 from henchman.inspector.operations import COUNTED, Act, Place, Wish, sources
 from henchman.inspector.operator import Operator
 from henchman.kernel.text import count, shorten, visible
+from henchman.oncall.deeds import Deed, Missing, Order, Unwanted
 from henchman.store.call import Procedure, run
 from henchman.store.operations import UNDO_FOR
 

@@ -8,11 +8,11 @@ from typing import Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.console.chart import Spark, spark
-from henchman.console.deeds import Deed
-from henchman.console.pages import Missing, Query, Screen, View
+from henchman.console.pages import Query, Screen, View
 from henchman.inspector import errors as asked
 from henchman.inspector.errors import STANDS_IN, ErrorGroup
 from henchman.kernel.text import visible
+from henchman.oncall.deeds import Deed, Missing
 from henchman.store import ordered_people
 from henchman.store.call import ask, run, side_by_side
 

@@ -8,10 +8,10 @@ from typing import Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.console.chart import Spark, chart, spark
-from henchman.console.deeds import Deed
 from henchman.console.pages import Query, Screen, View
 from henchman.inspector.metrics import ClassMetrics, Metrics, metrics
 from henchman.kernel.figures import span
+from henchman.oncall.deeds import Deed
 from henchman.store.call import run
 from henchman.store.metrics import LIMITS, metric_name
 

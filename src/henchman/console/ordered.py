@@ -7,14 +7,14 @@ from itertools import islice
 from typing import Any, Final, Literal, NamedTuple
 
 from henchman.client.runtime import Runtime
-from henchman.console.deeds import Deed, said_of_one
-from henchman.console.pages import Missing, Query, Screen, View
+from henchman.console.pages import Query, Screen, View
 from henchman.errors import ArgumentError
 from henchman.inspector.ordered import Order, OrderedQueue, OrderedQueues, ids_with
 from henchman.inspector.ordered_id import OrderedId, OrderedStats
 from henchman.inspector.sets import Acted
 from henchman.kernel.figures import span
 from henchman.kernel.text import count, visible
+from henchman.oncall.deeds import Deed, Missing, said_of_one
 from henchman.store.call import run
 
 __all__ = ["OrderedPages", "why"]

@@ -8,30 +8,29 @@ from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.console.chart import chart, rate, spark
-from henchman.console.findings import LOST, findings
 from henchman.console.render import Links, place_of
 from henchman.console.snapshot import Snapshot
-from henchman.console.vitals import look
 from henchman.cron.registry import some_states as some_crons
 from henchman.errors import ArgumentError
 from henchman.inspector import metrics as figures
-from henchman.inspector.base import Entry, argument_text, checked_name
+from henchman.inspector.base import FURTHEST, Entry, argument_text, checked_name
 from henchman.inspector.doctor import examine
 from henchman.inspector.jobs import JobStatus, obstacles
 from henchman.inspector.ordered import OrderedQueues
 from henchman.inspector.queues import Queues, QueueState, look_at_queue, look_at_queues
 from henchman.inspector.sets import SetName, look_at_set, search_set
 from henchman.kernel.text import visible
+from henchman.oncall.deeds import Missing
+from henchman.oncall.findings import LOST, findings
+from henchman.oncall.vitals import look
 from henchman.store.call import run, side_by_side
 
 __all__ = [
     "FILTERS",
-    "FURTHEST",
     "ROWS",
     "Download",
     "EntryRows",
     "LifeMoment",
-    "Missing",
     "Query",
     "Screen",
     "Screens",
@@ -48,7 +47,6 @@ _PROCESSES: Final = 20  # on the page of what is busy; a search finds the others
 _WORK: Final = 25  # running jobs there
 _CALL: Final = 20_000  # characters of a call on the page of its job
 _FIRST: Final = 1_000_000_000  # a page further behind is no page
-FURTHEST: Final = 2**62  # what the server adds to a place stays an integer of 64 bits
 FILTERS: Final = (
     "q",
     "n",
@@ -59,10 +57,6 @@ FILTERS: Final = (
     "job",
     "queue",
 )  # what links, acts and pages of a list keep
-
-
-class Missing(Exception):
-    """There is no such thing: what, and what to do."""
 
 
 class Screen(NamedTuple):

@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from henchman.client.runtime import Runtime
-from henchman.console.deeds import Deed
 from henchman.console.pages import Query, Screen, View
 from henchman.errors import ArgumentError, HistoryError
 from henchman.history.records import EventPage, parse_search
 from henchman.inspector.audit import AuditEntry, audited
+from henchman.oncall.deeds import Deed
 from henchman.store import history as stream
 from henchman.store.call import run
 

@@ -26,17 +26,16 @@ from starlette.responses import (
 from starlette.types import Receive, Scope, Send
 
 from henchman.client.runtime import Runtime
-from henchman.console.api import JsonApi, Wrong
+from henchman.console.api.openapi import document
+from henchman.console.api.programs import json_answer, problem, wish_of
+from henchman.console.api.routes import JsonApi, Wrong
 from henchman.console.batches import BatchPages
 from henchman.console.bulk import BulkActs
-from henchman.console.deeds import Deed, Deeds, Order, Unwanted
 from henchman.console.errors import ErrorPages
 from henchman.console.guard import HEADERS, Access, Visitor, address_of, forged, with_session
 from henchman.console.metrics import MetricsPages
-from henchman.console.openapi import document
 from henchman.console.ordered import OrderedPages
-from henchman.console.pages import FILTERS, Download, EntryRows, Missing, Query, Screen, Screens, View, page_links
-from henchman.console.programs import json_answer, problem, wish_of
+from henchman.console.pages import FILTERS, Download, EntryRows, Query, Screen, Screens, View, page_links
 from henchman.console.record import RecordPages
 from henchman.console.render import ASSETS, BUILD, Links, named, render
 from henchman.console.waiting import WaitingPages
@@ -45,6 +44,7 @@ from henchman.inspector import audit
 from henchman.inspector.prometheus import CONTENT_TYPE, exposition
 from henchman.inspector.scaling import within_of
 from henchman.kernel.text import mask_url, visible
+from henchman.oncall.deeds import Deed, Deeds, Missing, Order, Unwanted
 from henchman.store.call import command, run
 
 __all__ = ["Console"]

@@ -7,14 +7,14 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from henchman.client.runtime import Runtime
-from henchman.console.deeds import Deed, Unwanted, said_of_one
-from henchman.console.pages import Missing, Query, Screen, View
+from henchman.console.pages import Query, Screen, View
 from henchman.console.render import place_of
 from henchman.errors import ArgumentError
 from henchman.inspector.base import scoped
 from henchman.inspector.blocked import BlockedJobs, blocked_slice
 from henchman.inspector.keys import key_look, keys_in, scope_states, unlock
 from henchman.kernel.text import visible
+from henchman.oncall.deeds import Deed, Missing, Unwanted, said_of_one
 from henchman.store.call import run
 from henchman.store.locks import PHASES
 

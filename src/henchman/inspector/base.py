@@ -22,6 +22,7 @@ from henchman.wire.secret import MASK, Mask, shown_arguments
 from henchman.work.locks import ONCE_FOR
 
 __all__ = [
+    "FURTHEST",
     "Entry",
     "Inspector",
     "Mask",
@@ -45,6 +46,7 @@ def mask_all(name: str, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[A
     return [MASK] * len(args), dict.fromkeys(kwargs, MASK)
 
 
+FURTHEST = 2**62  # the furthest place in a list that can be asked for: what the server adds stays within 64 bits
 _SHOWN_BYTES = 4096  # of arguments; more is cut where it is shown
 _LONGEST = 10_000  # characters of an error that is no text
 

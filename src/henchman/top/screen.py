@@ -19,14 +19,14 @@ from textual.screen import ModalScreen
 from textual.widgets import DataTable, Input, Static
 
 from henchman.client.runtime import Runtime
-from henchman.console.deeds import Deeds, Unwanted
-from henchman.console.vitals import look as look_at_all
 from henchman.errors import HenchmanError, ServerAway
 from henchman.inspector.errors import error_group
 from henchman.inspector.jobs import obstacles
 from henchman.inspector.metrics import Overview
 from henchman.kernel.figures import figure
 from henchman.kernel.text import shorten, visible
+from henchman.oncall.deeds import Deeds, Unwanted
+from henchman.oncall.vitals import look as look_at_all
 from henchman.store.call import run
 from henchman.top.tabs import TABS, Tab, TabRow
 

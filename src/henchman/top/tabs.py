@@ -8,11 +8,11 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from henchman.client.runtime import Runtime
-from henchman.console.findings import findings
-from henchman.console.vitals import FindingsLook
 from henchman.inspector.base import Entry
 from henchman.inspector.sets import JobSet, SetName
 from henchman.kernel.figures import figure, since, size, span, utc
+from henchman.oncall.findings import findings
+from henchman.oncall.vitals import FindingsLook
 
 __all__ = ["TABS", "Tab", "TabRow"]
 

@@ -10,11 +10,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple, ParamSpec
 
-from henchman.console.vitals import Vitals
 from henchman.inspector.errors import Errors
 from henchman.inspector.metrics import Overview
 from henchman.kernel.figures import size, span
 from henchman.kernel.text import count, shorten
+from henchman.oncall.vitals import Vitals
 
 __all__ = ["Finding", "findings"]
 

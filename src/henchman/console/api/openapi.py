@@ -9,8 +9,8 @@ from typing import Any, Final
 
 import msgspec
 
-from henchman.console import answer_types
-from henchman.console.api import ENDPOINTS, LIMIT_MOST, TEXTS, WORDS, Endpoint
+from henchman.console.api import answer_types
+from henchman.console.api.routes import ENDPOINTS, LIMIT_MOST, TEXTS, WORDS, Endpoint
 
 __all__ = ["document"]
 

@@ -9,8 +9,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from henchman.console.answer_types import WishJson
-from henchman.console.api import Wrong
+from henchman.console.api.answer_types import WishJson
+from henchman.console.api.routes import Wrong
 
 __all__ = ["json_answer", "problem", "wish_of"]
 

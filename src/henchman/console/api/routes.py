@@ -15,17 +15,13 @@ from typing import Any, Final, NamedTuple
 
 from henchman.batch.listing import find_batches, newest_batches, one_batch, workflow_steps
 from henchman.client.runtime import Runtime
-from henchman.console import answer_types, answers
-from henchman.console.deeds import Deeds
-from henchman.console.findings import findings
-from henchman.console.pages import FURTHEST, Missing
-from henchman.console.vitals import look
+from henchman.console.api import answer_types, answers
 from henchman.cron.registry import states as cron_states
 from henchman.errors import ArgumentError
 from henchman.history.records import STATUSES, parse_search
 from henchman.inspector import metrics as figures
 from henchman.inspector.audit import audited
-from henchman.inspector.base import checked_name, scoped
+from henchman.inspector.base import FURTHEST, checked_name, scoped
 from henchman.inspector.blocked import blocked_slice
 from henchman.inspector.doctor import examine
 from henchman.inspector.errors import error_group, errors
@@ -37,6 +33,9 @@ from henchman.inspector.processes import list_processes, list_work
 from henchman.inspector.queues import Queues, list_queues
 from henchman.inspector.sets import JobSet, SetName, look_at_set
 from henchman.kernel.text import did_you_mean, visible
+from henchman.oncall.deeds import Deeds, Missing
+from henchman.oncall.findings import findings
+from henchman.oncall.vitals import look
 from henchman.store.call import run, side_by_side
 from henchman.store.locks import PHASES
 

@@ -14,7 +14,11 @@ from henchman.inspector.sets import Acted, JobSet, SetName
 from henchman.kernel.text import count, visible
 from henchman.store.call import run
 
-__all__ = ["Deed", "Deeds", "Order", "Unwanted", "said_of_one"]
+__all__ = ["Deed", "Deeds", "Missing", "Order", "Unwanted", "said_of_one"]
+
+
+class Missing(Exception):
+    """There is no such thing: what, and what to do."""
 
 
 class Unwanted(Exception):

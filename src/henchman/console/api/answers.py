@@ -7,8 +7,7 @@ from typing import Any
 
 from henchman.batch.batch import BatchStatus
 from henchman.batch.listing import BatchRow, WorkflowStep
-from henchman.console.answer_types import Moment, RecordJson
-from henchman.console.findings import Finding
+from henchman.console.api.answer_types import Moment, RecordJson
 from henchman.cron.registry import CronState
 from henchman.history.records import Event
 from henchman.inspector.audit import AuditEntry
@@ -19,6 +18,7 @@ from henchman.inspector.metrics import ClassMetrics, Metrics, Overview
 from henchman.inspector.ordered_id import OrderedId
 from henchman.inspector.processes import ProcessState, Work
 from henchman.inspector.queues import QueueState
+from henchman.oncall.findings import Finding
 from henchman.wire import jsontext, times
 
 
