@@ -165,7 +165,7 @@ def _batch_retry(keys: Keys) -> Call[Any]:
 
 def _claim(keys: Keys) -> Call[Any]:
     lists = [(keys.in_flight(ME, 1, name), keys.queue(name)) for name in "abc"]
-    jobs = [locks.Claimant(pair, b"{}", f"j{pair}", "s", "k", "wr") for pair in (1, 2, 3)]
+    jobs = [locks.Claimant(b"{}", f"j{pair}", "k", pair, "s", "wr") for pair in (1, 2, 3)]
     return locks.claim(keys, ME, lists, jobs, 30_000)
 
 

@@ -45,7 +45,7 @@ def claimants(store: Store, *asked: tuple[int, str], **more: Any) -> list[locks.
     for number, phases in asked:
         key, scope = more.get("key", f"k{number}"), more.get("scope", SCOPE)
         payload = job(jid(number), phases, key=key, scope=scope)
-        rows.append(locks.Claimant(1, payload, jid(number), scope, key, phases, more.get("conflict", "wait")))
+        rows.append(locks.Claimant(payload, jid(number), key, 1, scope, phases, more.get("conflict", "wait")))
     store.join("a")
     store.push("a", *(one.payload for one in rows))
     store.fetch("a", count=len(rows))

@@ -147,7 +147,7 @@ class Model:
 
     def start(self) -> None:
         ready = [jid for jid, place in self.place.items() if place in ("flight", "running")][:3]
-        asking = [Claimant(1, self.payload(one), one, SCOPE, self.keys[one], PHASES[self.keys[one]]) for one in ready]
+        asking = [Claimant(self.payload(one), one, self.keys[one], 1, SCOPE, PHASES[self.keys[one]]) for one in ready]
         lists = [(self.flight, self.store.keys.queue("a"))]
         if not asking:
             return
@@ -227,7 +227,7 @@ class Model:
         rescue(self.app, dead, None)
         self.live()
         lists = [(self.store.keys.in_flight(dead, 1, "a"), self.store.keys.queue("a"))]
-        asking = [Claimant(1, self.payload(one), one, SCOPE, self.keys[one], PHASES[self.keys[one]]) for one in held]
+        asking = [Claimant(self.payload(one), one, self.keys[one], 1, SCOPE, PHASES[self.keys[one]]) for one in held]
         with pytest.raises(LeaseLost):
             self.store.run(locks.claim(self.store.keys, dead, lists, asking, 30_000))
         self.took -= set(held)

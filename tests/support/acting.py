@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
+import gc
 import logging
 import multiprocessing
 import os
@@ -63,6 +64,10 @@ def _burn(seconds: float) -> None:
 def _hog(seconds: float) -> None:
     """Hold the interpreter lock: nothing else in this process turns."""
     ctypes.PyDLL(None).usleep(int(seconds * 1_000_000))
+
+
+def _collector(_: float) -> None:
+    write("frozen" if gc.get_freeze_count() else "unfrozen", str(gc.get_threshold()[0]))
 
 
 def _stubborn(seconds: float) -> None:
@@ -139,6 +144,7 @@ DEEDS: dict[str, Any] = {
     "sleep": _sleep,
     "asleep": _asleep,
     "cpu": _burn,
+    "collector": _collector,
     "hog": _hog,
     "stubborn": _stubborn,
     "fork": lambda seconds: _forks(lambda: None),

@@ -27,6 +27,14 @@ def test_cpu_bound_jobs_use_both_cores(redis: Redis, redis_url: str, tmp_path: P
         assert min(used) >= 0.9, f"both work: {used}"
 
 
+def test_the_collector_looks_at_what_came_since_the_start(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    with Work(tmp_path / "w", redis_url, "-c", "1") as work:
+        work.ready(redis)
+        push(redis, "act", ("j", "collector"))
+        settled(redis, 1)
+        assert ["frozen", "20000"] in [line[:2] for line in work.trace()]
+
+
 def test_50_sleeping_tasks_on_50_slots_run_side_by_side(redis: Redis, redis_url: str, tmp_path: Path) -> None:
     with Work(tmp_path / "w", redis_url, "-c", "50") as work:
         work.ready(redis)

@@ -180,6 +180,35 @@ def test_a_queue_beside_others_that_are_still_waited_for(make: Any, redis: Redis
         ran(gate, 0, -1, 1)
 
 
+def test_a_queue_is_not_waited_for_while_it_is_drained(
+    make: Any, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A wait would bring its jobs one by one beside the fetches; the next push finds one all the same, also when the
+    last jobs of the drain turned out long."""
+    brought: list[int] = []
+    delivered = fetcher.Fetcher.delivered
+    monkeypatch.setattr(
+        fetcher.Fetcher, "delivered", lambda self, units, backlog: (brought.append(1), delivered(self, units, backlog))
+    )
+    gate = Gate()
+    app = make(concurrency=4)
+    job = noting(app, gate)
+    with working(app) as made:
+        until(lambda: made.watcher.armed, "it waits", LIMIT)
+        job.enqueue_many((number,) for number in range(20_000))
+        settled(redis, 20_000)
+        print("BROUGHT", len(brought))
+        assert len(brought) < 200, "each of these stands for jobs that a fetch would have brought together"
+        until(lambda: made.watcher.armed, "it waits again", LIMIT)
+        job.enqueue_many((number,) for number in (-1, -2, 1, 2))
+        settled(redis, 20_002)
+        until(lambda: made.watcher.armed, "and beside two that stay", LIMIT)
+        job.enqueue(3)
+        settled(redis, 20_003)
+        gate.open.set()
+        settled(redis, 20_005)
+
+
 def test_outcomes_that_were_committed(make: Any, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     """So many outcomes wait that nothing more is fetched: the acker rings when they were committed."""
     monkeypatch.setattr(acker, "PENDING_MOST", 2)

@@ -51,11 +51,11 @@ class Claimant(NamedTuple):
     """A job that is about to start. ``pair`` counts the lists it may lie in from 1; ``conflict``: "skip" or "wait";
     ``member``: the batch of a tracked job, "-" when it is of none, "" when it is not tracked."""
 
-    pair: int
     payload: bytes
     jid: str
-    scope: str
     name: str
+    pair: int
+    scope: str
     phases: str
     conflict: str = "wait"
     member: str = ""
@@ -78,8 +78,8 @@ def claim(
     """Let jobs start, or wait for who runs. ``pairs`` are (in-flight list, queue key). LeaseLost, LeaseLapsed."""
     names = [keys.queues, keys.lease(identity), keys.tomb(identity), *chain.from_iterable(pairs)]
     args: list[Arg] = [lease_ms]
-    for one in claimants:
-        args += one
+    for payload, jid, name, pair, scope, phases, conflict, member in claimants:
+        args += (f"{pair}\n{phases}\n{conflict}\n{scope}\n{member}", payload, jid, name)
     return script(_CLAIM, names, args, _answers, again=True)
 
 

@@ -51,16 +51,22 @@ def key_of(job: Mapping[str, Any]) -> JobKey | None:
     scope, name, phases = said
     if not (isinstance(scope, str) and isinstance(name, str) and isinstance(phases, str)):
         return None
-    if "\n" in scope or not phases or not _PHASES.issuperset(phases):
+    if "\n" in scope or not _are_phases(phases):
         return None
+    together = f"{scope}{name}{job['jid']}"
     try:
-        f"{scope}{name}{job['jid']}".encode()
+        _ = together.isascii() or together.encode()
     except UnicodeEncodeError:  # half a surrogate pair: nothing on the server is called so
         return None
-    once_for = payloads.seconds(ours.get("once_for")) if isinstance(ours, dict) else None
+    once_for = payloads.seconds(ours["once_for"]) if isinstance(ours, dict) and "once_for" in ours else None
     if not once_for or not scope:  # "": followed by its jid
         return JobKey(scope, name, phases)
     return JobKey(scope, name, phases, min(max(int(once_for), 1), _ONCE_LONGEST))
+
+
+@lru_cache(maxsize=256)
+def _are_phases(phases: str) -> bool:
+    return phases != "" and _PHASES.issuperset(phases)
 
 
 def is_exclusive(unit: Any) -> bool:

@@ -67,6 +67,7 @@ class Acker(Service):
         self.reporter = JobReporter(runtime, self._first.set)
         self._flushing = threading.Lock()
         self._away = 0
+        self._was_full = False  # somebody may have heard so, and fetches nothing until he is rung
         self.in_haste = False  # a stop has no time for calls of one outcome each
         self._doubted: set[Unit] = set()  # sent, and not known whether it was settled: nobody read the answer
         self._alone = ThreadPoolExecutor(ALONE_THREADS, "henchman-ack")
@@ -157,8 +158,10 @@ class Acker(Service):
     @property
     def full(self) -> bool:
         """Whether so many outcomes wait that nothing more should be fetched."""
+        self._was_full = True  # before the look: who makes room after it rings
         rows = self._rows
-        return len(rows) > PENDING_MOST or _size(list(rows)) > PENDING_BYTES
+        self._was_full = len(rows) > PENDING_MOST or _size(list(rows)) > PENDING_BYTES
+        return self._was_full
 
     def interrupt(self) -> None:
         self._first.set()
@@ -178,14 +181,14 @@ class Acker(Service):
         """Commit everything that waits, from any thread; False when the server is away (it is kept)."""
         with self._flushing:
             while self._rows:
-                full, batch = self.full, self._batch()
+                batch = self._batch()
                 try:
                     self._report()  # what they said comes before their end
                     if not self._commit_marked(batch):
                         return False
                 except Exception as error:  # a defect of ours must not lose outcomes: a second settling finds nothing
                     return self._keep(batch, error, "part_failed")
-                if full and not self.full:
+                if self._was_full and not self.full:
                     self._session.ring()
             self._report()
             return True

@@ -6,7 +6,7 @@ ask nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from henchman.client.runtime import Runtime
@@ -71,8 +71,9 @@ class Claims:
                 outcome = Outcome("released", reason=f"its key could not be claimed: {described(error)}")
                 self._acker.submit(run.unit, outcome, run.unit.job)
             return [run for run in runs if id(run) not in asking]
-        told = {id(run): answer for (run, _), answer in zip(keyed, answers, strict=True)}
-        return [one for run in runs for one in ([run] if id(run) not in told else self._started(run, told[id(run)]))]
+        told = dict(zip(asking, answers, strict=True))
+        starting = [run if id(run) not in told else self._started(run, told[id(run)]) for run in runs]
+        return [run for run in starting if run is not None]
 
     def abandoned(self, run: Run) -> None:
         """A run with a key ignores its time-out: that is a death, and its process is about to end."""
@@ -126,7 +127,9 @@ class Claims:
             pair, _ = pairs.setdefault(flight.key, (len(pairs) + 1, flight.queue_key))
             conflict = "skip" if run.unit.job["hm"].get("conflict") == "skip" else "wait"
             member = run.batch_id or ("-" if run.tracked else "")
-            claimants.append(Claimant(pair, run.unit.payload, run.jid, *key[:3], conflict, member))
+            claimants.append(
+                Claimant(run.unit.payload, run.jid, key.name, pair, key.scope, key.phases, conflict, member)
+            )
         lists = [(key, queue_key) for key, (_, queue_key) in pairs.items()]
         identity = keyed[0][0].unit.flight.identity
         answers: list[ClaimAnswer] = self._runtime.connections.run(
@@ -134,15 +137,14 @@ class Claims:
         )
         return answers
 
-    def _started(self, run: Run, answer: ClaimAnswer) -> Iterator[Run]:
-        """``run``, if it may start."""
+    def _started(self, run: Run, answer: ClaimAnswer) -> Run | None:
+        """``run``, if it may start, with the newest arguments."""
         unit = run.unit
         if answer.token:
-            unit.claim = Start(
-                answer.token, _with_latest(unit.payload, answer.latest), [run.jid] if run.tracked else []
-            )
-            yield from [run] if unit.newest is unit.payload else self._read_anew(run)
-        elif answer.refused:
+            newest = unit.payload if not answer.latest else _with_latest(unit.payload, answer.latest)
+            unit.claim = Start(answer.token, newest, [run.jid] if run.tracked else [])
+            return run if newest is unit.payload else self._read_anew(run)
+        if answer.refused:
             reason = f"its key could not be claimed: {answer.refused}"
             self._runtime.events.emit("refused", unit=unit, ending="claimed", reason=answer.refused)
             self._acker.submit(unit, Outcome("deferred", unit.payload, REFUSED, reason), run.unit.job)
@@ -152,14 +154,15 @@ class Claims:
             self._acker.submit(unit, skipped, run.unit.job)
         else:  # parked, or lost
             self._session.held.discard(unit)
+        return None
 
-    def _read_anew(self, run: Run) -> Iterator[Run]:
+    def _read_anew(self, run: Run) -> Run | None:
         """The run with the newest arguments, if it can run with them."""
         read = self._read(run.unit)
         if isinstance(read, Outcome):
             self._acker.submit(run.unit, read, run.unit.job)
-        else:
-            yield read
+            return None
+        return read
 
 
 def _asked(run: Run) -> JobKey | None:
@@ -172,9 +175,7 @@ def _asked(run: Run) -> JobKey | None:
 
 
 def _with_latest(stored: bytes, latest: bytes) -> bytes:
-    """``stored`` with the arguments of ``latest``, and what is secret of them; itself when there is nothing newer."""
-    if not latest:
-        return stored
+    """``stored`` with the arguments of ``latest``, and what is secret of them."""
     try:
         job, newer = decode(stored), decode(latest)
     except PayloadError:  # written by somebody else: the job runs with what it was pushed with

@@ -110,6 +110,7 @@ class Fetcher(Service):
         self._asked = dict.fromkeys(self._sources, 0.0)
         self._passed_on: set[str] = set()
         self._ahead: dict[str, int] = {}
+        self._drained: frozenset[str] = frozenset()  # queues of short jobs that the last fetch brought something of
         self._hold_until = self._fetched = 0.0
         self.ahead_bytes = AHEAD_BYTES
         self._look = True  # the queues may hold something that nobody will announce
@@ -164,6 +165,9 @@ class Fetcher(Service):
             return False
         if self._room is not None and self._room() <= 0:
             return False
+        if queue in self._drained:  # it is asked again in a moment: a wait would bring its jobs one by one meanwhile
+            self._look = True
+            return False
         if self.pool.free <= 0:
             self._look = True  # the thread that frees a slot rings, and the fetcher looks into the queue then
         return self.pool.free > 0  # asked once more: a slot that got free before that line rang for nothing
@@ -180,8 +184,6 @@ class Fetcher(Service):
             self.look()
         elif self.pool.waiting:
             self._wake.set()  # the fetcher must see when the job that they wait behind is not short after all
-
-    # One turn
 
     def run(self) -> None:
         while not self.stopping.is_set():
@@ -227,7 +229,8 @@ class Fetcher(Service):
     def _wait_for_room(self) -> float:
         """Nothing more may be fetched: whoever makes room rings."""
         self._look = True
-        self._pass_on()
+        if self.pool.free <= 0:
+            self._pass_on()
         return self._idle()
 
     def _away(self, error: BaseException) -> float:
@@ -328,8 +331,6 @@ class Fetcher(Service):
         """Whether a push rings: if not (too many queues, no connection yet) the queues are looked at now and then."""
         return self._watcher.watches(self.capsule.queues)
 
-    # Asking the queues
-
     def _may_hold(self, queue: str) -> None:
         """The source of ``queue`` may have something."""
         self._look_at[queue] = 0.0
@@ -356,15 +357,17 @@ class Fetcher(Service):
         started, want = time.monotonic(), self._want
         ahead = {} if self._room is not None or started < self._hold_until else self._ahead
         self._look = False
+        drained: list[str] = []
         current = self._session.current  # as one value: another capsule may change the epoch meanwhile
         self._asked_as = current[self.capsule.queues[0]].identity
         for names in _stretches(self._order(), self._sources):
             for name, units in self._ask(names, want, ahead, current):
                 want -= len(units)
                 self.accept(units, name)
+                drained.append(name)
             if want <= 0:
                 break
-        self._fetched = started
+        self._fetched, self._drained = started, frozenset(self._ahead.keys() & drained)
         if want < self._want:
             self._look = True
             return 0.0
@@ -430,8 +433,6 @@ class Fetcher(Service):
         if look_in is not None:
             self._look_at[name] = min(self._look_at[name], time.monotonic() + look_in)
         return [(name, units)] if units else []
-
-    # From units to runs
 
     def accept(self, units: Sequence[Unit], queue: str, *, beyond: bool = False, mark: int | None = None) -> None:
         """Read units and put them to work; what cannot run is settled at once. ``beyond``: there is no slot for them,

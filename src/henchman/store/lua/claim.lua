@@ -1,12 +1,13 @@
 -- claim: before jobs with a key start: give back their locks of the queue, and take those of running jobs, or let them wait
 -- KEYS queues lease tomb (flight queue)*
--- ARGV lease_ms (pair payload jid scope name phases conflict member)*
+-- ARGV lease_ms (head payload jid name)*
 -- returns "LOST" when the identity was buried, "LAPSED" when the lease is gone, else an answer a job: {1, token, latest}
 --   it may start: token rises with each claim, latest is a payload whose arguments it takes, or an empty text; {2, jid}
 --   that one runs: this one is parked until then, and not in flight any more; {3, jid} the same where conflict is "skip":
 --   nothing was changed; {0} not ours any more; a text: the server refused, it is in flight as before. The fence is that
 --   the payload is in flight. Whoever claims again gets a higher token. The renewal comes first: a full server accepts the
---   writes that follow. All jobs of a scope are looked up and changed together. member: the batch of a tracked job, "-"
+--   writes that follow. All jobs of a scope are looked up and changed together.
+--   head: pair, phases, conflict, scope and member, each on a line of its own. member: the batch of a tracked job, "-"
 --   when it is of none, "" when it is not tracked: its record says that it is blocked, and later that it goes on.
 -- include base
 -- include keys
@@ -61,10 +62,10 @@ local function is_in_flight(pair, payload)
   return (newest[pair] and newest[pair][payload]) or redis.call('LPOS', flight, payload)
 end
 
-local function with_phase(phase, jobs)
+local function that_are(what, jobs)
   local found = {}
   for _, job in ipairs(jobs) do
-    if string.find(job.phases, phase, 1, true) and not job.holder then
+    if job[what] and not job.holder then
       found[#found + 1] = job
     end
   end
@@ -102,7 +103,7 @@ end
 local function free_queued(scope, jobs)
   local locks, free = key('lock') .. 'w:' .. scope, {}
   for place, value in ipairs(fields_of(locks, jobs, 'name')) do
-    if value and lock_says(value) == jobs[place].jid then
+    if value and is_held_by(value, jobs[place].jid) then
       free[#free + 1] = jobs[place].name
     end
   end
@@ -113,10 +114,10 @@ end
 
 local answers = {}
 local function claim(scope, jobs)
-  take_running(scope, with_phase('r', jobs))
-  free_queued(scope, with_phase('w', jobs))
-  local starts = with_phase('', jobs)
-  local newer = fields_of(key('latest'), starts, 'jid')
+  take_running(scope, that_are('runs', jobs))
+  free_queued(scope, that_are('queued', jobs))
+  local starts = that_are('jid', jobs)
+  local newer = redis.call('EXISTS', key('latest')) == 1 and fields_of(key('latest'), starts, 'jid') or {}
   local token = #starts > 0 and redis.call('INCRBY', key('token'), #starts) - #starts
   for place, job in ipairs(starts) do
     answers[job.place] = {1, token + place, newer[place] or ''}
@@ -133,16 +134,29 @@ end
 
 local MOST_TOGETHER = 500  -- jobs: of each two words are unpacked at most
 local by_scope, groups = {}, {}
-for at = 2, #ARGV, 8 do
-  local pair = tonumber(ARGV[at])
+local heads = {}  -- most jobs that are fetched together have theirs in common
+local function head_of(text)
+  local pair, phases, conflict, scope, member = string.match(text, '^(%d+)\n(%l+)\n(%l+)\n([^\n]*)\n(.*)$')
+  heads[text] = {pair = tonumber(pair), runs = string.find(phases, 'r', 1, true),
+    queued = string.find(phases, 'w', 1, true), conflict = conflict, scope = scope, member = member}
+  return heads[text]
+end
+for at = 2, #ARGV, 4 do
+  local pair = (heads[ARGV[at]] or head_of(ARGV[at])).pair
   claimed_of[pair] = (claimed_of[pair] or 0) + 1
 end
-for at = 2, #ARGV, 8 do
-  local job = {place = (at + 6) / 8, pair = tonumber(ARGV[at]), payload = ARGV[at + 1], jid = ARGV[at + 2],
-    name = ARGV[at + 4], phases = ARGV[at + 5], conflict = ARGV[at + 6], member = ARGV[at + 7]}
-  local fine, found = pcall(is_in_flight, job.pair, job.payload)
+for at = 2, #ARGV, 4 do
+  local head = heads[ARGV[at]]
+  local job = {place = (at + 2) / 4, pair = head.pair, payload = ARGV[at + 1], jid = ARGV[at + 2], name = ARGV[at + 3],
+    runs = head.runs, queued = head.queued, conflict = head.conflict, member = head.member}
+  local known, fine, found = newest[job.pair], true, nil
+  if known and known[job.payload] then
+    found = true
+  else
+    fine, found = pcall(is_in_flight, job.pair, job.payload)
+  end
   if fine and found then
-    local scope = ARGV[at + 3]
+    local scope = head.scope
     local jobs = by_scope[scope]
     if not jobs or #jobs >= MOST_TOGETHER then
       jobs = {scope = scope}

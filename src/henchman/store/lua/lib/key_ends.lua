@@ -30,14 +30,21 @@ local function end_key(kinds_of_effects, phase, once_for, scope, name, jid)
   kinds.unlock({'unlock', phase, scope, name, jid, (phase == 'o' or phase == 'f') and 's' or '', once_for})
 end
 
--- Which of these locks somebody waits for: dependants, where success is remembered.
+-- Which of these locks somebody waits for: dependants, where success is remembered. Who waits is parked.
+local anybody_waits
 local function waited_for(phase, scope, names)
   local await_lines, found = {}, {}
+  if anybody_waits == nil then
+    anybody_waits = redis.call('EXISTS', key('parked')) == 1
+  end
+  if not anybody_waits then
+    return found
+  end
   local beginning = ((phase == 'o' or phase == 'f') and 'n' or phase) .. scope .. '\n'
   for place, name in ipairs(names) do
     await_lines[place] = key('awaits') .. beginning .. name
   end
-  if #names > 0 and redis.call('EXISTS', unpack(await_lines)) > 0 then
+  if redis.call('EXISTS', unpack(await_lines)) > 0 then
     for place, name in ipairs(names) do
       found[name] = redis.call('EXISTS', await_lines[place]) == 1
     end
@@ -46,21 +53,19 @@ local function waited_for(phase, scope, names)
 end
 
 local function free_locks(kinds_of_effects, phase, once_for, scope, ends)
-  local locks, jids, names, free = key('lock') .. phase .. ':' .. scope, {}, {}, {}
+  local locks, free, remembers = key('lock') .. phase .. ':' .. scope, {}, phase == 'o' or phase == 'f'
+  local waited = waited_for(phase, scope, ends.names)
   for place, value in ipairs(redis.call('HMGET', locks, unpack(ends.names))) do
-    if value and lock_says(value) == ends.jids[place] then
-      names[#names + 1], jids[#jids + 1] = ends.names[place], ends.jids[place]
-    end
-  end
-  local waited = waited_for(phase, scope, names)
-  for place, name in ipairs(names) do
-    if waited[name] then
-      end_key(kinds_of_effects, phase, once_for, scope, name, jids[place])
-    else
-      if phase == 'o' or phase == 'f' then
-        once_remember(scope, name, once_for, 's', jids[place])
+    local jid, name = ends.jids[place], ends.names[place]
+    if value and is_held_by(value, jid) then
+      if waited[name] then
+        end_key(kinds_of_effects, phase, once_for, scope, name, jid)
+      else
+        if remembers then
+          once_remember(scope, name, once_for, 's', jid)
+        end
+        free[#free + 1] = name
       end
-      free[#free + 1] = name
     end
   end
   if #free > 0 then
@@ -75,7 +80,7 @@ local function free_together(kinds_of_effects, head, ends)
     local done, what = pcall(free_locks, kinds_of_effects, phase, once_for, scope, ends)
     problem = problem or (not done and what)
   end
-  if string.find(phases, 'w', 1, true) then
+  if string.find(phases, 'w', 1, true) and redis.call('EXISTS', key('latest')) == 1 then
     redis.call('HDEL', key('latest'), unpack(ends.jids))
   end
   if problem then

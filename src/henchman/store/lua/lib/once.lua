@@ -4,7 +4,7 @@
 local ONCE_GENERATIONS = {0, 1, -1, -2}  -- that are looked at: 1 was written to before the clock went back
 local ONCE_BUCKETS = 16384  -- so that each hash stays small, and is stored without an index
 
--- Digits `first` to `last` of a hexadecimal text, at most eight, as a number.
+-- Digits `first` to `last` of a hexadecimal text, at most twelve, as a number.
 local function digits(hex, first, last)
   return tonumber(string.sub(hex, first, last), 16)
 end
@@ -23,7 +23,7 @@ end
 
 local function once_place(scope, name, once_for)
   local digest = redis.sha1hex(scope .. '\n' .. name)
-  local field = struct.pack('>I4I4I2', digits(digest, 1, 8), digits(digest, 9, 16), digits(digest, 17, 20))
+  local field = struct.pack('>I5I5', digits(digest, 1, 10), digits(digest, 11, 20))
   return field, digits(digest, 21, 24) % ONCE_BUCKETS, beginnings[once_for] or once_beginnings(once_for)
 end
 
@@ -47,7 +47,7 @@ local function once_remember(scope, name, once_for, letter, jid)
   local field, bucket, starts = once_place(scope, name, once_for)
   local once_memory, value = key('once') .. starts[1] .. bucket, nil
   if #jid == 24 and not string.find(jid, '[^0-9a-f]') then
-    value = letter .. struct.pack('>I4I4I4', digits(jid, 1, 8), digits(jid, 9, 16), digits(jid, 17, 24))
+    value = letter .. struct.pack('>I6I6', digits(jid, 1, 12), digits(jid, 13, 24))
   end
   redis.call('HSET', once_memory, field, value or string.upper(letter) .. jid)
   redis.call('PEXPIRE', once_memory, kept_ms[once_for])
