@@ -78,6 +78,7 @@ class Fetcher(Service):
     name = "fetcher"
     doing = Doing.RESTING
     _is_lapsed = False  # the server has said that our lease ran out
+    _drained: frozenset[str] = frozenset()  # queues of short jobs that the last fetch brought something of
 
     def __init__(
         self,
@@ -110,7 +111,6 @@ class Fetcher(Service):
         self._asked = dict.fromkeys(self._sources, 0.0)
         self._passed_on: set[str] = set()
         self._ahead: dict[str, int] = {}
-        self._drained: frozenset[str] = frozenset()  # queues of short jobs that the last fetch brought something of
         self._hold_until = self._fetched = 0.0
         self.ahead_bytes = AHEAD_BYTES
         self._look = True  # the queues may hold something that nobody will announce
