@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 from board import Board
@@ -11,6 +12,10 @@ from henchman import App, Failure
 app = App()
 QUEUES = ("bench_a", "bench_b", "bench_c", "bench_d")
 board = Board.of_environment()
+if traced := os.environ.get("BENCH_TRACED"):
+    from traced import trace_app
+
+    trace_app(app, traced)
 
 
 @app.job(name="bench.noop", queue="bench_load")

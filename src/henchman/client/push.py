@@ -22,7 +22,7 @@ from henchman.client.prepared import Admission, PreparedPush, PushSequence, jids
 from henchman.client.rows import Arguments, Pushed, RowSlices, Slice, check_reached, tell_pushed
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, BatchError, DefinitionError, ResultError, ServerAway, ServerError
-from henchman.kernel.middleware import compile_async, compile_sync, in_thread
+from henchman.kernel.middleware import around, compile_async, compile_sync, in_thread
 from henchman.kernel.text import as_shown
 from henchman.store import jobs
 from henchman.store.call import Call, adrive, drive, replicated
@@ -177,23 +177,23 @@ class Client:
         """Push a job for each row, a round trip a slice."""
         if isinstance(rows, AsyncIterable):
             raise ArgumentError(f"{using.job.name}.enqueue_many got an async iterator: await aenqueue_many(rows)")
-        return drive(self._do, self._push_many(using, RowSlices(using.job).read(rows)))
+        return self._driven(self._push_many(using, RowSlices(using.job).read(rows)))
 
     async def apush_many(self, using: Any, rows: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
         """``push_many``, awaited."""
         taken = RowSlices(using.job)
         read = taken.aread(rows) if isinstance(rows, AsyncIterable) else taken.read(rows)
-        return await adrive(self._ado, self._push_many(using, read))
+        return await self._adriven(self._push_many(using, read))
 
     def by_name(
         self, name: str, args: tuple[Any, ...], given: dict[str, Any], kwargs: Mapping[str, Any] | None = None
     ) -> Handle[Any]:
         """Push a job for a worker that we know only by name, made of plain JSON arguments. ``given``: its options."""
-        return drive(self._do, self._by_name(name, args, given, kwargs))
+        return self._driven(self._by_name(name, args, given, kwargs))
 
     async def aby_name(self, name: str, args: tuple[Any, ...], given: dict[str, Any]) -> Handle[Any]:
         """``by_name``, awaited."""
-        return await adrive(self._ado, self._by_name(name, args, given))
+        return await self._adriven(self._by_name(name, args, given))
 
     def check_queue(self, name: str, queue: str | None) -> None:
         """DefinitionError when a plain job would go to an ordered queue of this app."""
@@ -207,6 +207,19 @@ class Client:
 
     def check_closing(self, batch: str) -> None:
         """BatchError when jobs of ``batch``, which is to be closed, wait for the commit of a transaction."""
+
+    def _driven(self, steps: Steps[T]) -> T:
+        """The result of a push, carried out now; links may have a block around all of it."""
+        if not self._chain.links:
+            return drive(self._do, steps)
+        with around(self._chain):
+            return drive(self._do, steps)
+
+    async def _adriven(self, steps: Steps[T]) -> T:
+        if not self._chain.links:
+            return await adrive(self._ado, steps)
+        with around(self._chain):
+            return await adrive(self._ado, steps)
 
     def _do(self, step: Call[Any] | _Aside) -> Any:
         return self._runtime.connections.run(step) if isinstance(step, Call) else step.now()
@@ -242,14 +255,14 @@ class Client:
         """A push in which a batch, record, link, clock, buffer or key takes part; that of a key alone is one call."""
         plan = self._direct_keyed(using)
         if plan is None:
-            return drive(self._do, self._push(using, args, kwargs))
+            return self._driven(self._push(using, args, kwargs))
         call, read = self._keyed.one(plan, using.job.signature.encode(args, kwargs))
         return self._handle(plan, read(self._runtime.connections.run(call)))
 
     async def _awith_others(self, using: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Handle[Any]:
         plan = self._direct_keyed(using)
         if plan is None:
-            return await adrive(self._ado, self._push(using, args, kwargs))
+            return await self._adriven(self._push(using, args, kwargs))
         call, read = self._keyed.one(plan, using.job.signature.encode(args, kwargs))
         return self._handle(plan, read(await self._runtime.aconnections.run(call)))
 

@@ -108,6 +108,17 @@ def load() -> Any:
     return asyncio
 
 
+@contextlib.contextmanager
+def around(links: Iterable[Link]) -> Iterator[None]:
+    """The ``pushing()`` blocks of those ``links`` that have one, for the length of a whole push."""
+    with contextlib.ExitStack() as blocks:
+        for link in links:
+            pushing = getattr(link, "pushing", None)
+            if pushing is not None:
+                blocks.enter_context(pushing())
+        yield
+
+
 def is_async(link: Link) -> bool:
     """Whether ``link`` must be awaited: an ``async def``, or an object whose ``__call__`` is one."""
     return inspect.iscoroutinefunction(link) or inspect.iscoroutinefunction(getattr(link, "__call__", None))  # noqa: B004
