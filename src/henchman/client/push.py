@@ -209,17 +209,18 @@ class Client:
         """BatchError when jobs of ``batch``, which is to be closed, wait for the commit of a transaction."""
 
     def _driven(self, steps: Steps[T]) -> T:
-        """The result of a push, carried out now; links may have a block around all of it."""
-        if not self._chain.links:
-            return drive(self._do, steps)
-        with around(self._chain):
-            return drive(self._do, steps)
+        return self._within_links(steps) if self._chain.links else drive(self._do, steps)
 
     async def _adriven(self, steps: Steps[T]) -> T:
         if not self._chain.links:
             return await adrive(self._ado, steps)
         with around(self._chain):
             return await adrive(self._ado, steps)
+
+    def _within_links(self, steps: Steps[T]) -> T:
+        """The result of a push; links may have a block around all of it."""
+        with around(self._chain):
+            return drive(self._do, steps)
 
     def _do(self, step: Call[Any] | _Aside) -> Any:
         return self._runtime.connections.run(step) if isinstance(step, Call) else step.now()
