@@ -92,7 +92,11 @@ def test_other_peoples_packages_are_declared() -> None:
         lines for name, lines in project["optional-dependencies"].items() if name not in {"browser", "dev", "docs"}
     ]
     lines = [*project["dependencies"], *(line for extra in extras for line in extra)]
-    declared = {"henchman", "opentelemetry", *(re.split(r"[^A-Za-z0-9_-]", line)[0].replace("-", "_").lower() for line in lines)}
+    declared = {
+        "henchman",
+        "opentelemetry",
+        *(re.split(r"[^A-Za-z0-9_-]", line)[0].replace("-", "_").lower() for line in lines),
+    }
     wrong = []
     for module in modules().values():
         for node in ast.walk(module.tree):
