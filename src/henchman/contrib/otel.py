@@ -66,12 +66,12 @@ def instrument(app: Any, *, tracer_provider: Any = None, meter_provider: Any = N
     The providers are OpenTelemetry's global ones unless they are given. ``parent``: a run is a child of its push, in
     one trace; else it begins a trace of its own, with a link to the push. ConfigError when ``app`` is traced already.
     """
-    if _Pushes in app.client_middleware:
+    if _TracedPushes in app.client_middleware:
         raise ConfigError("instrument(app): OpenTelemetry is turned on for this app already")
     tracer = trace.get_tracer("henchman", tracer_provider=tracer_provider)
     meter = metrics.get_meter("henchman", meter_provider=meter_provider)
-    app.client_middleware.prepend(_Pushes(tracer, meter))
-    app.server_middleware.prepend(_Runs(tracer, meter, parent))
+    app.client_middleware.prepend(_TracedPushes(tracer, meter))
+    app.server_middleware.prepend(_TracedRuns(tracer, meter, parent))
 
     def flush() -> None:
         for provider in (
@@ -99,7 +99,7 @@ class _Push:
 _push: ContextVar[_Push | None] = ContextVar("henchman_otel_push", default=None)
 
 
-class _Pushes:
+class _TracedPushes:
     """A link of the client middleware: a producer span for each push, also of many jobs."""
 
     def __init__(self, tracer: Any, meter: Any) -> None:
@@ -165,7 +165,7 @@ class _Pushes:
         self._duration.record(seconds, facts)
 
 
-class _Runs:
+class _TracedRuns:
     """A link of the server middleware: a consumer span for each run, current while it lasts.
 
     Written for speed: a worker starts tens of thousands of runs a second.
