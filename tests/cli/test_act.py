@@ -16,6 +16,7 @@ from click.testing import CliRunner, Result
 from henchman.cli import session as cli_session
 from henchman.cli.main import henchman
 from support.garbage import GARBAGE, READABLE, fill, payload
+from support.locks import KEY, OTHER, OURS, SCOPE, holder, job, lock
 from support.processes import Work
 from support.store import Store
 from support.worker import until
@@ -248,3 +249,32 @@ def test_watch_ends_with_ctrl_c_and_survives_a_closed_pipe(store: Store, form: l
         assert json.loads(lines[1])["rates"] == {"processed": 0.0, "failed": 0.0}
     else:
         assert "0.0 jobs/s, 0 enqueued" in lines[1]
+
+
+class TestForget:
+    """``doctor --forget``: keys whose jobs are nowhere."""
+
+    def test_doctor_names_them_and_the_command_frees_them(self, store: Store) -> None:
+        lock(store, "o")
+        lock(store, "u", OTHER, key="held")
+        store.push("a", job(OTHER, "u", key="held"))
+        (check,) = (one for one in json.loads(run(store, "doctor", "--json").stdout)["checks"] if "keys" in one["name"])
+        assert check["verdict"] == "warn"
+        assert check["text"].startswith("1 key: held by jobs that are nowhere; ")
+        assert OURS in check["text"]
+        assert check["advice"].endswith("henchman doctor --forget")
+        asked = run(store, "doctor", "--forget")
+        assert asked.exit_code == 2
+        assert "say --yes" in asked.stderr
+        assert holder(store, "o") == OURS, "nobody said yes"
+        done = run(store, "doctor", "--forget", "--yes")
+        assert (done.exit_code, done.stdout) == (0, "1 key freed\n")
+        assert holder(store, "o") is None
+        assert holder(store, "u", key="held") == OTHER
+        assert run(store, "doctor", "--forget").stdout == "no key is held by a job that is nowhere\n"
+
+    def test_for_programs(self, store: Store) -> None:
+        lock(store, "u")
+        told = json.loads(run(store, "doctor", "--forget", "--yes", "--json").stdout)
+        freed = [{"phase": "until_success", "scope": SCOPE, "key": KEY, "jid": OURS}]
+        assert told == {"freed": freed, "looked": 1, "more": False}

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from henchman.batch import procedures
 from henchman.batch.lock_auditor import LockAuditor
+from henchman.batch.lock_patrol import LockPatrol
 from henchman.batch.whereabouts import SEARCHED, Whereabouts
 from henchman.client.runtime import Runtime
 from henchman.errors import UnknownBatch
@@ -78,6 +79,7 @@ class Auditor(Ticker):
         self._complete: set[str] = set()
         self._left: dict[str, float] = {}  # open batches that nobody fills, and since when
         self._locks = LockAuditor(runtime, monotonic=monotonic)
+        self._patrol = LockPatrol(runtime, monotonic=monotonic)
         self._rounds = 0
         self._began = self._quiet = False
 
@@ -137,6 +139,7 @@ class Auditor(Ticker):
             self._complete &= seen
             self._left = {name: since for name, since in self._left.items() if name in seen}
             self._watched = {name: one for name, one in self._watched.items() if name in seen}
+        self._patrol.walk()
         done["unlocked"] = self._locks.audit()
         return Audited(**done)
 

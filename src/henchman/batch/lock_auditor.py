@@ -1,8 +1,8 @@
 """Frees business keys of jobs that no script of ours ended: Sidekiq's pages, a Ruby worker or UNLINK took them.
 
-Only a key that keeps another job out is in doubt, and searched for when it is ten minutes old. Its job counts as lost
-when two searches, a while apart, found it nowhere. A job that others put with the dead has died. Who waits for a key
-that no job has waits for one that has yet to be pushed.
+A key is in doubt when it keeps another job out, or when the patrol missed its job (``lock_patrol.py``), and searched
+for when it is ten minutes old. Its job counts as lost when two searches, a while apart, found it nowhere. A job that
+others put with the dead has died. Who waits for a key that no job has waits for one that has yet to be pushed.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import NamedTuple
 from henchman.batch.whereabouts import Whereabouts
 from henchman.client.runtime import Runtime
 from henchman.store import batches, locks
-from henchman.store.locks import Doubt
+from henchman.store.locks import Doubt, HeldKey
 from henchman.work.effects import encoded
 
-__all__ = ["LockAuditor"]
+__all__ = ["OLD", "LockAuditor", "end_key", "graves"]
 
 OLD = 600.0  # seconds by the server that a lock stands before its job is searched for
 APART = 50.0  # seconds between the two looks that must agree
@@ -92,7 +92,7 @@ class LockAuditor:
     def _look(self, due: Sequence[Doubt]) -> tuple[int, list[Doubt]]:
         """How many keys were freed, and those whose jobs are where they should be."""
         wanted = {one.jid: one.phase for one in due}
-        found = Whereabouts(self._runtime, wanted, in_lists='"key":[', in_sets='"key":[', dead=self._graves())
+        found = Whereabouts(self._runtime, wanted, in_lists='"key":[', in_sets='"key":[', dead=graves(self._runtime))
         freed, well, now = 0, list[Doubt](), self._monotonic()
         for one in due:
             before = self._looked.pop(one.member, None)
@@ -101,7 +101,7 @@ class LockAuditor:
                 freed += self._free(one, "dead", f"its job {one.jid} died elsewhere: {found.dead[one.jid]}")
             elif one.jid not in found.missing:
                 if one.jid in found.dead:  # it keeps its key; who waits for it is told, if nobody did so
-                    self._note(one, "dead")
+                    end_key(self._runtime, one, "dead")
                 wait = min(max(2 * before.wait, OLD), LATEST) if before is not None and known else OLD
                 self._looked[one.member] = _LastLook(one.jid, False, now + wait, wait)
                 well.append(one)
@@ -111,24 +111,27 @@ class LockAuditor:
                 self._looked[one.member] = _LastLook(one.jid, True, now + APART, 0.0)
         return freed, well
 
-    def _graves(self) -> Iterator[str]:
-        """The sets of the dead: the one of all, and those of batches."""
-        keys, first = self._runtime.keys, 0
-        yield keys.dead
-        while names := self._runtime.connections.run(batches.oldest(keys, first, PAGE)):
-            for batch in self._runtime.connections.run(batches.with_dead(keys, names)):
-                yield keys.batch(batch) + ":dead"
-            first += len(names)
-
     def _free(self, one: Doubt, ending: str, reason: str) -> int:
         """End the job as far as this key goes; if the lock is another job's by now, nothing happens."""
-        self._note(one, ending)
+        end_key(self._runtime, one, ending)
         self._runtime.events.emit("key_freed", scope=one.scope, key=one.name, jid=one.jid, reason=reason)
         return 1
 
-    def _note(self, one: Doubt, ending: str) -> None:
-        job = {"jid": one.jid, "hm": {"key": [one.scope, one.name, one.phase]}}
-        self._runtime.connections.run(batches.note(self._runtime.keys, [encoded(self._runtime.keys, job, ending)]))
+
+def graves(runtime: Runtime) -> Iterator[str]:
+    """The sets of the dead: the one of all, and those of batches."""
+    keys, first = runtime.keys, 0
+    yield keys.dead
+    while names := runtime.connections.run(batches.oldest(keys, first, PAGE)):
+        for batch in runtime.connections.run(batches.with_dead(keys, names)):
+            yield keys.batch(batch) + ":dead"
+        first += len(names)
+
+
+def end_key(runtime: Runtime, one: Doubt | HeldKey, ending: str) -> None:
+    """The job of a key has ended, as far as this key goes; if the lock is another job's by now, nothing happens."""
+    job = {"jid": one.jid, "hm": {"key": [one.scope, one.name, one.phase]}}
+    runtime.connections.run(batches.note(runtime.keys, [encoded(runtime.keys, job, ending)]))
 
 
 def _age(one: Doubt, now: float) -> float:

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import Literal
+from collections.abc import Callable, Iterator
+from typing import Any, Literal
 
 import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from henchman.batch.lock_patrol import forget as forget_keys
+from henchman.batch.lock_patrol import lost_keys
 from henchman.cli.outbox import outbox_of
-from henchman.cli.session import NOTHING_RUNS, Group, NothingRuns, Session, as_json, command, server_options
-from henchman.cli.show import answer, cell, complain, duration, facts, say, size, table
+from henchman.cli.session import (
+    NOTHING_RUNS,
+    Group,
+    NothingRuns,
+    Session,
+    as_json,
+    command,
+    confirmed,
+    server_options,
+    yes,
+)
+from henchman.cli.show import answer, cell, complain, duration, facts, moment, say, size, table
 from henchman.config import Config
+from henchman.config.settings import Setting
 from henchman.embedded.server import EmbeddedServer
 from henchman.errors import ConfigError, HistoryError, OutboxError, ServerError
 from henchman.history import load
 from henchman.inspector.doctor import Check, examine, unserved
-from henchman.kernel.text import visible
+from henchman.kernel.text import count, shorten, visible
 from henchman.outbox import load as load_outbox
 from henchman.store import history
+from henchman.store.locks import PHASES, HeldKey
 
 __all__ = ["doctor", "server"]
 
@@ -31,7 +45,13 @@ _STATES = {
     "stopped": "not running",
 }
 _BEHIND, _FAR_BEHIND = 10.0, 300.0  # seconds that the recorder may be behind
+_KEYS_SHOWN = 10
 _OUTBOX_BEHIND = 5.0  # seconds that the oldest row of the outbox may wait
+_SETTINGS: dict[str, Callable[[Setting], Any]] = {
+    "setting": lambda one: one.name,
+    "value": lambda one: cell(one.value_text, "bold" if one.origin != "default" else ""),
+    "from": lambda one: cell(one.origin, "dim" if one.origin == "default" else ""),
+}
 _MARKS = {"ok": ("ok", "green"), "warn": ("warn", "yellow"), "bad": ("BAD", "bold red")}
 
 
@@ -98,12 +118,21 @@ def url(session: Session) -> None:
 
 
 @command()
+@click.option("--forget", is_flag=True, help="Free the business keys of jobs that are nowhere, and do nothing else.")
+@yes
 @as_json
-def doctor(session: Session, as_json: bool) -> None:
+def doctor(session: Session, forget: bool, yes: bool, as_json: bool) -> None:
     """Show each setting and where it came from, check the server, and say what to do.
 
     Exit status 0: nothing is bad; 1: something is; 3: there is no server.
+
+    A key whose job is nowhere (the server forgot its last second, somebody deleted what is Sidekiq's or ours by hand)
+    is freed by the workers within a day, and within minutes where it keeps another job out. --forget does so now, when
+    a second search finds the job nowhere again; the next in line has the key then.
     """
+    if forget:
+        _forget(session, yes, as_json)
+        return
     nothing, settings = False, session.config.describe()
     try:
         checks = [Check("server", "ok", session.shown_url), *examine(session.runner, session.keys)]
@@ -119,15 +148,10 @@ def doctor(session: Session, as_json: bool) -> None:
         checks.append(Check("app", "bad", session.app_problem, advice))
     checks.append(_database(session.config))
     if reachable:
-        checks.append(_stream(session))
+        checks += [_stream(session), _lost_keys(session)]
         if session.config.outbox is not None:
             checks.append(_outbox(session))
-    columns = {
-        "setting": lambda one: one.name,
-        "value": lambda one: cell(one.value_text, "bold" if one.origin != "default" else ""),
-        "from": lambda one: cell(one.origin, "dim" if one.origin == "default" else ""),
-    }
-    shown: list[RenderableType] = [table(settings, columns, wide="value"), "", *_lines(checks)]
+    shown: list[RenderableType] = [table(settings, _SETTINGS, wide="value"), "", *_lines(checks)]
     document = {
         "settings": [{"name": one.name, "value": one.value_text, "origin": one.origin} for one in settings],
         "checks": [one.to_json() for one in checks],
@@ -179,6 +203,43 @@ def _stream(session: Session) -> Check:
     who = f"{found.recorder} records" if found.recorder else "nobody records: a worker with history on does"
     verdict: Literal["warn", "bad"] = "bad" if found.lag > _FAR_BEHIND or share > 0.9 else "warn"
     return Check(name, verdict, f"{text}; {who}", "see the workers' log, and whether the database keeps up")
+
+
+def _lost_keys(session: Session) -> Check:
+    """Business keys whose jobs are nowhere."""
+    name = "business keys"
+    try:
+        lost = lost_keys(session.any_app)
+    except ServerError as error:
+        return Check(name, "bad", f"cannot be looked into: {error}", "what the server forbids: henchman doctor, rights")
+    bound = f" of the {lost.looked:,} that were looked at" if lost.more else ""
+    if not lost.found:
+        return Check(name, "ok", f"each{bound} is held by a job that is somewhere" if lost.looked else "none is old")
+    text = f"{count(len(lost.found), 'key')}{bound}: held by jobs that are nowhere; {_key_in_words(lost.found[0])}"
+    return Check(name, "warn", text, "a worker frees them within a day; at once: henchman doctor --forget")
+
+
+def _key_in_words(one: HeldKey) -> str:
+    held = f"{shorten(one.name, 80)!r} of {shorten(one.scope, 80)!r} ({PHASES[one.phase]})" if one.scope else "its end"
+    return f"{held} by job {shorten(one.jid, 80)}, since {moment(one.since)}"
+
+
+def _forget(session: Session, yes: bool, as_json: bool) -> None:
+    """Free the keys of jobs that are nowhere."""
+    lost = lost_keys(session.any_app)
+    if lost.found:
+        shown = "\n".join(f"  {visible(_key_in_words(one))}" for one in lost.found[:_KEYS_SHOWN])
+        more = f"\n  and {len(lost.found) - _KEYS_SHOWN:,} more" if len(lost.found) > _KEYS_SHOWN else ""
+        jobs = "its job is" if len(lost.found) == 1 else "their jobs are"
+        confirmed(
+            f"{shown}{more}\nFree {count(len(lost.found), 'key')}? As far as can be seen {jobs} nowhere.", yes=yes
+        )
+    freed = forget_keys(session.any_app, lost.found)
+    names = ("phase", "scope", "key", "jid")
+    rows = [dict(zip(names, (PHASES[one.phase], one.scope, one.name, one.jid), strict=True)) for one in freed]
+    bound = f"; {lost.looked:,} keys were looked at, and there are more" if lost.more else ""
+    said = f"{count(len(freed), 'key')} freed{bound}" if freed else f"no key is held by a job that is nowhere{bound}"
+    answer({"freed": rows, "looked": lost.looked, "more": lost.more}, said, as_json=as_json)
 
 
 def _outbox(session: Session) -> Check:
