@@ -1,0 +1,228 @@
+"""Sentry: one event a death, in its own scope, without secrets; crons as check-ins."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sentry_sdk
+from redis import Redis
+from sentry_sdk.envelope import Envelope
+from sentry_sdk.transport import Transport
+
+from henchman import App, ConfigError, Failure, Snooze
+from henchman.contrib.sentry import instrument
+from support.processes import PATHS, clean_environ
+from support.worker import jobs_in, until, working
+
+
+class Kept(Transport):
+    """A transport that keeps what is sent."""
+
+    def __init__(self, options: Any = None) -> None:
+        super().__init__(options)
+        self._lock = threading.Lock()
+        self.items: list[tuple[str, dict[str, Any]]] = []
+
+    def capture_envelope(self, envelope: Envelope) -> None:
+        with self._lock:
+            self.items += [(item.type or "", json.loads(item.get_bytes())) for item in envelope.items]
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        return [one for kind, one in self.items if kind == "event"]
+
+    @property
+    def check_ins(self) -> list[dict[str, Any]]:
+        return [one for kind, one in self.items if kind == "check_in"]
+
+
+@pytest.fixture
+def sentry() -> Iterator[Kept]:
+    kept = Kept()
+    sentry_sdk.init(dsn="http://key@127.0.0.1:9/1", transport=kept, default_integrations=True)
+    yield kept
+    sentry_sdk.get_global_scope().set_client(None)
+    sentry_sdk.get_isolation_scope().clear()
+
+
+@pytest.fixture
+def app(redis_url: str) -> Iterator[App]:
+    made = App(redis_url=redis_url, concurrency=4)
+    yield made
+    made.close()
+
+
+def test_one_event_a_death_with_group_and_tags(app: App, sentry: Kept, redis: Redis) -> None:
+    instrument(app)
+
+    @app.job(name="pay", retry=2, retry_in=0.01)
+    def pay(order: int) -> None:
+        raise ValueError(f"order {order} was refused")
+
+    with working(app):
+        handle = pay.enqueue(17)
+        until(lambda: redis.zcard("dead"), "it is dead")
+    (event,) = sentry.events
+    (dead,) = jobs_in(redis, "dead")
+    assert event["fingerprint"] == ["henchman", dead["error_group"]]
+    assert event["tags"] == {
+        "job": "pay",
+        "queue": "default",
+        "jid": handle.jid,
+        "attempt": "3",
+        "henchman.dead": "true",
+    }
+    assert event["exception"]["values"][-1]["value"] == "order 17 was refused"
+    assert event["exception"]["values"][-1]["mechanism"]["type"] == "henchman"
+    assert event["contexts"]["henchman"]["args"] == [17]
+    assert event["transaction"] == "pay"
+
+
+def test_by_choice_each_failure_and_neither_a_snooze_nor_a_business_failure(
+    app: App, sentry: Kept, redis: Redis
+) -> None:
+    instrument(app, each_failure=True)
+    ended: list[str] = []
+
+    @app.job(name="pay", retry=2, retry_in=0.01)
+    async def pay() -> None:
+        raise ValueError("refused")
+
+    @app.job(name="other")
+    def other(kind: str) -> None:
+        ended.append(kind)
+        raise Snooze(60) if kind == "snooze" else Failure("no such order")
+
+    with working(app):
+        other.enqueue("snooze")
+        other.enqueue("failure")
+        pay.enqueue()
+        until(lambda: redis.zcard("dead") and len(ended) == 2, "all have ended")
+    assert [(one["tags"]["attempt"], one["tags"]["henchman.dead"]) for one in sentry.events] == [
+        ("1", "false"),
+        ("2", "false"),
+        ("3", "false"),
+    ]
+    assert len({tuple(one["fingerprint"]) for one in sentry.events}) == 1
+    (dead,) = jobs_in(redis, "dead")
+    assert sentry.events[0]["fingerprint"] == ["henchman", dead["error_group"]]
+
+
+def test_what_one_run_leaves_in_its_scope_is_in_no_other(app: App, sentry: Kept, redis: Redis) -> None:
+    instrument(app)
+    together = threading.Barrier(2, timeout=30)
+    gate: list[int] = []
+
+    def leave(number: int) -> None:
+        sentry_sdk.add_breadcrumb(message=f"crumb {number}")
+        sentry_sdk.set_tag("mine", str(number))
+        logging.getLogger("mine").warning("line %d", number)
+
+    @app.job(name="threaded", retry=0)
+    def threaded(number: int) -> None:
+        leave(number)
+        together.wait()
+        raise ValueError(f"number {number}")
+
+    @app.job(name="awaited", retry=0)
+    async def awaited(number: int) -> None:
+        leave(number)
+        gate.append(number)
+        while len(gate) < 2:
+            await asyncio.sleep(0.001)
+        raise ValueError(f"number {number}")
+
+    with working(app):
+        for number, job in enumerate((threaded, threaded, awaited, awaited)):
+            job.enqueue(number)
+        until(lambda: redis.zcard("dead") == 4, "all are dead")
+    assert len(sentry.events) == 4
+    for event in sentry.events:
+        (number,) = event["contexts"]["henchman"]["args"]
+        assert event["tags"]["mine"] == str(number)
+        crumbs = [one["message"] for one in event["breadcrumbs"]["values"]]
+        assert crumbs == [f"crumb {number}", f"line {number}"]
+    assert "mine" not in sentry_sdk.get_isolation_scope()._tags
+
+
+def test_no_secret_leaves_neither_by_our_event_nor_by_one_of_the_job(app: App, sentry: Kept, redis: Redis) -> None:
+    instrument(app)
+
+    @app.job(name="pay", secret=("card",), retry=0)
+    def pay(card: str) -> None:
+        copy = f"a copy of {card}"
+        sentry_sdk.add_breadcrumb(message=copy, data={"card": [card]})
+        logging.getLogger("mine").error("refused %s", card)
+        raise ValueError(f"refused {card}") from KeyError(card)
+
+    with working(app):
+        pay.enqueue("4111-1111")
+        until(lambda: redis.zcard("dead"), "it is dead")
+    assert len(sentry.events) == 2
+    assert "4111" not in json.dumps(sentry.events)
+    own = sentry.events[-1]
+    assert own["contexts"]["henchman"]["args"] == ["***"]
+    assert [one["value"] for one in own["exception"]["values"]] == ["'***'", "refused ***"]
+
+
+def test_a_job_that_a_missing_definition_kills_is_told_too(app: App, sentry: Kept, redis: Redis) -> None:
+    instrument(app)
+    with working(app):
+        app.enqueue("Nobody", retry=0)
+        until(lambda: redis.zcard("dead"), "it is dead")
+    (event,) = sentry.events
+    assert event["tags"]["job"] == "Nobody"
+    assert event["exception"]["values"][-1]["type"] == "UnknownJob"
+
+
+def test_a_cron_checks_in(app: App, sentry: Kept, redis: Redis) -> None:
+    instrument(app)
+    fails = [True]
+
+    @app.cron("*/5 * * * *", tz="Europe/Paris", name="Every five")
+    @app.job(name="fine")
+    def fine() -> None: ...
+
+    @app.cron(every=120, name="often")
+    @app.job(name="often", retry_in=0.01, retry=1)
+    async def often() -> None:
+        if fails.pop() if fails else False:
+            raise ValueError("once")
+
+    with working(app):
+        until(lambda: "Every five" in app.crons.declared, "declared")
+        for name, job in (("Every five", "fine"), ("often", "often")):
+            payload = {"class": job, "jid": f"{len(job):024x}", "args": [], "queue": "default", "hm": {"cron": name}}
+            redis.lpush("queue:default", json.dumps(payload))
+        until(lambda: len(sentry.check_ins) == 6, "all check-ins")
+    by_slug: dict[str, list[dict[str, Any]]] = {}
+    for one in sentry.check_ins:
+        by_slug.setdefault(one["monitor_slug"], []).append(one)
+    assert [one["status"] for one in by_slug["every-five"]] == ["in_progress", "ok"]
+    assert by_slug["every-five"][0]["monitor_config"] == {
+        "schedule": {"type": "crontab", "value": "*/5 * * * *"},
+        "timezone": "Europe/Paris",
+    }
+    assert [one["status"] for one in by_slug["often"]] == ["in_progress", "error", "in_progress", "ok"]
+    assert by_slug["often"][0]["monitor_config"] == {"schedule": {"type": "interval", "value": 2, "unit": "minute"}}
+    assert len({one["check_in_id"] for one in by_slug["often"]}) == 1
+
+
+def test_twice_is_refused_and_henchman_alone_imports_none_of_it(app: App) -> None:
+    instrument(app)
+    with pytest.raises(ConfigError, match="already"):
+        instrument(app)
+    look = "import sys, henchman.cli.main; app = henchman.App(); print([m for m in sys.modules if 'sentry' in m])"
+    environ = clean_environ() | {"PYTHONPATH": os.pathsep.join(PATHS)}
+    command = [sys.executable, "-c", look]
+    run = subprocess.run(command, env=environ, capture_output=True, text=True, timeout=60, check=True)
+    assert run.stdout == "[]\n"
