@@ -120,7 +120,7 @@ def test_by_choice_each_failure_and_neither_a_snooze_nor_a_business_failure(
 def test_what_one_run_leaves_in_its_scope_is_in_no_other(app: App, sentry: Kept, redis: Redis) -> None:
     instrument(app)
     together = threading.Barrier(2, timeout=30)
-    gate: list[int] = []
+    met = asyncio.Barrier(2)
 
     def leave(number: int) -> None:
         sentry_sdk.add_breadcrumb(message=f"crumb {number}")
@@ -136,9 +136,7 @@ def test_what_one_run_leaves_in_its_scope_is_in_no_other(app: App, sentry: Kept,
     @app.job(name="awaited", retry=0)
     async def awaited(number: int) -> None:
         leave(number)
-        gate.append(number)
-        while len(gate) < 2:
-            await asyncio.sleep(0.001)
+        await met.wait()
         raise ValueError(f"number {number}")
 
     with working(app):
