@@ -243,14 +243,14 @@ class _Ends:
     def ended(self, run: Any, outcome: Any, **_: Any) -> None:
         """A run has ended, or was refused before it started."""
         if self._lines.chosen:
-            self._lines.send(self._told(run.name, run.queue, outcome, run.unit.elapsed if run.started else None))
+            self._lines.send(self._lines_of(run.name, run.queue, outcome, run.unit.elapsed if run.started else None))
 
     def refused(self, unit: Any, outcome: Any, **_: Any) -> None:
         """A payload that could not be run."""
         if self._lines.chosen:
-            self._lines.send(self._told(str(unit.job.get("class", "")), unit.flight.queue, outcome, None))
+            self._lines.send(self._lines_of(str(unit.job.get("class", "")), unit.flight.queue, outcome, None))
 
-    def _told(self, job: str, queue: str, outcome: Any, seconds: float | None) -> Iterator[str]:
+    def _lines_of(self, job: str, queue: str, outcome: Any, seconds: float | None) -> Iterator[str]:
         lines, about = self._lines, {"job": job, "queue": queue}
         if seconds is not None:
             yield lines.count("jobs.run", 1, **about)
