@@ -10,6 +10,7 @@ import re
 import socket
 import threading
 import time
+import weakref
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -99,6 +100,7 @@ class _Socket:
         except OSError:  # nobody listens: for UDP the answer to an earlier datagram, and the next may arrive
             if self._family == socket.AF_UNIX:
                 self._socket = None
+                open_socket.close()
 
     def _opened(self) -> socket.socket | None:
         with self._lock:
@@ -118,6 +120,7 @@ class _Socket:
                 made.close()
                 return None
             self._socket = made
+            weakref.finalize(self, made.close)
             return made
 
     def _resolve(self) -> None:
