@@ -75,6 +75,8 @@ ROOMS = {
     "top": Room(12, ("client.runtime", "oncall", "inspector")),
     "cli": Room(14, (*EVERYTHING, "supervisor", "demo", "top")),
     "__main__": Room(15, ("cli",)),
+    "contrib.fastapi": Room(15, ("app", "web", "config")),
+    "contrib.flask": Room(15, (*EVERYTHING, "supervisor", "cli")),
     "contrib.django": Room(15, (*EVERYTHING, "supervisor", "cli")),
     "testing": Room(15, (*EVERYTHING, "supervisor", "cli", "web")),
 }
