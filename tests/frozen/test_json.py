@@ -148,8 +148,8 @@ def leaves(path: tuple[str, ...], one: click.Command) -> Iterator[tuple[tuple[st
             yield from leaves((*path, name), found)
 
 
-STARTS_SOMETHING: Final = {("work",), ("demo",), ("web",), ("server", "start")}
-SAMPLES: Final = {"id": "0" * 32, "jid": "1" * 24, "most": "1"}
+STARTS_SOMETHING: Final = {("init",), ("work",), ("demo",), ("web",), ("server", "start")}
+SAMPLES: Final = {"id": "0" * 32, "jid": "1" * 24, "most": "1", "shell": "bash"}
 
 
 def test_exit_statuses(redis_url: str, tmp_path: Path, frozen: Frozen) -> None:

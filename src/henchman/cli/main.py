@@ -23,6 +23,7 @@ __all__ = ["henchman", "main"]
 
 #: command → the module that has it, in the order in which people meet the commands. It is imported when it is called.
 COMMANDS = {
+    "init": "cli.project",
     "work": "cli.work",
     "web": "cli.web",
     "top": "cli.top",
@@ -53,6 +54,7 @@ COMMANDS = {
     "db": "cli.history",
     "server": "cli.server",
     "doctor": "cli.server",
+    "completion": "cli.project",
 }
 _LONG = 100  # characters of a help in the list of commands
 
