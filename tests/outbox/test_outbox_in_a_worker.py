@@ -13,7 +13,9 @@ from redis import Redis
 from henchman import App
 from henchman.cli.main import henchman
 from henchman.errors import ConfigError
+from henchman.inspector.prometheus import exposition
 from henchman.outbox.relay import Relay
+from henchman.store.call import run
 from henchman.testing import fake
 from support.outbox import Hands, Shop, relaying, tick_until
 from support.worker import settled, until, working
@@ -109,6 +111,33 @@ def test_the_command_line_shows_lag_backlog_and_what_is_refused(
         assert (document["waiting"], document["duplicates"]) == (1, 0)
         assert 0 <= document["lag"] < 60
     assert "WRONGTYPE" in invoke(shop, redis_url, "outbox").output
+
+
+def test_metrics_tell_how_it_stood_also_when_the_database_is_away(
+    shop: Shop, relay: Relay, clock: Hands, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def figures() -> dict[str, float]:
+        text = run(shop.app.connections, exposition(shop.app.keys))
+        lines = [one for one in text.splitlines() if one.startswith("henchman_outbox_")]
+        assert all(f'database="{shop.database.shown}"' in one for one in lines)
+        return {one.partition("{")[0].removeprefix("henchman_outbox_"): float(one.rpartition(" ")[2]) for one in lines}
+
+    assert figures() == {}
+    redis.set("queue:broken", "no list")
+    with shop.session() as session, session.begin():
+        shop.app.outbox.write(session, shop.ship.using(queue="broken"), 1)
+    shop.sell(2, 3)
+    tick_until(relay, clock, lambda: shop.events)
+    tick_until(relay, clock, lambda: figures().get("refused") == 1)
+    told = figures()
+    assert (told["waiting"], told["lag_seconds"], told["duplicates_total"]) == (0, 0, 0)
+    assert 0 <= told["report_age_seconds"] < 60
+    monkeypatch.setattr(shop.database, "reading", lambda: pytest.fail("a scrape asks no database"))
+    [(name, text)] = redis.hgetall("hm:outboxes").items()  # type: ignore[union-attr]
+    note = json.loads(text)
+    redis.hset("hm:outboxes", mapping={name: json.dumps(note | {"at": note["at"] - 600}), "other": "no note"})
+    assert 600 <= figures()["report_age_seconds"] < 700
+    assert 0 < redis.ttl("hm:outboxes") <= 7 * 86400  # type: ignore[operator]
 
 
 def test_the_command_line_counts_duplicates(shop: Shop, relay: Relay, redis_url: str) -> None:

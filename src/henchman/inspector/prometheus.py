@@ -19,7 +19,7 @@ from henchman.inspector.ordered_id import OrderedStats
 from henchman.inspector.processes import ProcessState, list_processes
 from henchman.inspector.queues import QueueState, list_queues
 from henchman.inspector.scaling import WITHIN, SlotsWanted, pace, wanted_slots
-from henchman.store import batches, history
+from henchman.store import batches, history, outbox
 from henchman.store import metrics as calls
 from henchman.store.call import Procedure, ask, side_by_side
 from henchman.store.keys import Keys
@@ -46,6 +46,7 @@ class _Readings(NamedTuple):
     hidden: int
     batches: int
     history: history.Backlog
+    outboxes: list[outbox.OutboxFigures]
     info: Mapping[str, str]
     took: float
 
@@ -57,7 +58,7 @@ def exposition(keys: Keys, within: float = WITHIN) -> Procedure[str]:
 
 def _look(keys: Keys, within: float) -> Procedure[_Readings]:
     now, began = time.time(), time.perf_counter()
-    figures, (queues, _), every, ordered, speed, (classes, hidden), info, (_, known), backlog = yield from side_by_side(
+    answers = yield from side_by_side(
         ask(calls.figures(keys, times.day(now), now - LATE)),
         list_queues(keys, at=now),
         list_processes(keys),
@@ -67,11 +68,13 @@ def _look(keys: Keys, within: float) -> Procedure[_Readings]:
         server_facts(),
         ask(batches.newest_page(keys, 0, 1)),
         ask(history.backlog(keys)),
+        ask(outbox.noted(keys)),
     )
+    figures, (queues, _), every, ordered, speed, (classes, hidden), info, (_, known), backlog, boxes = answers
     processes = living(every, now)
     wanted = wanted_slots(queues, ordered, sum(one.busy for one in processes), speed, within)
     took = time.perf_counter() - began
-    return _Readings(figures, queues, processes, ordered, wanted, classes, hidden, known, backlog, info, took)
+    return _Readings(figures, queues, processes, ordered, wanted, classes, hidden, known, backlog, boxes, info, took)
 
 
 def _counted(keys: Keys) -> Procedure[tuple[list[tuple[str, calls.Counted]], int]]:
@@ -88,6 +91,7 @@ def _written(seen: _Readings) -> Iterator[str]:
     yield from _ordered(seen)
     yield from _workers(seen)
     yield from _classes(seen)
+    yield from _outboxes(seen)
     yield from _server(seen)
 
 
@@ -168,6 +172,25 @@ def _classes(seen: _Readings) -> Iterator[str]:
         yield f'{name}_bucket{label},le="+Inf"}} {below[-1]}\n'
         yield f"{name}_sum{label}}} {one.ms / 1000}\n{name}_count{label}}} {below[-1]}\n"
     yield from _family("job_classes_hidden", "gauge", "Jobs that are not told of.", seen.hidden)
+
+
+def _outboxes(seen: _Readings) -> Iterator[str]:
+    """As their relays saw them: a database that is away holds up no scrape, and the age of the report tells of it."""
+    now = time.time()
+    shown = [(f'{{database="{_escaped(one.database)}"}}', one, max(now - one.at, 0.0)) for one in seen.outboxes]
+    figures = (
+        ("outbox_rows", "gauge", "Rows of an outbox.", "rows"),
+        ("outbox_waiting", "gauge", "Rows of it that are not pushed yet.", "waiting"),
+        ("outbox_lag_seconds", "gauge", "Age of the oldest of these.", "lag"),
+        ("outbox_refused", "gauge", "Rows that the server refuses.", "refused"),
+        ("outbox_duplicates_total", "counter", "Rows whose key another job had.", "duplicates"),
+    )
+    for name, kind, text, field in figures if shown else ():
+        yield _head(name, kind, text)
+        yield from (f"henchman_{name}{label} {getattr(one, field):.17g}\n" for label, one, _ in shown)
+    if shown:
+        yield _head("outbox_report_age_seconds", "gauge", "Seconds since its relay told these.")
+        yield from (f"henchman_outbox_report_age_seconds{label} {age:.17g}\n" for label, _, age in shown)
 
 
 def _server(seen: _Readings) -> Iterator[str]:

@@ -37,6 +37,7 @@ from henchman.kernel.threads import Ticker
 from henchman.outbox.database import OutboxDatabase
 from henchman.outbox.rows import StoredRow, push_of
 from henchman.outbox.schema import outbox
+from henchman.outbox.status import look
 from henchman.store import outbox as store
 from henchman.store.leases import RELAY_MS, Leader
 
@@ -56,6 +57,7 @@ GAPS, GAPS_FOR, YOUNG = 10_000, 600.0, 1.0  # ids passed over: how many, for how
 BEFORE_A_ROW = 1000  # ids in front of one row that may belong to open transactions
 EARLY_LOOKS, EVERY = (1.0, 5.0, 15.0), 60.0  # seconds until the next look at all rows
 SHARE = 20  # it takes at most a twentieth of the time
+NOTE_EVERY = 10.0  # seconds between two notes for Prometheus, at least
 ATTEMPTS = 10  # refusals in a row, then a row is stepped over
 _COLUMNS = [outbox.c[name] for name in StoredRow._fields]
 
@@ -103,6 +105,7 @@ class Relay(Ticker):
         self._sweep: int | None = None
         self._sweep_at = self._now() + EVERY
         self._busy_at = self._now()
+        self._note_at = 0.0
 
     @property
     def verbs(self) -> Mapping[str, Callable[[str], None]]:
@@ -141,6 +144,7 @@ class Relay(Ticker):
             for _ in self.steps():
                 pass
             self._is_back()
+            self._note()
         except store.RelayFenced:
             self._dethroned()
             return LINGER
@@ -150,6 +154,15 @@ class Relay(Ticker):
             self._hang_up()
             raise
         return 0.0 if self._more else self._listen()
+
+    def _note(self) -> None:
+        """Write down how the outbox stands, for the figures of Prometheus: seldom, and less often when that is dear."""
+        began = self._now()
+        if began >= self._note_at:
+            runner, keys = self._runtime.connections, self._runtime.keys
+            found = look(self.database, runner, keys).figures(self._runtime.clock)
+            runner.run(store.note(keys, self._outbox, found))
+            self._note_at = self._now() + max(NOTE_EVERY, SHARE * (self._now() - began))
 
     def _lead(self) -> bool:
         """Take the lease or renew it; whether we have it. Each time it is taken it has another token, so that nothing

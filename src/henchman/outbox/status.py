@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from sqlalchemy import func, select
 
+from henchman.kernel.clock import ServerClock
 from henchman.outbox.database import OutboxDatabase
 from henchman.outbox.schema import outbox
 from henchman.store import outbox as store
@@ -42,6 +43,11 @@ class OutboxStatus(NamedTuple):
     refused_count: int
     refused: list[RefusedRow]
     duplicates: int
+
+    def figures(self, clock: ServerClock) -> store.OutboxFigures:
+        """What others are told of it, as of now."""
+        counts = self.rows, self.waiting, self.lag, self.refused_count, self.duplicates
+        return store.OutboxFigures(clock.now(), self.database, *counts)
 
 
 def look(database: OutboxDatabase, runner: Runner, keys: Keys) -> OutboxStatus:

@@ -64,6 +64,7 @@ class Keys:
         self.history_dropped = p + "hm:history:dropped"  # counter: messages and progress that had no room
         self.recorder = p + "hm:recorder"  # string, 10 s: identity of the process that writes history into SQL
         self.gauges = p + "hm:gauges"  # string, 15 s: identity of the process that tells StatsD how queues stand
+        self.outboxes = p + "hm:outboxes"  # hash, 7 days: outbox → how it stood when its relay looked last, JSON
         self.outbox_wake = p + "hm:outbox:wake"  # channel: a transaction with rows of the outbox was committed
         self.ordered_queues = p + "hm:ordered"  # set: every ordered queue that was pushed to or served
         self.leases = p + "hm:lease:"  # how every lease and every tomb begins, for scripts that meet other holders

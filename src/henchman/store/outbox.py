@@ -6,8 +6,11 @@ wakes up pushes nothing and forgets nothing.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
+
+import msgspec
 
 from henchman.errors import HenchmanError
 from henchman.store.admission import answers_of
@@ -16,6 +19,7 @@ from henchman.store.keys import Keys
 
 _PUSH = load("outbox_push")
 _FORGET = load("outbox_forget")
+_NOTED_S = 7 * 86400
 
 #: what a row's push may answer although the row itself is fine: it is tried again, and no attempt counts
 NOT_NOW = frozenset({"FULL", "LINE"})
@@ -102,6 +106,43 @@ class RelayFacts(NamedTuple):
     sent: int
     duplicates: int
     now: float
+
+
+class OutboxFigures(msgspec.Struct, frozen=True):
+    """How an outbox stood at the Unix time ``at`` of the server; the figures are those of ``outbox.status``."""
+
+    at: float
+    database: str
+    rows: int
+    waiting: int
+    lag: float
+    refused: int
+    duplicates: int
+
+
+def note(keys: Keys, outbox: str, figures: OutboxFigures) -> Call[None]:
+    """Write down how an outbox stands, for whoever has no way to its database."""
+    text = msgspec.json.encode(figures)
+    return commands(
+        ("HSET", keys.outboxes, outbox, text), ("EXPIRE", keys.outboxes, _NOTED_S), decode=lambda _: None, again=True
+    )
+
+
+def noted(keys: Keys) -> Call[list[OutboxFigures]]:
+    """How each outbox stood when its relay looked last, and when that was."""
+
+    def read(reply: Any) -> list[OutboxFigures]:
+        found = []
+        for text in reply.values() if isinstance(reply, dict) else reply[1::2]:
+            with contextlib.suppress(msgspec.MsgspecError):  # of another version
+                found.append(_figures(text))
+        newest = {one.database: one for one in sorted(found, key=lambda one: one.at)}  # its tables were made anew
+        return [newest[name] for name in sorted(newest)]
+
+    return command("HGETALL", keys.outboxes, decode=read, again=True)
+
+
+_figures = msgspec.json.Decoder(OutboxFigures).decode
 
 
 def relay_facts(keys: Keys, outbox: str) -> Call[RelayFacts]:
