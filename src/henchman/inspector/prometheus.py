@@ -46,7 +46,7 @@ class _Readings(NamedTuple):
     hidden: int
     batches: int
     history: history.Backlog
-    outboxes: list[outbox.OutboxFigures]
+    outboxes: list[tuple[outbox.OutboxFigures, float]]
     info: Mapping[str, str]
     took: float
 
@@ -176,8 +176,7 @@ def _classes(seen: _Readings) -> Iterator[str]:
 
 def _outboxes(seen: _Readings) -> Iterator[str]:
     """As their relays saw them: a database that is away holds up no scrape, and the age of the report tells of it."""
-    now = time.time()
-    shown = [(f'{{database="{_escaped(one.database)}"}}', one, max(now - one.at, 0.0)) for one in seen.outboxes]
+    shown = [(f'{{database="{_escaped(one.database)}"}}', one, age) for one, age in seen.outboxes]
     figures = (
         ("outbox_rows", "gauge", "Rows of an outbox.", "rows"),
         ("outbox_waiting", "gauge", "Rows of it that are not pushed yet.", "waiting"),

@@ -128,18 +128,20 @@ def note(keys: Keys, outbox: str, figures: OutboxFigures) -> Call[None]:
     )
 
 
-def noted(keys: Keys) -> Call[list[OutboxFigures]]:
-    """How each outbox stood when its relay looked last, and when that was."""
+def noted(keys: Keys) -> Call[list[tuple[OutboxFigures, float]]]:
+    """How each outbox stood when its relay looked last, and how many seconds ago that was."""
 
-    def read(reply: Any) -> list[OutboxFigures]:
+    def read(replies: Any) -> list[tuple[OutboxFigures, float]]:
+        reply, (seconds, micro) = replies
         found = []
         for text in reply.values() if isinstance(reply, dict) else reply[1::2]:
             with contextlib.suppress(msgspec.MsgspecError):  # of another version
                 found.append(_figures(text))
         newest = {one.database: one for one in sorted(found, key=lambda one: one.at)}  # its tables were made anew
-        return [newest[name] for name in sorted(newest)]
+        now = int(seconds) + int(micro) / 1e6
+        return [(newest[name], max(now - newest[name].at, 0.0)) for name in sorted(newest)]
 
-    return command("HGETALL", keys.outboxes, decode=read, again=True)
+    return commands(("HGETALL", keys.outboxes), ("TIME",), decode=read)
 
 
 _figures = msgspec.json.Decoder(OutboxFigures).decode
