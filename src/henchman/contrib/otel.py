@@ -8,6 +8,7 @@ fields ``traceparent`` and ``tracestate`` of the payload. Names are those of the
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator
@@ -181,7 +182,7 @@ class _TracedRuns:
 
     def __call__(self, run: CurrentJob, call_next: Callable[[], Any]) -> Any:
         """Around a run in a thread."""
-        span, facts = self._start(run)
+        span, facts, pid = self._start(run)
         token, began, problem = contexts.attach(contexts.Context({_CURRENT: span})), time.perf_counter(), None
         try:
             return call_next()
@@ -189,12 +190,13 @@ class _TracedRuns:
             problem = error
             raise
         finally:
-            self._end(run, span, token, facts, began, problem)
+            if os.getpid() == pid:  # not in a child that the job forked: the run is its parent's
+                self._end(run, span, token, facts, began, problem)
             problem = None  # a traceback holds this frame
 
     async def awaited(self, run: CurrentJob, call_next: Callable[[], Awaitable[Any]]) -> Any:
         """Around an async job, in its own task."""
-        span, facts = self._start(run)
+        span, facts, pid = self._start(run)
         token, began, problem = contexts.attach(contexts.Context({_CURRENT: span})), time.perf_counter(), None
         try:
             return await call_next()
@@ -202,11 +204,12 @@ class _TracedRuns:
             problem = error
             raise
         finally:
-            self._end(run, span, token, facts, began, problem)
+            if os.getpid() == pid:  # not in a child that the job forked: the run is its parent's
+                self._end(run, span, token, facts, began, problem)
             problem = None  # as above
 
-    def _start(self, run: CurrentJob) -> tuple[Span, dict[str, Any]]:
-        """The span of a run, and the facts of its metrics."""
+    def _start(self, run: CurrentJob) -> tuple[Span, dict[str, Any], int]:
+        """The span of a run, the facts of its metrics, and the process that it is in."""
         job, queue = run.payload, run.queue
         facts = _PROCESS | {"messaging.destination.name": queue, "henchman.job.name": _job_name(job)}
         told = facts | {"messaging.message.id": run.jid, "henchman.attempt": run.attempt}
@@ -221,7 +224,7 @@ class _TracedRuns:
             if self._parent:
                 around = contexts.Context({_CURRENT: NonRecordingSpan(pushed)})
         name = f"process {queue}"
-        return self._tracer.start_span(name, around, SpanKind.CONSUMER, told, links), facts
+        return self._tracer.start_span(name, around, SpanKind.CONSUMER, told, links), facts, os.getpid()
 
     def _end(
         self,

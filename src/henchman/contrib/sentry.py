@@ -7,6 +7,7 @@ event processor on the scope of each run looks through all that is sent in it, a
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
@@ -113,7 +114,7 @@ class _Scopes:
         if not isinstance(name, str):
             yield
             return
-        slug, check_in, began = _slug(name), _check_in_id(run.jid), time.monotonic()
+        slug, check_in, began, pid = _slug(name), _check_in_id(run.jid), time.monotonic(), os.getpid()
         capture_checkin(slug, check_in, "in_progress", monitor_config=self._monitor(name))
         status = "error"
         try:
@@ -126,7 +127,8 @@ class _Scopes:
             status = "ok" if run.stopping or run.cancelled else "error"
             raise
         finally:
-            capture_checkin(slug, check_in, status, duration=time.monotonic() - began)
+            if os.getpid() == pid:  # not in a child that the job forked: the run is its parent's
+                capture_checkin(slug, check_in, status, duration=time.monotonic() - began)
 
     def _monitor(self, name: str) -> Any:
         """The schedule of a cron as Sentry describes it; None where it cannot: seconds, or unknown here."""
