@@ -50,6 +50,6 @@ def test_every_example_runs(tmp_path: Path, redis_url: str, redis: Redis, databa
     command = [sys.executable, "-W", "error", "run.py"]
     done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
-    assert len(script) == 5
+    assert len(script) == 6
     # 18 and 17 of the databases, 19 and 20 of the batch, 17 of SQLAlchemy, 21 of the end
     assert redis.llen("queue:default") == 6

@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
+import inspect
 import sys
 import weakref
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any
+from typing import Any, TypeVar, cast, get_type_hints
 
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
@@ -26,7 +28,7 @@ from henchman.contrib.submission import Submission
 from henchman.errors import ConfigError, DefinitionError
 from henchman.kernel.text import as_shown
 
-__all__ = ["BoundSession", "bind", "inside", "open_transactions"]
+__all__ = ["BoundSession", "bind", "inside", "open_transactions", "with_session"]
 
 _KEY = "henchman.waiting"  # of Session.info
 _heard: weakref.WeakSet[type[Any]] = weakref.WeakSet()  # classes of sessions that are listened to
@@ -232,3 +234,72 @@ def _tell_lost_answer(submissions: list[Submission]) -> None:
     if submissions and isinstance(error, DBAPIError) and error.connection_invalidated:
         for one in submissions:
             one.client.give_up([one], error)
+
+
+# --- a session for each run -------------------------------------------------------------------------------------------
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def with_session(maker: Any, *, app: Any = None) -> Callable[[F], F]:
+    """Give each run a session of its own: ``@app.job`` above ``@with_session(Session)`` above
+    ``def charge(order_id: int, session: orm.Session)``.
+
+    The parameter is the one annotated ``Session`` or ``AsyncSession``; it is no argument of the job. What the run did
+    is committed when the function returns, and rolled back when anything is raised (a Failure, a Snooze, a time-out
+    too), before the job is settled: a commit that fails is a run that fails. Then the session is closed.
+
+    ``maker``: a ``sessionmaker``, for an ``async def`` an ``async_sessionmaker``. ``app``: what the function pushes
+    waits for this commit, as within ``app.inside(session)``. Whoever calls the function and gives a session keeps it in
+    hand: nothing is committed then. DefinitionError for a function without such a parameter, or of the other kind.
+    """
+    if not isinstance(maker, sessionmaker | async_sessionmaker):
+        raise DefinitionError(f"with_session({as_shown(maker, 200)}): give a sessionmaker or an async_sessionmaker")
+    is_async, begin = isinstance(maker, async_sessionmaker), cast(Any, maker).begin
+
+    def decorate(function: F) -> F:
+        name = _session_parameter(function, AsyncSession if is_async else Session)
+
+        def opened(session: Any) -> Any:
+            return nullcontext() if app is None else app.inside(session)
+
+        async def arun(*args: Any, **kwargs: Any) -> Any:
+            if name in kwargs:
+                return await function(*args, **kwargs)
+            async with begin() as session:
+                with opened(session):
+                    return await function(*args, **kwargs, **{name: session})
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if name in kwargs:
+                return function(*args, **kwargs)
+            with begin() as session, opened(session):
+                return function(*args, **kwargs, **{name: session})
+
+        wrapped: Any = functools.wraps(function)(arun if is_async else run)
+        signature = inspect.signature(function)
+        others = [one for one in signature.parameters.values() if one.name != name]
+        wrapped.__signature__ = signature.replace(parameters=others)
+        wrapped.__annotations__ = {one: kind for one, kind in function.__annotations__.items() if one != name}
+        made: F = wrapped
+        return made
+
+    return decorate
+
+
+def _session_parameter(function: Any, kind: type[Any]) -> str:
+    """The name of the parameter that takes the session."""
+    shown = f"with_session: {getattr(function, '__qualname__', as_shown(function, 200))}"
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise DefinitionError(f"{shown} is a generator, whose runs have no single end: open sessions in it")
+    if inspect.iscoroutinefunction(function) != (kind is AsyncSession):
+        way = "async def with an async_sessionmaker, def with a sessionmaker"
+        raise DefinitionError(f"{shown} and its sessions are of different kinds: {way}")
+    hints = get_type_hints(function)
+    found = [name for name in inspect.signature(function).parameters if hints.get(name) is kind]
+    if len(found) != 1:
+        several = f"several parameters ({', '.join(found)})" if found else "no parameter"
+        raise DefinitionError(f"{shown} has {several} annotated {kind.__name__}: it takes one session")
+    if inspect.signature(function).parameters[found[0]].kind is inspect.Parameter.POSITIONAL_ONLY:
+        raise DefinitionError(f"{shown}: {found[0]} is positional only, and is given by its name: take it behind the /")
+    return found[0]
