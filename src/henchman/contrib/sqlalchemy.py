@@ -276,15 +276,21 @@ def with_session(maker: Any, *, app: Any = None) -> Callable[[F], F]:
             with begin() as session, opened(session):
                 return function(*args, **kwargs, **{name: session})
 
-        wrapped: Any = functools.wraps(function)(arun if is_async else run)
-        signature = inspect.signature(function)
-        others = [one for one in signature.parameters.values() if one.name != name]
-        wrapped.__signature__ = signature.replace(parameters=others)
-        wrapped.__annotations__ = {one: kind for one, kind in function.__annotations__.items() if one != name}
-        made: F = wrapped
-        return made
+        return _without(name, function, arun if is_async else run)
 
     return decorate
+
+
+def _without(name: str, function: F, runs: Any) -> F:
+    """``runs`` in place of ``function``, which has the parameter ``name`` besides."""
+    wrapped: Any = functools.wraps(function)(runs)
+    signature = inspect.signature(function)
+    wrapped.__signature__ = signature.replace(
+        parameters=[one for one in signature.parameters.values() if one.name != name]
+    )
+    wrapped.__annotations__ = {one: kind for one, kind in function.__annotations__.items() if one != name}
+    made: F = wrapped
+    return made
 
 
 def _session_parameter(function: Any, kind: type[Any]) -> str:
