@@ -10,7 +10,7 @@ import pytest
 from henchman.errors import ServerAway
 from henchman.inspector.doctor import Check, examine, unserved
 from henchman.store import ordered
-from henchman.store.call import Call
+from henchman.store.call import Call, Together
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 from support.server import running_server
@@ -29,8 +29,10 @@ class Answering:
         self._answers = answers
 
     def run(self, call: Call[Any]) -> Any:
-        if call.name in self._answers:
-            answer = self._answers[call.name]
+        if isinstance(call, Together):
+            return [self.run(one) for one in call.calls]
+        if (name := call.name.partition(" ")[0]) in self._answers:
+            answer = self._answers[name]
             return call.decode(answer() if callable(answer) else answer)
         return self._store.run(call)
 

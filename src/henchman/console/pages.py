@@ -45,6 +45,7 @@ _CRONS: Final = 25
 MOST_ROWS: Final = 100
 _PROCESSES: Final = 20  # on the page of what is busy; a search finds the others
 _WORK: Final = 25  # running jobs there
+_BLOCKED: Final = 100  # of them looked into on the page of the server
 _CALL: Final = 20_000  # characters of a call on the page of its job
 _FIRST: Final = 1_000_000_000  # a page further behind is no page
 FILTERS: Final = (
@@ -313,7 +314,9 @@ class Screens:
 
     def system(self, query: Query) -> Screen:
         """The ground under the jobs."""
-        return Screen("system.html", {"checks": examine(self._runtime.connections, self._runtime.keys)})
+        return Screen(
+            "system.html", {"checks": examine(self._runtime.connections, self._runtime.keys, pings=1, blocked=_BLOCKED)}
+        )
 
 
 def life(status: JobStatus) -> list[LifeMoment]:

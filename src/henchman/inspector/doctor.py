@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Container, Mapping, Sequence
-from itertools import islice
+from collections.abc import Container, Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 from henchman.errors import ServerAway, ServerError
@@ -18,7 +17,7 @@ from henchman.inspector.processes import ProcessState, list_processes
 from henchman.inspector.sets import PAGE
 from henchman.kernel.text import count, shorten, visible
 from henchman.store import history, leases, ordered_people, queues
-from henchman.store.call import Call, Procedure, Runner, command, commands, iterate, run, side_by_side
+from henchman.store.call import Call, Procedure, Runner, ask, command, commands, next_page, run, side_by_side
 from henchman.store.keys import ROLES, UNTRIED, WELCOME, Keys, acl_trial
 from henchman.store.needs import Blocked
 from henchman.wire import times
@@ -38,6 +37,8 @@ _WATCHED = 8  # queues that a process waits for with a connection each
 _STUCK = 600.0  # seconds for which a job waits for a dead one until that is told
 _OLD = 7 * 86400.0  # seconds after which a job that waits for others is told
 _BLOCKED_MOST = 10_000  # of them read
+_SETTINGS = ("maxmemory-policy", "save", "appendfsync", "maxclients")
+_TIME: Call[float] = command("TIME", decode=lambda reply: int(reply[0]) + int(reply[1]) / 1e6)
 _BEHIND = 60.0  # seconds for which a change of a tracked job waits to be recorded
 _PARTS = 8  # other connections of a process: fetch, settle, heart, control, stager, cron, history, supervisor
 
@@ -63,31 +64,44 @@ class Check(NamedTuple):
         return {"name": self.name, "verdict": self.verdict, "text": self.text, "advice": self.advice or None}
 
 
-def examine(runner: Runner, keys: Keys) -> list[Check]:
-    """Every check. ServerAway when there is no server to check."""
-    server = _Server(runner, keys)
-    checks = {
-        "server version": server.version,
-        "eviction policy": server.eviction,
-        "persistence": server.persistence,
-        "memory": server.memory,
-        "connections": server.connections,
-        "round trip": server.round_trip,
-        "clocks": server.clocks,
-        "broken effects": server.broken_effects,
-        "lost submissions": server.lost_submissions,
-        "paused queues": server.paused_queues,
-        "blocked jobs": server.blocked_jobs,
-        "lost processes": server.lost_processes,
-        "record": server.record,
-        "rights": server.rights,
-    }
-    return [Check(name, *check()) for name, check in checks.items()]
+def examine(runner: Runner, keys: Keys, pings: int = _PINGS, blocked: int = _BLOCKED_MOST) -> list[Check]:
+    """Every check, in three round trips beside ``pings``; one more for each hundred of at most ``blocked`` blocked jobs
+    that are looked at. ServerAway when there is no server to check."""
+    return [*run(runner, _examined(keys, _times(runner, pings), blocked))]
+
+
+def _times(runner: Runner, pings: int) -> list[float]:
+    """Seconds that so many round trips took, one after the other."""
+    taken = []
+    for _ in range(pings):
+        started = time.perf_counter()
+        runner.run(command("PING"))
+        taken.append(time.perf_counter() - started)
+    return taken
+
+
+def _examined(keys: Keys, taken: Sequence[float], most: int) -> Procedure[Iterator[Check]]:
+    server = _Server(keys)
+    ground, *others = yield from side_by_side(
+        server.ground(),
+        server.clocks(),
+        server.broken_effects(),
+        server.lost_submissions(),
+        server.paused_queues(),
+        server.blocked_jobs(most),
+        server.lost_processes(),
+        server.record(),
+        server.rights(),
+    )
+    names = ("server version", "eviction policy", "persistence", "memory", "connections", "round trip", "clocks")
+    more = ("broken effects", "lost submissions", "paused queues", "blocked jobs", "lost processes", "record", "rights")
+    every = zip((*names, *more), (*ground, _round_trip(taken), *others), strict=True)
+    return (Check(name, *one) for name, one in every)
 
 
 def rights(runner: Runner, keys: Keys) -> Check:
     """For which roles this user of the server has the rights; tried in transactions that are discarded."""
-    return Check("rights", *_Server(runner, keys).rights())
+    return Check("rights", *run(runner, _Server(keys).rights()))
 
 
 def unserved(runner: Runner, keys: Keys, defined: Container[str]) -> Check:
@@ -107,24 +121,19 @@ def unserved(runner: Runner, keys: Keys, defined: Container[str]) -> Check:
 class _Server:
     """The server under examination."""
 
-    def __init__(self, runner: Runner, keys: Keys) -> None:
-        self._runner = runner
+    def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        self._info: Mapping[str, str] = run(runner, server_facts())  #: what INFO says; empty when it is forbidden
+        self._info: Mapping[str, str] = {}  #: what INFO says; empty when it is forbidden
+        self._settings: Mapping[str, str] = {}  #: what CONFIG says of those that count; empty when it is forbidden
 
-    def _allowed(self, call: Call[T], otherwise: T) -> T:
-        """The answer to ``call``; ``otherwise`` when this user of the server may not ask."""
-        try:
-            return self._runner.run(call)
-        except ServerAway:
-            raise
-        except ServerError:
-            return otherwise
-
-    def _setting(self, name: str) -> str | None:
-        """What CONFIG says; None when it is forbidden."""
-        reply: list[bytes] = self._allowed(command("CONFIG", "GET", name), [])
-        return _text(reply[1]) if len(reply) == 2 else None
+    def ground(self) -> Procedure[list[Diagnosis]]:
+        """What the server says of itself and its settings, and who uses it."""
+        asked = commands(*(("CONFIG", "GET", name) for name in _SETTINGS), decode=list)
+        self._info, replies, processes = yield from side_by_side(
+            server_facts(), _allowed(asked, []), _unless_refused(list_processes(self._keys), [])
+        )
+        self._settings = {_text(one[0]): _text(one[1]) for one in replies if len(one) == 2}
+        return [self.version(), self.eviction(), self.persistence(), self.memory(), self.connections(processes)]
 
     def version(self) -> Diagnosis:
         own = self._info.get("valkey_version")
@@ -138,7 +147,7 @@ class _Server:
         return Diagnosis("bad", f"{text} is too old", "install Redis 6.2 or later, or Valkey")
 
     def eviction(self) -> Diagnosis:
-        policy = self._info.get("maxmemory_policy") or self._setting("maxmemory-policy")
+        policy = self._info.get("maxmemory_policy") or self._settings.get("maxmemory-policy")
         if not policy:
             return Diagnosis("warn", "not known: the server allows neither INFO nor CONFIG", "make sure: noeviction")
         if policy == "noeviction":
@@ -146,9 +155,9 @@ class _Server:
         return Diagnosis("bad", f"{policy}: a full server throws jobs away", "set maxmemory-policy noeviction")
 
     def persistence(self) -> Diagnosis:
-        saves = self._setting("save")
+        saves = self._settings.get("save")
         if self._info.get("aof_enabled") == "1":
-            fsync = self._setting("appendfsync")
+            fsync = self._settings.get("appendfsync")
             if self._info.get("aof_last_write_status", "ok") != "ok":
                 text = "the last write of the append-only file failed"
                 return Diagnosis("bad", text, "see the server's log and disk")
@@ -177,45 +186,24 @@ class _Server:
         advice = "raise maxmemory, or see what grows: henchman status"
         return _fullness(used / most, text, "a full server refuses jobs", advice)
 
-    def connections(self) -> Diagnosis:
+    def connections(self, processes: Sequence[ProcessState]) -> Diagnosis:
         used = _count(self._info.get("connected_clients"))
-        most = _count(self._info.get("maxclients") or self._setting("maxclients"))
+        most = _count(self._info.get("maxclients") or self._settings.get("maxclients"))
         if used is None or not most:
             return Diagnosis("ok", "not known: the server does not allow to ask")
-        needs = [_needed(one) for one in self._processes()]
+        needs = [_needed(one) for one in processes]
         text = f"{used:,} of {most:,} in use"
         if needs:
-            processes = f"{len(needs):,} worker process{'es' if len(needs) > 1 else ''}"
-            text += f"; {processes} may need {sum(needs):,}"
+            workers = f"{len(needs):,} worker process{'es' if len(needs) > 1 else ''}"
+            text += f"; {workers} may need {sum(needs):,}"
         advice = "raise maxclients (and the limit of open files), or run fewer processes with more slots each"
         return _fullness(max(used, sum(needs)) / most, text, "beyond that nobody is let in", advice)
 
-    def _processes(self) -> list[ProcessState]:
-        """The worker processes that have a record; none when that cannot be read."""
-        try:
-            return run(self._runner, list_processes(self._keys))
-        except ServerAway:
-            raise
-        except ServerError:
-            return []
-
-    def round_trip(self) -> Diagnosis:
-        taken = []
-        for _ in range(_PINGS):
-            started = time.perf_counter()
-            self._runner.run(command("PING"))
-            taken.append(time.perf_counter() - started)
-        median = statistics.median(taken)
-        text = f"{median * 1000:.2f} ms (median of {_PINGS})"
-        if median < _SLOW:
-            return Diagnosis("ok", text)
-        advice = "put workers and server nearer to each other, or see what keeps the server busy (SLOWLOG GET)"
-        return Diagnosis("bad" if median >= _VERY_SLOW else "warn", f"{text} is long", advice)
-
-    def clocks(self) -> Diagnosis:
-        before, server, after = time.time(), self._time(), time.time()
+    def clocks(self) -> Procedure[Diagnosis]:
+        before = time.time()
+        server, step = yield from side_by_side(ask(_TIME), ask(command("HMGET", self._keys.clock, "by", "at")))
+        after = time.time()
         skew = before - server if server < before else server - after if server > after else 0.0
-        step: list[bytes | None] = self._runner.run(command("HMGET", self._keys.clock, "by", "at"))
         by, at = (float(one or 0) for one in step)
         if by and abs(server - at) < _STEP_SHOWN:
             way = "back" if by < 0 else "forward"
@@ -227,16 +215,11 @@ class _Server:
         text = f"the server is {skew:,.1f} s {where} this machine: jobs with at= start at the wrong time"
         return Diagnosis("bad" if skew >= _GREAT_SKEW else "warn", text, "let both follow a time server (NTP)")
 
-    def _time(self) -> float:
-        """The server's time in Unix seconds."""
-        reply: list[bytes] = self._runner.run(command("TIME"))
-        return int(reply[0]) + int(reply[1]) / 1e6
-
-    def broken_effects(self) -> Diagnosis:
+    def broken_effects(self) -> Procedure[Diagnosis]:
         key = self._keys.broken
         try:
-            many: int = self._runner.run(command("LLEN", key))
-            latest: bytes | None = self._runner.run(command("LINDEX", key, 0)) if many else b""
+            asked = side_by_side(ask(command("LLEN", key)), ask(command("LINDEX", key, 0)))
+            many, latest = yield from asked
         except ServerAway:
             raise
         except ServerError as error:
@@ -247,10 +230,10 @@ class _Server:
         text = f"{count(many, 'job')} ended, but something that belongs to their end failed; the latest: {shown}"
         return Diagnosis("bad", text, f"repair by hand, then: DEL {key}")
 
-    def lost_submissions(self) -> Diagnosis:
+    def lost_submissions(self) -> Procedure[Diagnosis]:
         key = self._keys.submissions_lost
         try:
-            facts: list[bytes | None] = self._runner.run(command("HMGET", key, "count", "latest"))
+            facts: list[bytes | None] = yield command("HMGET", key, "count", "latest")
         except ServerAway:
             raise
         except ServerError as error:
@@ -262,9 +245,9 @@ class _Server:
         text = f"{int(count):,} jobs were not pushed after the commit that they waited for; the latest: {shown}"
         return Diagnosis("bad", text, f"push by hand what is missing, then: DEL {key}")
 
-    def paused_queues(self) -> Diagnosis:
+    def paused_queues(self) -> Procedure[Diagnosis]:
         try:
-            names = self._runner.run(queues.paused(self._keys))
+            names: set[str] = yield queues.paused(self._keys)
         except ServerAway:
             raise
         except ServerError as error:
@@ -274,18 +257,18 @@ class _Server:
         text = f"{_listed(sorted(names))}: nothing starts from there"
         return Diagnosis("warn", text, "henchman queues unpause NAME")
 
-    def blocked_jobs(self) -> Diagnosis:
+    def blocked_jobs(self, most: int) -> Procedure[Diagnosis]:
         """Jobs that wait for one that will not succeed by itself, or for very long."""
-        key, now = self._keys.parked, self._time()
+        key = self._keys.parked
         try:
-            many: int = self._runner.run(command("HLEN", key))
-            seen = list(islice(iterate(self._runner, blocked_rows(self._keys)), _BLOCKED_MOST)) if many else []
+            asked = side_by_side(ask(command("HLEN", key)), ask(_TIME), _blocked_rows(self._keys, most))
+            many, now, seen = yield from asked
         except ServerAway:
             raise
         except ServerError as error:
             return _unreadable(error, key)
         bound = "" if many <= len(seen) else f" of {len(seen):,} that were looked at"
-        waiting = self._looked_into([one for one in seen if now - (_pushed(one) or now) > _STUCK])
+        waiting = yield from self._looked_into([one for one in seen if now - (_pushed(one) or now) > _STUCK])
         stuck = sorted(
             (since, one.jid)
             for one in waiting
@@ -313,33 +296,34 @@ class _Server:
         fresh = sum(1 for one in seen if (since := stuck_since(one)) and now - since <= _STUCK)  # somebody may be at it
         return _only_waiting(many, fresh, bound)
 
-    def _looked_into(self, rows: Sequence[Blocked]) -> list[BlockedJob]:
+    def _looked_into(self, rows: Sequence[Blocked]) -> Procedure[list[BlockedJob]]:
         """What these jobs wait for, and how that is."""
         pages = [rows[start : start + PAGE] for start in range(0, len(rows), PAGE)]
-        return [one for page in pages for one in run(self._runner, blocked_jobs(self._keys, page))]
+        found = yield from side_by_side(*(blocked_jobs(self._keys, page) for page in pages))
+        return [one for page in found for one in page]
 
-    def lost_processes(self) -> Diagnosis:
+    def lost_processes(self) -> Procedure[Diagnosis]:
         """Processes that neither left nor are alive: their work waits for a rescue."""
-        keys, ask = self._keys, self._runner.run
-        joined = ask(leases.joined(keys))
+        keys = self._keys
+        joined: list[str] = yield leases.joined(keys)
         asked = [("EXISTS", keys.lease(one), keys.tomb(one)) for one in joined]
-        there: list[int] = ask(commands(*asked)) if joined else []
+        there: list[int] = (yield commands(*asked)) if joined else []
         lost = [one for one, many in zip(joined, there, strict=True) if not many]
         if not lost:
             return Diagnosis("ok", "none")
-        lists = ask(leases.lists_of(keys, lost))
+        lists: list[str] = yield leases.lists_of(keys, lost)
         kinds = {one: "hash" if keys.is_held(one) else "list" for one in lists}
-        sizes = ask(leases.sizes(kinds)) if kinds else []
+        sizes: list[int] = (yield leases.sizes(kinds)) if kinds else []
         held = sum(sizes)
         text = f"{len(lost):,} died without a word, holding {count(held, 'job')}"
         if not held:
             return Diagnosis("warn", text, "nothing is in danger; a running worker tidies up")
         return Diagnosis("warn", text, "a running worker gives them back within a minute: henchman work")
 
-    def record(self) -> Diagnosis:
+    def record(self) -> Procedure[Diagnosis]:
         """How far history is behind."""
         try:
-            late = self._runner.run(history.backlog(self._keys))
+            late: history.Backlog = yield history.backlog(self._keys)
         except ServerAway:
             raise
         except ServerError as error:
@@ -353,13 +337,14 @@ class _Server:
             "warn", text, "does its database answer? Is a worker with history alive? henchman history status"
         )
 
-    def rights(self) -> Diagnosis:
+    def rights(self) -> Procedure[Diagnosis]:
         """For which roles this user of the server has the rights."""
         tried = {*WELCOME, *(one for role in ROLES.values() for one in role)}
-        may_each = run(self._runner, side_by_side(*(self._may(one) for one in sorted(tried))))
+        who = _allowed(command("ACL", "WHOAMI", decode=_text), "NAME")
+        said, *may_each = yield from side_by_side(who, *(self._may(one) for one in sorted(tried)))
         denied = {one for one, may in zip(sorted(tried), may_each, strict=True) if not may}
         lacks = {role: [one for one in needed if one in denied] for role, needed in ROLES.items()}
-        user = visible(self._allowed(command("ACL", "WHOAMI", decode=_text), "NAME"))
+        user = visible(said)
         may = [role for role, missing in lacks.items() if not missing]
         if len(may) == len(ROLES):
             without = [one for one in WELCOME if one in denied]
@@ -384,12 +369,44 @@ class _Server:
         return True
 
 
+def _round_trip(taken: Sequence[float]) -> Diagnosis:
+    median = statistics.median(taken)
+    text = f"{median * 1000:.2f} ms ({f'median of {len(taken)}' if len(taken) > 1 else 'measured once'})"
+    if median < _SLOW:
+        return Diagnosis("ok", text)
+    advice = "put workers and server nearer to each other, or see what keeps the server busy (SLOWLOG GET)"
+    return Diagnosis("bad" if median >= _VERY_SLOW else "warn", f"{text} is long", advice)
+
+
+def _allowed(call: Call[T], otherwise: T) -> Procedure[T]:
+    """The answer to ``call``; ``otherwise`` when this user of the server may not ask."""
+    return _unless_refused(ask(call), otherwise)
+
+
+def _unless_refused(asked: Procedure[T], otherwise: T) -> Procedure[T]:
+    try:
+        return (yield from asked)
+    except ServerAway:
+        raise
+    except ServerError:
+        return otherwise
+
+
+def _blocked_rows(keys: Keys, most: int) -> Procedure[list[Blocked]]:
+    """Of blocked jobs so many, in no order."""
+    rows: list[Blocked] = []
+    pages = blocked_rows(keys)
+    while len(rows) < most and (page := (yield from next_page(pages))) is not None:
+        rows += page
+    return rows[:most]
+
+
 def _only_waiting(many: int, fresh: int, bound: str) -> Diagnosis:
     """Of blocked jobs, ``fresh`` of which wait behind one that has just died."""
     if fresh:
         text = f"{count(many, 'job')}; {fresh:,}{bound} for less than ten minutes behind one that is dead or over"
         return Diagnosis("ok", f"{text}: henchman blocked --stuck")
-    return Diagnosis("ok", f"{count(many, 'job')}, none behind one that is dead or over" if many else "none")
+    return Diagnosis("ok", f"{count(many, 'job')}, none{bound} behind one that is dead or over" if many else "none")
 
 
 def _text(reply: bytes) -> str:

@@ -136,10 +136,10 @@ def _work(identity: str, slot: str, value: bytes, mask: Mask | None) -> Work:
     return Work(identity, slot, plain(queue) or entry.queue or "", times.read(record.get("run_at")), entry)
 
 
-def _records(keys: Keys) -> Procedure[list[leases.Record]]:
+def _records(keys: Keys, *, jobs: bool = True) -> Procedure[list[leases.Record]]:
     every = yield leases.identities(keys)
     pages = [every[start : start + _AT_ONCE] for start in range(0, len(every), _AT_ONCE)]
-    found = yield from side_by_side(*(leases.records(keys, page) for page in pages))
+    found = yield from side_by_side(*(leases.records(keys, page, jobs=jobs) for page in pages))
     return [record for page in found for record in page]
 
 
@@ -164,7 +164,7 @@ def look_at_fleet(keys: Keys, mask: Mask | None = None) -> Procedure[Fleet]:
 
 def list_processes(keys: Keys) -> Procedure[list[ProcessState]]:
     """Every process that has a record, by identity."""
-    records = yield from _records(keys)
+    records = yield from _records(keys, jobs=False)
     return [state for state in map(process_state, records) if state is not None]
 
 

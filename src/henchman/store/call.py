@@ -345,10 +345,8 @@ def _answers(calls: Sequence[Call[Any]]) -> Procedure[list[Any]]:
     except ServerError as error:
         if len(calls) == 1:
             return [error]
-    answers = []
-    for one in calls:  # which of them it was
-        answers += yield from _answers([one])
-    return answers
+    half = len(calls) // 2  # which of them it was
+    return (yield from _answers(calls[:half])) + (yield from _answers(calls[half:]))
 
 
 def ask(call: Call[T]) -> Procedure[T]:
@@ -357,7 +355,7 @@ def ask(call: Call[T]) -> Procedure[T]:
     return answer
 
 
-def _next_page(pages: Pages[T]) -> Procedure[Page[T] | None]:
+def next_page(pages: Pages[T]) -> Procedure[Page[T] | None]:
     """Run ``pages`` up to its next page; None at its end."""
     resume, value = pages.send, None
     while True:
@@ -375,20 +373,20 @@ def _next_page(pages: Pages[T]) -> Procedure[Page[T] | None]:
 
 def iterate(runner: Runner, pages: Pages[T]) -> Iterator[T]:
     """Each item of ``pages``, one by one."""
-    while (page := run(runner, _next_page(pages))) is not None:
+    while (page := run(runner, next_page(pages))) is not None:
         yield from page
 
 
 async def aiterate(runner: AsyncRunner, pages: Pages[T]) -> AsyncIterator[T]:
     """``iterate`` for ``async for``."""
-    while (page := await arun(runner, _next_page(pages))) is not None:
+    while (page := await arun(runner, next_page(pages))) is not None:
         for item in page:
             yield item
 
 
 def first(pages: Pages[T], wanted: Callable[[T], bool]) -> Procedure[T | None]:
     """The first item of ``pages`` that is ``wanted``; None when there is none."""
-    while (page := (yield from _next_page(pages))) is not None:
+    while (page := (yield from next_page(pages))) is not None:
         for item in page:
             if wanted(item):
                 return item
@@ -397,7 +395,7 @@ def first(pages: Pages[T], wanted: Callable[[T], bool]) -> Procedure[T | None]:
 
 def mapped(pages: Pages[T], change: Callable[[Page[T]], Procedure[Iterable[U]]]) -> Pages[U]:
     """The pages that ``change``, a procedure too, makes of those of ``pages``."""
-    while (page := (yield from _next_page(pages))) is not None:
+    while (page := (yield from next_page(pages))) is not None:
         yield Page((yield from change(page)))
 
 

@@ -240,9 +240,13 @@ def _pairs(flat: Any) -> dict[str, bytes]:
     return {flat[i].decode("utf-8", "surrogateescape"): flat[i + 1] for i in range(0, len(flat), 2)}
 
 
-def records(keys: Keys, which: Sequence[str]) -> Procedure[list[Record]]:
+def records(keys: Keys, which: Sequence[str], *, jobs: bool = True) -> Procedure[list[Record]]:
     """The records of the processes ``which``, without those under whose keys stands something else; empty facts: that
-    one is gone."""
+    one is gone. ``jobs``: with those that they run."""
+    if not jobs:
+        flats = yield from read_all([raw(keys.process(one)) for one in which], "hash")
+        told = [(one, flat) for one, flat in zip(which, flats, strict=True) if not isinstance(flat, str)]
+        return [Record(name, _pairs(flat[0]), {}) for name, flat in told]
     names = [
         raw(key) for identity in which for key in (keys.process(identity), keys.work(identity), keys.workers(identity))
     ]
