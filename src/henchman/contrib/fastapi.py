@@ -9,9 +9,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Annotated, Any, Final
 
-from fastapi import APIRouter, Depends, Request, Response
-from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+try:  # ahead of Henchman's own web API, which would name Starlette alone
+    from fastapi import APIRouter, Depends, Request, Response
+    from starlette.routing import Route
+    from starlette.types import Receive, Scope, Send
+except ImportError as missing:
+    raise ImportError("henchman.contrib.fastapi needs FastAPI: pip install 'henchman[fastapi]'") from missing
 
 from henchman.app import App
 from henchman.config import UNSET, Unset

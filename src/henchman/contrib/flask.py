@@ -11,8 +11,12 @@ from contextlib import ExitStack
 from typing import Any, Final
 
 import click
-from flask import Flask, g, has_app_context
-from flask.cli import ScriptInfo, pass_script_info
+
+try:
+    from flask import Flask, g, has_app_context
+    from flask.cli import ScriptInfo, pass_script_info
+except ImportError as missing:
+    raise ImportError("henchman.contrib.flask needs Flask: pip install 'henchman[flask]'") from missing
 
 from henchman.app import App
 from henchman.cli.main import henchman
