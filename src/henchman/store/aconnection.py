@@ -18,7 +18,7 @@ from henchman.errors import ServerAway
 from henchman.kernel import failpoints
 from henchman.kernel.text import mask_url
 from henchman.store.call import Arg, Call, adrive
-from henchman.store.connection import check_url, is_quiet, pack_all, pieces, read_options
+from henchman.store.connection import check_url, is_quiet, pack_all, pieces, read_options, unreachable
 from henchman.store.replies import Progress, Refused, error_code, is_answer, not_let_in, refused_for_good, together
 from henchman.store.sentinel import Sentinels, World, is_current
 
@@ -154,7 +154,7 @@ class AsyncConnections:
                 if refused is not None:
                     raise refused from error
                 if attempt or not await self._worth_another_try(error):
-                    raise ServerAway(f"{mask_url(self.url)} cannot be reached: {error}", executed=False) from error
+                    raise ServerAway(unreachable(mask_url(self.url), error), executed=False) from error
             except BaseException:  # a cancelled task
                 await asyncio.shield(conn.disconnect(nowait=True))
                 raise

@@ -120,6 +120,12 @@ def pack_all(many: Sequence[tuple[Arg, ...]]) -> bytes:
     return b"".join(map(_packed, many))
 
 
+def unreachable(shown_url: str, error: BaseException) -> str:
+    """What failed, and where to look; ``shown_url`` without its password."""
+    text = str(error).rstrip(".") or type(error).__name__
+    return f"{shown_url} cannot be reached: {text}; henchman doctor shows where this address comes from"
+
+
 class Line:
     """One connection that belongs to one user: for waiting and listening. Its errors are ours."""
 
@@ -140,7 +146,7 @@ class Line:
                 failpoints.point(f"{self._last}:before")
             self._conn.send_packed_command([pack(parts)], check_health=False)
         except (redis.RedisError, OSError) as error:
-            raise ServerAway(f"{self._url} cannot be reached: {error}") from error
+            raise ServerAway(unreachable(self._url, error)) from error
 
     def read(self) -> Any:
         """Read one answer; ServerAway when it does not come, ServerError when it is an error."""
@@ -275,7 +281,7 @@ class Connections:
                 if refused is not None:
                     raise refused from error
                 if attempt or not self._worth_another_try(error):
-                    raise ServerAway(f"{mask_url(self.url)} cannot be reached: {error}", executed=False) from error
+                    raise ServerAway(unreachable(mask_url(self.url), error), executed=False) from error
 
     def _worth_another_try(self, error: Exception) -> bool:
         if self._revive is not None:
