@@ -137,6 +137,26 @@ def test_whoever_gives_a_session_keeps_it_in_hand(engine: sa.Engine, maker: orm.
     assert rows(engine) == [1], "a test rolls back what it did"
 
 
+def test_the_session_may_stand_anywhere(maker: orm.sessionmaker[orm.Session]) -> None:
+    def first(session: orm.Session, number: int, *more: int) -> Any:
+        return (session.is_active, number, *more)
+
+    def between(number: int, session: orm.Session, other: int = 5) -> Any:
+        return (session.is_active, number, other)
+
+    def named(number: int, *more: int, session: orm.Session) -> Any:
+        return (session.is_active, number, *more)
+
+    given: Any
+    for given in (with_session(maker)(first), with_session(maker)(named)):
+        assert given(17) == (True, 17)
+        assert given(17, 18, 19) == (True, 17, 18, 19)
+    assert with_session(maker)(first)(number=17) == (True, 17)  # type: ignore[call-arg]
+    given = with_session(maker)(between)
+    assert given(17) == given(number=17) == (True, 17, 5)
+    assert given(17, 6) == given(17, other=6) == (True, 17, 6)
+
+
 class TestAwaited:
     def test_on_postgresql_also_after_a_time_out(self, app: App, servers: Servers, redis: Redis) -> None:
         url = sa.make_url(servers.of("postgresql").url).set(drivername="postgresql+psycopg")

@@ -16,7 +16,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, TypeVar, cast, get_type_hints
+from typing import Any, TypeVar, get_type_hints
 
 from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
@@ -255,30 +255,48 @@ def with_session(maker: Any, *, app: Any = None) -> Callable[[F], F]:
     """
     if not isinstance(maker, sessionmaker | async_sessionmaker):
         raise DefinitionError(f"with_session({as_shown(maker, 200)}): give a sessionmaker or an async_sessionmaker")
-    is_async, begin = isinstance(maker, async_sessionmaker), cast(Any, maker).begin
 
     def decorate(function: F) -> F:
-        name = _session_parameter(function, AsyncSession if is_async else Session)
-
-        def opened(session: Any) -> Any:
-            return nullcontext() if app is None else app.inside(session)
-
-        async def arun(*args: Any, **kwargs: Any) -> Any:
-            if name in kwargs:
-                return await function(*args, **kwargs)
-            async with begin() as session:
-                with opened(session):
-                    return await function(*args, **kwargs, **{name: session})
-
-        def run(*args: Any, **kwargs: Any) -> Any:
-            if name in kwargs:
-                return function(*args, **kwargs)
-            with begin() as session, opened(session):
-                return function(*args, **kwargs, **{name: session})
-
-        return _without(name, function, arun if is_async else run)
+        name = _session_parameter(function, AsyncSession if isinstance(maker, async_sessionmaker) else Session)
+        return _without(name, function, _in_sessions(function, name, maker, app))
 
     return decorate
+
+
+def _in_sessions(function: Callable[..., Any], name: str, maker: Any, app: Any) -> Callable[..., Any]:
+    """``function`` with a session of its own for each call that gives none."""
+    place = _place_of(name, function)
+
+    def inside_of(session: Any) -> Any:
+        return nullcontext() if app is None else app.inside(session)
+
+    def called(session: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(args) > place:
+            return function(*args[:place], session, *args[place:], **kwargs)
+        return function(*args, **kwargs, **{name: session})
+
+    async def arun(*args: Any, **kwargs: Any) -> Any:
+        if name in kwargs:
+            return await function(*args, **kwargs)
+        async with maker.begin() as session:
+            with inside_of(session):
+                return await called(session, args, kwargs)
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        if name in kwargs:
+            return function(*args, **kwargs)
+        with maker.begin() as session, inside_of(session):
+            return called(session, args, kwargs)
+
+    return arun if isinstance(maker, async_sessionmaker) else run
+
+
+def _place_of(name: str, function: Any) -> int:
+    """Among the arguments that are given by place; far behind them for a parameter that is given by its name alone."""
+    parameters = inspect.signature(function).parameters
+    if parameters[name].kind is inspect.Parameter.KEYWORD_ONLY:
+        return sys.maxsize
+    return list(parameters).index(name)
 
 
 def _without(name: str, function: F, runs: Any) -> F:
