@@ -23,7 +23,7 @@ __all__ = ["top"]
 def top(session: Session, target: str | None, every: float, write: bool, label: str) -> None:
     """Show what the jobs do, in the terminal, until q: findings, what runs, queues, retries, dead jobs.
 
-    It needs the extra tui. It only looks, unless --write is said; each act is asked for once more. ? shows the keys.
+    It needs the extra top. It only looks, unless --write is said; each act is asked for once more. ? shows the keys.
     """
     if target is not None:
         settings_of(click.get_current_context())["app"] = target

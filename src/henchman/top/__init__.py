@@ -16,6 +16,6 @@ def load(runtime: Runtime, label: str, *, may_act: bool, every: float) -> Any:
     try:
         from henchman.top.screen import Top
     except ModuleNotFoundError as error:
-        text = f"henchman top needs the extra tui ({error.name} is missing): pip install 'henchman[tui]'"
+        text = f"henchman top needs the extra top ({error.name} is missing): pip install 'henchman[top]'"
         raise ConfigError(text) from error
     return Top(runtime, label, may_act=may_act, every=every)
