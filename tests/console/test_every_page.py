@@ -51,7 +51,7 @@ PAGES: Final[dict[tuple[str, int], tuple[str, ...]]] = {
     ("system", 0): ("/system",),
 }
 #: pages that look through everything, one place after the other: how often they ask at most
-MORE: Final = {"jobs": 60}
+MORE: Final = {"jobs": 14}
 FILES: Final = {("batches", 2), ("jobs", 2)}  # parts of any number
 
 

@@ -166,3 +166,22 @@ def test_a_retry_that_is_staged_while_it_is_looked_for_is_found(store: Store) ->
         store.ask("ZADD", store.keys.retry, 5, payload())
         moving = Moving(store, when, lambda: store.move(store.keys.retry, Move(payload(), payload(), "mail")))
         assert run(moving, find_job(store.keys, JID, queue="mail")).state in {"retrying", "enqueued"}, when
+
+
+@pytest.mark.parametrize("place", [0, 999, 1000, 5_600, 15_000, 19_999])
+def test_deep_in_a_set_it_is_found_in_few_questions(store: Store, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beside as many scheduled; a thousand entries are one look of the server."""
+    asked, plain = list[str](), store.connections.run
+    for key, mark in ((store.keys.dead, ""), (store.keys.schedule, "s")):
+        words = [word for n in range(20_000) for word in (20_000 - n, payload(f"{mark}{n:020}"))]
+        for start in range(0, len(words), 10_000):
+            store.ask("ZADD", key, *words[start : start + 10_000])
+
+    def counting(call: Call[Any]) -> Any:
+        asked.append(call.name)
+        return plain(call)
+
+    monkeypatch.setattr(store.connections, "run", counting)
+    found = find(store, f"{place:020}")
+    assert (found.state, found.at) == ("dead", 20_000 - place)
+    assert len(asked) <= 13, asked

@@ -1,9 +1,9 @@
 """Where one job is: a search through everything that may hold it, in the order in which jobs move, with a bound.
 
 Nothing is kept of a job that is done, unless it keeps its result or is tracked: "unknown" may mean finished. A job that
-is not in the first place of the search is searched page by page. ``most`` bounds the payloads that are read: from the
-queue that was named, and from all others together; in each set the server compares ten times as many. The answer says
-when a bound was met.
+is not in the first place of the search is searched page by page, in the sets side by side. ``most`` bounds the payloads
+that are read: from the queue that was named, and from all others together; in each set the server compares ten times as
+many. The answer says when a bound was met.
 """
 
 from __future__ import annotations
@@ -46,6 +46,7 @@ JobState = Literal[
 ]
 MOST = 100_000
 _PAGE = 200  # entries of a list that the server looks at in one call
+_WIDEST = 8  # stretches of a set that the server looks at in one write
 _IN_FLIGHT = 1000  # payloads read of one in-flight list
 _BATCHES = 1000  # the newest, that are asked whether they hold a job back
 _NOT_KEPT = "nothing is kept of a job that is done, but its result and its record in history"
@@ -139,7 +140,9 @@ class _Search:
     def running(self) -> Procedure[_Found | None]:
         """In flight, or written down as running. The in-flight lists are exact; what a process writes down is as old
         as its last heartbeat, and counts where there are no such lists (Ruby's) or they are too long to be read."""
-        work, identities = yield from side_by_side(list_work(self.keys, self.mask), ask(leases.joined(self.keys)))
+        work, identities = yield from side_by_side(
+            list_work(self.keys, self.mask, self.jid), ask(leases.joined(self.keys))
+        )
         written = [one for one in work if one.entry.jid == self.jid]
         lists: list[str] = (yield leases.lists_of(self.keys, identities)) if identities else []
         plain = {one: "list" for one in lists if not self.keys.is_held(one)}
@@ -215,22 +218,49 @@ class _Search:
         return None if found is None else _Found("enqueued", found[1], name)
 
     def in_set(self, key: str, state: JobState) -> Procedure[_Found | None]:
-        """In one of the three sets; the server compares the texts."""
-        place, left = 0, 10 * self.most
-        while left > 0:
-            call = queues.set_stretch(key, place, min(queues.SEARCHED, left), newest_first=True, text=self.jid)
-            page: queues.Stretch = yield call
-            left -= page.looked
+        """In one sorted set; the server compares the texts."""
+        return self.in_sets((key, state))
+
+    def in_sets(self, *sets: tuple[str, JobState]) -> Procedure[_Found | None]:
+        """In sorted sets side by side, up to eight stretches of each in one write, until one of them holds it."""
+        states, places, wide = dict(sets), dict.fromkeys((key for key, _ in sets), 0), 1
+        while places:
+            looks = (_unless_refused(self._stretches(key, states[key], at, wide)) for key, at in places.items())
+            seen = [one or (None, None) for one in (yield from side_by_side(*looks))]
+            there: _Found | None = next((found for found, _ in seen if found is not None), None)
+            if there is not None:
+                return there
+            places = {key: on for key, (_, on) in zip(places, seen, strict=True) if on is not None}
+            wide = min(2 * wide, _WIDEST)
+        return None
+
+    def _stretches(
+        self, key: str, state: JobState, place: int, many: int
+    ) -> Procedure[tuple[_Found | None, int | None]]:
+        """In so many stretches of a sorted set in a row; and where to go on, None at its end."""
+        bound, far = 10 * self.most, queues.Stretch([], True, queues.SEARCHED).step()
+        starts = [one for one in range(place, place + many * far, far) if one < bound]
+        calls = (
+            queues.set_stretch(key, one, min(queues.SEARCHED, bound - one), newest_first=True, text=self.jid)
+            for one in starts
+        )
+        pages: list[queues.Stretch] = yield from side_by_side(*map(ask, calls))
+        for start, page in zip(starts, pages, strict=True):
             self.scanned += page.looked
             for member in page.holding(self.jid):
                 entry = Entry(member.payload, member.score, self.mask)
                 if entry.jid == self.jid:
-                    return _Found(state, entry, entry.queue)
+                    return _Found(state, entry, entry.queue), None
             if not page.more:
-                return None
-            place += page.step()
+                return None, None
+            if start + page.looked >= bound:
+                break
+            if page.step() < far:  # its entries are large: the next stretch was asked for too far on
+                return None, start + page.step()
+        else:
+            return None, starts[-1] + far
         self.complete = False
-        return None
+        return None, None
 
     def dead(self) -> Procedure[_Found | None]:
         """In the dead set."""
@@ -238,13 +268,16 @@ class _Search:
 
     def buried(self) -> Procedure[_Found | None]:
         """Among the dead: in their set, or with those of one of the newest batches."""
-        found = yield from self._first(self.dead())
-        names: list[str] = (yield batches.newest(self.keys, 0, _BATCHES)) if found is None else []
+        return (yield from self._first(self.dead(), self.in_batches()))
+
+    def in_batches(self) -> Procedure[_Found | None]:
+        """Among the dead of the newest batches."""
+        names: list[str] = yield batches.newest(self.keys, 0, _BATCHES)
         for batch in (yield batches.with_dead(self.keys, names)) if names else []:
             there = yield from self._first(self.in_set(self.keys.batch(batch) + ":dead", "dead"))
             if there is not None:
                 return there._replace(batch=batch)
-        return found
+        return None
 
     def _pick(self, page: queues.ListPage) -> tuple[int, Entry] | None:
         """The job among what holds its id as text, with its place."""
@@ -258,12 +291,9 @@ class _Search:
         """In the order in which jobs wander, and once more where it may have gone meanwhile."""
         known = [queue] if queue else []
         found = yield from self._first(
-            self.running(),
-            self.parked(),
+            self._any(self.running(), self.parked()),
             *(self.in_queue(name) for name in known),
-            self.in_set(self.keys.schedule, "scheduled"),
-            self.in_set(self.keys.retry, "retrying"),
-            self.dead(),
+            self.in_sets((self.keys.schedule, "scheduled"), (self.keys.retry, "retrying"), (self.keys.dead, "dead")),
         )
         if found is None:
             self.left = self.most
@@ -271,13 +301,16 @@ class _Search:
             found = yield from self._first(self.in_queues([name for name in others if name not in known]))
         if found is None:  # staged, started or retried between two looks
             found = yield from self._first(
-                *(self.just_pushed(name) for name in known),
-                self.running(),
-                self.parked(),
-                self.in_set(self.keys.retry, "retrying"),
-                self.buried(),
+                self._any(*(self.just_pushed(name) for name in known), self.running(), self.parked()),
+                self.in_sets((self.keys.retry, "retrying"), (self.keys.dead, "dead")),
+                self.in_batches(),
             )
         return found
+
+    def _any(self, *places: Procedure[_Found | None]) -> Procedure[_Found | None]:
+        """The first find of several places that are searched side by side."""
+        found: list[_Found | None] = yield from side_by_side(*map(_unless_refused, places))
+        return next((one for one in found if one is not None), None)
 
     def _first(self, *places: Procedure[_Found | None]) -> Procedure[_Found | None]:
         """The first find; a place is searched when all before it held nothing."""
@@ -470,11 +503,12 @@ def obstacles(keys: Keys, status: JobStatus, mask: Mask | None = None) -> Proced
         return []
     queue, now = status.queue or "default", time.time()
     found = [] if status.at is None else [_time_comes(status.at, now)]
-    if queue in (yield queues.paused(keys)):
+    paused, processes = yield from side_by_side(ask(queues.paused(keys)), list_processes(keys))
+    if queue in paused:
         found.append(Obstacle(False, f"Queue {queue} is paused", "queues", queue, f"henchman queues unpause {queue}"))
     else:
         found.append(Obstacle(True, f"Queue {queue} is not paused", "queues", queue))
-    found.append(_slots(queue, (yield from list_processes(keys)), now))
+    found.append(_slots(queue, processes, now))
     if status.position:
         before = status.position - 1
         text = f"{before:,} {'job is' if before == 1 else 'jobs are'} before it" if before else "It is the next one"

@@ -168,13 +168,18 @@ def list_processes(keys: Keys) -> Procedure[list[ProcessState]]:
     return [state for state in map(process_state, records) if state is not None]
 
 
-def list_work(keys: Keys, mask: Mask | None = None) -> Procedure[list[Work]]:
-    """Every running job as of the last heartbeats, the longest running first."""
-    return _running((yield from _records(keys)), mask)
+def list_work(keys: Keys, mask: Mask | None = None, jid: str = "") -> Procedure[list[Work]]:
+    """Every running job as of the last heartbeats, the longest running first. ``jid``: those may be left out whose text
+    shows that they have another."""
+    text = jid.encode() if jid.isascii() and jid.isalnum() else b""  # what JSON may write in another way is not sought
+    return _running((yield from _records(keys)), mask, text)
 
 
-def _running(records: Sequence[leases.Record], mask: Mask | None) -> list[Work]:
-    found = [_work(one.identity, slot, value, mask) for one in records for slot, value in one.work.items() if value]
+def _running(records: Sequence[leases.Record], mask: Mask | None, text: bytes = b"") -> list[Work]:
+    some = (
+        (one.identity, slot, value) for one in records for slot, value in one.work.items() if value and text in value
+    )
+    found = [_work(identity, slot, value, mask) for identity, slot, value in some]
     return sorted(found, key=lambda one: one.run_at if one.run_at is not None else float("inf"))
 
 
