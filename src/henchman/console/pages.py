@@ -15,7 +15,8 @@ from henchman.errors import ArgumentError
 from henchman.inspector import metrics as figures
 from henchman.inspector.base import FURTHEST, Entry, argument_text, checked_name
 from henchman.inspector.doctor import examine
-from henchman.inspector.jobs import JobStatus, obstacles
+from henchman.inspector.jobs import JobStatus
+from henchman.inspector.obstacles import obstacles
 from henchman.inspector.ordered import OrderedQueues
 from henchman.inspector.queues import Queues, QueueState, look_at_queue, look_at_queues
 from henchman.inspector.sets import SetName, look_at_set, search_set

@@ -20,7 +20,7 @@ from jinja2.filters import do_mark_safe
 
 from henchman.inspector.base import argument_text
 from henchman.inspector.blocked import Blocker
-from henchman.inspector.jobs import Obstacle
+from henchman.inspector.obstacles import Obstacle
 from henchman.kernel.figures import figure, since, size, span, utc
 from henchman.kernel.text import shorten, visible
 from henchman.wire import times

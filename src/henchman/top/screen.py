@@ -21,8 +21,8 @@ from textual.widgets import DataTable, Input, Static
 from henchman.client.runtime import Runtime
 from henchman.errors import HenchmanError, ServerAway
 from henchman.inspector.errors import error_group
-from henchman.inspector.jobs import obstacles
 from henchman.inspector.metrics import Overview
+from henchman.inspector.obstacles import obstacles
 from henchman.kernel.figures import figure
 from henchman.kernel.text import shorten, visible
 from henchman.oncall.deeds import Deeds, Unwanted

@@ -13,8 +13,9 @@ from henchman.history.records import Event
 from henchman.inspector.audit import AuditEntry
 from henchman.inspector.base import Entry
 from henchman.inspector.blocked import BlockedJob
-from henchman.inspector.jobs import JobStatus, Obstacle
+from henchman.inspector.jobs import JobStatus
 from henchman.inspector.metrics import ClassMetrics, Metrics, Overview
+from henchman.inspector.obstacles import Obstacle
 from henchman.inspector.ordered_id import OrderedId
 from henchman.inspector.processes import ProcessState, Work
 from henchman.inspector.queues import QueueState

@@ -25,8 +25,8 @@ from henchman.inspector.base import FURTHEST, checked_name, scoped
 from henchman.inspector.blocked import blocked_slice
 from henchman.inspector.doctor import examine
 from henchman.inspector.errors import error_group, errors
-from henchman.inspector.jobs import obstacles
 from henchman.inspector.keys import key_look, keys_in, scope_states
+from henchman.inspector.obstacles import obstacles
 from henchman.inspector.operations import OperationJson, OperationsJson, operation, operations
 from henchman.inspector.ordered import OrderedQueues, ids_with
 from henchman.inspector.processes import list_processes, list_work
