@@ -60,6 +60,42 @@ def test_keys_open_the_sheet_search_walk_through_rows_and_go_to_pages(opens: Ope
     page.wait_for_url(f"**{target}")
 
 
+def test_the_page_of_a_job_copies_its_id_call_and_trace_and_y_copies_the_id_of_a_row(
+    opens: Opens, site: str
+) -> None:
+    page = (tab := opens(site)).page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=site)
+    tab.open(f"/jobs/{DEAD}")
+    for part in ("jid", "call", "trace"):
+        page.evaluate("() => navigator.clipboard.writeText('')")
+        page.locator(f"[data-copies={part}]").click()
+        page.locator(f"[data-copies={part}]", has_text="Copied").wait_for()
+        shown = str(page.locator(f"#{part}").text_content()).strip()
+        assert shown
+        assert page.evaluate("() => navigator.clipboard.readText()") == shown
+    tab.open("/dead?q=A-1")
+    page.keyboard.press("j")
+    page.keyboard.press("y")
+    page.locator("#live", has_text="copied the id").wait_for()
+    assert page.evaluate("() => navigator.clipboard.readText()") == DEAD
+
+
+def test_where_there_is_no_clipboard_a_field_copies(opens: Opens, site: str) -> None:
+    tab = opens(site)
+    tab.page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")
+    tab.open(f"/jobs/{DEAD}")
+    tab.page.locator("[data-copies=jid]").click()
+    tab.page.locator("[data-copies=jid]", has_text="Copied").wait_for()
+    assert tab.page.locator("textarea").count() == 0
+
+
+def test_without_javascript_nothing_offers_to_copy(opens: Opens, site: str) -> None:
+    tab = opens(site, java_script_enabled=False)
+    tab.open(f"/jobs/{DEAD}")
+    assert tab.page.locator("#jid").is_visible()
+    assert [one.is_visible() for one in tab.page.locator("[data-copies]").all()][:2] == [False, False]
+
+
 def test_a_filter_stands_in_the_address_and_the_back_button_returns_to_it(opens: Opens, site: str) -> None:
     tab = opens(site)
     page = tab.page

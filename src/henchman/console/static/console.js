@@ -115,6 +115,38 @@ function setLive(on) {
   if (on) turn();
 }
 
+// ---- copying
+
+// where there is no clipboard, on plain HTTP, a field that is selected for a moment does the same
+async function copy(text) {
+  if (navigator.clipboard) {
+    try { await navigator.clipboard.writeText(text); return true; } catch { /* not allowed: the other way */ }
+  }
+  const active = document.activeElement;
+  const field = document.createElement("textarea");
+  field.className = "hidden";
+  field.value = text;
+  body.append(field);
+  field.select();
+  const done = document.execCommand("copy");
+  field.remove();
+  active?.focus();
+  return done;
+}
+
+async function copyPart(button) {
+  const done = await copy(document.getElementById(button.dataset.copies).textContent.trim());
+  button.textContent = done ? "Copied" : "Not copied";
+  setTimeout(() => { button.textContent = "Copy"; }, 2000);
+}
+
+// the id of the job of this page, or of the row under the cursor: the end of its link, where ~2F stands for the byte 2F
+async function copyJid() {
+  const link = document.querySelector("tr.on a[href*='/jobs/']")?.getAttribute("href");
+  const jid = link ? decodeURIComponent(link.split("/").pop().replaceAll("~", "%")) : document.getElementById("jid")?.textContent;
+  if (jid) say(await copy(jid) ? "✓ copied the id" : "! not copied");
+}
+
 // ---- keys
 
 const rows = () => [...document.querySelectorAll("table.rows tbody tr")];
@@ -159,6 +191,7 @@ const KEYS = {
   "[": () => follow("a[rel=prev]"),
   "]": () => follow("a[rel=next]"),
   ".": () => setLive(!live),
+  y: copyJid,
   z: turnZone,
   t: turnTheme,
 };
@@ -180,6 +213,12 @@ addEventListener("keydown", (event) => {
 });
 
 // ---- the beginning
+
+body.dataset.script = "";
+addEventListener("click", (event) => {
+  const button = event.target.closest("[data-copies]");
+  if (button) copyPart(button);
+});
 
 for (const [id, act] of [["zone", turnZone], ["theme", turnTheme], ["keys", KEYS["?"]]]) {
   const button = document.getElementById(id);
