@@ -60,9 +60,7 @@ def test_keys_open_the_sheet_search_walk_through_rows_and_go_to_pages(opens: Ope
     page.wait_for_url(f"**{target}")
 
 
-def test_the_page_of_a_job_copies_its_id_call_and_trace_and_y_copies_the_id_of_a_row(
-    opens: Opens, site: str
-) -> None:
+def test_the_page_of_a_job_copies_its_id_call_and_trace_and_y_copies_the_id_of_a_row(opens: Opens, site: str) -> None:
     page = (tab := opens(site)).page
     page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=site)
     tab.open(f"/jobs/{DEAD}")
