@@ -184,4 +184,4 @@ def test_deep_in_a_set_it_is_found_in_few_questions(store: Store, place: int, mo
     monkeypatch.setattr(store.connections, "run", counting)
     found = find(store, f"{place:020}")
     assert (found.state, found.at) == ("dead", 20_000 - place)
-    assert len(asked) <= 13, asked
+    assert len(asked) <= 29, asked  # not 46, one set after the other

@@ -46,7 +46,7 @@ JobState = Literal[
 ]
 MOST = 100_000
 _PAGE = 200  # entries of a list that the server looks at in one call
-_WIDEST = 8  # stretches of a set that the server looks at in one write
+_WIDEST = 1  # stretches of each set in one write: whoever else asks the server waits for the whole write
 _IN_FLIGHT = 1000  # payloads read of one in-flight list
 _BATCHES = 1000  # the newest, that are asked whether they hold a job back
 _NOT_KEPT = "nothing is kept of a job that is done, but its result and its record in history"
@@ -222,7 +222,7 @@ class _Search:
         return self.in_sets((key, state))
 
     def in_sets(self, *sets: tuple[str, JobState]) -> Procedure[_Found | None]:
-        """In sorted sets side by side, up to eight stretches of each in one write, until one of them holds it."""
+        """In sorted sets side by side, some stretches of each in one write, until one of them holds it."""
         states, places, wide = dict(sets), dict.fromkeys((key for key, _ in sets), 0), 1
         while places:
             looks = (_unless_refused(self._stretches(key, states[key], at, wide)) for key, at in places.items())
