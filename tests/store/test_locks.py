@@ -169,7 +169,7 @@ class TestInLine:
         park(store, job(OTHER, "u"), "u", due=due)
         end(store, "deleted", job(phases="u"))
         assert store.ask("ZRANGE", "schedule", 0, -1) == [job(OTHER, "u")]
-        assert store.ask("ZSCORE", "schedule", job(OTHER, "u")) == due.encode()
+        assert float(store.ask("ZSCORE", "schedule", job(OTHER, "u"))) == float(due)
         assert holder(store, "u") == OTHER
 
     def test_one_that_ended_while_it_waited_is_passed_over(self, store: Store) -> None:

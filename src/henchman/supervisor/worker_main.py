@@ -160,8 +160,8 @@ class Child:
             board=self._board,
         )
         launcher.control.on("stop", lambda _: self._events.put("stop"))
-        launcher.start()
         _spare_collector()
+        launcher.start()
         self.tell(ready=True, **_facts(launcher))
         self._obey(launcher)
         self._end_within(config.shutdown_timeout)
