@@ -16,9 +16,10 @@ from click.testing import CliRunner, Result
 
 from cli.conftest import INVISIBLE
 from henchman import App, Failure, ServerAway, current_job
+from henchman.batch.listing import workflow_steps
 from henchman.cli.main import henchman
 from henchman.store.batches import make
-from henchman.store.call import command
+from henchman.store.call import command, run
 from support.web import HOSTILE
 from support.worker import until, working
 
@@ -357,7 +358,7 @@ class TestSteps:
         told = [(one["name"], one["status"], one["result"], one["message"]) for one in shown["steps"]]
         assert [one[:3] for one in told] == [
             ("pay", "finished", True),
-            ("label", "dead", False),
+            ("label", "error", False),
             ("mail", "failed", False),
             ("ship", "blocked", False),
         ]
@@ -366,8 +367,11 @@ class TestSteps:
         text = shop.run("batch", flow.id).stdout
         assert not INVISIBLE.search(text)
         assert re.search(r"ship +blocked +– +label", text), text
-        assert re.search(r"label +dead +– +price is missing", text), text
+        assert re.search(r"label +error +– +price is missing", text), text
         assert "There are more steps: --steps" in shop.run("batch", "show", flow.id, "--steps", "2").stdout
+        of_console = run(shop.app.connections, workflow_steps(shop.app.keys, flow.id, 50))
+        assert {one.name: one.status for one in of_console} == {one[0]: one[1] for one in told}
+        assert flow.status().counts["error"] == 1  # the word of the batch itself
         short = shop.json("batch", "show", flow.id, "--steps", "2")
         assert ([one["name"] for one in short["steps"]], short["more_steps"]) == (["pay", "label"], True)
 

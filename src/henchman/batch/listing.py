@@ -12,7 +12,7 @@ from henchman.batch.batch import BatchStatus, status_of
 from henchman.store import batches
 from henchman.store.call import Procedure
 from henchman.store.keys import Keys
-from henchman.work.steps import KeptResult
+from henchman.work.steps import KeptResult, ended_status
 
 __all__ = [
     "LOOKED",
@@ -101,9 +101,6 @@ class WorkflowStep(NamedTuple):
     message: str = ""
 
 
-_ENDED: Final = {"s": "finished", "f": "failed", "x": "over", "d": "error"}
-
-
 def workflow_steps(keys: Keys, batch: str, results: int) -> Procedure[list[WorkflowStep]]:
     """Every step of a workflow by name, what comes before others first. The first ``results`` of them have their
     results, and so has whatever is over. Two calls; nothing of a batch that has no steps."""
@@ -115,7 +112,10 @@ def workflow_steps(keys: Keys, batch: str, results: int) -> Procedure[list[Workf
     jids = [one.jid for one in steps]
     live, told = yield batches.members(keys, batch, jids, sorted(looked) or jids[:1])
     results_of = dict(zip(sorted(looked) or jids[:1], told, strict=True))
-    return [_known(one, status, results_of.get(one.jid)) for one, status in zip(steps, live, strict=True)]
+    return [
+        _known(one, status, found.ended.get(one.name, ""), results_of.get(one.jid))
+        for one, status in zip(steps, live, strict=True)
+    ]
 
 
 def _step(name: str, found: batches.WorkflowSteps) -> WorkflowStep:
@@ -124,18 +124,17 @@ def _step(name: str, found: batches.WorkflowSteps) -> WorkflowStep:
         after = tuple(msgspec.json.decode(found.after.get(name, "[]"), type=list[str]))
     except msgspec.MsgspecError:  # written by somebody else
         after = ()
-    status = _ENDED.get(found.ended.get(name, ""), "unknown")
+    status = ended_status(found.ended.get(name, ""))
     return WorkflowStep(name, jid, job, tuple(one for one in after if one in found.names), status)
 
 
-def _known(step: WorkflowStep, live: str, text: bytes | None) -> WorkflowStep:
+def _known(step: WorkflowStep, live: str, letter: str, text: bytes | None) -> WorkflowStep:
     if live:
         return step._replace(status=live)
     if text is None:
         return step
     kept: KeptResult[Any] = KeptResult(step.job, step.jid, text)
-    status = kept.status if step.status in ("over", "unknown") else step.status
-    return step._replace(status=status, result=kept.json, message=kept.message)
+    return step._replace(status=ended_status(letter, kept), result=kept.json, message=kept.message)
 
 
 def _in_order(steps: dict[str, WorkflowStep]) -> list[WorkflowStep]:

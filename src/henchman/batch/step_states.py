@@ -14,21 +14,19 @@ from henchman.store.keys import Keys
 from henchman.store.needs import Blocked
 from henchman.wire.payload import decode
 from henchman.work.locks import key_of, said_needs
-from henchman.work.steps import KeptResult
+from henchman.work.steps import KeptResult, ended_status
 
 __all__ = ["MOST", "StepState", "step_states"]
 
 MOST: Final = 10_000  # steps that one look reads
 PAGE: Final = 500
 LARGE: Final = 4096  # bytes of a result that is not read to see whether there is one
-#: what became of a step, as those that wait for it are told
-_LETTERS: Final = {"s": "finished", "f": "failed", "x": "over", "d": "dead"}
 
 
 class StepState(msgspec.Struct, frozen=True):
     """A step of a workflow as it stands now.
 
-    ``status``: as the batch counts its job; "dead" when its retries are used up, "over" when it ended without success
+    ``status``: as the batch counts its job; "error" when its retries are used up, "over" when it ended without success
     and the batch knows no more. ``waits_for``: what is missing before it starts, steps by their names; nothing of a
     workflow that is still put together. ``result``: it returned something that is kept. ``message``: why not.
     """
@@ -83,10 +81,9 @@ def _state(name: str, job: str, jid: str, one: needs.StepFacts, text: bytes | No
     if one.live:
         return StepState(name, job, jid, one.live, waits_for, result=False)
     kept: KeptResult[Any] | None = None if text is None else KeptResult(job, jid, text)
-    ended = _LETTERS.get(one.letter, "unknown")
+    status = ended_status(one.letter, kept)
     if kept is None:
-        return StepState(name, job, jid, ended, [], result=one.size > LARGE)
-    status = kept.status if one.letter in ("", "x") else ended
+        return StepState(name, job, jid, status, [], result=one.size > LARGE)
     return StepState(name, job, jid, status, [], kept.ok, kept.message)
 
 

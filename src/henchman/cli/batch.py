@@ -312,7 +312,7 @@ def _waits(one: StepState) -> str:
 
 _STEP_COLUMNS: dict[str, Callable[[StepState], Any]] = {
     "step!": lambda one: shorten(visible(one.name), _LONG_NAME),
-    "status!": lambda one: cell(one.status, COLOURS.get(one.status, "red" if one.status in ("dead", "over") else "")),
+    "status!": lambda one: cell(one.status, COLOURS.get(one.status, "red" if one.status == "over" else "")),
     "result": lambda one: "yes" if one.result else "–",
     "waits for": _waits,
     "job id": lambda one: one.jid,

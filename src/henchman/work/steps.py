@@ -16,11 +16,14 @@ from henchman.store import batches
 from henchman.store.call import Procedure
 from henchman.wire import arguments, jsontext
 
-__all__ = ["NO_RESULTS", "KeptResult", "Step", "StepResults", "plain_json", "step_of", "taken", "taken_by"]
+__all__ = ["NO_RESULTS", "KeptResult", "Step", "StepResults", "ended_status", "plain_json", "step_of", "taken"]
+__all__ += ["taken_by"]
 
 R = TypeVar("R", covariant=True)
 
 _ENDED_OTHERWISE: Final = frozenset({"failed", "error", "cancelled", "expired"})
+#: how a step ended, by the letter that its workflow keeps; "over": without success, and it was not told how
+_LETTERS: Final = {"s": "finished", "f": "failed", "x": "over", "d": "error"}
 _PAGE: Final = 50  # results of one call, up to 64 KB each
 
 
@@ -122,6 +125,13 @@ class _Enqueued(Protocol[R]):
     """A job, or a job with options: what is enqueued gives R."""
 
     def enqueue(self, *args: Any, **kwargs: Any) -> _Returns[R]: ...
+
+
+def ended_status(letter: str, kept: KeptResult[Any] | None = None) -> str:
+    """The status of a step that has ended, in the words in which its batch counts jobs; "over" where it ended without
+    success and nobody knows how, "unknown" where nothing is known. ``letter``: what its workflow keeps of it."""
+    told = _LETTERS.get(letter, "unknown")
+    return kept.status if kept is not None and told in ("over", "unknown") else told
 
 
 class StepResults(Mapping[str, Any]):
