@@ -41,7 +41,11 @@ def create_app() -> Flask:
     made = Flask("shop")
     made.config["HENCHMAN"] = {"concurrency": 4}
     jobs.init_app(made, session=session)
-    Base.metadata.create_all(engine)
+
+    @made.cli.command("create-tables")
+    def create_tables() -> None:
+        """Once, before the first process: two that begin at once would make the same tables."""
+        Base.metadata.create_all(engine)
 
     @made.teardown_appcontext
     def close(error: BaseException | None) -> None:

@@ -59,10 +59,11 @@ def process(words: list[str], folder: Path, env: dict[str, str], log: Path) -> I
         made.wait(60)
 
 
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+def free_ports() -> tuple[int, int]:
+    with socket.socket() as one, socket.socket() as other:
+        for found in (one, other):
+            found.bind(("127.0.0.1", 0))
+        return int(one.getsockname()[1]), int(other.getsockname()[1])
 
 
 def ask(port: int, path: str, method: str = "GET") -> tuple[int, str]:
@@ -83,7 +84,7 @@ def is_up(port: int) -> bool:
 
 @pytest.mark.parametrize("framework", sorted(WEB))
 def test_an_example_does_what_its_page_says(framework: str, tmp_path: Path, redis: Redis, redis_url: str) -> None:
-    folder, port, probes = EXAMPLES / framework, free_port(), free_port()
+    folder, (port, probes) = EXAMPLES / framework, free_ports()
     app = App(redis_url=redis_url)
     with running(PostgreSQL) as server:
         host = parse_qs(urlsplit(server.url).query)["host"][0]
@@ -96,6 +97,9 @@ def test_an_example_does_what_its_page_says(framework: str, tmp_path: Path, redi
         web = [one.format(port=port) for one in WEB[framework]]
         work = [one.format(port=probes) for one in WORK[framework]]
         log = tmp_path / "work"
+        if framework == "flask":
+            tables = [sys.executable, "-m", "flask", "--app", "shop:create_app", "create-tables"]
+            subprocess.run(tables, cwd=folder, env=env, check=True, timeout=60)
         with process(web, folder, env, tmp_path / "web"), process(work, folder, env, log) as worker:
             until(lambda: is_up(port), "the application answers")
             until(lambda: "is ready" in log.read_text(), "the worker is ready")
