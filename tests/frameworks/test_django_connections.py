@@ -107,7 +107,7 @@ def test_a_restart_of_the_database_costs_no_job_two_failures(
     assert max(dead_connections(text).values(), default=0) <= 1
     assert max(seen) >= 1
     beyond = [one for one in seen if one > SLOTS]  # a backend is listed for a moment after its connection was closed
-    assert len(beyond) <= len(seen) // 100 * closes, beyond
+    assert len(beyond) <= len(seen) // 20 * closes, beyond
 
 
 def counted(server: DatabaseServer) -> int:
