@@ -8,7 +8,7 @@ others put with the dead has died. Who waits for a key that no job has waits for
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 from henchman.batch.whereabouts import Whereabouts
@@ -17,7 +17,7 @@ from henchman.store import batches, locks
 from henchman.store.locks import Doubt, HeldKey
 from henchman.work.effects import encoded
 
-__all__ = ["OLD", "LockAuditor", "end_key", "graves"]
+__all__ = ["OLD", "LockAuditor", "end_key", "search_keyed"]
 
 OLD = 600.0  # seconds by the server that a lock stands before its job is searched for
 APART = 50.0  # seconds between the two looks that must agree
@@ -92,7 +92,7 @@ class LockAuditor:
     def _look(self, due: Sequence[Doubt]) -> tuple[int, list[Doubt]]:
         """How many keys were freed, and those whose jobs are where they should be."""
         wanted = {one.jid: one.phase for one in due}
-        found = Whereabouts(self._runtime, wanted, in_lists='"key":[', in_sets='"key":[', dead=graves(self._runtime))
+        found = search_keyed(self._runtime, wanted)
         freed, well, now = 0, list[Doubt](), self._monotonic()
         for one in due:
             before = self._looked.pop(one.member, None)
@@ -118,7 +118,12 @@ class LockAuditor:
         return 1
 
 
-def graves(runtime: Runtime) -> Iterator[str]:
+def search_keyed(runtime: Runtime, wanted: Mapping[str, str]) -> Whereabouts:
+    """Where the jobs ``wanted`` (by jid) are, which have keys."""
+    return Whereabouts(runtime, wanted, in_lists='"key":[', in_sets='"key":[', dead=_graves(runtime))
+
+
+def _graves(runtime: Runtime) -> Iterator[str]:
     """The sets of the dead: the one of all, and those of batches."""
     keys, first = runtime.keys, 0
     yield keys.dead

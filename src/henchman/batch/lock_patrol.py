@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
-from henchman.batch.lock_auditor import OLD, end_key, graves
-from henchman.batch.whereabouts import Whereabouts
+from henchman.batch.lock_auditor import OLD, end_key, search_keyed
 from henchman.client.runtime import Runtime
 from henchman.store import locks
-from henchman.store.call import command
-from henchman.store.locks import PHASES, HeldKey
+from henchman.store.call import iterate
+from henchman.store.locks import HeldKey
+from henchman.store.ordered_people import now
 
 __all__ = ["LockPatrol", "LostKeys", "forget", "lost_keys"]
 
@@ -37,7 +37,7 @@ class LostKeys(NamedTuple):
 
 def lost_keys(runtime: Runtime) -> LostKeys:
     """A look by hand at keys that have stood for ten minutes, at most ``MOST`` of them: one search."""
-    asked = list(islice(_old_enough(_held(runtime), _now(runtime), OLD), MOST + 1))
+    asked = list(islice(_old_enough(_held(runtime), runtime.connections.run(now()), OLD), MOST + 1))
     return LostKeys(_nowhere(runtime, asked[:MOST]), len(asked[:MOST]), len(asked) > MOST)
 
 
@@ -62,7 +62,7 @@ class LockPatrol:
         """Look for the jobs of some more keys, if it is time; how many of these keys are in doubt now."""
         if self._monotonic() < self._next:
             return 0
-        now = _now(self._runtime)
+        at = self._runtime.connections.run(now())
         if self._walk is None:
             self._walk = _held(self._runtime)
         some = list(islice(self._walk, READ))
@@ -70,11 +70,11 @@ class LockPatrol:
             self._walk, self._next = None, self._monotonic() + DAY
         else:
             self._next = self._monotonic() + EVERY
-        old, lost = list(_old_enough(some, now, DAY)), 0
+        old, lost = list(_old_enough(some, at, DAY)), 0
         for start in range(0, len(old), MOST):
             for one in _nowhere(self._runtime, old[start : start + MOST]):
                 member = f"{one.phase} {one.scope}\n{one.name}".encode("utf-8", "surrogateescape")
-                lost += self._runtime.connections.run(locks.distrust(self._runtime.keys, member, now))
+                lost += self._runtime.connections.run(locks.distrust(self._runtime.keys, member, at))
         return lost
 
 
@@ -82,12 +82,7 @@ def _held(runtime: Runtime) -> Iterator[HeldKey]:
     """Every key that is held."""
     runner, keys = runtime.connections, runtime.keys
     for scope in dict.fromkeys(["", *runner.run(locks.scopes(keys))]):
-        for phase in PHASES:
-            cursor, begun = 0, False
-            while cursor or not begun:
-                begun = True
-                cursor, found = runner.run(locks.page(keys, phase, scope, cursor))
-                yield from found
+        yield from iterate(runner, locks.held(keys, scope))
 
 
 def _old_enough(found: Iterable[HeldKey], now: float, age: float) -> Iterator[HeldKey]:
@@ -95,15 +90,9 @@ def _old_enough(found: Iterable[HeldKey], now: float, age: float) -> Iterator[He
     return (one for one in found if one.since > now or now - one.since >= age)
 
 
-def _now(runtime: Runtime) -> float:
-    reply: list[bytes] = runtime.connections.run(command("TIME"))
-    return int(reply[0]) + int(reply[1]) / 1e6
-
-
 def _nowhere(runtime: Runtime, asked: list[HeldKey]) -> list[HeldKey]:
     """Those whose jobs are in no queue, no set, with no process, and not among the dead."""
     if not asked:
         return []
-    wanted = {one.jid: one.phase for one in asked}
-    found = Whereabouts(runtime, wanted, in_lists='"key":[', in_sets='"key":[', dead=graves(runtime))
+    found = search_keyed(runtime, {one.jid: one.phase for one in asked})
     return [one for one in asked if one.jid in found.missing]

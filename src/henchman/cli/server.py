@@ -235,8 +235,7 @@ def _forget(session: Session, yes: bool, as_json: bool) -> None:
             f"{shown}{more}\nFree {count(len(lost.found), 'key')}? As far as can be seen {jobs} nowhere.", yes=yes
         )
     freed = forget_keys(session.any_app, lost.found)
-    names = ("phase", "scope", "key", "jid")
-    rows = [dict(zip(names, (PHASES[one.phase], one.scope, one.name, one.jid), strict=True)) for one in freed]
+    rows = [{"phase": PHASES[one.phase], "scope": one.scope, "key": one.name, "jid": one.jid} for one in freed]
     bound = f"; {lost.looked:,} keys were looked at, and there are more" if lost.more else ""
     said = f"{count(len(freed), 'key')} freed{bound}" if freed else f"no key is held by a job that is nowhere{bound}"
     answer({"freed": rows, "looked": lost.looked, "more": lost.more}, said, as_json=as_json)

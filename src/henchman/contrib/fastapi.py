@@ -34,7 +34,6 @@ from henchman.web.views import problem
 __all__ = ["Jobs", "exception_handlers", "jobs_app", "lifespan", "router"]
 
 _STATE: Final = "henchman"  # of FastAPI's own state, which dependencies and handlers read
-_AGAIN: Final = {"Retry-After": "5"}
 
 Lifespan = Callable[[Any], AbstractAsyncContextManager[Any]]
 
@@ -76,28 +75,33 @@ def jobs_app(request: Request) -> App:
 Jobs = Annotated[App, Depends(jobs_app)]
 
 
-async def _answer(request: Request, error: Exception) -> Response:
-    status, headers = _status_of(error)
-    return problem(status, str(error) if status < 500 else _APOLOGY, headers)
-
-
+#: the status of an answer to each error; what is away may be back in a moment
+_STATUS: Final[dict[type[HenchmanError], int]] = {
+    UnknownBatch: 404,
+    DuplicateJob: 409,
+    BatchClosed: 409,
+    ServerError: 503,
+    HistoryAway: 503,
+    OutboxAway: 503,
+}
 _APOLOGY: Final = "what keeps the jobs cannot be asked just now; nothing is known of this request's job"
 
 
-def _status_of(error: Exception) -> tuple[int, Mapping[str, str]]:
-    if isinstance(error, UnknownBatch):
-        return 404, {}
-    if isinstance(error, DuplicateJob | BatchClosed):
-        return 409, {}
-    return 503, _AGAIN
+def _answering(status: int) -> Any:
+    async def answer(request: Request, error: Exception) -> Response:
+        if status < 500:
+            return problem(status, str(error))
+        return problem(status, _APOLOGY, {"Retry-After": "5"})
+
+    return answer
 
 
 #: ``FastAPI(exception_handlers={**exception_handlers, …})``: an unknown batch is 404, a duplicate of a job and a batch
 #: that takes no more are 409, a server or database that does not answer is 503 with ``Retry-After``; each as a problem
 #: (RFC 9457). Other errors are the program's own, and stay what they are: 500.
-exception_handlers: Final[dict[type[HenchmanError], Any]] = dict.fromkeys(
-    (UnknownBatch, DuplicateJob, BatchClosed, ServerError, HistoryAway, OutboxAway), _answer
-)
+exception_handlers: Final[dict[type[HenchmanError], Any]] = {
+    kind: _answering(status) for kind, status in _STATUS.items()
+}
 
 
 def router(

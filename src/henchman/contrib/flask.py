@@ -6,8 +6,8 @@ Needs the extra ``flask``.
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from typing import Any, Final
 
 import click
@@ -20,9 +20,8 @@ except ImportError as missing:
 
 from henchman.app import App
 from henchman.cli.main import henchman
-from henchman.config import KEYS
+from henchman.contrib.project import checked_settings
 from henchman.errors import ConfigError
-from henchman.kernel.text import as_shown, did_you_mean
 
 __all__ = ["Henchman"]
 
@@ -52,7 +51,7 @@ class Henchman:
         and vanish with its rollback; the app of jobs must be ``App(transactional=True)``. ConfigError for settings that
         there are not. Of several applications (tests make one each) the last one's context is that of the jobs.
         """
-        given = _settings(flask_app)
+        given = checked_settings(flask_app.config.get(_NAME.upper(), {}))
         if given != self._given:  # the same, in each test's application: the app may be connected by now
             self.app.configure(**given)
             self._given = given
@@ -95,18 +94,18 @@ class _Within:
         self._jobs = jobs
 
     def __call__(self, run: Any, call_next: Callable[[], Any]) -> Any:
-        """Around a sync job. A test that runs jobs within its own context keeps that."""
-        if has_app_context():
-            return call_next()
-        with self._jobs.flask_app.app_context():
+        """Around a sync job."""
+        with self._context():
             return call_next()
 
     async def awaited(self, run: Any, call_next: Callable[[], Awaitable[Any]]) -> Any:
         """Around an async job."""
-        if has_app_context():
+        with self._context():
             return await call_next()
-        with self._jobs.flask_app.app_context():
-            return await call_next()
+
+    def _context(self) -> AbstractContextManager[Any]:
+        """A context of its own. A test that runs jobs within its own context keeps that."""
+        return nullcontext() if has_app_context() else self._jobs.flask_app.app_context()
 
 
 def load() -> Any:
@@ -114,17 +113,6 @@ def load() -> Any:
     from henchman.contrib import sqlalchemy
 
     return sqlalchemy
-
-
-def _settings(flask_app: Flask) -> dict[str, Any]:
-    found = flask_app.config.get(_NAME.upper(), {})
-    if not isinstance(found, Mapping):
-        raise ConfigError(f"HENCHMAN = {as_shown(found, 200)}: give a dict of settings, such as {{}}")
-    for name in found:
-        if name not in KEYS:
-            near = did_you_mean(str(name).lower(), tuple(KEYS))
-            raise ConfigError(f"HENCHMAN: there is no setting {name!r}{near}")
-    return dict(found)
 
 
 def _jobs_of(flask_app: Flask) -> Henchman:

@@ -16,15 +16,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from henchman.errors import (
-    ConfigError,
-    Discard,
-    JobCancelled,
-    JobInterrupted,
-    JobShutdown,
-    JobTimeout,
-    Snooze,
-)
+from henchman.contrib.runs import NO_ERRORS, job_name
+from henchman.errors import ConfigError, JobTimeout
 from henchman.kernel.text import words_of
 from henchman.wire.secret import NO_SECRETS, without_secrets
 from henchman.work.current import CurrentJob
@@ -55,8 +48,6 @@ _STATE_MOST = 512  # characters of a tracestate; a longer one stays behind
 _FLUSH_MS = 5000  # for what a worker that ends has not exported yet
 #: the buckets that the conventions advise, in seconds
 _BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]
-#: how a run may leave that is no error
-_NO_ERRORS = (Snooze, Discard, JobInterrupted, JobShutdown, JobCancelled)
 _propagator = TraceContextTextMapPropagator()
 _root = contexts.Context()
 
@@ -211,7 +202,7 @@ class _TracedRuns:
     def _start(self, run: CurrentJob) -> tuple[Span, dict[str, Any], int]:
         """The span of a run, the facts of its metrics, and the process that it is in."""
         job, queue = run.payload, run.queue
-        facts = _PROCESS | {"messaging.destination.name": queue, "henchman.job.name": _job_name(job)}
+        facts = _PROCESS | {"messaging.destination.name": queue, "henchman.job.name": job_name(job)}
         told = facts | {"messaging.message.id": run.jid, "henchman.attempt": run.attempt}
         ours = job.get("hm")
         batch = ours.get("batch") if isinstance(ours, dict) else None
@@ -278,10 +269,6 @@ def _carried(span: Span) -> dict[str, str]:
     return fields
 
 
-def _job_name(job: dict[str, Any]) -> str:
-    return str(job.get("wrapped") or job.get("class") or "")
-
-
 def _name(kind: type[BaseException]) -> str:
     """The name of an error by the conventions: with its module, unless it is Python's own."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
@@ -289,7 +276,7 @@ def _name(kind: type[BaseException]) -> str:
 
 def _kind(run: CurrentJob, error: BaseException) -> type[BaseException] | None:
     """The class of what went wrong; None when nothing did. A time-out cancels an async job."""
-    if isinstance(error, _NO_ERRORS):
+    if isinstance(error, NO_ERRORS):
         return None
     if isinstance(error, asyncio.CancelledError):
         if run.deadline is not None and time.monotonic() >= run.deadline:

@@ -16,7 +16,8 @@ from contextvars import ContextVar
 from traceback import walk_tb
 from typing import Any, NamedTuple, cast
 
-from henchman.errors import ConfigError, Discard, JobCancelled, JobInterrupted, JobShutdown, Snooze
+from henchman.contrib.runs import NO_ERRORS, job_name
+from henchman.errors import ConfigError
 from henchman.kernel.text import words_of
 from henchman.wire.secret import MASK, NO_SECRETS, Secrets
 from henchman.work.current import CurrentJob
@@ -35,7 +36,6 @@ __all__ = ["instrument"]
 
 _FLUSH = 5.0  # seconds for which a worker that ends waits for what is not sent yet
 _DEEP = 12  # levels of an event that are looked through
-_NO_ERRORS = (Snooze, Discard, JobInterrupted, JobShutdown, JobCancelled)
 
 
 class _Ran(NamedTuple):
@@ -101,7 +101,7 @@ class _Scopes:
             scope.clear_breadcrumbs()
             for name, value in _tags(job, run.queue, run.attempt).items():
                 scope.set_tag(name, value)
-            scope.set_transaction_name(_job_name(job), source="task")
+            scope.set_transaction_name(job_name(job), source="task")
             scope.add_event_processor(lambda event, hint: _masked(event, secrets))
             _ran.set(_Ran(run.jid, scope, run.attempt))
             with self._checked_in(job, run):
@@ -120,7 +120,7 @@ class _Scopes:
         try:
             yield
             status = "ok"
-        except _NO_ERRORS:
+        except NO_ERRORS:
             status = "ok"
             raise
         except asyncio.CancelledError:
@@ -187,12 +187,8 @@ class _Reporter:
 def _tags(job: Mapping[str, Any], queue: str, attempt: int) -> dict[str, str]:
     ours = job.get("hm")
     batch = ours.get("batch") if isinstance(ours, dict) else None
-    found = {"job": _job_name(job), "queue": queue, "jid": str(job.get("jid") or ""), "attempt": str(attempt)}
+    found = {"job": job_name(job), "queue": queue, "jid": str(job.get("jid") or ""), "attempt": str(attempt)}
     return found | ({"batch": batch} if isinstance(batch, str) else {})
-
-
-def _job_name(job: Mapping[str, Any]) -> str:
-    return str(job.get("wrapped") or job.get("class") or "")
 
 
 def _slug(name: str) -> str:

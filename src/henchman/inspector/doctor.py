@@ -17,7 +17,17 @@ from henchman.inspector.processes import ProcessState, list_processes
 from henchman.inspector.sets import PAGE
 from henchman.kernel.text import count, shorten, visible
 from henchman.store import history, leases, ordered_people, queues
-from henchman.store.call import Call, Procedure, Runner, ask, command, commands, next_page, run, side_by_side
+from henchman.store.call import (
+    Procedure,
+    Runner,
+    ask,
+    command,
+    commands,
+    next_page,
+    run,
+    side_by_side,
+    unless_refused,
+)
 from henchman.store.keys import ROLES, UNTRIED, WELCOME, Keys, acl_trial
 from henchman.store.needs import Blocked
 from henchman.wire import times
@@ -38,7 +48,6 @@ _STUCK = 600.0  # seconds for which a job waits for a dead one until that is tol
 _OLD = 7 * 86400.0  # seconds after which a job that waits for others is told
 _BLOCKED_MOST = 10_000  # of them read
 _SETTINGS = ("maxmemory-policy", "save", "appendfsync", "maxclients")
-_TIME: Call[float] = command("TIME", decode=lambda reply: int(reply[0]) + int(reply[1]) / 1e6)
 _BEHIND = 60.0  # seconds for which a change of a tracked job waits to be recorded
 _PARTS = 8  # other connections of a process: fetch, settle, heart, control, stager, cron, history, supervisor
 
@@ -130,7 +139,7 @@ class _Server:
         """What the server says of itself and its settings, and who uses it."""
         asked = commands(*(("CONFIG", "GET", name) for name in _SETTINGS), decode=list)
         self._info, replies, processes = yield from side_by_side(
-            server_facts(), _allowed(asked, []), _unless_refused(list_processes(self._keys), [])
+            server_facts(), unless_refused(ask(asked), []), unless_refused(list_processes(self._keys), [])
         )
         self._settings = {_text(one[0]): _text(one[1]) for one in replies if len(one) == 2}
         return [self.version(), self.eviction(), self.persistence(), self.memory(), self.connections(processes)]
@@ -201,7 +210,9 @@ class _Server:
 
     def clocks(self) -> Procedure[Diagnosis]:
         before = time.time()
-        server, step = yield from side_by_side(ask(_TIME), ask(command("HMGET", self._keys.clock, "by", "at")))
+        server, step = yield from side_by_side(
+            ask(ordered_people.now()), ask(command("HMGET", self._keys.clock, "by", "at"))
+        )
         after = time.time()
         skew = before - server if server < before else server - after if server > after else 0.0
         by, at = (float(one or 0) for one in step)
@@ -261,7 +272,7 @@ class _Server:
         """Jobs that wait for one that will not succeed by itself, or for very long."""
         key = self._keys.parked
         try:
-            asked = side_by_side(ask(command("HLEN", key)), ask(_TIME), _blocked_rows(self._keys, most))
+            asked = side_by_side(ask(command("HLEN", key)), ask(ordered_people.now()), _blocked_rows(self._keys, most))
             many, now, seen = yield from asked
         except ServerAway:
             raise
@@ -340,7 +351,7 @@ class _Server:
     def rights(self) -> Procedure[Diagnosis]:
         """For which roles this user of the server has the rights."""
         tried = {*WELCOME, *(one for role in ROLES.values() for one in role)}
-        who = _allowed(command("ACL", "WHOAMI", decode=_text), "NAME")
+        who = unless_refused(ask(command("ACL", "WHOAMI", decode=_text)), "NAME")
         said, *may_each = yield from side_by_side(who, *(self._may(one) for one in sorted(tried)))
         denied = {one for one, may in zip(sorted(tried), may_each, strict=True) if not may}
         lacks = {role: [one for one in needed if one in denied] for role, needed in ROLES.items()}
@@ -376,20 +387,6 @@ def _round_trip(taken: Sequence[float]) -> Diagnosis:
         return Diagnosis("ok", text)
     advice = "put workers and server nearer to each other, or see what keeps the server busy (SLOWLOG GET)"
     return Diagnosis("bad" if median >= _VERY_SLOW else "warn", f"{text} is long", advice)
-
-
-def _allowed(call: Call[T], otherwise: T) -> Procedure[T]:
-    """The answer to ``call``; ``otherwise`` when this user of the server may not ask."""
-    return _unless_refused(ask(call), otherwise)
-
-
-def _unless_refused(asked: Procedure[T], otherwise: T) -> Procedure[T]:
-    try:
-        return (yield from asked)
-    except ServerAway:
-        raise
-    except ServerError:
-        return otherwise
 
 
 def _blocked_rows(keys: Keys, most: int) -> Procedure[list[Blocked]]:

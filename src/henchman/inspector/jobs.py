@@ -14,14 +14,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from henchman.client.runtime import Runtime
-from henchman.errors import HistoryError, ServerAway, ServerError
+from henchman.errors import HistoryError
 from henchman.inspector.base import Entry, Mask
 from henchman.inspector.blocked import find_blocked
 from henchman.inspector.processes import list_work
 from henchman.kernel.middleware import in_thread
 from henchman.kernel.text import shorten
 from henchman.store import batches, leases, locks, needs, queues
-from henchman.store.call import Procedure, ask, command, side_by_side
+from henchman.store.call import Procedure, ask, command, side_by_side, unless_refused
 from henchman.store.keys import Keys
 from henchman.wire import jsontext, times
 from henchman.work.locks import key_of
@@ -46,7 +46,6 @@ JobState = Literal[
 ]
 MOST = 100_000
 _PAGE = 200  # entries of a list that the server looks at in one call
-_WIDEST = 1  # stretches of each set in one write: whoever else asks the server waits for the whole write
 _IN_FLIGHT = 1000  # payloads read of one in-flight list
 _BATCHES = 1000  # the newest, that are asked whether they hold a job back
 _NOT_KEPT = "nothing is kept of a job that is done, but its result and its record in history"
@@ -198,7 +197,7 @@ class _Search:
     def in_queues(self, names: Sequence[str]) -> Procedure[_Found | None]:
         """In several queues: first among the next to run of each, all in one call, then in those that have more."""
         if len(names) * _PAGE <= self.left:
-            heads = yield from side_by_side(*(_unless_refused(self._head(name)) for name in names))
+            heads = yield from side_by_side(*(unless_refused(self._head(name), None) for name in names))
             if found := next((one[0] for one in heads if one and one[0]), None):
                 return found  # type: ignore[no-any-return]
             names = [name for name, one in zip(names, heads, strict=True) if one and one[1]]
@@ -222,45 +221,31 @@ class _Search:
         return self.in_sets((key, state))
 
     def in_sets(self, *sets: tuple[str, JobState]) -> Procedure[_Found | None]:
-        """In sorted sets side by side, some stretches of each in one write, until one of them holds it."""
-        states, places, wide = dict(sets), dict.fromkeys((key for key, _ in sets), 0), 1
+        """In sorted sets side by side, a stretch of each in one write, until one of them holds it: whoever else asks
+        the server waits for the whole write."""
+        states, places = dict(sets), dict.fromkeys((key for key, _ in sets), 0)
         while places:
-            looks = (_unless_refused(self._stretches(key, states[key], at, wide)) for key, at in places.items())
-            seen = [one or (None, None) for one in (yield from side_by_side(*looks))]
+            looks = (unless_refused(self._stretch(key, states[key], at), (None, None)) for key, at in places.items())
+            seen: list[tuple[_Found | None, int | None]] = yield from side_by_side(*looks)
             there: _Found | None = next((found for found, _ in seen if found is not None), None)
             if there is not None:
                 return there
             places = {key: on for key, (_, on) in zip(places, seen, strict=True) if on is not None}
-            wide = min(2 * wide, _WIDEST)
         return None
 
-    def _stretches(
-        self, key: str, state: JobState, place: int, many: int
-    ) -> Procedure[tuple[_Found | None, int | None]]:
-        """In so many stretches of a sorted set in a row; and where to go on, None at its end."""
-        bound, far = 10 * self.most, queues.Stretch([], True, queues.SEARCHED).step()
-        starts = [one for one in range(place, place + many * far, far) if one < bound]
-        calls = (
-            queues.set_stretch(key, one, min(queues.SEARCHED, bound - one), newest_first=True, text=self.jid)
-            for one in starts
-        )
-        pages: list[queues.Stretch] = yield from side_by_side(*map(ask, calls))
-        for start, page in zip(starts, pages, strict=True):
-            self.scanned += page.looked
-            for member in page.holding(self.jid):
-                entry = Entry(member.payload, member.score, self.mask)
-                if entry.jid == self.jid:
-                    return _Found(state, entry, entry.queue), None
-            if not page.more:
-                return None, None
-            if start + page.looked >= bound:
-                break
-            if page.step() < far:  # its entries are large: the next stretch was asked for too far on
-                return None, start + page.step()
-        else:
-            return None, starts[-1] + far
-        self.complete = False
-        return None, None
+    def _stretch(self, key: str, state: JobState, place: int) -> Procedure[tuple[_Found | None, int | None]]:
+        """In one stretch of a sorted set; and where to go on, None at its end."""
+        left = 10 * self.most - place
+        call = queues.set_stretch(key, place, min(queues.SEARCHED, left), newest_first=True, text=self.jid)
+        page: queues.Stretch = yield call
+        self.scanned += page.looked
+        for member in page.holding(self.jid):
+            entry = Entry(member.payload, member.score, self.mask)
+            if entry.jid == self.jid:
+                return _Found(state, entry, entry.queue), None
+        if page.more and page.looked >= left:
+            self.complete = False
+        return None, place + page.step() if page.more and page.looked < left else None
 
     def dead(self) -> Procedure[_Found | None]:
         """In the dead set."""
@@ -309,24 +294,15 @@ class _Search:
 
     def _any(self, *places: Procedure[_Found | None]) -> Procedure[_Found | None]:
         """The first find of several places that are searched side by side."""
-        found: list[_Found | None] = yield from side_by_side(*map(_unless_refused, places))
+        found: list[_Found | None] = yield from side_by_side(*(unless_refused(one, None) for one in places))
         return next((one for one in found if one is not None), None)
 
     def _first(self, *places: Procedure[_Found | None]) -> Procedure[_Found | None]:
         """The first find; a place is searched when all before it held nothing."""
         for place in places:
-            found: _Found | None = yield from _unless_refused(place)
+            found: _Found | None = yield from unless_refused(place, None)
             if found is not None:
                 return found
-        return None
-
-
-def _unless_refused(place: Procedure[T]) -> Procedure[T | None]:
-    try:
-        return (yield from place)
-    except ServerAway:
-        raise
-    except ServerError:  # one key holds something else than it should: nothing of ours is in there
         return None
 
 

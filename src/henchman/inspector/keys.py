@@ -11,7 +11,7 @@ from henchman.inspector.base import Entry, Mask
 from henchman.inspector.jobs import MOST, JobStatus, find_job
 from henchman.kernel.text import count, visible
 from henchman.store import locks, needs
-from henchman.store.call import Page, Pages, Procedure
+from henchman.store.call import Page, Pages, Procedure, next_page
 from henchman.store.keys import Keys
 from henchman.store.locks import PHASES, HeldKey, Memory
 from henchman.wire import times
@@ -163,11 +163,9 @@ def scope_states(keys: Keys, match: str = "", most: int | None = None) -> Proced
 
 def held_in(keys: Keys, scope: str) -> Pages[KeyState]:
     """Every key of a scope that is held, page by page, in no order."""
-    for phase, word in PHASES.items():
-        cursor = -1
-        while cursor:
-            cursor, found = yield locks.page(keys, phase, scope, max(cursor, 0))
-            yield Page(KeyState(word, scope, one.name, one.jid, one.since) for one in found)
+    pages = locks.held(keys, scope)
+    while (page := (yield from next_page(pages))) is not None:
+        yield Page(KeyState(PHASES[one.phase], scope, one.name, one.jid, one.since) for one in page)
 
 
 # ---- as pages: a bounded number of calls

@@ -355,6 +355,17 @@ def ask(call: Call[T]) -> Procedure[T]:
     return answer
 
 
+def unless_refused(asked: Procedure[T], otherwise: U) -> Procedure[T | U]:
+    """The result of ``asked``; ``otherwise`` when the server refuses: its user may not ask, or a key holds something
+    else than it should."""
+    try:
+        return (yield from asked)
+    except ServerAway:
+        raise
+    except ServerError:
+        return otherwise
+
+
 def next_page(pages: Pages[T]) -> Procedure[Page[T] | None]:
     """Run ``pages`` up to its next page; None at its end."""
     resume, value = pages.send, None

@@ -7,7 +7,7 @@ from itertools import chain
 from typing import Any, NamedTuple
 
 from henchman.errors import LeaseLost
-from henchman.store.call import Arg, Call, command, commands, load, script
+from henchman.store.call import Arg, Call, Page, Pages, command, commands, load, script
 from henchman.store.jobs import LeaseLapsed
 from henchman.store.keys import Keys
 from henchman.store.queues import raw
@@ -25,6 +25,7 @@ __all__ = [
     "counts",
     "distrust",
     "doubts",
+    "held",
     "in_doubt",
     "latest",
     "lines",
@@ -182,6 +183,15 @@ def page(keys: Keys, phase: str, scope: str, cursor: int, step: int = 500) -> Ca
         return int(reply[0]), [_held(phase, scope, name, value) for name, value in pairs]
 
     return command("HSCAN", keys.lock(phase, scope), cursor, "COUNT", step, decode=read)
+
+
+def held(keys: Keys, scope: str) -> Pages[HeldKey]:
+    """Every key of a scope that is held, page by page, in no order."""
+    for phase in PHASES:
+        cursor = -1
+        while cursor:
+            cursor, found = yield page(keys, phase, scope, max(cursor, 0))
+            yield Page(found)
 
 
 def pieces_of(row: bytes) -> list[bytes] | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Mapping
 from typing import Any
 
 import django
@@ -15,10 +14,9 @@ from django.core.exceptions import ImproperlyConfigured
 
 from henchman.app import App
 from henchman.client.connector import AsyncConnector, Connector
-from henchman.config import KEYS
 from henchman.contrib.django.connections import ConnectionCare
+from henchman.contrib.project import checked_settings
 from henchman.errors import ConfigError
-from henchman.kernel.text import as_shown, did_you_mean
 
 __all__ = ["TARGET", "DjangoApp", "project_app", "project_settings"]
 
@@ -31,14 +29,10 @@ def project_settings() -> dict[str, Any]:
 
     ImproperlyConfigured when it is no dict, or names what is no setting.
     """
-    found = getattr(settings, "HENCHMAN", {})
-    if not isinstance(found, Mapping):
-        raise ImproperlyConfigured(f"HENCHMAN = {as_shown(found, 200)}: give a dict of settings, such as {{}}")
-    for name in found:
-        if name not in KEYS:
-            near = did_you_mean(str(name).lower(), tuple(KEYS))
-            raise ImproperlyConfigured(f"HENCHMAN: there is no setting {name!r}{near}")
-    return {"transactional": True, **found}
+    try:
+        return {"transactional": True, **checked_settings(getattr(settings, "HENCHMAN", {}))}
+    except ConfigError as error:
+        raise ImproperlyConfigured(str(error)) from None
 
 
 class DjangoApp(App):

@@ -149,10 +149,8 @@ for at = 2, #ARGV, 4 do
   local head = heads[ARGV[at]]
   local job = {place = (at + 2) / 4, pair = head.pair, payload = ARGV[at + 1], jid = ARGV[at + 2], name = ARGV[at + 3],
     runs = head.runs, queued = head.queued, conflict = head.conflict, member = head.member}
-  local known, fine, found = newest[job.pair], true, nil
-  if known and known[job.payload] then
-    found = true
-  else
+  local fine, found = true, newest[job.pair] and newest[job.pair][job.payload]
+  if not found then
     fine, found = pcall(is_in_flight, job.pair, job.payload)
   end
   if fine and found then
