@@ -136,10 +136,10 @@ def test_enqueue_with_an_app(store: Store, project: Path) -> None:
     wrong = run(store, *app, "enqueue", "cli_act_app.pay", "[]")
     assert wrong.exit_code == 1
     assert "amount" in wrong.stderr
-    jid = run(store, *app, "enqueue", "cli_act_app.pay", '[5, "4111"]').stdout.strip()
+    jid = run(store, *app, "enqueue", "cli_act_app.pay", '[5, "4111-1111"]').stdout.strip()
     assert len(store.queue("cards")) == 1, "the queue of its definition"
     assert '5, "***"' in run(store, *app, "job", jid).stdout, "what is secret is masked"
-    assert "4111" not in run(store, *app, "job", jid, "--json").stdout
+    assert "4111-1111" not in run(store, *app, "job", jid, "--json").stdout
     near = run(store, *app, "enqueue", "cli_act_app.pya", "[5]")
     assert near.exit_code == 0
     assert "did you mean 'cli_act_app.pay'?" in near.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import io
 import json
@@ -15,7 +16,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from cli.conftest import INVISIBLE
-from henchman import App, Failure, ServerAway, current_job
+from henchman import App, Failure, ServerAway, UnknownBatch, current_job
 from henchman.batch.listing import workflow_steps
 from henchman.cli.main import henchman
 from henchman.store.batches import make
@@ -371,6 +372,7 @@ class TestSteps:
         assert "There are more steps: --steps" in shop.run("batch", "show", flow.id, "--steps", "2").stdout
         of_console = run(shop.app.connections, workflow_steps(shop.app.keys, flow.id, 50))
         assert {one.name: one.status for one in of_console} == {one[0]: one[1] for one in told}
+        assert [(one.name, one.status, one.result, one.message) for one in flow.steps()] == told
         assert flow.status().counts["error"] == 1  # the word of the batch itself
         short = shop.json("batch", "show", flow.id, "--steps", "2")
         assert ([one["name"] for one in short["steps"]], short["more_steps"]) == (["pay", "label"], True)
@@ -379,6 +381,11 @@ class TestSteps:
         id = shop.batch("done")
         assert (shop.json("batch", id)["steps"], shop.json("batch", id)["more_steps"]) == ([], False)
         assert "waits for" not in shop.run("batch", id).stdout
+        assert shop.app.get_batch(id).steps() == []
+        with pytest.raises(UnknownBatch, match="nowhere"):
+            shop.app.get_batch("nowhere").steps()
+        with pytest.raises(UnknownBatch, match="nowhere"):
+            asyncio.run(shop.app.get_batch("nowhere").asteps())
 
     def test_a_large_result_is_a_result(self, shop: Shop) -> None:
         @shop.app.job(name="shop.large")

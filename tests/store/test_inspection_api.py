@@ -84,7 +84,7 @@ class TestTheApp:
         def pay(card: str, *, amount: int) -> None: ...
 
         def one(jid: str) -> bytes:
-            return payload(jid, **{"class": "pay"}, args=["4111"], kwargs={"amount": 5})
+            return payload(jid, **{"class": "pay"}, args=["4111-1111"], kwargs={"amount": 5})
 
         store.push("mail", one("q"))
         for key in (store.keys.schedule, store.keys.retry, store.keys.dead):
@@ -98,13 +98,13 @@ class TestTheApp:
             *(found.entry for found in face.walk(app.work)),
             face.do(app.queues["mail"], "find", "q"),
             face.do(app.dead, "find", store.keys.dead),
-            *face.walk(app.retries.matching("4111")),
+            *face.walk(app.retries.matching("4111-1111")),
         ]
         assert len(entries) == 8
         assert {str(one.arguments) for one in entries} == {"(['***'], {'amount': 5})"}
         status = face.do(app, "job_status", "q")
         assert (status.state, status.args, status.kwargs) == ("enqueued", ["***"], {"amount": 5})
-        assert "4111" not in json.dumps(status.to_json())
+        assert "4111-1111" not in json.dumps(status.to_json())
 
     def test_job_status_of_a_handle(self, app: App, store: Store, face: Face) -> None:
         handle = app.enqueue("HardJob", 1, queue="ruby")

@@ -44,6 +44,7 @@ def django_database(url: str) -> dict[str, Any]:
 def django_databases() -> Iterator[Callable[..., None]]:
     """``use(default=url, other=url)``: these are Django's databases for the length of the block."""
     import pymysql
+    from asgiref.sync import SyncToAsync
     from django.db import connections
 
     configure()
@@ -51,11 +52,16 @@ def django_databases() -> Iterator[Callable[..., None]]:
     pymysql.install_as_MySQLdb()
     before = dict(connections.settings)
 
-    def forget() -> None:
+    def forget_here() -> None:
         for alias in list(connections.settings):
             with suppress(AttributeError):
                 connections[alias].close()
                 del connections[alias]
+
+    def forget() -> None:
+        """Each thread keeps what it connected: also that of asgiref, on which coroutines of all tests meet the ORM."""
+        forget_here()
+        SyncToAsync.single_thread_executor.submit(forget_here).result(20)
 
     def use(**urls: str) -> None:
         forget()

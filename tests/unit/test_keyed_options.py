@@ -229,7 +229,7 @@ def test_a_key_of_a_secret_parameter_is_a_digest(app: App, server: KeyedServer) 
         assert key[0] == "#"
         assert len(key) == 33
     assert server.keys[3] == "100"
-    assert all("4111" not in json.dumps(job["hm"]) for job in server.jobs)
+    assert all("4111 1111" not in json.dumps(job["hm"]) for job in server.jobs)
 
 
 def test_a_function_gets_the_arguments_of_the_job(app: App, server: KeyedServer) -> None:

@@ -72,7 +72,7 @@ def test_start_and_done(scene: Scene) -> None:
 
 
 def test_arguments_are_masked_and_only_at_debug(caplog: pytest.LogCaptureFixture) -> None:
-    run = make_run([1, "4111"], {"pin": "123"}, secret=("card", "pin"))
+    run = make_run([1, "4111-1111"], {"pin": "123"}, secret=("card", "pin"))
     (start,) = Scene(caplog).emit("job_start", run=run)
     assert facts_of(start)["arguments"] == "[1, '***']"
     assert facts_of(start)["keywords"] == "{'pin': '***'}"
@@ -93,10 +93,10 @@ def test_every_ending_of_a_run_has_words() -> None:
 
 
 def test_an_error_has_the_masked_message_and_the_users_traceback(scene: Scene) -> None:
-    run = make_run([1, "4111"], jid="aa", secret=("card",))
+    run = make_run([1, "4111-1111"], jid="aa", secret=("card",))
     token = running.set(run)
     try:
-        raise ValueError("no 4111")
+        raise ValueError("no 4111-1111")
     except ValueError as error:
         caught = error
     facts = {"context": "job raised", "job": {"jid": "aa", "class": "shop.pay"}, "queue": "q", "message": "no ***"}
@@ -107,11 +107,11 @@ def test_an_error_has_the_masked_message_and_the_users_traceback(scene: Scene) -
     assert repr(record.exc_info[1]) == "ValueError('no ***')", "for any handler, not only ours"
     assert record.exc_info[2] is caught.__traceback__
     facts_shown = facts_of(record)
-    assert facts_shown.pop("hm_secrets").hide("no 4111") == "no ***"
+    assert facts_shown.pop("hm_secrets").hide("no 4111-1111") == "no ***"
     assert facts_shown == {"jid": "aa", "class": "shop.pay", "queue": "q", "error": "ValueError: no ***"}
     running.reset(token)  # as in the worker, where a failure is judged when the job has been left
-    (record,) = scene.emit("error", error=caught, facts=facts, secrets=Secrets(["4111"]))
-    assert "4111" not in repr({**record.__dict__, "exc_text": None})
+    (record,) = scene.emit("error", error=caught, facts=facts, secrets=Secrets(["4111-1111"]))
+    assert "4111-1111" not in repr({**record.__dict__, "exc_text": None})
     (dead,) = scene.emit("job_failed", run=run, outcome=Outcome("dead", reason="no ***", error=caught))
     assert dead.levelno == logging.ERROR
 

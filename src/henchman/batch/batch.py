@@ -17,6 +17,7 @@ from henchman.batch import procedures
 from henchman.batch import results as batch_results
 from henchman.batch.options import BatchOptions
 from henchman.batch.results import BatchResult
+from henchman.batch.step_states import StepState, step_states
 from henchman.client.job import AnyRows, AsyncJob, Pushable, Row, Using
 from henchman.client.options import Membership, within
 from henchman.client.push import Pushed
@@ -174,6 +175,15 @@ class Batch:
         """``results``, for ``async for``."""
         return aiterate(self._runtime.aconnections, batch_results.results(self._runtime, self.id, job))
 
+    def steps(self) -> list[StepState]:
+        """Each step of a workflow as it stands now, in the order in which they were pushed: its name, job, jid, status,
+        and what it waits for. The first 10,000; nothing of a batch that is no workflow."""
+        return self._run(self._step_states())
+
+    async def asteps(self) -> list[StepState]:
+        """``steps``, awaited."""
+        return await self._arun(self._step_states())
+
     def __enter__(self) -> Self:
         self.open()
         self._tokens.append(within.set(self.membership))
@@ -228,6 +238,12 @@ class Batch:
 
     def _status(self) -> Procedure[BatchStatus]:
         return status_of(self.id, (yield batches.facts(self._runtime.keys, self.id)))
+
+    def _step_states(self) -> Procedure[list[StepState]]:
+        found, _ = yield from step_states(self._runtime.keys, self.id)
+        if not found:
+            yield from self._status()  # is it known at all?
+        return found
 
     def _run(self, procedure: Procedure[T]) -> T:
         return run(self._runtime.connections, procedure)

@@ -47,17 +47,15 @@ class OutboxDatabase(SqlDatabase):
         if self.kind == "postgresql":
             event.listen(self.engine, "connect", _commits_are_written)
 
-    def _options(self) -> dict[str, Any]:
-        options = super()._options()
-        if self.kind == "postgresql":  # a host that is gone without a word is noticed within half a minute
-            options["connect_args"] |= {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3}
-            options["connect_args"] |= {"tcp_user_timeout": 30_000}
-        return options
-
     def marker(self) -> Marker:
-        """The marker row; OutboxError when the tables were made without it."""
-        with self.reading() as connection:
-            row = connection.execute(select(marker.c.name, marker.c.namespace).where(marker.c.id == 1)).first()
+        """The marker row; OutboxError when the tables were made without it, or are not those of this release."""
+        try:
+            with self.reading() as connection:
+                row = connection.execute(select(marker.c.name, marker.c.namespace).where(marker.c.id == 1)).first()
+        except OutboxError as error:
+            if not isinstance(error, OutboxAway):
+                self.check_schema()  # says what to do
+            raise
         if row is None:
             raise OutboxError(
                 f"{self.shown}: henchman_outbox_marker has no row; was it emptied? Restore it: id 1, a name"

@@ -41,6 +41,8 @@ _DRIVERS = {
     "mysql": ("mysql+pymysql", "mysql"),
     "mariadb": ("mariadb+pymysql", "mysql"),
 }
+_CONNECT = 5  # seconds for a connection, its greeting and its login
+_ANSWER = 60  # seconds for one answer of MySQL; PostgreSQL's host is asked whether it lives
 _WAIT = 60  # seconds that one upgrade waits for another
 
 
@@ -102,12 +104,18 @@ class SqlDatabase:
             raise ConfigError(f"{self.shown} needs a driver: pip install 'henchman[{extra}]' ({error})") from error
         if self.kind == "sqlite":
             _set_up_sqlite(self.engine, url, self.purpose.pragmas)
+        if self.kind == "mysql" and self.engine.dialect.driver == "pymysql":
+            event.listen(self.engine, "connect", _has_greeted)
 
     def _options(self) -> dict[str, Any]:
+        more: dict[str, Any] = {}
         if self.kind == "sqlite":
-            return {}
-        more = {"charset": "utf8mb4", "read_timeout": 60} if self.kind == "mysql" else {}
-        return {"pool_pre_ping": True, "connect_args": {"connect_timeout": 5} | more}
+            return more
+        if self.kind == "mysql":  # the driver counts each part of a greeting as an answer
+            more = {"charset": "utf8mb4", "read_timeout": _CONNECT, "write_timeout": _ANSWER}
+        else:  # a host that is gone without a word is noticed within half a minute
+            more = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
+        return {"pool_pre_ping": True, "connect_args": {"connect_timeout": _CONNECT} | more}
 
     @property
     def file(self) -> Path | None:
@@ -171,15 +179,17 @@ class SqlDatabase:
 
     def require_schema(self) -> None:
         """Upgrade SQLite as needed; ``refused`` when another database has not been upgraded by a person."""
-        version = self.version()
-        if version.fits:
-            return
-        if self.kind == "sqlite":
+        if self.kind == "sqlite" and not self.version().fits:
             self.upgrade()
-            return
-        has = f"schema {version.found}" if version.found else "no tables of Henchman"
-        purpose = self.purpose
-        raise purpose.refused(f"{self.shown} has {has}, and schema {version.needed} is needed: {purpose.upgrade}")
+        self.check_schema()
+
+    def check_schema(self) -> None:
+        """``refused`` when the tables are not those of this release; it names the command that makes them."""
+        version = self.version()
+        if not version.fits:
+            has = f"schema {version.found}" if version.found else "no tables of Henchman"
+            purpose = self.purpose
+            raise purpose.refused(f"{self.shown} has {has}, and schema {version.needed} is needed: {purpose.upgrade}")
 
     @contextmanager
     def _upgrading_alone(self) -> Iterator[None]:
@@ -243,6 +253,11 @@ def _is_away(error: SQLAlchemyError, kind: str) -> bool:
     return isinstance(error, OperationalError) and any(
         word in str(error.orig) for word in ("locked", "unable to open", "disk I/O", "full", "readonly")
     )
+
+
+def _has_greeted(raw: Any, record: Any) -> None:
+    """A MySQL server that accepts a connection and says nothing is found out at once; a long answer may take longer."""
+    raw._read_timeout = _ANSWER
 
 
 def _set_up_sqlite(engine: Engine, url: URL, pragmas: tuple[str, ...]) -> None:
