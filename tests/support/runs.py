@@ -6,12 +6,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Any
 
 from henchman.client.job import define
 from henchman.kernel.events import Events
 from henchman.kernel.middleware import Chain
 from henchman.wire import payload
+from henchman.wire.encryption import Keyring
 from henchman.work.unit import InFlightList, Unit
 from henchman.worker.run import CompiledJob, Run, Slot
 
@@ -31,7 +33,7 @@ def make_run(
     **fields: Any,
 ) -> Run:
     """A run of ``shop.pay(order, card=None, *, pin=None)`` that was fetched from the queue "default"."""
-    pusher: Any = None  # nothing is pushed
+    pusher: Any = SimpleNamespace(keyring=Keyring(dict))  # nothing is pushed
     definition = define(pay, pusher, "shop.pay", {"secret": secret} if secret else {})
     job = {"class": "shop.pay", "jid": jid, "args": args, **({"kwargs": kwargs} if kwargs else {}), **fields}
     flight = InFlightList("default", "queue:default", "hm:flight:x:1:default", "x", 1)

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from redis import Redis
+
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
 
-__all__ = ["CODE", "NUMBER", "PARTS", "PIN", "VALUE", "WAYS", "Card", "Shop", "seen"]
+__all__ = ["CODE", "NUMBER", "PARTS", "PIN", "VALUE", "WAYS", "Card", "Shop", "seen", "stored_in"]
 
 NUMBER = "sk_41\"11\n22'33é"
 PIN = "zip90210"
@@ -118,3 +120,20 @@ def seen(text: str) -> list[str]:
     """What of the secrets stands in ``text``, in whatever spelling."""
     flat = re.sub(r"\\+(u00e9|xe9|.)", lambda found: {"n": "\n"}.get(found[1], found[1]), text)
     return [part for part in PARTS if part in text or part in flat]
+
+
+def stored_in(redis: Redis) -> list[str]:
+    """Every value that stands in the server."""
+    found: list[str] = []
+    for key in redis.scan_iter("*", count=1000):
+        kind = redis.type(key).decode()  # type: ignore[union-attr]
+        values: Any = {
+            "string": lambda key: [redis.get(key)],
+            "list": lambda key: redis.lrange(key, 0, -1),
+            "set": redis.smembers,
+            "hash": lambda key: [one for pair in redis.hgetall(key).items() for one in pair],
+            "zset": lambda key: redis.zrange(key, 0, -1),
+            "stream": lambda key: [one for _, row in redis.xrange(key) for pair in row.items() for one in pair],
+        }[kind](key)
+        found += [value.decode(errors="replace") for value in values]
+    return found

@@ -28,7 +28,7 @@ from henchman.inspector.base import Entry
 from henchman.log import handler as log
 from henchman.log.handler import LineHandler, subscribe
 from henchman.wire.secret import Secrets
-from support.secrets_said import CODE, NUMBER, PIN, VALUE, WAYS, Card, Shop, seen
+from support.secrets_said import CODE, NUMBER, PIN, VALUE, WAYS, Card, Shop, seen, stored_in
 from support.worker import in_flight, push_raw, until, working
 
 
@@ -62,19 +62,7 @@ class _Everything(logging.Formatter):
 
 def left_in(redis: Redis) -> str:
     """All that stands in the server, without the arguments of payloads, which have to be there."""
-    found = []
-    for key in redis.scan_iter("*", count=1000):
-        kind = redis.type(key).decode()
-        values: Any = {
-            "string": lambda key: [redis.get(key)],
-            "list": lambda key: redis.lrange(key, 0, -1),
-            "set": redis.smembers,
-            "hash": lambda key: [one for pair in redis.hgetall(key).items() for one in pair],
-            "zset": lambda key: redis.zrange(key, 0, -1),
-            "stream": lambda key: [one for _, row in redis.xrange(key) for pair in row.items() for one in pair],
-        }[kind](key)
-        found += [_without_arguments(value.decode(errors="replace")) for value in values]
-    return "\n".join(found)
+    return "\n".join(_without_arguments(value) for value in stored_in(redis))
 
 
 def _without_arguments(text: str) -> str:

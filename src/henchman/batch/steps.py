@@ -9,7 +9,6 @@ from graphlib import CycleError, TopologicalSorter
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from henchman.client.keyed import mark_of
 from henchman.client.needs import policy
 from henchman.client.options import Membership, PushOptions, checked_name, flag
 from henchman.client.prepared import PreparedPush, prepare, record_of
@@ -210,7 +209,7 @@ def _job_of(new: NewStep, known: Mapping[str, tuple[str, str]], now: float, stam
     question: dict[str, Any] = {"scope": "", "phases": "", "conflict": "skip", "key": "", "mark": "", "step": step.name}
     if plan.keyed is not None:
         conflict = "skip" if plan.keyed.raises else plan.keyed.ask["conflict"]  # those behind it decide, not who adds
-        question |= {**plan.keyed.ask, "conflict": conflict, "key": new.key, "mark": mark_of(*new.arguments)}
+        question |= {**plan.keyed.ask, "conflict": conflict, "key": new.key, "mark": plan.keyed.mark(*new.arguments)}
     if needs := [*ours.get("needs", ()), *([f"batch:{step.workflow}", name, 0, name] for name in new.after)]:
         ours["needs"], question["needs"] = needs, [one[:3] for one in needs]
     if new.takes:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from henchman.client.keyed import Keyed, mark_of
+from henchman.client.keyed import Keyed
 from henchman.client.options import OUTSIDE, within
 from henchman.client.prepared import Admission, PreparedPush, PushSequence, record_of
 from henchman.client.rows import Arguments, Pushed, Slice, tell_pushed
@@ -83,7 +83,7 @@ def keyed_job(
     """The job ``jid``; ArgumentError when its arguments give no key."""
     key = keyed.key(jid, args, kwargs)
     payload = plan.template.render(args, kwargs, jid, *times, keyed.member(key))
-    return KeyedJob(jid, payload, key, mark_of(args, kwargs), keyed.missed(key))
+    return KeyedJob(jid, payload, key, keyed.mark(args, kwargs), keyed.missed(key))
 
 
 def reached(jobs: Sequence[KeyedJob], by_queue: Mapping[str, Sequence[bytes]]) -> dict[str, list[KeyedJob]]:

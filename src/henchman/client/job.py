@@ -206,7 +206,9 @@ def define(function: Callable[..., Any], client: Client, name: str | None, optio
         raise DefinitionError(f"{function.__qualname__} is a generator; a job returns, it does not yield")
     wire = checked_name(name) if name is not None else wire_name(function)
     checked = definition_options(wire, options)
-    signature = Signature.of(function, name=wire, secret=checked.secret)
+    signature = Signature.of(
+        function, name=wire, secret=checked.secret, encrypt=checked.encrypt, keyring=client.keyring
+    )
     kind = AsyncJob if inspect.iscoroutinefunction(function) else Job
     return kind(function, wire, checked, signature, client)
 

@@ -20,6 +20,7 @@ from henchman.wire import jsontext
 from henchman.wire.arguments import Signature
 from henchman.wire.jsontext import EncodeError
 from henchman.wire.payload import encode
+from henchman.wire.secret import is_sealed
 
 try:  # the bare algorithm, as in store/call.py
     from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]  # private, and with CPython 3.11
@@ -59,15 +60,26 @@ class KeyRule:
         ``17`` and ``"17"`` are the same key; several parameters make a list of texts. A key longer than 200 bytes is
         cut and ends in a digest; one that may hold what is secret is nothing but a digest.
         """
-        values = _read(args)
+        values = jsontext.read(args)
+        if self._signature.sealing is not None:
+            values, named = self._signature.unsealed(values, {} if kwargs is None else jsontext.read(kwargs))
+            args, kwargs = jsontext.encode(values), jsontext.encode(named)
         if self._place is not None and self._place < len(values):
             return self._short(self._part(self._parameters[0], values[self._place]))
-        named = {} if kwargs is None else _read(kwargs)
+        named = {} if kwargs is None else jsontext.read(kwargs)
         if self._function is not None:
             parts = [self._called(values, named)]
         else:
             parts = [self._part(one, self._signature.wire_value(one, values, named)) for one in self._parameters]
         return self._short(parts[0] if len(parts) == 1 else jsontext.encode(parts).decode())
+
+    def mark(self, args: bytes, kwargs: bytes | None) -> str:
+        """``mark_of`` these arguments; encrypted ones, each time another text, do not tell one from others."""
+        if self._signature.sealing is not None:
+            named = {} if kwargs is None else jsontext.read(kwargs)
+            args = jsontext.encode([None if is_sealed(one) else one for one in jsontext.read(args)])
+            kwargs = jsontext.encode({name: None if is_sealed(one) else one for name, one in named.items()})
+        return mark_of(args, kwargs)
 
     def _short(self, text: str) -> str:
         """The key, or what stands for it."""
@@ -104,13 +116,6 @@ class KeyRule:
             return value if isinstance(value, str) else jsontext.canonical(value).decode()
         except EncodeError as error:  # an integer of too many digits
             raise ArgumentError(error.text(whence, secret=self._hides)) from None
-
-
-def _read(text: bytes) -> Any:
-    try:
-        return jsontext.loads(text)
-    except msgspec.ValidationError:  # a number that only the slow reader takes
-        return jsontext.loads_slowly(text)
 
 
 def _digest(raw: bytes) -> str:
@@ -168,6 +173,10 @@ class Keyed(NamedTuple):
                 "too: it would wait for itself. unique='running' lets jobs of a key run one after the other"
             )
         return key
+
+    def mark(self, args: bytes, kwargs: bytes | None) -> str:
+        """By what a duplicate's arguments are told from the first one's: eight hex digits."""
+        return (mark_of if self.rule is None else self.rule.mark)(args, kwargs)
 
     def followed(self, key: str, jid: str) -> Need | None:
         """What waits who waits for the job ``jid`` with this key; None where nobody can."""

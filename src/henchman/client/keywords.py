@@ -91,6 +91,7 @@ class JobKeywords(KeyKeywords, NeedKeywords, total=False):
     tags: Texts | None
     log_level: LogLevel | None
     secret: Texts | None
+    encrypt: Texts | bool | None
     ack: Literal["batched", "each"] | None
     track: bool | None
     result_ttl: Seconds | None

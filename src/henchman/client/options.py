@@ -69,7 +69,7 @@ class JobOptions(msgspec.Struct, frozen=True):
     ``retry_for``: give up this long after the first error; ``retry_on``/``no_retry_on``: only / never retry these.
     ``retries_exhausted(job, exception)`` is called when a job gives up. ``dead=False`` keeps it out of the dead set.
     ``timeout``: how long one run may take; ``expires``: not started later than this after it became due.
-    ``secret``: names of parameters that are masked wherever people look.
+    ``secret``, ``encrypt``: parameters that are masked wherever people look, that travel encrypted (True: all).
     ``ack="each"``: a run is settled in a call of its own before its slot is free, so that a kill can run again at most
     one finished run a slot; "batched", the default, settles many at once, at most 5 ms late.
     ``track=True``: the life of each job is written into history, also outside batches. ``result_ttl``: how long what it
@@ -101,6 +101,7 @@ class JobOptions(msgspec.Struct, frozen=True):
     tags: tuple[str, ...] = ()
     log_level: str | None = None
     secret: tuple[str, ...] = ()
+    encrypt: tuple[str, ...] | bool = False
     ack: str = "batched"
     track: bool = False
     result_ttl: float | None = None
@@ -209,6 +210,10 @@ def texts(name: str, value: Any) -> tuple[str, ...]:
     if not isinstance(value, (list, tuple, set, frozenset)) or not all(isinstance(one, str) for one in value):
         raise wrong(name, value, f"give a list of texts, as in {name}=['vip']")
     return tuple(value)
+
+
+def _encrypt(name: str, value: Any) -> tuple[str, ...] | bool:
+    return value if isinstance(value, bool) else texts(name, value)
 
 
 def _classes(name: str, value: Any) -> Classes:
@@ -345,6 +350,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "tags": texts,
     "log_level": _level,
     "secret": texts,
+    "encrypt": _encrypt,
     "ack": _ack,
     "delay": _delay,
     "at": _at,

@@ -28,6 +28,7 @@ from henchman.store import jobs
 from henchman.store.call import Call, adrive, drive, replicated
 from henchman.store.leases import ask_time
 from henchman.wire.arguments import Signature
+from henchman.wire.encryption import Keyring
 from henchman.wire.payload import decode, encode, new_jid, new_jids
 
 __all__ = ["Client", "Handle", "Pushed", "handle_of", "next_slice"]
@@ -141,6 +142,7 @@ class Client:
         self._registry = runtime.registry
         self._clock = runtime.clock
         self.sequence = PushSequence()
+        self.keyring = Keyring(lambda: runtime.config.encryption_keys)
         self._keyed = KeyedPushes(
             runtime, self.sequence, self._time_of, self._learn_time, self._through_links, self._call, self._write_rows
         )

@@ -21,7 +21,7 @@ from henchman.config import sources
 from henchman.config.sources import QUEUE, QUEUE_DUE, Kind, Layer
 from henchman.config.sources import key as _key
 from henchman.errors import ConfigError
-from henchman.kernel.text import did_you_mean, mask_url, seconds_text
+from henchman.kernel.text import as_shown, did_you_mean, mask_url, seconds_text
 
 __all__ = ["ENDED", "UNSET", "Config", "Setting", "Unset"]
 
@@ -81,6 +81,27 @@ def _password() -> Kind:
         return value
 
     return Kind(read, hide=lambda value: "***")
+
+
+def _encryption_keys() -> Kind:
+    """Keys by id, the first for what is new; as text ``2026-11=…,2026-05=…``. Never shown."""
+
+    def read(value: Any, layer: Layer) -> dict[str, str]:
+        if isinstance(value, str):
+            pairs = (part.strip().partition("=") for part in value.split(",") if part.strip())
+            value = {id: key for id, _, key in pairs}
+        if not isinstance(value, Mapping):
+            raise ValueError('keys by id, as in {"2026-11" = "…"}')
+        for id, key in value.items():
+            if not isinstance(id, str) or not re.fullmatch(r"[A-Za-z0-9_.-]{1,40}", id):
+                raise ValueError(f"keys by id; {as_shown(id, 60)} is no id: up to 40 letters, digits and _ . -")
+            if not isinstance(key, str) or not re.fullmatch(r"[A-Za-z0-9_-]{43}=", key):
+                raise ValueError(f"keys of 32 bytes as URL-safe base64 (44 characters), which that of {id!r} is not")
+        return dict(value)
+
+    return Kind(
+        read, hide=lambda value: ", ".join(f"{id} = ***" for id in value) if isinstance(value, Mapping) else "***"
+    )
 
 
 class Unset(Enum):
@@ -280,6 +301,11 @@ class Config:
     )
     console_look_password: str | None = _key(
         None, _password(), "The password of those who may look at the console, and not act."
+    )
+    encryption_keys: Mapping[str, str] = _key(
+        {},
+        _encryption_keys(),
+        "The keys for encrypt= by their ids: new arguments are sealed with the first, any opens what it sealed.",
     )
     origins: Mapping[str, str] = field(default_factory=dict, compare=False)
 

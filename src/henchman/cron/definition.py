@@ -12,7 +12,6 @@ from typing import Any, Final
 import msgspec
 
 from henchman.client.job import Using
-from henchman.client.keyed import mark_of
 from henchman.client.options import JobOptions, PushOptions, checked_name, push_options, wrong
 from henchman.client.prepared import PreparedPush, prepare, record_of
 from henchman.client.registry import Definition, Registry
@@ -111,7 +110,7 @@ def _key_of(
     if plan.keyed.rule is None:
         raise DefinitionError(f"{name}: nobody has the handle of a cron's job to wait for: followed= needs key= here")
     key = plan.keyed.key("", *texts)
-    return plan.keyed.own_fields(key), {**plan.keyed.ask, "key": key, "mark": mark_of(*texts)}
+    return plan.keyed.own_fields(key), {**plan.keyed.ask, "key": key, "mark": plan.keyed.mark(*texts)}
 
 
 def _overlap_limit(overlap: str, limit: float | timedelta | None) -> float:

@@ -154,7 +154,8 @@ class Iterable(Job[P, None], Generic[P]):
         make: Any = cls.__new__
         blank = make(cls)  # an instance to look at: its ``__init__`` has not run
         checked = msgspec.structs.replace(definition_options(name, options), iterable=True)
-        signature = Signature.of(_arguments(cls, blank), name=name, secret=checked.secret)
+        function, keyring = _arguments(cls, blank), runtime.client.keyring
+        signature = Signature.of(function, name=name, secret=checked.secret, encrypt=checked.encrypt, keyring=keyring)
         super().__init__(cls, name, checked, signature, runtime.client)
         self.is_async = _is_async(cls, blank)
         self.max_iteration_runtime = max_iteration_runtime

@@ -20,8 +20,9 @@ from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.text import described
 from henchman.wire import jsontext
 from henchman.wire.annotations import Compiler, annotation_of
+from henchman.wire.encryption import Keyring, Sealing, sealing_of
 from henchman.wire.jsontext import EncodeError
-from henchman.wire.secret import MASK, Secrets
+from henchman.wire.secret import Secrets, cover
 from henchman.wire.types import Codec
 
 __all__ = ["MAX_BYTES", "Signature", "from_json", "to_json"]
@@ -36,11 +37,18 @@ _is_plain = jsontext.is_plain
 
 
 class Signature:
-    """The parameters of one job on the wire. ``plain``: none is rich, so decoding only checks count and names."""
+    """The parameters of one job on the wire. ``plain``: none is rich, so decoding only checks count and names.
+    ``sealing``: which of the ``secret`` ones are encrypted; None: none is."""
 
-    def __init__(self, binding: Binding, codecs: dict[str, Codec], secret: frozenset[str]) -> None:
+    def __init__(
+        self, binding: Binding, codecs: dict[str, Codec], secret: frozenset[str], sealing: Sealing | None = None
+    ) -> None:
         self.binding = binding
+        self.sealing = sealing
         self.secret = secret
+        if sealing is not None:
+            self.secret |= sealing.names
+            codecs = codecs | {name: sealing.codec(name, codecs[name]) for name in sealing.names}
         self.plain = all(codec.is_plain for codec in codecs.values())
         self._by_name = {name: codecs[name] for name in binding.by_name}
         self._positional = [codecs[name] for name in binding.positional]
@@ -50,8 +58,17 @@ class Signature:
         self._most = binding.most
 
     @classmethod
-    def of(cls, function: Callable[..., Any], *, name: str, secret: Collection[str] = ()) -> Signature:
-        """Compile the parameters of ``function``; DefinitionError when one cannot travel or ``secret`` names none."""
+    def of(
+        cls,
+        function: Callable[..., Any],
+        *,
+        name: str,
+        secret: Collection[str] = (),
+        encrypt: Collection[str] | bool = False,
+        keyring: Keyring | None = None,
+    ) -> Signature:
+        """Compile the parameters of ``function``; DefinitionError when one cannot travel, or ``secret`` or ``encrypt``
+        (names, or True: all) names none. ``keyring``: with which to encrypt."""
         try:
             parameters = inspect.signature(function).parameters
         except (TypeError, ValueError, NameError) as error:
@@ -67,7 +84,8 @@ class Signature:
             except DefinitionError as error:
                 raise DefinitionError(f"{name}: parameter {parameter.name!r}: {error}") from None
         called = getattr(function, "__qualname__", name)
-        return cls(Binding(list(parameters.values()), name, called), codecs, frozenset(secret))
+        sealing = None if keyring is None else sealing_of(name, encrypt, parameters, keyring)
+        return cls(Binding(list(parameters.values()), name, called), codecs, frozenset(secret), sealing)
 
     @classmethod
     def by_name(cls, name: str) -> Signature:
@@ -130,13 +148,28 @@ class Signature:
         return self._fit(name, codec.encode, self.binding.defaults[name])
 
     def mask(self, args: list[Any], kwargs: dict[str, Any] | None) -> tuple[list[Any], dict[str, Any] | None]:
-        """The same with secret parameters replaced by ``***``: for logs, events and people."""
+        """The same with secret parameters replaced by ``***``, or "encrypted": for logs, events and people."""
         if not self.secret:
             return args, kwargs
-        shown = [MASK if self._name_at(index) in self.secret else value for index, value in enumerate(args)]
+        shown = [cover(value) if self._name_at(index) in self.secret else value for index, value in enumerate(args)]
         if kwargs is None:
             return shown, None
-        return shown, {name: MASK if self._hides(name) else value for name, value in kwargs.items()}
+        return shown, {name: cover(value) if self._hides(name) else value for name, value in kwargs.items()}
+
+    def unsealed(self, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Arguments that travel, as they would if nothing was encrypted; ArgumentError when a key is missing."""
+        sealing = self.sealing
+        if sealing is None:
+            return args, kwargs
+        plain = [
+            sealing.opened(name, value) if (name := self._name_at(index)) in sealing.names else value
+            for index, value in enumerate(args)
+        ]
+        named = {
+            name: sealing.opened(name, value) if self._is_among(sealing.names, name) else value
+            for name, value in kwargs.items()
+        }
+        return plain, named
 
     def secrets(self, *calls: tuple[Sequence[Any], dict[str, Any] | None]) -> Secrets:
         """The secret values of ``calls``: (args, kwargs), each in any of its forms."""
@@ -196,7 +229,10 @@ class Signature:
             raise ArgumentError(f"{name} is nested deeper than {jsontext.MAX_DEPTH} levels") from None
 
     def _hides(self, name: str) -> bool:
-        return name in self.secret or (name not in self._by_name and self.binding.rest in self.secret)
+        return self._is_among(self.secret, name)
+
+    def _is_among(self, names: frozenset[str], name: str) -> bool:
+        return name in names or (name not in self._by_name and self.binding.rest in names)
 
     def _codec_at(self, index: int) -> Codec:
         if index < len(self._positional):

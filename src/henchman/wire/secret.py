@@ -18,13 +18,15 @@ from typing import Any
 
 from henchman.kernel.text import words_of
 
-__all__ = ["MASK", "NO_SECRETS", "Mask", "MaskedJob", "Secrets", "marked", "masked", "places_of", "shown_arguments"]
-__all__ += ["without_secrets"]
+__all__ = ["MASK", "NO_SECRETS", "SEALED", "Mask", "MaskedJob", "Secrets", "cover", "is_sealed", "marked", "masked"]
+__all__ += ["places_of", "shown_arguments", "without_secrets"]
 
 #: (wire name, args, kwargs) → the same with secret values replaced; the app's registry knows which they are.
 Mask = Callable[[str, list[Any], dict[str, Any]], tuple[list[Any], dict[str, Any]]]
 
 MASK = "***"
+ENCRYPTED = "encrypted"  #: what is shown of a sealed value
+SEALED = "encrypted:"  #: how a sealed value begins, see ``wire.encryption``
 _SHORTEST = 3
 _TEXTS_MOST = 5_000
 _VALUES_MOST = 2_000
@@ -92,11 +94,21 @@ def places_of(job: Mapping[str, Any]) -> list[Any]:
     return places if isinstance(places, list) else []
 
 
+def is_sealed(value: Any) -> bool:
+    """Whether an argument, as it travels, is encrypted."""
+    return isinstance(value, str) and value.startswith(SEALED)
+
+
+def cover(value: Any) -> str:
+    """What people see in place of a secret argument."""
+    return ENCRYPTED if value is ENCRYPTED or is_sealed(value) else MASK  # what was covered once stays so
+
+
 def masked(places: list[Any], args: list[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-    """The arguments with ``***`` in those places."""
+    """The arguments with ``***`` in those places; of encrypted ones it is said that they are."""
     first = min((-1 - one for one in places if isinstance(one, int) and one < 0), default=len(args))
-    shown = [MASK if index in places or index >= first else one for index, one in enumerate(args)]
-    return shown, {name: MASK if name in places or "**" in places else one for name, one in kwargs.items()}
+    shown = [cover(one) if index in places or index >= first else one for index, one in enumerate(args)]
+    return shown, {name: cover(one) if name in places or "**" in places else one for name, one in kwargs.items()}
 
 
 def shown_arguments(job: Mapping[str, Any], mask: Mask | None) -> tuple[list[Any], dict[str, Any]]:
@@ -126,8 +138,8 @@ def marked(places: list[Any], args: Iterable[Any], kwargs: Mapping[str, Any]) ->
     """The arguments in those places."""
     args = list(args)
     shown, named = masked(places, args, kwargs)
-    found = [one for one, seen in zip(args, shown, strict=True) if seen is MASK]
-    return [*found, *(kwargs[name] for name, seen in named.items() if seen is MASK)]
+    found = [one for one, seen in zip(args, shown, strict=True) if seen is MASK or seen is ENCRYPTED]
+    return [*found, *(kwargs[name] for name, seen in named.items() if seen is MASK or seen is ENCRYPTED)]
 
 
 def _inside(waiting: list[Any]) -> Iterator[Any]:

@@ -178,6 +178,8 @@ class Launcher:
     def start(self) -> None:
         """Start every part; ServerError when the server cannot be reached, ConfigError when a startup hook raises."""
         runner, keys = self.runtime.connections, self.runtime.keys
+        if any(one.signature.sealing is not None for one in self.runtime.registry):
+            self.runtime.client.keyring.check()
         runner.run(ask_time(self.runtime.clock))  # before anything is judged by it
         self.cancels.load()
         self.manager.set_paused(runner.run(paused(keys)))  # before anything waits for a push
