@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
 from henchman.console.site import Console
 from support.browsing import Browser
-from support.crowded import FEW, Crowd, crowded
+from support.crowded import FEW, MANY, Crowd, crowded
 from support.server import running_server
 
 TRIPS: Final = 3
@@ -50,8 +52,8 @@ PAGES: Final[dict[tuple[str, int], tuple[str, ...]]] = {
     ("jobs", 1): ("/jobs/{dead}", "/jobs/{retry}", "/jobs/{blocked}", "/jobs/{queued}", "/jobs/{running}"),
     ("system", 0): ("/system",),
 }
-#: pages that look through everything, one place after the other: how often they ask at most
-MORE: Final = {"jobs": 14}
+#: pages that look into many places, some of which name the next: how often they ask at most
+MORE: Final = {"jobs": 9}
 FILES: Final = {("batches", 2), ("jobs", 2)}  # parts of any number
 
 
@@ -99,3 +101,25 @@ def test_a_page_asks_three_times_and_is_small(
         return
     hundred = browser.get(f"{crowd.path(PAGES[page][0])}?n=100").text
     assert hundred.count("<") - hundred.count("</") <= NODES, "on a list of a hundred"
+
+
+@pytest.mark.scale("a million jobs, a hundred thousand of all else, a thousand processes")
+@pytest.mark.timeout(600)
+def test_every_page_of_a_large_server_is_quick(tmp_path: Path) -> None:
+    """The bound is three times what the pages are to take on a quiet machine: 100 ms for 95 of 100 looks."""
+    with running_server() as server, crowded(server.url, tmp_path, MANY) as crowd:
+        browser = Browser(crowd.app.console())
+        unknown = ("/jobs/{unknown}", "/jobs/{member}")
+        addresses = [one for several in (*PAGES.values(), unknown) for one in several]
+        took: dict[str, float] = {}
+        for address in addresses:
+            browser.get(crowd.path(address))
+            times = []
+            for _ in range(20):
+                began = time.perf_counter()
+                browser.get(crowd.path(address))
+                times.append(time.perf_counter() - began)
+            took[address] = sorted(times)[18]
+    print(*(f"{seconds * 1000:7.1f} ms  {address}" for address, seconds in took.items()), sep="\n")
+    slow = {address: seconds for address, seconds in took.items() if seconds > 0.3}
+    assert not slow

@@ -60,7 +60,7 @@ def test_every_link_stays_below_the_place_where_it_is_mounted(shop: App, root: s
                 ahead.append(where)
     assert {f"{root}{page}" for page in PAGES} < seen
     assert f"{root}/queues/odd~2F~C3~BC~3F~23~3Cb~3E" in seen
-    assert f"{root}/jobs/{DEAD}" in seen
+    assert any(one.startswith(f"{root}/jobs/{DEAD}?at=") for one in seen), "a list says where it has shown a job"
 
 
 def test_the_overview_begins_with_what_is_wrong(browser: Browser) -> None:
@@ -160,7 +160,7 @@ def test_arguments_of_three_megabytes_are_cut(browser: Browser, shop: App) -> No
     shop.connections.run(command("ZADD", shop.keys.dead, ServerClock().now(), encode(large)))
     assert len(browser.get("/dead").body) < 60_000
     job = browser.get(f"/jobs/{'a' * 24}")
-    assert len(job.body) < 300_000
+    assert len(job.body) < 60_000
     assert "more characters" in job.words
     assert f"/jobs/{'a' * 24}/call.txt" in job.links
     whole = browser.get(f"/jobs/{'a' * 24}/call.txt")

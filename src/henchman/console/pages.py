@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -15,10 +16,11 @@ from henchman.errors import ArgumentError
 from henchman.inspector import metrics as figures
 from henchman.inspector.base import FURTHEST, Entry, argument_text, checked_name
 from henchman.inspector.doctor import examine
-from henchman.inspector.jobs import JobStatus
+from henchman.inspector.jobs import JobStatus, find_job, recorded
 from henchman.inspector.obstacles import obstacles
 from henchman.inspector.ordered import OrderedQueues
 from henchman.inspector.queues import Queues, QueueState, look_at_queue, look_at_queues
+from henchman.inspector.search import Hint
 from henchman.inspector.sets import SetName, look_at_set, search_set
 from henchman.kernel.text import visible
 from henchman.oncall.deeds import Missing
@@ -47,7 +49,7 @@ MOST_ROWS: Final = 100
 _PROCESSES: Final = 20  # on the page of what is busy; a search finds the others
 _WORK: Final = 25  # running jobs there
 _BLOCKED: Final = 100  # of them looked into on the page of the server
-_CALL: Final = 20_000  # characters of a call on the page of its job
+_CALL: Final = 4000  # characters of a call on the page of its job
 _FIRST: Final = 1_000_000_000  # a page further behind is no page
 FILTERS: Final = (
     "q",
@@ -122,6 +124,15 @@ class Query:
         """The place, in history or in a set, behind which a page begins; None: it is the first."""
         text = self.word("after")
         return min(int(text), FURTHEST) if text.isascii() and text.isdigit() and len(text) < 20 else None
+
+    @property
+    def hint(self) -> Hint:
+        """Where a list has shown the job that is asked for."""
+        try:
+            at = float(self.word("at") or "nan")
+        except ValueError:
+            at = math.nan
+        return Hint(at if math.isfinite(at) else None, self.word("queue"), self._whole("place", 0, FURTHEST))
 
     @property
     def filters(self) -> dict[str, str]:
@@ -275,18 +286,20 @@ class Screens:
 
     def job(self, jid: str, query: Query) -> Screen:
         """One job: where it is, why, and what is known of it."""
-        status = self._status(jid)
+        status = self._status(jid, query)
         call = "" if status.name is None else f"{status.name}({argument_text(list(status.args), status.kwargs, _CALL)})"
         asked = obstacles(self._runtime.keys, status, self._runtime.registry.mask)
         found = [(one, place_of(one)) for one in run(self._runtime.connections, asked)]
         facts = {"status": status, "call": call, "obstacles": found, "life": life(status)}
+        hints = {name: query.word(name) for name in ("at", "queue", "place", "look")}
+        facts |= {"hints": hints, "looked_everywhere": hints["look"] == "all"}
         return Screen("job.html", facts, 200 if status.state != "unknown" else 404)
 
     def job_file(self, jid: str, name: str, query: Query) -> Download:
         """``call.txt``: the whole call, in Python; ``arguments.json``: its arguments. As text, secret values masked."""
         if name not in ("call.txt", "arguments.json"):
             raise Missing("there is no such file: call.txt, arguments.json")
-        status = self._status(jid)
+        status = self._status(jid, query)
         if status.name is None:
             raise Missing(f"nothing is known of the call of {visible(jid)}")
         if name == "call.txt":
@@ -296,12 +309,15 @@ class Screens:
             text = json.dumps({"args": list(status.args), "kwargs": status.kwargs}, indent=2, default=str)
         return Download(name, "text/plain; charset=utf-8", iter([text.encode("utf-8", "replace")]), kept=False)
 
-    def _status(self, jid: str) -> JobStatus:
+    def _status(self, jid: str, query: Query) -> JobStatus:
+        """Where the job is, as far as a few looks show it; by ``look=all`` everywhere, which may take seconds."""
+        runtime = self._runtime
+        near = None if query.word("look", "all") else query.hint
         try:
-            status: JobStatus = self._runtime.job_status(jid)
+            found = run(runtime.connections, find_job(runtime.keys, jid, mask=runtime.registry.mask, near=near))
+            return recorded(runtime, found)
         except ArgumentError as error:
             raise Missing(str(error)) from None
-        return status
 
     def ordered(self, query: Query) -> Screen:
         """All ordered queues."""

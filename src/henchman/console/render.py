@@ -29,7 +29,7 @@ __all__ = ["ASSETS", "BUILD", "Asset", "Links", "named", "place_of", "render", "
 
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9._-]")
 _TILDE: Final = re.compile(r"~([0-9a-fA-F]{2})")
-_MOST_TEXT: Final = 65_536  # characters of arguments that a page shows
+_MOST_TEXT: Final = 8000  # characters of arguments that a page shows; each may take six bytes of it
 _TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 
 
@@ -104,8 +104,9 @@ def place_of(one: Blocker | Obstacle) -> tuple[str, ...]:
 
 def pretty(value: Any) -> str:
     """JSON as people read it, cut where it is very long."""
-    text = visible_lines(json.dumps(value, ensure_ascii=False, indent=2, default=str))
-    return text if len(text) <= _MOST_TEXT else f"{text[:_MOST_TEXT]}\n… {len(text) - _MOST_TEXT:,} more characters"
+    text = json.dumps(value, ensure_ascii=False, indent=2, default=str)
+    shown = visible_lines(text[:_MOST_TEXT])[:_MOST_TEXT]  # an escape takes up to six characters
+    return shown if len(text) <= _MOST_TEXT else f"{shown}\n… {len(text) - _MOST_TEXT:,} more characters"
 
 
 def dotted(text: str) -> str:
