@@ -53,7 +53,7 @@ PAGES: Final[dict[tuple[str, int], tuple[str, ...]]] = {
     ("system", 0): ("/system",),
 }
 #: pages that look into many places, some of which name the next: how often they ask at most
-MORE: Final = {"jobs": 9}
+MORE: Final = {"jobs": 13}
 FILES: Final = {("batches", 2), ("jobs", 2)}  # parts of any number
 
 

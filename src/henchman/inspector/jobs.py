@@ -106,7 +106,7 @@ def find_job(
 ) -> Procedure[JobStatus]:
     """Where a job is; ``queue`` is looked at first, and at most ``most`` entries in all. With ``near`` only where a few
     looks show it, see ``JobSearch.near``."""
-    search = JobSearch(keys, jid, most, mask)
+    search = JobSearch(keys, jid, most, mask, thorough=near is None)
     looks = search.everywhere(queue) if near is None else search.near(near)
     found: Located | None = (yield from looks) if jid else None
     cancelled = (yield queues.set_score(keys.cancelled, queues.raw(jid))) is not None if jid else False
@@ -155,8 +155,10 @@ def _blocked(search: JobSearch, found: Located) -> Procedure[str]:
     if told is None:
         return f"waiting in queue {found.queue or 'default'}, since a moment"
     dead = next((one for one in told.waits_for if one.state == "dead" and one.jid), None)
-    there = None if dead is None else (yield from JobSearch(search.keys, dead.jid, search.most, search.mask).buried())
-    if dead is None or there is None:
+    if dead is None or not search.thorough:
+        return told.sentence()
+    there = yield from JobSearch(search.keys, dead.jid, search.most, search.mask).buried()
+    if there is None:
         return told.sentence()
     dead_there = dead._replace(since=there.entry.score, batch=there.batch)
     known = tuple(dead_there if one is dead else one for one in told.waits_for)

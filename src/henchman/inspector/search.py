@@ -59,7 +59,8 @@ class Located(NamedTuple):
 class JobSearch:
     """One search: what to look for, and how much may still be looked at."""
 
-    def __init__(self, keys: Keys, jid: str, most: int, mask: Mask | None) -> None:
+    def __init__(self, keys: Keys, jid: str, most: int, mask: Mask | None, *, thorough: bool = True) -> None:
+        self.thorough = thorough  # whether all that the answer may tell is worth a search
         self.keys = keys
         self.jid = jid
         self.most = most
