@@ -39,11 +39,11 @@ WALKED = {
 
 
 class Reader:
-    """A newcomer who follows a page in an empty folder."""
+    """A newcomer who follows a page in an empty folder. ``programs``: where his Python is."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, programs: Path = Path(sys.executable).parent) -> None:
         self.folder = folder
-        path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+        path = os.pathsep.join([str(programs), os.environ["PATH"]])
         self.env = clean_environ() | {"PATH": path, "COLUMNS": "120"}
         self.env.pop(
             "PYTHONUNBUFFERED", None
@@ -140,10 +140,13 @@ def test_the_tutorial(reader: Reader) -> None:
     reader.walk(text)
 
 
+def quick_start() -> str:
+    """The quick start of the README, without its installation."""
+    return text_of("README.md").partition("## Quick start")[2].partition("\n## ")[0].partition("Write your jobs")[2]
+
+
 def test_the_quick_start(reader: Reader) -> None:
-    start = text_of("README.md").partition("## Quick start")[2].partition("\n## ")[0]
-    _, _, after_the_installation = start.partition("Write your jobs")
-    reader.walk(after_the_installation)
+    reader.walk(quick_start())
 
 
 @pytest.mark.parametrize("page", WALKED)
