@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import time
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
@@ -16,7 +17,8 @@ from typing import Any
 import pytest
 
 from henchman.inspector.prometheus import exposition
-from henchman.store.call import run
+from henchman.store import outbox
+from henchman.store.call import ask, run
 from support.processes import Work, push
 from support.replicas import free_port
 from support.store import Store
@@ -105,6 +107,8 @@ def test_the_rules_are_rules() -> None:
 def test_alerts_and_dashboard_ask_for_what_is_told(store: Store) -> None:
     store.push("mail", b'{"class":"Mail","jid":"1","args":[]}')
     store.ask("SADD", store.keys.ordered_queues, "prices")
+    figures = outbox.OutboxFigures(time.time(), "shop", rows=1, waiting=1, lag=1.0, refused=0, duplicates=0)
+    run(store.connections, ask(outbox.note(store.keys, "a" * 32, figures)))
     text = run(store.connections, exposition(store.keys))
     told = set(re.findall(r"# TYPE (henchman_\w+)", text))
     told |= {f"henchman_job_duration_seconds_{part}" for part in ("bucket", "sum", "count")}
