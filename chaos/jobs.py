@@ -158,6 +158,7 @@ def hostile_fine(*_: Any) -> None:
 
 @app.job(name="hostile_raises", queue="slow", retry=1, retry_in=0.5)
 def hostile_raises(*_: Any) -> None:
+    ledger.write("hostilerun")
     raise ValueError("as told")
 
 

@@ -233,7 +233,7 @@ class Judgement:
     def _counters(self) -> Iterator[str]:
         """Each run is settled once, whatever was repeated: so the counters are known to the unit."""
         claims, failed_claims, pills = self._ordered.claims()
-        pills += HOSTILE * self.history.hostile
+        pills += HOSTILE * self.history.hostile + self.history.hostile_runs
         least = {"processed": claims, "failed": failed_claims}
         most = {"processed": claims + pills, "failed": failed_claims + pills}
         for job in self._must:

@@ -96,6 +96,7 @@ class History:
         self.failed_parts: Counter[str] = Counter()
         self.torn: list[str] = []
         self.hostile = 0  # payloads that no client should push
+        self.hostile_runs = 0  # of those that raise: with what stands in them some are tried again as long as it lasts
         self.keys: dict[str, str] = {}  # by jid, of jobs that ran
         self.jids: dict[str, set[str]] = defaultdict(set)  # the same by key
         self.server = ServerClock()
@@ -209,6 +210,9 @@ class History:
 
     def _read_hostile(self, entry: Entry) -> None:
         self.hostile += int(entry.words[1])
+
+    def _read_hostilerun(self, entry: Entry) -> None:
+        self.hostile_runs += 1
 
     def _read_stepped(self, entry: Entry) -> None:
         self.server.stepped(*map(float, entry.words[1:4]))

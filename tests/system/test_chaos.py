@@ -419,6 +419,7 @@ def test_hostile_payloads_excuse_nothing_but_counts(judged: Callable[..., dict[s
     assert judged(attacks=(told,)) == {}
     redis.incr("stat:processed", 7)
     assert counters in judged(attacks=(told,))
+    assert judged("101.0 hostilerun", attacks=(told,)) == {}, "one that raises is tried again as long as it likes"
     redis.decr("stat:processed", 20)
     assert counters in judged(attacks=(told,)), "never fewer"
     redis.zadd("dead", {'{"class":"tiny","args":["tiny-exact-1"]}': 1})

@@ -155,10 +155,10 @@ class History:
         query = select(events).where(*_conditions(search)).order_by(events.c.born.desc()).limit(limit + 1)
         if after is not None:
             query = query.where(events.c.born < after)
+        wanted = None if search.status is None else _statuses(search.status)
         with self._connection() as connection:
-            if search.batch is None:
+            if search.batch is None and search.class_ is not None:
                 return _page(connection.execute(query).all(), limit)
-            wanted = None if search.status is None else _statuses(search.status)
             found = _walk(connection, query, search.batch, wanted)
         return _page(sorted(found, key=lambda row: row.born, reverse=True), limit)
 
@@ -199,17 +199,18 @@ class History:
             after = page.after
 
 
-def _walk(connection: Connection, query: Select[Any], batch: str, statuses: Sequence[str] | None) -> list[Any]:
-    """The rows of ``query`` for each status: each is a walk along the index of batch, status and birth."""
+def _walk(connection: Connection, query: Select[Any], batch: str | None, statuses: Sequence[str] | None) -> list[Any]:
+    """The rows of ``query`` for each status: each is a walk along the index of (batch,) status and birth; all together
+    would be read whole, to be sorted."""
     wanted = [events.c.status == one for one in (_present(connection, batch) if statuses is None else statuses)]
     if statuses is None:
         wanted.append(events.c.status.is_(None))
     return [row for one in wanted for row in connection.execute(query.where(one))]
 
 
-def _present(connection: Connection, batch: str) -> Iterator[str]:
-    """The statuses that a batch's events have: one look at the index for each."""
-    query = select(func.min(events.c.status)).where(events.c.batch == batch)
+def _present(connection: Connection, batch: str | None) -> Iterator[str]:
+    """The statuses that there are, in a batch or in all: one look at the index for each."""
+    query = select(func.min(events.c.status)).where(*([] if batch is None else [events.c.batch == batch]))
     found = connection.execute(query).scalar()
     while found is not None:
         yield found
