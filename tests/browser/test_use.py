@@ -102,7 +102,7 @@ def test_a_filter_stands_in_the_address_and_the_back_button_returns_to_it(opens:
     page.keyboard.press("Enter")
     page.wait_for_url("**/dead?q=A-1")
     page.locator("table.rows a.call").click()
-    page.wait_for_url(f"**/jobs/{DEAD}")
+    page.wait_for_url(f"**/jobs/{DEAD}?at=*")
     page.go_back()
     page.wait_for_url("**/dead?q=A-1")
     assert page.input_value("#q") == "A-1"

@@ -202,8 +202,8 @@ class TestMistakes:
     def test_a_worker_without_any_key_does_not_start(self, make: Make) -> None:
         app = make({})
         paying(app, [])
-        with pytest.raises(ConfigError, match="encryption_keys"), working(app):
-            pass
+        with pytest.raises(ConfigError, match="encryption_keys"):
+            app.embed().start()
 
     @pytest.mark.parametrize(
         ("keys", "said"),

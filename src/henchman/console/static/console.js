@@ -143,7 +143,7 @@ async function copyPart(button) {
 // the id of the job of this page, or of the row under the cursor: the end of its link, where ~2F stands for the byte 2F
 async function copyJid() {
   const link = document.querySelector("tr.on a[href*='/jobs/']")?.getAttribute("href");
-  const jid = link ? decodeURIComponent(link.split("/").pop().replaceAll("~", "%")) : document.getElementById("jid")?.textContent;
+  const jid = link ? decodeURIComponent(link.split("?")[0].split("/").pop().replaceAll("~", "%")) : document.getElementById("jid")?.textContent;
   if (jid) say(await copy(jid) ? "✓ copied the id" : "! not copied");
 }
 
