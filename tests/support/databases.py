@@ -125,7 +125,7 @@ class PostgreSQL(DatabaseServer):
         self.run(_program("initdb"), "-D", data, "-U", "tester", "-A", "trust", "-E", "UTF8", "--no-sync")
 
     def command(self) -> list[str]:
-        settings = {"listen_addresses": "", "unix_socket_directories": str(self.folder), "max_connections": "30"}
+        settings = {"listen_addresses": "", "unix_socket_directories": str(self.folder), "max_connections": "100"}
         options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
         return [_program(self.program), "-D", str(self.folder / "data"), *options]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -46,6 +47,8 @@ def test_jobs_that_are_struck_in_a_database_driver(
         until(lambda: int(redis.get("stat:processed") or 0) >= JOBS + 16, "it goes on", REPLACED + LOADED)  # type: ignore[arg-type]
         assert not redis.exists("queue:default", "retry", "hm:deaths", "hm:suspects")
         assert not in_flight(redis)
+        ends = Counter((job["class"], job["error_class"], job["error_message"][:200]) for job in jobs_in(redis, "dead"))
+        assert {(name, kind) for name, kind, _ in ends} == {("toil", "JobTimeout")}, ends
         dead = [job["jid"] for job in jobs_in(redis, "dead") if job["error_class"] == "JobTimeout"]
         assert len(dead) == len(set(dead)) == redis.zcard("dead") == JOBS, "each was struck, and ended once"
     with database.reading() as connection:
