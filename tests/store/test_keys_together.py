@@ -54,7 +54,7 @@ def claimants(store: Store, *asked: tuple[int, str], **more: Any) -> list[locks.
 
 @pytest.mark.parametrize("waits", [False, True])
 @pytest.mark.parametrize("held", [OURS, OTHER, ""])
-@pytest.mark.parametrize("phases", ["o", "u", "w", "r", "or", "ur", "wr"])
+@pytest.mark.parametrize("phases", ["o", "f", "u", "w", "r", "or", "ur", "wr"])
 def test_the_short_text_does_what_the_list_does(store: Store, phases: str, held: str, waits: bool) -> None:
     payload, found = job(phases=phases), list[dict[str, Any]]()
     told = msgspec.json.decode(payload)
@@ -70,6 +70,32 @@ def test_the_short_text_does_what_the_list_does(store: Store, phases: str, held:
         settle(store, (payload, text))
         found.append(contents(store))
     assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("name", [KEY, "", "a\nb", "two = words", "\u00fc \N{SNOWMAN}", "x" * 500])
+@pytest.mark.parametrize("ours", [OURS, OURS.upper(), "f" * 24, "a1", "0" * 23, "0" * 25])
+def test_what_is_remembered_is_where_the_server_would_have_put_it(store: Store, ours: str, name: str) -> None:
+    """Whoever tells of the end has digest and jid packed; they are found by those that ask the server for the key."""
+    payload, found = job(ours, "o", key=name), list[dict[str, Any]]()
+    told = msgspec.json.decode(payload)
+    for text in (msgspec.json.encode(effects(store.keys, told, "done")), ended(store, payload)):
+        store.ask("FLUSHALL")
+        lock(store, "o", ours, key=name)
+        settle(store, (payload, text))
+        found.append(contents(store))
+    assert found[0] == found[1]
+    assert store.run(locks.look(store.keys, SCOPE, name, 604800))[1][:2] == ("s", ours)  # type: ignore[index]
+    assert not store.ask("EXISTS", store.keys.lock("o", SCOPE), store.keys.broken)
+
+
+def test_a_memory_that_cannot_be_written_is_told_in_words(store: Store) -> None:
+    """The packed bytes are no text: what is noted for a person has none of them."""
+    payload = job(phases="o")
+    lock(store, "o", OURS)
+    store.ask("SET", store.keys.lock("o", SCOPE), "a text")
+    settle(store, (payload, ended(store, payload)))
+    (note,) = [msgspec.json.decode(one) for one in store.ask("LRANGE", store.keys.broken, 0, -1)]
+    assert note["effects"] == f"*o 604800 {SCOPE}\n{OURS} {KEY}"
 
 
 def contents(store: Store) -> dict[str, Any]:

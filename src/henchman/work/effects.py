@@ -18,7 +18,7 @@ from henchman.kernel.text import as_shown, described
 from henchman.store.keys import Keys
 from henchman.wire import payload as payloads
 from henchman.wire.payload import backtrace_of, decode
-from henchman.work.locks import freed, key_of, lock_effects
+from henchman.work.locks import as_remembered, freed, key_of, lock_effects
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
 
@@ -245,7 +245,10 @@ def _key_end(job: Mapping[str, Any]) -> bytes:
     jid: str = job["jid"]
     if not (jid.isascii() and jid.isalnum()):
         return b""
-    return f"*{freed(key, 'done')} {key.once_for} {key.scope}\n{jid} {key.name}".encode()
+    phases = freed(key, "done")
+    packed = as_remembered(key, jid) if "o" in phases or "f" in phases else b""
+    head = f"*{phases} {key.once_for} {key.scope}\n{jid}"
+    return b"%b=%b%b" % (head.encode(), packed, key.name.encode()) if packed else f"{head} {key.name}".encode()
 
 
 def _least(job: Mapping[str, Any], ending: str, told: EndingFacts, error: Exception) -> bytes:

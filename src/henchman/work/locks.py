@@ -5,13 +5,25 @@ A lock belongs to the jid that it names; the effects change it only as long as i
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from functools import lru_cache
+from hashlib import sha1
 from typing import Any, Final, NamedTuple
 
 from henchman.wire import payload as payloads
 
-__all__ = ["LOCKED", "JobKey", "freed", "is_exclusive", "key_of", "lock_effects", "needs_of", "said_needs"]
+__all__ = [
+    "LOCKED",
+    "JobKey",
+    "as_remembered",
+    "freed",
+    "is_exclusive",
+    "key_of",
+    "lock_effects",
+    "needs_of",
+    "said_needs",
+]
 
 ONCE_FOR: Final = 7 * 86400  # seconds
 _ONCE_LONGEST: Final = 366 * 86400
@@ -30,6 +42,7 @@ LOCKED: Final[Mapping[str, str]] = {
     "trimmed": "of",
 }
 _REMEMBERED: Final = {"done": "s", "failed": "f"}
+_JID: Final = re.compile("[0-9a-f]{24}")
 _STORED_ANEW: Final = _DEAD | {"retry", "snoozed", "interrupted"}
 
 
@@ -88,6 +101,15 @@ def _freed(phases: str, ending: str) -> str:
     return "".join(one for one in LOCKED.get(ending, "") if one in phases)
 
 
+def as_remembered(key: JobKey, jid: str) -> bytes:
+    """The place of a key whose success is remembered, and its job, packed as ``lua/lib/once.lua`` keeps them (12 bytes
+    each): the server would take 2 µs for it. Empty for a jid that is kept as it stands."""
+    if _JID.fullmatch(jid) is None:
+        return b""
+    place = sha1(f"{key.scope}\n{key.name}".encode(), usedforsecurity=False).digest()[:12]
+    return place + bytes.fromhex(jid)
+
+
 def _letter(key: JobKey, phase: str, ending: str) -> str:
     """What is remembered of the job of a key. A jid never comes again, so that its end is, whatever it was."""
     over = "x" if key.scope == "" else ""
@@ -142,8 +164,6 @@ def needs_of(job: Mapping[str, Any]) -> dict[str, str]:
     """What became of each job that ``job`` waited for, by its label: "finished", or "dead", "over", "time" where
     ``on_failed`` or ``on_dead`` let it run all the same. What nobody can read counts as not said."""
     ours = job.get("hm")
-    needs = ours.get("needs") if isinstance(ours, dict) else None
     met = ours.get("met") if isinstance(ours, dict) else None
-    labels = [one[3] for one in needs if isinstance(one, list) and len(one) == 4] if isinstance(needs, list) else []
     how = {name: one for name, one in met.items() if isinstance(one, str)} if isinstance(met, dict) else {}
-    return {label: how.get(label, "finished") for label in labels if isinstance(label, str)}
+    return {one.label: how.get(one.label, "finished") for one in said_needs(job)}

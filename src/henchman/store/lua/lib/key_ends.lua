@@ -1,5 +1,6 @@
 -- The plain ends of jobs with a key. `finish_key` takes the text of one, '*phases once_for scope\njid key' (work/effects.py:
--- it went well, and nothing else hangs on it), and `free_keys` carries out those of a call together: a lock that names its
+-- it went well, and nothing else hangs on it), or with '=' for the blank and behind it what is remembered, packed (24
+-- bytes, see lib/once.lua), and `free_keys` carries out those of a call together: a lock that names its
 -- job, and that nobody waits for, is freed with the others of its hash; any other is left to the effect of its own.
 -- include locks
 -- include once
@@ -8,17 +9,22 @@ local key_ends, end_groups = {}, {}
 
 -- false: the text is something else.
 local function finish_key(payload, ending, text)
-  local head, jid, name = string.match(text, '^%*(%l+ %d+ [^\n]*)\n(%w+) (.*)$')
+  local head, jid, mark, name = string.match(text, '^%*(%l+ %d+ [^\n]*)\n(%w+)([ =])(.*)$')
   if not head then
     return false
   end
+  local packed
+  if mark == '=' then
+    packed, name = string.sub(name, 1, 24), string.sub(name, 25)
+  end
   local ends = key_ends[head]
   if not ends or #ends.jids >= MOST_ENDS then
-    ends = {head = head, jids = {}, names = {}, units = {}}
+    ends = {head = head, jids = {}, names = {}, packed = {}, units = {}}
     key_ends[head], end_groups[#end_groups + 1] = ends, ends
   end
   local place = #ends.jids + 1
-  ends.jids[place], ends.names[place], ends.units[place] = jid, name, {payload, ending, text}
+  ends.jids[place], ends.names[place], ends.packed[place] = jid, name, packed
+  ends.units[place] = {payload, ending}
   return true
 end
 
@@ -62,7 +68,7 @@ local function free_locks(kinds_of_effects, phase, once_for, scope, ends)
         end_key(kinds_of_effects, phase, once_for, scope, name, jid)
       else
         if remembers then
-          once_remember(scope, name, once_for, 's', jid)
+          once_remember(scope, name, once_for, 's', jid, ends.packed[place])
         end
         free[#free + 1] = name
       end
@@ -93,10 +99,10 @@ local function free_keys(kinds_of_effects, note)
   for _, ends in ipairs(end_groups) do
     if not pcall(free_together, kinds_of_effects, ends.head, ends) then
       for place, unit in ipairs(ends.units) do
-        local one = {jids = {ends.jids[place]}, names = {ends.names[place]}}
+        local one = {jids = {ends.jids[place]}, names = {ends.names[place]}, packed = {ends.packed[place]}}
         local done, problem = pcall(free_together, kinds_of_effects, ends.head, one)
         if not done then
-          note(unit[1], unit[2], unit[3], problem)
+          note(unit[1], unit[2], '*' .. ends.head .. '\n' .. one.jids[1] .. ' ' .. one.names[1], problem)
         end
       end
     end

@@ -43,12 +43,20 @@ local function once_look(scope, name, once_for)
   end
 end
 
-local function once_remember(scope, name, once_for, letter, jid)
-  local field, bucket, starts = once_place(scope, name, once_for)
-  local once_memory, value = key('once') .. starts[1] .. bucket, nil
-  if #jid == 24 and not string.find(jid, '[^0-9a-f]') then
-    value = letter .. struct.pack('>I6I6', digits(jid, 1, 12), digits(jid, 13, 24))
+-- `packed`: who tells of the end has digest (12 bytes) and jid (12) ready, or nothing.
+local function once_remember(scope, name, once_for, letter, jid, packed)
+  local field, bucket, starts, value
+  if packed then
+    local high, low = string.byte(packed, 11, 12)
+    field, bucket, value = string.sub(packed, 1, 10), (high * 256 + low) % ONCE_BUCKETS, letter .. string.sub(packed, 13)
+    starts = beginnings[once_for] or once_beginnings(once_for)
+  else
+    field, bucket, starts = once_place(scope, name, once_for)
+    if #jid == 24 and not string.find(jid, '[^0-9a-f]') then
+      value = letter .. struct.pack('>I6I6', digits(jid, 1, 12), digits(jid, 13, 24))
+    end
   end
+  local once_memory = key('once') .. starts[1] .. bucket
   redis.call('HSET', once_memory, field, value or string.upper(letter) .. jid)
   redis.call('PEXPIRE', once_memory, kept_ms[once_for])
 end
