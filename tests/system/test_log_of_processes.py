@@ -12,8 +12,8 @@ from redis import Redis
 
 import henchman
 from henchman.supervisor.child import EXIT_CUT_OFF
-from support.processes import Work, push
-from support.worker import until
+from support.processes import Work, holds_on, push
+from support.worker import in_flight, until
 
 
 def lines_of(work: Work) -> list[dict[str, Any]]:
@@ -102,6 +102,36 @@ def test_after_a_crash_it_is_told_which_line_it_was(redis: Redis, redis_url: str
         in (ended["traceback"])
     )
     assert ended["traceback"].count("Fatal Python error") == 1, "nothing of the child of the job"
+
+
+ORPHAN = """
+import ctypes, pathlib, time
+from henchman import App, current_job
+app = App(log_format="json")
+@app.job(name="crash_late", retry=0)
+def crash_late(file: str) -> None:
+    while not pathlib.Path(file).exists():
+        time.sleep(0.02)
+    ctypes.string_at(0)  # this very line
+"""
+
+
+def test_an_orphan_that_crashes_says_so_where_its_log_goes(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    """The file that its supervisor would have read is read by nobody."""
+    (tmp_path / "orphan.py").write_text(ORPHAN)
+    go = tmp_path / "go"
+    with Work(tmp_path, redis_url, "-c", "1", "--log-format", "json", target="orphan:app") as work:
+        (pid,) = work.ready(redis)
+        push(redis, "crash_late", (str(go),))
+        until(lambda: in_flight(redis), "it runs")
+        work.signal(signal.SIGKILL)
+        work.wait()
+        until(lambda: "quiet: nothing new" in work.log, "the orphan knows")
+        go.touch()
+        until(lambda: not holds_on(pid), "the orphan crashed")
+        assert work.log.count("Fatal Python error: Segmentation fault") == 1
+        assert 'orphan.py", line 9 in crash_late' in work.log
+    assert in_flight(redis), "and whoever rescues it gives its job back"
 
 
 def test_level_and_format_of_the_app_count_for_its_supervisor(redis: Redis, redis_url: str, tmp_path: Path) -> None:

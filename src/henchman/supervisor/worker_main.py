@@ -92,6 +92,8 @@ class Child:
         with contextlib.suppress(OSError):
             while os.read(self._args.lifeline_fd, 1):
                 pass
+        with contextlib.suppress(OSError, ValueError, RuntimeError):
+            faulthandler.enable(2)  # nobody reads the file of crashes any more
         self._end_within(GRACE if self.launcher is None else self.launcher.runtime.config.shutdown_timeout)
         self._events.put("stop")
 
