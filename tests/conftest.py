@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -19,6 +20,12 @@ pytest_plugins = ["support.require_all", "support.parts", "support.sql_servers"]
 
 def pytest_configure() -> None:
     let_children_hear()
+
+
+def pytest_collection_finish() -> None:
+    """What was loaded stays: the collector, whom hundreds of tests call, looks only at what came since."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
