@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 

@@ -132,7 +132,10 @@ def waits_until(keys: Keys, jids: Sequence[str]) -> Call[list[float | None]]:
     """Until when (Unix seconds) each of these parked jobs, one at least, waits at most; None: for ever."""
     names = [raw(one) for one in jids]
     return command(
-        "ZMSCORE", keys.parked_until, *names, decode=lambda reply: [None if one is None else float(one) for one in reply]
+        "ZMSCORE",
+        keys.parked_until,
+        *names,
+        decode=lambda reply: [None if one is None else float(one) for one in reply],
     )
 
 
