@@ -166,7 +166,7 @@ class BatchJudgement:
             if job is None:
                 continue
             as_planned = status == kind_of(key).status and status != "cancelled" and key not in self._pills
-            retried = self._planned(job) - 1 if as_planned and not key.startswith("mender-") else None
+            retried = max(self._planned(job) - 1, 0) if as_planned and not key.startswith("mender-") else None
             for problem in broken(life, retried, key.startswith("mender-")):
                 yield f"{key}: {problem} ({' '.join(life)})"
             if life[-1:] != [status]:
@@ -177,6 +177,8 @@ class BatchJudgement:
         if job.key in self._pills:
             return {"error"}
         kind = kind_of(job.key)
+        if kind.attempts == 0:
+            return {kind.status} | ({"cancelled"} if self._history.batches.may_not_run(job.key) else set())
         if job.key.startswith("mender-"):
             return {"finished" if any(run.how == "ok" for run in job.runs) else "error"}
         ends = [

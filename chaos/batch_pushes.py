@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import jobs
+import policies
 from ledger import Ledger
 from pushes import at_once
 
@@ -22,7 +23,17 @@ __all__ = ["ROWS", "BatchPushes", "Source"]
 
 ROWS = (50, 200)  # jobs in a block
 OPEN_FOR = 5.0  # seconds, after the 30 s for which its producer may be silent
-STYLES = ("block", "adding", "later", "nested", "cancelled", "aborted", "atomic", "atomicaborted", "mended")
+STYLES = (
+    "block",
+    "adding",
+    "later",
+    "nested",
+    "cancelled",
+    "aborted",
+    "atomic",
+    "atomicaborted",
+    "mended",
+)
 
 
 class Source(Protocol):
@@ -41,6 +52,10 @@ class _Abort(Exception):
     """The block ends badly, as its style says."""
 
 
+def _callbacks() -> dict[str, Any]:
+    return {f"on_{which}": getattr(jobs, f"called_{which}") for which in ("complete", "success", "death")}
+
+
 class BatchPushes:
     """One producer's batches. With ``awaits`` they are used in their awaited form."""
 
@@ -51,10 +66,12 @@ class BatchPushes:
         self._deck: list[str] = []
         self._mending: list[Any] = []
         self._look_at = 0.0
+        self._name, self._number = name, 0
 
     async def block(self) -> int:
-        """Make one batch and fill it; how many jobs that were to be."""
+        """Make a workflow, and one batch and fill it; how many jobs that were to be."""
         many = self._chance.randint(*ROWS)
+        steps = await self._flow()
         if not self._deck:  # each style in turn, so that a short run has them all
             self._deck = self._chance.sample(STYLES, len(STYLES))
         style = self._deck.pop()
@@ -67,7 +84,40 @@ class BatchPushes:
                 await self._cancel(batch)
             elif style == "mended":
                 self._mending.append(batch)
-        return many
+        return many + steps
+
+    async def _flow(self) -> int:
+        """Make a workflow; how many steps it has."""
+        flow = jobs.app.workflow(f"flow of {os.getpid()}", open_for=OPEN_FOR, **_callbacks())
+        self._ledger.write("bopening", flow.id, "atomicflow", "-")
+        keys: list[str] = []
+        try:
+            if self._awaits:
+                async with flow:
+                    keys = self._steps(flow)
+            else:
+                with flow:
+                    keys = self._steps(flow)
+            verdict = "accepted"
+        except (ServerError, BatchError):
+            verdict = "unknown"  # whole or nothing
+        for key in keys:
+            self._ledger.write(verdict, key)
+        return len(keys)
+
+    def _steps(self, flow: Any) -> list[str]:
+        """Add them, and write down what is about to be pushed."""
+        made = policies.add_steps(flow, self._step_name, int(self._chance.random() < 0.3))
+        for key, notes, before in made:
+            self._ledger.write("bjob", flow.id, key)
+            if before:
+                self._ledger.write("needs", key, *(f"{one.partition('-')[0]}/{one}" for one in before))
+            self._ledger.write("push", key, *notes)
+        return [key for key, _, _ in made]
+
+    def _step_name(self, kind: str) -> str:
+        self._number += 1
+        return f"{kind}-{self._name}-{self._number}"
 
     async def now_and_then(self) -> None:
         """Add to those that are open still; close those whose time has come."""
@@ -95,13 +145,12 @@ class BatchPushes:
             self._mending.remove(batch)  # it could not be opened
 
     def _made(self, style: str, parent: str = "-") -> Any:
-        callbacks = {f"on_{which}": getattr(jobs, f"called_{which}") for which in ("complete", "success", "death")}
         told: dict[str, Any] = {
             "open_for": OPEN_FOR,
             "atomic": style.startswith("atomic"),
             "results": self._chance.random() < 0.5,
         }
-        batch = jobs.app.batch(f"{style} of {os.getpid()}", **told, **callbacks)
+        batch = jobs.app.batch(f"{style} of {os.getpid()}", **told, **_callbacks())
         self._ledger.write("bopening", batch.id, style, parent)
         return batch
 

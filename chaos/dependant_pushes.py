@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import dependants
+import policies
 from key_pushes import answered, fails_once, new_names
 from kinds import KINDS
 from ledger import Ledger
@@ -22,6 +23,9 @@ from pushes import at_once, told
 
 __all__ = ["DependantPushes"]
 
+JOBS = dependants.JOBS | policies.JOBS
+NEEDS = dependants.NEEDS | policies.WAITS
+NOBODY = "ghost"  # which is waited for, and never comes
 LATER = (0.2, 5.0)  # seconds between the two sides
 MOST = 2  # jobs that wait for the same, of one producer
 LIMIT = 60.0  # seconds at the end for what is owed
@@ -38,13 +42,15 @@ class DependantPushes:
 
     async def some(self) -> int:
         """Push one side, and the other one now or later; how many jobs that is, about."""
-        kind = self._chance.choice((*dependants.NEEDS, "second"))
+        kind = self._chance.choice((*NEEDS, "second"))
         if kind == "second":
             return await self._by_handle()
         name = self._chance.choice(new_names())
         many = self._chance.randint(1, MOST)
         sides = [partial(self._waiting, kind, name, many)]
-        sides += [partial(self._needed, one, name) for one in dependants.NEEDS[kind]]
+        sides += [partial(self._needed, one, name) for one in NEEDS[kind] if one != NOBODY]
+        if kind == "witness":  # what it waits for waits in its turn
+            sides += [partial(self._needed, one, name) for one in NEEDS["spared"]]
         self._chance.shuffle(sides)
         for number, side in enumerate(sides):
             self._soon(side, 0.0 if not number else self._chance.uniform(*LATER))
@@ -75,7 +81,7 @@ class DependantPushes:
 
     async def _push(self, kind: str, key: str, *args: Any, **using: Any) -> Any:
         """The answer; None when it was not accepted, or nobody knows."""
-        job = dependants.JOBS[kind].using(**using) if using else dependants.JOBS[kind]
+        job = JOBS[kind].using(**using) if using else JOBS[kind]
         notes = [f"fails={args[-1]}"] if KINDS[kind].attempts is None else []
         send = job.aenqueue if self._awaits else lambda *row: at_once(job.enqueue, *row)
         return await told(self._ledger, "", [(key, notes)], lambda: send(key, *args), answered)
@@ -84,13 +90,15 @@ class DependantPushes:
         """Push what is waited for, again when nobody answered: then it is a duplicate, or not there yet."""
         key = self._key(kind)
         self._ledger.write("named", key, kind, name)
+        if kind in NEEDS:
+            self._ledger.write("needs", key, *(f"{one}/{name}" for one in NEEDS[kind]))
         args = (name, fails_once(name)) if kind == "base" else (name,)
         return await self._push(kind, key, *args) is not None
 
     async def _waiting(self, kind: str, name: str, many: int) -> bool:
         for _ in range(many):
             key = self._key(kind)
-            self._ledger.write("needs", key, *(f"{one}/{name}" for one in dependants.NEEDS[kind]))
+            self._ledger.write("needs", key, *(f"{one}/{name}" for one in NEEDS[kind]))
             await self._push(kind, key, name)
         return True
 

@@ -25,7 +25,7 @@ from henchman.worker import acker
 
 LINE = 60  # jids in one line of the ledger
 FOLDER = Path(os.environ["CHAOS_LEDGER"])
-app = App(imports=["entities", "contracts", "dependants"])
+app = App(imports=["entities", "contracts", "dependants", "policies"])
 ledger = Ledger(FOLDER, os.environ.get("CHAOS_ROLE", "worker"))
 worker_log = logging.getLogger("chaos")
 chatter = logging.getLogger(

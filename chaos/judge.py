@@ -83,6 +83,9 @@ class Judgement:
         self._rule("started early", self._early())
         self._rule("retries miscounted", self._retries())
         self._rule("repeats without a cause", self.repeats.unexplained)
+        self._rule("orphans that nobody killed, and that a signal ended", self.repeats.unasked())
+        told = Counter(status for _, status in history.exits.values())
+        self.facts["orphans, by exit status"] = ", ".join(f"{many} with {one}" for one, many in sorted(told.items()))
         self._rule("arguments arrived changed", history.torn)
         self._rule("left on the server", self._left())
         self._rule("dead set", self._dead_set())
@@ -119,7 +122,11 @@ class Judgement:
     def _lost(self) -> Iterator[str]:
         for job in self._must:
             ended = {run.attempt for run in job.runs if run.ended < NEVER} | job.struck
-            if self._planned(job) in ended or (kind_of(job.key).may_not_run and job.unstarted):
+            if (
+                not self._planned(job)
+                or self._planned(job) in ended
+                or (kind_of(job.key).may_not_run and job.unstarted)
+            ):
                 continue
             if self.history.batches.may_not_run(job.key):  # its status in the batch is judged there
                 continue
@@ -215,10 +222,17 @@ class Judgement:
         """Whether it failed, and nobody has retried its batch, or revived it."""
         return job.key.startswith(("mender-", "riser-")) and not any(run.how == "ok" for run in job.runs)
 
+    @staticmethod
+    def _may_have_failed(job: Job) -> bool:
+        """Whether it is dead without a run if it was pushed, and nobody knows that."""
+        kind = kind_of(job.key)
+        return kind.dead and kind.attempts == 0 and job.told in ("unknown", "")
+
     def _dead_set(self) -> Iterator[str]:
         wanted = {job.key for job in self._must if kind_of(job.key).dead or self._unmended(job)}
         apart = {job.key for job in self._unconfirmed}
         apart |= {key for key in wanted if self.history.batches.may_not_run(key)}
+        apart |= {job.key for job in self.history.jobs.values() if self._may_have_failed(job)}
         for key in sorted(wanted - self._dead.keys() - apart):
             yield f"{key} is not there"
         for key, count in self._dead.items():

@@ -13,15 +13,19 @@ from typing import Any
 
 from hostile_attack import is_hostile
 from key_past import Fresh, Thing
-from kinds import KEYED, kind_of
+from kinds import KEYED, PATIENCE, TOLD, kind_of
 from past import NEVER, History, Job
 from redis import Redis
 from repeats import CUT_OFF
 from spans import Span, is_zombie
 
+from henchman.client.push import TIME_KNOWN
+
 __all__ = ["KeyJudgement", "OutboxJudgement"]
 
 EARLY = 0.002  # seconds: two processes read one clock
+KNOWN = 0.1  # seconds: how well a process knows the server's clock
+ASKED = TIME_KNOWN + 0.5  # seconds since a producer asked the server for its time, at most
 #: nothing of this may be left; hm:lock:o:* beside it, but for the keys of dead jobs
 LEFT = (
     *("hm:lock:*", "hm:parked*", "hm:await:*", "hm:needs:*", "hm:decide", "hm:latest", "hm:releases", "hm:ready:*"),
@@ -49,6 +53,7 @@ class KeyJudgement:
         yield "keys: two runs at once that may not be", self._overlaps()
         yield "keys: newer arguments that were forgotten, or refused and came", self._fresh()
         yield "dependencies: started before what it waits for had succeeded", self._before()
+        yield "dependencies: a policy that was carried out otherwise", self._policies()
         yield "keys: left on the server", self._left()
 
     def facts(self) -> dict[str, Any]:
@@ -149,7 +154,7 @@ class KeyJudgement:
         """No need is met before a job of that thing ended as it should."""
         for key, things in self._keyed.needs.items():
             began = min((run.begun for run in self._history.jobs[key].runs), default=NEVER)
-            for thing in things if began < NEVER else ():
+            for thing in things if began < NEVER and "time" not in self._keyed.told.get(key, ()) else ():
                 met = min((self._met(job) for job in self._needed(thing)), default=NEVER)
                 if began < met - EARLY:
                     late = f"{met - began:.3f} s before" if met < NEVER else "without"
@@ -160,11 +165,33 @@ class KeyJudgement:
         one = self._history.jobs.get(thing.name)
         return self._by_thing.get(thing) or ([one] if one is not None else [])
 
-    @staticmethod
-    def _met(job: Job) -> float:
-        """When it ended first in the way that lets others go."""
-        how = "Failure" if kind_of(job.key).status == "failed" else "ok"
+    def _met(self, job: Job) -> float:
+        """When it ended first in the way that lets others go; what never runs, when what it waits for had ended."""
+        kind = kind_of(job.key)
+        if kind.attempts == 0:
+            before = (one for thing in self._keyed.needs[job.key] for one in self._needed(thing))
+            return min(map(self._met, before), default=NEVER)
+        how = "Failure" if kind.status == "failed" else "Kill" if kind.dead else "ok"
         return min((run.ended for run in job.runs if run.how == how), default=NEVER)
+
+    def _policies(self) -> Iterator[str]:
+        """Who is to be cancelled or to fail never runs; who runs all the same is told why; nobody waits too short."""
+        for key, job in self._history.jobs.items():
+            if kind_of(key).attempts == 0 and job.runs:
+                yield f"{key} began at {job.runs[0].begun:.3f}, and was never to run"
+        for key, told in self._keyed.told.items():
+            kind, job = key.partition("-")[0], self._history.jobs[key]
+            if others := told.difference(TOLD.get(kind, ())):
+                yield f"{key} was told of what it waited for: {', '.join(sorted(others))}"
+            if "time" in told and kind in PATIENCE and (early := self._impatient(job, PATIENCE[kind])) > KNOWN:
+                yield f"{key} waited {early:.3f} s less than the {PATIENCE[kind]:g} s for which it was to wait"
+
+    def _impatient(self, job: Job, patience: float) -> float:
+        """By how much it began too early, by our clock and by the server's, which may have been stepped."""
+        began, clock = min(run.begun for run in job.runs), self._history.server
+        to = max(began, job.pushed)
+        theirs = clock.least(job.pushed, max(job.told_at, job.pushed)) + patience - clock.most(job.pushed - ASKED, to)
+        return min(job.pushed + patience - began, theirs)
 
     def _left(self) -> Iterator[str]:
         dead = {json.loads(one).get("jid") for one in self._redis.zrange("dead", 0, -1) if not is_hostile(one)}

@@ -56,6 +56,7 @@ class Keyed:
         self.needs: dict[
             str, list[Thing]
         ] = {}  # by the key of a push; the name of what has none is the key of its push
+        self.told: dict[str, set[str]] = defaultdict(set)  # what a job that ran was told of what it waited for
         self._spans: dict[tuple[Entity, int, int], Span] = {}
 
     def made(self, jobs: Mapping[str, Any]) -> Iterator[Made]:
@@ -94,6 +95,9 @@ class Keyed:
 
     def read_needs(self, entry: Entry) -> None:
         self.needs[entry.words[1]] = [Thing(*word.split("/")) for word in entry.words[2:]]
+
+    def read_told(self, entry: Entry) -> None:
+        self.told[entry.words[1]].add(entry.words[2])
 
     def read_exists(self, entry: Entry) -> None:
         self.existing.add(Thing(entry.words[1], entry.words[2]))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["KEYED", "KINDS", "ORDERED", "QUEUES", "KeyedKind", "Kind", "OrderedKind", "kind_of"]
+__all__ = ["KEYED", "KINDS", "ORDERED", "PATIENCE", "QUEUES", "TOLD", "KeyedKind", "Kind", "OrderedKind", "kind_of"]
 
 QUEUES = ("fast", "slow", "held")  # "held" is paused now and then, so that jobs wait, expire and are cancelled in it
 
 
 class Kind(NamedTuple):
-    """``attempts`` None: the push says how often it fails first. ``failures`` is what the server counts as failed."""
+    """``attempts`` None: the push says how often it fails first; 0: what it waits for ends so that it never runs.
+    ``failures`` is what the server counts as failed."""
 
     weight: float
     attempts: int | None = 1
@@ -64,6 +65,21 @@ KINDS: dict[str, Kind] = {
     "heirs": Kind(0),
     "anyway": Kind(0),
     "second": Kind(0),
+    "wreck": Kind(0, failures=1, dead=True),  # dead for good, from here on: policies, see policies.py
+    "kept": Kind(0),
+    "patient": Kind(0),
+    "witness": Kind(0),
+    "spared": Kind(0, attempts=0),
+    "weary": Kind(0, attempts=0),
+    "fallen": Kind(0, attempts=0, dead=True),
+    "ruined": Kind(0, attempts=0, dead=True),
+    "step": Kind(0, attempts=None, failures=None, again=1.0),  # of workflows
+    "stepno": Kind(0, status="failed"),
+    "stepdead": Kind(0, failures=1, dead=True, status="error"),
+    "stepjoin": Kind(0),
+    "stepany": Kind(0),
+    "stepoff": Kind(0, attempts=0, status="cancelled"),
+    "stepfail": Kind(0, attempts=0, dead=True, status="error"),
 }
 
 
@@ -92,10 +108,16 @@ KEYED: dict[str, KeyedKind] = {
     "queued": KeyedKind(3, "w", {"unique": "queued"}, _names(10)),
     "desk": KeyedKind(2, "r", {"unique": "running", "scope": "desk"}, _names(10), "desk"),
     "adesk": KeyedKind(2, "r", {"unique": "running", "scope": "desk"}, _names(10), "desk"),
-    **dict.fromkeys(("base", "riser", "nay"), KeyedKind(0, "o", {"once": True})),
+    **dict.fromkeys(("base", "riser", "nay", "wreck"), KeyedKind(0, "o", {"once": True})),
+    "spared": KeyedKind(0, "", {"followed": True}),
     "both": KeyedKind(2, "wr", {"unique": ("queued", "running")}, _names(8)),
     "fresh": KeyedKind(3, "wr", {"unique": ("queued", "running"), "on_conflict": "replace"}, _names(8)),
 }
+
+
+#: seconds for which a kind waits for others at most; and what it may be told of them when it runs
+PATIENCE = {"patient": 3.0, "weary": 2.0, "witness": 15.0}
+TOLD = {"patient": ("finished", "time"), "witness": ("over", "time")}
 
 
 class OrderedKind(NamedTuple):

@@ -15,7 +15,7 @@ _ENDS = {"finished", "failed", "error", "cancelled", "expired"}
 #: what may come after each status; "" is before the first. An error goes on when its batch is retried.
 _AFTER: Mapping[str, set[str]] = {
     "": {"enqueued", "scheduled", "blocked"},
-    "blocked": {"enqueued", "scheduled", "cancelled", "expired"},
+    "blocked": {"enqueued", "scheduled", "cancelled", "expired", "error"},  # as what it waited for has ended
     "scheduled": {"enqueued", "cancelled", "expired"},
     "enqueued": {"enqueued", "working", "retrying", "scheduled", *_ENDS},  # given back, it is enqueued once more
     "working": {"enqueued", "retrying", "scheduled", *_ENDS},

@@ -90,6 +90,7 @@ class History:
     def __init__(self, folder: Path) -> None:
         self.jobs: dict[str, Job] = {}
         self.windows: list[Window] = []
+        self.exits: dict[int, tuple[float, int]] = {}  # of orphans: when, and with which status
         self.attacks: list[Attack] = []
         self.doubts: list[str] = []
         self.events: Counter[str] = Counter()
@@ -207,6 +208,9 @@ class History:
         cause, since, to, pids = entry.words[1:5]
         which = frozenset() if pids == "all" else frozenset(map(int, pids.split(",")))
         self.windows.append(Window(cause, float(since), float(to), which))
+
+    def _read_exit(self, entry: Entry) -> None:
+        self.exits[int(entry.words[1])] = entry.at, int(entry.words[2])
 
     def _read_hostile(self, entry: Entry) -> None:
         self.hostile += int(entry.words[1])

@@ -31,7 +31,7 @@ from henchman.errors import ServerError
 
 HUGE = 3_000_000  # bytes
 BULK = 60  # tiny jobs in one enqueue_many
-KEYED, DEPENDANT = 0.1, 0.06  # of the jobs that are in no batch
+KEYED, DEPENDANT = 0.1, 0.1  # of the jobs that are in no batch
 
 
 class Push(NamedTuple):

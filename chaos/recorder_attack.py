@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from field import Field, until
+from ledger import wall
 from server import alive, state_of
 
 __all__ = ["kill_recorder", "stop_recorder"]
@@ -82,7 +83,9 @@ def kill_recorder(field: Field) -> Told:
     pid, waiting = _held(field)
     if not pid:
         return 0, "no recorder had anything to write"
+    at = wall()
     os.kill(pid, signal.SIGKILL)
     _freeze(field, pid, False)
     until(lambda: not alive(pid), 5)
+    field.window("kill", at, wall(), [pid])
     return waiting, f"process {pid}, {waiting} entries to write"

@@ -8,7 +8,9 @@ is a violation.
 
 from __future__ import annotations
 
+import signal
 from collections import Counter, defaultdict
+from collections.abc import Iterator
 
 from groups import GRACE
 from past import NEVER, History, Job, Run, Window
@@ -18,6 +20,7 @@ __all__ = ["STAGED_ANEW", "Repeats"]
 STAGED_ANEW = ("snoozer-", "mender-", "riser-", "called-")  # kinds that come into a queue more often, as was asked for
 
 ACK = 0.005
+KILLS = ("kill", "stopped")  # what is stopped for too long its supervisor kills
 AGAIN = 1.5  # seconds until a worker tries again, at the latest, after the server has come back
 CUT_OFF = ("", "JobShutdown", "CancelledError")  # how a run ends that does not come to its end
 BUSY = 0.5  # seconds that an ack may take on a machine whose processors and disk are all taken; counted apart
@@ -31,6 +34,7 @@ class Repeats:
         self.causes: Counter[str] = Counter()
         self.unexplained: list[str] = []
         self.jobs: set[str] = set()
+        self._exits = history.exits
         self._strikes: dict[int, list[Window]] = defaultdict(list)
         self._absent = [window for window in history.windows if window.cause == "away"]
         self._absences: dict[int, list[tuple[float, float]]] = {}
@@ -52,8 +56,23 @@ class Repeats:
         found = sorted(cause for run in runs if (cause := self.cause(run)) is not None)
         self.causes.update(found[:extra])
         for _ in range(extra - len(found)):
-            told = "; ".join(f"{run.pid} {run.at:.3f}-{run.ended:.3f} {run.how or 'no end'}" for run in runs)
+            told = "; ".join(map(self._told, runs))
             self.unexplained.append(f"{job.key} attempt {attempt} ran {len(runs)} times: {told}")
+
+    def _told(self, run: Run) -> str:
+        text = f"{run.pid} {run.at:.3f}-{run.ended:.3f} {run.how or 'no end'}"
+        if run.pid in self._exits:
+            text += " (an orphan, ended at {:.3f} with status {})".format(*self._exits[run.pid])
+        return text
+
+    def unasked(self) -> Iterator[str]:
+        """Orphans that a signal ended which no attack sent."""
+        for pid, (at, status) in self._exits.items():
+            killed = status == -signal.SIGKILL and any(
+                one.cause in KILLS and one.since <= at for one in self._strikes[pid]
+            )
+            if status < 0 and not killed:
+                yield f"{pid} was ended by signal {-status} at {at:.3f}"
 
     def struck(self, pid: int) -> bool:
         """Whether an attack was made on the process."""

@@ -30,6 +30,7 @@ from kinds import ORDERED
 from ledger import Ledger
 from market import Market
 from market import missing as postgresql_missing
+from orphans import Orphans
 from past import History
 from proxy import Proxy
 from schedule import one_minute
@@ -61,6 +62,7 @@ class Play:
         self.proxy = Proxy()
         self.producers: list[subprocess.Popen[bytes]] = []
         self.groups: list[Group] = []
+        self.orphans = Orphans(self.groups, self.ledger)
         self.market: Market | None = None
         self.violations: list[str] = []
         self.field: Field | None = None
@@ -188,8 +190,9 @@ class Play:
             self.violations.append(f"supervisor {group.pid} ended with status {status}")
         until(lambda: not group.left(), 30)
         self.violations += [f"process {pid} of group {group.number} is still alive" for pid in group.left()]
-        if "has not turned for" in group.log:
-            self.violations.append(f"a process of group {group.number} hung: see its log")
+        for words, what in (("has not turned for", "hung"), ("Fatal Python error", "crashed")):
+            if words in group.log:
+                self.violations.append(f"a process of group {group.number} {what}: see its log")
 
     def close(self) -> None:
         """End every process that was started."""
@@ -234,6 +237,7 @@ def settle(play: Play, field: Field, unconfirmed: tuple[float, float] | None = N
     abandoned = field.close_batches()
     took = play.drain(field)
     play.stop_groups()
+    play.orphans.close()
     if play.market is not None:
         play.market.tell(play.ledger)
     record = play.folder / RECORD

@@ -21,7 +21,8 @@ _starter = ThreadPoolExecutor(1, "starter")
 def spawn(
     command: Sequence[str], log: Path, *, env: Mapping[str, str] | None = None, cwd: Path | None = None
 ) -> subprocess.Popen[bytes]:
-    """Start ``command`` in a process group of its own; what it says is appended to ``log``."""
+    """Start ``command`` in a session of its own, as a service manager does: whom it leaves behind has nobody in it.
+    What it says is appended to ``log``."""
     return _starter.submit(_spawn, list(command), log, env, cwd).result()
 
 
@@ -29,5 +30,5 @@ def _spawn(command: list[str], log: Path, env: Mapping[str, str] | None, cwd: Pa
     wrapped = [sys.executable, "-ISc", _DIE_WITH_PARENT, *command] if sys.platform == "linux" else command
     with log.open("ab") as out:
         return subprocess.Popen(  # noqa: S603 - ourselves and the server
-            wrapped, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=cwd, env=env, process_group=0
+            wrapped, stdin=subprocess.DEVNULL, stdout=out, stderr=out, cwd=cwd, env=env, start_new_session=True
         )

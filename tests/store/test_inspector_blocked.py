@@ -10,8 +10,10 @@ from click.testing import CliRunner, Result
 from henchman import App
 from henchman.cli.main import henchman
 from henchman.errors import ArgumentError
+from henchman.inspector.blocked import blocked_slice
 from henchman.inspector.doctor import Check, examine
 from henchman.inspector.sets import Acted
+from henchman.store.call import run as run_procedure
 from henchman.wire.times import iso
 from support.faces import Face
 from support.garbage import NOW, fill, payload
@@ -164,6 +166,18 @@ class TestNeeds:
         text = app.job_status(OTHER).text
         assert "by charge/17, which is unknown: never pushed, or forgotten" in text
         assert text.endswith("; it waits until 1970-01-01T00:00:05.000Z at most")
+
+    def test_every_list_tells_until_when_each_waits_at_most(self, store: Store, app: App, face: Face) -> None:
+        need(store, CHARGE)
+        need(store, CHARGE, jid=THIRD)
+        assert "waits until" not in run(store, "blocked").stdout
+        store.ask("ZADD", store.keys.parked_until, 5, THIRD)
+        assert {one.jid: one.until for one in face.walk(app.blocked)} == {OTHER: None, THIRD: 5.0}
+        told = json.loads(run(store, "blocked", "--json").stdout)["blocked"]
+        assert {one["jid"]: one["until"] for one in told} == {OTHER: None, THIRD: "1970-01-01T00:00:05.000Z"}
+        assert "waits until" in run(store, "blocked").stdout
+        found = run_procedure(store.connections, blocked_slice(store.keys, 0))
+        assert {one.jid: one.until for one in found.jobs} == {OTHER: None, THIRD: 5.0}
 
     def test_who_waits_for_a_job(self, store: Store, app: App, face: Face) -> None:
         need(store, CHARGE)

@@ -145,7 +145,8 @@ class MariaDB(DatabaseServer):
         made = self.folder / "init.sql"
         made.write_text(
             "CREATE DATABASE IF NOT EXISTS history;\nCREATE USER IF NOT EXISTS tester@localhost;\n"
-            "GRANT ALL ON history.* TO tester@localhost;\n"
+            "GRANT ALL ON history.* TO tester@localhost WITH GRANT OPTION;\n"
+            "GRANT CREATE USER ON *.* TO tester@localhost;\n"
         )
         made.chmod(0o644)
 

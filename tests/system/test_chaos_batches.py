@@ -181,6 +181,95 @@ def test_each_generation_calls_back_once(
     assert bool(rules) == bool(found), found
 
 
+FLOW = "e" * 32
+#: a step that says no; who waits for it is cancelled, fails, and runs all the same
+STEPS = {"stepno-x-1": "failed", "stepoff-x-2": "cancelled", "stepfail-x-3": "error", "stepany-x-4": "finished"}
+FLOWED = [
+    f"100.0 bopening {FLOW} atomicflow -",
+    *(f"100.0 bjob {FLOW} {key}" for key in STEPS),
+    *(f"100.0 needs {key} stepno/stepno-x-1" for key in list(STEPS)[1:]),
+    *(f"100.0 push {key}" for key in STEPS),
+    *(f"100.1 accepted {key}" for key in STEPS),
+    *("100.2 start stepno-x-1 1 100.05 s1", "100.3 end stepno-x-1 1 Failure"),
+    *("100.4 start stepany-x-4 1 100.35 s4", "100.5 end stepany-x-4 1 ok"),
+    *(f"101.2 start called-{which}-{FLOW} 1 101.1 x" for which in ("complete", "death")),
+    *(f"101.3 end called-{which}-{FLOW} 1 ok" for which in ("complete", "death")),
+]
+POLICY = "dependencies: a policy that was carried out otherwise"
+
+
+@pytest.fixture
+def flow(redis: Redis, record: Path) -> None:
+    redis.zadd("hm:batches", {FLOW: 9})
+    counts = {f"n:{status}": 1 for status in STEPS.values()}
+    redis.hset(f"hm:batch:{FLOW}", mapping={"state": "complete", "total": 4, "generation": 1, **counts})
+    redis.zadd(f"hm:batch:{FLOW}:dead", {'{"args": ["stepfail-x-3"]}': 100.3})
+    redis.mset({"stat:processed": 15, "stat:failed": 1})
+    with sqlite3.connect(record) as db:
+        rows = [(f"f-{key}", FLOW, status, f'["{key}"]') for key, status in STEPS.items()]
+        db.executemany("INSERT INTO henchman_events VALUES (?, ?, ?, ?, 'fast')", rows)
+        db.execute("INSERT INTO henchman_batches VALUES (?, 'complete', 0, 1)", (FLOW,))
+        for jid, _, status, _ in rows:
+            life = ("enqueued", status) if jid == "f-stepno-x-1" else ("blocked", status)
+            life = ("blocked", "enqueued", status) if jid == "f-stepany-x-4" else life
+            db.executemany("INSERT INTO henchman_changes VALUES (?, ?, ?)", [(jid, *one) for one in enumerate(life)])
+
+
+@pytest.mark.usefixtures("flow")
+@pytest.mark.parametrize(
+    ("without", "more", "rules"),
+    [
+        ("?", (), set()),
+        ("?", ("100.4 start stepoff-x-2 1 100.35 s2", "100.5 end stepoff-x-2 1 ok"), {POLICY, "retries miscounted"}),
+        ("?", ("100.4 start stepfail-x-3 1 100.35 s3", "100.5 end stepfail-x-3 1 ok"), {POLICY, "retries miscounted"}),
+        ("stepany-x-4 1", (), {"accepted jobs that did not reach their end", STATUS}),
+        (
+            "stepany-x-4 1",
+            ("100.25 start stepany-x-4 1 100.2 s4", "100.5 end stepany-x-4 1 ok"),
+            {"dependencies: started before what it waits for had succeeded"},
+        ),
+        (f"called-death-{FLOW}", (), {CALLED}),
+    ],
+)
+def test_the_judge_sees_harm_to_a_workflow(
+    judged: Callable[..., set[str]], without: str, more: tuple[str, ...], rules: set[str]
+) -> None:
+    found = judged(*(line for line in FLOWED if without not in line), *more)
+    assert rules <= found
+    assert bool(rules) == bool(found), found
+
+
+@pytest.mark.usefixtures("flow")
+@pytest.mark.parametrize(
+    ("key", "status"),
+    [("stepoff-x-2", "error"), ("stepfail-x-3", "cancelled"), ("stepany-x-4", "cancelled"), ("stepno-x-1", "finished")],
+)
+def test_a_step_that_ended_otherwise_than_its_policy_says(
+    judged: Callable[..., set[str]], record: Path, key: str, status: str
+) -> None:
+    with sqlite3.connect(record) as db:
+        db.execute("UPDATE henchman_events SET status = ? WHERE jid = ?", (status, f"f-{key}"))
+    assert STATUS in judged(*FLOWED)
+
+
+@pytest.mark.usefixtures("flow")
+def test_a_workflow_that_was_not_whole_ran_nothing_of_it(
+    judged: Callable[..., set[str]], redis: Redis, record: Path
+) -> None:
+    """Nobody knows whether it was closed: then the auditor aborts it, and all of its steps are cancelled."""
+    redis.hset(f"hm:batch:{FLOW}", mapping={"why": "aborted", "n:cancelled": 4, "n:failed": 0, "n:error": 0})
+    redis.hset(f"hm:batch:{FLOW}", "n:finished", 0)
+    redis.delete(f"hm:batch:{FLOW}:dead")
+    redis.mset({"stat:processed": 12, "stat:failed": 1})
+    with sqlite3.connect(record) as db:
+        db.execute("UPDATE henchman_events SET status = 'cancelled' WHERE batch = ?", (FLOW,))
+        db.execute("DELETE FROM henchman_changes WHERE jid LIKE 'f-%'")
+        lives = [(f"f-{key}", sid, one) for key in STEPS for sid, one in enumerate(("blocked", "cancelled"))]
+        db.executemany("INSERT INTO henchman_changes VALUES (?, ?, ?)", lives)
+    unheard = [line.replace("accepted", "unknown") for line in FLOWED if " 1 " not in line or "complete" in line]
+    assert judged(*unheard) == set()
+
+
 @pytest.mark.parametrize(
     ("rule", "harm"),
     [
@@ -248,6 +337,7 @@ def test_the_judge_sees_harm_in_sql(judged: Callable[..., set[str]], record: Pat
         ("enqueued working", None, False),
         ("working finished", 0, False),
         ("blocked finished", 0, False),
+        ("blocked error", 0, True),
     ],
 )
 def test_a_life_is_a_chain(monkeypatch: pytest.MonkeyPatch, life: str, retried: int | None, fine: bool) -> None:

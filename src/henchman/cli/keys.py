@@ -142,7 +142,8 @@ def blocked(session: Session, on: tuple[str, str] | None, stuck: bool, most: int
     if not shown:
         which = "No blocked jobs" + (" of this kind." if total else ".")
         return answer(None, f"{which} A job that waits for another one is kept here.", as_json=False)
-    lines = [table(shown, _BLOCKED_COLUMNS, "job")]
+    columns = {name: one for name, one in _BLOCKED_COLUMNS.items() if name != _UNTIL or any(job.until for job in shown)}
+    lines = [table(shown, columns, "job")]
     plain = on is None and not stuck
     end = f"{listed(len(shown), total, 'blocked jobs')}; more with --most" if plain else "There are more: --most"
     return answer(None, *lines, *([end] if more else []), as_json=False)
@@ -163,11 +164,13 @@ def _which(one: BlockedJob) -> Any:
     return cell(word, _COLOURS.get(worst.state, ""))
 
 
+_UNTIL = "waits until"  # shown where one of them has a limit
 _BLOCKED_COLUMNS: dict[str, Callable[[BlockedJob], Any]] = {
     "job id!": lambda one: shorten(visible(one.jid), _LONG_ID) or "–",
     "pushed": lambda one: ago(one.since),
     "waits for": _first,
     "which is": _which,
+    _UNTIL: lambda one: moment(one.until) if one.until else "–",
     "queue": lambda one: one.queue,
     "job": lambda one: one.entry.call_text(),
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 import re
+import signal
 import sys
 from typing import Any
 
@@ -69,6 +70,13 @@ class Commands(Group):
         if name not in COMMANDS:
             return None
         found: click.Command = getattr(importlib.import_module(f"henchman.{COMMANDS[name]}"), name)
+        return found
+
+    def resolve_command(self, context: click.Context, args: list[str]) -> Any:
+        """The command that was asked for: it is loaded, and Ctrl-C is its own from now on."""
+        found = super().resolve_command(context, args)
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:  # of henchman_command, for as long as modules are loaded
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         return found
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from henchman.inspector.base import Entry, Inspector, Mask, checked_text, scoped
 from henchman.inspector.sets import PAGE, Acted
 from henchman.kernel.text import shorten, visible
-from henchman.store import locks, needs, queues
-from henchman.store.call import Items, Page, Pages, Procedure, awaited, command, mapped, now, side_by_side
+from henchman.store import locks, needs
+from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, command, mapped, now, side_by_side
 from henchman.store.keys import Keys
 from henchman.store.needs import Blocked
 from henchman.wire import times
@@ -367,24 +367,26 @@ def blocked_slice(keys: Keys, cursor: int, mask: Mask | None = None, *, stuck: b
 
 
 def find_blocked(keys: Keys, jid: str, mask: Mask | None = None) -> Procedure[BlockedJob | None]:
-    """The blocked job of this id, with the time until which it waits at most; None when it is not blocked."""
+    """The blocked job of this id; None when it is not blocked."""
     [row] = (yield needs.blocked(keys, [jid])) if jid else [None]
     if row is None:
         return None
     [found] = yield from blocked_jobs(keys, [row], mask)
-    until: float | None = yield queues.set_score(keys.parked_until, queues.raw(jid))
-    return replace(found, until=until)
+    return found
 
 
 def blocked_jobs(keys: Keys, rows: Sequence[Blocked], mask: Mask | None = None) -> Procedure[list[BlockedJob]]:
-    """What each of ``rows`` waits for and how that is, asked together."""
+    """What each of ``rows`` waits for and how that is, asked together, and until when it waits at most."""
+    if not rows:
+        return []
     entries = [Entry(row.payload, mask=mask) for row in rows]
     wanted = [_wanted(row, entry) for row, entry in zip(rows, entries, strict=True)]
-    known = yield from _states(keys, {one for some in wanted for one in some})
+    states = _states(keys, {one for some in wanted for one in some})
+    known, ends = yield from side_by_side(states, ask(needs.waits_until(keys, [row.jid for row in rows])))
     found = []
-    for row, entry, some in zip(rows, entries, wanted, strict=True):
-        waits = tuple(known[one] for one in some)
-        found.append(BlockedJob(row.jid, row.queue, waits, _time(row.due), entry.time("created_at"), None, entry, row))
+    for row, entry, some, end in zip(rows, entries, wanted, ends, strict=True):
+        waits, due = tuple(known[one] for one in some), _time(row.due)
+        found.append(BlockedJob(row.jid, row.queue, waits, due, entry.time("created_at"), end, entry, row))
     return found
 
 

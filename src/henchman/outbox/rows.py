@@ -11,6 +11,7 @@ import msgspec
 from henchman.client.prepared import PreparedPush, record_of
 from henchman.client.runtime import Runtime
 from henchman.errors import OutboxError
+from henchman.sql.rights import naming_rights
 from henchman.store.outbox import OutboxPush
 
 __all__ = ["COLUMNS", "Row", "StoredRow", "head_of", "insert_by_cursor", "line_lock", "lines_of", "push_of", "rows_of"]
@@ -136,7 +137,8 @@ def insert_by_cursor(connection: Any, rows: Sequence[Row]) -> None:
     vendor = str(connection.vendor)
     if vendor not in (*_LOCKS, "sqlite"):
         raise OutboxError(f"an outbox lives in PostgreSQL, MySQL, MariaDB or SQLite, not in {vendor}")
-    with connection.cursor() as cursor:
+    user = str(connection.settings_dict.get("USER") or "of this connection")
+    with naming_rights(OutboxError, _INSERT, user), connection.cursor() as cursor:
         for line in lines_of(rows) if vendor in _LOCKS else ():
             cursor.execute(_LOCKS[vendor], [line_lock(line) if vendor == "postgresql" else line])
         cursor.executemany(_INSERT, [[row[name] for name in COLUMNS] for row in rows])

@@ -15,9 +15,10 @@ from sqlalchemy import Connection, event, func, insert, select
 from sqlalchemy.dialects.mysql import insert as mysql_insert
 from sqlalchemy.orm import Session, SessionTransaction
 
-from henchman.errors import ArgumentError
+from henchman.errors import ArgumentError, OutboxError
 from henchman.outbox.rows import Row, line_lock, lines_of
 from henchman.outbox.schema import lines, outbox
+from henchman.sql.rights import naming_rights
 
 __all__ = ["aput", "put"]
 
@@ -75,6 +76,11 @@ async def aput(target: Any, rows: Sequence[Row], committed: Callable[[], None]) 
 
 
 def _insert(connection: Connection, rows: Sequence[Row]) -> None:
+    with naming_rights(OutboxError, "INSERT", connection.engine.url.username or "of this connection"):
+        _execute(connection, rows)
+
+
+def _execute(connection: Connection, rows: Sequence[Row]) -> None:
     for line in lines_of(rows):  # before the ids are given: the order of a line is that of its ids
         if connection.dialect.name == "postgresql":
             connection.execute(select(func.pg_advisory_xact_lock(line_lock(line))))

@@ -31,6 +31,7 @@ from sqlalchemy.exc import (
 
 from henchman.errors import ConfigError, HenchmanError
 from henchman.kernel.text import mask_url, shorten, unquoted_login
+from henchman.sql.rights import missing_right
 
 __all__ = ["Purpose", "SqlDatabase", "Version"]
 
@@ -216,7 +217,9 @@ class SqlDatabase:
             if isinstance(raised, driver):
                 error = DBAPIError.instance(None, None, raised, driver, dialect=self.engine.dialect)
             cause = getattr(error, "orig", None) or error
-            text = f"{self.shown}: {shorten(' '.join(str(cause).split()), 400)}"
+            statement, user = getattr(error, "statement", None) or "", self.engine.url.username or "of this address"
+            told = missing_right(error, statement, user) or shorten(" ".join(str(cause).split()), 400)
+            text = f"{self.shown}: {told}"
             away, refused = self.purpose.away, self.purpose.refused
             raise (away if _is_away(error, self.kind) else refused)(text) from error
         except (OverflowError, struct.error) as error:  # a driver met a number that no column takes, or a bind

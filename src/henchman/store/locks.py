@@ -81,10 +81,12 @@ def claim(
     args: list[Arg] = [lease_ms]
     for payload, jid, name, pair, scope, phases, conflict, member in claimants:
         args += (f"{pair}\n{phases}\n{conflict}\n{scope}\n{member}", payload, jid, name)
-    return script(_CLAIM, names, args, _answers, again=True)
+    return script(_CLAIM, names, args, lambda reply: _answers(reply, len(claimants)), again=True)
 
 
-def _answers(reply: Any) -> list[ClaimAnswer]:
+def _answers(reply: Any, asked: int) -> list[ClaimAnswer]:
+    if type(reply) is int:
+        return [ClaimAnswer(token) for token in range(reply, reply + asked)]
     if reply == b"LOST":
         raise LeaseLost("this process was declared dead by another one")
     if reply == b"LAPSED":

@@ -30,6 +30,7 @@ __all__ = [
     "step_facts",
     "step_jobs",
     "waiting_on",
+    "waits_until",
 ]
 
 _PARK_END = load("park_end")
@@ -125,6 +126,17 @@ def park_end(
 def _one_status(reply: Any) -> int | str:
     status = reply[0]
     return status if isinstance(status, int) else _text(status)
+
+
+def waits_until(keys: Keys, jids: Sequence[str]) -> Call[list[float | None]]:
+    """Until when (Unix seconds) each of these parked jobs, one at least, waits at most; None: for ever."""
+    names = [raw(one) for one in jids]
+    return command(
+        "ZMSCORE",
+        keys.parked_until,
+        *names,
+        decode=lambda reply: [None if one is None else float(one) for one in reply],
+    )
 
 
 def blocked_page(keys: Keys, cursor: int, step: int = 100) -> Call[tuple[int, list[Blocked]]]:

@@ -1,7 +1,8 @@
 -- claim: before jobs with a key start: give back their locks of the queue, and take those of running jobs, or let them wait
 -- KEYS queues lease tomb (flight queue)*
 -- ARGV lease_ms (head payload jid name)*
--- returns "LOST" when the identity was buried, "LAPSED" when the lease is gone, else an answer a job: {1, token, latest}
+-- returns "LOST" when the identity was buried, "LAPSED" when the lease is gone; a number when all may start and nothing
+--   newer is known: the first has that token, each next one the token after it; else an answer a job: {1, token, latest}
 --   it may start: token rises with each claim, latest is a payload whose arguments it takes, or an empty text; {2, jid}
 --   that one runs: this one is parked until then, and not in flight any more; {3, jid} the same where conflict is "skip":
 --   nothing was changed; {0} not ours any more; a text: the server refused, it is in flight as before. The fence is that
@@ -28,7 +29,7 @@ local function made_batches()
 end
 
 local function note_blocked(job)
-  local id = job.member ~= '-' and job.member or ''
+  local id = job.head.member ~= '-' and job.head.member or ''
   local detail = cjson.encode({reason = 'job ' .. job.holder .. ' runs with the same key'})
   batches = batches or made_batches()
   batches.track({'track', id, job.jid, 'blocked', '0', '', detail, ''})
@@ -36,14 +37,15 @@ end
 
 -- In flight until it is parked as a whole: a refusal half-way leaves it there.
 local function wait_in_line(job, await_key)
-  local name = string.sub(KEYS[3 + 2 * job.pair], #key('queue_prefix') + 1)
-  local tracked = job.member ~= '' and tracked_later(job.member ~= '-' and job.member or '', job.jid)
+  local pair, member = job.head.pair, job.head.member
+  local name = string.sub(KEYS[3 + 2 * pair], #key('queue_prefix') + 1)
+  local tracked = member ~= '' and tracked_later(member ~= '-' and member or '', job.jid)
   local fine, problem = pcall(park, job.jid, name, '', 'running', job.payload, await_key, tracked or '')
   if not fine then
     redis.pcall('HDEL', key('parked'), job.jid)
     error(in_words(problem), 0)
   end
-  redis.call('LREM', KEYS[2 + 2 * job.pair], -1, job.payload)
+  redis.call('LREM', KEYS[2 + 2 * pair], -1, job.payload)
   if tracked then
     pcall(note_blocked, job)
   end
@@ -62,10 +64,14 @@ local function is_in_flight(pair, payload)
   return (newest[pair] and newest[pair][payload]) or redis.call('LPOS', flight, payload)
 end
 
+-- Those of `jobs` that have a phase (`what`: runs, queued; nothing: any), and that nobody stops.
 local function that_are(what, jobs)
+  if not jobs.differ and not jobs.stopped then
+    return (not what or jobs[1].head[what]) and jobs or {}
+  end
   local found = {}
   for _, job in ipairs(jobs) do
-    if job[what] and not job.holder then
+    if (not what or job.head[what]) and not job.holder then
       found[#found + 1] = job
     end
   end
@@ -81,16 +87,16 @@ local function fields_of(hash, jobs, field)
   return #fields > 0 and redis.call('HMGET', hash, unpack(fields)) or {}
 end
 
--- The lock of running jobs for those that find it free; the others learn who holds it.
+-- The lock of running jobs for those that find it free; the others learn who holds it. Whether there are others.
 local function take_running(scope, jobs)
-  local locks, holders, free = key('lock') .. 'r:' .. scope, {}, {}
+  local locks, holders, free, stopped = key('lock') .. 'r:' .. scope, {}, {}, false
   for place, value in ipairs(fields_of(locks, jobs, 'name')) do
     local job = jobs[place]
     local holder = holders[job.name] or (value and lock_says(value))
     if not holder then
       free[#free + 1], free[#free + 2] = job.name, lock_value(job.jid)
     elseif holder ~= job.jid then
-      job.holder = holder
+      job.holder, stopped = holder, true
     end
     holders[job.name] = holder or job.jid
   end
@@ -98,6 +104,7 @@ local function take_running(scope, jobs)
     redis.call('HSET', locks, unpack(free))
     note_scope(scope)
   end
+  return stopped
 end
 
 local function free_queued(scope, jobs)
@@ -112,18 +119,24 @@ local function free_queued(scope, jobs)
   end
 end
 
-local answers = {}
+local answers, first_token = {}, nil
+local asked = (#ARGV - 1) / 4
 local function claim(scope, jobs)
-  take_running(scope, that_are('runs', jobs))
+  jobs.stopped = take_running(scope, that_are('runs', jobs))
   free_queued(scope, that_are('queued', jobs))
-  local starts = that_are('jid', jobs)
-  local newer = redis.call('EXISTS', key('latest')) == 1 and fields_of(key('latest'), starts, 'jid') or {}
+  local starts = that_are(nil, jobs)
+  local newer = redis.call('EXISTS', key('latest')) == 1 and fields_of(key('latest'), starts, 'jid')
   local token = #starts > 0 and redis.call('INCRBY', key('token'), #starts) - #starts
+  if #starts == asked and not newer then
+    first_token = token + 1
+    return
+  end
+  newer = newer or {}
   for place, job in ipairs(starts) do
     answers[job.place] = {1, token + place, newer[place] or ''}
   end
   for _, job in ipairs(jobs) do
-    if job.holder and job.conflict == 'skip' then
+    if job.holder and job.head.conflict == 'skip' then
       answers[job.place] = {3, job.holder}
     elseif job.holder then
       local fine, problem = pcall(wait_in_line, job, 'r' .. scope .. '\n' .. job.name)
@@ -146,12 +159,11 @@ for at = 2, #ARGV, 4 do
   claimed_of[pair] = (claimed_of[pair] or 0) + 1
 end
 for at = 2, #ARGV, 4 do
-  local head = heads[ARGV[at]]
-  local job = {place = (at + 2) / 4, pair = head.pair, payload = ARGV[at + 1], jid = ARGV[at + 2], name = ARGV[at + 3],
-    runs = head.runs, queued = head.queued, conflict = head.conflict, member = head.member}
-  local fine, found = true, newest[job.pair] and newest[job.pair][job.payload]
+  local head, payload = heads[ARGV[at]], ARGV[at + 1]
+  local job = {place = (at + 2) / 4, head = head, payload = payload, jid = ARGV[at + 2], name = ARGV[at + 3]}
+  local fine, found = true, newest[head.pair] and newest[head.pair][payload]
   if not found then
-    fine, found = pcall(is_in_flight, job.pair, job.payload)
+    fine, found = pcall(is_in_flight, head.pair, payload)
   end
   if fine and found then
     local scope = head.scope
@@ -161,6 +173,7 @@ for at = 2, #ARGV, 4 do
       by_scope[scope], groups[#groups + 1] = jobs, jobs
     end
     jobs[#jobs + 1] = job
+    jobs.differ = jobs.differ or jobs[1].head ~= head
   else
     answers[job.place] = fine and {0} or in_words(found)
   end
@@ -180,4 +193,4 @@ end
 if batches then
   pcall(batches.flush)
 end
-return answers
+return first_token or answers

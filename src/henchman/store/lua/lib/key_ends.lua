@@ -19,12 +19,12 @@ local function finish_key(payload, ending, text)
   end
   local ends = key_ends[head]
   if not ends or #ends.jids >= MOST_ENDS then
-    ends = {head = head, jids = {}, names = {}, packed = {}, units = {}}
+    ends = {head = head, jids = {}, names = {}, packed = {}, payloads = {}, ending = ending}
     key_ends[head], end_groups[#end_groups + 1] = ends, ends
   end
   local place = #ends.jids + 1
   ends.jids[place], ends.names[place], ends.packed[place] = jid, name, packed
-  ends.units[place] = {payload, ending}
+  ends.payloads[place] = payload
   return true
 end
 
@@ -98,11 +98,11 @@ end
 local function free_keys(kinds_of_effects, note)
   for _, ends in ipairs(end_groups) do
     if not pcall(free_together, kinds_of_effects, ends.head, ends) then
-      for place, unit in ipairs(ends.units) do
+      for place, payload in ipairs(ends.payloads) do
         local one = {jids = {ends.jids[place]}, names = {ends.names[place]}, packed = {ends.packed[place]}}
         local done, problem = pcall(free_together, kinds_of_effects, ends.head, one)
         if not done then
-          note(unit[1], unit[2], '*' .. ends.head .. '\n' .. one.jids[1] .. ' ' .. one.names[1], problem)
+          note(payload, ends.ending, '*' .. ends.head .. '\n' .. one.jids[1] .. ' ' .. one.names[1], problem)
         end
       end
     end
