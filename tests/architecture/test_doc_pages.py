@@ -235,6 +235,15 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).exists(), target
 
 
+CONTRACTS = ("dependencies", "django", "exports", "fastapi", "flask", "keys", "outbox", "transactions", "workflows")
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+def test_a_page_about_a_promise_begins_with_what_is_not_promised(name: str) -> None:
+    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
+    assert "not promise" in page.split("\n\n")[1].partition("\n")[0]
+
+
 def test_few_blocks_are_excused() -> None:
     excused = [(page.stem, one.excuse) for page in PAGES for one in every_block(page) if one.excuse]
     assert len(excused) <= MOST_EXCUSES, excused

@@ -10,10 +10,14 @@ from typing import Any
 import pytest
 
 from henchman.inspector.jobs import JobStatus, find_job
+from henchman.inspector.search import Hint
+from henchman.kernel.text import visible
 from henchman.store.aconnection import AsyncConnections
 from henchman.store.call import Call, arun, run
-from henchman.store.jobs import Move, cancel
+from henchman.store.jobs import Move, Settlement, cancel
+from henchman.work.effects import of_payload
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
+from support.locks import KEY, OTHER, OURS, SCOPE, job, lock
 from support.store import ME, Store
 
 JID = "1" * 24
@@ -36,6 +40,34 @@ def test_nowhere(store: Store) -> None:
     assert (status.state, status.complete, status.scanned) == ("unknown", True, 0)
     assert "finished, was deleted, or never existed" in status.text
     assert find(store, "").state == "unknown"
+
+
+def test_gone_with_the_keys_that_it_never_gave_back(store: Store) -> None:
+    """As after ``UNLINK`` by hand: nobody looks for its job until another one asks for the key."""
+    lock(store, "o")
+    lock(store, "r", scope="other", key="x")
+    lock(store, "u", OTHER)
+    store.ask("SADD", store.keys.scopes, SCOPE, "other", "empty")
+    found = find(store, OURS)
+    assert found.state == "unknown"
+    assert "; it still has the key 'x' of 'other' (running): henchman unlock other x" in found.text
+    assert f"has the key {visible(KEY)!r} of {SCOPE!r} (once): henchman unlock 'shop: ü' " in found.text
+    assert "unlock" not in find(store, "1" * 24).text
+    assert "unlock" not in find(store, OURS, near=Hint()).text, "a quick look searches nothing"
+
+
+@pytest.mark.parametrize(("phases", "ending", "state"), [("f", "done", "finished"), ("f", "failed", "failed")])
+def test_gone_and_followed_its_end_is_remembered(store: Store, phases: str, ending: str, state: str) -> None:
+    ended = job(OURS, phases, scope="", key=OURS)
+    lock(store, "f", scope="", key=OURS)
+    store.push("a", ended)
+    store.join("a")
+    store.fetch("a")
+    effects = of_payload(store.keys, ended, ending)
+    assert store.settle(Settlement(1, ended, ending, effects=effects)) == [1]
+    found = find(store, OURS)
+    assert found.state == state
+    assert "that is remembered until 20" in found.text
 
 
 def test_in_a_queue_with_its_place(store: Store) -> None:

@@ -22,7 +22,7 @@ from henchman.store.needs import Blocked
 from henchman.wire import times
 from henchman.wire.payload import encode
 from henchman.work.effects import EndingFacts, encoded
-from henchman.work.locks import ONCE_FOR, key_of
+from henchman.work.locks import ONCE_FOR, key_of, said_needs
 
 __all__ = [
     "BlockedJob",
@@ -422,14 +422,7 @@ def _lock_of(row: Blocked, entry: Entry) -> tuple[str, str, str] | None:
 
 def _said_needs(entry: Entry) -> dict[tuple[str, str], tuple[int, str]]:
     """What a payload says of its needs: scope and name → seconds for which a success is remembered, label."""
-    ours, found = entry.job.get("hm"), dict[tuple[str, str], tuple[int, str]]()
-    said = ours.get("needs") if isinstance(ours, dict) else None
-    for one in said if isinstance(said, list) else ():
-        match one:
-            case [str(scope), str(name), int(once_for), *rest]:
-                label = rest[0] if rest and isinstance(rest[0], str) else name
-                found[scope, name] = max(once_for, 1), label
-    return found
+    return {one[:2]: (max(one.once_for or ONCE_FOR, 1), one.label) for one in said_needs(entry.job)}
 
 
 def _states(keys: Keys, wanted: set[_Wanted]) -> Procedure[dict[_Wanted, Blocker]]:

@@ -8,6 +8,7 @@ many. The answer says when a bound was met.
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,17 +20,20 @@ from henchman.inspector.base import Entry, Mask
 from henchman.inspector.blocked import find_blocked
 from henchman.inspector.search import BATCHES, Hint, JobSearch, JobState, Located
 from henchman.kernel.middleware import in_thread
-from henchman.kernel.text import shorten
+from henchman.kernel.text import shorten, visible
 from henchman.store import batches, locks, queues
 from henchman.store.call import Procedure, command
 from henchman.store.keys import Keys
+from henchman.store.locks import HeldKey
 from henchman.wire import jsontext, times
-from henchman.work.locks import key_of
+from henchman.work.locks import ONCE_FOR, key_of
 
 __all__ = ["MOST", "JobState", "JobStatus", "arecorded", "find_job", "recorded", "told_by"]
 
 T = TypeVar("T")
 MOST = 100_000
+HELD = 20_000  # held keys that are looked at for a job that nothing else knows
+_KEYS = 3  # of them that are told
 _NOT_KEPT = "nothing is kept of a job that is done, but its result and its record in history"
 _ENDED = {
     "finished": "it has finished",
@@ -37,6 +41,11 @@ _ENDED = {
     "error": "it has ended with an error",
     "cancelled": "it was cancelled",
     "expired": "it has expired",
+}
+#: what is remembered of a followed job → its state, in words
+_REMEMBERED: dict[str, tuple[JobState, str]] = {
+    "s": ("finished", _ENDED["finished"]),
+    "f": ("failed", _ENDED["failed"]),
 }
 
 
@@ -202,7 +211,41 @@ def _without_a_payload(search: JobSearch, *, cancelled: bool) -> Procedure[JobSt
         if cancelled:
             return replace(unknown, text=f"cancelled, it will not start ({where})")
         return replace(unknown, state="blocked", text=where)
+    return (yield from _by_its_keys(search.keys, unknown)) if search.thorough else unknown
+
+
+def _by_its_keys(keys: Keys, unknown: JobStatus) -> Procedure[JobStatus]:
+    """What keys tell of a job that nothing holds: how a followed one ended, and which it never gave back."""
+    if not unknown.jid.isalnum() or not unknown.jid.isascii():  # it holds nothing of ours
+        return unknown
+    held: list[HeldKey]
+    held, memory = yield locks.look(keys, "", unknown.jid, ONCE_FOR)
+    if memory is not None and memory.letter in _REMEMBERED:
+        state, text = _REMEMBERED[memory.letter]
+        unknown = replace(
+            unknown, state=state, text=f"{text}: that is remembered until {times.iso(memory.until)} at most"
+        )
+    held = [one for one in held if one.jid == unknown.jid] + (yield from _held_by(keys, unknown.jid))
+    for one in held[:_KEYS]:
+        way = f"henchman unlock {shlex.quote(one.scope)} {shlex.quote(visible(one.name))}"
+        has = f"has the key {visible(one.name)!r} of {visible(one.scope)!r}" if one.scope else "is followed"
+        unknown = replace(unknown, text=f"{unknown.text}; it still {has} ({locks.PHASES[one.phase]}): {way}")
     return unknown
+
+
+def _held_by(keys: Keys, jid: str) -> Procedure[list[HeldKey]]:
+    """The keys that ``jid`` holds among the first ``HELD``: the server knows who has a key, and not which one has."""
+    names: list[str] = yield locks.scopes(keys)
+    counted: list[dict[str, int]] = (yield locks.counts(keys, names[:HELD])) if names else []
+    found, left = list[HeldKey](), HELD
+    for scope, counts in zip(names, counted, strict=False):
+        for phase, many in counts.items():
+            cursor = -1
+            while many and cursor and left > 0:
+                cursor, some = yield locks.page(keys, phase, scope, max(cursor, 0))
+                left -= max(len(some), 1)
+                found += [one for one in some if one.jid == jid]
+    return found
 
 
 def recorded(runtime: Runtime, status: JobStatus) -> JobStatus:

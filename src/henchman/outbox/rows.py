@@ -137,7 +137,7 @@ def insert_by_cursor(connection: Any, rows: Sequence[Row]) -> None:
     vendor = str(connection.vendor)
     if vendor not in (*_LOCKS, "sqlite"):
         raise OutboxError(f"an outbox lives in PostgreSQL, MySQL, MariaDB or SQLite, not in {vendor}")
-    user = str(connection.settings_dict.get("USER") or "of this connection")
+    user = str(getattr(connection, "settings_dict", {}).get("USER") or "of this connection")
     with naming_rights(OutboxError, _INSERT, user), connection.cursor() as cursor:
         for line in lines_of(rows) if vendor in _LOCKS else ():
             cursor.execute(_LOCKS[vendor], [line_lock(line) if vendor == "postgresql" else line])

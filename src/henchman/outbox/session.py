@@ -87,7 +87,9 @@ def _execute(connection: Connection, rows: Sequence[Row]) -> None:
         elif connection.dialect.name in ("mysql", "mariadb"):
             turn = mysql_insert(lines).values(line=line, turn=1)
             connection.execute(turn.on_duplicate_key_update(turn=lines.c.turn + 1))
-    connection.execute(insert(outbox), list(rows))
+    connection.execute(
+        insert(outbox).inline(), list(rows)
+    )  # nobody asks for the ids: no RETURNING, which would need SELECT
 
 
 def _collect(session: Session, rows: Sequence[Row], committed: Callable[[], None], *, talks: bool) -> None:
