@@ -29,6 +29,7 @@ BELOW_APP = (
     "contrib",
     "log",
     "work",
+    "isolation",
 )
 EVERYTHING = ("app", "henchman", *BELOW_APP)
 
@@ -42,13 +43,15 @@ ROOMS = {
     "store": Room(3, ("kernel",)),
     "sql": Room(3, ("kernel",)),
     "work": Room(4, ("wire", "store")),
-    "client": Room(5, ("work", "config", "wire", "store")),
+    "isolation": Room(4, ("config", "wire")),  # what a definition says, and the worker's side of the processes
+    "client": Room(5, ("isolation", "work", "config", "wire", "store")),
     "worker": Room(
         6,
         (
             "client.registry",
             "client.options",
             "client.runtime",
+            "isolation",
             "work",
             "config",
             "wire",
