@@ -330,7 +330,7 @@ class Console:
         if which == "plans":
             return json_answer(await run_in_threadpool(self._api.plan, wish["page"], wish["act"], wish["names"]))
         act = self._deeds.find(wish["page"], wish["act"], wish["names"])
-        order = Order(visitor.name, {})
+        order = Order(visitor.name, {"reason": wish.get("reason", "")})
         said, operation = await run_in_threadpool(self._do, act, wish["page"], wish["names"], wish["act"], order)
         return json_answer({"said": said, "operation": operation or None})
 
@@ -393,7 +393,7 @@ class Console:
             if act.begin:
                 operation, said = act.begin(order, *names)
             elif act.do:
-                said = act.do(*names)
+                said = act.do(*names, order=order) if act.asks else act.do(*names)
         except (Unwanted, HenchmanError) as error:
             problem = str(error)
             raise

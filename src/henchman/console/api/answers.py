@@ -71,7 +71,7 @@ def overview(seen: Overview, found: Sequence[Finding]) -> dict[str, Any]:
 
 def queue(one: QueueState, processes: Sequence[ProcessState]) -> dict[str, Any]:
     serving = sum(one.name in process.queues and not process.quiet for process in processes)
-    return {**one._asdict(), "served_by": serving, "problem": one.problem or None}
+    return {**one.to_json(), "served_by": serving}
 
 
 def process(one: ProcessState) -> dict[str, Any]:
