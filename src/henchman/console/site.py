@@ -36,6 +36,7 @@ from henchman.console.guard import HEADERS, Access, Visitor, address_of, forged,
 from henchman.console.metrics import MetricsPages
 from henchman.console.ordered import OrderedPages
 from henchman.console.pages import FILTERS, Download, EntryRows, Query, Screen, Screens, View, page_links
+from henchman.console.processes import ProcessPages
 from henchman.console.record import RecordPages
 from henchman.console.render import ASSETS, BUILD, Links, named, render
 from henchman.console.waiting import WaitingPages
@@ -115,6 +116,7 @@ class Console:
             RecordPages(runtime),
             ErrorPages(runtime),
             MetricsPages(runtime),
+            ProcessPages(runtime),
             self._bulk,
         ]
         screens = Screens(runtime)

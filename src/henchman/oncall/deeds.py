@@ -75,13 +75,11 @@ class Deeds:
                 ("jobs", "cancel"): Deed(
                     "Cancel…", "It does not start any more; while it runs, it is told.", self._cancel
                 ),
-                ("busy", "quiet"): Deed("Quiet", "", self._teller("quiet", "takes no new jobs")),
-                ("busy", "stop"): Deed(
-                    "Stop…", "It ends its jobs in its grace, and goes.", self._teller("stop", "stops")
-                ),
-                ("busy", "dump"): Deed(
-                    "Stacks", "", self._teller("dump", "writes the stacks of its threads to its log")
-                ),
+                **{
+                    (page, verb): Deed(title, question, self._teller(verb, words), back)
+                    for page, back in (("busy", ""), ("processes", "one"))
+                    for verb, (title, question, words) in _TO_PROCESSES.items()
+                },
                 ("crons", "run"): Deed("Run now", "", self._cron_run),
                 ("crons", "pause"): Deed("Pause", "", lambda name: self._cron(name, "pause", "is paused")),
                 ("crons", "resume"): Deed("Resume", "", lambda name: self._cron(name, "resume", "goes on")),
@@ -146,6 +144,11 @@ class Deeds:
         return f"{visible(name)} {words}"
 
 
+_TO_PROCESSES: Final[Mapping[str, tuple[str, str, str]]] = {
+    "quiet": ("Quiet", "", "takes no new jobs"),
+    "stop": ("Stop…", "It ends its jobs in its grace, and goes.", "stops"),
+    "dump": ("Stacks", "", "writes the stacks of its threads to its log and its page"),
+}
 _PAUSE: Final = "No job of it starts any more, on any worker; what runs goes on."
 _WORDS: Final = {"retries": "retries", "scheduled": "scheduled jobs", "dead": "dead"}
 _DELETE: Final = ("Delete…", "It is gone for good.", "delete")

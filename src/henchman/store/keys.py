@@ -169,6 +169,10 @@ class Keys:
         """set: the in-flight lists of a process; removed at stop or when swept."""
         return f"{self.prefix}hm:flights:{identity}"
 
+    def stacks(self, identity: str) -> str:
+        """string, 15 min: where every thread of a process stood when it was asked last."""
+        return f"{self.prefix}hm:stacks:{identity}"
+
     def in_flight(self, identity: str, epoch: int, queue: str) -> str:
         """list: payloads that a process fetched from ``queue`` and has not settled, newest left."""
         return f"{self.prefix}hm:flight:{identity}:{epoch}:{queue}"
