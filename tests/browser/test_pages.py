@@ -21,7 +21,9 @@ _WILD, _ACCOUNT = tilde(WILD), tilde(ACCOUNT)
 PAGES = (
     "/",
     "/busy",
+    "/processes/{process}",
     "/queues",
+    "/queues/mail/do/pause",
     "/queues/mail?p=2",
     "/queues/odd~2F~C3~BC~3F~23~3Cb~3E",
     "/queues/mail/do/clear",
