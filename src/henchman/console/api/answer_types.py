@@ -180,6 +180,7 @@ class ProcessJson(TypedDict):
     rss_kb: int
     rtt_us: int
     quiet: bool
+    skew: float | None
 
 
 class ProcessesJson(TypedDict):
