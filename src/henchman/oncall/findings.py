@@ -110,10 +110,10 @@ def _no_worker(seen: Overview) -> Iterator[Finding]:
 
 
 def _errors(failing: Errors) -> Iterator[Finding]:
-    """Errors that are new, or rise."""
+    """Errors that are new, rise, or came back after somebody had resolved them; muted ones are left alone."""
     for one in failing.groups:
         state = one.state(failing.at)
-        if state not in ("new", "rising") or (state == "new" and one.count < NEWS):
+        if state not in ("new", "rising", "returned") or (state == "new" and one.count < NEWS):
             continue
         jobs = ", ".join(list(one.jobs)[:2]) + (f" and {len(one.jobs) - 2} more" if len(one.jobs) > 2 else "")
         many, after = round(one.recent(failing.at)), ""
@@ -122,9 +122,12 @@ def _errors(failing: Errors) -> Iterator[Finding]:
         if state == "new":
             since = span(failing.at - one.first)
             said = f"New: {one.error} in {jobs}, {count(one.count, 'time')} in {since}{after}."
+        elif state == "returned" and one.handled is not None:
+            since = span(max(failing.at - one.handled.at, 0.0))
+            said = f"Returned: {one.error} in {jobs}, {count(one.since, 'time')} since it was resolved {since} ago."
         else:
             said = f"More than usual: {one.error} in {jobs}, {count(many, 'time')} in the last hour."
-        severity: Severity = "critical" if state == "new" else "warning"
+        severity: Severity = "warning" if state == "rising" else "critical"
         advice = "its page shows where, and retries its jobs"
         yield Finding(severity, f"{state} error", said, one.message or one.place, "error", one.id, advice)
 

@@ -84,7 +84,8 @@ class OverviewJson(TypedDict):
 
 
 class ErrorJson(TypedDict):
-    """Failures of one kind. ``last_24_hours``: by the hour, this one last; ``trace``: of one of them, where asked."""
+    """Failures of one kind. ``last_24_hours``: by the hour, this one last; ``trace``: of one of them, where asked;
+    ``handled``: what somebody decided: verb, at, until, more."""
 
     id: str
     error: str
@@ -100,6 +101,7 @@ class ErrorJson(TypedDict):
     jid: str
     deploy: dict[str, str] | None
     trace: list[str]
+    handled: dict[str, str | int | None] | None
 
 
 class ErrorsJson(TypedDict):
