@@ -15,6 +15,11 @@ _Class = TypedDict("_Class", {"class": str})
 _MaybeClass = TypedDict("_MaybeClass", {"class": str | None})
 
 
+class _Paged(TypedDict):
+    total: int
+    next: str | None
+
+
 class JobJson(_Class):
     """A job as it stands in a queue, a set or in flight. ``payload``: the stored text of one that cannot be read."""
 
@@ -104,9 +109,8 @@ class ErrorJson(TypedDict):
     handled: dict[str, str | int | None] | None
 
 
-class ErrorsJson(TypedDict):
+class ErrorsJson(_Paged):
     items: list[ErrorJson]
-    total: int
 
 
 class QueueJson(TypedDict):
@@ -121,10 +125,8 @@ class QueueJson(TypedDict):
     problem: str | None
 
 
-class QueuesJson(TypedDict):
+class QueuesJson(_Paged):
     items: list[QueueJson]
-    total: int
-    next: str | None
 
 
 class ObstacleJson(TypedDict):
@@ -185,7 +187,7 @@ class ProcessJson(TypedDict):
     skew: float | None
 
 
-class ProcessesJson(TypedDict):
+class ProcessesJson(_Paged):
     items: list[ProcessJson]
 
 
@@ -199,10 +201,8 @@ class RunningJson(TypedDict):
     job: JobJson
 
 
-class RunningJobsJson(TypedDict):
+class RunningJobsJson(_Paged):
     items: list[RunningJson]
-    total: int
-    next: str | None
 
 
 class OrderedQueueJson(TypedDict):
@@ -221,7 +221,7 @@ class OrderedQueueJson(TypedDict):
     max_per_group: int | None
 
 
-class OrderedQueuesJson(TypedDict):
+class OrderedQueuesJson(_Paged):
     items: list[OrderedQueueJson]
 
 
@@ -293,10 +293,8 @@ class BatchJson(TypedDict):
     steps: int
 
 
-class BatchesJson(TypedDict):
+class BatchesJson(_Paged):
     items: list[BatchJson]
-    total: int
-    next: str | None
 
 
 class StepJson(TypedDict):
@@ -400,7 +398,7 @@ class CronJson(TypedDict):
     problem: str | None
 
 
-class CronsJson(TypedDict):
+class CronsJson(_Paged):
     items: list[CronJson]
 
 
@@ -436,10 +434,8 @@ class AuditJson(TypedDict):
     operation: str | None
 
 
-class AuditsJson(TypedDict):
+class AuditsJson(_Paged):
     items: list[AuditJson]
-    total: int
-    next: str | None
 
 
 class CheckJson(TypedDict):
