@@ -29,13 +29,12 @@ from henchman.errors import (
     UnknownBatch,
 )
 from henchman.isolation.options import Isolated
+from henchman.kernel.version import __version__ as __version__
 from henchman.work.current import CurrentJob, current_job
 
 if TYPE_CHECKING:
     from henchman.batch.workflow import chain, group
     from henchman.iterable.job import IterableJob
-
-__version__ = "0.1.0"
 
 __all__ = [
     "App",
