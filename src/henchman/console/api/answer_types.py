@@ -10,8 +10,9 @@ from typing import Any, NotRequired, TypedDict
 
 from henchman.inspector.queues import QueueStateJson
 
-Moment = str | None
+from henchman.console.api.failure_types import CauseJson, FailureJson
 
+Moment = str | None
 
 _Class = TypedDict("_Class", {"class": str})
 _MaybeClass = TypedDict("_MaybeClass", {"class": str | None})
@@ -152,6 +153,8 @@ class JobStatusJson(_MaybeClass):
     error_class: str | None
     error_message: str | None
     backtrace: list[str]
+    causes: list[CauseJson]
+    failures: list[FailureJson]
     attempts: int
     position: int | None
     process: str | None
@@ -459,13 +462,14 @@ class ActsJson(TypedDict):
 
 
 class WishJson(TypedDict):
-    """What is to be done: ``act`` on ``page``, and the names that stand in the address of the page's own form.
-    ``reason``: why, of an act that keeps it: queues pause."""
+    """What is to be done: ``act`` on ``page``, the names that stand in the address of the page's own form, and what its
+    ``form`` says. ``reason``: why, of an act that keeps it: queues pause."""
 
     page: str
     act: str
     names: list[str]
     reason: NotRequired[str]
+    form: NotRequired[dict[str, str]]
 
 
 class PlanJson(TypedDict):
