@@ -23,7 +23,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import MagicMock
 
 import click
@@ -233,6 +233,33 @@ def test_links_lead_somewhere(page: Path) -> None:
     text = FENCE.sub("", page.read_text(encoding="utf-8"))
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", text):
         assert (page.parent / target).exists(), target
+
+
+def test_manifests_are_whole_and_their_commands_and_figures_are_ours() -> None:
+    """Checked for syntax: there is no cluster here."""
+    yaml = pytest.importorskip("yaml")
+    found: dict[str, Any] = {}
+    for page in (ROOT / "docs" / "deploying.md", ROOT / "docs" / "monitoring.md"):
+        for block in blocks(page, "yaml"):
+            if "apiVersion" in (one := yaml.safe_load(block.text)):
+                found[one["kind"]] = one
+    assert set(found) == {"Deployment", "ScaledObject", "HorizontalPodAutoscaler"}
+    workers = found["Deployment"]["spec"]
+    pod = workers["template"]
+    assert workers["selector"]["matchLabels"] == pod["metadata"]["labels"]
+    assert pod["spec"]["terminationGracePeriodSeconds"] >= Config().shutdown_timeout + 15
+    (container,) = pod["spec"]["containers"]
+    parse(henchman, container["command"][1:])
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert container["command"][-1].endswith(f":{ports['health']}")
+    name = found["Deployment"]["metadata"]["name"]
+    assert found["ScaledObject"]["spec"]["scaleTargetRef"]["name"] == name
+    assert found["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == name
+    told = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    for figure in re.findall(
+        r"henchman_\w+", yaml.safe_dump([found["ScaledObject"], found["HorizontalPodAutoscaler"]])
+    ):
+        assert f"| `{figure}` |" in told, figure
 
 
 def test_few_blocks_are_excused() -> None:
