@@ -106,6 +106,11 @@ def waiting(scene: Scene) -> None:
     scene.push("a", "b", "c", "d", "e")
 
 
+def many(scene: Scene) -> None:
+    """So many that what ends is settled together."""
+    scene.push(*[f"m{number}" for number in range(200)])
+
+
 def running(scene: Scene) -> None:
     scene.push("a", "b", first=60)
     scene.push("c")
@@ -169,6 +174,7 @@ WORKER = {
     "join": Part(waiting),
     "fetch": Part(waiting),
     "settle": Part(waiting),
+    "settle_oldest": Part(many),
     "claim": Part(keyed),
     "renew": Part(running, 2),
     "beat": Part(running),

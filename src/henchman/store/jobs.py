@@ -16,6 +16,7 @@ from henchman.store.keys import Keys
 
 _FETCH = load("fetch")
 _SETTLE = load("settle")
+_SETTLE_OLDEST = load("settle_oldest")
 _GIVE_BACK = load("give_back")
 _DUE = load("due")
 _MOVE = load("move")
@@ -174,6 +175,23 @@ def settle(
     args: list[Arg] = [lease_ms, day, dead_max, dead_timeout, *chain.from_iterable(units)]
     again = "released" not in map(_ENDING, units)
     return script(_SETTLE, names, args, _statuses, again=again, decode_again=_statuses_again)
+
+
+def _cut(reply: Any) -> int:
+    if reply == b"LOST":
+        raise LeaseLost("this process was declared dead by another one")
+    return int(reply)
+
+
+def settle_oldest(
+    keys: Keys, identity: str, flight: str, count: int, oldest: bytes, newest: bytes, *, lease_ms: int, day: str
+) -> Call[int]:
+    """End the ``count`` oldest units of an in-flight list, the payloads ``oldest`` to ``newest``, all done and without
+    effects: 1 settled, 0 they do not lie there like that and nothing was changed, ``EARLIER`` that, or settled by an
+    earlier sending. Raises LeaseLost."""
+    names = [keys.queues, keys.leases + identity, keys.tombs_of + identity, flight]
+    args: list[Arg] = [lease_ms, day, count, oldest, newest]
+    return script(_SETTLE_OLDEST, names, args, _cut, again=True, decode_again=lambda reply: _cut(reply) or EARLIER)
 
 
 def give_back(keys: Keys, flight: str, queue: str, most: int) -> Call[int]:

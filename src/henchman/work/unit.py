@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from henchman.store.jobs import Settlement, settle
+from henchman.store.jobs import Settlement, settle, settle_oldest
 from henchman.wire.payload import seconds
 from henchman.wire.times import day
 
-__all__ = ["InFlightList", "Unit", "settle_units"]
+__all__ = ["InFlightList", "Unit", "settle_oldest_units", "settle_units"]
 
 
 class InFlightList(NamedTuple):
@@ -99,3 +99,19 @@ def settle_units(
         )
     )
     return statuses
+
+
+def settle_oldest_units(runtime: Any, identity: str, units: Sequence[Unit]) -> int:
+    """Settle the oldest units of one in-flight list, all done, by one cut; see ``store.jobs.settle_oldest``."""
+    call = settle_oldest(
+        runtime.keys,
+        identity,
+        units[0].flight.key,
+        len(units),
+        units[0].payload,
+        units[-1].payload,
+        lease_ms=int(runtime.config.lease * 1000),
+        day=day(runtime.clock.now()),
+    )
+    answer: int = runtime.connections.run(call)
+    return answer

@@ -363,6 +363,7 @@ class Fetcher(Service):
         for names in _stretches(self._order(), self._sources):
             for name, units in self._ask(names, want, ahead, current):
                 want -= len(units)
+                self._session.fetched(units)
                 self.accept(units, name)
                 drained.append(name)
             if want <= 0:

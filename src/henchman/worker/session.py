@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from itertools import takewhile
 
 from henchman.client.runtime import Runtime
 from henchman.kernel.clock import awake
@@ -22,11 +23,65 @@ from henchman.work.source import Source
 from henchman.work.unit import InFlightList, Unit, settle_units
 from henchman.worker.rescue import AT_ONCE, give_back_list
 
-__all__ = ["LeaseSession"]
+__all__ = ["FetchOrder", "LeaseSession"]
 
 
 SETTLED = 6.0  # seconds until no wait of an earlier epoch can be open: they end on the server after 5
 FORGOTTEN = 3600.0
+PRUNE_AT = 2000  # units in the order of fetches from which those that have left their list are taken out
+
+
+class FetchOrder:
+    """The units of one in-flight list as they lie there, oldest first: the oldest that have ended are cut off together.
+
+    Only fetches fill it. A unit that is not in ``held`` any more has left the list, and is dropped at a later look.
+    Where a unit lies that came by a wait is not known: nothing is cut while a wait is open, or such a unit is held.
+    docs/reliability.md has the argument.
+    """
+
+    def __init__(self, held: Container[Unit]) -> None:
+        self._held = held
+        self._units: deque[Unit] = deque()
+        self._prune_at = PRUNE_AT
+        self._waits: set[object] = set()  # open waits, and units that came by one
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._units)
+
+    def fetched(self, units: Sequence[Unit]) -> None:
+        """A fetch brought ``units``, which are held: they lie behind all others."""
+        with self._lock:
+            self._units.extend(units)
+            if len(self._units) > self._prune_at:  # many were settled one by one, behind one that runs for long
+                self._units = deque(unit for unit in self._units if unit in self._held)
+                self._prune_at = max(PRUNE_AT, 2 * len(self._units))
+
+    def waiting(self, wait: object) -> None:
+        """``wait`` is about to be open."""
+        with self._lock:
+            self._waits.add(wait)
+
+    def waited(self, wait: object, brought: Unit | None = None) -> None:
+        """``wait`` is over; the unit that it ``brought`` was held from before this call."""
+        with self._lock:
+            if brought is not None:
+                self._waits.add(brought)
+            self._waits.discard(wait)
+
+    def oldest(self, ended: Container[Unit]) -> list[Unit]:
+        """The oldest units of the list, as far as all of them are in ``ended``; none if the last one's payload is there
+        twice, for then it would not tell where the cut is."""
+        with self._lock:
+            while self._units and self._units[0] not in self._held:
+                self._units.popleft()
+            for one in [one for one in self._waits if isinstance(one, Unit) and one not in self._held]:
+                self._waits.discard(one)
+            if self._waits:
+                return []
+            found = list(takewhile(ended.__contains__, (unit for unit in self._units if unit in self._held)))
+        payloads = [unit.payload for unit in found]
+        return found if found and payloads.count(payloads[-1]) == 1 else []
 
 
 class LeaseSession:
@@ -57,6 +112,7 @@ class LeaseSession:
         self.settled_doubts = 0  # how many of them we have settled by fresh lists
         self.current: dict[str, InFlightList] = {}
         self.held: set[Unit] = set()
+        self.orders: dict[str, FetchOrder] = {}  # of the current lists, by key
         self._old: dict[InFlightList, float] = {}  # lists of earlier epochs, and when each was last in use
         self._change = threading.Lock()
 
@@ -74,6 +130,22 @@ class LeaseSession:
         """It is not known what a wait or fetch brought, or what a giving back moved: a fetcher takes fresh lists."""
         self.doubts += 1
         self.ring()
+
+    def oldest(self, flight: str, ended: Container[Unit]) -> list[Unit]:
+        """The oldest units of an in-flight list, as far as all of them are in ``ended``; none while it is not known for
+        certain in which order they lie there."""
+        order = self.orders.get(flight)
+        return order.oldest(ended) if order is not None and self.doubts == self.settled_doubts else []
+
+    def forget_orders(self) -> None:
+        """From here on units leave their lists in other ways than one by one: they are in no known order any more."""
+        self.orders = {}
+
+    def fetched(self, units: Sequence[Unit]) -> None:
+        """Hold what a fetch brought of one queue, in its order."""
+        self.held.update(units)
+        if (order := self.orders.get(units[0].flight.key)) is not None:
+            order.fetched(units)
 
     def join(self, lost: str = "") -> None:
         """Take a name, a lease and lists of their own; nothing happens when ``lost`` is not our name any more."""
@@ -113,6 +185,7 @@ class LeaseSession:
         started = awake()
         lists = [flight.key for flight in flights.values()]
         self._runtime.connections.run(leases.join(keys, identity, lists, self.lease_ms))
+        self.orders = {one.key: FetchOrder(self.held) for one in flights.values() if one.queue not in sources}
         self.identity, self.epoch, self.current = identity, epoch, flights
         # last: what was fetched under another name must not start on this one's lease
         lapsed, self.valid_until = self.valid_for() <= 0, started + self.lease

@@ -36,7 +36,7 @@ from henchman.wire.payload import NAMED, name_of
 from henchman.work.source import Source
 from henchman.work.unit import InFlightList, Unit
 from henchman.worker.run import Run
-from henchman.worker.session import LeaseSession
+from henchman.worker.session import FetchOrder, LeaseSession
 
 __all__ = ["MOST_WATCHED", "SIDEKIQ_SIGNALS", "Cancels", "Control", "Watcher"]
 
@@ -195,6 +195,7 @@ class _Post:
         self.client_id = 0
         self.armed: InFlightList | None = None
         self.armed_at = 0.0
+        self.order: FetchOrder | None = None  # of the list that is waited for, which is plain
 
 
 class Receiver(Protocol):
@@ -371,12 +372,17 @@ class Watcher(Service):
         if source is not None:
             post.conn.send(*source.wait(flight, BLOCK))
         else:
+            post.order = self._session.orders.get(flight.key)
+            if post.order is not None:
+                post.order.waiting(post)
             post.conn.send("BLMOVE", flight.queue_key, flight.key, "RIGHT", "LEFT", BLOCK)
 
     def _read(self, post: _Post) -> None:
         payload = post.conn.read()
         flight, post.armed = post.armed, None
         if payload is None or flight is None:
+            if post.order is not None:
+                post.order.waited(post)
             return
         if post.queue in self._sources:
             self._receivers[post.queue].rang(post.queue)
@@ -386,7 +392,10 @@ class Watcher(Service):
         waited = time.monotonic() - post.armed_at
         if waited > BLOCK and flight.epoch != self._session.epoch:
             return  # an answer that stood still on its way, from a list that is swept by now, perhaps at this moment
-        self._receivers[post.queue].delivered([Unit(payload, flight, time.monotonic())], waited < BACKLOG)
+        unit = Unit(payload, flight, time.monotonic())
+        self._receivers[post.queue].delivered([unit], waited < BACKLOG)
+        if post.order is not None:
+            post.order.waited(post, unit)
 
     def _subscribe(self) -> None:
         keys = self._runtime.keys
