@@ -23,10 +23,8 @@ def flying(store: Store) -> Store:
 
 
 def cut(store: Store, count: int, oldest: bytes, newest: bytes) -> int:
-    flight = store.flight("a")
-    return store.run(
-        jobs.settle_oldest(store.keys, ME, flight, count, oldest, newest, lease_ms=90_000, day=DAY),
-    )
+    call = jobs.settle_oldest(store.keys, ME, store.flight("a"), (oldest, newest), count, 90_000, DAY)
+    return int(store.run(call)[0])
 
 
 def processed(store: Store) -> list[bytes | None]:

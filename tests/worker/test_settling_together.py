@@ -16,9 +16,8 @@ from redis import Redis
 from henchman import App
 from henchman.kernel import failpoints
 from henchman.store import leases
-from henchman.work.unit import InFlightList, Unit
+from henchman.work.unit import PRUNE_AT, FetchOrder, InFlightList, Unit
 from henchman.worker.launcher import Launcher
-from henchman.worker.session import PRUNE_AT, FetchOrder
 from henchman.worker.watcher import Watcher
 from support.dead import Spy
 from support.worker import Heard, in_flight, jobs_in, settled, until, working
@@ -243,16 +242,17 @@ def test_nothing_while_a_wait_is_open_or_what_it_brought_is_held(order: FetchOrd
     some, brought = units(3), units(1, 9)[0]
     held.update(some)
     order.fetched(some)
-    order.waiting("wait")
+    order.waits.add("wait")
     assert order.oldest(set(some)) == []
     held.add(brought)
-    order.waited("wait", brought)
+    order.waits.add(brought)
+    order.waits.discard("wait")
     assert order.oldest(set(some)) == []
     assert order.oldest({*some, brought}) == []
     held.discard(brought)
     assert order.oldest(set(some)) == some
-    order.waiting("wait")
-    order.waited("wait")
+    order.waits.add("wait")
+    order.waits.discard("wait")
     assert order.oldest(set(some)) == some
 
 

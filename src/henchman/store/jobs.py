@@ -177,21 +177,14 @@ def settle(
     return script(_SETTLE, names, args, _statuses, again=again, decode_again=_statuses_again)
 
 
-def _cut(reply: Any) -> int:
-    if reply == b"LOST":
-        raise LeaseLost("this process was declared dead by another one")
-    return int(reply)
-
-
 def settle_oldest(
-    keys: Keys, identity: str, flight: str, count: int, oldest: bytes, newest: bytes, *, lease_ms: int, day: str
-) -> Call[int]:
-    """End the ``count`` oldest units of an in-flight list, the payloads ``oldest`` to ``newest``, all done and without
-    effects: 1 settled, 0 they do not lie there like that and nothing was changed, ``EARLIER`` that, or settled by an
-    earlier sending. Raises LeaseLost."""
+    keys: Keys, identity: str, flight: str, ends: Sequence[bytes], count: int, lease_ms: int, day: str
+) -> Call[list[int | bytes]]:
+    """End the ``count`` oldest units of an in-flight list together, done and without effects; ``ends`` are the payloads
+    of the oldest and of the newest of them. One status for all, as of ``settle``. Raises LeaseLost."""
     names = [keys.queues, keys.leases + identity, keys.tombs_of + identity, flight]
-    args: list[Arg] = [lease_ms, day, count, oldest, newest]
-    return script(_SETTLE_OLDEST, names, args, _cut, again=True, decode_again=lambda reply: _cut(reply) or EARLIER)
+    args: list[Arg] = [lease_ms, day, count, *ends]
+    return script(_SETTLE_OLDEST, names, args, _statuses, again=True, decode_again=_statuses_again)
 
 
 def give_back(keys: Keys, flight: str, queue: str, most: int) -> Call[int]:

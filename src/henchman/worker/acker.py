@@ -245,8 +245,10 @@ class Acker(Service):
         while by_holder:
             holder = next(iter(by_holder))
             try:
-                self._cut_oldest(*holder[:2], by_holder[holder])
-                self._settle(holder[0], by_holder[holder])
+                if len(by_holder[holder]) >= CUT_LEAST and holder[1] is None:
+                    self._cut_oldest(holder[0], by_holder[holder])
+                if by_holder[holder]:
+                    self._settle(holder[0], by_holder[holder])
                 heard = True
             except ServerAway as error:
                 if not holder[2] or self._may_release_again(by_holder[holder], error):
@@ -274,11 +276,9 @@ class Acker(Service):
         self._doubted.difference_update(units)
         return False
 
-    def _cut_oldest(self, identity: str, source: Any, rows: list[Row]) -> None:
+    def _cut_oldest(self, identity: str, rows: list[Row]) -> None:
         """Settle the oldest units of each in-flight list that are done, without effects, by one cut, and take them out
         of ``rows``: all others, and what the server finds elsewhere, are settled one by one."""
-        if len(rows) < CUT_LEAST or source is not None:
-            return
         done: dict[str, set[Unit]] = {}
         for unit, ending, _, _, effects in rows:
             if ending == "done" and not effects and unit not in self._doubted:
@@ -306,8 +306,6 @@ class Acker(Service):
         return answer == 1
 
     def _settle(self, identity: str, rows: Sequence[Row]) -> None:
-        if not rows:
-            return
         try:
             statuses = settle_units(self._runtime, identity, rows)
         except LeaseLost:

@@ -9,9 +9,8 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Container, Iterator, Mapping, Sequence
-from itertools import takewhile
 
 from henchman.client.runtime import Runtime
 from henchman.kernel.clock import awake
@@ -20,68 +19,14 @@ from henchman.store.queues import list_page
 from henchman.work.effects import EndingFacts, of_payload
 from henchman.work.locks import is_exclusive
 from henchman.work.source import Source
-from henchman.work.unit import InFlightList, Unit, settle_units
+from henchman.work.unit import FetchOrder, InFlightList, Unit, settle_units
 from henchman.worker.rescue import AT_ONCE, give_back_list
 
-__all__ = ["FetchOrder", "LeaseSession"]
+__all__ = ["LeaseSession"]
 
 
 SETTLED = 6.0  # seconds until no wait of an earlier epoch can be open: they end on the server after 5
 FORGOTTEN = 3600.0
-PRUNE_AT = 2000  # units in the order of fetches from which those that have left their list are taken out
-
-
-class FetchOrder:
-    """The units of one in-flight list as they lie there, oldest first: the oldest that have ended are cut off together.
-
-    Only fetches fill it. A unit that is not in ``held`` any more has left the list, and is dropped at a later look.
-    Where a unit lies that came by a wait is not known: nothing is cut while a wait is open, or such a unit is held.
-    docs/reliability.md has the argument.
-    """
-
-    def __init__(self, held: Container[Unit]) -> None:
-        self._held = held
-        self._units: deque[Unit] = deque()
-        self._prune_at = PRUNE_AT
-        self._waits: set[object] = set()  # open waits, and units that came by one
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._units)
-
-    def fetched(self, units: Sequence[Unit]) -> None:
-        """A fetch brought ``units``, which are held: they lie behind all others."""
-        with self._lock:
-            self._units.extend(units)
-            if len(self._units) > self._prune_at:  # many were settled one by one, behind one that runs for long
-                self._units = deque(unit for unit in self._units if unit in self._held)
-                self._prune_at = max(PRUNE_AT, 2 * len(self._units))
-
-    def waiting(self, wait: object) -> None:
-        """``wait`` is about to be open."""
-        with self._lock:
-            self._waits.add(wait)
-
-    def waited(self, wait: object, brought: Unit | None = None) -> None:
-        """``wait`` is over; the unit that it ``brought`` was held from before this call."""
-        with self._lock:
-            if brought is not None:
-                self._waits.add(brought)
-            self._waits.discard(wait)
-
-    def oldest(self, ended: Container[Unit]) -> list[Unit]:
-        """The oldest units of the list, as far as all of them are in ``ended``; none if the last one's payload is there
-        twice, for then it would not tell where the cut is."""
-        with self._lock:
-            while self._units and self._units[0] not in self._held:
-                self._units.popleft()
-            for one in [one for one in self._waits if isinstance(one, Unit) and one not in self._held]:
-                self._waits.discard(one)
-            if self._waits:
-                return []
-            found = list(takewhile(ended.__contains__, (unit for unit in self._units if unit in self._held)))
-        payloads = [unit.payload for unit in found]
-        return found if found and payloads.count(payloads[-1]) == 1 else []
 
 
 class LeaseSession:
@@ -140,12 +85,6 @@ class LeaseSession:
     def forget_orders(self) -> None:
         """From here on units leave their lists in other ways than one by one: they are in no known order any more."""
         self.orders = {}
-
-    def fetched(self, units: Sequence[Unit]) -> None:
-        """Hold what a fetch brought of one queue, in its order."""
-        self.held.update(units)
-        if (order := self.orders.get(units[0].flight.key)) is not None:
-            order.fetched(units)
 
     def join(self, lost: str = "") -> None:
         """Take a name, a lease and lists of their own; nothing happens when ``lost`` is not our name any more."""

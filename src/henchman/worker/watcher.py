@@ -36,7 +36,7 @@ from henchman.wire.payload import NAMED, name_of
 from henchman.work.source import Source
 from henchman.work.unit import InFlightList, Unit
 from henchman.worker.run import Run
-from henchman.worker.session import FetchOrder, LeaseSession
+from henchman.worker.session import LeaseSession
 
 __all__ = ["MOST_WATCHED", "SIDEKIQ_SIGNALS", "Cancels", "Control", "Watcher"]
 
@@ -195,7 +195,6 @@ class _Post:
         self.client_id = 0
         self.armed: InFlightList | None = None
         self.armed_at = 0.0
-        self.order: FetchOrder | None = None  # of the list that is waited for, which is plain
 
 
 class Receiver(Protocol):
@@ -372,17 +371,17 @@ class Watcher(Service):
         if source is not None:
             post.conn.send(*source.wait(flight, BLOCK))
         else:
-            post.order = self._session.orders.get(flight.key)
-            if post.order is not None:
-                post.order.waiting(post)
+            if (order := self._session.orders.get(flight.key)) is not None:
+                order.waits.add(post)
             post.conn.send("BLMOVE", flight.queue_key, flight.key, "RIGHT", "LEFT", BLOCK)
 
     def _read(self, post: _Post) -> None:
         payload = post.conn.read()
         flight, post.armed = post.armed, None
+        order = None if flight is None else self._session.orders.get(flight.key)
         if payload is None or flight is None:
-            if post.order is not None:
-                post.order.waited(post)
+            if order is not None:
+                order.waits.discard(post)
             return
         if post.queue in self._sources:
             self._receivers[post.queue].rang(post.queue)
@@ -394,8 +393,9 @@ class Watcher(Service):
             return  # an answer that stood still on its way, from a list that is swept by now, perhaps at this moment
         unit = Unit(payload, flight, time.monotonic())
         self._receivers[post.queue].delivered([unit], waited < BACKLOG)
-        if post.order is not None:
-            post.order.waited(post, unit)
+        if order is not None:
+            order.waits.add(unit)
+            order.waits.discard(post)
 
     def _subscribe(self) -> None:
         keys = self._runtime.keys
