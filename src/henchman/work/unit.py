@@ -14,7 +14,7 @@ from henchman.wire.times import day
 
 __all__ = ["FetchOrder", "InFlightList", "Unit", "settle_oldest_units", "settle_units"]
 
-PRUNE_AT = 2000  # units in the order of fetches from which those that have left their list are taken out
+SPARE = 16  # units that have left their list and may stand in its order, beyond as many as are held
 
 
 class InFlightList(NamedTuple):
@@ -80,7 +80,6 @@ class FetchOrder:
     def __init__(self, held: set[Unit]) -> None:
         self._held = held
         self._units: deque[Unit] = deque()
-        self._prune_at = PRUNE_AT
         self.waits: set[object] = set()  # those that are open, and units that came by one
         self._lock = threading.Lock()
 
@@ -92,9 +91,8 @@ class FetchOrder:
         with self._lock:
             self._held.update(units)
             self._units.extend(units)
-            if len(self._units) > self._prune_at:  # many were settled one by one, behind one that runs for long
+            if len(self._units) > 2 * len(self._held) + SPARE:  # most were settled one by one
                 self._units = deque(unit for unit in self._units if unit in self._held)
-                self._prune_at = max(PRUNE_AT, 2 * len(self._units))
 
     def oldest(self, ended: Container[Unit]) -> list[Unit]:
         """The oldest units of the list, as far as all of them are in ``ended``; none if the last one's payload is there
