@@ -78,7 +78,7 @@ class Scene:
 @pytest.fixture
 def scene(redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scene]:
     monkeypatch.setattr(Watcher, "arm", lambda self: None)  # all come by fetches
-    app = App(redis_url=redis_url, concurrency=2 * COUNT)
+    app = App(redis_url=redis_url, concurrency=2 * COUNT, heartbeat=600.0, lease=1800.0)  # no beat writes figures down
     yield Scene(app, redis)
     failpoints.close()
     app.close()
