@@ -23,6 +23,7 @@ from proxy import Route
 from recorder_attack import kill_recorder, stop_recorder
 from redis import RedisError
 from server import alive, ports_of
+from settle_attack import lose_cuts
 from stop_attack import stop_group, stop_worker, suspend_host
 from wire_attack import act_with_least, delay_network
 
@@ -257,6 +258,7 @@ ATTACKS: dict[str, Callable[..., Told]] = {
     "bytes delivered 10 s after the sender's death": deliver_late,
     "answers to workers lost after execution": drop_answers,
     "answers to producers lost after execution": drop_answers,
+    "answers to ends that are settled together lost after execution": lose_cuts,
     "network cut for longer than the lease": cut_network,
     "100 ms of network delay": delay_network,
     "workers of a user with the smallest rights": act_with_least,

@@ -44,6 +44,8 @@ class Route:
         self.links: set[Link] = set()
         self.drop = 0  # so many answers are swallowed from now on
         self.dropped = 0
+        self.swallows = b""  # answers to a command that holds this are swallowed
+        self.swallowed = 0
         self.delay = 0.0  # seconds that every answer takes on its way from now on
         self.delayed = 0
         self.delivered_late = 0
@@ -133,6 +135,9 @@ class Route:
         assert link.server is not None  # noqa: S101 - connected by the caller
         with contextlib.suppress(OSError):
             while data := await link.server.read(65536):
+                if self.swallows and self.swallows in link.asked:
+                    self.swallowed += 1
+                    break
                 if self.drop > 0 and any(word in link.asked for word in MOVES):
                     self.drop -= 1
                     self.dropped += 1

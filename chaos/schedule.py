@@ -1,4 +1,4 @@
-"""One minute of attacks: seven lanes side by side, each in its order, the targets and the moments drawn by the seed."""
+"""One minute of attacks: eight lanes side by side, each in its order, the targets and the moments drawn by the seed."""
 
 from __future__ import annotations
 
@@ -76,6 +76,7 @@ def _lanes(field: Field) -> Sequence[Sequence[Step]]:
             Step(54, "SCRIPT FLUSH"),
             Step(56.5, "kill -9 of all supervisors at once"),
         ],
+        [Step(3, "answers to ends that are settled together lost after execution")],
         [
             Step(4, "recorder of history stopped past its lease"),
             Step(33, "kill -9 of the recorder of history"),

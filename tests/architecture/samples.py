@@ -216,6 +216,9 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "jobs.schedule": [lambda keys: jobs.schedule(keys, [(1.5, 0.0, b"{}"), (None, 30.0, b"{}")])],
     "jobs.fetch": [lambda keys: fetching(keys, ("a", 0), ("b", 5), count=10)],
     "jobs.settle": [_settle],
+    "jobs.settle_oldest": [
+        lambda keys: jobs.settle_oldest(keys, ME, keys.in_flight(ME, 1, "a"), (b"1", b"3"), 3, 30_000, "2026-01-01")
+    ],
     "jobs.give_back": [lambda keys: jobs.give_back(keys, keys.in_flight(ME, 1, "a"), "a", 1000)],
     "jobs.rebase": [lambda keys: jobs.rebase(keys, keys.retry, b"1\n", b"2\n", [(b"a", 9.5, 4.5), (b"b", 9.5, 4.5)])],
     "jobs.rebase_page": [lambda keys: jobs.rebase_page(keys.schedule, "1", 0, 100, down=True, noted="delay")],

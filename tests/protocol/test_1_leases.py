@@ -51,7 +51,20 @@ def app(redis_url: str) -> Iterator[App]:
     made.close()
 
 
-FULL = ["settle", "renew", "due", "move", "give_back", "fetch", "join", "entomb", "note", "started", "history_trim"]
+FULL = [
+    "settle",
+    "settle_oldest",
+    "renew",
+    "due",
+    "move",
+    "give_back",
+    "fetch",
+    "join",
+    "entomb",
+    "note",
+    "started",
+    "history_trim",
+]
 
 
 @pytest.mark.parametrize("script", FULL)

@@ -24,7 +24,7 @@ from henchman.errors import ServerAway
 from henchman.iterable import execution
 from henchman.kernel import failpoints
 from henchman.store import jobs
-from henchman.worker import heart, rescue, session
+from henchman.worker import acker, heart, rescue, session
 from support.batch_calls import CALLS
 from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app
 from support.processes import Work, push
@@ -106,6 +106,11 @@ def waiting(scene: Scene) -> None:
     scene.push("a", "b", "c", "d", "e")
 
 
+def many(scene: Scene) -> None:
+    """So many that no wait is open while some of them end."""
+    scene.push(*[f"m{number}" for number in range(100)])
+
+
 def running(scene: Scene) -> None:
     scene.push("a", "b", first=60)
     scene.push("c")
@@ -169,6 +174,7 @@ WORKER = {
     "join": Part(waiting),
     "fetch": Part(waiting),
     "settle": Part(waiting),
+    "settle_oldest": Part(many, 1, {"cut_least": 1}),  # also what ends alone
     "claim": Part(keyed),
     "renew": Part(running, 2),
     "beat": Part(running),
@@ -210,8 +216,9 @@ def test_a_worker_is_killed(scene: Scene, mortals: Nursery, script: str, where: 
 
 @pytest.mark.parametrize("where", WHERE)
 @pytest.mark.parametrize("script", [name for name in WORKER if name not in ("ZADD", "leave")])
-def test_a_worker_loses_its_connection(scene: Scene, script: str, where: str) -> None:
+def test_a_worker_loses_its_connection(scene: Scene, script: str, where: str, monkeypatch: pytest.MonkeyPatch) -> None:
     part = WORKER[script]
+    monkeypatch.setattr(acker, "CUT_LEAST", part.order.get("cut_least", acker.CUT_LEAST))
     (waiting if part.setup is running else part.setup)(scene)
     app = make_app(scene.url, scene.trace)
     app.connections  # noqa: B018 - connects before the points are open

@@ -25,7 +25,7 @@ from henchman.iterable import execution
 from henchman.kernel import failpoints
 from henchman.store.jobs import Delivery, deliver, due, rebase, uncancel
 from henchman.store.leases import AUDITOR_MS, lead
-from henchman.worker import decide, heart, rescue, watcher
+from henchman.worker import acker, decide, heart, rescue, watcher
 from henchman.worker.launcher import Launcher, default_capsules
 from support.batch_calls import CALLS
 from support.processes import PATHS, clean_environ
@@ -160,6 +160,7 @@ def _worker(app: App, order: dict[str, Any]) -> None:
     """Work until killed, or until it has started ``stop_after`` jobs: then stop."""
     rescue.WATCH, heart.PULSE, watcher.BLOCK = RESCUE_AFTER, PULSE, 60.0  # no wait ends while a test prepares
     execution.SAVE_EVERY = 0.0
+    acker.CUT_LEAST = order.get("cut_least", acker.CUT_LEAST)
     launcher = Launcher(app, default_capsules(app))
     launcher.start()
     if order.get("push_when_idle"):

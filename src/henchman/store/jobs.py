@@ -16,6 +16,7 @@ from henchman.store.keys import Keys
 
 _FETCH = load("fetch")
 _SETTLE = load("settle")
+_SETTLE_OLDEST = load("settle_oldest")
 _GIVE_BACK = load("give_back")
 _DUE = load("due")
 _MOVE = load("move")
@@ -174,6 +175,16 @@ def settle(
     args: list[Arg] = [lease_ms, day, dead_max, dead_timeout, *chain.from_iterable(units)]
     again = "released" not in map(_ENDING, units)
     return script(_SETTLE, names, args, _statuses, again=again, decode_again=_statuses_again)
+
+
+def settle_oldest(
+    keys: Keys, identity: str, flight: str, ends: Sequence[bytes], count: int, lease_ms: int, day: str
+) -> Call[list[int | bytes]]:
+    """End the ``count`` oldest units of an in-flight list together, done and without effects; ``ends`` are the payloads
+    of the oldest and of the newest of them. One status for all, as of ``settle``. Raises LeaseLost."""
+    names = [keys.queues, keys.leases + identity, keys.tombs_of + identity, flight]
+    args: list[Arg] = [lease_ms, day, count, *ends]
+    return script(_SETTLE_OLDEST, names, args, _statuses, again=True, decode_again=_statuses_again)
 
 
 def give_back(keys: Keys, flight: str, queue: str, most: int) -> Call[int]:

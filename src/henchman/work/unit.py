@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections import deque
+from collections.abc import Container, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, NamedTuple
 
-from henchman.store.jobs import Settlement, settle
+from henchman.store.jobs import Settlement, settle, settle_oldest
 from henchman.wire.payload import seconds
 from henchman.wire.times import day
 
-__all__ = ["InFlightList", "Unit", "settle_units"]
+__all__ = ["FetchOrder", "InFlightList", "Unit", "settle_oldest_units", "settle_units"]
+
+SPARE = 16  # units that have left their list and may stand in its order, beyond as many as are held
 
 
 class InFlightList(NamedTuple):
@@ -64,6 +69,45 @@ class Unit:
         return f"Unit({self.job.get('jid')!r} from {self.flight.queue!r})"
 
 
+class FetchOrder:
+    """The units of one in-flight list as they lie there, oldest first: the oldest that have ended are cut off together.
+
+    Only fetches fill it. A unit that is not in ``held`` any more has left the list, and is dropped at a later look.
+    Where a unit lies that came by a wait is not known: nothing is cut while a wait is open, or such a unit is held.
+    docs/reliability.md has the argument.
+    """
+
+    def __init__(self, held: set[Unit]) -> None:
+        self._held = held
+        self._units: deque[Unit] = deque()
+        self.waits: set[object] = set()  # those that are open, and units that came by one
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._units)
+
+    def fetched(self, units: Sequence[Unit]) -> None:
+        """A fetch brought ``units``, and they are held: they lie behind all others."""
+        with self._lock:
+            self._held.update(units)
+            self._units.extend(units)
+            if len(self._units) > 2 * len(self._held) + SPARE:  # most were settled one by one
+                self._units = deque(unit for unit in self._units if unit in self._held)
+
+    def oldest(self, ended: Container[Unit]) -> list[Unit]:
+        """The oldest units of the list, as far as all of them are in ``ended``; none if the last one's payload is there
+        twice, for then it would not tell where the cut is."""
+        with self._lock:
+            while self._units and self._units[0] not in self._held:
+                self._units.popleft()
+            self.waits -= {one for one in list(self.waits) if isinstance(one, Unit) and one not in self._held}
+            if self.waits:
+                return []
+            found = list(takewhile(ended.__contains__, (unit for unit in self._units if unit in self._held)))
+        payloads = [unit.payload for unit in found]
+        return found if found and payloads.count(payloads[-1]) == 1 else []
+
+
 def settle_units(
     runtime: Any, identity: str, units: Sequence[tuple[Unit, str, bytes, float | str, bytes]]
 ) -> list[int | bytes]:
@@ -99,3 +143,12 @@ def settle_units(
         )
     )
     return statuses
+
+
+def settle_oldest_units(runtime: Any, identity: str, units: Sequence[Unit]) -> int | bytes:
+    """Settle the oldest units of one in-flight list, all done, by one cut; see ``store.jobs.settle_oldest``."""
+    flight, ends = units[0].flight.key, (units[0].payload, units[-1].payload)
+    lease_ms, today = int(runtime.config.lease * 1000), day(runtime.clock.now())
+    call = settle_oldest(runtime.keys, identity, flight, ends, len(units), lease_ms, today)
+    status: int | bytes = runtime.connections.run(call)[0]
+    return status

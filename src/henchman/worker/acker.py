@@ -29,7 +29,7 @@ from henchman.wire.payload import decode
 from henchman.work import checkpoint
 from henchman.work.effects import EndingFacts, batch_of, encoded, facts_of, finished, tracked
 from henchman.work.outcome import DONE, Outcome
-from henchman.work.unit import Unit, settle_units
+from henchman.work.unit import Unit, settle_oldest_units, settle_units
 from henchman.worker.run import JobReporter
 from henchman.worker.session import LeaseSession
 from henchman.worker.watcher import Cancels
@@ -37,6 +37,7 @@ from henchman.worker.watcher import Cancels
 __all__ = ["Acker", "ExecutionMetrics"]
 
 BATCH = 500
+CUT_LEAST = 10  # units from which a cut is worth a call of its own
 PENDING_MOST = 5000  # outcomes that may wait; while more do, nothing is fetched
 PENDING_BYTES = 8 << 20  # and the most of their payloads and effects
 ALONE_THREADS = 4  # that commit for the event loop what is settled alone
@@ -244,7 +245,10 @@ class Acker(Service):
         while by_holder:
             holder = next(iter(by_holder))
             try:
-                self._settle(holder[0], by_holder[holder])
+                if len(by_holder[holder]) >= CUT_LEAST and holder[1] is None:
+                    self._cut_oldest(holder[0], by_holder[holder])
+                if by_holder[holder]:
+                    self._settle(holder[0], by_holder[holder])
                 heard = True
             except ServerAway as error:
                 if not holder[2] or self._may_release_again(by_holder[holder], error):
@@ -267,10 +271,39 @@ class Acker(Service):
         if error.executed is False:
             return True
         units = {row[0] for row in rows}
+        self._session.doubt()  # first: from here on nobody relies on the order of our lists
         self._session.held.difference_update(units)
         self._doubted.difference_update(units)
-        self._session.doubt()
         return False
+
+    def _cut_oldest(self, identity: str, rows: list[Row]) -> None:
+        """Settle the oldest units of each in-flight list that are done, without effects, by one cut, and take them out
+        of ``rows``: all others, and what the server finds elsewhere, are settled one by one."""
+        done: dict[str, set[Unit]] = {}
+        for unit, ending, _, _, effects in rows:
+            if ending == "done" and not effects and unit not in self._doubted:
+                done.setdefault(unit.flight.key, set()).add(unit)
+        for flight, units in done.items():
+            oldest = self._session.oldest(flight, units)
+            if len(oldest) >= CUT_LEAST and self._is_cut(identity, oldest):
+                cut = set(oldest)
+                self._count([row for row in rows if row[0] in cut])
+                self._session.held.difference_update(cut)
+                rows[:] = [row for row in rows if row[0] not in cut]
+
+    def _is_cut(self, identity: str, oldest: list[Unit]) -> bool:
+        """Whether the server has cut these off the end of their list."""
+        try:
+            answer = settle_oldest_units(self._runtime, identity, oldest)
+        except ServerAway as error:
+            if error.executed is None:
+                self._doubted.update(oldest)
+            raise
+        except (LeaseLost, ServerError):  # whatever it is, it is met, and told, one by one
+            return False
+        if answer == EARLIER:
+            self._doubted.update(oldest)
+        return answer == 1
 
     def _settle(self, identity: str, rows: Sequence[Row]) -> None:
         try:
@@ -283,7 +316,8 @@ class Acker(Service):
             raise
         except Exception as error:  # refused as a whole, or a row that cannot be sent
             if len(rows) > 1:
-                self._settle_apart(identity, rows)
+                for row in rows:  # find the one that the call failed for
+                    self._settle(identity, [row])
                 return
             words = str(error) if isinstance(error, ServerError) else described(error)
             statuses = [words.encode("utf-8", "replace")]
@@ -298,11 +332,6 @@ class Acker(Service):
                 self._doubted.discard(row[0])
             else:
                 self._refused(row, status)
-
-    def _settle_apart(self, identity: str, rows: Sequence[Row]) -> None:
-        """Find the row that a call failed for."""
-        for row in rows:
-            self._settle(identity, [row])
 
     def _go_on(self, unit: Unit) -> None:
         """Its cancellation was taken back, and we had not heard of it: it goes back into its queue, to run."""

@@ -356,13 +356,14 @@ class Fetcher(Service):
         """Fetch once; when the queues had nothing, the watcher waits for the next push."""
         started, want = time.monotonic(), self._want
         ahead = {} if self._room is not None or started < self._hold_until else self._ahead
-        self._look = False
-        drained: list[str] = []
+        self._look, drained = False, list[str]()
         current = self._session.current  # as one value: another capsule may change the epoch meanwhile
         self._asked_as = current[self.capsule.queues[0]].identity
         for names in _stretches(self._order(), self._sources):
             for name, units in self._ask(names, want, ahead, current):
                 want -= len(units)
+                if (order := self._session.orders.get(current[name].key)) is not None:
+                    order.fetched(units)
                 self.accept(units, name)
                 drained.append(name)
             if want <= 0:

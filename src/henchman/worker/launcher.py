@@ -298,6 +298,7 @@ class Launcher:
 
     def _interrupt(self, unfinished: Iterable[Run]) -> None:
         """The deadline has passed: give back first, then raise in the jobs; ordered ids and keys go back after that."""
+        self.session.forget_orders()
         for run in unfinished:
             if not run.abandoned and not run.ended and not is_exclusive(run.unit) and not run.compiled.isolated:
                 run.released = True

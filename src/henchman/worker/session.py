@@ -10,7 +10,7 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 
 from henchman.client.runtime import Runtime
 from henchman.kernel.clock import awake
@@ -19,7 +19,7 @@ from henchman.store.queues import list_page
 from henchman.work.effects import EndingFacts, of_payload
 from henchman.work.locks import is_exclusive
 from henchman.work.source import Source
-from henchman.work.unit import InFlightList, Unit, settle_units
+from henchman.work.unit import FetchOrder, InFlightList, Unit, settle_units
 from henchman.worker.rescue import AT_ONCE, give_back_list
 
 __all__ = ["LeaseSession"]
@@ -57,6 +57,7 @@ class LeaseSession:
         self.settled_doubts = 0  # how many of them we have settled by fresh lists
         self.current: dict[str, InFlightList] = {}
         self.held: set[Unit] = set()
+        self.orders: dict[str, FetchOrder] = {}  # of the current lists, by key
         self._old: dict[InFlightList, float] = {}  # lists of earlier epochs, and when each was last in use
         self._change = threading.Lock()
 
@@ -74,6 +75,16 @@ class LeaseSession:
         """It is not known what a wait or fetch brought, or what a giving back moved: a fetcher takes fresh lists."""
         self.doubts += 1
         self.ring()
+
+    def oldest(self, flight: str, ended: Container[Unit]) -> list[Unit]:
+        """The oldest units of an in-flight list, as far as all of them are in ``ended``; none while it is not known for
+        certain in which order they lie there."""
+        order = self.orders.get(flight)
+        return order.oldest(ended) if order is not None and self.doubts == self.settled_doubts else []
+
+    def forget_orders(self) -> None:
+        """From here on units leave their lists in other ways than one by one: they are in no known order any more."""
+        self.orders = {}
 
     def join(self, lost: str = "") -> None:
         """Take a name, a lease and lists of their own; nothing happens when ``lost`` is not our name any more."""
@@ -113,6 +124,7 @@ class LeaseSession:
         started = awake()
         lists = [flight.key for flight in flights.values()]
         self._runtime.connections.run(leases.join(keys, identity, lists, self.lease_ms))
+        self.orders = {one.key: FetchOrder(self.held) for one in flights.values() if one.queue not in sources}
         self.identity, self.epoch, self.current = identity, epoch, flights
         # last: what was fetched under another name must not start on this one's lease
         lapsed, self.valid_until = self.valid_for() <= 0, started + self.lease

@@ -371,12 +371,17 @@ class Watcher(Service):
         if source is not None:
             post.conn.send(*source.wait(flight, BLOCK))
         else:
+            if (order := self._session.orders.get(flight.key)) is not None:
+                order.waits.add(post)
             post.conn.send("BLMOVE", flight.queue_key, flight.key, "RIGHT", "LEFT", BLOCK)
 
     def _read(self, post: _Post) -> None:
         payload = post.conn.read()
         flight, post.armed = post.armed, None
+        order = None if flight is None else self._session.orders.get(flight.key)
         if payload is None or flight is None:
+            if order is not None:
+                order.waits.discard(post)
             return
         if post.queue in self._sources:
             self._receivers[post.queue].rang(post.queue)
@@ -386,7 +391,11 @@ class Watcher(Service):
         waited = time.monotonic() - post.armed_at
         if waited > BLOCK and flight.epoch != self._session.epoch:
             return  # an answer that stood still on its way, from a list that is swept by now, perhaps at this moment
-        self._receivers[post.queue].delivered([Unit(payload, flight, time.monotonic())], waited < BACKLOG)
+        unit = Unit(payload, flight, time.monotonic())
+        self._receivers[post.queue].delivered([unit], waited < BACKLOG)
+        if order is not None:
+            order.waits.add(unit)
+            order.waits.discard(post)
 
     def _subscribe(self) -> None:
         keys = self._runtime.keys
