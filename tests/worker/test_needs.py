@@ -336,6 +336,25 @@ def test_a_batch_that_is_cancelled_cancels_who_waits(shop: Shop) -> None:
         until(lambda: not shop.left, "nothing is left")
 
 
+def test_nothing_is_left_of_one_whose_row_was_deleted_by_hand(shop: Shop) -> None:
+    """It waited for two: the list of what it still waits for goes with the first that is met."""
+    charge, pack = shop.job("charge", once=True), shop.job("pack", once=True)
+    ship = shop.job("ship", after=[charge, pack])
+    gone, _ = ship.enqueue("17"), ship.enqueue("18")  # while anybody waits, lines are looked at
+    assert shop.store.ask("SCARD", shop.store.keys.needs(gone.jid)) == 2
+    shop.store.ask("HDEL", shop.store.keys.parked, gone.jid)
+    with working(shop.app):
+        charge.enqueue("17")
+        until(lambda: ("charge", "17") in shop.ran, "the first is met")
+        pack.enqueue("17")
+        until(lambda: ("pack", "17") in shop.ran, "the second, too")
+        for job in (charge, pack):
+            job.enqueue("18")
+        until(lambda: ("ship", "18") in shop.ran, "the other one goes its way")
+        until(lambda: not shop.left, "nothing is left")
+    assert ("ship", "17") not in shop.ran
+
+
 def test_whoever_ends_between_two_pushes_lets_go(shop: Shop) -> None:
     """Both jobs of many chains are pushed while the worker runs: none starts before its turn, none is forgotten."""
     many, charged, shipped, early = 200, set[str](), list[str](), list[str]()

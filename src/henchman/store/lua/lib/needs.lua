@@ -21,10 +21,11 @@ function needing()  -- declared in lib/lock_ends.lua, which hands keys on
   -- when its queue refuses it: then nothing was changed.
   function needs.meet(jid, line)
     local queue, due, reason, tracked, payload = parked_row(jid)
+    local several = key('needs') .. jid
     if not queue or string.sub(reason, 1, 5) ~= 'needs' then
+      redis.call('DEL', several)  -- of a job whose row was deleted by hand nothing else would take it away
       return 0  -- it ended meanwhile, or waits for something else
     end
-    local several = key('needs') .. jid
     local left = redis.call('SCARD', several)
     if left > 0 and redis.call('SISMEMBER', several, line) == 0 then
       return #payload
