@@ -43,7 +43,7 @@ SHOWN_BYTES = 1 << 20  # of the payloads that run, in one record: arguments of t
 _MINUTE, _MINUTES = 60.0, 60  # between two figures of memory, and how many of them are told
 _PYTHON = ".".join(map(str, sys.version_info[:3]))
 #: of the package itself: importlib.metadata would cost every worker its memory
-_SOFTWARE = f"Henchman {getattr(sys.modules['henchman'], '__version__', '')}, Python {_PYTHON}"
+_SOFTWARE = f"Henchman {__version__}, Python {_PYTHON}"
 _LEAST_SHOWN = 4096  # bytes of a payload that are always shown
 
 

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
-from henchman.inspector.queues import QueueStateJson
-
 from henchman.console.api.failure_types import CauseJson, FailureJson
+from henchman.inspector.queues import QueueStateJson
 
 Moment = str | None
 
