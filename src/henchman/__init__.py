@@ -20,6 +20,7 @@ from henchman.errors import (
     JobShutdown,
     JobTimeout,
     Kill,
+    ProcessCrashed,
     ResultError,
     ServerAway,
     ServerError,
@@ -27,6 +28,7 @@ from henchman.errors import (
     Unconfirmed,
     UnknownBatch,
 )
+from henchman.isolation.options import Isolated
 from henchman.work.current import CurrentJob, current_job
 
 if TYPE_CHECKING:
@@ -50,11 +52,13 @@ __all__ = [
     "HenchmanError",
     "HistoryError",
     "HistoryFull",
+    "Isolated",
     "IterableJob",
     "JobFailed",
     "JobShutdown",
     "JobTimeout",
     "Kill",
+    "ProcessCrashed",
     "ResultError",
     "ServerAway",
     "ServerError",

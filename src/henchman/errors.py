@@ -204,6 +204,10 @@ class PoisonPill(HenchmanError):
     """Process after process died while it ran this; it counts as a failure."""
 
 
+class ProcessCrashed(HenchmanError):
+    """The process of an isolated run ended before the run did, or could not be started; it counts as a failure."""
+
+
 class JobEnd(HenchmanError):
     """The root of what a job raises to say how it ends; never treated as a system error."""
 

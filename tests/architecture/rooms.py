@@ -42,7 +42,8 @@ ROOMS = {
     "store": Room(3, ("kernel",)),
     "sql": Room(3, ("kernel",)),
     "work": Room(4, ("wire", "store")),
-    "client": Room(5, ("work", "config", "wire", "store")),
+    "isolation": Room(4, ("config", "wire")),
+    "client": Room(5, ("isolation", "work", "config", "wire", "store")),
     "worker": Room(
         6,
         (

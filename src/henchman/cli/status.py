@@ -229,7 +229,7 @@ def _crew(states: Sequence[ProcessState], work: Sequence[Work]) -> dict[str, Any
             for one in states
         ],
         "work": [
-            {"process": one.identity, "slot": one.slot, "run_at": times.iso(one.run_at) or None}
+            {"process": one.identity, "slot": one.slot, "pid": one.pid, "run_at": times.iso(one.run_at) or None}
             | one.entry.to_json()
             | {"queue": one.queue}
             for one in work
@@ -258,6 +258,7 @@ def _work_table(work: Sequence[Work], now: float | None = None) -> Table:
         "running!": lambda one: one.entry.jid or "–",
         "queue": lambda one: one.queue,
         "for>": lambda one: ago(one.run_at, now).removesuffix(" ago"),
+        **({"pid>": lambda one: str(one.pid or "")} if any(one.pid for one in work) else {}),  # of isolated runs
         "job": lambda one: one.entry.call_text(),
     }
     return table(work, columns, wide="job")

@@ -11,6 +11,7 @@ from typing import Any, Literal, Protocol, TypedDict
 
 from henchman.client.needs import Need, Policy
 from henchman.client.options import Membership
+from henchman.isolation.options import Isolated
 
 __all__ = ["JobKeywords", "LogLevel", "NamedKeywords", "OrderedKeywords", "PushKeywords", "Seconds", "Texts", "Unique"]
 
@@ -97,6 +98,7 @@ class JobKeywords(KeyKeywords, NeedKeywords, total=False):
     result_ttl: Seconds | None
     key: str | tuple[str, ...] | Callable[..., str | int] | None
     after: HasJob | Collection[HasJob] | None
+    isolate: bool | Isolated | None
 
 
 class PushKeywords(NeedKeywords, total=False):

@@ -16,6 +16,7 @@ import msgspec
 from henchman.client.key_options import KEYED, problem_of_key
 from henchman.client.needs import policy, predecessors, problem_of_definition, pushed_after
 from henchman.errors import DefinitionError
+from henchman.isolation.options import Isolated, isolated
 from henchman.kernel.text import as_shown, did_you_mean
 from henchman.store.call import Call, command
 from henchman.store.keys import Keys
@@ -84,6 +85,8 @@ class JobOptions(msgspec.Struct, frozen=True):
     ``after``: jobs whose job of the same key must have succeeded first. ``on_failed``: what becomes of this one when
     such a job is over without success: "wait", "run", "fail" or "cancel"; ``on_dead``: when it is dead;
     ``wait_at_most``: and after so long. ``followed=True``: others may wait for jobs of this definition.
+
+    ``isolate``: each run has a process of its own for its time: True, or ``Isolated(memory=…, reuse=…, grace=…)``.
     """
 
     queue: str = "default"
@@ -119,6 +122,7 @@ class JobOptions(msgspec.Struct, frozen=True):
     on_failed: str | None = None
     on_dead: str | None = None
     wait_at_most: float | None = None
+    isolate: Isolated | None = None
     iterable: bool = False  # by @app.iterable, not by an option: its payloads say so, for whoever ends such a job
 
 
@@ -377,6 +381,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "on_failed": policy,
     "on_dead": policy,
     "wait_at_most": checked_seconds,
+    "isolate": isolated,
 }
 _DEFINED = tuple(name for name in JobOptions.__struct_fields__ if name != "iterable")
 _PUSHED = PushOptions.__struct_fields__

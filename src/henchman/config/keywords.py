@@ -49,6 +49,8 @@ class SettingKeywords(TypedDict, total=False):
     dead_timeout: _Seconds | None
     max_memory: int | str | None
     max_jobs: int | None
+    isolated_memory: int | str | None
+    isolated_ready: int | None
     log_format: Literal["auto", "pretty", "json", "logfmt"] | None
     log_level: Literal["debug", "info", "warning", "error"] | None
     configure_logging: bool | None

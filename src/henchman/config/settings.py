@@ -233,6 +233,14 @@ class Config:
     max_jobs: int | None = _key(
         None, sources.whole(1, 10**12), "Jobs after which a worker process is replaced. Not set: no limit."
     )
+    isolated_memory: int | None = _key(
+        None,
+        sources.amount(64, 16 * 1024**2, megabytes=True),
+        'Memory that the process of an isolated run may allocate, such as "512MB". Not set: no limit.',
+    )
+    isolated_ready: int = _key(
+        1, sources.whole(0, 1000), "Processes for isolated runs that a worker keeps ready, where a job has isolate."
+    )
     log_format: Literal["auto", "pretty", "json", "logfmt"] = _key(
         "auto",
         sources.choice("auto", "pretty", "json", "logfmt"),

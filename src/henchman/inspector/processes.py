@@ -65,13 +65,14 @@ class ProcessState(NamedTuple):
 
 
 class Work(NamedTuple):
-    """One running job: where, since when (Unix seconds), and its payload."""
+    """One running job: where, since when (Unix seconds), and its payload. ``pid``: of an isolated run, its process."""
 
     identity: str
     slot: str
     queue: str
     run_at: float | None
     entry: Entry
+    pid: int | None = None
 
 
 def _number(value: Any) -> float | None:
@@ -133,7 +134,8 @@ def _work(identity: str, slot: str, value: bytes, mask: Mask | None) -> Work:
         stored = value if payload is None else jsontext.encode(payload)
     entry = Entry(stored, mask=mask)
     queue = record.get("queue")
-    return Work(identity, slot, plain(queue) or entry.queue or "", times.read(record.get("run_at")), entry)
+    pid = _whole(record.get("pid")) or None
+    return Work(identity, slot, plain(queue) or entry.queue or "", times.read(record.get("run_at")), entry, pid)
 
 
 def _records(keys: Keys, *, jobs: bool = True) -> Procedure[list[leases.Record]]:

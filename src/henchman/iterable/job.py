@@ -154,6 +154,8 @@ class Iterable(Job[P, None], Generic[P]):
         make: Any = cls.__new__
         blank = make(cls)  # an instance to look at: its ``__init__`` has not run
         checked = msgspec.structs.replace(definition_options(name, options), iterable=True)
+        if checked.isolate is not None:
+            raise DefinitionError(f"{name}: isolate= is not for iterable jobs: do what computes in a job of its own")
         function, keyring = _arguments(cls, blank), runtime.client.keyring
         signature = Signature.of(function, name=name, secret=checked.secret, encrypt=checked.encrypt, keyring=keyring)
         super().__init__(cls, name, checked, signature, runtime.client)

@@ -184,6 +184,8 @@ PLAIN: Mapping[str, tuple[int, str]] = {
     "outbox_back": (_WARNING, "the database of the outbox is back; what waited goes to the server now"),
     "outbox_refused": (_ERROR, "the server refuses a row of the outbox; it is stepped over and tried each minute"),
     "outbox_duplicate": (_INFO, "another job has the key of a row of the outbox, which is its duplicate"),
+    "process_killed": (_WARNING, "the process of an isolated run was killed"),
+    "process_crashed": (_WARNING, "the process of an isolated run crashed; no other job is touched"),
     "job_abandoned": (_ERROR, "a job ignores its time-out and was given up; the process will be replaced"),
 }
 #: How the line of a run that did not simply succeed reads, and its level.

@@ -257,6 +257,7 @@ _MOST_PARTITIONS = 1000
 #: Options of plain jobs, and of Lowkiq's workers, that are refused, and what to write instead.
 _WHY_NOT: Final[Mapping[str, str]] = {
     "retry": "an ordered queue says max_retries=",
+    "isolate": "an isolated run is that of one job: let the handler enqueue one",
     "retry_for": "retries are counted here: max_retries= and retry_in=",
     "retry_on": "raise or return Discard or Kill for what is not worth another try",
     "no_retry_on": "raise or return Discard or Kill for what is not worth another try",

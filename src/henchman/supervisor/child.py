@@ -20,6 +20,7 @@ from henchman.kernel.scoreboard import SCOREBOARD_BYTES, Scoreboard
 
 SILENT = 30.0  # seconds; a job may hold the interpreter lock for a while
 NO_WORK = 10.0  # seconds for which a process that turns may take no work: it starts, or joins anew
+OUTLIVED = 5.0  # seconds for which the dead child's isolated runs are waited for
 CRASH_MOST = 100_000  # bytes that are told of where a process stood
 EXIT_CUT_OFF = 3  # stopped as told, but not every running job ended in its time: the others were given back
 EXIT_CONFIG = 78  # as sysexits.h: the configuration is wrong, another try would end the same way
@@ -71,6 +72,7 @@ class ChildProcess:
         self._said = "starting"
         self._turned = self._well = self.started = time.monotonic()
         self._stopped_since: float | None = None
+        self._ended = 0.0
         self.identities: list[str] = []
         self.ready = False
         self.failed: str | None = None
@@ -220,6 +222,12 @@ class ChildProcess:
         if self.pid in reaped:
             self._process.returncode = reaped[self.pid]
         return self._process.poll()
+
+    def outlived(self) -> bool:
+        """Whether processes of its isolated runs live on, now that it has ended: they hold our pipe open. The kernel
+        kills them; what they run is nobody else's before they are gone, or ``OUTLIVED`` seconds are over."""
+        self._ended = self._ended or time.monotonic()
+        return self.status_fd >= 0 and time.monotonic() - self._ended < OUTLIVED
 
     def wait(self, timeout: float) -> None:
         """Wait for its end, at most ``timeout`` seconds."""

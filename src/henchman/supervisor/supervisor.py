@@ -293,7 +293,7 @@ class Supervisor:
         self._each("reap", lambda child: self._reap_one(child, child.ended(ended)))
 
     def _reap_one(self, child: ChildProcess, status: int | None) -> None:
-        if status is None:
+        if status is None or child.outlived():
             return
         expected = child in self._leaving or self._stopping
         try:

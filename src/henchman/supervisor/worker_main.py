@@ -160,6 +160,8 @@ class Child:
             pulse=self.pulse,
             replace=self.replace,
             board=self._board,
+            place=self._args.target,
+            inherited=(self._args.status_fd,),
         )
         launcher.control.on("stop", lambda _: self._events.put("stop"))
         _spare_collector()

@@ -275,7 +275,9 @@ def _row(run: Run, most: int) -> bytes:
         reason = f"it cannot be shown: {described(error)}"
         shown = payload.invalid(run.unit.payload[:most], reason, run.queue, run.started_at)
     text = shown.decode("utf-8", "replace")
-    return msgspec.json.encode({"queue": run.queue, "payload": text, "run_at": int(run.started_at)})
+    row = {"queue": run.queue, "payload": text, "run_at": int(run.started_at)}
+    process = run.task if run.compiled.isolated else None
+    return msgspec.json.encode(row if process is None else row | {"pid": process.pid})
 
 
 def resident_kb() -> int:

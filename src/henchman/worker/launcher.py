@@ -16,6 +16,7 @@ from henchman.config import Config
 from henchman.config.capsules import Capsule, capsules_of, served
 from henchman.config.settings import ARGUMENT_ALIASES
 from henchman.errors import ConfigError, HenchmanError, JobCancelled, JobShutdown, ServerError
+from henchman.isolation.processes import RunProcesses, place_of
 from henchman.kernel.middleware import in_thread
 from henchman.kernel.scoreboard import Scoreboard
 from henchman.kernel.threads import beside
@@ -29,7 +30,7 @@ from henchman.worker.heart import Heart, Renewal
 from henchman.worker.loop import Loop
 from henchman.worker.manager import Manager
 from henchman.worker.pool import Isolation, Pool
-from henchman.worker.processor import Processor
+from henchman.worker.processor import Processor, in_child
 from henchman.worker.rescue import Lifeline
 from henchman.worker.retry import RetryPolicy
 from henchman.worker.run import Run, task_name
@@ -53,7 +54,8 @@ def default_capsules(runtime: Runtime) -> list[Capsule]:
 class Launcher:
     """One worker process. ``announce(identity)`` tells the supervisor who we are before we hold anything.
 
-    ``pulse()`` is called each second; ``replace(reason)`` asks for another process in place of this one.
+    ``pulse()`` is called each second; ``replace(reason)`` asks for another process in place of this one. ``place``:
+    where the app was imported from; ``inherited``: what processes of isolated runs hold open for the supervisor.
     """
 
     def __init__(
@@ -66,6 +68,8 @@ class Launcher:
         replace: Callable[[str], None] = lambda reason: None,
         embedded: bool = False,
         board: Scoreboard | None = None,
+        place: str = "",
+        inherited: Sequence[int] = (),
     ) -> None:
         self.runtime = runtime
         self._replace, self._on_pulse = replace, pulse
@@ -83,6 +87,10 @@ class Launcher:
         self.standstill = Standstill()
         fence = self.session, self.cancels
         self.processor = Processor(runtime, self.acker, self.policy, self.watchdog, *fence, self.board)
+        most, where = sum(one.concurrency for one in capsules), lambda: place or place_of(runtime)
+        self.isolation = RunProcesses(runtime.config, runtime.events, where, most, inherited)
+        self.processor.reader.isolation = self.isolation.call
+        in_child(self.isolation)
         self.loop = Loop(self.processor, runtime.events)
         self.watcher = Watcher(runtime, self.session, queues, self.sources, self.control, self.cancels)
         self.manager.extend(self._fetchers(capsules))
@@ -205,6 +213,8 @@ class Launcher:
             self.lifeline,
         ):
             part.start()
+        if any(one.options.isolate is not None for one in self.runtime.registry):
+            self.isolation.start()
         for companion in self.companions:
             companion.start()
 
@@ -245,6 +255,7 @@ class Launcher:
         for fetcher in self.manager:
             fetcher.stop(2.0)
             fetcher.pool.stop()
+        self.isolation.stop()
         self._flush()
         self.acker.stop()
         for part in (self.heart, self.lifeline):
@@ -280,13 +291,15 @@ class Launcher:
     def _interrupt(self, unfinished: Iterable[Run]) -> None:
         """The deadline has passed: give back first, then raise in the jobs; ordered ids and keys go back after that."""
         for run in unfinished:
-            if not run.abandoned and not run.ended and not is_exclusive(run.unit):
+            if not run.abandoned and not run.ended and not is_exclusive(run.unit) and not run.compiled.isolated:
                 run.released = True
                 self.session.held.discard(run.unit)
         self.acker.flush()
         self._try("launcher", self.session.give_back_all)  # the server alone knows in which order they came
         for slot in self.manager.slots():
-            if (struck := slot.run) is not None:
+            if (struck := slot.run) is not None and struck.compiled.isolated:
+                struck.struck = JobShutdown  # whoever drives it tells it, kills its process, and gives it back then
+            elif struck is not None:
                 self.watchdog.strike(struck, slot, JobShutdown)
         for run in self.manager.tasks():
             self.loop.strike(run, JobShutdown)
@@ -375,7 +388,7 @@ AT_EXIT = 5.0
 OF_A_WORKER = {
     *("queues", "concurrency", "capsules", "ordered_scheduler", "ordered_nodes", "ordered_node"),
     *("shutdown_timeout", "lease", "hang_after", "heartbeat", "max_retries", "dead_max", "dead_timeout"),
-    *("dump_folder", "tag", "labels"),
+    *("dump_folder", "tag", "labels", "isolated_memory", "isolated_ready"),
 }
 _OF_A_SUPERVISOR = {"max_memory", "max_jobs", "health", "log_format", "log_level"}
 

@@ -44,7 +44,7 @@ from henchman.worker.step_run import StepRun
 from henchman.worker.watchdog import Watchdog, calm
 from henchman.worker.watcher import Cancels
 
-__all__ = ["Processor", "UnitReader", "end_child", "in_child"]
+__all__ = ["Processor", "UnitReader", "end_child", "in_child", "meaning"]
 
 _monotonic = time.monotonic
 TASK_PLACES = 512  # places on the board below this belong to threads, the others to tasks
@@ -170,7 +170,7 @@ class Processor:
         if error is None and result is None and run.unit.source is None:
             return DONE
         try:
-            meant = error if error is None or timed_out is None else _meaning(run, error, timed_out)
+            meant = error if error is None or timed_out is None else meaning(run, error, timed_out)
             return self._policy.ended(run, result, meant)
         except BaseException as defect:  # its own __class__, __str__, __eq__…: anything of it may raise
             self._events.emit("part_failed", part="retry", error=defect)
@@ -239,7 +239,8 @@ class Processor:
         timeout = run.timeout
         if timeout is not None:
             run.deadline = run.started + timeout
-            self._watchdog.watch(run, slot)
+            if not run.compiled.isolated:  # whose process is struck there, and killed
+                self._watchdog.watch(run, slot)
         if run.tracked:
             self._acker.reporter.begin(run)
         if self._tell_start:
@@ -297,7 +298,7 @@ def _is_overdue(run: Run) -> bool:
     return run.deadline is not None and run.struck is None and _monotonic() > run.deadline
 
 
-def _meaning(run: Run, error: BaseException, timed_out: bool) -> BaseException:
+def meaning(run: Run, error: BaseException, timed_out: bool) -> BaseException:
     """What ``error`` means: our time-out, our stop, a cancellation from outside, or what the job says itself."""
     if not run.compiled.is_async:
         return _timed_out(run, error) if isinstance(error, JobTimeout) and run.struck is JobTimeout else error
@@ -333,6 +334,7 @@ class UnitReader:
         self._board = board
         self._compiled: dict[str, CompiledJob] = {}
         self.keyed = False  # this process has met a job with a key
+        self.isolation: Callable[[Any], Any] | None = None  # runs jobs in processes of their own; None: all run here
 
     def read(self, unit: Unit, mark: int) -> Run | None:
         """The run of ``unit``; what cannot run is settled. The payload stands on the scoreboard at ``mark``, so that
@@ -411,13 +413,15 @@ class UnitReader:
 
     def _compile(self, name: str) -> CompiledJob:
         runtime = self._runtime
+        definition = runtime.registry.get(name)
         compiled = self._compiled[name] = CompiledJob(
-            runtime.registry.get(name),
+            definition,
             runtime.server_middleware,
             runtime.events,
             self._acker.reporter,
             runtime.batch_of,
             runtime,
+            None if definition.options.isolate is None else self.isolation,
         )
         return compiled
 

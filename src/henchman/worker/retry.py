@@ -16,6 +16,7 @@ import msgspec
 from henchman.client.options import JobOptions
 from henchman.client.runtime import Runtime
 from henchman.errors import Discard, Failure, JobCancelled, JobInterrupted, JobShutdown, JobTimeout, Kill, Snooze
+from henchman.isolation.processes import Returned
 from henchman.kernel.middleware import takes
 from henchman.kernel.text import described
 from henchman.wire import payload, times
@@ -262,6 +263,8 @@ def _returned(run: Run, result: Any) -> Outcome:
         return DONE
     if not run.keeps:
         return Outcome("done", result=result)
+    if isinstance(result, Returned):  # its process made it plain
+        return Outcome("done", reason=run.secrets.hide(result.problem), result=result.value)
     try:
         return Outcome("done", result=to_json(run.compiled.definition.function, result))
     except ValueError as error:

@@ -93,7 +93,7 @@ class Run:
         self.released = False
         self.struck: type[BaseException] | None = None
         self.late: Callable[[], None] | None = None  # raises what could not be raised yet, where that is safe
-        self.task: Any = None
+        self.task: Any = None  # of the event loop; of an isolated run its process
         self.pool: Any = None
         self.timeout = compiled.timeout
         self.expires: float | None = None
@@ -278,6 +278,7 @@ class CompiledJob:
 
     ``hears_cancel``: a cancelled run starts all the same and ends by itself, and its task is not cancelled.
     ``iterable``: where it stands is kept apart, and removed with the job.
+    ``isolated``: a run has a process of its own, which ``call`` drives from a thread, also that of an async job.
     ``ack_each``: a run is settled in a call of its own, before its slot is free.
     ``reporter``: carries what its tracked runs say. ``open_batch(id, jid, expires, results)``: the batch of
     a run.
@@ -294,6 +295,7 @@ class CompiledJob:
         "expires",
         "hears_cancel",
         "is_async",
+        "isolated",
         "iterable",
         "name",
         "open_batch",
@@ -312,10 +314,12 @@ class CompiledJob:
         reporter: JobReporter | None = None,
         open_batch: Callable[..., Any] = _no_batch,
         runtime: Any = None,
+        isolation: Callable[[Any], Any] | None = None,
     ) -> None:
         self.definition = definition
         self.name = definition.name
-        self.is_async = definition.is_async
+        self.isolated = isolation is not None
+        self.is_async = definition.is_async and isolation is None
         self.hears_cancel = definition.hears_cancel
         self.signature = definition.signature
         self.timeout = definition.options.timeout
@@ -327,7 +331,7 @@ class CompiledJob:
         self.reporter = reporter
         self.open_batch = open_batch
         self.runtime = runtime
-        self.call: Callable[[Any], Any] = self._compiled(middleware)
+        self.call: Callable[[Any], Any] = isolation or self._compiled(middleware)
         self.taking: CompiledJob | None = None
 
     def _compiled(self, middleware: Chain) -> Callable[[Any], Any]:

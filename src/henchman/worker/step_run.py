@@ -27,7 +27,9 @@ class StepRun(Run):
     def __init__(
         self, unit: Unit, job: dict[str, Any], compiled: CompiledJob, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> None:
-        super().__init__(unit, job, _taking(compiled) if taken_by(job) else compiled, args, kwargs)
+        super().__init__(
+            unit, job, _taking(compiled) if taken_by(job) and not compiled.isolated else compiled, args, kwargs
+        )
         self._results = NO_RESULTS
         self._workflow: Any = None
 

@@ -186,7 +186,7 @@ Struck = Literal["struck", "later", "over"]
 #: Nothing is raised while one of these modules is anywhere in what the job has called: it may hold a lock, or what is
 #: raised is swallowed (weakref), or what it does cannot be done by halves (import).
 _WHOLE = (
-    *("logging", "warnings", "weakref", "_weakrefset", "henchman.log", "henchman.client.buffer"),
+    *("logging", "warnings", "weakref", "_weakrefset", "henchman.log", "henchman.client.buffer", "henchman.isolation"),
     *("importlib", "_frozen_importlib", "_frozen_importlib_external"),
 )
 #: Nothing is raised while one of these is where the thread stands: their locks have a ``__enter__`` in Python, between
@@ -199,7 +199,7 @@ _STEP = (
 _SAYS = ("logging", "henchman.log", __name__)  # on the way from a log call to ``_here``
 #: As long as a new thread has not run its first step, it goes by the id of the one that starts it, and is struck first.
 _NEVER = (threading.Thread.start.__code__,)
-_BASE = ("henchman.worker.processor", "henchman.worker.pool")  # below the job
+_BASE = ("henchman.worker.processor", "henchman.worker.pool", "henchman.supervisor.isolated_main")  # below the job
 _RESUMABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 # Functions of our own: what others set on those of ``ctypes.pythonapi`` is no matter of ours. They keep the lock.
