@@ -212,7 +212,7 @@ def crashes(how: str) -> None:
 @app.job(name="grows", isolate=Isolated(memory="256MB"), retry=0)
 def grows() -> None:
     write("grows", os.getpid())
-    _seen.extend(range(6_000_000))
+    _seen.extend(range(4_000_000))
 
 
 @app.job(name="twice", isolate=Isolated(reuse=2), retry=0)

@@ -21,7 +21,8 @@ from henchman.isolation.channel import Channel
 
 __all__ = ["RunProcess"]
 
-MODULE = "henchman.supervisor.isolated_main"
+#: not ``-m``: the frames of the body are known by the name of its module
+BODY = "from henchman.supervisor.isolated_main import main; main()"
 GOODBYE = 1.0  # seconds that a process may take to end after it closed its channel; then it is killed
 
 
@@ -46,7 +47,7 @@ class RunProcess:
         ours, theirs = socket.socketpair()
         try:
             process = subprocess.Popen(  # noqa: S603 - ourselves
-                [sys.executable, "-m", MODULE, str(theirs.fileno())],
+                [sys.executable, "-c", BODY, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), *inherited),
                 process_group=0,

@@ -305,7 +305,6 @@ class _Drive:
                 if now > self._told["JobCancelled"] + self._grace:
                     self._kill("it does not heed its cancellation", JobCancelled())
         if run.deadline is not None and now > run.deadline + self._grace:
-            run.struck = JobTimeout
             text = (
                 f"the job ran longer than its timeout of {run.timeout:g} s and did not heed it: its process was killed"
             )

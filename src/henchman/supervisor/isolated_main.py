@@ -1,4 +1,4 @@
-"""The body of a process for isolated runs (``python -m henchman.supervisor.isolated_main FD``).
+"""The body of a process for isolated runs (``isolation/process.py`` starts it).
 
 The main thread runs one job after the other; a thread beside it hears what the worker says. Middleware, arguments and
 ``current_job()`` are those of any run: the payload is read here as a worker reads it.
@@ -43,6 +43,7 @@ from henchman.worker.run import CompiledJob, Run, Slot
 from henchman.worker.step_run import StepRun
 from henchman.worker.watchdog import Watchdog, calm, strike
 
+LOOK_UP = 1.0  # seconds: a job that closes every file closes the channel too, which ends no wait that is under way
 _DEATHSIG = 1  # PR_SET_PDEATHSIG
 _STRIKES = {"JobShutdown": JobShutdown, "JobCancelled": JobCancelled}
 
@@ -135,7 +136,7 @@ class RunBody:
         """Hear the worker. When it is gone, so are we: what runs is another's from now on."""
         try:
             while True:
-                match self._channel.receive():
+                match self._channel.receive(LOOK_UP):
                     case ["run", handed]:
                         self._number = handed["number"]
                         self._early.clear()
@@ -340,6 +341,3 @@ def main() -> None:
     sys.stderr.flush()
     os._exit(0)  # a thread that a job left behind must not keep the process
 
-
-if __name__ == "__main__":
-    main()
