@@ -29,6 +29,7 @@ BELOW_APP = (
     "contrib",
     "log",
     "work",
+    "isolation",
 )
 EVERYTHING = ("app", "henchman", *BELOW_APP)
 
@@ -42,7 +43,7 @@ ROOMS = {
     "store": Room(3, ("kernel",)),
     "sql": Room(3, ("kernel",)),
     "work": Room(4, ("wire", "store")),
-    "isolation": Room(4, ("config", "wire")),
+    "isolation": Room(4, ("config", "wire")),  # what a definition says, and the worker's side of the processes
     "client": Room(5, ("isolation", "work", "config", "wire", "store")),
     "worker": Room(
         6,
@@ -50,6 +51,7 @@ ROOMS = {
             "client.registry",
             "client.options",
             "client.runtime",
+            "isolation",
             "work",
             "config",
             "wire",

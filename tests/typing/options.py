@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Unpack
 
-from henchman import App, IterableJob, testing
+from henchman import App, Isolated, IterableJob, testing
 from henchman.client.keywords import PushKeywords
 from henchman.errors import Failure
 
@@ -33,6 +33,22 @@ app.embed(concurrency=4)
 app.embed(slots=4)  # expect-error: call-arg
 testing.worker(app, concurrency=4, url="redis://localhost")
 testing.worker(app, concurency=4)  # expect-error: call-arg
+
+
+@app.job(isolate=True)
+def in_a_process() -> None: ...
+
+
+@app.job(isolate=Isolated(memory="512MB", reuse=10, grace=0.5))
+async def within_limits(one: int) -> int:
+    return one
+
+
+in_a_process.enqueue()
+within_limits.enqueue("1")  # expect-error: arg-type
+app.job(isolate="yes")  # expect-error: call-overload
+Isolated(reuse="1")  # expect-error: arg-type
+App(isolated_memory="1GB", isolated_ready=2)
 
 
 @app.job(

@@ -57,7 +57,11 @@ def test_a_run_is_in_a_process_of_its_own_with_its_middleware(app: App, redis: R
 
 def test_what_is_returned_comes_back_as_its_annotation_says(app: App, redis: Redis) -> None:
     huge = 10**1000
-    sums, first, unkept = isolated.add.enqueue(huge, 1), isolated.day.enqueue(date(2026, 5, 17)), isolated.unkept.enqueue()
+    sums, first, unkept = (
+        isolated.add.enqueue(huge, 1),
+        isolated.day.enqueue(date(2026, 5, 17)),
+        isolated.unkept.enqueue(),
+    )
     with working(app):
         assert sums.result(timeout=60) == huge + 1
         assert first.result(timeout=60) == date(2026, 5, 1), "of an async job"

@@ -13,7 +13,7 @@ from traceback import walk_tb
 from types import CodeType, TracebackType
 from typing import Any, Final
 
-__all__ = ["rebuilt", "told"]
+__all__ = ["rebuilt", "to_facts"]
 
 _CAUSES: Final = 10
 _FRAMES: Final = 100
@@ -29,7 +29,7 @@ _classes: Final[dict[tuple[str, str], type[BaseException]]] = {}
 _MOST_CLASSES: Final = 1000
 
 
-def told(error: BaseException, depth: int = 0) -> dict[str, Any]:
+def to_facts(error: BaseException, depth: int = 0) -> dict[str, Any]:
     """``error`` as plain JSON."""
     kind = type(error)
     facts = {
@@ -45,7 +45,7 @@ def told(error: BaseException, depth: int = 0) -> dict[str, Any]:
     }
     for name, one in (("cause", error.__cause__), ("context", error.__context__)):
         if one is not None and depth < _CAUSES:
-            facts[name] = told(one, depth + 1)
+            facts[name] = to_facts(one, depth + 1)
     return facts
 
 
@@ -74,7 +74,7 @@ def _sendable(value: Any) -> bool:
 
 
 def rebuilt(facts: dict[str, Any]) -> BaseException:
-    """The exception that ``told`` described."""
+    """The exception that ``to_facts`` described."""
     error = _instance(_class_of(str(facts["module"]), str(facts["name"])), str(facts["message"]))
     for name, one in facts["attributes"].items():
         try:
@@ -88,13 +88,13 @@ def rebuilt(facts: dict[str, Any]) -> BaseException:
     return error.with_traceback(_traceback(facts["frames"]))
 
 
-class _Told:
+class _Rebuilt:
     """What every rebuilt exception says of itself: the words of the original."""
 
-    told_message = ""
+    original_message = ""
 
     def __str__(self) -> str:
-        return self.told_message
+        return self.original_message
 
 
 def _class_of(module: str, name: str) -> type[BaseException]:
@@ -109,9 +109,9 @@ def _class_of(module: str, name: str) -> type[BaseException]:
     base = found if isinstance(found, type) and issubclass(found, BaseException) else Exception
     plain = name.rpartition(".")[2]
     try:
-        made = type(plain, (_Told, base), {"__module__": module, "__qualname__": name, "__init__": _nothing})
+        made = type(plain, (_Rebuilt, base), {"__module__": module, "__qualname__": name, "__init__": _nothing})
     except Exception:  # a class that refuses to be derived from
-        made = type(plain, (_Told, Exception), {"__module__": module, "__qualname__": name, "__init__": _nothing})
+        made = type(plain, (_Rebuilt, Exception), {"__module__": module, "__qualname__": name, "__init__": _nothing})
     if len(_classes) < _MOST_CLASSES:
         _classes[module, name] = made
     return made
@@ -122,10 +122,10 @@ def _nothing(self: Any, *args: Any, **kwargs: Any) -> None:
 
 
 def _instance(kind: type[BaseException], message: str) -> BaseException:
-    for made_of in (kind, type(kind.__name__, (_Told, Exception), {"__module__": kind.__module__})):
+    for made_of in (kind, type(kind.__name__, (_Rebuilt, Exception), {"__module__": kind.__module__})):
         try:
             error: Any = made_of.__new__(made_of, message)
-            error.told_message = message
+            error.original_message = message
         except Exception:  # noqa: S112 - a class of the user's, with a __new__ of its own: the plain one is next
             continue
         if isinstance(error, BaseException):

@@ -27,7 +27,7 @@ import msgspec
 from henchman.app import App
 from henchman.errors import HenchmanError, JobCancelled, JobShutdown, JobTimeout
 from henchman.isolation.channel import Channel
-from henchman.isolation.failure import told
+from henchman.isolation.failure import to_facts
 from henchman.kernel.events import Events
 from henchman.kernel.text import described
 from henchman.log import handler as log
@@ -77,7 +77,7 @@ class _ToldUnit(Unit):
         self._keeps = keeps
 
 
-class _Reporter:
+class _RunReporter:
     """What a run says, told to the worker."""
 
     def __init__(self, channel: Channel) -> None:
@@ -98,7 +98,7 @@ class RunBody:
     def __init__(self, app: App, channel: Channel) -> None:
         self._app = app
         self._channel = channel
-        self._reporter: Any = _Reporter(channel)
+        self._reporter: Any = _RunReporter(channel)
         self._events = Events()  # what the worker announces of a run is not announced twice
         self._compiled: dict[str, CompiledJob] = {}
         self._slot = Slot("isolated", 0)
@@ -195,7 +195,7 @@ class RunBody:
         if self.is_fork:
             end_child(problem)
         if problem is not None:
-            ended["error"] = told(problem)
+            ended["error"] = to_facts(problem)
             if isinstance(problem, MemoryError) and memory is not None:
                 ended["error"]["message"] = f"memory limit {memory} MB{f': {problem}' if str(problem) else ''}"
                 ended["spent"] = True
@@ -340,4 +340,3 @@ def main() -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)  # a thread that a job left behind must not keep the process
-

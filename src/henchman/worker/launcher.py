@@ -87,10 +87,7 @@ class Launcher:
         self.standstill = Standstill()
         fence = self.session, self.cancels
         self.processor = Processor(runtime, self.acker, self.policy, self.watchdog, *fence, self.board)
-        most, where = sum(one.concurrency for one in capsules), lambda: place or place_of(runtime)
-        self.isolation = RunProcesses(runtime.config, runtime.events, where, most, inherited)
-        self.processor.reader.isolation = self.isolation.call
-        in_child(self.isolation)
+        self.isolation = self._isolation(capsules, place, inherited)
         self.loop = Loop(self.processor, runtime.events)
         self.watcher = Watcher(runtime, self.session, queues, self.sources, self.control, self.cancels)
         self.manager.extend(self._fetchers(capsules))
@@ -109,6 +106,14 @@ class Launcher:
         self.sources = {name: one for name, one in sources.items() if name in mine}
         kept = served(capsules, sources.keys() - mine)
         return kept, [queue for capsule in kept for queue in capsule.queues]
+
+    def _isolation(self, capsules: Sequence[Capsule], place: str, inherited: Sequence[int]) -> RunProcesses:
+        """Where isolated runs get their processes from: one a slot at most."""
+        runtime, slots = self.runtime, sum(one.concurrency for one in capsules)
+        made = RunProcesses(runtime.config, runtime.events, lambda: place or place_of(runtime), slots, inherited)
+        self.processor.reader.isolation = made.call
+        in_child(made)
+        return made
 
     def _try(self, part: str, step: Callable[[], object]) -> None:
         """Take a step that the way on does not depend on: a server that is away or refuses is told of."""
