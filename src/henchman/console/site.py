@@ -329,9 +329,7 @@ class Console:
             if why := forged(request):
                 raise Denied(403, f"this request was not taken for one of our own pages: {why}")
             if not self._access.holds(headers.get("x-henchman-token", ""), visitor.session):
-                raise Denied(
-                    403, "send the token of a page of the console as X-Henchman-Token, or a password as bearer"
-                )
+                raise Denied(403, "send the token of a page as X-Henchman-Token, or a password as bearer")
         self._must(visitor, links, request, "act" if which == "acts" else "look")
         if which == "plans":
             return json_answer(await run_in_threadpool(self._api.plan, wish["page"], wish["act"], wish["names"]))
