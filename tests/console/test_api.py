@@ -14,11 +14,13 @@ import pytest
 from jsonschema import Draft202012Validator
 from openapi_spec_validator import validate
 
+from console.test_errors import group
 from henchman import App, Failure
 from henchman.console.api.routes import ENDPOINTS, LIMIT_MOST
 from henchman.console.render import tilde
 from henchman.inspector import audit
 from henchman.store.call import command, run
+from henchman.store.failures import group_errors
 from henchman.wire.payload import encode
 from support.browsing import DEAD, RETRY, XSS, Browser, Shown
 from support.worker import until, working
@@ -393,3 +395,51 @@ def test_other_methods(browser: Browser) -> None:
     for method in ("PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
         assert browser.get("/api/v1/dead", method).status == 405
     assert browser.get("/api/v1/dead", "HEAD").status == 200
+
+
+def test_a_search_looks_at_so_many_a_page_and_every_match_is_told_once(app: App, browser: Browser) -> None:
+    with_text = {17, 18, 19, 20_500, 41_000}
+    rows = list[Any]()
+    for one in range(41_001):
+        job = {"class": "shop.find" if one in with_text else "shop.other", "jid": f"{one:024}", "args": []}
+        rows += (-one, encode(job))  # the dead are told the latest first: one after the other
+    for start in range(0, len(rows), 20_000):
+        app.connections.run(command("ZADD", app.keys.dead, *rows[start : start + 20_000]))
+    found, cursor, pages = list[int](), "", 0
+    while cursor is not None:
+        page = json.loads(browser.get(f"/api/v1/dead?q=shop.find&limit=2{cursor and f'&cursor={cursor}'}").text)
+        assert len(page["items"]) <= 2
+        found += [int(one["jid"]) for one in page["items"]]
+        cursor, pages = page["next"], pages + 1
+    assert found == sorted(with_text)
+    assert pages < 8
+
+
+def test_what_is_asked_has_a_bound_that_is_said(browser: Browser) -> None:
+    refused = browser.get(f"/api/v1/dead?q={'x' * 201}")
+    assert refused.status == 400
+    assert "q has 201 characters: give 200 at most" in refused.text
+    assert browser.get(f"/api/v1/dead?q={'x' * 200}").status == 200
+
+
+@pytest.mark.parametrize("path", ["errors", "processes", "ordered", "crons"])
+def test_every_list_has_pages(shop: App, browser: Browser, path: str) -> None:
+    lists = {
+        "errors": lambda at: shop.connections.run(group_errors(shop.keys, [group(f"g{at}", time.time())], time.time())),
+        "processes": lambda at: alive(shop, f"host-{at}:1:{at:012}"),
+        "ordered": lambda at: shop.connections.run(command("SADD", shop.keys.ordered_queues, f"o{at}")),
+        "crons": lambda at: shop.crons.add(f"c{at}", "shop.mail", every=3600, queue="mail", args=[at]),
+    }
+    for at in range(5):
+        lists[path](at)
+    first = json.loads(browser.get(f"/api/v1/{path}?limit=3").text)
+    assert (len(first["items"]), first["total"]) == (3, 5)
+    rest = json.loads(browser.get(f"/api/v1/{path}?limit=3&cursor={first['next']}").text)
+    assert (len(rest["items"]), rest["next"]) == (2, None)
+    assert not [one for one in first["items"] if one in rest["items"]]
+    assert browser.get(f"/api/v1/{path}?limit=101").status == 400
+
+
+def alive(app: App, identity: str) -> None:
+    app.connections.run(command("SADD", app.keys.processes, identity))
+    app.connections.run(command("HSET", identity, "info", "{}", "beat", repr(time.time())))

@@ -1,5 +1,5 @@
-"""Twelve incidents at 3 am: whoever follows the first link of the first finding, and the first one there, stands before
-what broke and the act against it. No JavaScript is needed; ``tests/browser`` clicks the same in Chromium."""
+"""Eighteen incidents at 3 am: whoever follows the first link of the first finding, and the first one there, stands
+before what broke and the act against it. No JavaScript is needed; ``tests/browser`` clicks the same in Chromium."""
 
 from __future__ import annotations
 

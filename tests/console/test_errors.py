@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from typing import Any
@@ -187,3 +188,87 @@ def test_the_overview_begins_with_a_new_error(app: App, redis: Redis) -> None:
     assert re.findall(r'class="text"><a href="([^"]*)"', page.text) == ["/errors/aaa", "/errors/bbb"]
     write(app, *[group(f"g{number}", now, count=50, error=f"Error{number}") for number in range(12)])
     assert "And 8 more like this." in Browser(app.console()).get("/").words
+
+
+def after(seconds: float, **more: Any) -> dict[str, Any]:
+    return group("aaa", time.time() + seconds, error="TimeoutError", **more)
+
+
+def test_a_resolved_error_is_quiet_until_it_returns(app: App, redis: Redis) -> None:
+    redis.set("stat:processed", 100)
+    write(app, after(-60, count=9))
+    browser = Browser(app.console())
+    assert "New: TimeoutError" in browser.get("/").words
+    done = browser.act("/errors/aaa", "/errors/aaa/do/resolve")
+    assert (done.status, done.headers["location"].split("?")[0]) == (303, "/errors/aaa")
+    assert "All is well." in browser.get("/").words
+    assert "Every error is resolved or muted." in browser.get("/errors").words
+    assert "TimeoutError resolved" in browser.get("/errors?show=resolved").words
+    assert "Errors 0" in browser.get("/errors?show=new").words
+    write(app, after(-30, count=2))  # which a worker had not written down when it was resolved
+    assert "All is well." in browser.get("/").words
+    write(app, after(+1, count=3))
+    assert (
+        "returned error Returned: TimeoutError in shop.charge, 5 times since it was resolved" in browser.get("/").words
+    )
+    assert "TimeoutError returned" in browser.get("/errors").words
+    assert "5 failures since" in browser.get("/errors/aaa").words
+    assert "resolve errors aaa done error aaa is resolved" in browser.get("/audit").words
+    browser.act("/errors/aaa", "/errors/aaa/do/resolve")
+    assert browser.act("/errors/aaa", "/errors/aaa/do/reopen").status == 303
+    assert "New: TimeoutError" in browser.get("/").words
+    assert not redis.exists("hm:errors:handled")
+
+
+def test_a_muted_error_is_quiet_for_a_time_or_a_count(app: App, redis: Redis) -> None:
+    redis.set("stat:processed", 100)
+    write(app, after(-60, count=9))
+    browser = Browser(app.console())
+    assert browser.act("/errors/aaa", "/errors/aaa/1h/do/mute").status == 303
+    assert "All is well." in browser.get("/").words
+    assert "Muted until" in browser.get("/errors/aaa").words
+    [one] = run(app.connections, errors(app.keys)).groups
+    assert one.state(time.time() + 3500) == "muted"
+    assert one.state(time.time() + 3700) != "muted", "the time is over"
+    assert browser.act("/errors/aaa", "/errors/aaa/10x/do/mute").status == 303
+    write(app, after(0, count=9))
+    assert "TimeoutError muted" in browser.get("/errors?show=muted").words
+    assert "Muted until 1 more" in browser.get("/errors/aaa").words
+    write(app, after(0, count=1))
+    assert "New: TimeoutError in shop.charge, 19 times" in browser.get("/").words
+
+
+@pytest.mark.parametrize("long", ["soon", "0h", "15d", "1y", "-1h", "9999999x"])
+def test_a_time_to_mute_for_is_a_time(app: App, redis: Redis, long: str) -> None:
+    redis.set("stat:processed", 100)
+    write(app, after(-60, count=9))
+    refused = Browser(app.console()).act("/errors/aaa", f"/errors/aaa/{long}/do/mute")
+    assert refused.status == 409
+    assert "is no time to mute an error for: say 30m, 2h or 7d" in refused.words
+    assert not redis.exists("hm:errors:handled")
+
+
+def test_who_may_not_act_decides_nothing(app: App, redis: Redis) -> None:
+    redis.set("stat:processed", 100)
+    write(app, after(-60, count=9))
+    looker = Browser(app.console(authorize=lambda request: "look"))
+    assert "do/resolve" not in looker.get("/errors/aaa").text
+    assert looker.post("/errors/aaa/do/resolve", {"token": "0" * 64}).status == 403
+    actor = Browser(app.console())
+    assert actor.post("/errors/aaa/do/resolve").status == 403, "without a token"
+    assert actor.act("/errors/aaa", "/errors/aaa/do/resolve", sec_fetch_site="cross-site").status == 403
+    assert actor.act("/errors/aaa", "/errors/bbb/do/resolve").status == 409, "nobody knows it"
+    assert not redis.exists("hm:errors:handled")
+
+
+def test_programs_resolve_too_and_what_is_forgotten_leaves_nothing(app: App, redis: Redis) -> None:
+    write(app, after(-60, count=9), group("bbb", time.time() - 60))
+    browser = Browser(app.console())
+    for name, act in (("aaa", "resolve"), ("bbb", "resolve")):
+        wish = {"page": "errors", "act": act, "names": [name]}
+        done = browser.send("/api/v1/acts", json.dumps(wish).encode(), {"content-type": "application/json"})
+        assert done.status == 200, done.text
+        redis.hdel("hm:errors:facts", "aaa") if name == "aaa" else None
+    [one] = json.loads(browser.get("/api/v1/errors").text)["items"]
+    assert (one["id"], one["state"], one["handled"]["verb"]) == ("bbb", "resolved", "resolve")
+    assert redis.hkeys("hm:errors:handled") == [b"bbb"]

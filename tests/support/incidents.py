@@ -1,5 +1,5 @@
-"""Twelve incidents of a shop at night: what breaks, by what its page is known, and the act against it. And the links of
-a page that somebody follows who does not know the console yet."""
+"""Eighteen incidents of a shop at night: what breaks, by what its page is known, and the act against it. And the links
+of a page that somebody follows who does not know the console yet."""
 
 from __future__ import annotations
 
@@ -84,13 +84,16 @@ class NightShop:
         self.mail, self.sync, self.pay, self.ship, self.price = mail, sync, pay, ship, price
         mail.enqueue_many([(user,) for user in range(3)])
 
-    def alive(self, identity: str, *, queues: list[str], ago: float = 0.0, busy: int = 0) -> None:
+    def alive(
+        self, identity: str, *, queues: list[str], ago: float = 0.0, busy: int = 0, up: float = 3600, **more: str
+    ) -> None:
         """A process as its heartbeat tells."""
         now = time.time() - ago
+        version = more.pop("version", "henchman 1")
         info = {"hostname": identity.split(":")[0], "pid": int(identity.split(":")[1]), "queues": queues}
         self.redis.sadd("processes", identity)
-        facts = {"info": encode({**info, "concurrency": 10, "started_at": now - 3600, "version": "henchman 1"})}
-        self.redis.hset(identity, mapping={**facts, "busy": busy, "beat": repr(now), "quiet": "false"})  # type: ignore[dict-item]
+        facts = {"info": encode({**info, "concurrency": 10, "started_at": now - up, "version": version})}
+        self.redis.hset(identity, mapping={**facts, "busy": busy, "beat": repr(now), "quiet": "false", **more})  # type: ignore[dict-item]
 
     def put(self, queue: str, name: str, **more: Any) -> bytes:
         job = {"class": name, "jid": JID, "args": [77], "queue": queue, "created_at": time.time() - 900}
@@ -159,6 +162,37 @@ class NightShop:
     def late_history(self) -> None:
         self.redis.xadd("hm:history", {"e": "[]"}, id=f"{int((time.time() - 300) * 1000)}-0")
 
+    def levels(self, *minutes: tuple[int, int]) -> None:
+        """What a worker wrote down in the last minutes, the earliest first: how long mail was, jobs that had ended."""
+        for back, (size, ended) in zip(range(len(minutes), 0, -1), minutes, strict=True):
+            line = {"at": time.time() - 60 * back, "processed": ended, "sizes": {"mail": size}}
+            self.redis.lpush("hm:levels", encode(line))
+
+    def retry_storm(self) -> None:
+        self.levels((0, 0), (0, 50), (0, 100), (0, 150), (0, 200))
+        self.redis.set("stat:processed", 250)
+        error = {"error_class": "TimeoutError", "error_message": "the bank does not answer", "retry_count": 3}
+        soon = {self.put("pay", "shop.charge", jid=f"{one:024}", **error): time.time() + 30 for one in range(1200)}
+        self.redis.zadd("retry", soon)
+
+    def growing_queue(self) -> None:
+        self.levels((10, 0), (60, 90), (110, 190), (170, 260), (240, 330))
+        self.mail.enqueue_many([(user,) for user in range(300)])
+
+    def missed_cron(self) -> None:
+        self.app.crons.add("nightly report", job=self.mail, every=3600, args=[7])
+        self.redis.zadd("hm:cron:ticks", {"nightly report": time.time() - 2 * 3600})
+
+    def mixed_versions(self) -> None:
+        self.alive("host-2:377:" + "e" * 12, queues=["mail"], version="henchman 0.9")
+
+    def old_code(self) -> None:
+        run(self.app.connections, mark_deploy(self.app.keys, "v2.4.1", now=time.time() - 1800))
+        self.alive("host-2:377:" + "e" * 12, queues=["mail"], up=1000)
+
+    def skewed_host(self) -> None:
+        self.alive("host-9:99:" + "f" * 12, queues=["mail"], skew="41.25")
+
 
 INCIDENTS: dict[str, tuple[Callable[[NightShop], None], list[str], str]] = {
     "no consumer": (NightShop.no_consumer, ["shop.charge", "No worker serves queue pay"], "henchman work -q pay"),
@@ -172,5 +206,11 @@ INCIDENTS: dict[str, tuple[Callable[[NightShop], None], list[str], str]] = {
     "late scheduler": (NightShop.late_scheduler, ["shop.remind", "Its time has come"], "do/retry"),
     "dead dependency": (NightShop.dead_dependency, ["shop.ship", "shop.pay"], "do/release"),
     "stepped clock": (NightShop.stepped_clock, ["the server's clock went back by 3,600 s"], "see what sets it"),
+    "retry storm": (NightShop.retry_storm, ["shop.charge", "the bank does not answer"], "do/retry"),
+    "growing queue": (NightShop.growing_queue, ["shop.mail", "Queue mail"], "do/cancel"),
+    "missed cron": (NightShop.missed_cron, ["nightly report", "shop.mail"], "do/run"),
+    "mixed versions": (NightShop.mixed_versions, ["henchman 0.9", "host-2"], "do/stop"),
+    "workers with old code": (NightShop.old_code, ["host-1"], "do/stop"),
+    "clock of a host": (NightShop.skewed_host, ["host-9"], "do/stop"),
     "history behind": (NightShop.late_history, ["behind", "nobody records"], "henchman history status"),
 }

@@ -21,6 +21,8 @@ from henchman.oncall.findings import _COMMANDS as COMMANDS
 from henchman.store.failures import group_errors
 from henchman.top.screen import Question, Top, TopMessage
 from henchman.top.tabs import TABS
+from support.browsing import Browser
+from support.incidents import NightShop
 
 LIMIT = 60.0  # seconds until what is waited for must be on the screen
 DEAD = "d" * 24
@@ -157,6 +159,67 @@ def test_errors_have_a_tab_and_lead_to_where_they_were_raised(
         await screen.until(lambda: [str(one) for one in screen.columns()][:1] == ["queue"], "the queues, not the end")
 
     seen(steps)
+    app.close()
+
+
+def test_its_findings_are_those_of_the_console(redis: Redis, seen: Callable[..., None], redis_url: str) -> None:
+    app, now = App(redis_url=redis_url), time.time()
+    shop = NightShop(app, redis)
+    for happens in (shop.skewed_host, shop.missed_cron, shop.old_code, shop.retry_storm, shop.no_consumer):
+        happens()
+    group = {"id": "abc", "error": "TimeoutError", "message": "no answer", "place": "shop:sync", "jid": DEAD}
+    group |= {
+        "trace": [],
+        "count": 9,
+        "first": now,
+        "last": now,
+        "jobs": {"sync": 9},
+        "queues": {"pay": 9},
+        "hours": {},
+    }
+    app.connections.run(group_errors(app.keys, [group], now))
+    told = json.loads(Browser(app.console()).get("/api/v1/findings").text)["items"]
+    kinds = {one["kind"] for one in told}
+    assert kinds >= {"host clock", "missed cron", "old code", "retry storm", "nobody serves it", "new error"}
+
+    async def steps(screen: Seen) -> None:
+        await screen.until(lambda: len(screen.rows()) == len(told), "as many")
+        assert [one[1] for one in screen.rows()] == [one["kind"] for one in told]
+
+    seen(steps)
+    app.close()
+
+
+def test_an_error_is_resolved_and_opened_again(redis: Redis, seen: Callable[..., None], redis_url: str) -> None:
+    app, now = App(redis_url=redis_url), time.time()
+    group = {"id": "abc", "error": "TimeoutError", "message": "no answer", "place": "shop:sync", "jid": DEAD}
+    group |= {
+        "trace": [],
+        "count": 9,
+        "first": now,
+        "last": now,
+        "jobs": {"sync": 9},
+        "queues": {"pay": 9},
+        "hours": {},
+    }
+    app.connections.run(group_errors(app.keys, [group], now))
+
+    async def steps(screen: Seen) -> None:
+        await screen.until(lambda: screen.rows() and screen.rows()[0][1] == "new error", "a finding")
+        await screen.to("Errors")
+        for key, state in (("V", "resolved"), ("O", "new")):
+            await screen.until(screen.rows, "the error")
+            await screen.pilot.press(key)
+            await screen.until(lambda: isinstance(screen.top.screen, Question), "the question")
+            await screen.pilot.press("y")
+            await screen.until(lambda state=state: screen.rows()[0][0] == state, state)
+            if state == "resolved":
+                await screen.pilot.press("1")
+                await screen.until(lambda: "All is well." in screen.text("detail"), "no finding any more")
+                await screen.to("Errors")
+
+    seen(steps, may_act=True)
+    assert not redis.exists("hm:errors:handled")
     app.close()
 
 

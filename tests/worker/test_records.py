@@ -11,7 +11,7 @@ import time
 import pytest
 from redis import Redis
 
-from henchman import App
+from henchman import App, __version__
 from henchman.worker import watcher
 from support.worker import Heard, until, working
 
@@ -40,14 +40,15 @@ def test_the_records_of_a_process(redis: Redis, redis_url: str, monkeypatch: pyt
         assert (host, pid) == (os.environ.get("DYNO") or socket.gethostname(), str(os.getpid()))
         assert len(nonce) == 12
         facts = {key.decode(): value.decode() for key, value in redis.hgetall(identity).items()}  # type: ignore[union-attr]
-        assert facts.keys() == {"info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us"}
+        assert facts.keys() == {"info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us", "skew"}
         assert (facts["concurrency"], facts["quiet"]) == ("3", "false")
         assert abs(float(facts["beat"]) - time.time()) < 60
         assert 5_000 < int(facts["rss"]) < 2_000_000
         assert int(facts["rtt_us"]) >= 0
+        assert abs(float(facts["skew"])) < 1
         info = json.loads(facts["info"])
         assert isinstance(info.pop("started_at"), float)
-        assert isinstance(info.pop("version"), str)
+        assert info.pop("version") == f"henchman {__version__}"
         assert info == {
             "hostname": host, "pid": os.getpid(), "tag": "shop", "concurrency": 3, "queues": ["a", "b"],
             "weights": [{"a": 2, "b": 0}], "labels": ["blue", "v2"], "identity": identity, "embedded": False,

@@ -20,7 +20,8 @@ __all__ = ["ErrorPages"]
 
 _ROWS: Final = 25  # groups of a page
 _JOBS: Final = 10  # of each set on the page of one
-_STATES: Final = {"": "all", "new": "new", "rising": "rising"}
+_STATES: Final = {"": "open"} | {one: one for one in ("new", "returned", "rising", "muted", "resolved")}
+_MUTES: Final = {"1h": "1 hour", "1d": "1 day", "7d": "7 days", "100x": "100 more"}
 _SETS: Final = {"retries": "will be tried again", "dead": "dead"}
 
 
@@ -50,11 +51,11 @@ class ErrorPages:
 
     def groups(self, query: Query) -> Screen:
         """All errors; a filter for job, queue, text, and for those that are new or rise."""
-        job, queue, show = query.word("job"), query.word("queue"), query.word("show", "new", "rising")
+        job, queue, show = query.word("job"), query.word("queue"), query.word("show", *_STATES)
         keys, runner = self._runtime.keys, self._runtime.connections
         found = run(runner, asked.errors(keys, job=job, queue=queue, text=query.search))
         rows = [ErrorRow(one, one.state(found.at), spark(one.trend(found.at))) for one in found.groups]
-        rows = [row for row in rows if show in ("", row.state)]
+        rows = [row for row in rows if row.state == show or (not show and row.state not in ("muted", "resolved"))]
         facts = {
             "groups": rows[query.page * _ROWS - _ROWS : query.page * _ROWS],
             "total": len(rows),
@@ -84,6 +85,7 @@ class ErrorPages:
             "one": one,
             "state": one.state(now),
             "bars": spark(one.trend(now), 56.0),
+            "mutes": _MUTES,
             "members": members,
             "words": _SETS,
             "shown": _JOBS,

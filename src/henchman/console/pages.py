@@ -198,6 +198,7 @@ class Screens:
         keys, mask = self._runtime.keys, self._runtime.registry.mask
         looks = look(keys, mask), figures.metrics(keys, 60, detailed=0)
         (seen, failing, ground), found = run(self._runtime.connections, side_by_side(*looks))
+        opened = [one for one in failing.groups if one.state(seen.at) not in ("muted", "resolved")]
         return Screen(
             "overview.html",
             {
@@ -206,7 +207,7 @@ class Screens:
                 "queues": sorted(seen.queues, key=_trouble)[:10],
                 "classes": found.classes[:8],
                 "chart": chart(found, found.classes),
-                "errors": [(one, one.state(seen.at), spark(one.trend(seen.at))) for one in failing.groups[:6]],
+                "errors": [(one, one.state(seen.at), spark(one.trend(seen.at))) for one in opened[:6]],
                 "waits": max((one.latency or 0.0 for one in seen.queues if one.size), default=None),
                 "rate": rate(found, seen.at),
                 "served": {name for one in seen.processes for name in one.queues},

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -29,7 +30,7 @@ from henchman.store.cron import RunningTick, Skipped
 from henchman.store.keys import Keys
 from henchman.wire.payload import new_jid
 
-__all__ = ["CronRegistry", "CronState", "Past", "set_paused", "states"]
+__all__ = ["CronRegistry", "CronState", "MissedTick", "Past", "missed_ticks", "set_paused", "states"]
 
 J = TypeVar("J", bound=Using[Any, Any])
 
@@ -109,6 +110,37 @@ def _state(
     if running is not None and stored.now - running.since >= cron.overlap_for:
         running = None  # it counts no more
     return shown._replace(overlap="skip", overlap_for=cron.overlap_for, running=running, skipped=skipped)
+
+
+class MissedTick(NamedTuple):
+    """A planned time (Unix seconds) of a cron that has passed, and nothing was enqueued for it."""
+
+    name: str
+    planned: float
+
+
+def missed_ticks(keys: Keys, late: float) -> Procedure[list[MissedTick]]:
+    """The crons whose next tick is more than ``late`` seconds overdue, the longest first; neither paused ones nor those
+    that no worker declares any more while others do declare theirs."""
+    stored: store.Stored = yield store.read(keys)
+    fresh = any(at > stored.now - store.FRESH for at in stored.declared.values())
+    found = []
+    for name, text in stored.definitions.items():
+        last, declared = stored.last.get(name), stored.declared.get(name)
+        retired = fresh and declared is not None and declared <= stored.now - store.FRESH
+        planned = None if last is None or retired or name in stored.paused else _next(text, last)
+        if planned is not None and planned < stored.now - late:
+            found.append(MissedTick(name, planned))
+    return sorted(found, key=lambda one: one.planned)
+
+
+@lru_cache(4096)
+def _next(definition: bytes, last: float) -> float | None:
+    """The first planned time after ``last``; None: there is none, or the definition cannot be read."""
+    try:
+        return next(iter(upcoming(read_timing(decoded(definition).timing), last, 1)), None)
+    except (msgspec.MsgspecError, DefinitionError):
+        return None
 
 
 def set_paused(keys: Keys, name: str, verb: Literal["pause", "resume"]) -> Procedure[bool]:

@@ -7,6 +7,7 @@ failed last are looked at. A job that was retried and succeeded is none of the g
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,9 +20,11 @@ from henchman.errors import ArgumentError
 from henchman.inspector.base import Entry, Mask
 from henchman.inspector.metrics import Deploy
 from henchman.inspector.sets import JobSet
+from henchman.kernel.clock import ServerClock
 from henchman.store import failures as calls
 from henchman.store.call import Procedure
 from henchman.store.keys import Keys
+from henchman.store.leases import ask_time
 from henchman.store.queues import SEARCHED, Stretch, set_stretch
 from henchman.wire import times
 
@@ -35,7 +38,7 @@ __all__ = [
     "error_group",
     "errors",
 ]
-__all__ += ["jobs_of", "some_jobs"]
+__all__ += ["Handled", "jobs_of", "mute_error", "reopen_error", "resolve_error", "some_jobs"]
 
 LOOKED: Final = 200  # groups
 HOURS: Final = 24  # of a trend
@@ -45,9 +48,23 @@ _RISE: Final = 3.0  # times as many failures in an hour as usual
 _FEW: Final = 5  # failures in an hour that are no rise
 _BLAMED: Final = 6 * 3600.0  # seconds after a deploy within which a first failure may be its fault
 
-Trend = Literal["new", "rising", "steady", "quiet"]
+Trend = Literal["new", "returned", "rising", "steady", "quiet", "muted", "resolved"]
+_MUTED = re.compile(r"([1-9][0-9]{0,5})([mhdx])")
+_SECONDS: Final = {"m": 60.0, "h": 3600.0, "d": 86_400.0}
+_LONGEST: Final = 14 * 86_400.0  # seconds, so long is a group kept
 StandsIn = Literal["dead", "retries"]
 STANDS_IN: Final[tuple[StandsIn, ...]] = ("dead", "retries")
+
+
+class Handled(msgspec.Struct, frozen=True):
+    """What somebody decided about a group ``at`` a time, when it had ``count`` failures: ``verb`` "resolve", or "mute"
+    ``until`` a time (0: whenever), or until ``most`` failures more (0: however many)."""
+
+    verb: Literal["resolve", "mute"]
+    at: float
+    count: int
+    until: float = 0.0
+    most: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +73,8 @@ class ErrorGroup:
     it (``module:function``, innermost first), how often, first and last time (Unix seconds), the last job's ``jid``.
 
     ``jobs``, ``queues``: counts by name, of at most 20; ``hours``: by hour (Unix time // 3600), of the last 48;
-    ``after``: the last deploy before it was first seen; ``trace``: the traceback of one, newest frame first.
+    ``after``: the last deploy before it was first seen; ``trace``: the traceback of one, newest frame first;
+    ``handled``: what somebody decided about it last.
     """
 
     id: str
@@ -72,6 +90,7 @@ class ErrorGroup:
     hours: Mapping[int, int]
     after: Deploy | None = None
     trace: tuple[str, ...] = ()
+    handled: Handled | None = None
 
     def trend(self, now: float) -> tuple[int, ...]:
         """Failures in each of the last 24 hours, this one last."""
@@ -84,14 +103,25 @@ class ErrorGroup:
         return present + before * (1 - now % 3600 / 3600)
 
     def state(self, now: float) -> Trend:
-        """Whether it is new (first seen within an hour), rises (three times as many as usual in this hour), is quiet
+        """Whether somebody resolved it, and it came back since, or muted it until later; whether it is new (first seen
+        within an hour), rises (three times as many as usual in this hour), is quiet
         (none in this hour and the one before), or goes on as it did."""
         recent, usual = self.recent(now), sum(self.trend(now)[:-2]) / (HOURS - 2)
+        known = self.handled
+        if known is not None and known.verb == "resolve":
+            return "returned" if self.last > known.at else "resolved"
+        if known is not None and now < (known.until or now + 1) and self.since < (known.most or self.since + 1):
+            return "muted"
         if now - self.first < NEW:
             return "new"
         if recent >= _FEW and recent > _RISE * usual:
             return "rising"
         return "steady" if any(self.trend(now)[-2:]) else "quiet"
+
+    @property
+    def since(self) -> int:
+        """Failures since somebody decided something about it; of all time where nobody did."""
+        return self.count - self.handled.count if self.handled else self.count
 
     def to_json(self, now: float) -> dict[str, Any]:
         """As the command line and programs have it."""
@@ -110,7 +140,13 @@ class ErrorGroup:
             "jid": self.jid,
             "deploy": None if self.after is None else {"at": times.iso(self.after.at), "label": self.after.label},
             "trace": list(self.trace),
+            "handled": None if self.handled is None else _handled_json(self.handled),
         }
+
+
+def _handled_json(one: Handled) -> dict[str, Any]:
+    until = times.iso(one.until) if one.until else None
+    return {"verb": one.verb, "at": times.iso(one.at), "until": until, "more": one.most or None}
 
 
 class Errors(NamedTuple):
@@ -123,7 +159,15 @@ class Errors(NamedTuple):
     forgotten: int
 
 
-_ORDER: Final[Mapping[Trend, int]] = {"new": 0, "rising": 1, "steady": 2, "quiet": 3}
+_ORDER: Final[Mapping[Trend, int]] = {
+    "new": 0,
+    "returned": 0,
+    "rising": 1,
+    "steady": 2,
+    "quiet": 3,
+    "muted": 4,
+    "resolved": 5,
+}
 
 
 def errors(
@@ -135,7 +179,8 @@ def errors(
     if not names:
         return Errors(now, [], 0, 0)
     found: calls.StoredGroups = yield calls.some_groups(keys, names, now)
-    every = [_read(name, facts, None, found.marks) for name, facts in zip(names, found.facts, strict=True)]
+    stored = zip(names, found.facts, found.handled, strict=True)
+    every = [_read(name, facts, None, found.marks, handled) for name, facts, handled in stored]
     wanted = [
         one
         for one in every
@@ -154,25 +199,63 @@ def error_group(keys: Keys, name: str, now: float | None = None) -> Procedure[Er
         return None
     now = time.time() if now is None else now
     found: calls.StoredGroups = yield calls.some_groups(keys, [name], now, traces=True)
-    return _read(name, found.facts[0], found.traces[0], found.marks)
+    return _read(name, found.facts[0], found.traces[0], found.marks, found.handled[0])
 
 
 def _is_id(name: str) -> bool:
     return 0 < len(name) <= _ID and name.isalnum()
 
 
-def _read(name: str, stored: Any, trace: Any, marks: Mapping[float, str]) -> ErrorGroup | None:
+def resolve_error(keys: Keys, name: str) -> Procedure[bool]:
+    """Somebody mended it: the group is quiet until it comes back, and says so then. False: there is no such group."""
+    return (yield from _handle(keys, name, "resolve"))
+
+
+def mute_error(keys: Keys, name: str, how_long: str) -> Procedure[bool]:
+    """Make the group quiet for a time (``30m``, ``2h``, ``7d``) or until it failed so many times more (``100x``).
+    False: there is no such group; ArgumentError when ``how_long`` says neither."""
+    found = _MUTED.fullmatch(how_long)
+    seconds = int(found[1]) * _SECONDS.get(found[2], 0.0) if found else 0.0
+    if found is None or seconds > _LONGEST:
+        raise ArgumentError(
+            f"{how_long[:40]!r} is no time to mute an error for: say 30m, 2h or 7d (14d at most), "
+            "or 100x: until it happened a hundred times more"
+        )
+    return (yield from _handle(keys, name, "mute", seconds, 0 if seconds else int(found[1])))
+
+
+def reopen_error(keys: Keys, name: str) -> Procedure[bool]:
+    """Neither resolved nor muted any more. False: there is no such group."""
+    return (yield from _handle(keys, name, None))
+
+
+def _handle(
+    keys: Keys, name: str, verb: Literal["resolve", "mute"] | None, seconds: float = 0.0, most: int = 0
+) -> Procedure[bool]:
+    one = yield from error_group(keys, name)
+    if one is None:
+        return False
+    at: float = yield ask_time(ServerClock())
+    decided = Handled(verb, at, one.count, at + seconds if seconds else 0.0, most) if verb else None
+    yield from calls.handle_group(keys, name, msgspec.json.encode(decided) if decided else b"")
+    return True
+
+
+def _read(name: str, stored: Any, trace: Any, marks: Mapping[float, str], handled: Any) -> ErrorGroup | None:
     """None for what is no group, whoever wrote it."""
     try:
         facts = msgspec.json.decode(stored or b"", type=_Facts)
         lines = msgspec.json.decode(trace, type=list[str]) if trace else []
+        decided = msgspec.json.decode(handled, type=Handled) if handled else None
     except (msgspec.DecodeError, ValueError):
         return None
     hours = {int(hour): int(many) for hour, many in facts.hours.items() if hour.isascii() and hour.isdigit()}
     before = [at for at in marks if facts.first - _BLAMED < at <= facts.first]
     after = Deploy(max(before), marks[max(before)]) if before else None
     known = facts.error, facts.message, facts.place, int(facts.count), facts.first, facts.last, facts.jid
-    return ErrorGroup(name, *known, _most_first(facts.jobs), _most_first(facts.queues), hours, after, tuple(lines))
+    return ErrorGroup(
+        name, *known, _most_first(facts.jobs), _most_first(facts.queues), hours, after, tuple(lines), decided
+    )
 
 
 class _Facts(msgspec.Struct):

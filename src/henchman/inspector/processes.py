@@ -53,6 +53,7 @@ class ProcessState(NamedTuple):
     rtt_us: int
     quiet: bool
     embedded: bool
+    skew: float | None = None  # seconds by which the clock of its host is ahead of the server's
 
     @property
     def ours(self) -> bool:
@@ -120,6 +121,7 @@ def process_state(record: leases.Record) -> ProcessState | None:
         rtt_us=_whole(facts.get("rtt_us")),
         quiet=facts.get("quiet") == b"true",
         embedded=info.get("embedded") is True,
+        skew=_number(facts.get("skew")),
     )
 
 

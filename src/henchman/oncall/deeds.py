@@ -8,11 +8,13 @@ from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.cron.registry import set_paused
+from henchman.errors import ArgumentError
+from henchman.inspector.errors import mute_error, reopen_error, resolve_error
 from henchman.inspector.processes import Processes
 from henchman.inspector.queues import Queues
 from henchman.inspector.sets import Acted, JobSet, SetName
 from henchman.kernel.text import count, visible
-from henchman.store.call import run
+from henchman.store.call import Procedure, run
 
 __all__ = ["Deed", "Deeds", "Missing", "Order", "Unwanted", "said_of_one"]
 
@@ -76,6 +78,9 @@ class Deeds:
                 ("busy", "dump"): Deed(
                     "Stacks", "", self._teller("dump", "writes the stacks of its threads to its log")
                 ),
+                ("errors", "resolve"): Deed("Resolve", "", self._resolve, "one"),
+                ("errors", "mute"): Deed("Mute", "", self._mute, "list"),
+                ("errors", "reopen"): Deed("Reopen", "", self._reopen, "one"),
                 ("crons", "run"): Deed("Run now", "", self._cron_run),
                 ("crons", "pause"): Deed("Pause", "", lambda name: self._cron(name, "pause", "is paused")),
                 ("crons", "resume"): Deed("Resume", "", lambda name: self._cron(name, "resume", "goes on")),
@@ -127,6 +132,25 @@ class Deeds:
             return f"{visible(identity)} {words}, at the latest with its next heartbeat"
 
         return do
+
+    def _resolve(self, group: str) -> str:
+        return self._on_error(resolve_error(self._runtime.keys, group), group, "is resolved: it says so if it returns")
+
+    def _mute(self, group: str, how_long: str) -> str:
+        words = f"is muted for {how_long}" if how_long[-1:] != "x" else f"is muted until {how_long[:-1]} failures more"
+        return self._on_error(mute_error(self._runtime.keys, group, how_long), group, visible(words))
+
+    def _reopen(self, group: str) -> str:
+        return self._on_error(reopen_error(self._runtime.keys, group), group, "is open again")
+
+    def _on_error(self, procedure: Procedure[bool], group: str, words: str) -> str:
+        try:
+            known = run(self._runtime.connections, procedure)
+        except ArgumentError as error:
+            raise Unwanted(visible(str(error))) from None
+        if not known:
+            raise Unwanted(f"no error is known as {visible(group)[:40]} any more")
+        return f"error {visible(group)} {words}"
 
     def _cron_run(self, name: str) -> str:
         handle = self._runtime.crons.run(name)

@@ -12,7 +12,7 @@ from typing import Final, Literal, NamedTuple, ParamSpec
 
 from henchman.inspector.errors import Errors
 from henchman.inspector.metrics import Overview
-from henchman.kernel.figures import size, span
+from henchman.kernel.figures import size, span, utc
 from henchman.kernel.text import count, shorten
 from henchman.oncall.vitals import Vitals
 
@@ -30,6 +30,10 @@ STEP, STEP_SHOWN = 30.0, 86_400.0  # seconds: a step of the server's clock that 
 HISTORY_BEHIND = 60.0  # seconds
 POISON_SHOWN = 86_400.0  # seconds since the death of a poison pill for which it is a finding
 STANDS = 600.0  # seconds since a batch was made, after which it is a finding that none of its jobs runs
+STORM = 1000  # retries within a minute, at least, that are a storm
+OLD_CODE = 900.0  # seconds since a deploy, or since the newest worker started, after which mixed versions are a finding
+SKEWED = 2.0  # seconds by which the clock of a host may differ
+GROWN, GROWING = 100, 240.0  # jobs by which a queue has grown, and for how many seconds at least
 STUCK = 5  # failures in a row of an ordered id
 _GOING = ("working", "retrying", "scheduled", "blocked")
 _SHOWN: Final = 5  # findings of one rule; more are one sentence
@@ -49,6 +53,12 @@ _COMMANDS: Final = {  # by kind, else by page
     "blocked": "henchman blocked --stuck",
     "batch": "henchman batches",
     "ordered id": "henchman ordered show {name}",
+    "grows": "henchman work -q {name} pkg.mod:app",
+    "retry storm": "henchman retries list",
+    "missed cron": "henchman cron run {name}",
+    "versions": "henchman processes",
+    "old code": "henchman processes",
+    "host clock": "henchman processes",
     "error": "henchman errors {name}",
     "queue": "henchman queues",
     "system": "henchman doctor",
@@ -81,7 +91,8 @@ def findings(seen: Overview, failing: Errors | None = None, ground: Vitals | Non
     if failing is not None:
         found = [*_several(_errors)(failing), *found]
     if ground is not None:
-        found = [*found, *(one for rule in OF_THE_GROUND for one in rule(ground, seen.at))]
+        found += [one for rule in OF_THE_GROUND for one in rule(ground, seen.at)]
+        found += [one for rule in OF_BOTH for one in rule(seen, ground)]
     return sorted(found, key=lambda one: one.severity != "critical")
 
 
@@ -99,10 +110,10 @@ def _no_worker(seen: Overview) -> Iterator[Finding]:
 
 
 def _errors(failing: Errors) -> Iterator[Finding]:
-    """Errors that are new, or rise."""
+    """Errors that are new, rise, or came back after somebody had resolved them; muted ones are left alone."""
     for one in failing.groups:
         state = one.state(failing.at)
-        if state not in ("new", "rising") or (state == "new" and one.count < NEWS):
+        if state not in ("new", "rising", "returned") or (state == "new" and one.count < NEWS):
             continue
         jobs = ", ".join(list(one.jobs)[:2]) + (f" and {len(one.jobs) - 2} more" if len(one.jobs) > 2 else "")
         many, after = round(one.recent(failing.at)), ""
@@ -111,9 +122,12 @@ def _errors(failing: Errors) -> Iterator[Finding]:
         if state == "new":
             since = span(failing.at - one.first)
             said = f"New: {one.error} in {jobs}, {count(one.count, 'time')} in {since}{after}."
+        elif state == "returned" and one.handled is not None:
+            since = span(max(failing.at - one.handled.at, 0.0))
+            said = f"Returned: {one.error} in {jobs}, {count(one.since, 'time')} since it was resolved {since} ago."
         else:
             said = f"More than usual: {one.error} in {jobs}, {count(many, 'time')} in the last hour."
-        severity: Severity = "critical" if state == "new" else "warning"
+        severity: Severity = "warning" if state == "rising" else "critical"
         advice = "its page shows where, and retries its jobs"
         yield Finding(severity, f"{state} error", said, one.message or one.place, "error", one.id, advice)
 
@@ -215,6 +229,26 @@ def _stuck(seen: Overview) -> Iterator[Finding]:
             )
 
 
+def _versions(seen: Overview) -> Iterator[Finding]:
+    """Of Henchman, for longer than a deploy takes."""
+    ours = [one for one in seen.processes if one.ours]
+    versions, newest = Counter(one.version for one in ours), max((one.started_at or 0.0 for one in ours), default=0.0)
+    if len(versions) > 1 and seen.at - newest > OLD_CODE:
+        parts = ", ".join(f"{name.removeprefix('henchman ')} on {many}" for name, many in versions.most_common(4))
+        text = f"Workers run {len(versions)} versions of Henchman: {shorten(parts, 120)}."
+        said = f"none of them has started within {span(OLD_CODE)}, so no deploy is under way"
+        yield Finding("warning", "versions", text, said, "busy", advice="restart those with the older version")
+
+
+def _host_clocks(seen: Overview) -> Iterator[Finding]:
+    hosts = {one.hostname: one.skew for one in seen.processes if one.skew is not None and abs(one.skew) > SKEWED}
+    for host, skew in sorted(hosts.items(), key=lambda one: -abs(one[1])):
+        text = f"The clock of {host} is {span(abs(skew))} {'ahead of' if skew > 0 else 'behind'} the server's."
+        said = "jobs that its programs push with at= start at the wrong time"
+        advice = "let it follow a time server (NTP)"
+        yield Finding("warning", "host clock", text, said, "busy", "", advice, (("q", host),))
+
+
 def _morgue(seen: Overview) -> Iterator[Finding]:
     for one in seen.ordered:
         if one.morgue_length:
@@ -254,6 +288,57 @@ def _history(ground: Vitals, now: float) -> Iterator[Finding]:
         said = f"its recorder is {late.recorder}" if late.recorder else "nobody records"
         advice = "does its database answer? Is a worker with history alive? henchman history status"
         yield Finding("warning", "history", text, said, "system", advice=advice)
+
+
+def _grows(seen: Overview, ground: Vitals) -> Iterator[Finding]:
+    """A queue that was longer in each minute than in the one before."""
+    before = [one for one in ground.levels if 0 < seen.at - one.at < 600][::-1]
+    if len(before) < 3 or seen.at - before[0].at < GROWING:
+        return
+    for one in seen.queues:
+        sizes = [*(level.sizes.get(one.name, 0) for level in before), one.size or 0]
+        grown, took = sizes[-1] - sizes[0], seen.at - before[0].at
+        served = one.name in _served(seen) and not one.paused
+        if served and grown >= max(GROWN, sizes[0] / 10) and sizes == sorted(sizes):
+            text = f"Queue {one.name} grows by {count(round(60 * grown / took), 'job')} a minute."
+            said = f"{sizes[0]:,} waited {span(took)} ago, {sizes[-1]:,} wait now: it does not drain"
+            advice = "more slots or workers for it, or fewer jobs before it"
+            yield Finding("warning", "grows", text, said, "queue", one.name, advice)
+
+
+def _storm(seen: Overview, ground: Vitals) -> Iterator[Finding]:
+    """More retries within a minute than workers get through."""
+    slots = sum(one.concurrency for one in seen.processes)
+    past = [one for one in ground.levels if 0 < seen.at - one.at < 600][-1:]
+    pace = max(60 * (seen.stats.processed - past[0].processed) / (seen.at - past[0].at), 0.0) if past else 0.0
+    if ground.due >= max(STORM, 10 * slots, 3 * pace):
+        text = f"{count(ground.due, 'retry', 'retries')} fall due within a minute."
+        ran = f"ran {count(round(pace), 'job')} a minute lately" if past else "have not been measured yet"
+        said = f"{count(slots, 'slot')} {ran}: other jobs wait behind them"
+        advice = "does what they call answer? Spread them: find them by its name there, and reschedule what is found"
+        yield Finding("warning", "retry storm", text, said, "retries", "", advice)
+
+
+def _old_code(seen: Overview, ground: Vitals) -> Iterator[Finding]:
+    """Workers that started before the last deploy that was marked, beside others that started after it."""
+    last = max(ground.deploys, key=lambda one: one.at, default=None)
+    if last is None or seen.at - last.at < OLD_CODE:
+        return
+    known = [one for one in seen.processes if one.started_at is not None]
+    old = sorted((one for one in known if (one.started_at or 0.0) < last.at), key=lambda one: one.started_at or 0.0)
+    if old and len(old) < len(known):
+        ran = "runs" if len(old) == 1 else "run"
+        text = f"{len(old)} of {len(known)} workers {ran} the code from before the deploy {shorten(last.label, 60)}."
+        said = f"it was {span(seen.at - last.at)} ago; {old[0].hostname}:{old[0].pid} has not been restarted since"
+        yield Finding("warning", "old code", text, said, "busy", "", "restart it", (("q", old[0].identity),))
+
+
+def _missed(ground: Vitals, now: float) -> Iterator[Finding]:
+    for one in ground.missed:
+        text = f"Cron {shorten(one.name, 60)} missed {utc(one.planned)}."
+        said = f"that was {span(max(now - one.planned, 0.0))} ago, and nothing was enqueued for it"
+        advice = "any worker of this app enqueues it: is one alive? Run it there by hand"
+        yield Finding("critical", "missed cron", text, said, "crons", one.name, advice)
 
 
 def _poison(ground: Vitals, now: float) -> Iterator[Finding]:
@@ -323,6 +408,10 @@ def _several(rule: Callable[P, Iterator[Finding]]) -> Callable[P, Iterator[Findi
 
 
 RULES: Final = tuple(
-    map(_several, (_no_worker, _unserved, _behind, _paused, _broken_keys, _lost, _late, _stuck, _morgue))
+    map(
+        _several,
+        (_no_worker, _unserved, _behind, _paused, _broken_keys, _lost, _late, _stuck, _morgue, _versions, _host_clocks),
+    )
 )
-OF_THE_GROUND: Final = tuple(map(_several, (_full, _poison, _blocked, _batches, _ids, _clock, _history)))
+OF_BOTH: Final = tuple(map(_several, (_storm, _grows, _old_code)))
+OF_THE_GROUND: Final = tuple(map(_several, (_full, _missed, _poison, _blocked, _batches, _ids, _clock, _history)))

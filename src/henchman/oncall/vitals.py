@@ -4,20 +4,22 @@ stuck, jobs that wait for what is dead, poison pills. One look that costs no rou
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from henchman.batch.batch import BatchStatus
 from henchman.batch.listing import BatchList, newest_batches
+from henchman.cron.registry import MissedTick, missed_ticks
 from henchman.inspector.base import Entry, Mask, server_facts
 from henchman.inspector.blocked import BlockedJob, blocked_jobs
 from henchman.inspector.errors import Errors, errors
-from henchman.inspector.metrics import Overview, overview
+from henchman.inspector.metrics import Deploy, Overview, deploy_marks, overview
 from henchman.inspector.ordered_id import OrderedId, id_of
 from henchman.store import history, needs, ordered_people
 from henchman.store.call import Procedure, ask, command, side_by_side
 from henchman.store.keys import Keys
-from henchman.store.queues import Stretch, set_stretch
+from henchman.store.queues import Level, Stretch, levels, set_below, set_stretch
 
 __all__ = ["FindingsLook", "StuckId", "Vitals", "look"]
 
@@ -26,6 +28,9 @@ _BATCHES = 50  # the newest
 _BLOCKED = 50  # blocked jobs
 _IDS = 20  # of each ordered queue: in flight, and those that failed most
 _QUEUES = 50  # ordered queues
+_MISSED = 60.0  # seconds after its time at which a tick of a cron counts as missed
+_SOON = 60.0  # seconds within which retries that fall due are counted
+_DEPLOYS = 7 * 86_400.0  # seconds for which a mark of a deploy is compared with the starts of workers
 
 
 class StuckId(NamedTuple):
@@ -37,7 +42,8 @@ class StuckId(NamedTuple):
 
 class Vitals(NamedTuple):
     """What one look found. ``memory``: bytes used, and the most there may be (0: no limit); None where that may not be
-    asked. ``stepped``: seconds by which the server's clock went, and how long ago. ``batches``: the newest.
+    asked. ``stepped``: seconds by which the server's clock went, and how long ago. ``batches``: the newest. ``levels``:
+    how long queues were, the latest first. ``due``: retries that fall due within a minute. ``deploys``: of a week.
     """
 
     memory: tuple[int, int] | None
@@ -47,6 +53,10 @@ class Vitals(NamedTuple):
     batches: Sequence[BatchStatus]
     blocked: Sequence[BlockedJob]
     ids: Sequence[StuckId]
+    levels: Sequence[Level] = ()
+    due: int = 0
+    missed: Sequence[MissedTick] = ()
+    deploys: Sequence[Deploy] = ()
 
 
 class FindingsLook(NamedTuple):
@@ -64,7 +74,8 @@ def look(keys: Keys, mask: Mask | None = None) -> Procedure[FindingsLook]:
 
 def vitals(keys: Keys, mask: Mask | None = None) -> Procedure[Vitals]:
     """Three round trips at most; each part looks at so many of its kind."""
-    memory, stepped, backlog, dead, known, blocked, ids = yield from side_by_side(
+    at = time.time()
+    found = yield from side_by_side(
         _memory(),
         _stepped(keys),
         ask(history.backlog(keys)),
@@ -72,8 +83,12 @@ def vitals(keys: Keys, mask: Mask | None = None) -> Procedure[Vitals]:
         _batches(keys),
         _blocked(keys, mask),
         _ids(keys),
+        ask(levels(keys)),
+        ask(set_below(keys.retry, at + _SOON)),
+        missed_ticks(keys, _MISSED),
+        deploy_marks(keys, at - _DEPLOYS, at),
     )
-    return Vitals(memory, stepped, backlog, dead, known, blocked, ids)
+    return Vitals(*found)
 
 
 def _memory() -> Procedure[tuple[int, int] | None]:

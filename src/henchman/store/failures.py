@@ -8,11 +8,11 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from henchman.store.call import Call, commands, load, script
+from henchman.store.call import Arg, Call, Procedure, command, commands, load, script
 from henchman.store.keys import Keys
 from henchman.store.metrics import marks_in
 
-__all__ = ["MOST_GROUPS", "StoredGroups", "group_errors", "groups", "some_groups"]
+__all__ = ["MOST_GROUPS", "StoredGroups", "group_errors", "groups", "handle_group", "some_groups"]
 
 MOST_GROUPS: Final = 500
 LIFE: Final = 14 * 86400  # seconds after the last failure
@@ -49,6 +49,7 @@ class StoredGroups(NamedTuple):
     total: int
     forgotten: int
     marks: dict[float, str]
+    handled: list[bytes | None] = []  # noqa: RUF012 - what people decided about each, where they did
 
 
 def some_groups(keys: Keys, names: Sequence[str], now: float, *, traces: bool = False) -> Call[StoredGroups]:
@@ -59,9 +60,27 @@ def some_groups(keys: Keys, names: Sequence[str], now: float, *, traces: bool = 
         marks = {at: label for one in replies[2:5] for at, label in marks_in(one)}
         forgotten = int(replies[0][-1] or 0) if (replies[0][-1] or b"0").isdigit() else 0
         return StoredGroups(
-            replies[0][:-1], replies[5] if traces else [None] * len(names), int(replies[1]), forgotten, marks
+            replies[0][:-1],
+            replies[6] if traces else [None] * len(names),
+            int(replies[1]),
+            forgotten,
+            marks,
+            replies[5],
         )
 
     more = [("HMGET", keys.error_traces, *names)] if traces else []
     looks = [("HGETALL", keys.marks(day)) for day in days]
-    return commands(("HMGET", keys.error_facts, *names, ""), ("ZCARD", keys.errors), *looks, *more, decode=read)
+    facts = ("HMGET", keys.error_facts, *names, ""), ("ZCARD", keys.errors)
+    return commands(*facts, *looks, ("HMGET", keys.error_handled, *names), *more, decode=read)
+
+
+def handle_group(keys: Keys, name: str, decided: bytes) -> Procedure[None]:
+    """Keep what somebody decided about a group, empty: nothing any more; and forget it of groups that have gone."""
+    known: list[bytes] = yield command("HKEYS", keys.error_handled, decode=list)
+    stored = (yield command("HMGET", keys.error_facts, *known, decode=list)) if known else []
+    gone = [one for one, facts in zip(known, stored, strict=True) if facts is None]
+    put: tuple[Arg, ...] = (
+        ("HSET", keys.error_handled, name, decided) if decided else ("HDEL", keys.error_handled, name)
+    )
+    forget: list[tuple[Arg, ...]] = [("HDEL", keys.error_handled, *gone)] if gone else []
+    yield commands(put, *forget, ("EXPIRE", keys.error_handled, LIFE), again=True)

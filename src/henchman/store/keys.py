@@ -82,6 +82,10 @@ class Keys:
         self.errors = p + "hm:errors"  # zset, 14 days: group of failures by the time of its last one; at most 500
         self.error_facts = p + "hm:errors:facts"  # hash, 14 days: group → counts, last message and jid, JSON; see lua
         self.error_traces = p + "hm:errors:traces"  # hash, 14 days: group → where it was raised, JSON
+        self.error_handled = p + "hm:errors:handled"  # hash, 14 days: group → what people decided about it, JSON
+        self.levels = (
+            p + "hm:levels"
+        )  # list, 15 min: how long queues were, a JSON a minute, the latest first; at most 12
         self.totals = p + "hm:totals"  # zset: class by the time its totals last grew; 90 days
         self.cron_seen = p + "hm:cron:seen"  # string: the time until which every tick was dealt with
 

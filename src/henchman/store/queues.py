@@ -7,7 +7,10 @@ that is not UTF-8 is read with surrogate escapes and sent back byte for byte.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Literal, NamedTuple
+
+import msgspec
 
 from henchman.store.call import Arg, Call, Procedure, command, commands, load, script
 from henchman.store.keys import Keys
@@ -21,6 +24,8 @@ CHUNK = 1000  # payloads that one call of ``clear`` takes, at most
 SEARCHED = 1000  # entries of a set that one call searches for a text, at most
 _MOST = 500  # entries of a page: deep within a million each look takes the server its time
 _OVERLAP = 10  # entries of a set that the next page of a search begins with
+_LEVELS, _LEVELS_LIFE = 12, 900  # lines that are kept of how long queues were, and for how many seconds
+_MOST_MEASURED, _MOST_LEVELS = 500, 100  # queues that are measured, and the longest of them that are written down
 
 
 class Look(NamedTuple):
@@ -53,6 +58,39 @@ def look(keys: Keys, which: Sequence[str]) -> Procedure[list[Look | str]]:
     """Size and next payload of each of the queues ``which``; a text says what is wrong with one that is no list."""
     found = yield from read_all([raw(keys.queue(name)) for name in which], "queue")
     return [one if isinstance(one, str) else Look(*one) for one in found]
+
+
+class Level(msgspec.Struct):
+    """How long queues were ``at`` a time (Unix seconds), the hundred longest by name, and how many jobs had ended."""
+
+    at: float
+    processed: int
+    sizes: dict[str, int]
+
+
+def note_levels(keys: Keys, at: float) -> Procedure[None]:
+    """Write down how long the queues are, of five hundred at most: two numbers apart in time show what grows."""
+    known = list((yield names(keys)))[:_MOST_MEASURED]
+    seen = (yield from look(keys, known)) if known else []
+    lengths = {name: one.size for name, one in zip(known, seen, strict=True) if isinstance(one, Look) and one.size}
+    longest = dict(sorted(lengths.items(), key=lambda one: -one[1])[:_MOST_LEVELS])
+    ended = yield command("GET", keys.stat_processed)
+    line = msgspec.json.encode(Level(at, int(ended) if (ended or b"").isdigit() else 0, longest))
+    expire = ("EXPIRE", keys.levels, _LEVELS_LIFE)
+    yield commands(("LPUSH", keys.levels, line), ("LTRIM", keys.levels, 0, _LEVELS - 1), expire, again=False)
+
+
+def levels(keys: Keys) -> Call[list[Level]]:
+    """What was written down of the last minutes, the latest first; what cannot be read is left out."""
+
+    def read(lines: list[bytes]) -> list[Level]:
+        found = []
+        for line in lines:
+            with suppress(msgspec.DecodeError):  # somebody wrote something else there
+                found.append(msgspec.json.decode(line, type=Level))
+        return found
+
+    return command("LRANGE", keys.levels, 0, _LEVELS - 1, decode=read)
 
 
 def read_each(names: Sequence[bytes], kind: Literal["queue", "hash"]) -> Call[list[Any]]:

@@ -41,13 +41,14 @@ HELP: Final = (
     "1 to 8, h l, arrows   another tab",
     "g and a letter        Overview, Errors, Busy, Processes, Queues, Retries, Scheduled, Dead",
     "j k, arrows           another row",
-    "enter, w              a job: where it is, why it is not running; an error: where it was raised",
+    "enter, o, w           a job: where it is, why it is not running; an error: where it was raised",
     "/                     filter; escape takes it away",
     "space                 hold: nothing moves until you press it again",
     "q                     quit",
     "",
     "With --write, for the row under the cursor, asked before it is done:",
     "R retry or run now   K kill   D delete   C cancel   P pause   U resume   Q quiet   S stop",
+    "V resolve an error: it is quiet until it returns   O open it again",
 )
 
 
@@ -127,6 +128,7 @@ class Top(App[None]):
         Binding("k", "row(-1)", "row before"),
         Binding("g", "go", "go to"),
         Binding("w", "why", "why"),
+        Binding("o", "open", "open"),
         Binding("slash", "filter", "filter"),
         Binding("space", "hold", "hold"),
         Binding("question_mark", "help", "help"),
@@ -268,7 +270,11 @@ class Top(App[None]):
         self._beside()
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Enter: where it leads, or why it stands where it stands."""
+        """Enter."""
+        self.action_open()
+
+    def action_open(self) -> None:
+        """Where the row leads, or why it stands where it stands."""
         row = self._under
         if row is not None and row.page:
             found = next((one for one in TABS if one.name == row.page), None)

@@ -210,6 +210,7 @@ TABS: Final[Sequence[Tab]] = (
         ("state", "error", "job", "times", "last", "message"),
         _errors,
         "No job has failed in the last 14 days.",
+        {"V": "errors resolve", "O": "errors reopen"},
     ),
     Tab(
         "busy",

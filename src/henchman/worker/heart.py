@@ -10,6 +10,7 @@ import os
 import resource
 import socket
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,8 +22,9 @@ from henchman.kernel.clock import awake
 from henchman.kernel.text import described
 from henchman.kernel.threads import Ticker
 from henchman.store import leases
+from henchman.store.call import run
 from henchman.store.leases import turn_to_prune
-from henchman.store.queues import paused
+from henchman.store.queues import note_levels, paused
 from henchman.wire import payload
 from henchman.wire.payload import sanitise
 from henchman.work.failures import Failures
@@ -198,6 +200,7 @@ class Heart(Ticker):
             "quiet": "true" if self._manager[0].quieted.is_set() else "false",
             "rss": resident_kb(),
             "rtt_us": int(self._round_trip() * 1_000_000),
+            "skew": f"{time.time() - self._runtime.clock.now():.3f}",
         }
 
     def _info(self) -> bytes:
@@ -214,7 +217,7 @@ class Heart(Ticker):
                 "weights": [one.weights for one in capsules],
                 "labels": list(config.labels),
                 "identity": self._session.identity,
-                "version": "henchman",
+                "version": f"henchman {sys.modules['henchman'].__version__}",
                 "embedded": self._embedded,
                 "capsules": {
                     one.name: {"concurrency": one.concurrency, "mode": one.mode, "weights": one.weights}
@@ -247,6 +250,7 @@ class Heart(Ticker):
             gone = runner.run(leases.missing(keys, known)) if known else []
             if gone:
                 runner.run(leases.strike_off_dead(keys, gone))
+            run(runner, note_levels(keys, self._runtime.clock.now()))
 
 
 def _shown(run: Run, most: int) -> bytes:

@@ -15,6 +15,11 @@ _Class = TypedDict("_Class", {"class": str})
 _MaybeClass = TypedDict("_MaybeClass", {"class": str | None})
 
 
+class _Paged(TypedDict):
+    total: int
+    next: str | None
+
+
 class JobJson(_Class):
     """A job as it stands in a queue, a set or in flight. ``payload``: the stored text of one that cannot be read."""
 
@@ -84,7 +89,8 @@ class OverviewJson(TypedDict):
 
 
 class ErrorJson(TypedDict):
-    """Failures of one kind. ``last_24_hours``: by the hour, this one last; ``trace``: of one of them, where asked."""
+    """Failures of one kind. ``last_24_hours``: by the hour, this one last; ``trace``: of one of them, where asked;
+    ``handled``: what somebody decided: verb, at, until, more."""
 
     id: str
     error: str
@@ -100,11 +106,11 @@ class ErrorJson(TypedDict):
     jid: str
     deploy: dict[str, str] | None
     trace: list[str]
+    handled: dict[str, str | int | None] | None
 
 
-class ErrorsJson(TypedDict):
+class ErrorsJson(_Paged):
     items: list[ErrorJson]
-    total: int
 
 
 class QueueJson(TypedDict):
@@ -119,10 +125,8 @@ class QueueJson(TypedDict):
     problem: str | None
 
 
-class QueuesJson(TypedDict):
+class QueuesJson(_Paged):
     items: list[QueueJson]
-    total: int
-    next: str | None
 
 
 class ObstacleJson(TypedDict):
@@ -180,9 +184,10 @@ class ProcessJson(TypedDict):
     rss_kb: int
     rtt_us: int
     quiet: bool
+    skew: float | None
 
 
-class ProcessesJson(TypedDict):
+class ProcessesJson(_Paged):
     items: list[ProcessJson]
 
 
@@ -196,10 +201,8 @@ class RunningJson(TypedDict):
     job: JobJson
 
 
-class RunningJobsJson(TypedDict):
+class RunningJobsJson(_Paged):
     items: list[RunningJson]
-    total: int
-    next: str | None
 
 
 class OrderedQueueJson(TypedDict):
@@ -218,7 +221,7 @@ class OrderedQueueJson(TypedDict):
     max_per_group: int | None
 
 
-class OrderedQueuesJson(TypedDict):
+class OrderedQueuesJson(_Paged):
     items: list[OrderedQueueJson]
 
 
@@ -290,10 +293,8 @@ class BatchJson(TypedDict):
     steps: int
 
 
-class BatchesJson(TypedDict):
+class BatchesJson(_Paged):
     items: list[BatchJson]
-    total: int
-    next: str | None
 
 
 class StepJson(TypedDict):
@@ -397,7 +398,7 @@ class CronJson(TypedDict):
     problem: str | None
 
 
-class CronsJson(TypedDict):
+class CronsJson(_Paged):
     items: list[CronJson]
 
 
@@ -433,10 +434,8 @@ class AuditJson(TypedDict):
     operation: str | None
 
 
-class AuditsJson(TypedDict):
+class AuditsJson(_Paged):
     items: list[AuditJson]
-    total: int
-    next: str | None
 
 
 class CheckJson(TypedDict):

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from henchman.batch.listing import find_batches, newest_batches, one_batch, workflow_steps
 from henchman.client.runtime import Runtime
 from henchman.console.api import answer_types, answers
-from henchman.cron.registry import states as cron_states
+from henchman.cron.registry import some_states as some_crons
 from henchman.errors import ArgumentError
 from henchman.history.records import STATUSES, parse_search
 from henchman.inspector import metrics as figures
@@ -31,13 +31,15 @@ from henchman.inspector.operations import OperationJson, OperationsJson, operati
 from henchman.inspector.ordered import OrderedQueues, ids_with
 from henchman.inspector.processes import list_processes, list_work
 from henchman.inspector.queues import Queues, list_queues
-from henchman.inspector.sets import JobSet, SetName, look_at_set
+from henchman.inspector.sets import SetName, key_of_set, look_at_set, search_set
 from henchman.kernel.text import did_you_mean, visible
 from henchman.oncall.deeds import Deeds, Missing
 from henchman.oncall.findings import findings
 from henchman.oncall.vitals import look
+from henchman.store.call import ask as ask_one
 from henchman.store.call import run, side_by_side
 from henchman.store.locks import PHASES
+from henchman.store.queues import set_ranks
 
 __all__ = ["ENDPOINTS", "LIMIT_MOST", "TEXTS", "WORDS", "Ask", "Endpoint", "JsonApi", "Wrong"]
 
@@ -58,7 +60,8 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
 TEXTS: Final[Mapping[str, str]] = {
     "limit": f"How many, from 1 to {LIMIT_MOST}; {LIMIT} when nothing is said.",
     "cursor": "What `next` of the answer before said.",
-    "q": "Only those that hold this text.",
+    "q": f"Only those that hold this text, of {_LONGEST} characters at most. A page of a set looks at 20,000 jobs: go "
+    "on as long as there is a `next`, also where nothing was found.",
     "job": "Only those of this job.",
     "queue": "Only those of this queue.",
     "show": "Only batches that are under way, did not end well, or are workflows.",
@@ -85,7 +88,7 @@ class Ask:
                 near = did_you_mean(name, known)
                 raise Wrong(f"{visible(name)[:80]} is no parameter here{near or _known(known)}")
             if len(value) > _LONGEST:
-                raise Wrong(f"{name} is longer than {_LONGEST} characters")
+                raise Wrong(f"{name} has {len(value):,} characters: give {_LONGEST} at most")
             if name in WORDS and value not in WORDS[name]:
                 raise Wrong(f"{name}={visible(value)!r}: it is one of {_listed(WORDS[name])}")
         if len(self._given) < len(given):
@@ -178,7 +181,8 @@ class JsonApi:
 
     def errors(self, ask: Ask) -> dict[str, Any]:
         found = self._run(errors(self._keys, job=ask.word("job"), queue=ask.word("queue"), text=ask.word("q")))
-        return {"items": [one.to_json(found.at) for one in found.groups], "total": found.total}
+        some = found.groups[ask.first : ask.first + ask.limit]
+        return ask.listed([one.to_json(found.at) for one in some], len(found.groups))
 
     def error(self, ask: Ask, group: str) -> dict[str, Any]:
         now = time.time()
@@ -188,7 +192,8 @@ class JsonApi:
         return one.to_json(now)  # type: ignore[no-any-return]
 
     def processes(self, ask: Ask) -> dict[str, Any]:
-        return {"items": [answers.process(one) for one in self._run(list_processes(self._keys))]}
+        every = self._run(list_processes(self._keys))
+        return ask.listed([answers.process(one) for one in every[ask.first : ask.first + ask.limit]], len(every))
 
     def running(self, ask: Ask) -> dict[str, Any]:
         work = self._run(list_work(self._keys, self._mask))
@@ -225,13 +230,16 @@ class JsonApi:
         return {"items": items, "total": size, "next": ask.following(ask.first + ask.limit if begin else None)}
 
     def _set(self, which: SetName, ask: Ask) -> dict[str, Any]:
-        text, last = ask.word("q"), ask.first + ask.limit
+        text, key = ask.word("q"), key_of_set(self._keys, which)
         if not text:
             some, total = self._run(look_at_set(self._keys, which, ask.first, ask.limit, self._mask))
             return ask.listed([answers.job(one) for one in some], total)
-        some = list(islice(JobSet(self._runtime, which).matching(text), ask.first, last + 1))
-        items = [answers.job(one) for one in some[: ask.limit]]
-        return {"items": items, "total": None, "next": ask.following(last if len(some) > ask.limit else None)}
+        found = self._run(search_set(self._keys, which, text, ask.first, ask.limit, self._mask))
+        some, after = found.entries[: ask.limit], found.after
+        if len(found.entries) > ask.limit:  # the next page begins behind the last that is told
+            [rank] = self._run(ask_one(set_ranks(key, [some[-1].payload], newest_first=which == "dead")))
+            after = ask.first + found.looked if rank is None else rank + 1
+        return {"items": [answers.job(one) for one in some], "total": None, "next": ask.following(after)}
 
     def retries(self, ask: Ask) -> dict[str, Any]:
         return self._set("retries", ask)
@@ -259,7 +267,8 @@ class JsonApi:
         return status
 
     def ordered(self, ask: Ask) -> dict[str, Any]:
-        return {"items": [one.to_json() for one in self._ordered.stats()]}
+        every = self._ordered.stats()
+        return ask.listed([one.to_json() for one in every[ask.first : ask.first + ask.limit]], len(every))
 
     def ordered_queue(self, ask: Ask, name: str) -> dict[str, Any]:
         return self._ordered_of(name).stats().to_json()  # type: ignore[no-any-return]
@@ -344,7 +353,8 @@ class JsonApi:
     # ---- plan, look back, ground
 
     def crons(self, ask: Ask) -> dict[str, Any]:
-        return {"items": [answers.cron(one) for one in self._run(cron_states(self._keys))]}
+        found, total = self._run(some_crons(self._keys, ask.first, ask.limit))
+        return ask.listed([answers.cron(one) for one in found], total)
 
     def metrics(self, ask: Ask) -> dict[str, Any]:
         return self._metrics(ask, None)
@@ -409,9 +419,9 @@ _API = JsonApi
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("overview", "Counts, and what is wrong", _API.overview, answer_types.OverviewJson),
     Endpoint("findings", "What is wrong, the worst first", _API.findings, answer_types.FindingsJson),
-    Endpoint("errors", "Failures by kind", _API.errors, answer_types.ErrorsJson, ("job", "queue", "q")),
+    Endpoint("errors", "Failures by kind", _API.errors, answer_types.ErrorsJson, ("job", "queue", "q", *_PAGED)),
     Endpoint("errors/{id}", "Failures of one kind, with a traceback", _API.error, answer_types.ErrorJson),
-    Endpoint("processes", "Worker processes", _API.processes, answer_types.ProcessesJson),
+    Endpoint("processes", "Worker processes", _API.processes, answer_types.ProcessesJson, _PAGED),
     Endpoint("running", "Jobs that run, the longest first", _API.running, answer_types.RunningJobsJson, _PAGED),
     Endpoint("queues", "Queues, by name", _API.queues, answer_types.QueuesJson, ("q", *_PAGED)),
     Endpoint("queues/{name}", "One queue", _API.queue, answer_types.QueueJson),
@@ -421,7 +431,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("dead", "Jobs that gave up, the latest first", _API.dead, answer_types.JobsJson, ("q", *_PAGED)),
     Endpoint("jobs/{jid}", "Where a job is", _API.job, answer_types.JobStatusJson),
     Endpoint("jobs/{jid}/why", "Why a job does not run", _API.why, answer_types.WhyJson),
-    Endpoint("ordered", "Ordered queues", _API.ordered, answer_types.OrderedQueuesJson),
+    Endpoint("ordered", "Ordered queues", _API.ordered, answer_types.OrderedQueuesJson, _PAGED),
     Endpoint("ordered/{name}", "One ordered queue", _API.ordered_queue, answer_types.OrderedQueueJson),
     Endpoint("ordered/{name}/ids", "Ids of it", _API.ordered_ids, answer_types.OrderedIdsJson, ("q", "by", *_PAGED)),
     Endpoint("ordered/{name}/ids/{id}", "One id", _API.ordered_id, answer_types.OrderedIdJson),
@@ -435,7 +445,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("keys/{scope}", "Keys that are held in a scope", _API.scope, answer_types.KeysJson, ("phase", "cursor")),
     Endpoint("keys/{scope}/{key}", "Who has a key", _API.key, answer_types.KeysJson),
     Endpoint("blocked", "Jobs that wait for others", _API.blocked, answer_types.BlockedJobsJson, ("stuck", "cursor")),
-    Endpoint("crons", "Periodic jobs", _API.crons, answer_types.CronsJson),
+    Endpoint("crons", "Periodic jobs", _API.crons, answer_types.CronsJson, _PAGED),
     Endpoint(
         "metrics", "What ran, class by class", _API.metrics, answer_types.MetricsJson, ("hours", "minutes", "limit")
     ),

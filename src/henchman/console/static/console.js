@@ -45,6 +45,7 @@ function drawTimes(root = document) {
 
 const EVERY = 3000;
 const LONGEST = 30000;
+const STAYS = 5000; // milliseconds for which a row that has left stays where it was, dimmed
 const state = document.getElementById("live");
 let live = kept.get("live") !== "off";
 let wait = EVERY;
@@ -71,15 +72,63 @@ async function look() {
   if (held()) { say("● live · held"); return; }
   const fresh = await asked();
   if (!fresh) return;
+  nameRows(main);
+  nameRows(fresh);
+  keepPlaces(main, fresh);
   const said = main.querySelector(".said");
   if (said) fresh.prepend(said.cloneNode(true));
   drawTimes(fresh);
   Idiomorph.morph(main, fresh.childNodes, { morphStyle: "innerHTML", ignoreActiveValue: true, callbacks: {
-    beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details")) && !(name === "class" && node.matches("tr.on")),
+    beforeAttributeUpdated: (name, node) => !(name === "open" && node.matches("details")) && !(name === "class" && node.matches("tr.on, tr.chosen")),
   } });
   heard = Date.now();
   wait = EVERY;
   say("● live");
+  lost("");
+  countChosen();
+}
+
+// a row is the same one as long as it leads to the same thing: focus, cursor and choice stay with it
+function nameRows(root) {
+  const used = new Set();
+  for (const row of root.querySelectorAll("table.rows tbody tr")) {
+    const path = row.querySelector("a[href]")?.getAttribute("href").split("?")[0];
+    if (!row.id && path && !used.has(path)) row.id = `row-${path}`;
+    used.add(path);
+  }
+}
+
+// a row that has left stays where it was for a moment, dimmed: what stands below it does not jump. Not where most rows
+// left at once, for then nothing is where it was
+function keepPlaces(main, fresh) {
+  const tables = [...fresh.querySelectorAll("table.rows tbody")];
+  for (const [place, old] of [...main.querySelectorAll("table.rows tbody")].entries()) {
+    const into = tables[place];
+    const left = [...old.rows].filter((row) => row.id && into && !fresh.querySelector(`[id="${CSS.escape(row.id)}"]`));
+    if (!into || left.length > Math.max(3, old.rows.length / 2)) continue;
+    for (const row of left) {
+      const since = Number(row.dataset.left ?? Date.now());
+      if (Date.now() - since > STAYS) continue;
+      row.classList.remove("on", "chosen"); // or merging would keep these, and not dim it
+      const stays = row.cloneNode(true);
+      stays.dataset.left = since;
+      stays.classList.add("left");
+      stays.title = "not here any more";
+      for (const act of stays.querySelectorAll("form, .acts .button")) act.remove();
+      const before = row.previousElementSibling?.id;
+      const after = before && [...into.rows].find((one) => one.id === before);
+      if (after) after.after(stays); else into.prepend(stays);
+    }
+  }
+}
+
+// the console does not answer: it is said above what was seen last, until it is back
+function lost(text) {
+  const line = document.getElementById("lost");
+  if (!line) return;
+  line.hidden = !text;
+  if (line.textContent !== text) line.textContent = text;
+  document.getElementById("main").classList.toggle("stale", Boolean(text));
 }
 
 // what this page is now; null: nothing new can be shown, and it was said why
@@ -92,13 +141,15 @@ async function asked() {
     const text = await answer.text();
     const parsed = new DOMParser().parseFromString(policy ? policy.createHTML(text) : text, "text/html");
     const fresh = parsed.getElementById("main");
-    if (answer.status >= 500 || !fresh || held()) throw new Error("no page");
+    if (held() && fresh) return null;
+    if (answer.status >= 500 || !fresh) throw new Error("no page");
     document.title = parsed.title;
     if (parsed.body.dataset.build !== body.dataset.build) { say("! a newer console: load again"); live = false; return null; }
     return fresh;
   } catch {
     wait = Math.min(wait * 2, LONGEST);
     say(`! stale ${span((Date.now() - heard) / 1000)}`);
+    lost(`The console does not answer. What stands here is of ${new Date(heard).toLocaleTimeString()}; it is asked again every few seconds.`);
     return null;
   }
 }
@@ -149,7 +200,7 @@ async function copyJid() {
 
 // ---- keys
 
-const rows = () => [...document.querySelectorAll("table.rows tbody tr")];
+const rows = () => [...document.querySelectorAll("table.rows tbody tr:not(.left)")];
 
 function step(by) {
   const all = rows();
@@ -159,6 +210,150 @@ function step(by) {
   const next = all[Math.min(Math.max(at + by, 0), all.length - 1)];
   next.classList.add("on");
   next.scrollIntoView({ block: "nearest" });
+}
+
+// ---- rows that are chosen, and what is done to them all
+
+const chosen = () => rows().filter((one) => one.classList.contains("chosen"));
+const ACTS = { R: ["retry", "run"], K: ["kill"], D: ["delete"], E: ["retry", "run"], P: ["pause"], U: ["resume"], C: ["cancel"], Q: ["quiet"], S: ["stop"] };
+let last = null;
+
+function choose(range) {
+  const on = document.querySelector("table.rows tr.on") ?? (step(0), document.querySelector("table.rows tr.on"));
+  if (!on || on.classList.contains("left")) return;
+  const all = rows();
+  const [from, to] = [all.indexOf(range && last ? last : on), all.indexOf(on)].sort((one, other) => one - other);
+  const to_be = range ? true : !on.classList.contains("chosen");
+  for (const one of all.slice(Math.max(from, 0), to + 1)) one.classList.toggle("chosen", to_be);
+  last = on;
+  countChosen();
+}
+
+function chooseAll() {
+  const all = rows();
+  const to_be = chosen().length < all.length;
+  for (const one of all) one.classList.toggle("chosen", to_be);
+  countChosen();
+}
+
+// how many are chosen, and what can be done to each of them
+function countChosen() {
+  const bar = document.getElementById("chosen");
+  if (!bar) return;
+  const some = chosen();
+  bar.hidden = !some.length;
+  if (!some.length) return;
+  const can = Object.entries(ACTS).map(([key, verbs]) => [key, some.map((row) => addressOf(row, verbs))[0]]).filter(([key, way]) => way && key !== "E");
+  bar.firstElementChild.textContent = `${some.length} chosen`;
+  bar.lastElementChild.textContent = can.length ? can.map(([key, way]) => `${key} ${way.title}`).join(" · ") : "nothing can be done to them from here";
+}
+
+// where a row's act goes, and what stands on its button
+function addressOf(row, verbs) {
+  for (const verb of verbs) {
+    const form = row.querySelector(`form[action$="/do/${verb}"]`);
+    if (form) return { to: form.getAttribute("action"), title: form.querySelector("button").textContent.trim() };
+    const link = row.querySelector(`a[href$="/do/${verb}"]`);
+    if (link) return { to: link.getAttribute("href"), title: link.textContent.trim().replace("…", "") };
+  }
+  return null;
+}
+
+function actOn(key) {
+  const some = chosen();
+  const on = some.length ? some : [...document.querySelectorAll("table.rows tr.on")];
+  const ways = on.map((row) => ({ row, way: addressOf(row, ACTS[key]) })).filter(({ way }) => way);
+  const dialog = document.getElementById("sure");
+  if (!dialog || !ways.length) { if (dialog && on.length) say("this is not done here"); return; }
+  const [first] = ways;
+  dialog.querySelector("h2").textContent = ways.length > 1 ? `${first.way.title}: ${ways.length} rows` : first.way.title;
+  const names = ways.slice(0, 5).map(({ row }) => row.cells[0].textContent.trim().replace(/\s+/g, " ").slice(0, 120));
+  dialog.querySelector("ul").replaceChildren(...names.map((name) => Object.assign(document.createElement("li"), { textContent: name })));
+  dialog.querySelector("p").textContent = ways.length > 5 ? `and ${ways.length - 5} more` : "";
+  dialog.onclose = () => { if (dialog.returnValue === "yes") doAll(ways); };
+  dialog.returnValue = "";
+  dialog.showModal();
+}
+
+// one after the other, as if each button had been pressed: the server checks and writes down each
+async function doAll(ways) {
+  let done = 0;
+  let why = "";
+  for (const { way } of ways) {
+    say(`${done} of ${ways.length} …`);
+    try {
+      const token = document.querySelector("main input[name=token]")?.value ?? body.dataset.token;
+      const sent = { method: "POST", body: new URLSearchParams({ token }), redirect: "manual", signal: AbortSignal.timeout(30000) };
+      const answer = await fetch(way.to, sent);
+      if (answer.type === "opaqueredirect") { done += 1; continue; }
+      const text = await answer.text();
+      const parsed = new DOMParser().parseFromString(policy ? policy.createHTML(text) : text, "text/html");
+      why = parsed.querySelector("main p")?.textContent.trim() ?? `${answer.status}`;
+    } catch { why = "the console did not answer"; }
+  }
+  for (const one of chosen()) one.classList.remove("chosen");
+  countChosen();
+  const line = Object.assign(document.createElement("p"), { className: "said", textContent: `${ways[0].way.title}: ${done} of ${ways.length} done${why ? `; ${why}` : ""}` });
+  line.setAttribute("role", "status");
+  document.querySelector("#main .said")?.remove();
+  document.getElementById("main").prepend(line);
+  turn();
+}
+
+// ---- the palette: pages, what stands on this one, what can be done; whatever else is written is looked for
+
+let offered = [];
+
+function commands() {
+  const links = (selector, kind) => [...document.querySelectorAll(selector)].map((one) => [kind, one.textContent.trim().replace(/\s+/g, " "), () => one.click()]);
+  const own = [["key", "Live on or off", () => setLive(!live)], ["key", "Times: your zone, UTC, relative", turnZone], ["key", "Light or dark", turnTheme], ["key", "All keys", KEYS["?"]],
+    ["key", `Single keys ${kept.get("keys") === "off" ? "on" : "off"}`, () => kept.set("keys", kept.get("keys") === "off" ? "on" : "off")]];
+  return [...links("nav.side a", "page"), ...links("#main .title .acts .button, #main .title .acts form button", "act"), ...links("#main td:first-child a[href]", "here"), ...own].filter(([, text]) => text);
+}
+
+function palette() {
+  const dialog = document.getElementById("palette");
+  if (!dialog || dialog.open) return;
+  dialog.querySelector("input").value = "";
+  offer("");
+  dialog.showModal();
+}
+
+function offer(text) {
+  const list = document.querySelector("#palette ul");
+  const words = text.toLowerCase().split(/\s+/).filter(Boolean);
+  offered = commands().filter(([kind, name]) => words.every((word) => `${kind} ${name}`.toLowerCase().includes(word))).slice(0, 12);
+  const find = document.getElementById("find");
+  if (text.trim() && find) offered.push(["find", text.trim(), () => { find.value = text.trim(); find.form.requestSubmit(); }]);
+  list.replaceChildren(...offered.map(([kind, name], place) => {
+    const one = document.createElement("li");
+    one.id = `offer-${place}`;
+    one.setAttribute("role", "option");
+    one.append(Object.assign(document.createElement("small"), { textContent: kind }), name.slice(0, 160));
+    one.addEventListener("click", () => take(place));
+    return one;
+  }));
+  mark(0);
+}
+
+function mark(place) {
+  const all = [...document.querySelectorAll("#palette li")];
+  const at = all.length ? (place + all.length) % all.length : -1;
+  all.forEach((one, index) => one.setAttribute("aria-selected", String(index === at)));
+  all[at]?.scrollIntoView({ block: "nearest" });
+  const input = document.querySelector("#palette input");
+  if (at >= 0) input.setAttribute("aria-activedescendant", `offer-${at}`); else input.removeAttribute("aria-activedescendant");
+}
+
+function take(place) {
+  document.getElementById("palette").close();
+  offered[place]?.[2]();
+}
+
+function inPalette(event) {
+  const at = [...document.querySelectorAll("#palette li")].findIndex((one) => one.getAttribute("aria-selected") === "true");
+  const act = { ArrowDown: () => mark(at + 1), ArrowUp: () => mark(at - 1), Enter: () => take(at) }[event.key];
+  if (act) { event.preventDefault(); act(); }
 }
 
 function turnZone() {
@@ -192,22 +387,28 @@ const KEYS = {
   "]": () => follow("a[rel=next]"),
   ".": () => setLive(!live),
   y: copyJid,
+  x: () => choose(false),
+  X: () => choose(true),
+  a: chooseAll,
+  Escape: () => { for (const one of document.querySelectorAll("tr.chosen, tr.on")) one.classList.remove("chosen", "on"); countChosen(); },
   z: turnZone,
   t: turnTheme,
 };
+for (const key of Object.keys(ACTS)) KEYS[key] = () => actOn(key);
 let going = 0;
 
 addEventListener("keydown", (event) => {
+  if ((event.ctrlKey || event.metaKey) && !event.altKey && event.key.toLowerCase() === "k") { event.preventDefault(); palette(); return; }
   if (event.ctrlKey || event.metaKey || event.altKey || event.isComposing) return;
-  if (event.target.matches("input, select, textarea")) { if (event.key === "Escape") event.target.blur(); return; }
-  if (document.querySelector("dialog[open]")) return;
+  if (event.target.matches("input, select, textarea") && !event.target.closest("dialog:not([open])")) { if (event.key === "Escape") event.target.blur(); return; }
+  if (document.querySelector("dialog[open]") || kept.get("keys") === "off") return;
   if (Date.now() - going < 1500) {
     going = 0;
     const link = document.querySelector(`a[data-go="${CSS.escape(event.key)}"]`);
     if (link) { event.preventDefault(); link.click(); return; }
   }
   if (event.key === "g") { going = Date.now(); return; }
-  if (event.key === "Enter" && event.target !== body && event.target.id !== "main") return;
+  if (event.key === "Enter" && event.target !== body && event.target.id !== "main" && !event.target.closest("dialog")) return;
   const act = KEYS[event.key];
   if (act) { event.preventDefault(); act(); }
 });
@@ -226,6 +427,11 @@ for (const [id, act] of [["zone", turnZone], ["theme", turnTheme], ["keys", KEYS
 }
 nameZone();
 drawTimes();
+const field = document.querySelector("#palette input");
+field?.addEventListener("input", () => offer(field.value));
+field?.addEventListener("keydown", inPalette);
+addEventListener("online", () => { wait = EVERY; turn(); });
+addEventListener("offline", () => { wait = EVERY; turn(); });
 if (state) {
   state.hidden = false;
   say(live ? "● live" : "‖ not live");
