@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from henchman import __version__
 from henchman.cli import session as cli_session
 from henchman.cli.main import henchman
 from henchman.kernel.version import __version__
