@@ -538,6 +538,14 @@ class App:
 
         return await arecorded(self, await self._arun(find_job(self.keys, jid, queue, mask=self.registry.mask)))
 
+    def why(self, jid: str) -> str:
+        """Why a job does not run, or what became of it: one sentence, with the way out."""
+        return self.job_status(jid).text
+
+    async def awhy(self, jid: str) -> str:
+        """``why``, awaited."""
+        return (await self.ajob_status(jid)).text
+
     def deferred_status(self, jid: str, queue: str, text: str) -> JobStatus:
         """The status of a job that waits in this process for the commit of a transaction."""
         from henchman.inspector.jobs import JobStatus

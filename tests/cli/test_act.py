@@ -17,7 +17,6 @@ from click.testing import CliRunner, Result
 from henchman import __version__
 from henchman.cli import session as cli_session
 from henchman.cli.main import henchman
-from henchman.kernel.version import __version__
 from support.garbage import GARBAGE, READABLE, fill, payload
 from support.locks import KEY, OTHER, OURS, SCOPE, holder, job, lock
 from support.processes import Work

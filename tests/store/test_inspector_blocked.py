@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 
 import pytest
@@ -154,6 +155,8 @@ class TestNeeds:
             f"henchman release {OTHER}"
         )
         assert run(store, "why", OTHER).stdout == f"{OTHER}: {text}\n"
+        assert app.why(OTHER) == text
+        assert asyncio.run(app.awhy(OTHER)) == text
         need(store, ("ship", "1"), jid=THIRD)
         shown = run(store, "blocked").stdout.splitlines()
         assert [line.split()[0] for line in shown[2:4]] == [OTHER, THIRD], "what does not go by itself comes first"
