@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from henchman import App
-from henchman.console.pages import life
+from henchman.console.jobs import life
 from henchman.console.render import named, tilde
 from henchman.inspector.jobs import JobStatus
 from henchman.kernel.clock import ServerClock

@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.console.chart import chart, rate, spark
-from henchman.console.render import Links, place_of
+from henchman.console.render import Links
 from henchman.console.snapshot import Snapshot
 from henchman.cron.registry import some_states as some_crons
 from henchman.errors import ArgumentError
 from henchman.inspector import metrics as figures
-from henchman.inspector.base import FURTHEST, Entry, argument_text, checked_name
+from henchman.inspector.base import FURTHEST, Entry, checked_name
 from henchman.inspector.doctor import examine
-from henchman.inspector.jobs import JobStatus, find_job, recorded
-from henchman.inspector.obstacles import obstacles
 from henchman.inspector.ordered import OrderedQueues
 from henchman.inspector.queues import Queues, QueueState, look_at_queue, look_at_queues
 from henchman.inspector.search import Hint
 from henchman.inspector.sets import SetName, look_at_set, search_set
-from henchman.kernel.text import visible
 from henchman.oncall.deeds import Missing
 from henchman.oncall.findings import LOST, findings
 from henchman.oncall.vitals import look
@@ -33,12 +29,10 @@ __all__ = [
     "ROWS",
     "Download",
     "EntryRows",
-    "LifeMoment",
     "Query",
     "Screen",
     "Screens",
     "View",
-    "life",
     "page_links",
 ]
 
@@ -49,7 +43,6 @@ MOST_ROWS: Final = 100
 _PROCESSES: Final = 20  # on the page of what is busy; a search finds the others
 _WORK: Final = 25  # running jobs there
 _BLOCKED: Final = 100  # of them looked into on the page of the server
-_CALL: Final = 4000  # characters of a call on the page of its job
 _FIRST: Final = 1_000_000_000  # a page further behind is no page
 FILTERS: Final = (
     "q",
@@ -78,14 +71,6 @@ class Download(NamedTuple):
     media_type: str
     parts: Iterator[bytes]
     kept: bool = True
-
-
-class LifeMoment(NamedTuple):
-    """A moment in the life of a job: what happened, when (Unix seconds), and how long after what came before it."""
-
-    what: str
-    at: float
-    after: float | None
 
 
 #: what makes a page, or a file, of the names in its address and a ``Query``
@@ -184,14 +169,13 @@ class Screens:
         }
         self.of_one: Mapping[str, Callable[..., Screen]] = {
             "queues": self.queue,
-            "jobs": self.job,
         }
 
     @property
     def views(self) -> Mapping[tuple[str, int], View]:
         """What makes a page, by the first word of its address and how many names follow."""
         every: dict[tuple[str, int], View] = {(name, 0): view for name, view in self.by_name.items()}
-        return every | {(name, 1): view for name, view in self.of_one.items()} | {("jobs", 2): self.job_file}
+        return every | {(name, 1): view for name, view in self.of_one.items()}
 
     def _everything(self) -> Screen:
         """Everything as it is, what ran in the last hour, what failed, and the ground under it."""
@@ -285,41 +269,6 @@ class Screens:
         some, whole = found.entries[query.first : last], not more and found.after is None
         return EntryRows(some, len(found.entries), whole, True, found.looked, None if more else found.after)
 
-    def job(self, jid: str, query: Query) -> Screen:
-        """One job: where it is, why, and what is known of it."""
-        status = self._status(jid, query)
-        call = "" if status.name is None else f"{status.name}({argument_text(list(status.args), status.kwargs, _CALL)})"
-        asked = obstacles(self._runtime.keys, status, self._runtime.registry.mask)
-        found = [(one, place_of(one)) for one in run(self._runtime.connections, asked)]
-        facts = {"status": status, "call": call, "obstacles": found, "life": life(status)}
-        hints = {name: query.word(name) for name in ("at", "queue", "place", "look")}
-        facts |= {"hints": hints, "looked_everywhere": hints["look"] == "all"}
-        return Screen("job.html", facts, 200 if status.state != "unknown" else 404)
-
-    def job_file(self, jid: str, name: str, query: Query) -> Download:
-        """``call.txt``: the whole call, in Python; ``arguments.json``: its arguments. As text, secret values masked."""
-        if name not in ("call.txt", "arguments.json"):
-            raise Missing("there is no such file: call.txt, arguments.json")
-        status = self._status(jid, query)
-        if status.name is None:
-            raise Missing(f"nothing is known of the call of {visible(jid)}")
-        if name == "call.txt":
-            given = [*map(repr, status.args), *(f"{name}={value!r}" for name, value in status.kwargs.items())]
-            text = f"{visible(status.name)}({', '.join(given)})"
-        else:
-            text = json.dumps({"args": list(status.args), "kwargs": status.kwargs}, indent=2, default=str)
-        return Download(name, "text/plain; charset=utf-8", iter([text.encode("utf-8", "replace")]), kept=False)
-
-    def _status(self, jid: str, query: Query) -> JobStatus:
-        """Where the job is, as far as a few looks show it; by ``look=all`` everywhere, which may take seconds."""
-        runtime = self._runtime
-        near = None if query.word("look", "all") else query.hint
-        try:
-            found = run(runtime.connections, find_job(runtime.keys, jid, mask=runtime.registry.mask, near=near))
-            return recorded(runtime, found)
-        except ArgumentError as error:
-            raise Missing(str(error)) from None
-
     def ordered(self, query: Query) -> Screen:
         """All ordered queues."""
         return Screen("ordered.html", {"queues": OrderedQueues(self._runtime).stats()})
@@ -335,24 +284,6 @@ class Screens:
         return Screen(
             "system.html", {"checks": examine(self._runtime.connections, self._runtime.keys, pings=1, blocked=_BLOCKED)}
         )
-
-
-def life(status: JobStatus) -> list[LifeMoment]:
-    """What is known of a job's life, the earliest first."""
-    last = "died" if status.state == "dead" else "next run" if status.state == "retrying" else "due"
-    known = (
-        ("created", status.created_at),
-        ("enqueued", status.enqueued_at),
-        ("started", status.started_at),
-        ("failed", status.failed_at),
-        (last, status.at),
-    )
-    moments = sorted(((at, what) for what, at in known if at is not None), key=lambda one: one[0])
-    before = [None, *(at for at, _ in moments)]
-    return [
-        LifeMoment(what, at, None if was is None else at - was)
-        for (at, what), was in zip(moments, before, strict=False)
-    ]
 
 
 def _trouble(one: QueueState) -> tuple[bool, float, int, str]:

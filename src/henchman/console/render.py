@@ -18,6 +18,7 @@ from urllib.parse import urlencode
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.filters import do_mark_safe
 
+from henchman.console.trace import folded
 from henchman.inspector.base import argument_text
 from henchman.inspector.blocked import Blocker
 from henchman.inspector.obstacles import Obstacle
@@ -140,7 +141,7 @@ def _environment() -> Environment:
         "dotted": dotted,
         "pretty": pretty,
     }
-    made.globals |= {"version": version("henchman"), "argument_text": argument_text}
+    made.globals |= {"version": version("henchman"), "argument_text": argument_text, "folded": folded}
     return made
 
 

@@ -33,6 +33,7 @@ from henchman.console.batches import BatchPages
 from henchman.console.bulk import BulkActs
 from henchman.console.errors import ErrorPages
 from henchman.console.guard import HEADERS, Access, Visitor, address_of, forged, with_session
+from henchman.console.jobs import JobPages
 from henchman.console.metrics import MetricsPages
 from henchman.console.ordered import OrderedPages
 from henchman.console.pages import FILTERS, Download, EntryRows, Query, Screen, Screens, View, page_links
@@ -44,12 +45,12 @@ from henchman.inspector import audit
 from henchman.inspector.prometheus import CONTENT_TYPE, exposition
 from henchman.inspector.scaling import within_of
 from henchman.kernel.text import mask_url, visible
-from henchman.oncall.deeds import Deed, Deeds, Missing, Order, Unwanted
+from henchman.oncall.deeds import Deed, Deeds, Missing, Order, Unfit, Unwanted
 from henchman.store.call import command, run
 
 __all__ = ["Console"]
 
-_BODY: Final = 16_384  # bytes of a form
+_BODY: Final = 131_072  # bytes of a form: 32 KB of arguments, each byte of which may take three, and the rest
 _FIELDS: Final = 50  # of a form
 _PATH: Final = 2048  # characters of an address
 _log = logging.getLogger("henchman.console")
@@ -109,6 +110,7 @@ class Console:
         self._access = access
         self._bulk = BulkActs(runtime, carries_out=not access.read_only)
         subjects: Sequence[Subject] = [
+            JobPages(runtime),
             BatchPages(runtime),
             OrderedPages(runtime),
             WaitingPages(runtime),
@@ -210,6 +212,8 @@ class Console:
         if _is_act(parts):
             page, *names, _, verb = parts
             act = self._deeds.find(page, verb, names)
+            if act.form:
+                return act.form(*names, {}, "")  # type: ignore[no-any-return]
             question = act.plan(*names) if act.plan else act.question
             facts = {"act": act, "question": question, "names": names, "verb": verb, "on": page}
             return Screen("confirm.html", facts)
@@ -330,7 +334,7 @@ class Console:
         if which == "plans":
             return json_answer(await run_in_threadpool(self._api.plan, wish["page"], wish["act"], wish["names"]))
         act = self._deeds.find(wish["page"], wish["act"], wish["names"])
-        order = Order(visitor.name, {})
+        order = Order(visitor.name, wish.get("form", {}))
         said, operation = await run_in_threadpool(self._do, act, wish["page"], wish["names"], wish["act"], order)
         return json_answer({"said": said, "operation": operation or None})
 
@@ -376,7 +380,13 @@ class Console:
         page, *names, _, verb = parts
         act = self._deeds.find(page, verb, names)
         order = Order(visitor.name, form)
-        said, operation = await run_in_threadpool(self._do, act, page, names, verb, order)
+        try:
+            said, operation = await run_in_threadpool(self._do, act, page, names, verb, order)
+        except Unfit as error:
+            if act.form is None:
+                raise
+            screen = await run_in_threadpool(act.form, *names, form, str(error))
+            return self._page(request, links, visitor, screen._replace(status=422), Query({}), parts)
         if operation:
             return RedirectResponse(links("operations", operation, said=said, seal=self._access.seal(said)), 303)
         where = {"one": names, "list": names[:1]}.get(form.get("back", act.back), [])

@@ -6,7 +6,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterable, Mapping
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -23,6 +23,8 @@ from henchman.work.locks import ONCE_FOR
 
 __all__ = [
     "FURTHEST",
+    "Attempt",
+    "Cause",
     "Entry",
     "Inspector",
     "Mask",
@@ -49,6 +51,28 @@ def mask_all(name: str, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[A
 FURTHEST = 2**62  # the furthest place in a list that can be asked for: what the server adds stays within 64 bits
 _SHOWN_BYTES = 4096  # of arguments; more is cut where it is shown
 _LONGEST = 10_000  # characters of an error that is no text
+_TOLD = 50  # failed attempts, or causes, that are read out of a payload: anybody may have written it
+
+
+class Attempt(NamedTuple):
+    """A failed attempt of a job: its number, when it failed (Unix seconds), the seconds that it took (None: it did not
+    start), in which process, and class, group and beginning of the message of its error."""
+
+    number: int
+    at: float | None
+    took: float | None
+    process: str
+    error: str
+    group: str
+    message: str
+
+
+class Cause(NamedTuple):
+    """What caused an error: the exception's class, the beginning of its message, and its backtrace, innermost first."""
+
+    error: str
+    message: str
+    backtrace: list[str]
 
 
 class Entry:
@@ -130,6 +154,29 @@ class Entry:
         return payload.expand_backtrace(self.job.get("error_backtrace")) or []
 
     @property
+    def error_group(self) -> str:
+        """The group of its last error; empty when it has none."""
+        return plain(self.job.get("error_group"))
+
+    @property
+    def failures(self) -> list[Attempt]:
+        """Its failed attempts, the first and the last nine, as far as its payload tells of them."""
+        found = self.job.get("error_attempts")
+        rows = found[-_TOLD:] if isinstance(found, list) else []
+        return [_attempt(row) for row in rows if isinstance(row, list) and len(row) == len(Attempt._fields)]
+
+    @property
+    def causes(self) -> list[Cause]:
+        """What caused its last error, the nearest first."""
+        found = self.job.get("error_causes")
+        rows = [one for one in (found[:_TOLD] if isinstance(found, list) else []) if isinstance(one, list)]
+        told = [(one[0], one[1], one[2] if isinstance(one[2], list) else []) for one in rows if len(one) == 3]
+        return [
+            Cause(plain(error, _LONGEST), plain(message, _LONGEST), [plain(line, _LONGEST) for line in lines[:100]])
+            for error, message, lines in told
+        ]
+
+    @property
     def tags(self) -> list[str]:
         """Its tags, also where a program stored them in a wrong form."""
         found = self.job.get("tags")
@@ -165,6 +212,12 @@ class Entry:
         if not self.job:
             facts["payload"] = text_of(self.payload)
         return facts
+
+
+def _attempt(row: list[Any]) -> Attempt:
+    number, at, took, *texts = row
+    count, seconds = payload.count(number), times.read(took)
+    return Attempt(count or 0, times.read(at), seconds, *(plain(one, _LONGEST) for one in texts))
 
 
 def text_of(raw: bytes) -> str:

@@ -95,6 +95,10 @@ class JobStatus:
             "error_class": self.error[0] if self.error else None,
             "error_message": self.error[1] if self.error else None,
             "backtrace": self.entry.backtrace if self.entry else [],
+            "causes": [one._asdict() for one in self.entry.causes] if self.entry else [],
+            "failures": [
+                one._asdict() | {"at": times.iso(one.at) or None} for one in (self.entry.failures if self.entry else ())
+            ],
             "attempts": self.attempts,
             "position": self.position,
             "process": self.process,

@@ -16,7 +16,7 @@ from henchman.inspector.sets import Acted, JobSet, SetName
 from henchman.kernel.text import count, visible
 from henchman.store.call import Procedure, run
 
-__all__ = ["Deed", "Deeds", "Missing", "Order", "Unwanted", "said_of_one"]
+__all__ = ["Deed", "Deeds", "Missing", "Order", "Unfit", "Unwanted", "said_of_one"]
 
 
 class Missing(Exception):
@@ -25,6 +25,10 @@ class Missing(Exception):
 
 class Unwanted(Exception):
     """What was asked makes no sense, or not any more: the sentence says why."""
+
+
+class Unfit(Unwanted):
+    """What somebody has written into a form makes no sense: the form is shown once more, with it and with why."""
 
 
 class Order(NamedTuple):
@@ -40,8 +44,9 @@ class Deed(NamedTuple):
     this one, "list" that of the first of two names. ``plan``: the names → the question, with counts.
 
     In place of ``do`` stands ``begin`` where an operation carries it out: an order and the names → the number of the
-    operation, and what is said. ``fields``: the numbers that the
-    form of the question offers, by the name of the field."""
+    operation ("": it was done at once), and what is said. ``fields``: the numbers that the
+    form of the question offers, by the name of the field. ``form``: the names, what was written into it before and why
+    that makes no sense → the page of a form of its own, in place of the question."""
 
     title: str
     question: str
@@ -50,6 +55,7 @@ class Deed(NamedTuple):
     plan: Callable[..., str] | None = None
     begin: Callable[..., tuple[str, str]] | None = None
     fields: Mapping[str, Sequence[int]] = {}
+    form: Callable[..., Any] | None = None
 
 
 class Deeds:

@@ -309,6 +309,10 @@ class Keys:
         """list, the last 10,000: what people did in the console, as JSON, newest left."""
         return f"{self.prefix}hm:audit"
 
+    def again(self, jid: str) -> str:
+        """hash, 30 days: of a job that ran again with other arguments: ``to`` the new one, ``from`` the old one."""
+        return f"{self.prefix}hm:again:{jid}"
+
     @property
     def operations(self) -> str:
         """zset, the newest 200: number of an operation (bulk work of people) by itself."""

@@ -18,6 +18,8 @@ __all__ = [
     "StoredOperation",
     "back",
     "begun",
+    "link_again",
+    "links_again",
     "listed",
     "made",
     "next_number",
@@ -32,6 +34,7 @@ LIFE: Final = 30 * 86400  # seconds that an operation is kept
 UNDO_FOR: Final = 900.0  # seconds after its end for which it can be undone
 TRASH_BYTES: Final = 64 << 20  # of all that can be put back, of all operations together
 DOER_MS: Final = 10_000  # of silence after which another may go on
+_LINKED_S: Final = 30 * 86400  # seconds for which a job and its copy know of each other
 _REACH: Final = 20_000  # of the newest jobs of a queue, to take one back from it
 _OPERATE, _BACK, _TURN = load("operate"), load("operation_back"), load("operation_turn")
 
@@ -136,3 +139,20 @@ def turn(keys: Keys, number: str, target: str, states: Sequence[str], text: str 
     """Give an operation that has one of ``states`` another: 1 done, 0 it has none of them, -1 nothing to undo."""
     names = [keys.operation(number), keys.operations_open, keys.trash(number), keys.trashes]
     return script(_TURN, names, [number, target, int(UNDO_FOR), LIFE, text, *states], int, again=True)
+
+
+def link_again(keys: Keys, old: str, new: str) -> Call[Any]:
+    """Write down that job ``new`` is job ``old`` with other arguments: the page of each leads to the other."""
+    parts = [(keys.again(old), "to", new), (keys.again(new), "from", old)]
+    writes = [("HSET", raw(key), field, raw(jid)) for key, field, jid in parts]
+    return commands(*writes, *(("EXPIRE", raw(key), _LINKED_S) for key, _, _ in parts))
+
+
+def links_again(keys: Keys, jid: str) -> Call[tuple[str, str]]:
+    """The job that this one is a copy of, and the last one that is a copy of this one; "" where there is none."""
+
+    def read(found: Any) -> tuple[str, str]:
+        old, new = (one.decode("utf-8", "surrogateescape") if one else "" for one in found)
+        return old, new
+
+    return command("HMGET", raw(keys.again(jid)), "from", "to", decode=read)

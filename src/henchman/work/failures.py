@@ -23,7 +23,7 @@ from henchman.errors import ServerAway
 from henchman.kernel.text import mask_urls
 from henchman.store.failures import group_errors
 
-__all__ = ["FULL", "MESSAGE", "FailureGroup", "Failures", "Noted", "Places", "normal"]
+__all__ = ["FULL", "MESSAGE", "FailureGroup", "Failures", "Noted", "Places", "caused_by", "normal"]
 
 MESSAGE: Final = 300  # characters of a message that count, and are kept
 FULL: Final = 2000  # failures that wait to be added up
@@ -172,14 +172,24 @@ def _application(error: BaseException) -> Iterator[str]:
             yield f"{Path(code.co_filename).stem}:{code.co_qualname.replace('<locals>.', '')}"[:_LINE]
 
 
+def caused_by(error: BaseException) -> list[BaseException]:
+    """What caused an exception, the nearest first: as far as Python would print it, and three at most."""
+    met = [error]
+    cause = _cause(error)
+    while cause is not None and cause not in met and len(met) <= _CAUSES:
+        met.append(cause)
+        cause = _cause(cause)
+    return met[1:]
+
+
+def _cause(error: BaseException) -> BaseException | None:
+    return error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+
+
 def _trace(error: BaseException) -> Iterator[str]:
     """The frames, newest first; then those of what caused it, under the name of that."""
-    met: list[BaseException] = []
-    cause: BaseException | None = error
-    while cause is not None and cause not in met and len(met) <= _CAUSES:
-        if met:
-            yield f"caused by {type(cause).__name__}"[:_LINE]
-        for code, line in _frames(cause)[: _FRAMES // (len(met) + 1)]:
+    for number, one in enumerate((error, *caused_by(error)), 1):
+        if number > 1:
+            yield f"caused by {type(one).__name__}"[:_LINE]
+        for code, line in _frames(one)[: _FRAMES // number]:
             yield f"{code.co_filename[-_LINE:]}:{line}:in {code.co_name[:_LINE]}"
-        met.append(cause)
-        cause = cause.__cause__ or (None if cause.__suppress_context__ else cause.__context__)

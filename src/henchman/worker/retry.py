@@ -23,7 +23,7 @@ from henchman.wire import payload, times
 from henchman.wire.arguments import to_json
 from henchman.wire.payload import sanitise
 from henchman.wire.secret import NO_SECRETS, MaskedJob, Secrets, without_secrets
-from henchman.work.failures import FULL, MESSAGE, Failures, Noted
+from henchman.work.failures import FULL, MESSAGE, Failures, Noted, caused_by
 from henchman.work.outcome import DONE, Outcome, called_off
 from henchman.work.unit import Unit
 from henchman.worker.run import Run
@@ -32,6 +32,9 @@ __all__ = ["RetryPolicy", "retry_delay"]
 
 _DEFAULTS = JobOptions()
 _MESSAGE_MOST = 10_000
+_SHORT = 200  # characters of a message beside the last one
+_ATTEMPTS = 10  # failed attempts that a payload tells of: the first and the last ones
+_CAUSE_LINES = 20  # of a backtrace of what caused an error, where that of the error is kept
 _MOST_COUNTED = 300  # failures: a count may come from anybody, and the next try would be 257 years away
 _hidden: ContextVar[Secrets] = ContextVar("henchman_hidden", default=NO_SECRETS)  # of the failure judged here
 
@@ -75,7 +78,8 @@ class RetryPolicy:
                 mark = called_off(run.jid) if run.cancelled else b""
                 return Outcome("cancelled", mark, reason="cancelled while it ran")
             case _:  # Kill: dead; a time-out or any other error: retried, dead or dropped
-                return self.failed(unit, run.unit.job, error, run.compiled.definition.options, run.secrets)
+                unit.elapsed = run.elapsed if run.started else None
+                return self.failed(unit, unit.job, error, run.compiled.definition.options, run.secrets)
 
     def ended_of_source(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
         """What became of a run whose source judges it."""
@@ -114,7 +118,7 @@ class RetryPolicy:
             self.died(job, error)
             return Outcome("gone", reason=reason, error=error)
         job["error_group"] = group
-        count = self._note(job, unit, error, reason, known)
+        count = self._note(job, unit, error, reason, known, secrets)
         stored = payload.encode(job)
         if isinstance(error, Kill) or self._exhausted(job, error, count, retry, known):
             return self._give_up(job, stored, error, reason, known)
@@ -134,7 +138,7 @@ class RetryPolicy:
         try:
             job = payload.decode(unit.newest)
             job["error_group"] = self._grouped(error, job, unit.flight.queue, reason)
-            self._note(job, unit, error, reason, _DEFAULTS)
+            self._note(job, unit, error, reason, _DEFAULTS, secrets)
             stored = payload.encode(job)
         except BaseException:
             return Outcome(
@@ -177,7 +181,15 @@ class RetryPolicy:
         job["enqueued_at"] = msgspec.json.decode(self._runtime.stamp(self._runtime.clock.now()))
         return payload.encode(job)
 
-    def _note(self, job: dict[str, Any], unit: Unit, error: BaseException, reason: str, options: JobOptions) -> int:
+    def _note(
+        self,
+        job: dict[str, Any],
+        unit: Unit,
+        error: BaseException,
+        reason: str,
+        options: JobOptions,
+        secrets: Secrets,
+    ) -> int:
         """Write the failure into ``job``; returns the new retry_count: 0 at the first failure."""
         now = msgspec.json.decode(self._runtime.stamp(self._runtime.clock.now()))
         sanitise(job)
@@ -197,9 +209,21 @@ class RetryPolicy:
             job["failed_at"] = now
             job["retry_count"] = count = 0
         lines = job.get("backtrace", options.backtrace)
-        if lines is not None and lines is not False:
+        kept = lines is not None and lines is not False
+        if kept:
             limit = None if lines is True or not isinstance(lines, int) else lines
             job["error_backtrace"] = payload.compress_backtrace(payload.backtrace_of(error, limit))
+        job["error_attempts"] = _with_attempt(job, unit, now, count)
+        job["error_causes"] = [
+            [
+                type(one).__name__,
+                _message(one, secrets)[:_SHORT],
+                payload.backtrace_of(one, _CAUSE_LINES if kept else 0),
+            ]
+            for one in caused_by(error)
+        ]
+        if not job["error_causes"]:
+            del job["error_causes"]
         return count
 
     def _exhausted(
@@ -255,6 +279,19 @@ class RetryPolicy:
         runtime, options = self._runtime, run.compiled.definition.options
         hooks = runtime.error_handlers, runtime.death_handlers, options.retries_exhausted
         return run.unit.source is not None or any(hooks) or callable(options.retry_in)
+
+
+def _with_attempt(job: Mapping[str, Any], unit: Unit, now: Any, count: int) -> list[Any]:
+    """The failed attempts that the payload tells of, with this one: the first and the last nine. Each is its number,
+    when it failed, how many seconds it took (None: it did not start), in which process, and class, group and beginning
+    of the message of its error."""
+    before = job.get("error_attempts")
+    past = before if isinstance(before, list) else []
+    last = past[-1] if past else None
+    number = last[0] + 1 if isinstance(last, list) and last and type(last[0]) is int else count + 1
+    took = None if unit.elapsed is None else round(unit.elapsed, 3)
+    error = job["error_class"], job.get("error_group", ""), job["error_message"][:_SHORT]
+    return [*past[:1], *past[1:][2 - _ATTEMPTS :], [number, now, took, unit.flight.identity, *error]]
 
 
 def _returned(run: Run, result: Any) -> Outcome:

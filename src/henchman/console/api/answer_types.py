@@ -6,7 +6,7 @@ whole numbers beyond 2^53 survive every client.
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 Moment = str | None
 
@@ -144,6 +144,27 @@ class WhyJson(TypedDict):
     obstacles: list[ObstacleJson]
 
 
+class FailureJson(TypedDict):
+    """A failed attempt of a job: its number, when, how many seconds it took, where, and its error; ``group``: its page
+    among the errors."""
+
+    number: int
+    at: Moment
+    took: float | None
+    process: str
+    error: str
+    group: str
+    message: str
+
+
+class CauseJson(TypedDict):
+    """What caused an error."""
+
+    error: str
+    message: str
+    backtrace: list[str]
+
+
 class JobStatusJson(_MaybeClass):
     """Where a job is, and what is known of it. ``position``: 1 is next to run."""
 
@@ -156,6 +177,8 @@ class JobStatusJson(_MaybeClass):
     error_class: str | None
     error_message: str | None
     backtrace: list[str]
+    causes: list[CauseJson]
+    failures: list[FailureJson]
     attempts: int
     position: int | None
     process: str | None
@@ -463,11 +486,13 @@ class ActsJson(TypedDict):
 
 
 class WishJson(TypedDict):
-    """What is to be done: ``act`` on ``page``, and the names that stand in the address of the page's own form."""
+    """What is to be done: ``act`` on ``page``, and the names that stand in the address of the page's own form.
+    ``form``: what would be written into that form."""
 
     page: str
     act: str
     names: list[str]
+    form: NotRequired[dict[str, str]]
 
 
 class PlanJson(TypedDict):

@@ -14,7 +14,7 @@ from henchman.console.api.routes import Wrong
 
 __all__ = ["json_answer", "problem", "wish_of"]
 
-_BODY: Final = 16_384  # bytes of a wish
+_BODY: Final = 131_072  # bytes of a wish
 _NAMES: Final = 2  # of a wish
 _encode = msgspec.json.Encoder(enc_hook=str).encode
 

@@ -1,0 +1,160 @@
+"""Pages of one job: where it is and why, its life, its failures side by side, its call; and its arguments changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from henchman.client.runtime import Runtime
+from henchman.console.again import REMOVABLE, Again, NewCall
+from henchman.console.pages import Download, Query, Screen, View
+from henchman.console.render import place_of
+from henchman.errors import ArgumentError
+from henchman.inspector.base import argument_text
+from henchman.inspector.errors import ErrorGroup, error_group
+from henchman.inspector.jobs import JobStatus, find_job, recorded
+from henchman.inspector.metrics import metrics
+from henchman.inspector.obstacles import obstacles
+from henchman.kernel.text import visible
+from henchman.oncall.deeds import Deed, Missing, Order
+from henchman.store import operations
+from henchman.store.call import Procedure, ask, run, side_by_side
+
+__all__ = ["JobPages", "LifeMoment", "life"]
+
+_CALL: Final = 4000  # characters of a call
+_LINES: Final = 200  # of a backtrace
+_USUAL: Final = 15  # minutes of which the usual run time is made
+
+
+class LifeMoment(NamedTuple):
+    """A moment in the life of a job: what happened, when (Unix seconds), and how long after what came before it."""
+
+    what: str
+    at: float
+    after: float | None
+
+
+class JobPages:
+    """The pages and the acts."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._again = Again(runtime)
+
+    @property
+    def views(self) -> Mapping[tuple[str, int], View]:
+        """What makes a page, by the first word of its address and how many names follow."""
+        return {("jobs", 1): self.job, ("jobs", 2): self.job_file}
+
+    @property
+    def deeds(self) -> Mapping[tuple[str, str], Deed]:
+        """Run a job again, with other arguments."""
+        act = Deed("Change and run again…", "", None, "one", begin=self._run_again, form=self._form)
+        return {("jobs", "again"): act}
+
+    def job(self, jid: str, query: Query) -> Screen:
+        """One job: where it is, why, and what is known of it."""
+        status = self._status(jid, query)
+        call = "" if status.name is None else f"{status.name}({argument_text(list(status.args), status.kwargs, _CALL)})"
+        keys, mask = self._runtime.keys, self._runtime.registry.mask
+        asked = obstacles(keys, status, mask), self._usual(status), ask(operations.links_again(keys, jid))
+        group = status.entry.error_group if status.entry else ""
+        looks = side_by_side(*asked, error_group(keys, group))
+        lacks, usual, (old, new), kind = run(self._runtime.connections, looks)
+        found = [(one, place_of(one)) for one in lacks]
+        facts = {"status": status, "call": call, "obstacles": found, "life": life(status), "usual": usual}
+        facts |= _failures(status, kind)
+        facts |= {"why_not_again": self._again.why_not(status), "old": old, "new": new}
+        hints = {name: query.word(name) for name in ("at", "queue", "place", "look")}
+        facts |= {"hints": hints, "looked_everywhere": hints["look"] == "all"}
+        return Screen("job.html", facts, 200 if status.state != "unknown" else 404)
+
+    def job_file(self, jid: str, name: str, query: Query) -> Download:
+        """``call.txt``: the whole call, in Python; ``arguments.json``: its arguments. As text, secret values masked."""
+        if name not in ("call.txt", "arguments.json"):
+            raise Missing("there is no such file: call.txt, arguments.json")
+        status = self._status(jid, query)
+        if status.name is None:
+            raise Missing(f"nothing is known of the call of {visible(jid)}")
+        if name == "call.txt":
+            given = [*map(repr, status.args), *(f"{name}={value!r}" for name, value in status.kwargs.items())]
+            text = f"{visible(status.name)}({', '.join(given)})"
+        else:
+            text = json.dumps({"args": list(status.args), "kwargs": status.kwargs}, indent=2, default=str)
+        return Download(name, "text/plain; charset=utf-8", iter([text.encode("utf-8", "replace")]), kept=False)
+
+    def _status(self, jid: str, query: Query) -> JobStatus:
+        """Where the job is, as far as a few looks show it; by ``look=all`` everywhere, which may take seconds."""
+        runtime = self._runtime
+        near = None if query.word("look", "all") else query.hint
+        try:
+            found = run(runtime.connections, find_job(runtime.keys, jid, mask=runtime.registry.mask, near=near))
+            return recorded(runtime, found)
+        except ArgumentError as error:
+            raise Missing(str(error)) from None
+
+    def _usual(self, status: JobStatus) -> Procedure[float | None]:
+        """The seconds that 95 of 100 runs of a running job's class stayed below lately; None: nothing is known."""
+        if status.state != "working" or not status.name:
+            return None
+        found = yield from metrics(self._runtime.keys, _USUAL, name=status.name)
+        counted = next(iter(found.classes), None)
+        taken = None if counted is None else counted.percentile_ms(0.95)
+        return None if taken is None or taken == float("inf") else taken / 1000
+
+    def _found(self, jid: str) -> JobStatus:
+        """The job, as far as a few looks show it; else wherever it is."""
+        status = self._status(jid, Query({}))
+        return status if status.entry else self._status(jid, Query({"look": "all"}))
+
+    def _form(self, jid: str, form: Mapping[str, str], problem: str) -> Screen:
+        """The form of other arguments; ``form``: what somebody has written into it, and ``problem`` what is wrong."""
+        status = self._found(jid)
+        why = self._again.why_not(status)
+        said = NewCall("", "{}") if why else NewCall.said(form) if form else NewCall.of(status)
+        facts = {"status": status, "why": why, "problem": problem, "new": said}
+        return Screen("again.html", facts | {"removable": status.state in REMOVABLE}, 409 if why else 200)
+
+    def _run_again(self, order: Order, jid: str) -> tuple[str, str]:
+        return "", self._again.begin(self._found(jid), order)
+
+
+def _failures(status: JobStatus, kind: ErrorGroup | None) -> dict[str, Any]:
+    """What is known of a job's failures: its attempts, the last first, each with what differs from the one before; the
+    backtrace with those of the causes, or else that of another failure of this kind."""
+    entry = status.entry
+    attempts, causes = (entry.failures, entry.causes) if entry else ([], [])
+    known = [None, *attempts]
+    rows = [
+        (one, {name for name in one._fields if was is None or getattr(was, name) != getattr(one, name)})
+        for was, one in zip(known, attempts, strict=False)
+    ]
+    trace = entry.backtrace[:_LINES] if entry else []
+    of_kind = not trace and kind is not None and bool(kind.trace)
+    if trace:
+        for one in causes:
+            trace += [f"caused by {one.error}", *one.backtrace] if one.backtrace else []
+    elif kind is not None:
+        trace = list(kind.trace)
+    group = kind.id if kind is not None else ""
+    return {"failures": rows[::-1], "causes": causes, "trace": trace, "of_kind": of_kind, "group": group}
+
+
+def life(status: JobStatus) -> list[LifeMoment]:
+    """What is known of a job's life, the earliest first."""
+    last = "died" if status.state == "dead" else "next run" if status.state == "retrying" else "due"
+    known = (
+        ("created", status.created_at),
+        ("enqueued", status.enqueued_at),
+        ("started", status.started_at),
+        ("failed", status.failed_at),
+        (last, status.at),
+    )
+    moments = sorted(((at, what) for what, at in known if at is not None), key=lambda one: one[0])
+    before = [None, *(at for at, _ in moments)]
+    return [
+        LifeMoment(what, at, None if was is None else at - was)
+        for (at, what), was in zip(moments, before, strict=False)
+    ]
