@@ -457,3 +457,33 @@ def test_a_job_that_expired_is_not_started(app: App, redis: Redis) -> None:
     assert sorted(ran) == ["due", "long", "new"]
     assert not redis.exists("retry", "dead")
     assert redis.get("stat:processed") == b"3"
+
+
+def test_each_failed_attempt_is_told_and_what_caused_it(app: App, redis: Redis) -> None:
+    """The first and the last nine; Sidekiq's own fields stay as they are."""
+
+    @app.job(name="pay", retry=12, retry_in=0, backtrace=True)
+    def pay(number: int) -> None:
+        try:
+            boom()
+        except ValueError as error:
+            raise RuntimeError(f"attempt {current_job().attempt}") from error
+
+    pay.enqueue(1)
+    with working(app):
+        until(lambda: redis.zcard("dead"), "it has failed thirteen times")
+    (job,) = jobs_in(redis, "dead")
+    numbers = [one[0] for one in job["error_attempts"]]
+    assert numbers == [1, *range(job["retry_count"] - 7, job["retry_count"] + 2)]
+    first, *_, last = job["error_attempts"]
+    assert (first[4], first[6]) == ("RuntimeError", "attempt 1")
+    assert last[1] == job["retried_at"]
+    assert 0 <= last[2] < 5
+    assert last[3].count(":") >= 2
+    assert last[5] == job["error_group"]
+    [[cause, message, lines]] = job["error_causes"]
+    assert (cause, message) == ("ValueError", "boom é ?")
+    assert lines[0].endswith("in boom")
+    backtrace = payload.expand_backtrace(job["error_backtrace"])
+    assert backtrace is not None
+    assert not any(line.endswith("in boom") for line in backtrace), "that of the error alone, as Sidekiq has it"

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Final, NamedTuple
 
-__all__ = ["Fold", "folded"]
+__all__ = ["TracePiece", "folded"]
 
 _LEAST: Final = 3  # library frames in a row that are folded
 _NAMED: Final = 3  # packages that a fold names
 _FRAME: Final = re.compile(r"^(?P<path>.+?):\d+:in ")
 _LIBRARY: Final = re.compile(
     r"""/(?:site|dist)-packages/(?P<package>[^/:]+)   # installed
-    | /lib(?:64)?/python\d[\d.]*/(?P<module>[^/:]+) # of Python itself
+    | /lib(?:64)?/python\d[\d.]*/(?!site-packages|dist-packages)(?P<module>[^/:]+)  # of Python itself
     | /src/(?P<ours>henchman)/
     | /gems/(?P<gem>[^/:]+)
     | ^<frozen\ (?P<frozen>[\w.]+)>""",
@@ -22,7 +22,7 @@ _LIBRARY: Final = re.compile(
 )
 
 
-class Fold(NamedTuple):
+class TracePiece(NamedTuple):
     """Some lines of a backtrace. ``text``: what stands in place of folded ones, "" of open ones; ``cause``: the line
     names what caused the error above."""
 
@@ -31,15 +31,15 @@ class Fold(NamedTuple):
     cause: bool = False
 
 
-def folded(lines: Sequence[str]) -> list[Fold]:
+def folded(lines: Sequence[str]) -> list[TracePiece]:
     """A backtrace, innermost first, in pieces. Its first frame is always open: it raised."""
-    pieces: list[Fold] = []
+    pieces: list[TracePiece] = []
     for kind, run in groupby(enumerate(lines), lambda one: "" if one[0] == 0 else _kind(one[1])):
         some = [line for _, line in run]
         if kind == "library" and len(some) >= _LEAST:
-            pieces.append(Fold(some, f"{len(some)} frames in {_packages(some)}"))
+            pieces.append(TracePiece(some, f"{len(some)} frames in {_packages(some)}"))
         else:
-            pieces.append(Fold(some, cause=kind == "cause"))
+            pieces.append(TracePiece(some, cause=kind == "cause"))
     return pieces
 
 

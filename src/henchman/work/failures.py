@@ -31,8 +31,8 @@ _KNOWN: Final = 500  # failures that were put into their group before, so that t
 _GROUPS: Final = 100  # of one process between two heartbeats; beyond, failures are not counted
 _WRITTEN: Final = 20  # groups in one call
 _FRAMES: Final = 30  # of a traceback that is kept
-_LINE: Final = 200  # characters of a line of it
 _CAUSES: Final = 3  # that are told of an exception
+_LINE: Final = 200  # characters of a line of it
 
 _QUOTED = re.compile(r"""\"[^"]*\"|(?<!\w)'[^']*'(?!\w)|«[^»]*»""")
 _VARIES = re.compile(
@@ -174,8 +174,7 @@ def _application(error: BaseException) -> Iterator[str]:
 
 def caused_by(error: BaseException) -> list[BaseException]:
     """What caused an exception, the nearest first: as far as Python would print it, and three at most."""
-    met = [error]
-    cause = _cause(error)
+    met, cause = [error], _cause(error)
     while cause is not None and cause not in met and len(met) <= _CAUSES:
         met.append(cause)
         cause = _cause(cause)

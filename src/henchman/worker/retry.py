@@ -209,22 +209,23 @@ class RetryPolicy:
             job["failed_at"] = now
             job["retry_count"] = count = 0
         lines = job.get("backtrace", options.backtrace)
-        kept = lines is not None and lines is not False
-        if kept:
+        self._tell(job, unit, error, now, False if lines is None else lines, secrets)
+        return count
+
+    def _tell(
+        self, job: dict[str, Any], unit: Unit, error: BaseException, now: Any, lines: Any, secrets: Secrets
+    ) -> None:
+        """Write where ``error`` was raised, as many ``lines`` of it as are kept, what caused it, and this attempt."""
+        if lines is not False:
             limit = None if lines is True or not isinstance(lines, int) else lines
             job["error_backtrace"] = payload.compress_backtrace(payload.backtrace_of(error, limit))
-        job["error_attempts"] = _with_attempt(job, unit, now, count)
-        job["error_causes"] = [
-            [
-                type(one).__name__,
-                _message(one, secrets)[:_SHORT],
-                payload.backtrace_of(one, _CAUSE_LINES if kept else 0),
-            ]
-            for one in caused_by(error)
-        ]
-        if not job["error_causes"]:
-            del job["error_causes"]
-        return count
+        job["error_attempts"] = _with_attempt(job, unit, now)
+        job.pop("error_causes", None)
+        if error.__cause__ is not None or error.__context__ is not None:
+            most = 0 if lines is False else _CAUSE_LINES
+            told = ((type(one).__name__, one) for one in caused_by(error))
+            causes = [[name, _message(one, secrets)[:_SHORT], payload.backtrace_of(one, most)] for name, one in told]
+            job.update({"error_causes": causes} if causes else {})
 
     def _exhausted(
         self, job: dict[str, Any], error: BaseException, count: int, retry: Any, options: JobOptions
@@ -281,14 +282,14 @@ class RetryPolicy:
         return run.unit.source is not None or any(hooks) or callable(options.retry_in)
 
 
-def _with_attempt(job: Mapping[str, Any], unit: Unit, now: Any, count: int) -> list[Any]:
+def _with_attempt(job: Mapping[str, Any], unit: Unit, now: Any) -> list[Any]:
     """The failed attempts that the payload tells of, with this one: the first and the last nine. Each is its number,
     when it failed, how many seconds it took (None: it did not start), in which process, and class, group and beginning
     of the message of its error."""
     before = job.get("error_attempts")
     past = before if isinstance(before, list) else []
     last = past[-1] if past else None
-    number = last[0] + 1 if isinstance(last, list) and last and type(last[0]) is int else count + 1
+    number = last[0] + 1 if isinstance(last, list) and last and type(last[0]) is int else job["retry_count"] + 1
     took = None if unit.elapsed is None else round(unit.elapsed, 3)
     error = job["error_class"], job.get("error_group", ""), job["error_message"][:_SHORT]
     return [*past[:1], *past[1:][2 - _ATTEMPTS :], [number, now, took, unit.flight.identity, *error]]

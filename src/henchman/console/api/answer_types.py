@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
-Moment = str | None
+from henchman.console.api.failure_types import CauseJson, FailureJson
 
+Moment = str | None
 
 _Class = TypedDict("_Class", {"class": str})
 _MaybeClass = TypedDict("_MaybeClass", {"class": str | None})
@@ -142,27 +143,6 @@ class WhyJson(TypedDict):
     state: str
     text: str
     obstacles: list[ObstacleJson]
-
-
-class FailureJson(TypedDict):
-    """A failed attempt of a job: its number, when, how many seconds it took, where, and its error; ``group``: its page
-    among the errors."""
-
-    number: int
-    at: Moment
-    took: float | None
-    process: str
-    error: str
-    group: str
-    message: str
-
-
-class CauseJson(TypedDict):
-    """What caused an error."""
-
-    error: str
-    message: str
-    backtrace: list[str]
 
 
 class JobStatusJson(_MaybeClass):
@@ -486,8 +466,7 @@ class ActsJson(TypedDict):
 
 
 class WishJson(TypedDict):
-    """What is to be done: ``act`` on ``page``, and the names that stand in the address of the page's own form.
-    ``form``: what would be written into that form."""
+    """What is to be done: ``act`` on ``page``, and the names in the address of its form, and what its ``form`` says."""
 
     page: str
     act: str
