@@ -255,6 +255,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
         lambda keys: leases.lead(keys.auditor, ME, 1000),
         lambda keys: leases.lead(keys.recorder, ME, 1000, keys.history_on, "strict 1000"),
     ],
+    "leases.holders": [lambda keys: leases.holders(keys, "abc", 250)],
     "leases.sizes": [lambda keys: leases.sizes({keys.in_flight(ME, 1, "a"): "list", keys.held(ME, 1, "b"): "hash"})],
     "leases.beat": [
         lambda keys: leases.beat(keys, ME, {"info": "{}", "busy": 1}, {"a": b"{}"}, old_work=True),

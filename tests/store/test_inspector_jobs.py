@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from henchman.inspector.jobs import JobStatus, find_job
-from henchman.inspector.search import Hint
+from henchman.inspector.search import Hint, JobSearch
 from henchman.kernel.text import visible
+from henchman.store import leases
 from henchman.store.aconnection import AsyncConnections
-from henchman.store.call import Call, arun, run
+from henchman.store.call import Call, arun, drive, run
 from henchman.store.jobs import Move, Settlement, cancel
 from henchman.work.effects import of_payload
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
@@ -217,3 +218,32 @@ def test_deep_in_a_set_it_is_found_in_few_questions(store: Store, place: int, mo
     found = find(store, f"{place:020}")
     assert (found.state, found.at) == ("dead", 20_000 - place)
     assert len(asked) <= 29, asked  # not 46, one set after the other
+
+
+def test_a_few_looks_find_what_runs_without_asking_each_process(store: Store) -> None:
+    """The server says who holds the id; what it says is compared here, and a key of another kind shows nothing."""
+    for number in range(600):
+        store.ask("SADD", store.keys.processes, f"host:{number}:{number:012x}")
+    running(store, "host:577:000000000241")
+    running(store, "host:3:000000000003", "2" * 24)
+    store.ask("SET", store.keys.work("host:5:000000000005"), "no hash")
+    asked: list[str] = []
+    plain = store.connections.run
+
+    def counting(call: Call[Any]) -> Any:
+        asked.append(call.name)
+        return plain(call)
+
+    found = drive(counting, JobSearch(store.keys, JID, 1000, None, thorough=False).near(Hint()))
+    assert found is not None
+    assert (found.state, found.process) == ("working", "host:577:000000000241")
+    assert len(asked) <= 9, asked
+    fetched = payload("3" * 24)
+    flight = store.keys.in_flight("host:3:000000000003", 0, "mail")
+    store.connections.run(leases.join(store.keys, "host:3:000000000003", [flight], 60_000))
+    store.ask("LPUSH", flight, fetched)
+    status = find(store, "3" * 24, near=Hint())
+    assert (status.state, status.process, status.queue) == ("working", "host:3:000000000003", "mail")
+    inside = payload("4" * 24, args=["5" * 24])
+    store.ask("LPUSH", flight, inside)
+    assert find(store, "5" * 24, near=Hint()).state == "unknown", "another job that has the id as an argument"

@@ -145,8 +145,8 @@ def _work(identity: str, slot: str, value: bytes, mask: Mask | None) -> Work:
     return Work(identity, slot, plain(queue) or entry.queue or "", times.read(record.get("run_at")), entry, pid)
 
 
-def _records(keys: Keys, *, jobs: bool = True) -> Procedure[list[leases.Record]]:
-    every = yield leases.identities(keys)
+def _records(keys: Keys, *, jobs: bool = True, only: Sequence[str] | None = None) -> Procedure[list[leases.Record]]:
+    every = (yield leases.identities(keys)) if only is None else only
     pages = [every[start : start + _AT_ONCE] for start in range(0, len(every), _AT_ONCE)]
     found = yield from side_by_side(*(leases.records(keys, page, jobs=jobs) for page in pages))
     return [record for page in found for record in page]
@@ -177,11 +177,13 @@ def list_processes(keys: Keys) -> Procedure[list[ProcessState]]:
     return [state for state in map(process_state, records) if state is not None]
 
 
-def list_work(keys: Keys, mask: Mask | None = None, jid: str = "") -> Procedure[list[Work]]:
+def list_work(
+    keys: Keys, mask: Mask | None = None, jid: str = "", only: Sequence[str] | None = None
+) -> Procedure[list[Work]]:
     """Every running job as of the last heartbeats, the longest running first. ``jid``: those may be left out whose text
-    shows that they have another."""
+    shows that they have another; ``only``: those of these processes."""
     text = jid.encode() if jid.isascii() and jid.isalnum() else b""  # what JSON may write in another way is not sought
-    return _running((yield from _records(keys)), mask, text)
+    return _running((yield from _records(keys, only=only)), mask, text)
 
 
 def _running(records: Sequence[leases.Record], mask: Mask | None, text: bytes = b"") -> list[Work]:

@@ -35,6 +35,7 @@ JobState = Literal[
 BATCHES = 1000  #: the newest, that are asked whether they hold a job back
 _PAGE = 200  # entries of a list that the server looks at in one call
 _IN_FLIGHT = 1000  # payloads read of one in-flight list
+_PROCESSES = 2000  # that are asked who runs the job, where a few looks are to show it
 _AROUND = 4  # pages around the place in a queue that a hint names: jobs before it leave meanwhile
 
 
@@ -69,12 +70,14 @@ class JobSearch:
         self.scanned = 0
         self.complete = True
 
-    def running(self) -> Procedure[Located | None]:
-        """In flight, or written down as running. The in-flight lists are exact; what a process writes down is as old
-        as its last heartbeat, and counts where there are no such lists (Ruby's) or they are too long to be read."""
+    def running(self, only: Sequence[str] | None = None) -> Procedure[Located | None]:
+        """In flight, or written down as running, in ``only`` these processes or in any. The in-flight lists are exact;
+        what a process writes down is as old as its last heartbeat, and counts where there are no such lists (Ruby's) or
+        they are too long to be read."""
         work, identities = yield from side_by_side(
-            list_work(self.keys, self.mask, self.jid), ask(leases.joined(self.keys))
+            list_work(self.keys, self.mask, self.jid, only), ask(leases.joined(self.keys))
         )
+        identities = [one for one in identities if only is None or one in only]
         written = [one for one in work if one.entry.jid == self.jid]
         lists: list[str] = (yield leases.lists_of(self.keys, identities)) if identities else []
         plain = {one: "list" for one in lists if not self.keys.is_held(one)}
@@ -91,6 +94,18 @@ class JobSearch:
         exact = all(size < _IN_FLIGHT for size in sizes)
         note = next((one for one in written if not (exact and one.identity in identities)), None)
         return Located("working", note.entry, note.queue, None, note.identity, note.run_at) if note else None
+
+    def running_soon(self) -> Procedure[Located | None]:
+        """The same, where the server itself looks who holds the text of the id: a thousand processes are not asked
+        each. What it finds is read and compared here; an id that JSON may write in another way is asked of all."""
+        if not (self.jid.isascii() and self.jid.isalnum()):
+            return (yield from self.running())
+        starts = range(0, _PROCESSES, leases.HOLDERS)
+        looks = (ask(leases.holders(self.keys, self.jid, first)) for first in starts)
+        pages: list[leases.Holders] = yield from side_by_side(*looks)
+        self.complete = self.complete and not pages[-1].more
+        named = sorted({identity for page in pages for identity in page.identities})
+        return (yield from self.running(named)) if named else None
 
     def _in_flight(self, name: str) -> Procedure[Entry | None]:
         """In one in-flight list, the last fetched first."""
@@ -233,7 +248,7 @@ class JobSearch:
             (self.keys.retry, "retrying"),
             (self.keys.dead, "dead"),
         )
-        places = [self.running(), self.parked(), self._ends(), *(self._first_of(*one) for one in sets)]
+        places = [self.running_soon(), self.parked(), self._ends(), *(self._first_of(*one) for one in sets)]
         if hint.at is not None:
             places += [self._scored(*one, hint.at) for one in sets]
         if hint.queue and hint.place:

@@ -27,8 +27,10 @@ _LEAVE = load("leave")
 _SIZES = load("sizes")
 _WATCH = load("watch")
 _BEAT = load("beat")
+_HOLDERS = load("holders")
 
 AT_ONCE = 1000  # leases in one look
+HOLDERS = 250  # processes of which one look asks what they run
 TOMB_MS = 3_600_000  # an hour: no frozen process holds bytes back for longer (PROTOCOL, section 2.3)
 STANDS_MS = TOMB_MS + 120_000  # its lists are swept a little later: nobody may take the name again before that
 _RECORD_LIFE = 60  # seconds at least: a record that nobody renews is gone
@@ -308,6 +310,22 @@ def lists_of(keys: Keys, which: Sequence[str]) -> Call[list[str]]:
     """The keys of the in-flight lists of the processes ``which`` (at least one)."""
     parts = [("SMEMBERS", raw(keys.lists_of(identity))) for identity in which]
     return commands(*parts, decode=lambda replies: [name for one in replies for name in _names(one)])
+
+
+class Holders(NamedTuple):
+    """Processes that show a text in what they run or hold it in flight; ``more``: not all were looked at."""
+
+    more: bool
+    identities: list[str]
+
+
+def holders(keys: Keys, text: str, first: int) -> Call[Holders]:
+    """Those of up to ``HOLDERS`` processes from the place ``first`` on: nothing that they run comes here."""
+    suffixes = [key("").removeprefix(keys.prefix) for key in (keys.work, keys.workers)]
+    held = keys.held("", 0, "").partition("hm:held:")
+    args: list[Arg] = [keys.prefix, *suffixes, keys.lists_of(""), held[0] + held[1], raw(text), first, HOLDERS]
+    names = [keys.queues, keys.processes, keys.identities]
+    return script(_HOLDERS, names, args, lambda reply: Holders(bool(reply[0]), _names(reply[1:])), again=True)
 
 
 def signal(keys: Keys, identity: str, name: str) -> Call[Any]:
