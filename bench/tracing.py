@@ -1,7 +1,8 @@
 """What tracing costs a worker: one process drains no-op jobs with tracing off and on, in turns, in one run.
 
 The payloads carry a context in every turn. ``none``: nothing is sampled; ``tenth``: one run in ten; ``all``: each run
-is recorded, batched, and thrown away by the exporter.
+is recorded, batched, and thrown away by the exporter. Processor time a job says it also on a machine that does other
+work; the shares of jobs of 1 and 10 ms are reckoned from it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,23 @@ import sys
 
 from bare import fill
 from jobs import app
-from load import drain_by_worker
 from opentelemetry.sdk.trace import TracerProvider
-from server import Figures, arguments, median, server
+from rate import pause, released
+from server import Figures, Raw, arguments, median, server, worker
 from traced import KINDS
 
 from henchman.contrib.otel import instrument
+
+
+def drain(raw: Raw, count: int, concurrency: int) -> tuple[float, float]:
+    """(jobs a second, microseconds of processor time a job)."""
+    pause(raw, "bench_load")
+    with worker(raw, concurrency=concurrency) as made:
+        before = made.cpu()
+        done, rate = released(raw, "bench_load", count)
+        spent = made.cpu() - before
+    assert done == count, f"{done} of {count} jobs ran"
+    return rate, spent / count * 1e6
 
 
 def main() -> int:
@@ -31,18 +43,24 @@ def main() -> int:
         raw = made.connect()
         figures = Figures("tracing", raw)
         rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
+        spent: dict[str, list[float]] = {kind: [] for kind in KINDS}
         for turn in range(options.runs):
             for kind in KINDS:
                 os.environ["BENCH_TRACED"] = kind
                 fill(raw, options.jobs)
-                rates[kind].append(drain_by_worker(raw, options.jobs, options.concurrency)[0])
+                rate, cost = drain(raw, options.jobs, options.concurrency)
+                rates[kind].append(rate)
+                spent[kind].append(cost)
             print(f"  turn {turn + 1}: " + ", ".join(f"{kind} {rates[kind][-1]:,.0f}/s" for kind in KINDS), flush=True)
         for kind in KINDS:
             figures.add(kind, f"worker, tracing {kind}, median of {options.runs}", median(rates[kind]), "jobs/s")
+            figures.add(f"{kind}_cpu", f"{kind}: processor time a job, least", min(spent[kind]), "us")
             if kind != "off":
-                figures.add(
-                    f"{kind}_costs", f"{kind}: share of the rate", 1 - median(rates[kind]) / median(rates["off"])
-                )
+                more = min(spent[kind]) - min(spent["off"])
+                figures.add(f"{kind}_costs", f"{kind}: share of a job that does nothing", more / min(spent["off"]))
+                for length in (1, 10):
+                    share = more / (length * 1000 + min(spent["off"]))
+                    figures.add(f"{kind}_of_{length}ms", f"{kind}: share of a job of {length} ms", share)
         return figures.finish(options)
 
 

@@ -24,8 +24,16 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.sdk.trace.sampling import (
+    ALWAYS_OFF,
+    ALWAYS_ON,
+    Decision,
+    ParentBased,
+    Sampler,
+    SamplingResult,
+    TraceIdRatioBased,
+)
+from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 from redis import Redis
 
 from henchman import App, ConfigError, ServerAway, Snooze, current_job
@@ -255,6 +263,102 @@ def test_nothing_is_carried_that_nobody_records(app: App, redis: Redis) -> None:
         settled(redis, 1)
     assert not seen.sent
     assert not seen.ran
+
+
+def _contexts_of_runs(app: App, redis: Redis, count: int) -> list[SpanContext]:
+    """What the current span of each of ``count`` runs says of itself, asked twice."""
+    found: list[SpanContext] = []
+
+    @app.job(name="look")
+    def look() -> None:
+        current = trace.get_current_span().get_span_context()
+        assert current == trace.get_current_span().get_span_context()
+        found.append(current)
+
+    look.enqueue_many([()] * count)
+    with working(app):
+        settled(redis, count)
+    return found
+
+
+def test_a_run_whose_trace_is_not_sampled_says_so_to_what_it_calls(app: App, redis: Redis) -> None:
+    seen = Seen(sampler=ParentBased(ALWAYS_OFF))
+    seen.instrument(app)
+    found = _contexts_of_runs(app, redis, 20)
+    assert all(one.is_valid and not one.trace_flags.sampled for one in found)
+    assert len({one.trace_id for one in found}) == 20, "each run is a trace of its own"
+    assert not seen.ran
+    (point,) = seen.points("messaging.process.duration")
+    assert point.count == 20, "runs are measured, sampled or not"
+    assert point.attributes["henchman.job.name"] == "look"
+
+
+@pytest.mark.parametrize("parented", [False, True])
+def test_a_share_is_sampled_by_the_id_as_every_other_service_decides(app: App, redis: Redis, parented: bool) -> None:
+    ratio = TraceIdRatioBased(0.5)
+    seen = Seen(sampler=ParentBased(ratio) if parented else ratio)
+    seen.instrument(app)
+    found = _contexts_of_runs(app, redis, 400)
+    sampled = [one for one in found if one.trace_flags.sampled]
+    assert 120 < len(sampled) < 280
+    assert all((one.trace_id & ((1 << 64) - 1) < ratio.bound) == one.trace_flags.sampled for one in found)
+    recorded = [one.get_span_context() for one in seen.ran]
+    assert {one.trace_id for one in sampled} == {one.trace_id for one in recorded if one is not None}
+    assert all(one.attributes and one.attributes["henchman.job.name"] == "look" for one in seen.ran)
+
+
+def test_with_parent_the_sampler_hears_of_the_push(app: App, redis: Redis) -> None:
+    seen = Seen(sampler=ParentBased(ALWAYS_OFF, remote_parent_sampled=ALWAYS_ON))
+    seen.instrument(app, parent=True)
+
+    @app.job(name="child")
+    def child() -> None: ...
+
+    stored = {"class": "child", "args": [], "jid": "c" * 24, "queue": "default", "created_at": 1.0}
+    redis.lpush("queue:default", json.dumps(stored | {"traceparent": f"00-{7:032x}-{8:016x}-01"}))
+    with working(app):
+        settled(redis, 1)
+    (run,) = seen.ran
+    assert run.context is not None
+    assert run.context.trace_id == 7
+
+
+class _ByName(Sampler):
+    """Decides by the attributes, which no id can tell."""
+
+    def should_sample(
+        self,
+        parent_context: Any,
+        trace_id: int,
+        name: str,
+        kind: Any = None,
+        attributes: Any = None,
+        *_: Any,
+        **__: Any,
+    ) -> SamplingResult:
+        wanted = (attributes or {}).get("henchman.job.name") == "wanted"
+        return SamplingResult(Decision.RECORD_AND_SAMPLE if wanted else Decision.DROP, attributes)
+
+    def get_description(self) -> str:
+        return "by name"
+
+
+def test_a_sampler_of_the_programs_own_is_asked_with_all_that_is_known(app: App, redis: Redis) -> None:
+    seen = Seen(sampler=_ByName())
+    seen.instrument(app)
+
+    @app.job(name="wanted")
+    def wanted() -> None: ...
+
+    @app.job(name="other")
+    def other() -> None: ...
+
+    wanted.enqueue()
+    other.enqueue()
+    with working(app):
+        settled(redis, 2)
+    (run,) = seen.ran
+    assert (run.attributes or {})["henchman.job.name"] == "wanted"
 
 
 def test_a_long_state_stays_behind_and_garbage_is_no_context(app: App, seen: Seen, redis: Redis) -> None:

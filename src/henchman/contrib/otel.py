@@ -11,12 +11,12 @@ import asyncio
 import os
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from henchman.contrib.runs import NO_ERRORS, job_name
+from henchman.contrib.runs import NO_ERRORS, job_name, job_of
 from henchman.errors import ConfigError, JobTimeout
 from henchman.kernel.text import words_of
 from henchman.wire.secret import NO_SECRETS, without_secrets
@@ -36,6 +36,8 @@ try:
         TraceState,
     )
     from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    from henchman.contrib.sampling import Traces
 except ImportError as missing:
     raise ImportError("henchman.contrib.otel needs OpenTelemetry: pip install 'henchman[otel]'") from missing
 
@@ -45,11 +47,13 @@ _SYSTEM = {"messaging.system": "henchman"}
 _SEND = _SYSTEM | {"messaging.operation.name": "send", "messaging.operation.type": "send"}
 _PROCESS = _SYSTEM | {"messaging.operation.name": "process", "messaging.operation.type": "process"}
 _STATE_MOST = 512  # characters of a tracestate; a longer one stays behind
+_FACTS = 1000  # pairs of queue and job whose attributes are kept
 _FLUSH_MS = 5000  # for what a worker that ends has not exported yet
 #: the buckets that the conventions advise, in seconds
 _BUCKETS = [0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10]
 _propagator = TraceContextTextMapPropagator()
 _root = contexts.Context()
+_now, _pid = time.perf_counter, os.getpid
 
 
 def instrument(app: Any, *, tracer_provider: Any = None, meter_provider: Any = None, parent: bool = False) -> None:
@@ -60,10 +64,10 @@ def instrument(app: Any, *, tracer_provider: Any = None, meter_provider: Any = N
     """
     if _TracedPushes in app.client_middleware:
         raise ConfigError("instrument(app): OpenTelemetry is turned on for this app already")
-    tracer = trace.get_tracer("henchman", tracer_provider=tracer_provider)
+    traces = Traces(tracer_provider)
     meter = metrics.get_meter("henchman", meter_provider=meter_provider)
-    app.client_middleware.prepend(_TracedPushes(tracer, meter))
-    app.server_middleware.prepend(_TracedRuns(tracer, meter, parent))
+    app.client_middleware.prepend(_TracedPushes(traces, meter))
+    app.server_middleware.prepend(_TracedRuns(traces, meter, parent))
 
     def flush() -> None:
         for provider in (
@@ -94,8 +98,8 @@ _push: ContextVar[_Push | None] = ContextVar("henchman_otel_push", default=None)
 class _TracedPushes:
     """A link of the client middleware: a producer span for each push, also of many jobs."""
 
-    def __init__(self, tracer: Any, meter: Any) -> None:
-        self._tracer = tracer
+    def __init__(self, traces: Traces, meter: Any) -> None:
+        self._traces = traces
         self._sent = meter.create_counter("messaging.client.sent.messages", "{message}", "Jobs that were pushed.")
         self._duration = _histogram(meter, "messaging.client.operation.duration", "How long pushes took.")
 
@@ -133,7 +137,7 @@ class _TracedPushes:
         if push.span is None:
             push.queue, push.jid = str(job.get("queue")), str(job.get("jid"))
             facts = _SEND | {"messaging.destination.name": push.queue, "henchman.job.name": str(job.get("class"))}
-            push.span = self._tracer.start_span(f"send {push.queue}", kind=SpanKind.PRODUCER, attributes=facts)
+            push.span = self._traces.tracer.start_span(f"send {push.queue}", kind=SpanKind.PRODUCER, attributes=facts)
             push.carried = _carried(push.span)
         push.count += 1
         if "traceparent" not in job:
@@ -160,12 +164,14 @@ class _TracedPushes:
 class _TracedRuns:
     """A link of the server middleware: a consumer span for each run, current while it lasts.
 
-    Written for speed: a worker starts tens of thousands of runs a second.
+    Written for speed: a worker starts tens of thousands of runs a second. Of a run whose trace is not sampled only the
+    metrics are told, with attributes that were made before.
     """
 
-    def __init__(self, tracer: Any, meter: Any, parent: bool) -> None:
-        self._tracer = tracer
+    def __init__(self, traces: Traces, meter: Any, parent: bool) -> None:
+        self._traces = traces
         self._parent = parent
+        self._facts: dict[tuple[str, str], dict[str, Any]] = {}
         self._consumed = meter.create_counter(
             "messaging.client.consumed.messages", "{message}", "Jobs that began to run, each attempt."
         )
@@ -173,77 +179,84 @@ class _TracedRuns:
 
     def __call__(self, run: CurrentJob, call_next: Callable[[], Any]) -> Any:
         """Around a run in a thread."""
-        span, facts, pid = self._start(run)
-        token, began, problem = contexts.attach(contexts.Context({_CURRENT: span})), time.perf_counter(), None
+        span, pid, problem = self._start(run), _pid(), None
+        token, began = contexts.attach(contexts.Context({_CURRENT: span})), _now()
         try:
             return call_next()
         except BaseException as error:
             problem = error
             raise
         finally:
-            if os.getpid() == pid:  # not in a child that the job forked: the run is its parent's
-                self._end(run, span, token, facts, began, problem)
+            if _pid() == pid:  # not in a child that the job forked: the run is its parent's
+                self._end(run, span, token, began, problem)
             problem = None  # a traceback holds this frame
 
     async def awaited(self, run: CurrentJob, call_next: Callable[[], Awaitable[Any]]) -> Any:
         """Around an async job, in its own task."""
-        span, facts, pid = self._start(run)
-        token, began, problem = contexts.attach(contexts.Context({_CURRENT: span})), time.perf_counter(), None
+        span, pid, problem = self._start(run), _pid(), None
+        token, began = contexts.attach(contexts.Context({_CURRENT: span})), _now()
         try:
             return await call_next()
         except BaseException as error:
             problem = error
             raise
         finally:
-            if os.getpid() == pid:  # not in a child that the job forked: the run is its parent's
-                self._end(run, span, token, facts, began, problem)
+            if _pid() == pid:  # not in a child that the job forked: the run is its parent's
+                self._end(run, span, token, began, problem)
             problem = None  # as above
 
-    def _start(self, run: CurrentJob) -> tuple[Span, dict[str, Any], int]:
-        """The span of a run, the facts of its metrics, and the process that it is in."""
-        job, queue = run.payload, run.queue
-        facts = _PROCESS | {"messaging.destination.name": queue, "henchman.job.name": job_name(job)}
-        told = facts | {"messaging.message.id": run.jid, "henchman.attempt": run.attempt}
+    def _start(self, run: CurrentJob) -> Span:
+        """The span of a run: one that is not recorded, or with all that is known of the run."""
+        job = job_of(run)
+        pushed = None
+        if self._parent and "traceparent" in job:  # the trace began elsewhere: the sampler looks at that
+            pushed = _pushed(job)
+        if pushed is not None:
+            tracer, around = self._traces.tracer, contexts.Context({_CURRENT: NonRecordingSpan(pushed)})
+        elif (span := self._traces.unrecorded()) is not None:
+            return span
+        else:
+            tracer, around = self._traces.begins, _root
+            pushed = _pushed(job) if "traceparent" in job else None
         ours = job.get("hm")
         batch = ours.get("batch") if isinstance(ours, dict) else None
-        if isinstance(batch, str):
-            told["henchman.batch.id"] = batch
-        around, links = _root, None
-        pushed = _pushed(job) if "traceparent" in job else None
-        if pushed is not None:
-            links = [Link(pushed, {"henchman.batch.id": batch} if isinstance(batch, str) else None)]
-            if self._parent:
-                around = contexts.Context({_CURRENT: NonRecordingSpan(pushed)})
-        name = f"process {queue}"
-        return self._tracer.start_span(name, around, SpanKind.CONSUMER, told, links), facts, os.getpid()
+        of_batch = {"henchman.batch.id": batch} if isinstance(batch, str) else {}
+        told = self._known(run) | {"messaging.message.id": run.jid, "henchman.attempt": run.attempt} | of_batch
+        links = None if pushed is None else [Link(pushed, of_batch or None)]
+        made: Span = tracer.start_span(f"process {run.queue}", around, SpanKind.CONSUMER, told, links)
+        return made
 
-    def _end(
-        self,
-        run: CurrentJob,
-        span: Span,
-        token: Any,
-        facts: dict[str, Any],
-        began: float,
-        error: BaseException | None,
-    ) -> None:
+    def _end(self, run: CurrentJob, span: Span, token: Any, began: float, error: BaseException | None) -> None:
         contexts.detach(token)
+        facts = self._known(run)
         if error is not None:
             kind = _kind(run, error)
             if kind is None:
                 span.set_attribute("henchman.ending", type(error).__name__)
             else:
-                facts["error.type"] = _name(kind)
+                facts = facts | {"error.type": _name(kind)}
                 _record(span, run, error, kind)
         span.end()
         self._consumed.add(1, facts)
-        self._duration.record(time.perf_counter() - began, facts)
+        self._duration.record(_now() - began, facts)
+
+    def _known(self, run: CurrentJob) -> dict[str, Any]:
+        """The attributes that runs of one job in one queue share."""
+        job, queue = job_of(run), run.queue
+        name = job.get("wrapped") or job.get("class") or ""
+        found = self._facts.get((queue, name)) if type(name) is str else None
+        if found is None:
+            found = _PROCESS | {"messaging.destination.name": queue, "henchman.job.name": job_name(job)}
+            if len(self._facts) < _FACTS:
+                self._facts[queue, str(name)] = found
+        return found
 
 
 _CURRENT = next(iter(trace.set_span_in_context(trace.INVALID_SPAN, _root)))  # under which a context has its span
 _PARENT = re.compile(r"(?!ff)[0-9a-f]{2}-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})(-.{0,100})?")
 
 
-def _pushed(job: dict[str, Any]) -> SpanContext | None:
+def _pushed(job: Mapping[str, Any]) -> SpanContext | None:
     """The context that a payload carries; None when it is garbage."""
     text, state = job["traceparent"], job.get("tracestate")
     found = _PARENT.fullmatch(text) if isinstance(text, str) else None

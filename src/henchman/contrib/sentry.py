@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from traceback import walk_tb
 from typing import Any, NamedTuple, cast
 
-from henchman.contrib.runs import NO_ERRORS, job_name
+from henchman.contrib.runs import NO_ERRORS, job_name, job_of
 from henchman.errors import ConfigError
 from henchman.kernel.text import words_of
 from henchman.wire.secret import MASK, NO_SECRETS, Secrets
@@ -96,7 +96,7 @@ class _Scopes:
 
     @contextmanager
     def _scoped(self, run: CurrentJob) -> Iterator[None]:
-        job, secrets = run.payload, getattr(run, "secrets", NO_SECRETS)
+        job, secrets = job_of(run), getattr(run, "secrets", NO_SECRETS)
         with sentry_sdk.isolation_scope() as scope:
             scope.clear_breadcrumbs()
             for name, value in _tags(job, run.queue, run.attempt).items():
