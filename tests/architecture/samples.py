@@ -86,6 +86,7 @@ def _charge(keys: Keys) -> Call[Any]:
         b"{}",
         alone=True,
         effects=effects,
+        notice=b"{}",
         **DEAD,
     )
 

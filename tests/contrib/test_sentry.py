@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from sentry_sdk.transport import Transport
 
 from henchman import App, ConfigError, Failure, Snooze
 from henchman.contrib.sentry import instrument
-from support.processes import PATHS, clean_environ
+from support.processes import PATHS, START, clean_environ
 from support.worker import jobs_in, until, working
 
 
@@ -213,6 +214,94 @@ def test_a_cron_checks_in(app: App, sentry: Kept, redis: Redis) -> None:
     assert [one["status"] for one in by_slug["often"]] == ["in_progress", "error", "in_progress", "ok"]
     assert by_slug["often"][0]["monitor_config"] == {"schedule": {"type": "interval", "value": 2, "unit": "minute"}}
     assert len({one["check_in_id"] for one in by_slug["often"]}) == 1
+
+
+KILLING = """
+import json, os, signal, sys
+import sentry_sdk
+from sentry_sdk.transport import Transport
+from henchman import App
+from henchman.contrib.sentry import instrument
+
+class ToFile(Transport):
+    def capture_envelope(self, envelope):
+        with open("sent", "a") as file:
+            for item in envelope.items:
+                file.write(json.dumps([item.type, json.loads(item.get_bytes())]) + "\\n")
+
+sentry_sdk.init(dsn="http://key@127.0.0.1:9/1", transport=ToFile())
+app = App(heartbeat=0.2, log_level="warning")
+instrument(app)
+
+@app.job(name="crash", secret=("card",))
+def crash(order: int, card: str) -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_job_that_kills_its_processes_is_told_once_by_one_that_lives(
+    redis: Redis, redis_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "killing.py").write_text(KILLING)
+    sent = tmp_path / "sent"
+    payload = {"class": "crash", "jid": "c" * 24, "args": [17, "4111-1111"], "queue": "default", "retry": 3}
+    redis.lpush("queue:default", json.dumps(payload | {"hm": {"cron": "Every five"}}))
+    environ = clean_environ() | {"PYTHONPATH": os.pathsep.join(PATHS), "HENCHMAN_REDIS_URL": redis_url}
+    command = [sys.executable, "-c", START, "killing:app", "-p", "2", "-c", "2"]
+
+    def told() -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in sent.read_text().splitlines()] if sent.exists() else []
+        return [one for kind, one in lines if kind == "event"]
+
+    with subprocess.Popen(command, cwd=tmp_path, env=environ, stderr=subprocess.DEVNULL) as work:
+        try:
+            until(lambda: redis.zcard("dead"), "it is dead", 60)
+            until(told, "it is told", 30)
+            until(lambda: not redis.exists("hm:notices"), "nobody else will tell it")
+        finally:
+            work.terminate()
+    (event,) = told()
+    assert event["exception"]["values"][-1]["type"] == "PoisonPill"
+    assert event["exception"]["values"][-1]["value"].count("SIGKILL") == 3
+    assert event["fingerprint"][0] == "henchman"
+    assert event["tags"]["job"] == "crash"
+    assert event["tags"]["jid"] == "c" * 24
+    assert event["tags"]["henchman.dead"] == "true"
+    assert event["contexts"]["henchman"]["args"] == [17, "***"]
+    assert "4111" not in sent.read_text()
+    check_ins = [one for kind, one in map(json.loads, sent.read_text().splitlines()) if kind == "check_in"]
+    assert [one["status"] for one in check_ins].count("error") == 1, "the tick of its cron has failed"
+    assert len({one["check_in_id"] for one in check_ins}) == 1
+
+
+def test_the_pill_of_another_application_is_left_to_its_own_workers(app: App, sentry: Kept, redis: Redis) -> None:
+    instrument(app)
+    told: list[str] = []
+    app.death_handlers.append(lambda job, error: told.append(f"{job['jid']} {error}"))
+
+    @app.job(name="ours")
+    def ours() -> None: ...
+
+    foreign, own = ({"class": one, "jid": one, "args": [], "error_message": "died"} for one in ("theirs", "ours"))
+    redis.rpush("hm:notices", b"not JSON", json.dumps(foreign), json.dumps(own))
+    with working(app):
+        until(lambda: told, "ours is told")
+        until(lambda: redis.llen("hm:notices") == 2, "the others wait for theirs")
+    assert told == ["ours died"]
+    assert [one["tags"]["job"] for one in sentry.events] == ["ours"]
+
+
+def test_where_each_failure_is_told_a_pill_is_too(app: App, sentry: Kept, redis: Redis) -> None:
+    instrument(app, each_failure=True)
+
+    @app.job(name="ours")
+    def ours() -> None: ...
+
+    redis.rpush("hm:notices", json.dumps({"class": "ours", "jid": "j", "args": [], "error_message": "died"}))
+    with working(app):
+        until(lambda: sentry.events, "it is told")
+    (event,) = sentry.events
+    assert event["tags"]["henchman.dead"] == "true"
 
 
 def test_twice_is_refused_and_henchman_alone_imports_none_of_it(app: App) -> None:

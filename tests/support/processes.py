@@ -19,7 +19,18 @@ from redis import Redis
 import henchman
 from support.worker import push_raw, until
 
-__all__ = ["PATHS", "Work", "children_of", "clean_environ", "cpu_of", "holds_on", "push", "records", "state_of"]
+__all__ = [
+    "PATHS",
+    "START",
+    "Work",
+    "children_of",
+    "clean_environ",
+    "cpu_of",
+    "holds_on",
+    "push",
+    "records",
+    "state_of",
+]
 
 PATHS = [str(Path(henchman.__file__).parents[1]), str(Path(__file__).parents[1])]
 START = "import sys; from henchman.cli.work import work; work(sys.argv[1:])"

@@ -17,7 +17,7 @@ from traceback import walk_tb
 from typing import Any, NamedTuple, cast
 
 from henchman.contrib.runs import NO_ERRORS, job_name, job_of
-from henchman.errors import ConfigError
+from henchman.errors import ConfigError, PoisonPill
 from henchman.kernel.text import words_of
 from henchman.wire.secret import MASK, NO_SECRETS, Secrets
 from henchman.work.current import CurrentJob
@@ -58,12 +58,14 @@ def instrument(app: Any, *, each_failure: bool = False, crons: bool = True) -> N
     """
     if _Scopes in app.server_middleware:
         raise ConfigError("instrument(app): Sentry is turned on for this app already")
-    reporter = _Reporter(app)
-    app.server_middleware.prepend(_Scopes(app, crons))
+    reporter, scopes = _Reporter(app), _Scopes(app, crons)
+    app.server_middleware.prepend(scopes)
+    app.death_handlers.append(scopes.killed)
     ignore_logger("henchman.job")  # what its lines say of failures, events say
     app.events.on("job_log", _breadcrumb)
     if each_failure:
         app.error_handlers.append(reporter.failed)
+        app.death_handlers.append(reporter.killed)
     else:
         app.death_handlers.append(reporter.died)
     app.on("shutdown")(_flush)
@@ -130,6 +132,13 @@ class _Scopes:
             if os.getpid() == pid:  # not in a child that the job forked: the run is its parent's
                 capture_checkin(slug, check_in, status, duration=time.monotonic() - began)
 
+    def killed(self, job: Mapping[str, Any], error: BaseException) -> None:
+        """A job cost process after process its life: none of them could say how the tick of its cron ended."""
+        ours = job.get("hm")
+        name = ours.get("cron") if self._crons and isinstance(ours, dict) else None
+        if isinstance(error, PoisonPill) and isinstance(name, str):
+            capture_checkin(_slug(name), _check_in_id(str(job.get("jid"))), "error")
+
     def _monitor(self, name: str) -> Any:
         """The schedule of a cron as Sentry describes it; None where it cannot: seconds, or unknown here."""
         cron = self._app.crons.declared.get(name)
@@ -154,6 +163,11 @@ class _Reporter:
     def died(self, job: dict[str, Any], error: BaseException) -> None:
         """A job is dead: its retries are used up, or it has none."""
         self._report(job, error, str(job.get("queue") or ""), dead=True)
+
+    def killed(self, job: dict[str, Any], error: BaseException) -> None:
+        """A job is dead whose last attempt did not raise: it took its process along."""
+        if isinstance(error, PoisonPill):
+            self.died(job, error)
 
     def failed(self, error: BaseException, facts: dict[str, Any]) -> None:
         """A run raised, and its job may be tried again."""

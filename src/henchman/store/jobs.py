@@ -322,14 +322,16 @@ def charge(
     dead_timeout: float,
     effects: bytes = b"",
     batch: str = "",
+    notice: bytes = b"",
 ) -> Call[int]:
     """Charge job ``jid``, which lies as ``payload`` in the list ``flight``, with one death: ``record`` is one line,
     ``<time> <identity> <cause>``; a second one for the same identity is none.
 
     The deaths it has now, 0 when it does not lie there any more; -1 when it was the third, alone: it
-    went to the dead set as ``stored``, and its ``effects`` were carried out.
+    went to the dead set as ``stored``, its ``effects`` were carried out, and ``notice`` waits for a death handler.
     """
-    args: list[Arg] = [jid, record, payload, stored, int(alone), dead_max, dead_timeout, _DEATH_LIFE, effects, batch]
+    args: list[Arg] = [jid, record, payload, stored, int(alone), dead_max, dead_timeout, _DEATH_LIFE]
+    args += [effects, batch, notice]
     return script(_CHARGE, [keys.queues, flight], args, int, again=True)
 
 

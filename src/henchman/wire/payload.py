@@ -41,6 +41,7 @@ __all__ = [
     "name_of",
     "new_jid",
     "new_jids",
+    "notice_of",
     "sanitise",
     "seconds",
     "with_delay",
@@ -137,6 +138,11 @@ def new_jids(count: int) -> list[bytes]:
 def name_of(payload: bytes) -> str:
     """A name for a payload whose job has no id, always the same: deaths are charged to it."""
     return f"{NAMED}{len(payload)}-{zlib.crc32(payload):08x}"
+
+
+def notice_of(job: Mapping[str, Any], text: bytes) -> bytes:
+    """``text``, which is ``job``'s, without arguments where it is long: what death handlers are told."""
+    return text if len(text) <= 2**16 else encode({**job, "args": [], "kwargs": {}})
 
 
 def encode(job: Mapping[str, Any]) -> bytes:

@@ -32,7 +32,7 @@ from henchman.worker.manager import Manager
 from henchman.worker.pool import Isolation, Pool
 from henchman.worker.processor import Processor, in_child
 from henchman.worker.rescue import Lifeline
-from henchman.worker.retry import RetryPolicy
+from henchman.worker.retry import DeathNotices, RetryPolicy
 from henchman.worker.run import Run, task_name
 from henchman.worker.session import LeaseSession
 from henchman.worker.stager import Stager
@@ -93,6 +93,7 @@ class Launcher:
         self.manager.extend(self._fetchers(capsules))
         self.stager = Stager(runtime)
         self.lifeline = Lifeline(runtime)
+        self.notices = DeathNotices(runtime, self.policy)
         self.renewal = Renewal(runtime, self.manager, self.session, self._pulse)
         figures = self.acker.metrics, self.policy.failures
         heard = self.cancels, self.control, *figures, lambda: self.renewal.round_trip
@@ -216,6 +217,7 @@ class Launcher:
             self.watcher,
             self.stager,
             self.lifeline,
+            self.notices,
         ):
             part.start()
         if any(one.options.isolate is not None for one in self.runtime.registry):
@@ -250,6 +252,7 @@ class Launcher:
             self.runtime.events.emit("cut_off", jobs=[task_name(run) for run in unfinished], count=len(unfinished))
             self._interrupt(unfinished)
             self.manager.wait_idle(CLEAN_UP)
+        self.notices.stop()  # before a shutdown hook sends what its handlers have gathered
         self.runtime.events.emit("shutdown")
         self.runtime.hooks.shutdown(max(end - time.monotonic(), 0.0))
         for companion in self.companions:

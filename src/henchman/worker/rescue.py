@@ -271,12 +271,13 @@ def _charge_job(
             jid,
             line.encode("utf-8", "replace"),
             stored,
-            payload.encode(dead),
+            (text := payload.encode(dead)),
             alone=alone,
             dead_max=config.dead_max,
             dead_timeout=config.dead_timeout,
             effects=encoded(host.keys, job, "poisoned", why),
             batch=batch_of(job),
+            notice=payload.notice_of(dead, text),
         )
     )
     facts = {"jid": jid, "class": job["class"], "queue": dead["queue"], "cause": line}
@@ -329,8 +330,7 @@ class Lifeline(Ticker):
         self.leader = Leader(runtime.keys.lifeline, LIFELINE_MS)
         self._seen: dict[str, _Seen] = {}
         self._own = runtime.connections.apart()
-        self._opened = 0
-        self._run = b""
+        self._opened, self._run = 0, b""
         self._last = self._swept = float("-inf")
 
     def tick(self) -> float:

@@ -15,10 +15,24 @@ import msgspec
 
 from henchman.client.options import JobOptions
 from henchman.client.runtime import Runtime
-from henchman.errors import Discard, Failure, JobCancelled, JobInterrupted, JobShutdown, JobTimeout, Kill, Snooze
+from henchman.errors import (
+    Discard,
+    Failure,
+    JobCancelled,
+    JobInterrupted,
+    JobShutdown,
+    JobTimeout,
+    Kill,
+    PayloadError,
+    PoisonPill,
+    ServerAway,
+    Snooze,
+)
 from henchman.isolation.processes import Returned
 from henchman.kernel.middleware import takes
 from henchman.kernel.text import described
+from henchman.kernel.threads import Ticker
+from henchman.store.call import Call, command
 from henchman.wire import payload, times
 from henchman.wire.arguments import to_json
 from henchman.wire.payload import sanitise
@@ -28,7 +42,7 @@ from henchman.work.outcome import DONE, Outcome, called_off
 from henchman.work.unit import Unit
 from henchman.worker.run import Run
 
-__all__ = ["RetryPolicy", "retry_delay"]
+__all__ = ["DeathNotices", "RetryPolicy", "retry_delay"]
 
 _DEFAULTS = JobOptions()
 _MESSAGE_MOST = 10_000
@@ -255,6 +269,48 @@ class RetryPolicy:
         runtime, options = self._runtime, run.compiled.definition.options
         hooks = runtime.error_handlers, runtime.death_handlers, options.retries_exhausted
         return run.unit.source is not None or any(hooks) or callable(options.retry_in)
+
+
+class DeathNotices(Ticker):
+    """Tells the death handlers of poison pills. The process of such a job is dead, and its supervisor, which buried it,
+    loads no application: one process that has handlers and knows the job takes the notice from the server, once."""
+
+    name = "death notices"
+
+    def __init__(self, runtime: Runtime, policy: RetryPolicy) -> None:
+        super().__init__(runtime.events.failed)
+        self._runtime = runtime
+        self._policy = policy
+        self._others = 0  # notices that wait for other applications
+
+    def start(self) -> None:
+        """Begin, where there is anybody to tell."""
+        if self._runtime.death_handlers:
+            super().start()
+
+    def tick(self) -> float:
+        """Tell of what is ours; the seconds until the next look."""
+        run, keys = self._runtime.connections.run, self._runtime.keys
+        try:
+            if run(command("LLEN", keys.notices)) != self._others:
+                waiting: list[bytes] = run(command("LRANGE", keys.notices, 0, -1))
+                self._others = sum(not self._tell(notice) for notice in waiting)
+        except ServerAway:
+            pass  # the heart says so, once
+        return self._runtime.config.heartbeat
+
+    def _tell(self, notice: bytes) -> bool:
+        """False: it is another application's."""
+        try:
+            job = payload.decode(notice)
+        except PayloadError:
+            job = {}
+        if self._runtime.registry.find(str(job.get("class"))) is None:
+            return False
+        taken: Call[int] = command("LREM", self._runtime.keys.notices, 1, notice, again=False)
+        if self._runtime.connections.run(taken):
+            self._policy.died(job, PoisonPill(str(job.get("error_message"))))
+        return True
 
 
 def _returned(run: Run, result: Any) -> Outcome:

@@ -1,8 +1,9 @@
 -- charge: write a death of a process down against a job that it was running
 -- KEYS queues flight
--- ARGV jid record payload stored alone dead_max dead_timeout keep_s effects batch
+-- ARGV jid record payload stored alone dead_max dead_timeout keep_s effects batch notice
 -- returns how many deaths the job has been charged with by now; -1 when this was the third and the job ran alone: then
---   it was taken out of flight and put into the dead set, or with the dead of its batch, as stored, with its effects. Two
+--   it was taken out of flight and put into the dead set, or with the dead of its batch, as stored, with its effects, and
+--   the notice waits for a process that has death handlers, the newest 100 for a day. Two
 --   deaths make it a suspect: the counter of cancellations rises, so that every worker reads the list before anything
 --   else starts. record is "<time> <identity> <cause>"; an identity dies once. Where the dead set refuses a poison pill,
 --   it stays a suspect, with a note in the broken list.
@@ -44,6 +45,10 @@ if count >= 3 and ARGV[5] == '1' then
     redis.call('HDEL', deaths, jid)
     redis.call('SREM', suspects, jid)
     log_cancel('!')
+    local notices = key('notices')
+    redis.call('RPUSH', notices, ARGV[11])
+    redis.call('LTRIM', notices, -100, -1)
+    redis.call('EXPIRE', notices, 86400)
     return -1
   end
   note_broken(payload, 'poisoned', ARGV[9], problem)

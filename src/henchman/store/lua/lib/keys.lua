@@ -23,6 +23,7 @@ local function key(name)
     deaths = 'hm:deaths',
     charged = 'hm:charged',
     suspects = 'hm:suspects',
+    notices = 'hm:notices',
     crons = 'hm:crons',
     cron_ticks = 'hm:cron:ticks',
     cron_declared = 'hm:cron:declared',
