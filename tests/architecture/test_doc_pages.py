@@ -23,7 +23,7 @@ import tomllib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest.mock import MagicMock
 
 import click
@@ -242,6 +242,33 @@ CONTRACTS = ("dependencies", "django", "exports", "fastapi", "flask", "keys", "o
 def test_a_page_about_a_promise_begins_with_what_is_not_promised(name: str) -> None:
     page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     assert "not promise" in page.split("\n\n")[1].partition("\n")[0]
+
+
+def test_manifests_are_whole_and_their_commands_and_figures_are_ours() -> None:
+    """Checked for syntax: there is no cluster here."""
+    yaml = pytest.importorskip("yaml")
+    found: dict[str, Any] = {}
+    for page in (ROOT / "docs" / "deploying.md", ROOT / "docs" / "monitoring.md"):
+        for block in blocks(page, "yaml"):
+            if "apiVersion" in (one := yaml.safe_load(block.text)):
+                found[one["kind"]] = one
+    assert set(found) == {"Deployment", "ScaledObject", "HorizontalPodAutoscaler"}
+    workers = found["Deployment"]["spec"]
+    pod = workers["template"]
+    assert workers["selector"]["matchLabels"] == pod["metadata"]["labels"]
+    assert pod["spec"]["terminationGracePeriodSeconds"] >= Config().shutdown_timeout + 15
+    (container,) = pod["spec"]["containers"]
+    parse(henchman, container["command"][1:])
+    ports = {one["name"]: one["containerPort"] for one in container["ports"]}
+    assert container["command"][-1].endswith(f":{ports['health']}")
+    name = found["Deployment"]["metadata"]["name"]
+    assert found["ScaledObject"]["spec"]["scaleTargetRef"]["name"] == name
+    assert found["HorizontalPodAutoscaler"]["spec"]["scaleTargetRef"]["name"] == name
+    told = (ROOT / "docs" / "monitoring.md").read_text(encoding="utf-8")
+    for figure in re.findall(
+        r"henchman_\w+", yaml.safe_dump([found["ScaledObject"], found["HorizontalPodAutoscaler"]])
+    ):
+        assert f"| `{figure}` |" in told, figure
 
 
 def test_few_blocks_are_excused() -> None:

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from asgiref.sync import sync_to_async
 from django.db import connection, connections, transaction
+from django.test.utils import override_settings
 
 from henchman import App
 from henchman.contrib.django.connections import ConnectionCare
@@ -93,6 +94,21 @@ def test_a_transaction_that_a_job_leaves_open_is_none_of_the_next(cared: App, ro
         leaves.enqueue()
         job.enqueue(2)
         until(lambda: rows() == [2], "the next has run, and the first was rolled back")
+
+
+def test_with_debug_no_run_finds_the_queries_of_earlier_ones(cared: App, rows: Any) -> None:
+    found: list[int] = []
+
+    @cared.job(name="asks")
+    def asks(number: int) -> None:
+        found.append(len(connection.queries))
+        insert(number)
+        assert len(connection.queries) == 1
+
+    with override_settings(DEBUG=True), cared.embed(concurrency=1):
+        asks.enqueue_many([(number,) for number in range(5)])
+        until(lambda: len(rows()) == 5, "all have run")
+    assert found == [0] * 5
 
 
 def test_the_orm_of_coroutines_is_looked_after_on_its_thread(cared: App, count: Count, rows: Any) -> None:

@@ -1,0 +1,69 @@
+"""What a job takes of the server's memory while it waits, and what a worker process takes: memory, connections."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from jobs import app, noop, once
+from server import Figures, Raw, arguments, server, wait_for, worker
+
+ROUND = 1000
+
+
+@app.job(name="bench.text", queue="bench_load")
+def text(value: str) -> None:
+    """Takes a text, and does nothing."""
+
+
+def used(raw: Raw) -> int:
+    """Bytes that the server's data take."""
+    said = raw.ask("INFO", "memory").decode()
+    return int(next(line for line in said.splitlines() if line.startswith("used_memory:")).partition(":")[2])
+
+
+def weigh(raw: Raw, count: int, push: Callable[[Iterable[tuple[Any, ...]]], object]) -> float:
+    """Bytes of the server a job, of ``count`` that wait."""
+    raw.ask("FLUSHALL")
+    before = used(raw)
+    push((number,) for number in range(count))
+    return (used(raw) - before) / count
+
+
+def in_a_batch(rows: Iterable[tuple[Any, ...]]) -> None:
+    """The same job as members of one batch."""
+    with app.batch("sizing"):
+        noop.enqueue_many(rows)
+
+
+def main() -> int:
+    """Weigh each kind of job, then one worker process."""
+    parser = arguments("Weigh jobs that wait, and a worker process.")
+    parser.add_argument("--jobs", type=int, default=50_000, help="jobs of each kind")
+    options = parser.parse_args()
+    with server() as made:
+        raw = made.connect()
+        figures = Figures("sizing", raw)
+        kinds: dict[str, Callable[[Iterable[tuple[Any, ...]]], object]] = {
+            "plain": noop.enqueue_many,
+            "1 kB of arguments": lambda rows: text.enqueue_many(("x" * ROUND,) for _ in rows),
+            "due later": noop.using(delay=3600).enqueue_many,
+            "with a key, once": once.enqueue_many,
+            "member of a batch": in_a_batch,
+        }
+        for kind, push in kinds.items():
+            figures.add(kind, f"a job that waits, {kind}", weigh(raw, options.jobs, push), "bytes")
+        raw.ask("FLUSHALL")
+        clients = len(raw.ask("CLIENT", "LIST").splitlines())
+        for slots in (1, 10, 50):
+            with worker(raw, concurrency=slots) as process:
+                figures.add(f"rss_{slots}", f"memory of a worker process, {slots} slots", process.rss(), "MB")
+                seen = len(raw.ask("CLIENT", "LIST").splitlines()) - clients
+                figures.add(f"connections_{slots}", f"connections of a worker, {slots} slots", seen)
+            wait_for("its connections to close", lambda: len(raw.ask("CLIENT", "LIST").splitlines()) <= clients)
+        return figures.finish(options)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
