@@ -341,19 +341,8 @@ def charge(
     The deaths it has now, 0 when it does not lie there any more; -1 when it was the third, alone: it
     went to the dead set as ``stored``, its ``effects`` were carried out, and ``notice`` waits for a death handler.
     """
-    args: list[Arg] = [
-        jid,
-        record,
-        payload,
-        stored,
-        int(alone),
-        dead_max,
-        dead_timeout,
-        _DEATH_LIFE,
-        effects,
-        batch,
-        notice,
-    ]
+    args: list[Arg] = [jid, record, payload, stored, int(alone), dead_max, dead_timeout, _DEATH_LIFE]
+    args += [effects, batch, notice]
     return script(_CHARGE, [keys.queues, flight], args, int, again=True)
 
 

@@ -45,9 +45,7 @@ class Keys:
         self.deaths = p + "hm:deaths"  # hash: jid → one line a death; entries kept 72 h after the last
         self.charged = p + "hm:charged"  # zset: the same jids by the time of their last death
         self.suspects = p + "hm:suspects"  # set: jids with two deaths or more: each runs alone
-        self.notices = (
-            p + "hm:notices"
-        )  # list, newest 100 for a day: poison pills that no death handler was told of yet
+        self.notices = p + "hm:notices"  # list, newest 100 for a day: pills that no death handler knows of yet
         self.stopping = p + "hm:stopping"  # zset: identities that were told to stop; removed when they left
         self.rescues = p + "hm:rescues"  # set: identities whose rescue was begun and has not ended
         self.tombs = p + "hm:tombs"  # zset: dead identities by time of death; swept for an hour
