@@ -29,6 +29,7 @@ PAGES = (
     "/queues/mail/do/clear",
     "/batches",
     "/batches/{batch}",
+    "/batches/{batch}?view=waterfall",
     "/batches/{workflow}",
     "/ordered",
     "/ordered/products",
@@ -66,7 +67,7 @@ PAGES = (
 )
 #: what has to be scrolled sideways, or reaches out of its card; code and drawings may be scrolled
 SIDEWAYS = """() => {
-  const free = (one) => !one.closest("pre, .graph, .hidden, caption");
+  const free = (one) => !one.closest("pre, .graph, .waterfall, .hidden, caption");
   const right = (one) => one.getBoundingClientRect().right;
   const whole = document.documentElement;
   return [whole, ...document.querySelectorAll("main *")].filter((one) => free(one) && (

@@ -129,6 +129,11 @@ def test_the_document_is_a_document_and_knows_every_endpoint(browser: Browser) -
 
 def test_every_endpoint_answers_as_the_document_says(programs: Programs, rich: App) -> None:
     batch, flow = rich.shown  # type: ignore[attr-defined]
+    gone, keys = "gone:1:00ff", rich.keys
+    rich.connections.run(command("SADD", keys.lists_of(gone), keys.in_flight(gone, 1, "mail")))
+    assert programs.get("processes/gone~3A1~3A00ff", "processes/{identity}")["in_flight"] == [
+        {"queue": "mail", "jobs": 0}
+    ]
     for path in (
         *("overview", "findings", "processes", "running", "queues", "retries", "scheduled", "dead", "ordered"),
         *(

@@ -29,7 +29,12 @@ PAGES: Final[dict[tuple[str, int], tuple[str, ...]]] = {
     ("queues", 0): ("/queues", "/queues?p=2", "/queues?q=shop"),
     ("queues", 1): ("/queues/mail", "/queues/mail?p=3", "/queues/mail?q=nothing+like+this", "/queues/none"),
     ("batches", 0): ("/batches", "/batches?q=shop", "/batches?show=bad"),
-    ("batches", 1): ("/batches/{batch}", "/batches/{batch}?status=failed", "/batches/{workflow}"),
+    ("batches", 1): (
+        "/batches/{batch}",
+        "/batches/{batch}?status=failed",
+        "/batches/{batch}?view=waterfall",
+        "/batches/{workflow}",
+    ),
     ("ordered", 0): ("/ordered",),
     ("ordered", 1): (
         *("/ordered/products", "/ordered/products?by=busy", "/ordered/products?by=retry", "/ordered/products?p=5"),

@@ -10,8 +10,18 @@ import pytest
 
 from henchman import App
 from henchman.errors import ArgumentError
-from henchman.inspector.queues import PAGE, Queue, Queues, QueueState, latency_of, why_paused
+from henchman.inspector.queues import (
+    PAGE,
+    Composition,
+    Queue,
+    Queues,
+    QueueState,
+    latency_of,
+    look_at_queue,
+    why_paused,
+)
 from henchman.store import jobs
+from henchman.store.call import run
 from henchman.store.queues import Pause
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
 from support.store import Store
@@ -169,6 +179,23 @@ def test_the_note_of_a_pause_goes_when_another_hand_ends_it(store: Store) -> Non
     store.ask("SADD", store.keys.paused, "mail")
     [mail] = Queues(store).states()
     assert (mail.paused, mail.pause) == (True, Pause()), "a later pause is not told with the reason of an earlier one"
+
+
+def test_a_sample_of_both_ends_tells_what_waits(store: Store) -> None:
+    assert run(store, look_at_queue(store.keys, "mail", 0, 10)).made_of == Composition([], 0, True, None)
+    now = store.now()
+    old = payload("a" * 24, enqueued_at=now - 600, **{"class": "Old"})
+    store.push("mail", old, *[payload(one, enqueued_at=now, **{"class": "New"}) for one in jids(3)])
+    made = run(store, look_at_queue(store.keys, "mail", 0, 10)).made_of
+    assert (made.classes, made.looked, made.whole) == ([("New", 3), ("Old", 1)], 4, True)
+    assert made.oldest is not None
+    assert made.oldest.jid == "a" * 24
+    store.push("mail", *[payload(one, **{"class": "New"}) for one in jids(300, 10)])
+    made = run(store, look_at_queue(store.keys, "mail", 0, 10)).made_of
+    assert (sum(many for _, many in made.classes), made.looked, made.whole) == (200, 200, False)
+    store.ask("DEL", store.keys.queue("mail"))
+    store.ask("SET", store.keys.queue("mail"), "text")
+    assert run(store, look_at_queue(store.keys, "mail", 0, 10)).made_of.looked == 0
 
 
 def test_pause_and_unpause(store: Store) -> None:

@@ -7,6 +7,7 @@ second time only when thousands were fetched between two pages); what is pushed 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Final, NamedTuple, TypedDict
 
@@ -26,6 +27,7 @@ from henchman.work.effects import of_payload
 __all__ = [
     "LONGEST_REASON",
     "PAGE",
+    "Composition",
     "PauseJson",
     "Queue",
     "QueueList",
@@ -47,6 +49,7 @@ PAGE = 100
 _NEXT, _PAGE = 10_000, 500  # payloads that a search among the next ones looks at, and those of one of its looks
 _AT_ONCE = 500  # queues looked at in one call
 _OVERLAP = 10  # payloads read again with each page, to see that nothing was skipped; fewer of large ones
+_SAMPLE: Final = 100  # payloads of each end that tell what waits in a queue
 LONGEST_REASON: Final = 200  # characters of why a queue is paused
 _MEMORY = 10_000  # payloads that a loop remembers, so as not to give them twice
 
@@ -364,36 +367,65 @@ def look_at_queues(keys: Keys, match: str = "") -> Procedure[QueuesLook]:
     return QueuesLook(found.states, {name for one in living(processes, at) for name in one.queues})
 
 
+class Composition(NamedTuple):
+    """What waits in a queue, out of a sample of both ends: how many of the ``looked`` jobs are of each class, the most
+    first; ``whole``: these are all that there are; ``oldest``: of those that were looked at the one pushed first."""
+
+    classes: list[tuple[str, int]]
+    looked: int
+    whole: bool
+    oldest: Entry | None
+
+
 class QueueLook(NamedTuple):
-    """A queue, some of its payloads, the next to run first, and the living processes that serve it."""
+    """A queue, some of its payloads, the next to run first, the living processes that serve it, and what waits."""
 
     state: QueueState
     entries: list[Entry]
     processes: list[ProcessState]
+    made_of: Composition
 
 
 def look_at_queue(keys: Keys, name: str, first: int, most: int, mask: Mask | None = None) -> Procedure[QueueLook]:
     """One queue whether it exists or not, with at most ``most`` payloads from place ``first`` (0: the next to run) on;
     fewer of large ones. Two round trips."""
     key, at = keys.queue(name), time.time()
-    [look], paused, page, processes = yield from side_by_side(
+    [look], paused, page, processes, head, tail = yield from side_by_side(
         queues.look(keys, [name]),
         ask(queues.pauses(keys)),
         _next_first(key, first, most),
         list_processes(keys),
+        _end(key, -1, _SAMPLE, leftwards=True),
+        _end(key, 0, _SAMPLE),
     )
     serving = [one for one in living(processes, at) if name in one.queues]
-    return QueueLook(_state(name, look, at, paused), [Entry(one, mask=mask) for one in page], serving)
+    made_of = _made_of(head, tail, mask)
+    return QueueLook(_state(name, look, at, paused), [Entry(one, mask=mask) for one in page], serving, made_of)
 
 
 def _next_first(key: str, first: int, most: int) -> Procedure[list[bytes]]:
+    return (yield from _end(key, -1 - first, most, leftwards=True)).payloads
+
+
+def _end(key: str, first: int, most: int, *, leftwards: bool = False) -> Procedure[queues.ListPage]:
     try:
-        page: queues.ListPage = yield queues.list_page(key, -1 - first, most, leftwards=True)
+        page: queues.ListPage = yield queues.list_page(key, first, most, leftwards=leftwards)
     except ServerAway:
         raise
     except ServerError:  # it is no list, as its state says
-        return []
-    return page.payloads
+        return queues.ListPage(0, 0, [])
+    return page
+
+
+def _made_of(next_ones: queues.ListPage, newest: queues.ListPage, mask: Mask | None) -> Composition:
+    """The classes of a sample; where the ends overlap each job counts once."""
+    size = max(next_ones.size, newest.size)
+    places = {place: payload for page in (newest, next_ones) for place, payload in page.found}
+    entries = [Entry(payload, mask=mask) for payload in places.values()]
+    classes = Counter(one.name for one in entries)
+    dated = [(at, one) for one in entries if (at := one.time("enqueued_at")) is not None]
+    oldest = min(dated, key=lambda pair: pair[0])[1] if dated else None
+    return Composition(classes.most_common(), len(entries), len(entries) >= size, oldest)
 
 
 class Queues(Inspector):
