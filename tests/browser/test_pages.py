@@ -21,12 +21,15 @@ _WILD, _ACCOUNT = tilde(WILD), tilde(ACCOUNT)
 PAGES = (
     "/",
     "/busy",
+    "/processes/{process}",
     "/queues",
+    "/queues/mail/do/pause",
     "/queues/mail?p=2",
     "/queues/odd~2F~C3~BC~3F~23~3Cb~3E",
     "/queues/mail/do/clear",
     "/batches",
     "/batches/{batch}",
+    "/batches/{batch}?view=waterfall",
     "/batches/{workflow}",
     "/ordered",
     "/ordered/products",
@@ -64,7 +67,7 @@ PAGES = (
 )
 #: what has to be scrolled sideways, or reaches out of its card; code and drawings may be scrolled
 SIDEWAYS = """() => {
-  const free = (one) => !one.closest("pre, .graph, .hidden, caption");
+  const free = (one) => !one.closest("pre, .graph, .waterfall, .hidden, caption");
   const right = (one) => one.getBoundingClientRect().right;
   const whole = document.documentElement;
   return [whole, ...document.querySelectorAll("main *")].filter((one) => free(one) && (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -96,6 +97,21 @@ def test_what_cannot_be_retried_is_told(store: Store) -> None:
     assert "no worker can run it" in done.stderr
     assert "\x1b" not in done.output
     assert run(store, "retries", "kill", "--all").stdout == f"{len(GARBAGE) + 2} retries moved to the dead set\n"
+
+
+def test_a_pause_tells_its_reason_wherever_queues_are_shown(store: Store) -> None:
+    store.push("mail", payload("a" * 24))
+    assert "mail is paused" in run(store, "queues", "pause", "mail", "--reason", "provider [red]outage").stdout
+    shown = run(store, "queues").stdout
+    assert re.search(r"mail +1 .* paused by \S+@\S+, \d+ m?s ago: provider \[red\]", shown), shown
+    pause = json.loads(run(store, "queues", "--json").stdout)["queues"][0]["pause"]
+    assert (pause["reason"], pause["since"][:2]) == ("provider [red]outage", "20")
+    why = run(store, "why", "a" * 24).stdout
+    assert re.search(
+        r"Queue mail is paused \(by .*: provider \[red\]outage\)\. It goes on with: henchman queues unp", why
+    ), why
+    refused = run(store, "queues", "pause", "mail", "--reason", "x" * 201)
+    assert (refused.exit_code, "say it in 200" in refused.stderr) == (1, True)
 
 
 def test_queues(store: Store) -> None:

@@ -57,9 +57,9 @@ class Programs:
         schema = {"components": self.document["components"], **content["schema"]}
         Draft202012Validator(schema).validate(found)
 
-    def post(self, which: str, page: str, act: str, *names: str, **headers: str) -> tuple[int, Any]:
+    def post(self, which: str, page: str, act: str, *names: str, reason: str = "", **headers: str) -> tuple[int, Any]:
         """An act or a plan, sent by no browser."""
-        body = json.dumps({"page": page, "act": act, "names": names})
+        body = json.dumps({"page": page, "act": act, "names": names} | ({"reason": reason} if reason else {}))
         shown = self.send(which, body, **headers)
         found = json.loads(shown.text)
         self.check(found, self.document["paths"][f"/{which}"]["post"], str(shown.status))
@@ -129,6 +129,11 @@ def test_the_document_is_a_document_and_knows_every_endpoint(browser: Browser) -
 
 def test_every_endpoint_answers_as_the_document_says(programs: Programs, rich: App) -> None:
     batch, flow = rich.shown  # type: ignore[attr-defined]
+    gone, keys = "gone:1:00ff", rich.keys
+    rich.connections.run(command("SADD", keys.lists_of(gone), keys.in_flight(gone, 1, "mail")))
+    assert programs.get("processes/gone~3A1~3A00ff", "processes/{identity}")["in_flight"] == [
+        {"queue": "mail", "jobs": 0}
+    ]
     for path in (
         *("overview", "findings", "processes", "running", "queues", "retries", "scheduled", "dead", "ordered"),
         *(
@@ -320,6 +325,21 @@ def test_an_act_on_too_many_names(browser: Browser) -> None:
 def test_every_act_of_the_pages_is_listed(browser: Browser) -> None:
     listed = {(one["page"], one["act"]) for one in Programs(browser).get("acts")["items"]}
     assert {("dead", "retry"), ("queues", "pause"), ("batches", "cancel"), ("dead", "retry-found")} < listed
+
+
+def test_a_pause_keeps_the_reason_and_who_said_it(programs: Programs) -> None:
+    status, _ = programs.post("acts", "queues", "pause", "mail", reason="the <b>provider</b>")
+    assert status == 200
+    pause = programs.get("queues/mail", "queues/{name}")["pause"]
+    assert (pause["by"], pause["reason"]) == ("127.0.0.1", "the <b>provider</b>")
+    assert pause in [one["pause"] for one in programs.get("queues")["items"]]
+    [found] = [one for one in programs.get("findings")["items"] if one["kind"] == "paused"]
+    assert "by 127.0.0.1" in found["evidence"]
+    assert "the <b>provider</b>" in found["evidence"]
+    status, problem = programs.post("acts", "queues", "pause", "mail", reason="x" * 300)
+    assert (status, "say it in 200" in problem["detail"]) == (409, True)
+    programs.post("acts", "queues", "resume", "mail")
+    assert programs.get("queues/mail", "queues/{name}")["pause"] is None
 
 
 # ---- who may

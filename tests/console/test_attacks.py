@@ -47,7 +47,7 @@ ASKED: Final = (
     "c9999999999",
     "%00\xff",
 )
-PARAMETERS: Final = sorted({*FILTERS, *TEXTS, "p", "said", "seal", "scope", "key", "jid", "within", "_method"})
+PARAMETERS: Final = sorted({*FILTERS, *TEXTS, "p", "said", "seal", "scope", "key", "jid", "within", "view", "_method"})
 SENT: Final[tuple[dict[str, str], ...]] = (
     {
         "referer": "http://[",
@@ -161,7 +161,7 @@ def test_every_query(target: Target, redis: Redis) -> None:
         for value, path in product(VALUES, target.filled(DEAD))
     ]
     for one in ENDPOINTS:
-        path = one.path.replace("{name}", "mail").format(id="x", jid=DEAD, scope="x", key="x")
+        path = one.path.replace("{name}", "mail").format(id="x", jid=DEAD, scope="x", key="x", identity="x")
         paths += [f"/api/v1/{path}?{name}={value}" for name, value in product(one.parameters, ASKED)]
     found = [told for path in paths if (told := thrown(target.browser, path))]
     assert not found, "\n".join(found)
@@ -267,6 +267,23 @@ def test_a_form_that_is_none(target: Target, redis: Redis, body: bytes, status: 
         if path != "/login" or status in (400, 413):
             assert (shown.status, word in shown.words) == (status, True), (path, shown.words)
     assert whole(redis) == before
+
+
+@pytest.mark.parametrize(
+    "reason", [XSS, "\x00\x1b[31m\u202e", "%0d%0aSet-Cookie: a=1", "{{7*7}}", "\ud800", "x" * 9000, "=1+1"]
+)
+def test_a_hostile_reason_of_a_pause_is_text_everywhere(target: Target, reason: str) -> None:
+    page = "/queues/mail/do/pause"
+    text = reason.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+    sent = target.browser.post(page, {"token": target.browser.token(page), "reason": text})
+    assert sent.status == (409 if len(text) > 200 else 303)
+    assert "set-cookie" not in sent.headers
+    found = [told for path in ("/queues", "/queues/mail", "/", "/audit") if (told := thrown(target.browser, path))]
+    assert not found, "\n".join(found)
+    shown = target.browser.get("/queues/mail").text
+    assert "\u202e" not in shown
+    assert "\x1b" not in shown
+    assert "{{7*7}}" not in reason or "{{7*7}}" in shown
 
 
 def test_an_act_whose_page_before_has_no_address_is_done(target: Target, shop: App) -> None:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
-from henchman import App, Failure
+from henchman import App, Failure, current_job
+from henchman.console.graph import waterfall
+from henchman.history.records import Event
 from henchman.store.call import command
 from support.browsing import Browser
 from support.worker import until, working
@@ -211,3 +215,70 @@ def test_a_batch_that_there_is_not_is_said(plain: Shop) -> None:
 def test_whoever_looks_sees_no_act(plain: Shop) -> None:
     browser = Browser(plain.app.console(read_only=True))
     assert "/do/" not in browser.get(f"/batches/{plain.done}").text
+
+
+def test_the_waterfall_shows_how_long_each_job_waited_and_ran(recorded: Shop) -> None:
+    browser = Browser(recorded.app.console())
+    page = f"/batches/{recorded.done}"
+    with working(recorded.app):  # its recorder
+        until(lambda: f"{page}?view=waterfall#jobs" in browser.get(page).links, "its jobs are recorded")
+        until(lambda: browser.get(f"{page}?view=waterfall").text.count('class="waited"') == 6, "all six have a bar")
+        shown = browser.get(f"{page}?view=waterfall")
+        assert re.search(r"shop\.create \S+: finished; waited [^;]+ ran ", shown.text), shown.words
+        assert len([link for link in shown.links if link.startswith("/jobs/")]) == 6
+        failed = browser.get(f"{page}?view=waterfall&status=failed")
+        assert failed.text.partition('class="waterfall"')[2].count('<rect class="failed"') == 1
+        assert "No failed" not in failed.words
+        assert '<svg viewBox="0 0 960' not in browser.get(f"{page}?view=<script>").text
+
+
+def test_what_running_jobs_say_stands_on_the_page_the_newest_first(redis_url: str, tmp_path: Path) -> None:
+    app = App(redis_url=redis_url, database_url=f"sqlite:///{tmp_path}/history.db", heartbeat=0.2)
+    app.open_history().upgrade()
+    ends = threading.Event()
+
+    @app.job(name="shop.chatty")
+    def chatty() -> None:
+        for n in range(3):
+            current_job().log(f"page {n} <b>bold</b> \u202e")
+        current_job().progress(3, 10)
+        ends.wait(60)
+
+    with app.batch("talks") as batch:
+        chatty.enqueue()
+    browser = Browser(app.console())
+    with working(app):
+        until(lambda: "3 of 10" in browser.get(f"/batches/{batch.id}").words, "progress and messages were recorded")
+        until(lambda: "page 2" in browser.get(f"/batches/{batch.id}").words, "its messages, too")
+        shown = browser.get(f"/batches/{batch.id}")
+        assert shown.words.index("page 2") < shown.words.index("page 1") < shown.words.index("page 0")
+        assert "<b>bold</b>" not in shown.text
+        assert "\u202e" not in shown.text
+        ends.set()
+        until(lambda: "What its jobs say" not in browser.get(f"/batches/{batch.id}").words, "it has ended")
+
+
+def event(
+    jid: str, status: str, enqueued: float | None, started: float | None, ended: float | None, runs: int = 1
+) -> Any:
+    facts = {"jid": jid, "class": "shop.create", "queue": "q", "status": status, "attempts": runs}
+    facts |= {"enqueued_at": enqueued, "started_at": started, "ended_at": ended, "seq": 1, "changed": 1, "tags": []}
+    blank = ("batch", "args", "kwargs", "result", "error_class", "message", "progress_done", "progress_total")
+    return msgspec.convert(facts | dict.fromkeys((*blank, "process", "host")) | {"traceback": []}, Event)
+
+
+def test_the_bars_of_a_waterfall() -> None:
+    assert waterfall([], 100.0) is None
+    assert waterfall([event("a", "enqueued", None, None, None)], 100.0) is None
+    made = waterfall([event("a", "finished", 0.0, 50.0, 100.0), event("b", "working", 0.0, 75.0, None, runs=2)], 100.0)
+    assert made is not None
+    first, second = made.lanes
+    assert (first.waited, first.ran, first.text) == ((240.0, 350.0), (590.0, 350.0), "waited 50 s, ran 50 s")
+    assert (second.ran, second.text) == ((765.0, 175.0), "waited 1 min 15 s, runs for 25 s, 2 runs")
+    assert [text for _, text in made.ticks] == ["0", "25 s", "50 s", "1 min 15 s", "1 min 40 s"]
+    many = waterfall([event(str(n), "finished", 5.0, 5.0, 5.0) for n in range(900)], 5.0)
+    assert many is not None
+    assert len(many.lanes) == 50
+    back = waterfall([event("a", "finished", 10.0, 5.0, 1.0)], 0.0)  # clocks that do not agree
+    assert back is not None
+    assert all(wide > 0 for _, wide in filter(None, (back.lanes[0].waited, back.lanes[0].ran)))

@@ -25,10 +25,16 @@ PAGES: Final[dict[tuple[str, int], tuple[str, ...]]] = {
     ("errors", 0): ("/errors", "/errors?show=new", "/errors?q=Failure7"),
     ("errors", 1): ("/errors/{error}",),
     ("busy", 0): ("/busy", "/busy?p=3"),
+    ("processes", 1): ("/processes/{process}", "/processes/{process}?p=2"),
     ("queues", 0): ("/queues", "/queues?p=2", "/queues?q=shop"),
     ("queues", 1): ("/queues/mail", "/queues/mail?p=3", "/queues/mail?q=nothing+like+this", "/queues/none"),
     ("batches", 0): ("/batches", "/batches?q=shop", "/batches?show=bad"),
-    ("batches", 1): ("/batches/{batch}", "/batches/{batch}?status=failed", "/batches/{workflow}"),
+    ("batches", 1): (
+        "/batches/{batch}",
+        "/batches/{batch}?status=failed",
+        "/batches/{batch}?view=waterfall",
+        "/batches/{workflow}",
+    ),
     ("ordered", 0): ("/ordered",),
     ("ordered", 1): (
         *("/ordered/products", "/ordered/products?by=busy", "/ordered/products?by=retry", "/ordered/products?p=5"),

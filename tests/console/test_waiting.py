@@ -10,7 +10,7 @@ from henchman import App
 from henchman.console.render import tilde
 from henchman.inspector.blocked import blocked_slice
 from henchman.inspector.keys import key_look, keys_in, scope_states
-from henchman.store.call import run
+from henchman.store.call import command, run
 from henchman.work.locks import ONCE_FOR
 from support.browsing import Browser
 from support.worker import until, working
@@ -124,7 +124,11 @@ def test_a_job_says_why_it_does_not_run(browser: Browser, books: Books) -> None:
     assert "Why is it not running?" in words
     assert "Queue default is not paused" in words
     assert "No worker serves queue default → henchman work -q default" in words
-    books.app.queues["default"].pause()
+    books.app.queues["default"].pause("the provider is away", by="ana")
+    words = browser.get(f"/jobs/{books.holder}").words
+    assert re.search(r"Queue default is paused \(by ana, \d+ m?s ago: the provider is away\) → henchman", words), words
+    books.app.queues["default"].unpause()
+    books.app.connections.run(command("SADD", books.app.keys.paused, "default"))  # as a Ruby program does
     assert "Queue default is paused → henchman queues unpause default" in browser.get(f"/jobs/{books.holder}").words
     blocked = browser.get(f"/jobs/{books.line[0]}")
     assert f"It waits for job {books.holder}, which has the key" in blocked.words

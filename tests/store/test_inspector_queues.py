@@ -4,12 +4,25 @@ from __future__ import annotations
 
 import json
 import re
+import time
 
 import pytest
 
 from henchman import App
 from henchman.errors import ArgumentError
-from henchman.inspector.queues import PAGE, Queue, Queues, QueueState, latency_of
+from henchman.inspector.queues import (
+    PAGE,
+    Composition,
+    Queue,
+    Queues,
+    QueueState,
+    latency_of,
+    look_at_queue,
+    why_paused,
+)
+from henchman.store import jobs
+from henchman.store.call import run
+from henchman.store.queues import Pause
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
 from support.store import Store
 
@@ -36,7 +49,7 @@ def test_states(store: Store) -> None:
     assert empty == QueueState("a", 0, 0.0, False)
     assert (full.name, full.size, full.paused) == ("b", 2, False)
     assert full.latency == pytest.approx(60, abs=30)
-    assert ghost == QueueState("ghost", 0, 0.0, True)
+    assert ghost == QueueState("ghost", 0, 0.0, True, pause=Pause())
 
 
 def looked_at(store: Store) -> int:
@@ -133,6 +146,56 @@ def test_clear_takes_the_name_along(store: Store) -> None:
     assert queue(store).clear() == 3
     assert store.all_keys() == set()
     assert queue(store).clear() == 0
+
+
+def test_a_pause_says_why_and_leaves_the_set_of_sidekiq_as_it_is(store: Store) -> None:
+    store.ask("SADD", store.keys.paused, "ruby")
+    queue(store).pause(" provider\noutage ", by="ana@host")
+    mail, ruby = Queues(store).states()
+    assert store.ask("SMEMBERS", store.keys.paused) in ([b"mail", b"ruby"], [b"ruby", b"mail"])
+    assert (mail.paused, mail.pause.by, mail.pause.reason) == (True, "ana@host", "provider outage")
+    assert abs(mail.pause.at - time.time()) < 60
+    assert (ruby.paused, ruby.to_json()["pause"]) == (True, {"since": None, "by": "", "reason": ""})
+    assert why_paused(mail.pause, mail.pause.at + 7200) == "by ana@host, 2 h ago: provider outage"
+    assert why_paused(ruby.pause, 0) == "" == why_paused(None, 0)
+    with pytest.raises(ArgumentError, match="the reason has 201 characters: say it in 200"):
+        queue(store).pause("x" * 201)
+    queue(store).unpause()
+    assert (store.ask("SMEMBERS", store.keys.paused), store.ask("HKEYS", store.keys.pauses)) == ([b"ruby"], [])
+
+
+def test_what_cannot_be_read_of_a_pause_is_no_reason_to_fail(store: Store) -> None:
+    store.ask("SADD", store.keys.paused, "a", "b", "c")
+    store.ask("HSET", store.keys.pauses, "a", b"\xff{", "b", '{"at":"soon"}', "c", '{"reason":"x","until":7}')
+    assert [one.pause for one in Queues(store).states()] == [Pause(), Pause(), Pause(reason="x")]
+
+
+def test_the_note_of_a_pause_goes_when_another_hand_ends_it(store: Store) -> None:
+    queue(store).pause("the provider")
+    look = jobs.due(store.keys, "me", 60_000, 10)
+    store.run(look)
+    store.ask("SREM", store.keys.paused, "mail")  # as a Ruby program does
+    store.run(look)
+    store.ask("SADD", store.keys.paused, "mail")
+    [mail] = Queues(store).states()
+    assert (mail.paused, mail.pause) == (True, Pause()), "a later pause is not told with the reason of an earlier one"
+
+
+def test_a_sample_of_both_ends_tells_what_waits(store: Store) -> None:
+    assert run(store, look_at_queue(store.keys, "mail", 0, 10)).made_of == Composition([], 0, True, None)
+    now = store.now()
+    old = payload("a" * 24, enqueued_at=now - 600, **{"class": "Old"})
+    store.push("mail", old, *[payload(one, enqueued_at=now, **{"class": "New"}) for one in jids(3)])
+    made = run(store, look_at_queue(store.keys, "mail", 0, 10)).made_of
+    assert (made.classes, made.looked, made.whole) == ([("New", 3), ("Old", 1)], 4, True)
+    assert made.oldest is not None
+    assert made.oldest.jid == "a" * 24
+    store.push("mail", *[payload(one, **{"class": "New"}) for one in jids(300, 10)])
+    made = run(store, look_at_queue(store.keys, "mail", 0, 10)).made_of
+    assert (sum(many for _, many in made.classes), made.looked, made.whole) == (200, 200, False)
+    store.ask("DEL", store.keys.queue("mail"))
+    store.ask("SET", store.keys.queue("mail"), "text")
+    assert run(store, look_at_queue(store.keys, "mail", 0, 10)).made_of.looked == 0
 
 
 def test_pause_and_unpause(store: Store) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from henchman import App, Failure, current_job
+from henchman.console.render import tilde
 from henchman.inspector import operations
 from henchman.inspector.operator import carry_out
 from henchman.store.call import command
@@ -24,13 +25,14 @@ ACCOUNT = "4711 & <i>"  # a key
 
 
 class Showcase(NamedTuple):
-    """The app, and the ids of a finished batch, of a workflow, of a job that runs, and of an error."""
+    """The app, and the ids of a finished batch, of a workflow, of a job that runs, of an error, and of a process."""
 
     app: App
     batch: str
     workflow: str
     running: str
     error: str
+    process: str
 
 
 @contextmanager
@@ -104,7 +106,7 @@ def _filled(app: App, jobs: Any) -> Showcase:
         first = flow.add(jobs.step.call("count"))
         flow.add(jobs.step.call("send"), after=[first])
     running = jobs.watch.enqueue()
-    app.queues["mail"].pause()
+    app.queues["mail"].pause("the provider is away until noon", by="ana@shop")
     jobs.mail.enqueue_many([(user, "4111-1111") for user in range(60)])
     jobs.mail.using(delay=3600).enqueue(99)
     for _ in range(3):
@@ -118,7 +120,10 @@ def _filled(app: App, jobs: Any) -> Showcase:
     until(lambda: app.batch_status(flow.id).state == "complete", "the workflow is complete")
     until(lambda: app.job_status(running.jid).state == "working", "a job runs")
     error: bytes = app.connections.run(command("ZRANGE", app.keys.errors, 0, 0))[0]
-    return Showcase(app, batch.id, flow.id, running.jid, error.decode())
+    process = next(iter(app.processes)).identity
+    app.processes.dump(process)
+    until(lambda: app.connections.run(command("EXISTS", app.keys.stacks(process))), "it told where its threads stand")
+    return Showcase(app, batch.id, flow.id, running.jid, error.decode(), tilde(process))
 
 
 def hostile(app: App) -> None:

@@ -22,6 +22,7 @@ from henchman.history.records import Event, JobRecord
 from henchman.inspector.base import Entry, argument_text
 from henchman.inspector.blocked import blocked_rows
 from henchman.inspector.jobs import MOST, JobStatus, find_job, told_by
+from henchman.inspector.obstacles import obstacles
 from henchman.kernel.text import did_you_mean, seconds_text, shorten, visible
 from henchman.store import call
 from henchman.store import jobs as store
@@ -119,8 +120,10 @@ def why(session: Session, jid: str, as_json: bool) -> None:
     """
     jid = whole_id(session, jid)
     status = session.any_app.job_status(jid)
-    told = {"jid": jid, "state": status.state, "text": status.text}
-    answer(told, f"{jid}: {status.text}", as_json=as_json)
+    lacks = [one for one in call.run(session.runner, obstacles(session.keys, status)) if one.is_pause]
+    told = {"jid": jid, "state": status.state, "text": status.text, "paused": lacks[0].text if lacks else None}
+    lines = [f"{one.text}. It goes on with: {one.advice}" for one in lacks]
+    answer(told, f"{jid}: {status.text}", *lines, as_json=as_json)
     if status.state == "unknown":
         sys.exit(1)
 

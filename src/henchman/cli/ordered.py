@@ -11,7 +11,7 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from henchman.cli.session import Session, ShowGroup, as_json, command, confirmed, server_options
+from henchman.cli.session import Session, ShowGroup, as_json, caller, command, confirmed, server_options, why
 from henchman.cli.show import (
     Table,
     ago,
@@ -211,8 +211,9 @@ def tell(kind: JobKind, done: str, acted: Acted, *, named: bool = False, leave: 
 
 @command(ordered, help=_KIND.verbs["pause"].help)
 @click.argument("name")
-def pause(session: Session, name: str) -> None:
-    _known(session, name).pause()
+@why
+def pause(session: Session, name: str, reason: str) -> None:
+    _known(session, name).pause(reason, by=caller())
     say(f"{name} is paused; what runs goes on. Undo: henchman ordered unpause {name}")
 
 

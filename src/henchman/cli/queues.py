@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+import time
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Any
@@ -12,13 +13,26 @@ import click
 from rich.console import RenderableType
 
 from henchman.cli.ordered import ordered_table, tell
-from henchman.cli.session import JID, PREFIX, SEVERAL, Session, as_json, command, confirmed, group, the_one, yes
+from henchman.cli.session import (
+    JID,
+    PREFIX,
+    SEVERAL,
+    Session,
+    as_json,
+    caller,
+    command,
+    confirmed,
+    group,
+    the_one,
+    why,
+    yes,
+)
 from henchman.cli.show import Table, ago, answer, cell, complain, count, duration, figure, listed, say, table
 from henchman.errors import HenchmanError
 from henchman.inspector.base import Entry
 from henchman.inspector.ordered import OrderedQueue, all_ordered_stats
 from henchman.inspector.ordered_id import OrderedStats
-from henchman.inspector.queues import Queue, QueueList, Queues, QueueState, list_queues
+from henchman.inspector.queues import Queue, QueueList, Queues, QueueState, list_queues, why_paused
 from henchman.inspector.sets import JobSet, SetName
 from henchman.inspector.verbs import KINDS, Verb
 from henchman.kernel.text import did_you_mean, shorten, visible
@@ -62,9 +76,10 @@ def _lines(plain: QueueList, ordered: list[OrderedStats], first: int, match: str
 
 @command(queues, help=KINDS["queues"].verbs["pause"].help)
 @click.argument("name")
-def pause(session: Session, name: str) -> None:
+@why
+def pause(session: Session, name: str, reason: str) -> None:
     queue, plain = _known(session, name)
-    queue.pause()
+    queue.pause(reason, by=caller())
     names = plain.names()
     known = name in names or isinstance(queue, OrderedQueue)
     unknown = "" if known else f" (nothing was pushed to it yet{did_you_mean(name, names)})"
@@ -105,8 +120,14 @@ def _known(session: Session, name: str) -> tuple[Queue | OrderedQueue, Queues]:
 
 
 def queue_rows(states: Sequence[QueueState]) -> list[dict[str, Any]]:
-    """Queues as JSON: name, size, latency (seconds), paused, problem."""
-    return [one._asdict() | {"problem": one.problem or None} for one in states]
+    """Queues as JSON: name, size, latency (seconds), paused, pause (since, by, reason), problem."""
+    return [{**one.to_json()} for one in states]
+
+
+def _paused(one: QueueState) -> str:
+    """``paused: provider outage (ana, 2 h ago)``, as far as it is known."""
+    why = why_paused(one.pause, time.time())
+    return shorten(f"paused {why}", 60) if why else "paused"
 
 
 def queue_table(states: Sequence[QueueState]) -> Table:
@@ -116,7 +137,7 @@ def queue_table(states: Sequence[QueueState]) -> Table:
         "size>": lambda one: figure(one.size),
         "latency>": lambda one: duration(one.latency) if one.size else "–",
         "state": lambda one: (
-            cell(shorten(one.problem, 24), "red") if one.problem else cell("paused" if one.paused else "", "yellow")
+            cell(shorten(one.problem, 24), "red") if one.problem else cell(_paused(one) if one.paused else "", "yellow")
         ),
     }
     return table(states, columns, wide="queue")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import os
+import socket
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -23,7 +26,7 @@ from henchman.store.keys import Keys
 from henchman.supervisor.load import load_app
 
 __all__ = ["NOTHING_RUNS", "Group", "NothingRuns", "Session", "ShowGroup", "as_json", "command", "confirmed", "group"]
-__all__ += ["server_options", "settings_of", "yes"]
+__all__ += ["caller", "server_options", "settings_of", "why", "yes"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Function = Callable[..., None]
@@ -68,6 +71,9 @@ def server_options(function: F) -> F:
 
 as_json = click.option("--json", "as_json", is_flag=True, help="As one JSON document.")
 yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+why = click.option(
+    "--reason", metavar="TEXT", default="", help="Why: lists, pages and findings show it, and who said it."
+)
 
 
 def command(
@@ -139,6 +145,15 @@ class ShowGroup(Group):
 def at_terminal() -> bool:
     """Whether standard input is a terminal, so that a question can be answered."""
     return sys.stdin.isatty()
+
+
+def caller() -> str:
+    """Who runs this command: ``ana@host``."""
+    try:
+        name = getpass.getuser()
+    except (OSError, KeyError):  # a container without such a user
+        name = f"uid {os.getuid()}"
+    return f"{name}@{socket.gethostname()}"
 
 
 def confirmed(question: str, *, yes: bool) -> None:

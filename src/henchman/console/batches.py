@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, NamedTuple
@@ -12,11 +13,11 @@ from henchman.batch import results as batch_results
 from henchman.batch.batch import Batch, BatchStatus, find_batch
 from henchman.batch.listing import BatchRow, find_batches, newest_batches, one_batch, workflow_steps
 from henchman.client.runtime import Runtime
-from henchman.console.graph import draw
+from henchman.console.graph import draw, waterfall
 from henchman.console.pages import Download, Query, Screen, View
 from henchman.errors import ArgumentError, BatchError, HistoryError, UnknownBatch
 from henchman.history import as_csv
-from henchman.history.records import STATUSES, Event, batch_status
+from henchman.history.records import STATUSES, Event, LiveMessages, batch_status
 from henchman.inspector.base import Entry
 from henchman.kernel.text import count, visible
 from henchman.oncall.deeds import Deed, Missing, Unwanted
@@ -130,6 +131,9 @@ class BatchPages:
             "known": row is not None,
             "status": status,
             "recorded": recorded,
+            "waterfall": waterfall(recorded.events, time.time()) if query.word("view", "waterfall") else None,
+            "view": query.word("view", "waterfall"),
+            "live": self._live(id, found.status, recorded),
             "jobs": self._on_server(id) if row and recorded.problem and not found.steps else None,
             "results": found.results,
         }
@@ -164,6 +168,16 @@ class BatchPages:
         except HistoryError as error:
             return Recorded([], None, str(error))
         return Recorded(page.events, page.after)
+
+    def _live(self, id: str, status: BatchStatus, recorded: Recorded) -> LiveMessages | None:
+        """What its running jobs say; None when none runs, or history does not tell."""
+        if recorded.problem or not (status.counts.get("working") or status.done < status.total):
+            return None
+        try:
+            found = self._runtime.open_history().reading.running_messages(id)
+        except HistoryError:
+            return None
+        return found if found.messages or found.progress else None
 
     def _on_server(self, id: str) -> ServerJobs:
         keys, ask = self._runtime.keys, self._runtime.connections.run

@@ -4,13 +4,15 @@ are one box. Nothing but numbers and texts: the template draws."""
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from henchman.batch.listing import WorkflowStep
+from henchman.history.records import Event
+from henchman.kernel.figures import span
 
-__all__ = ["Box", "Drawing", "Edge", "draw"]
+__all__ = ["Box", "Drawing", "Edge", "Lane", "Waterfall", "draw", "waterfall"]
 
 WIDTH, HEIGHT = 184, 46  # of a box, in pixels
 _GAP, _ROOM, _EDGE = 64, 14, 12  # between layers, between boxes of a layer, around everything
@@ -170,3 +172,72 @@ def _line(start: _Node, first: _Node) -> Edge:
         x, y = one.x + WIDTH, one.middle
         at += f"H{x:g}"
         one = one.behind[0]
+
+
+_LANES: Final = 50  # jobs of a waterfall
+_BAR: Final = (240.0, 940.0)  # where the bars begin and end, in the units of the picture
+_TICKS: Final = 4
+
+
+class Lane(NamedTuple):
+    """A job in a waterfall: where its wait and its latest run stand, and what both were, in words."""
+
+    jid: str
+    name: str
+    status: str
+    y: int
+    waited: tuple[float, float] | None
+    ran: tuple[float, float] | None
+    text: str
+
+
+class Waterfall(NamedTuple):
+    """Jobs over time: a lane each, and the times at the ticks above."""
+
+    lanes: list[Lane]
+    ticks: list[tuple[float, str]]
+    height: int
+    seconds: float
+
+
+def waterfall(found: Sequence[Event], now: float) -> Waterfall | None:
+    """The first jobs as bars over time: how long each waited and how long its latest run took. None when nothing of
+    them has a time."""
+    some = [one for one in found[:_LANES] if one.enqueued_at is not None or one.started_at is not None]
+    if not some:
+        return None
+    begins = min(at for one in some for at in (one.enqueued_at, one.started_at) if at is not None)
+    last = max(_end_of(one, now) for one in some)
+    seconds = max(last - begins, 0.001)
+
+    def place(since: float, until: float) -> tuple[float, float]:
+        left, right = ((max(at, begins) - begins) / seconds for at in (since, max(until, since)))
+        wide = _BAR[1] - _BAR[0]
+        return round(_BAR[0] + wide * left, 1), round(max(wide * (right - left), 2.0), 1)
+
+    lanes = [_lane(one, 24 + 18 * at, now, place) for at, one in enumerate(some)]
+    ticks = [
+        (round(_BAR[0] + (_BAR[1] - _BAR[0]) * at / _TICKS, 1), span(seconds * at / _TICKS) if at else "0")
+        for at in range(_TICKS + 1)
+    ]
+    return Waterfall(lanes, ticks, 24 + 18 * len(lanes) + 4, seconds)
+
+
+def _end_of(one: Event, now: float) -> float:
+    """When a job ended; of one that has not: now."""
+    return one.ended_at if one.ended_at is not None else now
+
+
+def _lane(one: Event, y: int, now: float, place: Callable[[float, float], tuple[float, float]]) -> Lane:
+    end, parts, waited, ran = _end_of(one, now), list[str](), None, None
+    if one.enqueued_at is not None:
+        until = end if one.started_at is None else one.started_at
+        waited = place(one.enqueued_at, until)
+        parts.append(f"waited {span(max(until - one.enqueued_at, 0.0))}")
+    if one.started_at is not None:
+        ran = place(one.started_at, end)
+        verb = "ran" if one.ended_at is not None else "runs for" if one.status == "working" else "since its start"
+        parts.append(f"{verb} {span(max(end - one.started_at, 0.0))}")
+    if one.attempts > 1:
+        parts.append(f"{one.attempts} runs")
+    return Lane(one.jid, one.class_, one.status or "enqueued", y, waited, ran, ", ".join(parts))

@@ -255,7 +255,13 @@ class Screens:
         seen = run(self._runtime.connections, look_at_queue(keys, name, query.first, max(most, 1), mask))
         size = seen.state.size or 0
         rows, places = EntryRows(seen.entries, size), range(query.first + 1, query.first + 1 + len(seen.entries))
-        facts = {"state": seen.state, "processes": seen.processes, "name": name, "looked": size}
+        facts = {
+            "state": seen.state,
+            "processes": seen.processes,
+            "name": name,
+            "looked": size,
+            "made_of": seen.made_of,
+        }
         if not query.search:
             return Screen("queue.html", facts | {"rows": rows, "places": places})
         found, looked = Queues(self._runtime)[name].next_holding(query.search, query.rows)

@@ -21,6 +21,7 @@ from jinja2.filters import do_mark_safe
 from henchman.inspector.base import argument_text
 from henchman.inspector.blocked import Blocker
 from henchman.inspector.obstacles import Obstacle
+from henchman.inspector.queues import why_paused
 from henchman.kernel.figures import figure, since, size, span, utc
 from henchman.kernel.text import shorten, visible
 from henchman.wire import times
@@ -139,6 +140,7 @@ def _environment() -> Environment:
         "size": size,
         "dotted": dotted,
         "pretty": pretty,
+        "why_paused": why_paused,
     }
     made.globals |= {"version": version("henchman"), "argument_text": argument_text}
     return made

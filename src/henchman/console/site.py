@@ -36,6 +36,7 @@ from henchman.console.guard import HEADERS, Access, Visitor, address_of, forged,
 from henchman.console.metrics import MetricsPages
 from henchman.console.ordered import OrderedPages
 from henchman.console.pages import FILTERS, Download, EntryRows, Query, Screen, Screens, View, page_links
+from henchman.console.processes import ProcessPages
 from henchman.console.record import RecordPages
 from henchman.console.render import ASSETS, BUILD, Links, named, render
 from henchman.console.waiting import WaitingPages
@@ -115,6 +116,7 @@ class Console:
             RecordPages(runtime),
             ErrorPages(runtime),
             MetricsPages(runtime),
+            ProcessPages(runtime),
             self._bulk,
         ]
         screens = Screens(runtime)
@@ -330,7 +332,7 @@ class Console:
         if which == "plans":
             return json_answer(await run_in_threadpool(self._api.plan, wish["page"], wish["act"], wish["names"]))
         act = self._deeds.find(wish["page"], wish["act"], wish["names"])
-        order = Order(visitor.name, {})
+        order = Order(visitor.name, {"reason": wish.get("reason", "")})
         said, operation = await run_in_threadpool(self._do, act, wish["page"], wish["names"], wish["act"], order)
         return json_answer({"said": said, "operation": operation or None})
 
@@ -393,7 +395,7 @@ class Console:
             if act.begin:
                 operation, said = act.begin(order, *names)
             elif act.do:
-                said = act.do(*names)
+                said = act.do(*names, order=order) if act.asks else act.do(*names)
         except (Unwanted, HenchmanError) as error:
             problem = str(error)
             raise

@@ -31,6 +31,7 @@ from henchman.history.records import (
     Event,
     EventPage,
     JobRecord,
+    LiveMessages,
     Message,
     RunRecord,
     Search,
@@ -41,6 +42,7 @@ from henchman.wire import jsontext
 
 __all__ = ["History"]
 
+_RUNNING = 50  # jobs of a batch whose messages are looked for
 _STEP = 1000  # events that an iteration reads at once
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -102,6 +104,17 @@ class History:
         with self._connection() as connection:
             found = _walk(connection, query, batch, wanted)
         return _page(sorted(found, key=lambda row: row.born), limit)
+
+    def running_messages(self, batch: str, *, limit: int = 30) -> LiveMessages:
+        """What jobs of a batch that run now say: their latest messages, the newest first, and how far they are."""
+        limit = _limit(limit)
+        query = select(events).where(events.c.batch == batch).order_by(events.c.born).limit(_RUNNING)
+        with self._connection() as connection:
+            working = [_event(row) for row in _walk(connection, query, batch, ["working"])]
+            said = select(messages).where(messages.c.jid.in_([one.jid for one in working]))
+            found = connection.execute(said.order_by(messages.c.sid.desc()).limit(limit)) if working else ()
+            told = [Message(position=row.sid, jid=row.jid, at=row.at, text=row.text or "") for row in found]
+        return LiveMessages(messages=told, progress=[one for one in working if one.progress_total])
 
     def failures(self, batch: str) -> Iterator[Event]:
         """Every event of a batch that failed or ended with an error, read bit by bit."""
@@ -187,7 +200,7 @@ class History:
         return self.database.reading()
 
     abatch, aevents, achanged_since = _awaited(batch), _awaited(events), _awaited(changed_since)
-    ajob, afind = _awaited(job), _awaited(find)
+    ajob, afind, arunning_messages = _awaited(job), _awaited(find), _awaited(running_messages)
 
     async def afailures(self, batch: str) -> AsyncIterator[Event]:
         """``failures``, awaited."""

@@ -30,6 +30,7 @@ __all__ = [
     "Event",
     "EventPage",
     "JobRecord",
+    "LiveMessages",
     "Message",
     "RunRecord",
     "Search",
@@ -127,6 +128,13 @@ class RunRecord(HistoryRecord, frozen=True, kw_only=True):
     started: float | None
     ended: float | None
     ending: str | None
+
+
+class LiveMessages(HistoryRecord, frozen=True, kw_only=True):
+    """What jobs of a batch say that run now, the newest first; and those of them that tell how far they are."""
+
+    messages: list[Message]
+    progress: list[Event]
 
 
 class Message(HistoryRecord, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from henchman.inspector.base import Mask
 from henchman.inspector.blocked import Blocker, find_blocked
 from henchman.inspector.jobs import JobStatus
 from henchman.inspector.processes import ALIVE, ProcessState, list_processes
+from henchman.inspector.queues import why_paused
 from henchman.store import queues
 from henchman.store.call import Procedure, ask, side_by_side
 from henchman.store.keys import Keys
@@ -29,6 +30,11 @@ class Obstacle(NamedTuple):
     advice: str = ""
     blocker: Blocker | None = None
 
+    @property
+    def is_pause(self) -> bool:
+        """Whether somebody paused its queue."""
+        return self.about == "queues" and bool(self.advice)
+
 
 _WAITS = ("enqueued", "scheduled", "retrying")
 
@@ -46,9 +52,11 @@ def obstacles(keys: Keys, status: JobStatus, mask: Mask | None = None) -> Proced
         return []
     queue, now = status.queue or "default", time.time()
     found = [] if status.at is None else [_time_comes(status.at, now)]
-    paused, processes = yield from side_by_side(ask(queues.paused(keys)), list_processes(keys))
+    paused, processes = yield from side_by_side(ask(queues.pauses(keys)), list_processes(keys))
     if queue in paused:
-        found.append(Obstacle(False, f"Queue {queue} is paused", "queues", queue, f"henchman queues unpause {queue}"))
+        why = why_paused(paused[queue], now)
+        text = f"Queue {queue} is paused{f' ({why})' if why else ''}"
+        found.append(Obstacle(False, text, "queues", queue, f"henchman queues unpause {queue}"))
     else:
         found.append(Obstacle(True, f"Queue {queue} is not paused", "queues", queue))
     found.append(_slots(queue, processes, now))

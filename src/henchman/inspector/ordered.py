@@ -16,6 +16,7 @@ from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError
 from henchman.inspector.base import Inspector, checked_id, checked_name, seconds
 from henchman.inspector.ordered_id import OrderedCommands, OrderedId, OrderedStats, id_of, stats_of
+from henchman.inspector.queues import pause_queue
 from henchman.inspector.sets import PAGE, Acted, pages_by_score
 from henchman.store import ordered_people, queues
 from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, mapped, now, side_by_side
@@ -188,9 +189,10 @@ class OrderedQueue(Inspector):
         return self._commands.on_all("run", "due")
 
     @now
-    def pause(self) -> Procedure[None]:
-        """Nothing starts from it any more, on any worker; what runs goes on."""
-        yield queues.pause(self._keys, self.name)
+    def pause(self, reason: str = "", *, by: str = "") -> Procedure[None]:
+        """Nothing starts from it any more, on any worker; what runs goes on. Pages show the ``reason`` and who paused
+        it. ArgumentError for a reason of more than 200 characters."""
+        yield from pause_queue(self._keys, self.name, reason, by)
 
     @now
     def unpause(self) -> Procedure[None]:

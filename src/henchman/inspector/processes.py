@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -10,7 +11,7 @@ from henchman.inspector.base import Entry, Inspector, Mask, json_object
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.text import plain
 from henchman.store import leases
-from henchman.store.call import Page, Pages, Procedure, awaited, now, side_by_side
+from henchman.store.call import Page, Pages, Procedure, ask, awaited, now, side_by_side
 from henchman.store.keys import Keys
 from henchman.wire import jsontext, times
 
@@ -18,6 +19,7 @@ __all__ = [
     "ALIVE",
     "SIGNALS",
     "Fleet",
+    "ProcessLook",
     "ProcessState",
     "Processes",
     "Running",
@@ -26,10 +28,13 @@ __all__ = [
     "list_work",
     "living",
     "look_at_fleet",
+    "look_at_process",
     "process_state",
 ]
 
 ALIVE = 60.0  # seconds: a process that was not heard of for longer counts no more
+_LISTS = 200  # in-flight lists of one process that are measured
+_MINUTES = 60  # of memory that a process tells
 _AT_ONCE = 50  # processes read in one call
 #: a command → the signal that Sidekiq's processes understand
 SIGNALS: Mapping[str, str] = {"quiet": "TSTP", "stop": "TERM", "dump": "TTIN"}
@@ -185,6 +190,49 @@ def _running(records: Sequence[leases.Record], mask: Mask | None, text: bytes = 
     )
     found = [_work(identity, slot, value, mask) for identity, slot, value in some]
     return sorted(found, key=lambda one: one.run_at if one.run_at is not None else float("inf"))
+
+
+class ProcessLook(NamedTuple):
+    """One process. ``state``: what it says of itself, None when its record is gone; ``work``: what it runs, the longest
+    running first; ``lease``, ``entombed`` and ``stacks`` as the server has them; ``lists``: how many payloads of each
+    queue are in flight; ``memory``: KB, minute by minute, the latest last; ``software``: its versions."""
+
+    state: ProcessState | None
+    work: list[Work]
+    lease: float | None
+    entombed: bool
+    lists: list[tuple[str, int]]
+    stacks: str
+    memory: list[int]
+    software: str
+
+
+def look_at_process(keys: Keys, identity: str, mask: Mask | None = None) -> Procedure[ProcessLook | None]:
+    """One process, in two round trips; None when the server knows nothing of it."""
+    held: leases.Holding
+    held, records = yield from side_by_side(ask(leases.holding(keys, identity)), leases.records(keys, [identity]))
+    record = records[0] if held.listed and records else leases.Record(identity, {}, {})
+    state = process_state(record)
+    some = held.lists[:_LISTS]
+    lengths: list[int] = (yield leases.lengths(some)) if some else []
+    if state is None and not held.lists and held.lease is None and not held.entombed:
+        return None
+    begin = keys.in_flight(identity, 0, "").removesuffix("0:")
+    lists = Counter[str]()
+    for key, length in zip(some, lengths, strict=True):
+        lists[key.removeprefix(begin).partition(":")[2]] += length
+    memory = record.facts.get("rss_past", b"").decode("ascii", "replace").split()
+    software = plain(json_object(record.facts.get("info", b"")).get("software"))
+    return ProcessLook(
+        state,
+        _running([record], mask),
+        held.lease,
+        held.entombed,
+        sorted(lists.items()),
+        held.stacks,
+        [int(one) for one in memory if one.isdigit()][-_MINUTES:],
+        software,
+    )
 
 
 class Processes(Inspector):

@@ -7,44 +7,77 @@ second time only when thousands were fetched between two pages); what is pushed 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Container, Iterator
-from typing import NamedTuple
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from typing import Final, NamedTuple, TypedDict
 
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, ServerAway, ServerError
 from henchman.inspector.base import Entry, Inspector, Mask, checked_name, checked_page, checked_text
 from henchman.inspector.processes import ProcessState, list_processes, living
-from henchman.store import ordered_people, queues
+from henchman.kernel.clock import ServerClock
+from henchman.kernel.figures import span
+from henchman.kernel.text import shorten, visible
+from henchman.store import leases, ordered_people, queues
 from henchman.store.call import Page, Pages, Procedure, ask, awaited, first, now, side_by_side
 from henchman.store.keys import Keys
+from henchman.wire import times
 from henchman.work.effects import of_payload
 
 __all__ = [
+    "LONGEST_REASON",
     "PAGE",
+    "Composition",
+    "PauseJson",
     "Queue",
     "QueueList",
     "QueueLook",
     "QueueSearch",
     "QueueState",
+    "QueueStateJson",
     "Queues",
     "QueuesLook",
     "latency_of",
     "list_queues",
     "look_at_queue",
     "look_at_queues",
+    "pause_queue",
+    "why_paused",
 ]
 
 PAGE = 100
 _NEXT, _PAGE = 10_000, 500  # payloads that a search among the next ones looks at, and those of one of its looks
 _AT_ONCE = 500  # queues looked at in one call
 _OVERLAP = 10  # payloads read again with each page, to see that nothing was skipped; fewer of large ones
+_SAMPLE: Final = 100  # payloads of each end that tell what waits in a queue
+LONGEST_REASON: Final = 200  # characters of why a queue is paused
 _MEMORY = 10_000  # payloads that a loop remembers, so as not to give them twice
+
+
+class PauseJson(TypedDict):
+    """``since``: an ISO text; ``by`` and ``reason`` are empty where nobody said them, as of a pause by Ruby."""
+
+    since: str | None
+    by: str
+    reason: str
+
+
+class QueueStateJson(TypedDict):
+    """``latency``: seconds that the next job has waited; ``problem``: its key holds something else, no size then."""
+
+    name: str
+    size: int | None
+    latency: float | None
+    paused: bool
+    pause: PauseJson | None
+    problem: str | None
 
 
 class QueueState(NamedTuple):
     """How a queue is now. ``latency``: seconds since its next payload was pushed; None when that is not known.
 
-    ``problem`` is set, and ``size`` is None, when the key of this queue holds something else than a list.
+    ``problem`` is set, and ``size`` is None, when the key of this queue holds something else than a list. ``pause``:
+    since when, by whom and why it is paused, where that is known.
     """
 
     name: str
@@ -52,6 +85,24 @@ class QueueState(NamedTuple):
     latency: float | None
     paused: bool
     problem: str = ""
+    pause: queues.Pause | None = None
+
+    def to_json(self) -> QueueStateJson:
+        """As the command line and programs have it."""
+        pause = self.pause or queues.Pause()
+        told: PauseJson = {
+            "since": None if pause.at is None else times.iso(pause.at),
+            "by": pause.by,
+            "reason": pause.reason,
+        }
+        return {
+            "name": self.name,
+            "size": self.size,
+            "latency": self.latency,
+            "paused": self.paused,
+            "pause": told if self.paused else None,
+            "problem": self.problem or None,
+        }
 
 
 class QueueList(NamedTuple):
@@ -66,6 +117,24 @@ class QueueSearch(NamedTuple):
 
     found: list[tuple[int, Entry]]
     looked: int
+
+
+def pause_queue(keys: Keys, name: str, reason: str, by: str) -> Procedure[None]:
+    """Pause a queue of either kind, and note why. ArgumentError when the reason is longer than 200 characters."""
+    said, author = (" ".join(one.encode("utf-8", "replace").decode().split()) for one in (reason, by))
+    if len(said) > LONGEST_REASON:
+        raise ArgumentError(f"the reason has {len(said):,} characters: say it in {LONGEST_REASON}, or point to a page")
+    at: float = yield leases.ask_time(ServerClock())
+    yield queues.pause(keys, name, queues.Pause(at, shorten(author, LONGEST_REASON), said))
+
+
+def why_paused(pause: queues.Pause | None, now: float) -> str:
+    """Who paused a queue, how long ago and why: ``by ana, 2 h ago: provider outage``; empty when nothing is known."""
+    if pause is None or (pause.at is None and not pause.by and not pause.reason):
+        return ""
+    by = f"by {pause.by}" if pause.by else ""
+    when = "" if pause.at is None else f"{span(max(now - pause.at, 0.0))} ago"
+    return visible(": ".join(filter(None, (", ".join(filter(None, (by, when))), pause.reason))))
 
 
 def latency_of(payload: bytes | None, now: float) -> float | None:
@@ -183,13 +252,14 @@ class Queue(Inspector):
             effects = {one: of_payload(self._keys, one, "deleted") for one in some.asked}
 
     @now
-    def pause(self) -> Procedure[None]:
-        """Nothing starts from it any more, on any worker. ArgumentError for a name that is not UTF-8."""
+    def pause(self, reason: str = "", *, by: str = "") -> Procedure[None]:
+        """Nothing starts from it any more, on any worker; pages and findings show the ``reason`` and who paused it.
+        ArgumentError for a name that is not UTF-8, or a reason of more than 200 characters."""
         if any("\ud800" <= char <= "\udfff" for char in self.name):
             raise ArgumentError(
                 f"{self.name!a} is no name of a queue: no worker can serve it, so it need not be paused"
             )
-        yield queues.pause(self._keys, self.name)
+        yield from pause_queue(self._keys, self.name, reason, by)
 
     @now
     def unpause(self) -> Procedure[None]:
@@ -253,14 +323,14 @@ class Queue(Inspector):
             place, overlap = reached, min(_OVERLAP, page.looked // 2)
 
 
-def _names(keys: Keys, match: str) -> Procedure[tuple[list[str], frozenset[str]]]:
-    """Every plain queue that was pushed to or is paused and has ``match`` in its name, sorted; the paused queues."""
+def _names(keys: Keys, match: str) -> Procedure[tuple[list[str], dict[str, queues.Pause]]]:
+    """Every plain queue that was pushed to or is paused and has ``match`` in its name, sorted; the pauses of all."""
     pushed, paused, ordered = yield from side_by_side(
         ask(queues.names(keys)),
-        ask(queues.paused(keys)),
+        ask(queues.pauses(keys)),
         ask(ordered_people.names(keys)),  # they have figures of another kind
     )
-    return sorted(name for name in {*pushed, *(paused - {*ordered})} if match in name), paused
+    return sorted(name for name in {*pushed, *(paused.keys() - {*ordered})} if match in name), paused
 
 
 def list_queues(
@@ -277,10 +347,10 @@ def list_queues(
     return QueueList([_state(name, look, at, paused) for name, look in found], len(names))
 
 
-def _state(name: str, look: queues.Look | str, at: float, paused: Container[str]) -> QueueState:
+def _state(name: str, look: queues.Look | str, at: float, paused: Mapping[str, queues.Pause]) -> QueueState:
     if isinstance(look, str):
-        return QueueState(name, None, None, name in paused, look)
-    return QueueState(name, look.size, latency_of(look.next, at), name in paused)
+        return QueueState(name, None, None, name in paused, look, paused.get(name))
+    return QueueState(name, look.size, latency_of(look.next, at), name in paused, pause=paused.get(name))
 
 
 class QueuesLook(NamedTuple):
@@ -297,36 +367,65 @@ def look_at_queues(keys: Keys, match: str = "") -> Procedure[QueuesLook]:
     return QueuesLook(found.states, {name for one in living(processes, at) for name in one.queues})
 
 
+class Composition(NamedTuple):
+    """What waits in a queue, out of a sample of both ends: how many of the ``looked`` jobs are of each class, the most
+    first; ``whole``: these are all that there are; ``oldest``: of those that were looked at the one pushed first."""
+
+    classes: list[tuple[str, int]]
+    looked: int
+    whole: bool
+    oldest: Entry | None
+
+
 class QueueLook(NamedTuple):
-    """A queue, some of its payloads, the next to run first, and the living processes that serve it."""
+    """A queue, some of its payloads, the next to run first, the living processes that serve it, and what waits."""
 
     state: QueueState
     entries: list[Entry]
     processes: list[ProcessState]
+    made_of: Composition
 
 
 def look_at_queue(keys: Keys, name: str, first: int, most: int, mask: Mask | None = None) -> Procedure[QueueLook]:
     """One queue whether it exists or not, with at most ``most`` payloads from place ``first`` (0: the next to run) on;
     fewer of large ones. Two round trips."""
     key, at = keys.queue(name), time.time()
-    [look], paused, page, processes = yield from side_by_side(
+    [look], paused, page, processes, head, tail = yield from side_by_side(
         queues.look(keys, [name]),
-        ask(queues.paused(keys)),
+        ask(queues.pauses(keys)),
         _next_first(key, first, most),
         list_processes(keys),
+        _end(key, -1, _SAMPLE, leftwards=True),
+        _end(key, 0, _SAMPLE),
     )
     serving = [one for one in living(processes, at) if name in one.queues]
-    return QueueLook(_state(name, look, at, paused), [Entry(one, mask=mask) for one in page], serving)
+    made_of = _made_of(head, tail, mask)
+    return QueueLook(_state(name, look, at, paused), [Entry(one, mask=mask) for one in page], serving, made_of)
 
 
 def _next_first(key: str, first: int, most: int) -> Procedure[list[bytes]]:
+    return (yield from _end(key, -1 - first, most, leftwards=True)).payloads
+
+
+def _end(key: str, first: int, most: int, *, leftwards: bool = False) -> Procedure[queues.ListPage]:
     try:
-        page: queues.ListPage = yield queues.list_page(key, -1 - first, most, leftwards=True)
+        page: queues.ListPage = yield queues.list_page(key, first, most, leftwards=leftwards)
     except ServerAway:
         raise
     except ServerError:  # it is no list, as its state says
-        return []
-    return page.payloads
+        return queues.ListPage(0, 0, [])
+    return page
+
+
+def _made_of(next_ones: queues.ListPage, newest: queues.ListPage, mask: Mask | None) -> Composition:
+    """The classes of a sample; where the ends overlap each job counts once."""
+    size = max(next_ones.size, newest.size)
+    places = {place: payload for page in (newest, next_ones) for place, payload in page.found}
+    entries = [Entry(payload, mask=mask) for payload in places.values()]
+    classes = Counter(one.name for one in entries)
+    dated = [(at, one) for one in entries if (at := one.time("enqueued_at")) is not None]
+    oldest = min(dated, key=lambda pair: pair[0])[1] if dated else None
+    return Composition(classes.most_common(), len(entries), len(entries) >= size, oldest)
 
 
 class Queues(Inspector):

@@ -34,6 +34,9 @@ class Order(NamedTuple):
     form: Mapping[str, str]
 
 
+NOBODY: Final = Order("", {})
+
+
 class Deed(NamedTuple):
     """An act: ``title`` on the button; ``question``: asked before, "" when it can be undone; ``do``: the names in the
     address → what became of it. ``back``: where to go after the question: "" the page of all of them, "one" that of
@@ -41,7 +44,8 @@ class Deed(NamedTuple):
 
     In place of ``do`` stands ``begin`` where an operation carries it out: an order and the names → the number of the
     operation, and what is said. ``fields``: the numbers that the
-    form of the question offers, by the name of the field."""
+    form of the question offers, by the name of the field. ``asks``: what a line of text on that form is for; such a
+    ``do`` also takes the ``order``, which has that text as ``reason``."""
 
     title: str
     question: str
@@ -50,6 +54,7 @@ class Deed(NamedTuple):
     plan: Callable[..., str] | None = None
     begin: Callable[..., tuple[str, str]] | None = None
     fields: Mapping[str, Sequence[int]] = {}
+    asks: str = ""
 
 
 class Deeds:
@@ -66,18 +71,16 @@ class Deeds:
         self.known: Mapping[tuple[str, str], Deed] = (
             sets
             | {
-                ("queues", "pause"): Deed("Pause", "", self._pause),
+                ("queues", "pause"): Deed("Pause…", _PAUSE, self._pause, "one", asks="Reason"),
                 ("queues", "resume"): Deed("Resume", "", self._resume),
                 ("jobs", "cancel"): Deed(
                     "Cancel…", "It does not start any more; while it runs, it is told.", self._cancel
                 ),
-                ("busy", "quiet"): Deed("Quiet", "", self._teller("quiet", "takes no new jobs")),
-                ("busy", "stop"): Deed(
-                    "Stop…", "It ends its jobs in its grace, and goes.", self._teller("stop", "stops")
-                ),
-                ("busy", "dump"): Deed(
-                    "Stacks", "", self._teller("dump", "writes the stacks of its threads to its log")
-                ),
+                **{
+                    (page, verb): Deed(title, question, self._teller(verb, words), back)
+                    for page, back in (("busy", ""), ("processes", "one"))
+                    for verb, (title, question, words) in _TO_PROCESSES.items()
+                },
                 ("errors", "resolve"): Deed("Resolve", "", self._resolve, "one"),
                 ("errors", "mute"): Deed("Mute", "", self._mute, "list"),
                 ("errors", "reopen"): Deed("Reopen", "", self._reopen, "one"),
@@ -113,8 +116,11 @@ class Deeds:
 
         return do
 
-    def _pause(self, name: str) -> str:
-        self._queues[name].pause()
+    def _pause(self, name: str, *, order: Order = NOBODY) -> str:
+        try:
+            self._queues[name].pause(order.form.get("reason", ""), by=order.author)
+        except ArgumentError as error:
+            raise Unwanted(visible(str(error))) from None
         return f"{visible(name)} is paused: jobs wait, and none starts"
 
     def _resume(self, name: str) -> str:
@@ -161,6 +167,12 @@ class Deeds:
         return f"{visible(name)} {words}"
 
 
+_TO_PROCESSES: Final[Mapping[str, tuple[str, str, str]]] = {
+    "quiet": ("Quiet", "", "takes no new jobs"),
+    "stop": ("Stop…", "It ends its jobs in its grace, and goes.", "stops"),
+    "dump": ("Stacks", "", "writes the stacks of its threads to its log and its page"),
+}
+_PAUSE: Final = "No job of it starts any more, on any worker; what runs goes on."
 _WORDS: Final = {"retries": "retries", "scheduled": "scheduled jobs", "dead": "dead"}
 _DELETE: Final = ("Delete…", "It is gone for good.", "delete")
 _OF_SETS: Final[Mapping[SetName, Mapping[str, tuple[str, str, str]]]] = {

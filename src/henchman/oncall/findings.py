@@ -12,6 +12,7 @@ from typing import Final, Literal, NamedTuple, ParamSpec
 
 from henchman.inspector.errors import Errors
 from henchman.inspector.metrics import Overview
+from henchman.inspector.queues import why_paused
 from henchman.kernel.figures import size, span, utc
 from henchman.kernel.text import count, shorten
 from henchman.oncall.vitals import Vitals
@@ -171,11 +172,13 @@ def _behind(seen: Overview) -> Iterator[Finding]:
 def _paused(seen: Overview) -> Iterator[Finding]:
     for one in seen.queues:
         if one.paused and one.size:
+            why = why_paused(one.pause, seen.at)
+            waited = f"the next one has waited for {span(one.latency or 0.0)}"
             yield Finding(
                 "warning",
                 "paused",
                 f"Queue {one.name} is paused, and {count(one.size, 'job')} wait in it.",
-                f"the next one has waited for {span(one.latency or 0.0)}",
+                f"paused {why}; {waited}" if why else waited,
                 "queue",
                 one.name,
                 "resume it there",

@@ -222,7 +222,7 @@ def due(
     which it has stepped forward since this process looked last; that it went back, the server sees.
     """
     names = [keys.staging, keys.retry, keys.schedule, keys.clock, keys.paused, keys.trimmed]
-    names += [keys.decide, keys.releases, keys.parked_until]
+    names += [keys.decide, keys.releases, keys.parked_until, keys.pauses]
     args: list[Arg] = [identity, staging_ms, most, "" if doubtful is None else doubtful, forward or 0, keys.control_all]
     return script(_DUE, names, args, _due, again=not forward)
 

@@ -37,6 +37,9 @@ class Keys:
         self.staging = p + "hm:staging"  # string, 2 s: identity of the process that stages
         self.clock = p + "hm:clock"  # hash: now, time of the last look; by, at: its last step; left: see rebase.lua;
         #: paused: the paused queues that were announced
+        self.pauses = (
+            p + "hm:pauses"
+        )  # hash: paused queue → since when, by whom and why (JSON); Ruby's pauses have none
         self.lifeline = p + "hm:lifeline"  # string, 3 s: identity of the process that rescues
         self.broken = p + "hm:broken"  # list, last 1,000: effects that failed
         self.deaths = p + "hm:deaths"  # hash: jid → one line a death; entries kept 72 h after the last
@@ -170,6 +173,10 @@ class Keys:
     def lists_of(self, identity: str) -> str:
         """set: the in-flight lists of a process; removed at stop or when swept."""
         return f"{self.prefix}hm:flights:{identity}"
+
+    def stacks(self, identity: str) -> str:
+        """string, 15 min: where every thread of a process stood when it was asked last."""
+        return f"{self.prefix}hm:stacks:{identity}"
 
     def in_flight(self, identity: str, epoch: int, queue: str) -> str:
         """list: payloads that a process fetched from ``queue`` and has not settled, newest left."""

@@ -200,6 +200,50 @@ def record(keys: Keys, identity: str) -> Call[tuple[dict[str, str], dict[str, by
     return commands(("HGETALL", raw(keys.process(identity))), ("HGETALL", raw(keys.work(identity))), decode=read)
 
 
+_STACKS_LIFE, _STACKS_BYTES = 900, 65_536
+
+
+def keep_stacks(keys: Keys, identity: str, text: str) -> Call[Any]:
+    """Keep where every thread of a process stands, for those who look at it from elsewhere."""
+    shown = text.encode("utf-8", "backslashreplace")[:_STACKS_BYTES]
+    return command("SET", raw(keys.stacks(identity)), shown, "EX", _STACKS_LIFE)
+
+
+class Holding(NamedTuple):
+    """What the server holds of a process beside its record. ``listed``: it is among the processes; ``lease``: seconds
+    that its lease lasts still, None: it has none; ``entombed``: it was declared dead; ``lists``: keys of its in-flight
+    lists; ``stacks``: what it said last of its threads."""
+
+    listed: bool
+    lease: float | None
+    entombed: bool
+    lists: list[str]
+    stacks: str
+
+
+def holding(keys: Keys, identity: str) -> Call[Holding]:
+    """What the server holds of a process beside its record, in one write."""
+
+    def read(replies: list[Any]) -> Holding:
+        listed, left, tomb, lists, stacks = replies
+        lease = left / 1000 if left >= 0 else None
+        return Holding(bool(listed), lease, bool(tomb), _names(lists), (stacks or b"").decode("utf-8", "replace"))
+
+    return commands(
+        ("SISMEMBER", keys.processes, raw(identity)),
+        ("PTTL", raw(keys.lease(identity))),
+        ("EXISTS", raw(keys.tomb(identity))),
+        ("SMEMBERS", raw(keys.lists_of(identity))),
+        ("GET", raw(keys.stacks(identity))),
+        decode=read,
+    )
+
+
+def lengths(lists: Sequence[str]) -> Call[list[int]]:
+    """How many payloads lie in each of these lists (at least one)."""
+    return commands(*(("LLEN", raw(one)) for one in lists), decode=lambda replies: [int(one) for one in replies])
+
+
 def missing(keys: Keys, identities: Sequence[str]) -> Call[list[str]]:
     """Those of ``identities`` (at least one) whose record is gone, asked for in one write."""
 

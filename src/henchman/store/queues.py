@@ -182,14 +182,44 @@ def drop(keys: Keys, name: str) -> Call[Any]:
     return commands(("MULTI",), ("UNLINK", key), ("SREM", keys.queues, raw(name)), ("EXEC",))
 
 
-def pause(keys: Keys, queue: str) -> Call[Any]:
-    """Nothing starts from ``queue`` any more, on any worker."""
-    return commands(("SADD", keys.paused, queue), ("PUBLISH", keys.control_all, f"pause {queue}"))
+class Pause(msgspec.Struct, frozen=True):
+    """Since when a queue is paused (Unix seconds), by whom and why; what is not known is None or empty, as of a pause
+    that a Ruby program made."""
+
+    at: float | None = None
+    by: str = ""
+    reason: str = ""
+
+
+def pause(keys: Keys, queue: str, why: Pause) -> Call[Any]:
+    """Nothing starts from ``queue`` any more, on any worker. ``why`` stands in a key of its own: Sidekiq's set stays a
+    set of names."""
+    told = ("PUBLISH", keys.control_all, f"pause {queue}")
+    noted = ("HSET", keys.pauses, queue, msgspec.json.encode(why))
+    return commands(("MULTI",), ("SADD", keys.paused, queue), noted, told, ("EXEC",))
 
 
 def unpause(keys: Keys, queue: str) -> Call[Any]:
     """Work on ``queue`` goes on."""
-    return commands(("SREM", keys.paused, queue), ("PUBLISH", keys.control_all, f"unpause {queue}"))
+    told = ("PUBLISH", keys.control_all, f"unpause {queue}")
+    return commands(("MULTI",), ("SREM", keys.paused, queue), ("HDEL", keys.pauses, queue), told, ("EXEC",))
+
+
+def pauses(keys: Keys) -> Call[dict[str, Pause]]:
+    """The paused queues by name, and what is known of each pause."""
+
+    def read(replies: list[Any]) -> dict[str, Pause]:
+        notes = {replies[1][i]: replies[1][i + 1] for i in range(0, len(replies[1]), 2)}
+        return {name: _pause(notes.get(raw(name), b"")) for name in _names(replies[0])}
+
+    return commands(("SMEMBERS", keys.paused), ("HGETALL", keys.pauses), decode=read)
+
+
+def _pause(note: bytes) -> Pause:
+    try:
+        return msgspec.json.decode(note, type=Pause)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return Pause()
 
 
 # The sorted sets.

@@ -11,6 +11,7 @@ import resource
 import socket
 import sys
 import time
+from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,6 +39,10 @@ __all__ = ["Heart", "Renewal", "resident_kb"]
 
 PULSE = 1.0
 SHOWN_BYTES = 1 << 20  # of the payloads that run, in one record: arguments of the larger ones are left out beyond that
+_MINUTE, _MINUTES = 60.0, 60  # between two figures of memory, and how many of them are told
+_PYTHON = ".".join(map(str, sys.version_info[:3]))
+#: of the package itself: importlib.metadata would cost every worker its memory
+_SOFTWARE = f"Henchman {getattr(sys.modules['henchman'], '__version__', '')}, Python {_PYTHON}"
 _LEAST_SHOWN = 4096  # bytes of a payload that are always shown
 
 
@@ -130,6 +135,8 @@ class Heart(Ticker):
         self._embedded = embedded
         self._started_at = runtime.clock.now()
         self._strays: set[int] = set()
+        self._memory = deque[int](maxlen=_MINUTES)  # KB at the last whole minutes
+        self._measured = float("-inf")
 
     def tick(self) -> float:
         """Beat; seconds until the next beat."""
@@ -192,13 +199,18 @@ class Heart(Ticker):
         return ended
 
     def _facts(self) -> dict[str, bytes | str | int | float]:
+        memory = resident_kb()
+        if awake() - self._measured >= _MINUTE:
+            self._measured = awake()
+            self._memory.append(memory)
         return {
             "info": self._info(),
             "concurrency": sum(fetcher.pool.size for fetcher in self._manager),
             "busy": self._manager.busy(),
             "beat": repr(self._runtime.clock.now()),
             "quiet": "true" if self._manager[0].quieted.is_set() else "false",
-            "rss": resident_kb(),
+            "rss": memory,
+            "rss_past": " ".join(map(str, self._memory)),
             "rtt_us": int(self._round_trip() * 1_000_000),
             "skew": f"{time.time() - self._runtime.clock.now():.3f}",
         }
@@ -218,6 +230,7 @@ class Heart(Ticker):
                 "labels": list(config.labels),
                 "identity": self._session.identity,
                 "version": f"henchman {sys.modules['henchman'].__version__}",
+                "software": _SOFTWARE,
                 "embedded": self._embedded,
                 "capsules": {
                     one.name: {"concurrency": one.concurrency, "mode": one.mode, "weights": one.weights}

@@ -387,8 +387,12 @@ class Launcher:
         self._try("control", lambda: self.watcher.disarm(queue))
 
     def dump(self) -> None:
-        """Announce where every thread and task stands, and write it into this process's file."""
-        dump(self.runtime, self.session.identity, self.manager.slots(), self.manager.tasks(), self.loop.stacks())
+        """Announce where every thread and task stands, write it into this process's file, and keep it on the server for
+        the console."""
+        identity = self.session.identity
+        text = dump(self.runtime, identity, self.manager.slots(), self.manager.tasks(), self.loop.stacks())
+        keep = leases.keep_stacks(self.runtime.keys, identity, text)
+        beside(partial(self._try, "dump", lambda: self.runtime.connections.run(keep)), "henchman-dump")
 
 
 AT_EXIT = 5.0

@@ -413,8 +413,8 @@ def file_name(pid: int) -> str:
 
 def dump(
     runtime: Runtime, identity: str, slots: Iterable[Slot], awaited: Iterable[Run], tasks: dict[str, list[str]]
-) -> None:
-    """Announce where every thread and task stands, and write it with what runs there into the dump file.
+) -> str:
+    """Announce where every thread and task stands, and write it with what runs there into the dump file: its text.
 
     ``awaited`` are the runs on the event loop, ``tasks`` the stacks of its tasks by name.
     """
@@ -436,6 +436,7 @@ def dump(
     else:
         written = str(file)
     runtime.events.emit("dump", threads=dict(threads.values()), tasks=tasks, file=written)
+    return "\n".join(lines)
 
 
 def _stack(kind: str, name: str, frames: Sequence[str], run: Run | None) -> Iterator[str]:

@@ -6,7 +6,9 @@ whole numbers beyond 2^53 survive every client.
 
 from __future__ import annotations
 
-from typing import Any, TypedDict
+from typing import Any, NotRequired, TypedDict
+
+from henchman.inspector.queues import QueueStateJson
 
 Moment = str | None
 
@@ -113,16 +115,10 @@ class ErrorsJson(_Paged):
     items: list[ErrorJson]
 
 
-class QueueJson(TypedDict):
-    """``latency``: seconds that the next job has waited. ``served_by``: living processes that serve it; ``problem``:
-    its key holds something else, and size is null."""
+class QueueJson(QueueStateJson):
+    """A queue; ``served_by``: living processes that serve it."""
 
-    name: str
-    size: int | None
-    latency: float | None
-    paused: bool
     served_by: int
-    problem: str | None
 
 
 class QueuesJson(_Paged):
@@ -463,11 +459,13 @@ class ActsJson(TypedDict):
 
 
 class WishJson(TypedDict):
-    """What is to be done: ``act`` on ``page``, and the names that stand in the address of the page's own form."""
+    """What is to be done: ``act`` on ``page``, and the names that stand in the address of the page's own form.
+    ``reason``: why, of an act that keeps it: queues pause."""
 
     page: str
     act: str
     names: list[str]
+    reason: NotRequired[str]
 
 
 class PlanJson(TypedDict):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from henchman.batch.batch import BatchStatus
 from henchman.batch.listing import BatchRow, WorkflowStep
-from henchman.console.api.answer_types import Moment, RecordJson
+from henchman.console.api.answer_types import Moment, ProcessJson, RecordJson, RunningJson
 from henchman.cron.registry import CronState
 from henchman.history.records import Event
 from henchman.inspector.audit import AuditEntry
@@ -17,7 +17,7 @@ from henchman.inspector.jobs import JobStatus
 from henchman.inspector.metrics import ClassMetrics, Metrics, Overview
 from henchman.inspector.obstacles import Obstacle
 from henchman.inspector.ordered_id import OrderedId
-from henchman.inspector.processes import ProcessState, Work
+from henchman.inspector.processes import ProcessLook, ProcessState, Work
 from henchman.inspector.queues import QueueState
 from henchman.oncall.findings import Finding
 from henchman.wire import jsontext, times
@@ -71,7 +71,7 @@ def overview(seen: Overview, found: Sequence[Finding]) -> dict[str, Any]:
 
 def queue(one: QueueState, processes: Sequence[ProcessState]) -> dict[str, Any]:
     serving = sum(one.name in process.queues and not process.quiet for process in processes)
-    return {**one._asdict(), "served_by": serving, "problem": one.problem or None}
+    return {**one.to_json(), "served_by": serving}
 
 
 def process(one: ProcessState) -> dict[str, Any]:
@@ -79,6 +79,41 @@ def process(one: ProcessState) -> dict[str, Any]:
     del facts["embedded"]
     told = {"started_at": moment(one.started_at), "beat": moment(one.beat)}
     return {**facts, "queues": list(one.queues), "labels": list(one.labels), **told}
+
+
+class InFlightJson(TypedDict):
+    queue: str
+    jobs: int
+
+
+class ProcessLookJson(TypedDict):
+    """One process. ``process``: what it says of itself, null when its record is gone; ``lease``: seconds that it lasts
+    still, null: there is none; ``entombed``: it was declared dead; ``memory_kb``: by the minute, the latest last;
+    ``stacks``: where its threads stood when it was asked last, null: nobody asked lately."""
+
+    identity: str
+    process: ProcessJson | None
+    software: str
+    lease: float | None
+    entombed: bool
+    running: list[RunningJson]
+    in_flight: list[InFlightJson]
+    memory_kb: list[int]
+    stacks: str | None
+
+
+def process_look(identity: str, one: ProcessLook) -> dict[str, Any]:
+    return {
+        "identity": identity,
+        "process": None if one.state is None else process(one.state),
+        "software": one.software,
+        "lease": one.lease,
+        "entombed": one.entombed,
+        "running": [running(some) for some in one.work],
+        "in_flight": [{"queue": queue, "jobs": many} for queue, many in one.lists],
+        "memory_kb": one.memory,
+        "stacks": one.stacks or None,
+    }
 
 
 def running(one: Work) -> dict[str, Any]:

@@ -29,7 +29,7 @@ from henchman.inspector.keys import key_look, keys_in, scope_states
 from henchman.inspector.obstacles import obstacles
 from henchman.inspector.operations import OperationJson, OperationsJson, operation, operations
 from henchman.inspector.ordered import OrderedQueues, ids_with
-from henchman.inspector.processes import list_processes, list_work
+from henchman.inspector.processes import list_processes, list_work, look_at_process
 from henchman.inspector.queues import Queues, list_queues
 from henchman.inspector.sets import SetName, key_of_set, look_at_set, search_set
 from henchman.kernel.text import did_you_mean, visible
@@ -194,6 +194,12 @@ class JsonApi:
     def processes(self, ask: Ask) -> dict[str, Any]:
         every = self._run(list_processes(self._keys))
         return ask.listed([answers.process(one) for one in every[ask.first : ask.first + ask.limit]], len(every))
+
+    def process(self, ask: Ask, identity: str) -> dict[str, Any]:
+        found = self._run(look_at_process(self._keys, identity, self._mask))
+        if found is None:
+            raise Missing(f"no process {visible(identity)[:120]} is known (any more)")
+        return answers.process_look(identity, found)
 
     def running(self, ask: Ask) -> dict[str, Any]:
         work = self._run(list_work(self._keys, self._mask))
@@ -422,6 +428,9 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("errors", "Failures by kind", _API.errors, answer_types.ErrorsJson, ("job", "queue", "q", *_PAGED)),
     Endpoint("errors/{id}", "Failures of one kind, with a traceback", _API.error, answer_types.ErrorJson),
     Endpoint("processes", "Worker processes", _API.processes, answer_types.ProcessesJson, _PAGED),
+    Endpoint(
+        "processes/{identity}", "One process: what it runs, holds and says", _API.process, answers.ProcessLookJson
+    ),
     Endpoint("running", "Jobs that run, the longest first", _API.running, answer_types.RunningJobsJson, _PAGED),
     Endpoint("queues", "Queues, by name", _API.queues, answer_types.QueuesJson, ("q", *_PAGED)),
     Endpoint("queues/{name}", "One queue", _API.queue, answer_types.QueueJson),

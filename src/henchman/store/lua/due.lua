@@ -1,5 +1,5 @@
 -- due: look at what is due in a set, if this process may stage; removes nothing
--- KEYS staging retry schedule clock paused trimmed decide releases parked_until
+-- KEYS staging retry schedule clock paused trimmed decide releases parked_until pauses
 -- ARGV identity staging_ms most doubtful forward control
 -- returns {0, server's now} when another process stages, else {1, server's now, due retries, due scheduled, next, more,
 --   gap, step, left, trimmed, decisions, release, overdue}:
@@ -11,7 +11,8 @@
 --   rebase.lua. What was written in the doubtful seconds before this look may be from before the step or after it; an empty
 --   text: nobody knows how many they are. decisions: the first entries of decide; release: the first of releases, or an
 --   empty text; overdue: parked jobs that have waited as long as they wanted to.
--- Queues that another hand has put into the set of the paused ones, or taken out, are told to all on the channel control.
+-- Queues that another hand has put into the set of the paused ones, or taken out, are told to all on the channel control;
+-- what was noted about a pause goes with it.
 -- include base
 -- include lead
 -- include bytes
@@ -43,6 +44,9 @@ if paused ~= known then
   end
   for name, verb in pairs(before) do
     redis.call('PUBLISH', ARGV[6], verb .. name)
+    if verb == 'unpause ' then
+      redis.call('HDEL', KEYS[10], name)
+    end
   end
   redis.call('HSET', KEYS[4], 'paused', paused)
 end
