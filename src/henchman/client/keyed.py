@@ -15,17 +15,13 @@ import msgspec
 from henchman.client.needs import FOLLOW_FOR, Need, check_after, need_of, policies, problem_of_push
 from henchman.client.options import ONCE_FOR, JobOptions, PushOptions
 from henchman.errors import ArgumentError, DefinitionError
+from henchman.kernel.digests import sha256
 from henchman.kernel.text import as_shown, described
 from henchman.wire import jsontext
 from henchman.wire.arguments import Signature
 from henchman.wire.jsontext import EncodeError
 from henchman.wire.payload import encode
 from henchman.wire.secret import is_sealed
-
-try:  # the bare algorithm, as in store/call.py
-    from _sha256 import sha256  # type: ignore[import-not-found, unused-ignore]  # private, and with CPython 3.11
-except ImportError:
-    from hashlib import sha256
 
 __all__ = ["KeyRule", "Keyed", "keyed", "mark_of"]
 

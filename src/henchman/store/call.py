@@ -42,11 +42,7 @@ from inspect import GEN_CLOSED, getgeneratorstate, signature
 from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
 
 from henchman.errors import ServerAway, ServerError, Unconfirmed
-
-try:  # the bare algorithm: a fifth of the time that hashlib takes to load, and this is loaded with every program
-    from _sha1 import sha1  # type: ignore[import-not-found, unused-ignore]  # private, and with every CPython
-except ImportError:
-    from hashlib import sha1
+from henchman.kernel.digests import sha1
 
 Arg = bytes | str | int | float
 S = TypeVar("S")

@@ -322,8 +322,8 @@ class Holders(NamedTuple):
 def holders(keys: Keys, text: str, first: int) -> Call[Holders]:
     """Those of up to ``HOLDERS`` processes from the place ``first`` on: nothing that they run comes here."""
     suffixes = [key("").removeprefix(keys.prefix) for key in (keys.work, keys.workers)]
-    held = keys.held("", 0, "").partition("hm:held:")
-    args: list[Arg] = [keys.prefix, *suffixes, keys.lists_of(""), held[0] + held[1], raw(text), first, HOLDERS]
+    held = keys.held("", 0, "").removesuffix(":0:")
+    args: list[Arg] = [keys.prefix, *suffixes, keys.lists_of(""), held, raw(text), first, HOLDERS]
     names = [keys.queues, keys.processes, keys.identities]
     return script(_HOLDERS, names, args, lambda reply: Holders(bool(reply[0]), _names(reply[1:])), again=True)
 

@@ -13,13 +13,13 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Iterator
-from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from types import CodeType
 from typing import Any, Final, NamedTuple
 
 from henchman.errors import ServerAway
+from henchman.kernel.digests import sha256
 from henchman.kernel.text import mask_urls
 from henchman.store.failures import group_errors
 

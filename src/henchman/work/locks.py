@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import lru_cache
-from hashlib import sha1
 from typing import Any, Final, NamedTuple
 
+from henchman.kernel.digests import sha1
 from henchman.wire import payload as payloads
 
 __all__ = [
@@ -106,7 +106,7 @@ def as_remembered(key: JobKey, jid: str) -> bytes:
     each): the server would take 2 µs for it. Empty for a jid that is kept as it stands."""
     if _JID.fullmatch(jid) is None:
         return b""
-    place = sha1(f"{key.scope}\n{key.name}".encode(), usedforsecurity=False).digest()[:12]
+    place: bytes = sha1(f"{key.scope}\n{key.name}".encode()).digest()[:12]
     return place + bytes.fromhex(jid)
 
 
