@@ -166,6 +166,9 @@ class Half:
     def read(self) -> list[Any]:
         return []
 
+    def outlived(self) -> bool:
+        return False
+
     def close(self) -> None: ...
 
     @property

@@ -60,7 +60,7 @@ def as_bytes(word: Any) -> bytes:
 
 
 #: Scripts whose callers send at most 500 ids, or that take a few at a time: what they unpack is at most 1,000 long.
-FEW = re.compile(r"(ordered_\w+|batch_make|batch_results|outbox_push|ordered|beat|claim|key_ends|locks)\.lua")
+FEW = re.compile(r"(holders|ordered_\w+|batch_make|batch_results|outbox_push|ordered|beat|claim|key_ends|locks)\.lua")
 
 
 def test_nothing_is_unpacked_beyond_a_thousand() -> None:

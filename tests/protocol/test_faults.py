@@ -466,6 +466,7 @@ STRUCK = {
 }
 READING = {
     "batch_results",
+    "holders",
     "ordered_look",
     "ordered_stats",
     "list_page",

@@ -86,7 +86,12 @@ class TestLocks:
         )
         told = run(line, "why", OTHER[:6])
         assert (told.exit_code, told.stdout) == (0, f"{OTHER}: {text}\n")
-        assert json.loads(run(line, "why", OTHER, "--json").stdout) == {"jid": OTHER, "state": "blocked", "text": text}
+        assert json.loads(run(line, "why", OTHER, "--json").stdout) == {
+            "jid": OTHER,
+            "state": "blocked",
+            "text": text,
+            "paused": None,
+        }
         assert text in run(line, "job", OTHER).stdout
 
     def test_a_key_that_nobody_has(self, store: Store, app: App) -> None:

@@ -89,6 +89,9 @@ class Calm:
     def ended(self, reaped: Any) -> int | None:
         return self.status
 
+    def outlived(self) -> bool:
+        return False
+
     def read(self) -> list[Any]:
         if self.ill:
             raise RuntimeError("last words that cannot be read")

@@ -16,7 +16,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.store.queues import pause, unpause
+from henchman.store.queues import Pause, pause, unpause
 from henchman.worker import fetcher, watcher
 from henchman.worker.fetcher import Doing
 from support.worker import in_flight, settled, until, working
@@ -99,7 +99,7 @@ def test_nothing_starts_from_a_paused_queue_100_ms_after_pause_returned(redis: R
             for _ in range(3):
                 mark = len(starts)
                 until(lambda mark=mark: len(starts) > mark + 100, "jobs run")  # type: ignore[misc]
-                app.connections.run(pause(app.keys, "slow"))
+                app.connections.run(pause(app.keys, "slow", Pause()))
                 paused = time.monotonic()
                 until(lambda: redis.llen("queue:slow") > 100, "pushes pile up")
                 assert not [one - paused for one in starts if one > paused + 0.1]
@@ -118,7 +118,7 @@ def test_pause_holds_also_where_a_watcher_waits_already(
     ran, jobs = noting(app, "default", "other")
     with working(app) as launcher:
         until(lambda: launcher.watcher.armed == 2, "both are watched")
-        app.connections.run(pause(app.keys, "default"))
+        app.connections.run(pause(app.keys, "default", Pause()))
         until(lambda: launcher.watcher.armed == 1, "no longer watched")
         jobs["default"].enqueue(1)  # type: ignore[attr-defined]
         jobs["other"].enqueue(2)  # type: ignore[attr-defined]

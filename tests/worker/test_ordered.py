@@ -14,7 +14,7 @@ from redis import Redis
 
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
 from henchman.store import leases, ordered
-from henchman.store.queues import pause, unpause
+from henchman.store.queues import Pause, pause, unpause
 from henchman.worker import fetcher, watcher
 from henchman.worker import launcher as launcher_module
 from henchman.worker.rescue import give_back_list
@@ -456,7 +456,7 @@ def test_a_paused_queue_stands_still(app: App, redis: Redis) -> None:
 
     with working(app) as launcher:
         until(lambda: launcher.watcher.armed == 2, "it waits")
-        app.connections.run(pause(app.keys, "q"))
+        app.connections.run(pause(app.keys, "q", Pause()))
         until(lambda: launcher.watcher.armed == 1, "it does not wait any more")
         job.push("a", 1)
         assert redis.zcard("hm:ordered:q/due") == 1

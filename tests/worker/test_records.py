@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import socket
 import threading
 import time
@@ -40,7 +41,7 @@ def test_the_records_of_a_process(redis: Redis, redis_url: str, monkeypatch: pyt
         assert (host, pid) == (os.environ.get("DYNO") or socket.gethostname(), str(os.getpid()))
         assert len(nonce) == 12
         facts = {key.decode(): value.decode() for key, value in redis.hgetall(identity).items()}  # type: ignore[union-attr]
-        assert facts.keys() == {"info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us", "skew"}
+        assert facts.keys() == {"info", "concurrency", "busy", "beat", "quiet", "rss", "rtt_us", "skew", "rss_past"}
         assert (facts["concurrency"], facts["quiet"]) == ("3", "false")
         assert abs(float(facts["beat"]) - time.time()) < 60
         assert 5_000 < int(facts["rss"]) < 2_000_000
@@ -51,6 +52,7 @@ def test_the_records_of_a_process(redis: Redis, redis_url: str, monkeypatch: pyt
         assert info.pop("version") == f"henchman {__version__}"
         assert info == {
             "hostname": host, "pid": os.getpid(), "tag": "shop", "concurrency": 3, "queues": ["a", "b"],
+            "software": f"Henchman {__version__}, Python {platform.python_version()}",
             "weights": [{"a": 2, "b": 0}], "labels": ["blue", "v2"], "identity": identity, "embedded": False,
             "capsules": {"default": {"concurrency": 3, "mode": "weighted", "weights": {"a": 2, "b": 0}}},
         }  # fmt: skip

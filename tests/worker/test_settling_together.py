@@ -6,6 +6,7 @@ Here nothing is settled until a test says so: jobs have ended, and their outcome
 from __future__ import annotations
 
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -242,18 +243,31 @@ def test_nothing_while_a_wait_is_open_or_what_it_brought_is_held(order: FetchOrd
     some, brought = units(3), units(1, 9)[0]
     held.update(some)
     order.fetched(some)
-    order.waits.add("wait")
+    order.waits("wait")
     assert order.oldest(set(some)) == []
     held.add(brought)
-    order.waits.add(brought)
-    order.waits.discard("wait")
+    order.waited("wait", brought)
     assert order.oldest(set(some)) == []
     assert order.oldest({*some, brought}) == []
     held.discard(brought)
     assert order.oldest(set(some)) == some
-    order.waits.add("wait")
-    order.waits.discard("wait")
+    order.waits("wait")
+    order.waited("wait", None)
     assert order.oldest(set(some)) == some
+
+
+def test_it_keeps_nothing_alive(order: FetchOrder, held: set[Unit]) -> None:
+    """Payloads of megabytes that were settled one by one, while nothing is fetched."""
+    some, brought = units(3), units(1, 9)[0]
+    held.update([*some, brought])
+    order.fetched(some)
+    order.waits("wait")
+    order.waited("wait", brought)
+    gone = [weakref.ref(one) for one in [*some, brought]]
+    held.clear()
+    del some, brought
+    assert [one() for one in gone] == [None] * 4
+    assert order.oldest(set()) == []
 
 
 def test_nothing_where_the_last_payload_is_there_twice(order: FetchOrder, held: set[Unit]) -> None:

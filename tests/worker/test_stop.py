@@ -14,7 +14,7 @@ from redis import Redis
 
 from henchman import App, Snooze, current_job
 from henchman.store import history
-from henchman.store.queues import pause, unpause
+from henchman.store.queues import Pause, pause, unpause
 from support.history import stream
 from support.worker import in_flight, jobs_in, until, working
 
@@ -44,7 +44,7 @@ def test_unfinished_jobs_go_back_in_their_order_threads_and_tasks(redis: Redis, 
     assert not in_flight(redis)
     assert not redis.smembers("processes")
     assert not redis.zcard("hm:identities")
-    assert set(redis.scan_iter("hm:*")) <= {b"hm:lifeline", b"hm:staging", b"hm:clock"}
+    assert set(redis.scan_iter("hm:*")) <= {b"hm:lifeline", b"hm:staging", b"hm:clock", b"hm:levels"}
 
 
 def test_a_worker_that_starts_beside_a_paused_queue_leaves_it_alone(redis: Redis, redis_url: str) -> None:
@@ -59,7 +59,7 @@ def test_a_worker_that_starts_beside_a_paused_queue_leaves_it_alone(redis: Redis
     def other() -> None:
         ran.append("other")
 
-    app.connections.run(pause(app.keys, "slow"))
+    app.connections.run(pause(app.keys, "slow", Pause()))
     note.enqueue("a")
     with working(app, start=False) as launcher:
         launcher.heart.start = lambda: None  # type: ignore[method-assign]  # no beat tells it what is paused
@@ -152,3 +152,48 @@ def test_a_stop_settles_what_waits_together_also_after_a_crash_among_outcomes(re
     assert max(call["done"] for call in calls) >= 50, calls
     assert not in_flight(redis)
     assert len(jobs_in(redis, "queue:default")) == 200 - sum(call["done"] for call in calls)
+
+
+@pytest.mark.parametrize("way", ["fetched", "delivered"])
+def test_what_comes_while_the_worker_stops_is_not_started(redis: Redis, redis_url: str, way: str) -> None:
+    """A job asks whether its key is free, the answer takes its time, and the worker finds itself idle and stops. What
+    started then would end with nobody left to settle it, and run again."""
+    app = App(redis_url=redis_url, concurrency=2)
+    ran: list[int] = []
+
+    @app.job(name="keyed", key="number", unique=("queued", "running"))
+    def keyed(number: int) -> None:
+        ran.append(number)
+
+    asking, answered, idle = threading.Event(), threading.Event(), threading.Event()
+    app.on("shutdown")(lambda **_: idle.set())
+    if way == "fetched":
+        keyed.enqueue(1)
+    with working(app, start=False) as launcher:
+        claims = launcher.processor.claims
+        claimed = claims.claimed
+
+        def slowly(runs: Any) -> Any:
+            found = claimed(runs)
+            asking.set()
+            assert answered.wait(60)
+            return found
+
+        claims.claimed = slowly  # type: ignore[method-assign]
+        launcher.start()
+        if way == "delivered":
+            until(lambda: launcher.watcher.armed, "it waits for pushes")
+            keyed.enqueue(1)
+        assert asking.wait(60)
+        stopping = threading.Thread(target=launcher.stop, args=[5.0])
+        stopping.start()
+        assert idle.wait(60), "nothing runs, as far as the worker can see"
+        answered.set()
+        stopping.join(60)
+    assert ran == []
+    assert [job["args"] for job in jobs_in(redis, "queue:default")] == [[1]]
+    assert not in_flight(redis)
+    assert not redis.hlen("hm:lock:r:keyed")
+    with working(app):
+        until(lambda: ran == [1], "another worker runs it, once")
+    assert not redis.exists("queue:default", "hm:lock:r:keyed", "hm:lock:w:keyed")

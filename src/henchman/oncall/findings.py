@@ -5,6 +5,7 @@ A finding leads to a page that shows the cause, or whose first entry does.
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -240,7 +241,9 @@ def _versions(seen: Overview) -> Iterator[Finding]:
         parts = ", ".join(f"{name.removeprefix('henchman ')} on {many}" for name, many in versions.most_common(4))
         text = f"Workers run {len(versions)} versions of Henchman: {shorten(parts, 120)}."
         said = f"none of them has started within {span(OLD_CODE)}, so no deploy is under way"
-        yield Finding("warning", "versions", text, said, "busy", advice="restart those with the older version")
+        old = min(ours, key=lambda one: [int(part) for part in re.findall(r"\d+", one.version)])
+        filters = (("q", old.identity),)
+        yield Finding("warning", "versions", text, said, "busy", "", "restart those with the older version", filters)
 
 
 def _host_clocks(seen: Overview) -> Iterator[Finding]:

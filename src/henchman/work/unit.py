@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Container, Mapping, Sequence
 from itertools import takewhile
 from typing import Any, NamedTuple
+from weakref import ref
 
 from henchman.store.jobs import Settlement, settle, settle_oldest
 from henchman.wire.payload import seconds
@@ -31,6 +32,7 @@ class Unit:
     """A payload that this process fetched and has not settled. ``payload`` is kept byte for byte: it is the fence."""
 
     __slots__ = (
+        "__weakref__",
         "cancelled",
         "checkpoint",
         "claim",
@@ -72,15 +74,17 @@ class Unit:
 class FetchOrder:
     """The units of one in-flight list as they lie there, oldest first: the oldest that have ended are cut off together.
 
-    Only fetches fill it. A unit that is not in ``held`` any more has left the list, and is dropped at a later look.
+    Only fetches fill it. A unit that is not in ``held`` any more has left the list, and is dropped at a later look; it
+    may be large, so nothing here keeps it alive.
     Where a unit lies that came by a wait is not known: nothing is cut while a wait is open, or such a unit is held.
     docs/reliability.md has the argument.
     """
 
     def __init__(self, held: set[Unit]) -> None:
         self._held = held
-        self._units: deque[Unit] = deque()
-        self.waits: set[object] = set()  # those that are open, and units that came by one
+        self._units: deque[ref[Unit]] = deque()
+        self._waits: set[object] = set()  # those that are open
+        self._came: set[ref[Unit]] = set()  # the units that a wait brought
         self._lock = threading.Lock()
 
     def __len__(self) -> int:
@@ -90,20 +94,31 @@ class FetchOrder:
         """A fetch brought ``units``, and they are held: they lie behind all others."""
         with self._lock:
             self._held.update(units)
-            self._units.extend(units)
+            self._units.extend(map(ref, units))
             if len(self._units) > 2 * len(self._held) + SPARE:  # most were settled one by one
-                self._units = deque(unit for unit in self._units if unit in self._held)
+                self._units = deque(one for one in self._units if one() in self._held)
+
+    def waits(self, wait: object) -> None:
+        """``wait`` opens; what it brings may come at any moment."""
+        self._waits.add(wait)
+
+    def waited(self, wait: object, unit: Unit | None) -> None:
+        """``wait`` has ended, and brought ``unit`` or nothing."""
+        if unit is not None:
+            self._came.add(ref(unit))
+        self._waits.discard(wait)
 
     def oldest(self, ended: Container[Unit]) -> list[Unit]:
         """The oldest units of the list, as far as all of them are in ``ended``; none if the last one's payload is there
         twice, for then it would not tell where the cut is."""
         with self._lock:
-            while self._units and self._units[0] not in self._held:
+            while self._units and self._units[0]() not in self._held:
                 self._units.popleft()
-            self.waits -= {one for one in list(self.waits) if isinstance(one, Unit) and one not in self._held}
-            if self.waits:
+            self._came -= {one for one in list(self._came) if one() not in self._held}
+            if self._waits or self._came:
                 return []
-            found = list(takewhile(ended.__contains__, (unit for unit in self._units if unit in self._held)))
+            held = (unit for one in self._units if (unit := one()) is not None and unit in self._held)
+            found = list(takewhile(ended.__contains__, held))
         payloads = [unit.payload for unit in found]
         return found if found and payloads.count(payloads[-1]) == 1 else []
 

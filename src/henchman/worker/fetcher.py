@@ -129,6 +129,7 @@ class Fetcher(Service):
     def quiet(self) -> None:
         """Fetch nothing more; what has not started goes back."""
         self.quieted.set()
+        self.pool.close()
         self._watcher.disarm()
         self._wake.set()
 
@@ -263,13 +264,9 @@ class Fetcher(Service):
 
     def _rejoin(self, lost: str) -> None:
         """What was held as ``lost`` and had not started is another's now: drop it; take a new name, once for all."""
-        ours = []
-        for run in self.pool.take_back():
-            if run.unit.flight.identity == lost:
-                self._session.held.discard(run.unit)
-            else:
-                ours.append(run)
-        self.pool.put(ours)
+        back = self.pool.take_back()
+        self._session.held.difference_update([run.unit for run in back if run.unit.flight.identity == lost])
+        self._release(self.pool.put([run for run in back if run.unit.flight.identity != lost]))
         if self._session.identity == lost:
             self._runtime.events.emit("lease_lost", identity=lost)
         self._session.join(lost)
@@ -449,8 +446,8 @@ class Fetcher(Service):
         unwanted = self.quieted.is_set() or queue in self.paused or self._isolation.waiting
         if unwanted or (beyond and queue not in self._ahead):
             self._release(runs)
-        else:
-            self.pool.put(runs if not self._reader.keyed else self._claims.claimed(runs))
+        else:  # what the pool does not take any more goes back
+            self._release(self.pool.put(self._claims.claimed(runs) if self._reader.keyed else runs))
 
     def _runs(self, units: Sequence[Unit], mark: int) -> list[Run]:
         """What of ``units`` can run now. A suspect is not even read beside others."""
@@ -478,7 +475,7 @@ class Fetcher(Service):
         """Read a suspect and start it."""
         run = self._reader.read(unit, self._mark)
         self._board.mark(self._mark, b"")
-        self.pool.put(self._claims.alone(run) if run is not None else [])
+        self._release(self.pool.put(self._claims.alone(run) if run is not None else []))
 
 
 # Each does what its state says, and returns the seconds until the next look.

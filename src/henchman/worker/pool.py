@@ -12,7 +12,7 @@ import itertools
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from henchman.errors import PayloadError
 from henchman.kernel.events import Events
@@ -58,7 +58,7 @@ class Pool:
         self.tasks: set[Run] = set()
         self._starts = 0
         self._seen_starts = 0
-        self._stopping = False
+        self._closed = self._stopping = False
         self._is_refused = False  # the system gives us no more threads, and that was announced
 
     @property
@@ -94,13 +94,21 @@ class Pool:
         for run in list(self.tasks):
             yield f"t{id(run):x}"[-10:], run
 
-    def put(self, runs: Iterable[Run]) -> None:
-        """Take runs, oldest first, and start as many as is sensible."""
-        for run in runs:
-            run.pool = self
-            (self._tasks if run.compiled.is_async else self._threads).append(run)
+    def put(self, runs: Sequence[Run]) -> Sequence[Run]:
+        """Take runs, oldest first, and start as many as is sensible. Those that come after ``close`` are returned."""
         with self._lock:
+            if self._closed:
+                return runs
+            for run in runs:
+                run.pool = self
+                (self._tasks if run.compiled.is_async else self._threads).append(run)
             self._dispatch()
+        return ()
+
+    def close(self) -> None:
+        """Take nothing more: what comes from now on, of a fetch that was under way, would start beside a stop."""
+        with self._lock:
+            self._closed = True
 
     def _dispatch(self) -> None:
         """Start what should be started; under the lock."""

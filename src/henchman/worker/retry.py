@@ -357,7 +357,7 @@ def _returned(run: Run, result: Any) -> Outcome:
         return DONE
     if not run.keeps:
         return Outcome("done", result=result)
-    if isinstance(result, Returned):  # its process made it plain
+    if type(result) is Returned:  # its process made it plain; its own __class__ is not asked
         return Outcome("done", reason=run.secrets.hide(result.problem), result=result.value)
     try:
         return Outcome("done", result=to_json(run.compiled.definition.function, result))

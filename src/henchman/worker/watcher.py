@@ -372,7 +372,7 @@ class Watcher(Service):
             post.conn.send(*source.wait(flight, BLOCK))
         else:
             if (order := self._session.orders.get(flight.key)) is not None:
-                order.waits.add(post)
+                order.waits(post)
             post.conn.send("BLMOVE", flight.queue_key, flight.key, "RIGHT", "LEFT", BLOCK)
 
     def _read(self, post: _Post) -> None:
@@ -381,7 +381,7 @@ class Watcher(Service):
         order = None if flight is None else self._session.orders.get(flight.key)
         if payload is None or flight is None:
             if order is not None:
-                order.waits.discard(post)
+                order.waited(post, None)
             return
         if post.queue in self._sources:
             self._receivers[post.queue].rang(post.queue)
@@ -394,8 +394,7 @@ class Watcher(Service):
         unit = Unit(payload, flight, time.monotonic())
         self._receivers[post.queue].delivered([unit], waited < BACKLOG)
         if order is not None:
-            order.waits.add(unit)
-            order.waits.discard(post)
+            order.waited(post, unit)
 
     def _subscribe(self) -> None:
         keys = self._runtime.keys
