@@ -82,7 +82,8 @@ class App:
     #: which ordered queues a process serves: gets their names, gives some of them; None: by ``ordered_nodes``, else all
     ordered_splitter: Callable[[Sequence[str]], Sequence[str]] | None = None
 
-    #: what the setting ``outbox`` may name in place of an address: name → address of a database
+    #: what the setting ``outbox`` may name in place of an address: name → address of a database. The app of a Django
+    #: project knows DATABASES by itself.
     outbox_databases: Mapping[str, str] = {}
 
     #: of henchman.testing: the last one answers in place of the server
@@ -633,7 +634,7 @@ class App:
         if self.config.outbox is not None:
             from henchman.outbox import load
 
-            ours.append(load("relay").companion(self, self.outbox_url()))
+            ours.append(load("relay").Relay(self, self.open_outbox()))
         if alone and self.config.history_url() is not None:
             from henchman.history.recorder import companion
 
@@ -695,8 +696,10 @@ class App:
             self._history = load(self.config)
         return self._history
 
-    def outbox_url(self) -> str:
-        """The address of the database that the setting ``outbox`` means; ConfigError when it means none."""
+    def open_outbox(self) -> Any:
+        """The ``OutboxDatabase`` that the setting ``outbox`` means; ConfigError when it means none."""
+        from henchman.outbox import load
+
         named = self.config.outbox or ""
         url = named if "://" in named else self.outbox_databases.get(named)
         if url is None:
@@ -708,7 +711,7 @@ class App:
             raise ConfigError(
                 f"outbox = {named!r} names no database ({known}); give an address, postgresql://user@host/name"
             )
-        return url
+        return load("status").OutboxDatabase(url)
 
     @property
     def connections(self) -> Connector:

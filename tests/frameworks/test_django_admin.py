@@ -41,7 +41,7 @@ said = {
     "queue": jid in page(looks, "queues/default")[1],
     "missing": page(acts, "no/such")[0],
 }
-form = re.search(r'name="token" value="([^"]+)"', page(acts, "queues/default")[1])[1]
+form = re.search(r'data-token="([^"]+)"', page(acts, "queues/default")[1])[1]
 PAUSE = AT + "queues/default/do/pause"
 from urllib.parse import urlencode
 def post(client, token, **headers):

@@ -167,7 +167,7 @@ def test_doctor_names_what_is_wrong(shop: Shop, redis: Redis, redis_url: str, cl
         assert (check()["verdict"], "relays" in check()["text"]) == ("warn", True)
     with shop.database.writing() as connection:
         connection.exec_driver_sql("DROP TABLE henchman_outbox_version")
-    assert (check()["verdict"], check()["advice"]) == ("bad", "henchman db upgrade --outbox")
+    assert (check()["verdict"], check()["advice"]) == ("bad", "henchman db upgrade --outbox URL")
 
 
 def test_db_upgrade_makes_the_tables(shop: Shop, redis_url: str) -> None:

@@ -203,10 +203,15 @@ async def _write_async(shop: Shop) -> None:
 
 
 class AsDjango:
-    """A connection of a driver, in the form of Django's."""
+    """A connection of a driver, in the form of Django's; its transaction was begun by hand."""
+
+    in_atomic_block = False
 
     def __init__(self, vendor: str, raw: Any) -> None:
         self.vendor, self._raw = vendor, raw
+
+    def get_autocommit(self) -> bool:
+        return False
 
     @contextmanager
     def cursor(self) -> Iterator[Any]:
@@ -228,7 +233,7 @@ def test_a_connection_of_django_writes_at_once(shop: Shop) -> None:
         raw.commit()
     assert args(shop) == [2]
     with pytest.raises(OutboxError, match="not in oracle"):
-        insert_by_cursor(AsDjango("oracle", None), [])
+        insert_by_cursor(AsDjango("oracle", None), [], lambda: None)
 
 
 @pytest.mark.parametrize("outbox_url", ["postgresql", "mariadb"], indirect=True)  # SQLite has one writer at a time

@@ -73,8 +73,18 @@ class DatabaseServer:
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
 
     def start(self) -> None:
-        """Start it and wait until it answers."""
+        """Start it and wait until it answers. What a killed one has left behind ends a moment later, and keeps the
+        place taken until then."""
         log = self.folder / "log"
+        end = time.monotonic() + 60
+        while not self._answers(log, end):
+            tail = log.read_text(errors="replace")[-2000:]
+            if "is still in use" not in tail[-500:] or time.monotonic() > end:
+                self.stop()
+                raise RuntimeError(f"{self.program} did not start:\n{tail}")
+
+    def _answers(self, log: Path, end: float) -> bool:
+        """Start it; whether it answers before it has ended, or ``end``."""
         with log.open("ab") as out:
             self._process = subprocess.Popen(
                 [*self._be, sys.executable, "-ISc", DIE_WITH_PARENT, *self.command()],
@@ -85,20 +95,17 @@ class DatabaseServer:
                 cwd=self.folder,
                 env=self._env,
             )
-        end = time.monotonic() + 60
         while time.monotonic() < end and self._process.poll() is None:
             database = Database(self.url)
             try:
                 with database.reading() as connection:
                     connection.execute(text("SELECT 1"))
-                return
+                return True
             except (HistoryError, SQLAlchemyError):
                 time.sleep(0.05)  # between two looks at the fact we wait for
             finally:
                 database.close()
-        tail = log.read_text(errors="replace")[-2000:]
-        self.stop()
-        raise RuntimeError(f"{self.program} did not start:\n{tail}")
+        return False
 
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""

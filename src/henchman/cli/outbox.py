@@ -21,7 +21,7 @@ def outbox_of(session: Session, url: str = "") -> Iterator[Any]:
     url = url or session.config.outbox or ""
     if not url:
         raise ConfigError("no outbox is configured: set outbox (postgresql://, mysql://, mariadb:// or sqlite:///)")
-    database = load("status").OutboxDatabase(url if "://" in url else session.any_app.outbox_url())
+    database = load("status").OutboxDatabase(url) if "://" in url else session.any_app.open_outbox()
     try:
         yield database
     finally:

@@ -249,7 +249,7 @@ def _outbox(session: Session) -> Check:
             version = database.version()
             if not version.fits:
                 has = f"schema {version.found}" if version.found else "no tables of the outbox"
-                return Check(name, "bad", f"{database.shown}: {has}", "henchman db upgrade --outbox")
+                return Check(name, "bad", f"{database.shown}: {has}", database.upgrade_by)
             found = load_outbox("status").look(database, session.runner, session.keys)
     except (ConfigError, OutboxError) as error:
         return Check(name, "bad", str(error), "is the address right, and does the database run? What waits there stays")

@@ -95,8 +95,8 @@ class Runtime(Settler, Protocol):
         """Jobs as rows of the caller's transaction; see ``outbox.write.Outbox``."""
         ...
 
-    def outbox_url(self) -> str:
-        """The address of the database that the setting ``outbox`` means; ConfigError when it means none."""
+    def open_outbox(self) -> Any:
+        """The ``outbox.database.OutboxDatabase`` that the setting ``outbox`` means; ConfigError when it means none."""
         ...
 
     def stamp(self, seconds: float) -> bytes:

@@ -277,7 +277,7 @@ class Config:
         None,
         sources.url_or_name(f"{_DUE}, or a name that stands for one", _SCHEMES),
         "The application's database, whose outbox the workers relay: postgresql://, mysql://, mariadb:// or "
-        "sqlite:///, or a name in app.outbox_databases. Not set: none.",
+        "sqlite:///, a name in app.outbox_databases, or, with Django, an alias of DATABASES. Not set: none.",
     )
     history: Literal["on", "best_effort", "off"] = _key(
         "on",

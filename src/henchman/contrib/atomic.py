@@ -92,6 +92,10 @@ class AtomicBlock:
         """The connection itself."""
         return self._connection
 
+    def has_outbox(self, outbox: str) -> bool:
+        """Where ``outbox`` is an alias, whether this is that database; an address may be that of any."""
+        return outbox == self._connection.alias or outbox not in connections.settings
+
     def defer(self, submission: Submission) -> None:
         """Keep ``submission`` until the outermost block has committed, unless a block around the push is rolled back.
 

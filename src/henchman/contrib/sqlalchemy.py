@@ -110,6 +110,10 @@ class BoundSession:
         """The session itself."""
         return self._session
 
+    def has_outbox(self, outbox: str) -> bool:
+        """The session was bound to an app with an outbox: it is of that database."""
+        return True
+
     def defer(self, submission: Submission) -> None:
         """Keep ``submission`` until the session commits, unless a savepoint around the push is rolled back.
 

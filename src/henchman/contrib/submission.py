@@ -49,6 +49,10 @@ class OpenTransaction(Protocol):
         """The session or connection itself, which the outbox writes through."""
         ...
 
+    def has_outbox(self, outbox: str) -> bool:
+        """Whether the setting ``outbox`` means the database of this transaction, as far as that can be told."""
+        ...
+
     def defer(self, submission: Submission) -> None:
         """Keep ``submission`` until this transaction, with the savepoints that are open in it, has committed."""
         ...

@@ -122,7 +122,15 @@ class TransactionalClient(Client):
         transaction = self.open_transaction(push)
         if transaction is None:
             return plan
-        if plan.outbox or (self._runtime.config.outbox is not None and push.outbox is not False):
+        outbox = self._runtime.config.outbox
+        elsewhere = outbox is not None and not transaction.has_outbox(outbox)
+        if plan.outbox and elsewhere:
+            raise DefinitionError(
+                f"outbox=True: the outbox is in the database {outbox!r}, and the transaction that is open in "
+                f"{transaction.name.removeprefix('db=')}: push inside atomic(using={outbox!r}), or after the commit of "
+                "this one, without outbox=True"
+            )
+        if plan.outbox or (outbox is not None and push.outbox is not False and not elsewhere):
             return in_outbox(plan, transaction.target)
         # The server's time is asked for when the jobs are sent.
         return plan._replace(transaction=Tie(transaction, plan), admission="deferred", timed=False)

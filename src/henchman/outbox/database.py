@@ -25,7 +25,8 @@ class Marker(NamedTuple):
 
 
 class OutboxDatabase(SqlDatabase):
-    """One database with an outbox. OutboxError when it is a SQLite file on a network file system."""
+    """One database with an outbox; ``upgrade_by`` is the command that makes its tables. OutboxError when it is a SQLite
+    file on a network file system."""
 
     purpose = Purpose(
         folder=Path(__file__).parent,
@@ -40,8 +41,9 @@ class OutboxDatabase(SqlDatabase):
         upgrade="henchman db upgrade --outbox URL",
     )
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, upgrade_by: str = "") -> None:
         super().__init__(address)
+        self.upgrade_by = upgrade_by or self.purpose.upgrade
         if self.file is not None and (kind := _file_system(self.file)) in _REMOTE:
             raise OutboxError(f"{self.shown} lies on a network file system ({kind}), which SQLite's locks do not reach")
         if self.kind == "postgresql":

@@ -41,7 +41,7 @@ from henchman.outbox.status import look
 from henchman.store import outbox as store
 from henchman.store.leases import RELAY_MS, Leader
 
-__all__ = ["Relay", "companion"]
+__all__ = ["Relay"]
 
 CONTEND = 3.0  # seconds between two tries to lead, and two renewals
 CONFIRM_AFTER = 2.0  # seconds: what a server that syncs each second, or its successor, may have forgotten
@@ -60,11 +60,6 @@ SHARE = 20  # it takes at most a twentieth of the time
 NOTE_EVERY = 10.0  # seconds between two notes for Prometheus, at least
 ATTEMPTS = 10  # refusals in a row, then a row is stepped over
 _COLUMNS = [outbox.c[name] for name in StoredRow._fields]
-
-
-def companion(runtime: Runtime, url: str) -> Relay:
-    """The relay of an app's worker. ConfigError when the driver is not installed."""
-    return Relay(runtime, OutboxDatabase(url))
 
 
 class Relay(Ticker):

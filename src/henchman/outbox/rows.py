@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Annotated, Any, Literal, NamedTuple
 
 import msgspec
@@ -132,13 +133,38 @@ def line_lock(line: str) -> int:
     return int.from_bytes(hashlib.sha256(b"henchman outbox\n" + line.encode()).digest()[:8], "big", signed=True)
 
 
-def insert_by_cursor(connection: Any, rows: Sequence[Row]) -> None:
-    """Write rows through a connection of Django (``vendor``, ``cursor()``), as a part of its transaction."""
+def insert_by_cursor(connection: Any, rows: Sequence[Row], committed: Callable[[], None]) -> None:
+    """Write rows through a connection of Django (``vendor``, ``cursor()``), as a part of its transaction; ``committed``
+    is called after its commit. OutboxError says what to do when the table or a right on it is missing."""
     vendor = str(connection.vendor)
     if vendor not in (*_LOCKS, "sqlite"):
         raise OutboxError(f"an outbox lives in PostgreSQL, MySQL, MariaDB or SQLite, not in {vendor}")
     user = str(getattr(connection, "settings_dict", {}).get("USER") or "of this connection")
-    with naming_rights(OutboxError, _INSERT, user), connection.cursor() as cursor:
+    with _naming_table(connection), naming_rights(OutboxError, _INSERT, user), connection.cursor() as cursor:
         for line in lines_of(rows) if vendor in _LOCKS else ():
             cursor.execute(_LOCKS[vendor], [line_lock(line) if vendor == "postgresql" else line])
         cursor.executemany(_INSERT, [[row[name] for name in COLUMNS] for row in rows])
+    if connection.in_atomic_block or connection.get_autocommit():  # on_commit refuses what is begun by hand
+        last = connection.run_on_commit[-1:]
+        if not last or last[0][:2] != (set(connection.savepoint_ids), committed):
+            connection.on_commit(committed, robust=True)
+
+
+@contextmanager
+def _naming_table(connection: Any) -> Iterator[None]:
+    """OutboxError, which names the command, for an error that tells of a table that is not there."""
+    try:
+        yield
+    except OutboxError:
+        raise
+    except Exception as error:
+        cause: Any = error.__cause__ or error
+        state = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+        code = cause.args[0] if cause.args else None
+        if state == "42P01" or code == 1146 or (connection.vendor == "sqlite" and "no such table" in str(cause)):
+            alias = connection.alias
+            raise OutboxError(
+                f'the database {alias!r} has no tables of the outbox: with "henchman.outbox" in INSTALLED_APPS, run '
+                f"manage.py migrate henchman_outbox --database {alias}"
+            ) from error
+        raise

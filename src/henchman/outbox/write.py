@@ -62,15 +62,15 @@ class Outbox:
         return await job.using(outbox=connection).aenqueue_many(rows)
 
     def wake(self) -> None:
-        """Tell the relay that a transaction was committed, and do not wait for it. Sessions do so by themselves; after
-        the commit of a connection it saves up to a second."""
+        """Tell the relay that a transaction was committed, and do not wait for it. Sessions and Django do so by
+        themselves; after the commit of a connection of SQLAlchemy it saves up to a second."""
         self._waker.ring()
 
     def status(self) -> Any:
         """How it stands, by one look: ``rows``, ``waiting``, ``lag`` in seconds, ``relay``, ``refused``; see
         ``outbox.status.OutboxStatus``. ConfigError when the setting ``outbox`` names no database; OutboxError."""
         part = load("status")
-        database = part.OutboxDatabase(self._runtime.outbox_url())
+        database = self._runtime.open_outbox()
         try:
             return part.look(database, self._runtime.connections, self._runtime.keys)
         finally:
@@ -97,7 +97,7 @@ class Outbox:
         """Write rows as a part of the transaction of ``target``. OutboxError when there is none."""
         target = self._transaction(target)
         if hasattr(target, "vendor"):  # Django's
-            insert_by_cursor(target, rows)
+            insert_by_cursor(target, rows, self._waker.ring)
         else:
             load("session").put(target, rows, self._waker.ring)
 

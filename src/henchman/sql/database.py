@@ -85,6 +85,7 @@ class SqlDatabase:
     def __init__(self, address: str) -> None:
         self.address = address
         self.shown = mask_url(address)
+        self.upgrade_by = self.purpose.upgrade
         try:
             url = make_url(address)
         except (ArgumentError, ValueError) as error:  # their texts may quote the address
@@ -189,8 +190,8 @@ class SqlDatabase:
         version = self.version()
         if not version.fits:
             has = f"schema {version.found}" if version.found else "no tables of Henchman"
-            purpose = self.purpose
-            raise purpose.refused(f"{self.shown} has {has}, and schema {version.needed} is needed: {purpose.upgrade}")
+            needed = f"schema {version.needed} is needed: {self.upgrade_by}"
+            raise self.purpose.refused(f"{self.shown} has {has}, and {needed}")
 
     @contextmanager
     def _upgrading_alone(self) -> Iterator[None]:

@@ -11,7 +11,9 @@ from django.core import checks
 from django.db import DatabaseError, connections
 
 from henchman.config.capsules import capsules_of
+from henchman.contrib.django.outbox import address_of, migration
 from henchman.contrib.django.project import project_app
+from henchman.errors import ConfigError
 
 __all__ = ["check_outbox_table", "check_settings"]
 
@@ -45,33 +47,42 @@ def _pools() -> Iterator[checks.CheckMessage]:
 
 def _outbox() -> Iterator[checks.CheckMessage]:
     app = project_app()
-    named = app.config.outbox
-    if named is None:
+    if app.config.outbox is None:
         return
+    if app.outbox_alias:
+        try:
+            address_of(app.outbox_alias)
+        except ConfigError as error:
+            yield checks.Error(f"The outbox has no database: {error}.", id="henchman.E002")
     if not apps.is_installed(OUTBOX):
         hint = f'Add "{OUTBOX}" to INSTALLED_APPS and run manage.py migrate, or see to the tables otherwise.'
         yield checks.Warning("outbox is set, and no migration makes its tables.", hint, id="henchman.W002")
-    if len(settings.DATABASES) > 1:
+    if len(settings.DATABASES) > 1 and not app.outbox_alias:
         text = (
             "There are several databases, and one outbox: a job that is pushed inside atomic(using=…) of another "
             "database becomes a row there, which no worker relays."
         )
-        hint = "Push such jobs with using(outbox=False): they go after the commit."
+        hint = (
+            'Name the alias in place of the address, HENCHMAN = {"outbox": "default"}: others push after their commit.'
+        )
         yield checks.Warning(text, hint, id="henchman.W003")
 
 
 def check_outbox_table(app_configs: Any, databases: Sequence[str] | None = None, **kwargs: Any) -> list[Any]:
     """Of the databases that are named (``manage.py check --database default``): whether the outbox's table is there."""
-    if project_app().config.outbox is None or not apps.is_installed(OUTBOX):
+    app = project_app()
+    if app.config.outbox is None or not apps.is_installed(OUTBOX):
         return []
     found = []
     for alias in databases or ():
+        if app.outbox_alias not in ("", alias):
+            continue
         try:
             there = "henchman_outbox" in connections[alias].introspection.table_names()
         except DatabaseError:
             continue  # another check says so
         if not there:
             text = f"outbox is set, and database {alias!r} has no table henchman_outbox."
-            hint = f"Run manage.py migrate henchman_outbox --database {alias}."
+            hint = f"Run {migration(alias)}."
             found.append(checks.Warning(text, hint, id="henchman.W004"))
     return found

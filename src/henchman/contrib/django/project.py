@@ -15,8 +15,10 @@ from django.core.exceptions import ImproperlyConfigured
 from henchman.app import App
 from henchman.client.connector import AsyncConnector, Connector
 from henchman.contrib.django.connections import ConnectionCare
+from henchman.contrib.django.outbox import address_of, check_alias, migration
 from henchman.contrib.project import checked_settings
 from henchman.errors import ConfigError
+from henchman.outbox import load as load_outbox
 
 __all__ = ["TARGET", "DjangoApp", "project_app", "project_settings"]
 
@@ -41,10 +43,25 @@ class DjangoApp(App):
     def __init__(self) -> None:
         try:
             super().__init__(**project_settings())
+            if alias := self.outbox_alias:
+                check_alias(alias, settings.DATABASES)
         except ConfigError as error:
             raise ImproperlyConfigured(f"HENCHMAN: {error}") from error
         self.is_ready = False
         self.server_middleware.prepend(ConnectionCare(self.events))
+
+    @property
+    def outbox_alias(self) -> str:
+        """Which of ``DATABASES`` has the outbox; empty when none is named."""
+        named = self.config.outbox or ""
+        return "" if "://" in named else named
+
+    def open_outbox(self) -> Any:
+        """As ``App.open_outbox``, with the address of the alias in ``DATABASES``."""
+        if not self.outbox_alias:
+            return super().open_outbox()
+        address = address_of(self.outbox_alias)
+        return load_outbox("status").OutboxDatabase(address, migration(self.outbox_alias))
 
     def load_imports(self) -> None:
         """Set Django up where nobody has, which imports the module ``jobs`` of each of its apps; then ``imports``."""
