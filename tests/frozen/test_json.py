@@ -40,6 +40,7 @@ PAGES: Final = (
     ),
 )
 NOT_HERE: Final = {
+    "check": "tests/cli/test_deploy.py reads it",
     "demo": "tests/system/test_demo.py reads it",
     **dict.fromkeys(("keys", "unlock"), "tests/store/test_inspector_keys.py reads it"),
     **dict.fromkeys(("blocked", "why"), "tests/store/test_inspector_blocked.py reads it"),

@@ -128,7 +128,7 @@ def _graves(runtime: Runtime) -> Iterator[str]:
     keys, first = runtime.keys, 0
     yield keys.dead
     while names := runtime.connections.run(batches.oldest(keys, first, PAGE)):
-        for batch in runtime.connections.run(batches.with_dead(keys, names)):
+        for batch in runtime.connections.run(batches.having(keys, names, "dead")):
             yield keys.batch(batch) + ":dead"
         first += len(names)
 

@@ -43,6 +43,7 @@ COMMANDS = {
     "release": "cli.keys",
     "job": "cli.jobs",
     "why": "cli.jobs",
+    "check": "cli.deploy",
     "enqueue": "cli.jobs",
     "cancel": "cli.jobs",
     "keys": "cli.keys",

@@ -350,6 +350,11 @@ class Config:
         """The embedded server's folder: ``folder``, or ``.henchman`` in the project that the working folder is in."""
         return self.folder or sources.project_folder(Path.cwd()) / ".henchman"
 
+    @property
+    def process_tag(self) -> str:
+        """The word that names this deployment in process lists: ``tag``, or the name of the working folder."""
+        return self.tag or Path.cwd().name
+
     def history_url(self) -> str | None:
         """The address of the database to record into; None when history is off."""
         return None if self.why_history_is_off() else self._unchecked_history_url()

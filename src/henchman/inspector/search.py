@@ -206,7 +206,7 @@ class JobSearch:
     def in_batches(self) -> Procedure[Located | None]:
         """Among the dead of the newest batches."""
         names: list[str] = yield batches.newest(self.keys, 0, BATCHES)
-        for batch in (yield batches.with_dead(self.keys, names)) if names else []:
+        for batch in (yield batches.having(self.keys, names, "dead")) if names else []:
             there = yield from self._first(self.in_set(self.keys.batch(batch) + ":dead", "dead"))
             if there is not None:
                 return there._replace(batch=batch)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from henchman.errors import BatchClosed, BatchError, HistoryFull, UnknownBatch
 from henchman.store.admission import answers_of
@@ -410,13 +410,13 @@ def oldest(keys: Keys, first: int, most: int) -> Call[list[str]]:
     return command("ZRANGE", keys.batches, first, first + most - 1, decode=_names)
 
 
-def with_dead(keys: Keys, batches: Sequence[str]) -> Call[list[str]]:
-    """Those of ``batches`` (at least one) that have jobs which gave up."""
+def having(keys: Keys, batches: Sequence[str], part: Literal["dead", "parked"]) -> Call[list[str]]:
+    """Those of ``batches`` (at least one) that have jobs which gave up, or which wait for the batch's release."""
 
     def read(replies: Any) -> list[str]:
         return [one for one, found in zip(batches, replies, strict=True) if found]
 
-    return commands(*(("EXISTS", keys.batch(one) + ":dead") for one in batches), decode=read)
+    return commands(*(("EXISTS", f"{keys.batch(one)}:{part}") for one in batches), decode=read)
 
 
 def forget(keys: Keys, batches: Sequence[str]) -> Call[Any]:

@@ -14,18 +14,18 @@ import inspect
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cached_property, lru_cache
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.text import described
 from henchman.wire import jsontext
 from henchman.wire.annotations import Compiler, annotation_of
 from henchman.wire.encryption import Keyring, Sealing, sealing_of
-from henchman.wire.jsontext import EncodeError
-from henchman.wire.secret import Secrets, cover
-from henchman.wire.types import Codec
+from henchman.wire.jsontext import EncodeError, wrong
+from henchman.wire.secret import Secrets, cover, is_sealed
+from henchman.wire.types import KIND, Codec
 
-__all__ = ["MAX_BYTES", "Signature", "from_json", "to_json"]
+__all__ = ["MAX_BYTES", "Mismatch", "Signature", "from_json", "to_json"]
 
 MAX_BYTES = 100 * 1024 * 1024  #: the most that the arguments of one job may take as text
 
@@ -34,6 +34,17 @@ _RETURNED = "the returned value"
 _encode = jsontext.encode
 _scalars = jsontext.scalars
 _is_plain = jsontext.is_plain
+
+
+class Mismatch(NamedTuple):
+    """What of stored arguments does not fit the parameters. ``kind``: they do not bind, one is of another type, or one
+    cannot be decrypted here. ``general``: the same for all jobs of this fault, without values; ``text``: of this job.
+    ``refused``: a worker refuses it; a plain value of another type than annotated is passed to the job as it is."""
+
+    kind: Literal["arguments", "type", "encrypted"]
+    general: str
+    text: str
+    refused: bool = True
 
 
 class Signature:
@@ -135,6 +146,47 @@ class Signature:
         decoded = [self._change(index, self._codec_at(index).decode, value) for index, value in enumerate(args)]
         named = {name: self._change(name, self._codec_of(name).decode, value) for name, value in kwargs.items()}
         return decoded, named
+
+    def unfit(self, args: list[Any], kwargs: dict[str, Any]) -> Mismatch | None:
+        """The first thing about arguments out of a payload that does not fit, None when all do: what ``decode``
+        refuses, and plain values of another type than annotated, which it lets pass."""
+        if kwargs or not self._least <= len(args) <= self._most:
+            try:
+                self.binding.check(args, kwargs)
+            except ArgumentError as error:
+                text = str(error).removeprefix(f"{self.binding.name}: ")
+                return Mismatch("arguments", text, text)
+        for index, value in enumerate(args):
+            codec = self._codec_at(index)
+            if codec.decode is None and KIND[type(value)] in codec.kinds and type(value) not in (str, float):
+                continue
+            if (found := self._unfit(self._name_at(index), codec, value)) is not None:
+                return found
+        named = ((name, self._codec_of(name), value) for name, value in kwargs.items())
+        return next((found for one in named if (found := self._unfit(*one)) is not None), None)
+
+    def _unfit(self, name: str, codec: Codec, value: Any) -> Mismatch | None:
+        sealing = self.sealing
+        if is_sealed(value):
+            if sealing is None or not self._is_among(sealing.names, name):
+                text = f"{name} is encrypted, and the job does not say so any more: it would get the cipher text"
+                return Mismatch("encrypted", text, text, refused=False)
+            try:
+                value = sealing.opened(name, value)
+            except ArgumentError as error:
+                return Mismatch("encrypted", str(error), str(error))
+        try:
+            if KIND[type(value)] not in codec.kinds or (codec.name == "int" and type(value) is float):
+                raise wrong(value, codec.name)
+            if codec.decode is not None:
+                codec.decode(value)
+        except EncodeError as error:
+            hidden = self._hides(name)
+            general = f"{name}{error.discreet}"
+            return Mismatch("type", general, error.text(name, secret=hidden), codec.decode is not None)
+        except RecursionError:
+            return Mismatch("type", text := f"{name} is nested deeper than {jsontext.MAX_DEPTH} levels", text)
+        return None
 
     def wire_value(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """The parameter ``name`` in arguments as they travel; its default, in that form, where they leave it out."""

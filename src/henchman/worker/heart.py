@@ -224,7 +224,7 @@ class Heart(Ticker):
                 "hostname": os.environ.get("DYNO") or socket.gethostname(),
                 "started_at": self._started_at,
                 "pid": os.getpid(),
-                "tag": config.tag or Path.cwd().name,
+                "tag": config.process_tag,
                 "concurrency": sum(one.concurrency for one in capsules),
                 "queues": [queue for one in capsules for queue in one.queues],
                 "weights": [one.weights for one in capsules],

@@ -1,0 +1,1 @@
+"""What a change of code means for the jobs that wait."""
