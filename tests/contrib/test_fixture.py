@@ -96,3 +96,74 @@ def test_what_would_have_been_pushed_is_pushed(pytester: pytest.Pytester) -> Non
     )
     result = pytester.runpytest_subprocess("-p", "no:randomly", timeout=150)
     result.assert_outcomes(passed=3)
+
+
+def test_a_test_that_never_commits_is_told_why_nothing_came(pytester: pytest.Pytester) -> None:
+    """What is asserted and what is drained names the job, that it waits, and the two ways to push it."""
+    pytester.makepyfile(shop=SHOP, conftest=CONFTEST)
+    pytester.makepyfile(
+        """
+        import pytest
+        from django.test import TestCase
+        from shop import app, charge, place_order
+
+        class TestOrders(TestCase):
+            @pytest.fixture(autouse=True)
+            def _fixtures(self, henchman_fake):
+                self.jobs = henchman_fake
+
+            def test_asserted(self):
+                place_order("17")
+                self.jobs.assert_enqueued(charge, "17")
+
+            def test_drained(self):
+                place_order("17")
+                assert len(self.jobs.drain_all()) == 1
+
+            def test_waited_for(self):
+                from django.db import transaction
+
+                with transaction.atomic():
+                    handle = charge.using(result_ttl=60).enqueue("17")
+                handle.result(timeout=1)
+        """
+    )
+    result = pytester.runpytest_subprocess("-p", "no:randomly")
+    result.assert_outcomes(failed=3)
+    way = "*captureOnCommitCallbacks(execute=True), or call the fixture henchman_commits()*"
+    result.stdout.fnmatch_lines(
+        [
+            "*expected a push of shop.charge('17'); found none*",
+            f"*these wait for the commit of a transaction; {way}",
+            "*shop.charge('17')*",
+            "*nothing was enqueued*",
+            f"*a drain runs none of them: shop.charge (1); {way}",
+            "*gives no result yet: it waits for the commit of the transaction that it was pushed in*",
+        ]
+    )
+
+
+def test_a_worker_that_is_drained_says_so_too(pytester: pytest.Pytester) -> None:
+    pytester.makepyfile(shop=SHOP, conftest=CONFTEST)
+    pytester.makepyfile(
+        """
+        from django.test import TestCase
+        import pytest
+        from shop import place_order
+
+        class TestOrders(TestCase):
+            @pytest.fixture(autouse=True)
+            def _fixtures(self, henchman, caplog):
+                self.henchman, self.log = henchman, caplog
+
+            def test_drained(self):
+                with self.captureOnCommitCallbacks(execute=True):
+                    place_order("16")
+                self.henchman.drain()
+                assert "a drain runs none of them" not in self.log.text
+                place_order("17")
+                self.henchman.drain()
+                assert "a drain runs none of them: shop.charge (1)" in self.log.text
+        """
+    )
+    pytester.runpytest_subprocess("-p", "no:randomly").assert_outcomes(passed=1)

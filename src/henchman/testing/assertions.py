@@ -8,8 +8,6 @@ from typing import Any, TypeAlias
 
 from henchman.app import App
 from henchman.client.job import BoundCall
-from henchman.contrib.submission import parts
-from henchman.contrib.transactions import TransactionalClient
 from henchman.errors import ArgumentError
 from henchman.kernel.text import shorten
 from henchman.ordered.claim import shown
@@ -17,6 +15,7 @@ from henchman.ordered.definition import OrderedJob
 from henchman.testing.fake_server import Entity, EntityKey, FakeServer, Waiting
 from henchman.testing.install import Clock
 from henchman.testing.pushed import (
+    COMMIT,
     AnyJob,
     Collected,
     CollectedPush,
@@ -24,6 +23,7 @@ from henchman.testing.pushed import (
     Where,
     Word,
     collected_push,
+    deferred_jobs,
     job_name,
     seen,
 )
@@ -204,10 +204,7 @@ class Assertions(OrderedAssertions):
     @property
     def deferred(self) -> Found:
         """The jobs that wait for the commit of a transaction, in order: not pushed yet, and gone with a rollback."""
-        client = self._app.client
-        waiting = client.waiting() if isinstance(client, TransactionalClient) else []
-        jobs = (job for part in parts(waiting) for job in part.jobs)
-        return self._seen([Waiting("deferred", job.queue, job.payload, None) for job in jobs])
+        return self._seen([Waiting("deferred", job.queue, job.payload, None) for job in deferred_jobs(self._app)])
 
     @property
     def blocked(self) -> Found:
@@ -243,7 +240,8 @@ class Assertions(OrderedAssertions):
         hits = [one for one, differences in same if not differences]
         if (not hits) if count is None else len(hits) != count:
             near = [(one, differences) for one, differences in same if differences]
-            raise AssertionError(_missed(wanted, where, count, hits, near, everything))
+            waiting = [one for one in self.deferred if one.name == wanted.name]
+            raise AssertionError(_missed(wanted, where, count, hits, near, everything, waiting))
 
     def assert_not_enqueued(
         self,
@@ -297,8 +295,10 @@ def _missed(
     hits: Sequence[Collected],
     near: Compared,
     everything: Sequence[Collected],
+    waiting: Sequence[Collected],
 ) -> str:
-    """Why an expected push was not found, or not so often. ``near``: pushes of the same job and their differences."""
+    """Why an expected push was not found, or not so often. ``near``: pushes of the same job and their differences;
+    ``waiting``: those that wait for a commit."""
     often = "a push" if count is None else "1 push" if count == 1 else f"{count} pushes"
     lines = [f"expected {often} of {wanted.shown}{_conditions(where)}; found {len(hits) or 'none'}"]
     if hits:
@@ -311,6 +311,8 @@ def _missed(
             lines += [
                 f"      {name}: expected {_short(e)}, was {_short(was)}" for name, (e, was) in differences.items()
             ]
+    if waiting and (count is None or len(hits) < count):
+        lines += [f"these wait for the commit of a transaction; {COMMIT}:", *_listed(waiting)]
     return "\n".join([*lines, *_everything(everything)])
 
 

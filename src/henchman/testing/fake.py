@@ -24,7 +24,7 @@ from henchman.testing.calls import NotFaked, PlainPush, is_script, ordered_rows,
 from henchman.testing.fake_server import FakeServer, Iterations, Waiting, ordered_unit, plain_unit
 from henchman.testing.install import AppView, Clock, GivenClock, StandIn, standing_in
 from henchman.testing.perform import Drained, InlinePolicy, Performed, Performer, Ran, TestPolicy
-from henchman.testing.pushed import AnyJob, job_name
+from henchman.testing.pushed import AnyJob, job_name, note_deferred
 from henchman.work.unit import Unit
 from henchman.worker.stager import Stager
 
@@ -91,6 +91,7 @@ class FakeJobs(Assertions):
             ran.append(one)
             if strict and one.error is not None and one.ending != "failed":
                 raise one.error
+        note_deferred(self._app)
         return Drained(tuple(ran))
 
     def _performing(self, unit: Unit) -> Generator[Unit, Performed, Ran]:

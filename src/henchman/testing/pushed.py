@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import inspect
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, TypeAlias
 
+from henchman.app import App
 from henchman.client.job import BoundCall, Using
 from henchman.client.registry import Registry
+from henchman.contrib.submission import DeferredJob, parts
+from henchman.contrib.transactions import TransactionalClient
 from henchman.errors import ArgumentError, PayloadError
 from henchman.iterable.job import IterableJob
 from henchman.kernel.text import shorten
@@ -21,8 +25,26 @@ from henchman.wire import jsontext
 from henchman.wire.arguments import Signature
 from henchman.wire.payload import decode
 
-__all__ = ["AnyJob", "Collected", "CollectedPush", "Wanted", "Where", "Word", "collected_push", "job_name", "seen"]
+__all__ = [
+    "COMMIT",
+    "AnyJob",
+    "Collected",
+    "CollectedPush",
+    "Wanted",
+    "Where",
+    "Word",
+    "collected_push",
+    "deferred_jobs",
+    "job_name",
+    "note_deferred",
+    "seen",
+]
 
+#: how a test pushes what waits for a commit
+COMMIT = (
+    "a TestCase of Django never commits: push in captureOnCommitCallbacks(execute=True), or call the fixture "
+    "henchman_commits()"
+)
 AnyJob: TypeAlias = Using[..., Any] | type[IterableJob[...]] | OrderedJob[Any] | str
 _VALUE_MOST = 200
 
@@ -257,3 +279,18 @@ class Where:
         due = moment("at", now + self.at if isinstance(self.at, timedelta) else self.at)
         limit = self.within.total_seconds() if isinstance(self.within, timedelta) else self.within
         return at is not None and abs(at.timestamp() - due) <= limit
+
+
+def deferred_jobs(app: App) -> list[DeferredJob]:
+    """The jobs that wait for the commit of a transaction, in order."""
+    client = app.client
+    waiting = client.waiting() if isinstance(client, TransactionalClient) else []
+    return [job for part in parts(waiting) for job in part.jobs]
+
+
+def note_deferred(app: App) -> None:
+    """One warning line where a drain leaves jobs that wait for a commit: a test that fails for it shows the line."""
+    names = Counter(decode(one.payload)["class"] for one in deferred_jobs(app))
+    if names:
+        said = ", ".join(f"{name} ({many})" for name, many in sorted(names.items()))
+        app.notice("jobs wait for the commit of a transaction, and a drain runs none of them: %s; %s", said, COMMIT)

@@ -27,6 +27,7 @@ from henchman.kernel.middleware import in_thread
 from henchman.store import leases, ordered_people, queues
 from henchman.store.call import Arg, Call, commands
 from henchman.testing.install import AppView, StandIn, standing_in
+from henchman.testing.pushed import note_deferred
 
 __all__ = ["Worker", "bound", "flush", "private_server", "worker"]
 
@@ -165,6 +166,7 @@ class Worker:
             if time.monotonic() > end:
                 raise TimeoutError(f"not done within {timeout:g} s: {left}")
             time.sleep(_PAUSE)
+        note_deferred(self.app)
 
     async def adrain(self, timeout: float = 10.0) -> None:  # noqa: ASYNC109 - a limit for a wait in a thread
         """``drain``, awaited."""
