@@ -6,13 +6,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
-import urllib.error
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -23,13 +18,12 @@ from redis import Redis
 
 from henchman import App
 from support.databases import PostgreSQL, running
+from support.examples import EXAMPLES, ask, free_ports, process
 from support.processes import children_of, clean_environ
-from support.server import DIE_WITH_PARENT
 from support.worker import until
 
 pytestmark = pytest.mark.frameworks("it runs the examples of FastAPI and Flask on servers of their own")
 
-EXAMPLES = Path(__file__).parents[2] / "examples"
 WEB = {
     "fastapi": ["uvicorn", "shop:web", "--port", "{port}"],
     "flask": ["flask", "--app", "shop:create_app", "run", "--port", "{port}"],
@@ -39,40 +33,6 @@ WORK = {
     "flask": ["flask", "--app", "shop:create_app", "henchman", "work", "--health", "127.0.0.1:{port}"],
 }
 ORDER = {"fastapi": "/orders?cents={cents}", "flask": "/orders/{cents}"}
-
-
-@contextmanager
-def process(words: list[str], folder: Path, env: dict[str, str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    with log.open("wb") as out:
-        made = subprocess.Popen(
-            [sys.executable, "-ISc", DIE_WITH_PARENT, str(Path(sys.executable).parent / words[0]), *words[1:]],
-            cwd=folder,
-            env=env,
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=out,
-        )
-    try:
-        yield made
-    finally:
-        made.terminate()
-        made.wait(60)
-
-
-def free_ports() -> tuple[int, int]:
-    with socket.socket() as one, socket.socket() as other:
-        for found in (one, other):
-            found.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1]), int(other.getsockname()[1])
-
-
-def ask(port: int, path: str, method: str = "GET") -> tuple[int, str]:
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=30) as answer:  # noqa: S310
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
 
 
 def is_up(port: int) -> bool:
