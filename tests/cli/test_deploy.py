@@ -246,6 +246,19 @@ def test_since_and_sample(store: Store, code: Write) -> None:
     assert (wrong.exit_code, "give 90min, 12h or 7d" in wrong.output) == (2, True)
 
 
+def test_an_alias_runs_them_and_is_said(store: Store, code: Write) -> None:
+    new = code(
+        "@app.job(name='deliver', queue='mail', aliases=['mail.send'])\ndef d(user: int, lang: str) -> None: ..."
+    )
+    store.push("mail", payload(), payload("2" * 24, args=[1]))
+    found = told(store, new)
+    assert found["by_alias"] == [{"name": "mail.send", "runs_as": "deliver", "count": 2}]
+    assert [(one["class"], one["text"]) for one in found["findings"]] == [("deliver", "missing argument 'lang'")]
+    assert "By an alias: 2 jobs of mail.send will run as deliver" in check(store, new).stdout
+    job = ["job", "1" * 24, "-A", new, "--redis", store.connections.url]
+    assert "class      mail.send, runs as deliver\n" in CliRunner().invoke(henchman, job).stdout
+
+
 def test_garbage_is_counted_and_fails_nobody(store: Store, code: Write) -> None:
     fill(store, time.time())
     app = code("@app.job(name='mail.send')\ndef send(*args, **more) -> None: ...")

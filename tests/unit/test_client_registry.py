@@ -200,3 +200,53 @@ def test_settings_after_the_first_connection(app: App) -> None:
     app._connections = object()
     with pytest.raises(ConfigError, match="connected already"):
         app.configure(namespace="b")
+
+
+def test_an_alias_finds_the_job_and_is_no_second_one(app: App) -> None:
+    job = app.job(name="new", aliases=["old", "older", "old"], secret=["x"])(top)
+    assert job.options.aliases == ("old", "older")
+    assert [app.registry.find(name) for name in ("new", "old", "older")] == [job] * 3
+    assert app.registry.get("old") is job
+    assert (list(app.registry), len(app.registry)) == ([job], 1)
+    assert app.registry.mask("old", [1], {}) == (["***"], {})
+
+
+@pytest.mark.parametrize(
+    ("name", "aliases", "said"),
+    [
+        ("b", ["b"], "b: aliases= names the job itself"),
+        ("b", ["a"], r"b: aliases= has 'a', which is the job at .*: a name in a payload means one job"),
+        ("b", ["a_was"], "b: aliases= has 'a_was', which is one of a: a name in a payload means one job"),
+        ("a_was", [], "'a_was' is an alias of a, so jobs of that name are its own: take it out of its aliases="),
+        ("b", "old", "aliases='old': give a list of texts"),
+        ("b", ["\n"], "printable text"),
+    ],
+)
+def test_aliases_that_would_mean_two_jobs_are_refused(app: App, name: str, aliases: Any, said: str) -> None:
+    app.job(name="a", aliases=["a_was"])(top)
+    with pytest.raises(DefinitionError, match=said):
+        app.job(name=name, aliases=aliases)(atop)
+    assert [one.name for one in app.registry] == ["a"]
+
+
+def test_a_module_that_is_reloaded_may_give_an_alias_back(app: App) -> None:
+    app.job(name="a", aliases=["a_was"])(top)
+    app.job(name="a")(top)
+    assert app.registry.find("a_was") is None
+    app.job(name="a_was")(atop)
+
+
+def test_keys_of_a_renamed_job_go_on_in_the_scope_of_its_oldest_name(app: App) -> None:
+    def one(x: int) -> None: ...
+    def other(x: int) -> None: ...
+
+    assert app.job(name="new", aliases=["first", "second"], key="x", once=True)(one).options.scope == "first"
+    assert app.job(name="own", aliases=["was"], key="x", once=True, scope="mine")(other).options.scope == "mine"
+    assert app.job(name="plain", aliases=["b"])(top).options.scope is None
+
+
+def test_only_a_definition_has_aliases(app: App) -> None:
+    with pytest.raises(DefinitionError, match="aliases= cannot travel with a job"):
+        app.enqueue("X", aliases=["y"])  # type: ignore[call-arg]
+    with pytest.raises(DefinitionError, match="aliases= is not for ordered queues"):
+        app.ordered(queue="o", aliases=["y"])(top)  # type: ignore[call-arg]

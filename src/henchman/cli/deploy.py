@@ -110,6 +110,8 @@ def _row(one: Fault) -> TableRow:
 
 def _remarks(found: Checked) -> Iterator[str]:
     fits = found.fits
+    for (old, new), many in fits.aliased.most_common():
+        yield f"By an alias: {count(many, 'job')} of {old} will run as {new}"
     for name, many in fits.sealed.most_common():
         yield f"Not looked into: encrypted arguments of {count(many, 'job')} of {name}; no encryption_keys are set here"
     if fits.older:

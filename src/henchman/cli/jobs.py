@@ -98,7 +98,7 @@ def job(session: Session, jid: str, queue: str | None, most: int, as_json: bool)
     found = _recorded(session, jid)
     lines: list[Text | str] = []
     if found is None or status.state != "unknown":
-        lines += _status_lines(status)
+        lines += _status_lines(status, session)
     if found is not None:
         lines += _recorded_lines(found)
         status = told_by(status, found.event)
@@ -128,7 +128,7 @@ def why(session: Session, jid: str, as_json: bool) -> None:
         sys.exit(1)
 
 
-def _status_lines(status: JobStatus) -> Iterator[Text]:
+def _status_lines(status: JobStatus, session: Session) -> Iterator[Text]:
     yield Text.assemble(cell(status.state, _STATES.get(status.state, "bold")), "  ", cell(status.text))
     entry = status.entry
     if entry is None:
@@ -143,7 +143,7 @@ def _status_lines(status: JobStatus) -> Iterator[Text]:
     }
     known = [
         ("job id", status.jid),
-        ("class", status.name),
+        ("class", _class(session, status.name)),
         ("queue", status.queue),
         ("arguments", argument_text(list(status.args), status.kwargs, _LONG) or "none"),
         ("tags", ", ".join(entry.tags)),
@@ -155,6 +155,12 @@ def _status_lines(status: JobStatus) -> Iterator[Text]:
     ]
     yield from facts(known)
     yield from (Text(f"  {visible(line)}", "dim") for line in entry.backtrace)
+
+
+def _class(session: Session, name: str | None) -> str:
+    """A class as people see it: of a job that bears an alias also the job that it runs as."""
+    known = None if session.app is None or name is None else session.app.registry.find(name)
+    return f"{name}, runs as {known.name}" if known is not None and known.name != name else name or ""
 
 
 def _recorded(session: Session, jid: str) -> JobRecord | None:

@@ -99,6 +99,7 @@ class JobKeywords(KeyKeywords, NeedKeywords, total=False):
     key: str | tuple[str, ...] | Callable[..., str | int] | None
     after: HasJob | Collection[HasJob] | None
     isolate: bool | Isolated | None
+    aliases: list[str] | tuple[str, ...] | None
 
 
 class PushKeywords(NeedKeywords, total=False):

@@ -86,6 +86,8 @@ class JobOptions(msgspec.Struct, frozen=True):
     such a job is over without success: "wait", "run", "fail" or "cancel"; ``on_dead``: when it is dead;
     ``wait_at_most``: and after so long. ``followed=True``: others may wait for jobs of this definition.
 
+    ``aliases``: the names it had before, oldest first: jobs of these names run as this one; its scope is the first.
+
     ``isolate``: each run has a process of its own for its time: True, or ``Isolated(memory=…, reuse=…, grace=…)``.
     """
 
@@ -123,6 +125,7 @@ class JobOptions(msgspec.Struct, frozen=True):
     on_dead: str | None = None
     wait_at_most: float | None = None
     isolate: Isolated | None = None
+    aliases: tuple[str, ...] = ()
     iterable: bool = False  # by @app.iterable, not by an option: its payloads say so, for whoever ends such a job
 
 
@@ -334,6 +337,10 @@ def _on_conflict(name: str, value: Any) -> str:
     return value
 
 
+def _aliases(name: str, value: Any) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(checked_name(one, option=name) for one in texts(name, value)))
+
+
 def _scope(name: str, value: Any) -> str:
     return checked_name(value, option=name, of="a scope")
 
@@ -382,6 +389,7 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "on_dead": policy,
     "wait_at_most": checked_seconds,
     "isolate": isolated,
+    "aliases": _aliases,
 }
 _DEFINED = tuple(name for name in JobOptions.__struct_fields__ if name != "iterable")
 _PUSHED = PushOptions.__struct_fields__
@@ -412,6 +420,10 @@ def definition_options(where: str, given: Mapping[str, Any]) -> JobOptions:
     """The options of a definition, checked; DefinitionError names ``where`` and what is wrong."""
     checked = _checked(where, given, _DEFINED)
     made = JobOptions(**{name: value for name, value in checked.items() if value is not None})
+    if (
+        made.aliases and made.key is not None and made.scope is None
+    ):  # its keys go on: what is held and remembered there
+        made = msgspec.structs.replace(made, scope=made.aliases[0])
     if problem := problem_of_key(made) or problem_of_definition(made):
         raise DefinitionError(f"{where}: {problem}")
     return made

@@ -40,6 +40,7 @@ class Registry:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Definition] = {}
+        self._aliases: dict[str, Definition] = {}
         self._ordered: dict[str, Definition] = {}
         self.more_queues: set[str] = set()  # to be served, though no definition names them
 
@@ -50,20 +51,43 @@ class Registry:
         return len(self._by_name)
 
     def add(self, definition: Definition) -> None:
-        """Register; DefinitionError when another function has this name, or its queue is of another kind, already."""
+        """Register; DefinitionError when another function has this name or an alias, or its queue is of another kind,
+        already."""
         present = self._by_name.get(definition.name)
         if present is not None and not _same_place(present.function, definition.function):
             raise DefinitionError(
                 f"two functions are called {definition.name!r}: {_place(present.function)} and "
                 f"{_place(definition.function)}; give one of them another name="
             )
+        self._check_aliases(definition, present)
         self._check_queues(definition)
         self._check_key(definition)
         self._by_name[definition.name] = definition
+        for alias in [alias for alias, other in self._aliases.items() if other is present]:
+            del self._aliases[alias]
+        self._aliases |= dict.fromkeys(definition.options.aliases, definition)
         stale = [queue for queue, other in self._ordered.items() if other is present]
         for queue in stale:
             del self._ordered[queue]
         self._ordered |= dict.fromkeys(_ordered_queues(definition), definition)
+
+    def _check_aliases(self, definition: Definition, present: Definition | None) -> None:
+        """A name in a payload means one job."""
+        name, other = definition.name, self._aliases.get(definition.name)
+        if other is not None and other is not present:
+            raise DefinitionError(
+                f"{name!r} is an alias of {other.name}, so jobs of that name are its own: take it out of its aliases=, "
+                "or give this job another name="
+            )
+        for alias in definition.options.aliases:
+            taken = self.find(alias)
+            if alias == name:
+                raise DefinitionError(f"{name}: aliases= names the job itself; give the names that it had before")
+            if taken is not None and taken is not present:
+                what = f"is the job at {_place(taken.function)}" if taken.name == alias else f"is one of {taken.name}"
+                raise DefinitionError(
+                    f"{name}: aliases= has {alias!r}, which {what}: a name in a payload means one job"
+                )
 
     def _check_queues(self, definition: Definition) -> None:
         """One name is one kind: a queue of plain jobs, or that of one ordered definition."""
@@ -109,7 +133,7 @@ class Registry:
 
     def refuse_ordered(self, name: str, queue: str | None) -> None:
         """DefinitionError when a job ``name`` in ``queue`` would be a plain one where only ordered work is."""
-        mine = self._by_name.get(name)
+        mine = self.find(name)
         if mine is not None and _ordered_queues(mine):
             raise DefinitionError(
                 f"{name} has an ordered queue, where jobs are not enqueued: use its push(id, payload)"
@@ -122,12 +146,12 @@ class Registry:
             )
 
     def find(self, name: str) -> Definition | None:
-        """The definition under ``name``, or None."""
-        return self._by_name.get(name)
+        """The definition under ``name``, which may be an alias, or None."""
+        return self._by_name.get(name) or self._aliases.get(name)
 
     def get(self, name: str) -> Definition:
         """The definition under ``name``; UnknownJob says what is near and what to do."""
-        found = self._by_name.get(name)
+        found = self.find(name)
         if found is None:
             raise UnknownJob(
                 f"no job is registered as {visible(shorten(name, 200))!r}{did_you_mean(name, self._by_name)}; "
@@ -137,7 +161,7 @@ class Registry:
 
     def mask(self, name: str, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         """Arguments of the job ``name`` as people may see them: secret ones, where it is registered, are masked."""
-        found = self._by_name.get(name)
+        found = self.find(name)
         if found is None:
             return args, kwargs
         shown, named = found.signature.mask(args, kwargs)

@@ -70,6 +70,7 @@ class Checked:
             "total": max(self.total, fits.looked),
             "older": fits.older,
             "unreadable": fits.unreadable,
+            "by_alias": [{"name": old, "runs_as": new, "count": n} for (old, new), n in fits.aliased.most_common()],
             "encrypted_without_key": dict(fits.sealed.most_common()),
             "queues_not_named": dict(fits.unnamed.most_common()),
             "elsewhere": elsewhere,

@@ -92,6 +92,7 @@ class Fits:
         self.looked = self.older = self.unreadable = 0
         self.elsewhere: dict[str, Elsewhere] = {}
         self.unnamed: Counter[str] = Counter()  # jobs of ours in queues that this code does not name
+        self.aliased: Counter[tuple[str, str]] = Counter()  # jobs by the name that they bear, and that they run as
         self.sealed: Counter[str] = Counter()  # jobs by class whose encrypted arguments cannot be looked into
 
     @property
@@ -116,6 +117,8 @@ class Fits:
         if definition is None:
             self._unknown(one, job, queue)
             return
+        if definition.name != name:
+            self.aliased[name if len(self.aliased) < GROUPS else REST, definition.name] += 1
         if queue not in self._named:
             self.unnamed[queue] += 1
         unfit = definition.signature.unfit(job["args"], job.get("kwargs") or {})

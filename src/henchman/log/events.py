@@ -363,6 +363,9 @@ def level_of(run: Any) -> int:
 def _of_run(run: Any) -> Facts:
     """A run; its secrets go with it, for the formatter."""
     facts = {"jid": run.jid, "class": run.name, "queue": run.queue}
+    pushed = run.unit.job.get("class")
+    if pushed != run.name and run.unit.source is None:  # under an alias
+        facts["pushed_as"] = pushed
     return facts | {"hm_secrets": run.secrets} if run.secrets else facts
 
 

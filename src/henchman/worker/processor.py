@@ -414,7 +414,10 @@ class UnitReader:
     def _compile(self, name: str) -> CompiledJob:
         runtime = self._runtime
         definition = runtime.registry.get(name)
-        compiled = self._compiled[name] = CompiledJob(
+        if definition.name in self._compiled:  # ``name`` is an alias: one job has one usual time
+            known = self._compiled[name] = self._compiled[definition.name]
+            return known
+        compiled = self._compiled[name] = self._compiled[definition.name] = CompiledJob(
             definition,
             runtime.server_middleware,
             runtime.events,
