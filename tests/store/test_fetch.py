@@ -73,7 +73,7 @@ def test_nothing_comes_from_a_paused_queue(store: Store) -> None:
     store.push("a", b"1")
     store.push("b", b"2")
     store.join("a", "b")
-    store.run(queues.pause(store.keys, "a"))
+    store.run(queues.pause(store.keys, "a", queues.Pause()))
 
     assert store.fetch("a", "b") == [[], [b"2"]]
     assert store.queue("a") == [b"1"]
@@ -83,9 +83,9 @@ def test_nothing_comes_from_a_paused_queue(store: Store) -> None:
 
 
 def test_the_paused_queues_are_told(store: Store) -> None:
-    store.run(queues.pause(store.keys, "b"))
-    store.run(queues.pause(store.keys, "a"))
-    store.run(queues.pause(store.keys, "a"))
+    store.run(queues.pause(store.keys, "b", queues.Pause()))
+    store.run(queues.pause(store.keys, "a", queues.Pause()))
+    store.run(queues.pause(store.keys, "a", queues.Pause()))
     assert store.run(queues.paused(store.keys)) == {"a", "b"}
 
 

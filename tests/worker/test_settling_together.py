@@ -33,7 +33,7 @@ class Scene:
         self.app, self.redis = app, redis
         self.gates: dict[int, threading.Event] = {}
         self.fails: set[int] = set()
-        self.heard = Heard(app, "late", "refused", "part_failed")
+        self.heard = Heard(app, "late", "refused", "part_failed", "beat")
         self.launcher: Any = None
 
         @app.job(name="note")
@@ -54,6 +54,7 @@ class Scene:
             with launcher.acker._flushing:
                 launcher.start()
                 rows = launcher.acker._rows
+                until(lambda: self.heard["beat"], "the only beat is over: it writes figures down")
                 until(lambda: len(rows) == COUNT - but and len(in_flight(self.redis)) == COUNT, "all have ended")
                 before(launcher)
                 spy = Spy(self.app)
