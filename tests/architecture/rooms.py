@@ -68,7 +68,9 @@ ROOMS = {
     "outbox": Room(6, ("client", "sql")),
     "log": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
     "inspector": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
-    "deploy": Room(7, ("client.runtime", "client.registry", "cron", "inspector", "wire")),  # new code, old jobs
+    "deploy": Room(
+        7, ("client.runtime", "client.registry", "cron", "inspector", "wire", "work", "worker")
+    ),  # new code, old jobs
     "oncall": Room(7, ("client.runtime", "batch", "cron", "inspector")),
     "console.api": Room(8, ("client.runtime", "batch", "cron", "history.records", "inspector", "oncall")),
     "console": Room(9, ("client.runtime", "batch", "cron", "history.records", "history.as_csv", "console.api")),

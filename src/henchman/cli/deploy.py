@@ -1,7 +1,8 @@
-"""``henchman check``: whether the jobs that wait fit the code that is here."""
+"""``henchman check`` and ``replay``: what waits against this code, and one job run in the terminal."""
 
 from __future__ import annotations
 
+import pdb
 import re
 import sys
 import time
@@ -13,18 +14,28 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from henchman.app import App
+from henchman.cli.jobs import job_id, recorded_in, whole_id
 from henchman.cli.session import Session, as_json, command, settings_of
-from henchman.cli.show import Table, TableRow, answer, cell, count, duration, figure, listed
+from henchman.cli.show import Table, TableRow, answer, cell, complain, count, duration, figure, listed, say
 from henchman.deploy.check import Checked
 from henchman.deploy.check import check as check_now
 from henchman.deploy.fit import Fault
-from henchman.errors import ConfigError
+from henchman.deploy.replay import prepared, recorded_job
+from henchman.errors import ConfigError, HenchmanError
+from henchman.inspector.base import argument_text
+from henchman.inspector.jobs import JobStatus, find_job
 from henchman.kernel.text import visible
+from henchman.store import call
+from henchman.supervisor.load import their_traceback
+from henchman.wire.payload import decode
 
-__all__ = ["check"]
+__all__ = ["check", "replay"]
 
 _UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _PLACES = 3  # places of a finding that are shown
+_LONG = 1000  # characters of a call
+_LIVES = ("enqueued", "scheduled", "retrying", "working", "blocked")
 _CLASSES = 5  # classes of a queue that is another application's
 
 
@@ -128,3 +139,55 @@ def _remarks(found: Checked) -> Iterator[str]:
         yield f"Not this app's, queue {queue}: {count(one.count, 'job')} ({classes}); {who}"
     for name in found.ordered:
         yield f"Not this app's, ordered queue {name}: it has work, and no definition here handles it"
+
+
+@command()
+@click.argument("jid", callback=job_id)
+@click.option("--pdb", "debug", is_flag=True, help="Open the debugger where it raises.")
+@click.option("--anyway", is_flag=True, help="Also a job that waits or runs: then it may run twice.")
+def replay(session: Session, jid: str, debug: bool, anyway: bool) -> None:
+    """Run a dead job, or one that history knows, here and now, with its arguments; its record stays as it is.
+
+    What it does is real: it writes where it writes, and what it pushes is pushed. The server middleware runs around it,
+    startup and shutdown hooks before and after; no time-out, retry, handler, metric or history takes part.
+
+    Exit status: 0 it returned; 1 it raised, or cannot be replayed.
+    """
+    app = session.known_app
+    if session.app is None:
+        raise ConfigError('which app? Say -A pkg.mod:app, or set app = "pkg.mod:app" in henchman.toml')
+    jid = whole_id(session, jid)
+    status = call.run(session.runner, find_job(session.keys, jid, mask=session.mask))
+    if status.state in _LIVES and not anyway:
+        raise HenchmanError(f"{jid} is {status.text}: beside a replay it may run twice (--anyway)")
+    stored, job = _stored(session, app, status)
+    shown = argument_text(*app.registry.mask(job["class"], job["args"], job.get("kwargs") or {}), _LONG)
+    rerun = prepared(app, stored, job, lambda message: say(f"[log] {message}"))
+    say(f"{jid}: {job['class']}({shown}), {status.text if status.entry else 'from history'}")
+
+    def look(error: BaseException) -> None:
+        for line in rerun.run.secrets.hide(their_traceback(error)).splitlines():
+            complain(line)
+        if debug:
+            pdb.post_mortem(error.__traceback__)
+
+    ended = rerun.start(look)
+    kind = "returned" if ended.error is None else f"raised {type(ended.error).__name__}"
+    say(f"{kind} after {duration(ended.seconds)}; on a worker: {ended.meaning}. Nothing of this run was recorded")
+    if ended.error is not None:
+        sys.exit(1)
+
+
+def _stored(session: Session, app: App, status: JobStatus) -> tuple[bytes, dict[str, Any]]:
+    """The job as it is stored, else as history knows it."""
+    if status.entry is not None:
+        return status.entry.payload, decode(status.entry.payload)
+    found = recorded_in(session, status.jid)
+    if found is None:
+        off = session.config.why_history_is_off()
+        raise HenchmanError(
+            f"{status.jid}: no payload is kept on the server ({status.text}), and "
+            + (f"there is no history: {off}" if off else "history does not know it")
+        )
+    one = found.event
+    return recorded_job(app.registry, one.jid, one.class_, one.queue, one.args, one.kwargs)

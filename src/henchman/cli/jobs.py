@@ -29,7 +29,7 @@ from henchman.store import jobs as store
 from henchman.store.queues import list_page
 from henchman.wire import times
 
-__all__ = ["cancel", "cron", "enqueue", "job", "job_id", "whole_id", "why"]
+__all__ = ["cancel", "cron", "enqueue", "job", "job_id", "recorded_in", "whole_id", "why"]
 
 _LIFE = 1000  # changes, runs and messages of a job, each
 _QUEUES, _WAITING = 100, 1000  # how many queues, and jobs of each, are looked through for the beginning of an id
@@ -95,7 +95,7 @@ def job(session: Session, jid: str, queue: str | None, most: int, as_json: bool)
     """
     jid = whole_id(session, jid)
     status = call.run(session.runner, find_job(session.keys, jid, queue, most, session.mask))
-    found = _recorded(session, jid)
+    found = recorded_in(session, jid)
     lines: list[Text | str] = []
     if found is None or status.state != "unknown":
         lines += _status_lines(status, session)
@@ -163,7 +163,7 @@ def _class(session: Session, name: str | None) -> str:
     return f"{name}, runs as {known.name}" if known is not None and known.name != name else name or ""
 
 
-def _recorded(session: Session, jid: str) -> JobRecord | None:
+def recorded_in(session: Session, jid: str) -> JobRecord | None:
     """The job as history has it; None when it has nothing, or there is none. What is wrong goes to standard error."""
     if session.config.why_history_is_off():
         return None

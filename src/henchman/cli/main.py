@@ -44,6 +44,7 @@ COMMANDS = {
     "job": "cli.jobs",
     "why": "cli.jobs",
     "check": "cli.deploy",
+    "replay": "cli.deploy",
     "enqueue": "cli.jobs",
     "cancel": "cli.jobs",
     "keys": "cli.keys",
