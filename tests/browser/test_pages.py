@@ -11,7 +11,7 @@ from browser.conftest import Opens
 from henchman.console.render import tilde
 from support.browsing import DEAD, RETRY
 from support.chromium import PHONE, Tab
-from support.showcase import ACCOUNT, WILD, Showcase
+from support.showcase import ACCOUNT, LONG_HOST, WILD, Showcase
 
 pytestmark = pytest.mark.browser("it looks through Chromium")
 
@@ -22,6 +22,7 @@ PAGES = (
     "/",
     "/busy",
     "/processes/{process}",
+    f"/processes/{tilde(LONG_HOST)}~3A31337~3A0123456789ab",
     "/queues",
     "/queues/mail/do/pause",
     "/queues/mail?p=2",

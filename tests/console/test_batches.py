@@ -245,7 +245,7 @@ def test_what_running_jobs_say_stands_on_the_page_the_newest_first(redis_url: st
         ends.wait(60)
 
     with app.batch("talks") as batch:
-        chatty.enqueue()
+        job = chatty.enqueue()
     browser = Browser(app.console())
     with working(app):
         until(lambda: "3 of 10" in browser.get(f"/batches/{batch.id}").words, "progress and messages were recorded")
@@ -254,8 +254,15 @@ def test_what_running_jobs_say_stands_on_the_page_the_newest_first(redis_url: st
         assert shown.words.index("page 2") < shown.words.index("page 1") < shown.words.index("page 0")
         assert "<b>bold</b>" not in shown.text
         assert "\u202e" not in shown.text
+        own = browser.get(f"/jobs/{job.jid}")
+        assert own.words.index("3 of 10") < own.words.index("page 2") < own.words.index("page 1")
+        assert "<b>bold</b>" not in own.text
+        assert f"/batches/{batch.id}" in own.links
+        busy = until(lambda: (seen := browser.get("/busy")).words.count("3 of 10") and seen, "Busy tells how far it is")
+        assert any(f"jobs/{job.jid}/do/cancel" in link for link in busy.links)
         ends.set()
         until(lambda: "What its jobs say" not in browser.get(f"/batches/{batch.id}").words, "it has ended")
+        assert "What it said" in browser.get(f"/jobs/{job.jid}").words
 
 
 def event(

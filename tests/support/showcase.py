@@ -21,6 +21,7 @@ from support.worker import until, working
 __all__ = ["ACCOUNT", "WILD", "Showcase", "hostile", "showcase"]
 
 WILD = "odd/ü?#<b>"  # a queue's name, and an ordered id
+LONG_HOST = "worker-7f9c4d5b8-x2x9q.shop-production.svc.cluster.local"
 ACCOUNT = "4711 & <i>"  # a key
 
 
@@ -120,7 +121,7 @@ def _filled(app: App, jobs: Any) -> Showcase:
     until(lambda: app.batch_status(flow.id).state == "complete", "the workflow is complete")
     until(lambda: app.job_status(running.jid).state == "working", "a job runs")
     error: bytes = app.connections.run(command("ZRANGE", app.keys.errors, 0, 0))[0]
-    process = next(iter(app.processes)).identity
+    process = next(one.identity for one in app.processes if one.ours and LONG_HOST not in one.identity)
     app.processes.dump(process)
     until(lambda: app.connections.run(command("EXISTS", app.keys.stacks(process))), "it told where its threads stand")
     return Showcase(app, batch.id, flow.id, running.jid, error.decode(), tilde(process))
@@ -131,9 +132,27 @@ def hostile(app: App) -> None:
     failed = {"class": "shop.charge", "queue": "pay", "created_at": now - 60, "failed_at": now - 50, "retry_count": 1}
     error = {"error_class": "CardDeclined", "error_message": XSS, "error_backtrace": ["shop.py:7:in charge"]}
     retry = {**failed, **error, "jid": RETRY, "args": [2**63, XSS, "\0\x07\x1b[31m"], "retry": 5}
+    retry["error_attempts"] = [
+        [
+            number,
+            now - 90 + number,
+            1.5,
+            f"{LONG_HOST}:31337:0123456789ab",
+            "shop.CardDeclined",
+            "0a1b2c3d4e5f",
+            "x" * 200,
+        ]
+        for number in range(1, 4)
+    ]
+    retry["error_causes"] = [["bank.Refused", "y" * 300 + XSS, []]]
     run(command("ZADD", app.keys.retry, now + 3600, encode(retry)))
     run(command("ZADD", app.keys.dead, now - 60, encode({**failed, **error, "jid": "9" * 24, "args": ["noise"]})))
     carry_out(app, operations.begin(app, "127.0.0.1", operations.Wish("delete", "dead", "noise", now)))
     run(command("ZADD", app.keys.dead, now - 10, encode({**failed, **error, "jid": DEAD, "args": ["A-1"], "retry": 0})))
+    lost = f"{LONG_HOST}:31337:0123456789ab"
+    info = {"hostname": LONG_HOST, "pid": 31337, "queues": [f"queue-{number}-{XSS}" for number in range(14)]}
+    info |= {"tag": XSS, "labels": [XSS, "z" * 90], "version": XSS, "concurrency": 10, "started_at": now - 7200}
+    run(command("SADD", app.keys.processes, lost))
+    run(command("HSET", lost, "info", encode(info), "busy", 9, "beat", repr(now), "quiet", "true"))
     run(command("SADD", app.keys.queues, WILD))
     run(command("LPUSH", app.keys.queue(WILD), encode({"class": "odd", "args": [], "jid": "f" * 24})))

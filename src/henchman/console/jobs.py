@@ -10,7 +10,8 @@ from henchman.client.runtime import Runtime
 from henchman.console.again import REMOVABLE, Again, NewCall
 from henchman.console.pages import Download, Query, Screen, View
 from henchman.console.render import place_of
-from henchman.errors import ArgumentError
+from henchman.errors import ArgumentError, HistoryError
+from henchman.history.records import LiveMessages
 from henchman.inspector.base import argument_text
 from henchman.inspector.errors import ErrorGroup, error_group
 from henchman.inspector.jobs import JobStatus, find_job, recorded
@@ -20,11 +21,13 @@ from henchman.kernel.text import visible
 from henchman.oncall.deeds import Deed, Missing, Order
 from henchman.store import operations
 from henchman.store.call import Procedure, ask, run, side_by_side
+from henchman.work.effects import batch_of
 
 __all__ = ["JobPages", "LifeMoment", "life"]
 
 _CALL: Final = 4000  # characters of a call
 _LINES: Final = 200  # of a backtrace
+_SILENT: Final = ("unknown", "enqueued", "scheduled", "blocked")  # states of jobs that have said nothing yet
 _USUAL: Final = 15  # minutes of which the usual run time is made
 
 
@@ -66,6 +69,7 @@ class JobPages:
         found = [(one, place_of(one)) for one in lacks]
         facts = {"status": status, "call": call, "obstacles": found, "life": life(status), "usual": usual}
         facts |= _failures(status, kind)
+        facts |= {"told": self._words(status), "batch": batch_of(status.entry.job or {}) if status.entry else None}
         facts |= {"why_not_again": self._again.why_not(status), "old": old, "new": new}
         hints = {name: query.word(name) for name in ("at", "queue", "place", "look")}
         facts |= {"hints": hints, "looked_everywhere": hints["look"] == "all"}
@@ -94,6 +98,16 @@ class JobPages:
             return recorded(runtime, found)
         except ArgumentError as error:
             raise Missing(str(error)) from None
+
+    def _words(self, status: JobStatus) -> LiveMessages | None:
+        """What a job that has run says, the newest first, and how far it is; None when history knows nothing of it."""
+        if status.state in _SILENT or self._runtime.config.why_history_is_off():
+            return None
+        try:
+            found = self._runtime.open_history().reading.job_messages(status.jid)
+        except HistoryError:
+            return None
+        return found if found.messages or found.progress else None
 
     def _usual(self, status: JobStatus) -> Procedure[float | None]:
         """The seconds that 95 of 100 runs of a running job's class stayed below lately; None: nothing is known."""

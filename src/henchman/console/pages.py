@@ -11,7 +11,8 @@ from henchman.console.chart import chart, rate, spark
 from henchman.console.render import Links
 from henchman.console.snapshot import Snapshot
 from henchman.cron.registry import some_states as some_crons
-from henchman.errors import ArgumentError
+from henchman.errors import ArgumentError, HistoryError
+from henchman.history.records import Event
 from henchman.inspector import metrics as figures
 from henchman.inspector.base import FURTHEST, Entry, checked_name
 from henchman.inspector.doctor import examine
@@ -217,7 +218,8 @@ class Screens:
                 "processes": every[:_PROCESSES],
                 "more": len(every) - _PROCESSES,
                 "lost": lost,
-                "work": work[first : first + query.rows],
+                "work": (shown := work[first : first + query.rows]),
+                "far": how_far(self._runtime, [one.entry.jid for one in shown]),
                 "total": len(work),
             },
         )
@@ -290,6 +292,17 @@ class Screens:
         return Screen(
             "system.html", {"checks": examine(self._runtime.connections, self._runtime.keys, pings=1, blocked=_BLOCKED)}
         )
+
+
+def how_far(runtime: Runtime, jids: Sequence[str]) -> Mapping[str, Event]:
+    """What running jobs tell of how far they are, by jid, as history knows it."""
+    if not jids or runtime.config.why_history_is_off():
+        return {}
+    try:
+        found: dict[str, Event] = runtime.open_history().reading.progress(jids)
+    except HistoryError:
+        return {}
+    return found
 
 
 def _trouble(one: QueueState) -> tuple[bool, float, int, str]:

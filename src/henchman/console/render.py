@@ -31,6 +31,7 @@ __all__ = ["ASSETS", "BUILD", "Asset", "Links", "named", "place_of", "render", "
 
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9._-]")
 _TILDE: Final = re.compile(r"~([0-9a-fA-F]{2})")
+_MOMENT: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z")
 _MOST_TEXT: Final = 8000  # characters of arguments that a page shows; each may take six bytes of it
 _TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 
@@ -121,6 +122,16 @@ def visible_lines(text: str) -> str:
     return "\n".join(map(visible, text.split("\n")))
 
 
+def timed(text: str, now: float) -> str:
+    """A sentence with its moments as people read them, and how far away they are."""
+
+    def readable(found: re.Match[str]) -> str:
+        at = times.read(found[0])
+        return found[0] if at is None else f"{utc(at)} ({since(at, now)})"
+
+    return _MOMENT.sub(readable, text)
+
+
 def _environment() -> Environment:
     made = Environment(
         loader=PackageLoader("henchman.console"),
@@ -140,6 +151,7 @@ def _environment() -> Environment:
         "cut": lambda text, most=160: visible(shorten(str(text), most)),
         "size": size,
         "dotted": dotted,
+        "timed": timed,
         "pretty": pretty,
         "why_paused": why_paused,
     }

@@ -42,7 +42,7 @@ from henchman.wire import jsontext
 
 __all__ = ["History"]
 
-_RUNNING = 50  # jobs of a batch whose messages are looked for
+_RUNNING = 100  # running jobs of which messages, or progress, are looked for
 _STEP = 1000  # events that an iteration reads at once
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -113,8 +113,22 @@ class History:
             working = [_event(row) for row in _walk(connection, query, batch, ["working"])]
             said = select(messages).where(messages.c.jid.in_([one.jid for one in working]))
             found = connection.execute(said.order_by(messages.c.sid.desc()).limit(limit)) if working else ()
-            told = [Message(position=row.sid, jid=row.jid, at=row.at, text=row.text or "") for row in found]
+            told = [_message(row) for row in found]
         return LiveMessages(messages=told, progress=[one for one in working if one.progress_total])
+
+    def job_messages(self, jid: str, *, limit: int = 30) -> LiveMessages:
+        """What one job said: its latest messages, the newest first, and how far it is."""
+        said = select(messages).where(messages.c.jid == jid).order_by(messages.c.sid.desc()).limit(_limit(limit))
+        with self._connection() as connection:
+            found = [_event(row) for row in connection.execute(select(events).where(events.c.jid == jid))]
+            told = [_message(row) for row in connection.execute(said)] if found else []
+        return LiveMessages(messages=told, progress=[one for one in found if one.progress_total])
+
+    def progress(self, jids: Sequence[str]) -> dict[str, Event]:
+        """How far these jobs are, by jid: those that tell it."""
+        query = select(events).where(events.c.jid.in_(jids[:_RUNNING]), events.c.progress_total > 0)
+        with self._connection() as connection:
+            return {row.jid: _event(row) for row in connection.execute(query)} if jids else {}
 
     def failures(self, batch: str) -> Iterator[Event]:
         """Every event of a batch that failed or ended with an error, read bit by bit."""
@@ -159,7 +173,7 @@ class History:
             event=_event(event),
             changes=[_change(row) for row in found[0]],
             runs=[_run(row) for row in found[1]],
-            messages=[Message(position=row.sid, jid=row.jid, at=row.at, text=row.text or "") for row in found[2]],
+            messages=[_message(row) for row in found[2]],
         )
 
     def find(self, search: Search, *, after: int | None = None, limit: int = 100) -> EventPage:
@@ -201,6 +215,7 @@ class History:
 
     abatch, aevents, achanged_since = _awaited(batch), _awaited(events), _awaited(changed_since)
     ajob, afind, arunning_messages = _awaited(job), _awaited(find), _awaited(running_messages)
+    ajob_messages, aprogress = _awaited(job_messages), _awaited(progress)
 
     async def afailures(self, batch: str) -> AsyncIterator[Event]:
         """``failures``, awaited."""
@@ -313,6 +328,10 @@ def _change(row: Any) -> Change:
         at=row.at,
         detail={name: value for name, value in facts.items() if value is not None} | (_json(row.detail, dict) or {}),
     )
+
+
+def _message(row: Any) -> Message:
+    return Message(position=row.sid, jid=row.jid, at=row.at, text=row.text or "")
 
 
 def _run(row: Any) -> RunRecord:
