@@ -45,9 +45,8 @@ check: $(VENV)/.dev ## What a change needs: format, lint, types, architecture, t
 	$(BIN)/pytest -q tests/architecture
 	$(MAKE) test
 
-bench: $(VENV)/.dev ## Measure jobs, ordered queues and history, beside a bare loop on the same machine
-	@for one in load latency enqueue contracts ordered tracked history outbox; do \
-		if [ -f bench/$$one.py ]; then echo "== bench/$$one.py"; $(BIN)/python bench/$$one.py $(ARGS) || exit 1; fi; done
+bench: $(VENV)/.dev ## Measure this machine, ten minutes; ARGS=--peers: and Sidekiq, Celery, RQ and others beside it
+	@$(BIN)/python bench/run.py $(ARGS)
 
 chaos: $(VENV)/.dev ## Kill everything at random and count what was lost
 	@$(BIN)/python chaos/run.py $(ARGS)

@@ -1,7 +1,8 @@
 """Two checkouts side by side: the same benches in turns, and how the figures of the second stand to the first's.
 
     git worktree add ../before COMMIT
-    python bench/compare.py ../before . load enqueue --turns 5 -- --jobs 100000
+    python bench/compare.py ../before . run --turns 5 -- --only drain push
+    python bench/compare.py ../before . contracts -- --jobs 20000
 
 Each turn runs a bench once in either, and the next turn in the other order. A ratio is the median of those within a
 turn: what slows the machine slows both.
@@ -29,7 +30,7 @@ def figures(tree: Path, bench: str, rest: list[str]) -> dict[str, float]:
     if done.returncode:
         sys.exit(f"{' '.join(command)} ended with status {done.returncode}:\n{done.stderr}")
     told = json.loads(done.stdout.splitlines()[-1])
-    return {name: float(value) for name, value in told.items() if type(value) in (int, float)}
+    return {name: float(one["median"]) for name, one in told["figures"].items()}
 
 
 def main() -> int:

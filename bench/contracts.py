@@ -1,36 +1,29 @@
-"""What a contract costs: jobs with a key beside jobs without one, pushed one by one and in bulk, run, and remembered.
+"""What a contract costs: jobs with a key beside jobs without one, pushed one by one and in bulk, and remembered.
 
-All sides take turns on one server, Ruby's Sidekiq too where it is installed. The time that the server takes is its own
-count of it (commandstats).
+All sides take turns on one server. The time that the server takes is its own count of it (commandstats). What a drain
+of them costs is a measure of the long form (run.py --only keyed).
 """
 
 from __future__ import annotations
 
 import datetime as dt
-import itertools
-import os
-import shutil
-import subprocess
 import sys
-import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from statistics import median
 from typing import Any
 
-from jobs import newest, noop, once, queued, running, unique
-from rate import pause, released
-from server import HERE, STOP, Figures, Raw, arguments, median, server, wait_for, worker
+from options import arguments
 
+from henchman.bench.jobs import noop, once, unique
+from henchman.bench.report import Report
+from henchman.bench.server import Raw, server
 from henchman.store import jobs, leases
 from henchman.store.call import Call, load
 from henchman.store.keys import Keys
 from henchman.work.effects import of_payload
 
 PUSHED = {"plain": noop, "until_success": unique, "once": once}
-DRAINED = {**PUSHED, "queued": queued, "running": running, "queued_running": newest}
 KEYED = ("until_success", "once")
-CLAIMS = ("queued", "running", "queued_running")
 QUEUE = "bench_load"
 IDENTITY = "memory:1:000000000000"
 
@@ -67,7 +60,7 @@ def since(before: dict[str, float], raw: Raw) -> float:
     return spent.get("cmdstat_evalsha") or sum(spent.values())
 
 
-def measure_pushes(figures: Figures, raw: Raw, runs: int, count: int, bulk: int) -> None:
+def measure_pushes(figures: Report, raw: Raw, runs: int, count: int, bulk: int) -> None:
     """One by one, in bulk, and once more the same keys: duplicates."""
     single: dict[str, list[float]] = {name: [] for name in PUSHED}
     ratios: dict[str, list[float]] = {name: [] for name in KEYED}
@@ -97,92 +90,6 @@ def measure_pushes(figures: Figures, raw: Raw, runs: int, count: int, bulk: int)
         figures.add(f"duplicates_{name}", f"enqueue_many of duplicates, {name}", median(again[name]), "jobs/s")
 
 
-def drained(raw: Raw, job: Any, count: int) -> tuple[float, float]:
-    """Jobs a second of a worker that is let have ``count`` jobs, and the server's microseconds for each."""
-    raw.ask("FLUSHALL")
-    in_bulk(job, count)
-    pause(raw, QUEUE)
-    with worker(raw):
-        before = server_time(raw)
-        last, rate = released(raw, QUEUE, count)
-        spent = since(before, raw) / count
-    held = [key for key in raw.ask("KEYS", "hm:*") if key.startswith((b"hm:lock", b"hm:parked", b"hm:flight"))]
-    assert (last, held, raw.number("LLEN", f"queue:{QUEUE}")) == (count, [], 0), f"{last} ran, left: {held}"
-    return rate, spent
-
-
-@contextmanager
-def sidekiq(url: str) -> Iterator[None]:
-    """Ruby's, with as many slots, at work."""
-    with tempfile.TemporaryFile() as log:
-        process = subprocess.Popen(
-            ["sidekiq", "-c", "10", "-q", QUEUE, "-r", str(HERE / "noop.rb")],
-            env=os.environ | {"BENCH_URL": url.partition("?")[0], "RUBYOPT": "-W0"},
-            cwd=HERE,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-        try:
-            yield
-        finally:
-            process.terminate()
-            try:
-                process.wait(STOP)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait(10)
-
-
-def drained_by_ruby(raw: Raw, url: str, count: int) -> float:
-    """Jobs a second of Sidekiq, from the moment at which it is given ``count`` jobs."""
-    raw.ask("FLUSHALL")
-    in_bulk(noop, count)
-    raw.ask("RENAME", f"queue:{QUEUE}", "kept back")
-    rows = raw.ask("LRANGE", "kept back", 0, -1)
-    raw.ask("DEL", "kept back")
-    for first in range(0, count, 1000):
-        some = [row.replace(b'"bench.noop"', b'"BenchNoop"') for row in rows[first : first + 1000]]
-        raw.ask("RPUSH", "kept back", *some)
-    with sidekiq(url):
-        wait_for("Sidekiq", lambda: int(raw.info("clients")["blocked_clients"]) >= 5)
-        time.sleep(1)
-        started = time.monotonic()
-        raw.ask("RENAME", "kept back", f"queue:{QUEUE}")
-        wait_for("Sidekiq's jobs", lambda: raw.number("LLEN", f"queue:{QUEUE}") == 0)
-        taken = time.monotonic() - started
-    assert raw.number("GET", "stat:processed") >= 0.99 * count, "Ruby's last words may be lost when it stops"
-    assert raw.number("GET", "stat:failed") == 0
-    return count / taken
-
-
-def measure_drain(figures: Figures, raw: Raw, url: str, runs: int, count: int) -> None:
-    """A worker runs jobs that do nothing, with and without a key; the ratios are those of runs beside each other."""
-    rates: dict[str, list[float]] = {name: [] for name in DRAINED}
-    spent: dict[str, list[float]] = {name: [] for name in DRAINED}
-    ruby: list[float] = []
-    for _ in range(runs):
-        if shutil.which("sidekiq"):
-            ruby.append(drained_by_ruby(raw, url, count))
-        for name, job in DRAINED.items():
-            rate, time_of_server = drained(raw, job, count)
-            rates[name].append(rate)
-            spent[name].append(time_of_server)
-    for name in DRAINED:
-        bar = 0.0 if name == "plain" else 20 if name in CLAIMS else 14
-        figures.add(f"drain_{name}", f"a worker with 10 slots, {name}", median(rates[name]), "jobs/s")
-        figures.add(f"drain_{name}_server", f"the server's time a job, {name}", median(spent[name]), "us", most=bar)
-    for name in itertools.chain(KEYED, CLAIMS):
-        ratio = median([plain / keyed for plain, keyed in zip(rates["plain"], rates[name], strict=True)])
-        figures.add(f"drain_{name}_times", f"plain / {name}, drained", ratio, most=1.5)
-    if ruby:
-        figures.add("drain_sidekiq", "Sidekiq with 10 slots, without a key", median(ruby), "jobs/s")
-    for name in DRAINED if ruby else ():
-        ratio = median([ours / theirs for ours, theirs in zip(rates[name], ruby, strict=True)])
-        figures.add(f"sidekiq_{name}_times", f"{name} / Sidekiq without a key", ratio, least=2)
-
-
 def _run(raw: Raw, call: Call[Any]) -> Any:
     return call.decode(raw.ask(*call.parts[0]))
 
@@ -204,7 +111,7 @@ def end_all(raw: Raw, count: int) -> None:
         done += len(rows)
 
 
-def measure_memory(figures: Figures, raw: Raw, counts: list[int]) -> None:
+def measure_memory(figures: Report, raw: Raw, counts: list[int]) -> None:
     """What a key takes while it is held, and while it is remembered."""
     for count in counts:
         raw.ask("FLUSHALL")
@@ -230,7 +137,7 @@ def main() -> int:
     """All of it."""
     parser = arguments("What a key costs, beside jobs without one in the same run.")
     parser.add_argument("--jobs", type=int, default=10_000, help="jobs one by one in a run")
-    parser.add_argument("--bulk", type=int, default=50_000, help="jobs in bulk, and to drain, in a run")
+    parser.add_argument("--bulk", type=int, default=50_000, help="jobs in bulk in a run")
     parser.add_argument("--runs", type=int, default=3, help="runs of each")
     parser.add_argument(
         "--memory", type=int, nargs="*", default=[10_000, 100_000], help="keys whose memory is measured"
@@ -238,12 +145,11 @@ def main() -> int:
     options = parser.parse_args()
     with server() as made:
         raw = made.connect()
-        figures = Figures("contracts", raw)
+        figures = Report("contracts", raw)
         if options.runs:
             measure_pushes(figures, raw, options.runs, options.jobs, options.bulk)
-            measure_drain(figures, raw, made.url, options.runs, options.bulk)
         measure_memory(figures, raw, options.memory)
-        return figures.finish(options)
+        return figures.finish(as_json=options.json, check=options.check)
 
 
 if __name__ == "__main__":

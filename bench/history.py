@@ -16,11 +16,14 @@ import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from server import LIMIT, Figures, arguments, median, percentile, server, wait_for
+from options import arguments
 
+from henchman.bench.report import Report, percentile
+from henchman.bench.server import LIMIT, server, wait_for
 from henchman.config import Config
 from henchman.history import schema
 from henchman.history.checkpoint import write
@@ -122,7 +125,7 @@ def produce(url: str, rate: int, seconds: float) -> None:
     print(pushed)
 
 
-def burst(figures: Figures, recorder: Recorder, pipe: Pipe, jobs: int) -> None:
+def burst(figures: Report, recorder: Recorder, pipe: Pipe, jobs: int) -> None:
     """Many jobs are pushed, and then they end; everything waits when the recorder begins."""
     recorder.tick()
     push(pipe, range(jobs))
@@ -137,7 +140,7 @@ def burst(figures: Figures, recorder: Recorder, pipe: Pipe, jobs: int) -> None:
     figures.add("cpu", "  processor time of the recorder's process, a job", used / jobs * 1e6, "us")
 
 
-def steady(figures: Figures, home: Home, address: str, rate: int, seconds: float) -> None:
+def steady(figures: Report, home: Home, address: str, rate: int, seconds: float) -> None:
     """The lag of a recorder in a process of its own, looked at while a producer goes on."""
     config = Config(redis_url=home.config.redis_url, database_url=address, history_bytes=2**33)
     recorder = subprocess.Popen([sys.executable, "-m", "henchman.supervisor.history_main"], stdin=subprocess.PIPE)
@@ -214,12 +217,12 @@ def main() -> int:
         return 0
     with TemporaryDirectory() as folder, server() as made:
         address = chosen.database or f"sqlite:///{Path(folder) / 'history.sqlite'}"
-        figures = Figures("history", made.connect())
+        figures = Report("history", made.connect())
         measure(figures, made.url, address, chosen)
-        return figures.finish(chosen)
+        return figures.finish(as_json=chosen.json, check=chosen.check)
 
 
-def measure(figures: Figures, url: str, address: str, chosen: Any) -> None:
+def measure(figures: Report, url: str, address: str, chosen: Any) -> None:
     """Every figure, on one database."""
     database = Database(address)
     database.upgrade()

@@ -9,10 +9,13 @@ from __future__ import annotations
 import resource
 import sys
 import time
+from statistics import median
 
-from server import Figures, Raw, arguments, median, server, wait_for
+from options import arguments
 
 from henchman import App
+from henchman.bench.report import Report
+from henchman.bench.server import Raw, server, wait_for
 
 app = App(concurrency=1, log_level="error")
 
@@ -60,7 +63,7 @@ def main() -> int:
     with server() as made:
         app.configure(redis_url=made.url)
         raw = made.connect()
-        figures = Figures("isolated", raw)
+        figures = Report("isolated", raw)
         taken: dict[str, list[tuple[float, float]]] = {"plain": [], "isolated": []}
         for _ in range(options.runs):
             for kind, some in taken.items():
@@ -70,7 +73,7 @@ def main() -> int:
             figures.add(
                 f"{kind}_processor", f"{kind}: a job, of the processors", median([one for _, one in some]), "µs"
             )
-        return figures.finish(options)
+        return figures.finish(as_json=options.json, check=options.check)
 
 
 if __name__ == "__main__":

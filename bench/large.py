@@ -15,10 +15,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from statistics import median
 
-from jobs import app, refuse
-from server import LIMIT, Figures, Raw, arguments, median, percentile, server, worker
+from options import arguments
 
+from henchman.bench.jobs import app, refuse
+from henchman.bench.report import Report, percentile
+from henchman.bench.server import LIMIT, Raw, Server, server
+from henchman.bench.worker import worker
 from henchman.config import Config
 from henchman.history.reading import History
 from henchman.store import batches
@@ -77,9 +81,9 @@ def pages(batch: str) -> list[float]:
     return took[1:] or took  # the first one opens the database
 
 
-def drain(raw: Raw, figures: Figures, batch: str, concurrency: int, limit: float) -> None:
+def drain(made: Server, raw: Raw, figures: Report, batch: str, concurrency: int, limit: float) -> None:
     """Run them, looking on; then read what failed."""
-    with worker(raw, "--log-level", "error", concurrency=concurrency):
+    with worker(made, "--log-level", "error", concurrency=concurrency):
         raw.ask("SREM", "paused", QUEUE)
         raw.ask("PUBLISH", "hm:control", f"unpause {QUEUE}")
         began = time.monotonic()
@@ -108,7 +112,7 @@ def main() -> int:
     with server() as made, tempfile.TemporaryDirectory(prefix="hm-bench-") as folder:
         os.environ["HENCHMAN_DATABASE_URL"] = f"sqlite:///{Path(folder) / 'large.sqlite'}"
         raw = made.connect()
-        figures = Figures("large", raw)
+        figures = Report("large", raw)
         raw.ask("SADD", "paused", QUEUE)
         raw.ask("SET", "hm:history:on", f"strict {1024**3}")
         command = [sys.executable, __file__, "--produce", str(options.jobs)]
@@ -120,8 +124,8 @@ def main() -> int:
         figures.add("filling", "jobs pushed", float(rate), "jobs/s")
         figures.add("status_fill", "batch_status while it is filled, median", median(looks) * 1000, "ms", most=5)
         figures.add("status_fill_p99", "the same, p99", percentile(looks, 0.99) * 1000, "ms")
-        drain(raw, figures, batch, options.concurrency, options.limit)
-        return figures.finish(options)
+        drain(made, raw, figures, batch, options.concurrency, options.limit)
+        return figures.finish(as_json=options.json, check=options.check)
 
 
 if __name__ == "__main__":

@@ -17,13 +17,16 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from server import LIMIT, Figures, Raw, Server, arguments, median, percentile, server, wait_for
+from options import arguments
 from sqlalchemy.orm import Session
 
 from henchman import App
+from henchman.bench.report import Report, percentile
+from henchman.bench.server import LIMIT, Raw, Server, server, wait_for
 from henchman.outbox.database import OutboxDatabase
 from henchman.outbox.relay import Relay
 
@@ -142,7 +145,7 @@ def part(name: str, *facts: Any) -> Iterator[Part]:
 # --- what is measured -------------------------------------------------------------------------------------------------
 
 
-def burst(figures: Figures, shop: Shop, raw: Raw, made: Server, address: str, jobs: int) -> None:
+def burst(figures: Report, shop: Shop, raw: Raw, made: Server, address: str, jobs: int) -> None:
     """Everything is committed when the relay begins."""
     for first in range(0, jobs, 1000):
         shop.commit(first, min(1000, jobs - first))
@@ -161,10 +164,10 @@ def burst(figures: Figures, shop: Shop, raw: Raw, made: Server, address: str, jo
     raw.ask("DEL", QUEUE)
 
 
-def steady(figures: Figures, shop: Shop, made: Server, address: str, rate: int, seconds: float) -> None:
+def steady(figures: Report, shop: Shop, made: Server, address: str, rate: int, seconds: float) -> None:
     """Transactions at a steady rate, and when their jobs arrive."""
     writers: list[Part] = []
-    with part("relay", made.url, address), part("take", str(made.path)) as taker:
+    with part("relay", made.url, address), part("take", made.url) as taker:
         try:
             for place in range(WRITERS):
                 writers.append(Part("write", made.url, address, place, rate / WRITERS, seconds))
@@ -204,14 +207,14 @@ def main() -> int:
         return 0
     with TemporaryDirectory() as folder, server() as made:
         address = chosen.database or f"sqlite:///{Path(folder) / 'shop.sqlite'}"
-        figures = Figures("outbox", made.connect())
+        figures = Report("outbox", made.connect())
         shop = Shop(made.url, address)
         shop.database.upgrade()
         figures.note("database", shop.database.kind)
         burst(figures, shop, made.connect(), made, address, chosen.jobs)
         steady(figures, shop, made, address, chosen.rate, chosen.seconds)
         shop.close()
-        return figures.finish(chosen)
+        return figures.finish(as_json=chosen.json, check=chosen.check)
 
 
 if __name__ == "__main__":

@@ -6,15 +6,14 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from jobs import app, noop, once
-from server import Figures, Raw, arguments, server, wait_for, worker
+from options import arguments
+
+from henchman.bench.jobs import app, noop, once, text
+from henchman.bench.report import Report
+from henchman.bench.server import Raw, server, wait_for
+from henchman.bench.worker import worker
 
 ROUND = 1000
-
-
-@app.job(name="bench.text", queue="bench_load")
-def text(value: str) -> None:
-    """Takes a text, and does nothing."""
 
 
 def used(raw: Raw) -> int:
@@ -44,7 +43,7 @@ def main() -> int:
     options = parser.parse_args()
     with server() as made:
         raw = made.connect()
-        figures = Figures("sizing", raw)
+        figures = Report("sizing", raw)
         kinds: dict[str, Callable[[Iterable[tuple[Any, ...]]], object]] = {
             "plain": noop.enqueue_many,
             "1 kB of arguments": lambda rows: text.enqueue_many(("x" * ROUND,) for _ in rows),
@@ -57,12 +56,12 @@ def main() -> int:
         raw.ask("FLUSHALL")
         clients = len(raw.ask("CLIENT", "LIST").splitlines())
         for slots in (1, 10, 50):
-            with worker(raw, concurrency=slots) as process:
+            with worker(made, concurrency=slots) as process:
                 figures.add(f"rss_{slots}", f"memory of a worker process, {slots} slots", process.rss(), "MB")
                 seen = len(raw.ask("CLIENT", "LIST").splitlines()) - clients
                 figures.add(f"connections_{slots}", f"connections of a worker, {slots} slots", seen)
             wait_for("its connections to close", lambda: len(raw.ask("CLIENT", "LIST").splitlines()) <= clients)
-        return figures.finish(options)
+        return figures.finish(as_json=options.json, check=options.check)
 
 
 if __name__ == "__main__":

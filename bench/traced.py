@@ -1,7 +1,8 @@
-"""Tracing of the benches' own app, as ``BENCH_TRACED`` says."""
+"""The benches' own app, traced as ``BENCH_TRACED`` says: what a worker of tracing.py imports."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -9,6 +10,7 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, Spa
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF, ALWAYS_ON, TraceIdRatioBased
 
 from henchman import App
+from henchman.bench.jobs import app
 from henchman.contrib.otel import instrument
 
 KINDS = ("off", "none", "tenth", "all")
@@ -27,3 +29,6 @@ def trace_app(app: App, kind: str) -> None:
         provider = TracerProvider(sampler=_SAMPLERS[kind])
         provider.add_span_processor(BatchSpanProcessor(_Nowhere()))
         instrument(app, tracer_provider=provider)
+
+
+trace_app(app, os.environ.get("BENCH_TRACED", "off"))

@@ -9,26 +9,21 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+from statistics import median
 
-from bare import fill
-from jobs import app
 from opentelemetry.sdk.trace import TracerProvider
-from rate import pause, released
-from server import Figures, Raw, arguments, median, server, worker
+from options import arguments
 from traced import KINDS
 
+from henchman.bench.bare import fill
+from henchman.bench.jobs import LOAD, app
+from henchman.bench.report import Report
+from henchman.bench.server import server
+from henchman.bench.worker import drain
 from henchman.contrib.otel import instrument
 
-
-def drain(raw: Raw, count: int, concurrency: int) -> tuple[float, float]:
-    """(jobs a second, microseconds of processor time a job)."""
-    pause(raw, "bench_load")
-    with worker(raw, concurrency=concurrency) as made:
-        before = made.cpu()
-        done, rate = released(raw, "bench_load", count)
-        spent = made.cpu() - before
-    assert done == count, f"{done} of {count} jobs ran"
-    return rate, spent / count * 1e6
+HERE = str(Path(__file__).resolve().parent)
 
 
 def main() -> int:
@@ -41,16 +36,18 @@ def main() -> int:
     instrument(app, tracer_provider=TracerProvider())
     with server() as made:
         raw = made.connect()
-        figures = Figures("tracing", raw)
+        figures = Report("tracing", raw)
         rates: dict[str, list[float]] = {kind: [] for kind in KINDS}
         spent: dict[str, list[float]] = {kind: [] for kind in KINDS}
         for turn in range(options.runs):
             for kind in KINDS:
                 os.environ["BENCH_TRACED"] = kind
-                fill(raw, options.jobs)
-                rate, cost = drain(raw, options.jobs, options.concurrency)
-                rates[kind].append(rate)
-                spent[kind].append(cost)
+                fill(made, raw, options.jobs)
+                found = drain(
+                    made, raw, LOAD, options.jobs, concurrency=options.concurrency, target="traced:app", folder=HERE
+                )
+                rates[kind].append(found.rate)
+                spent[kind].append(found.worker_us)
             print(f"  turn {turn + 1}: " + ", ".join(f"{kind} {rates[kind][-1]:,.0f}/s" for kind in KINDS), flush=True)
         for kind in KINDS:
             figures.add(kind, f"worker, tracing {kind}, median of {options.runs}", median(rates[kind]), "jobs/s")
@@ -61,7 +58,7 @@ def main() -> int:
                 for length in (1, 10):
                     share = more / (length * 1000 + min(spent["off"]))
                     figures.add(f"{kind}_of_{length}ms", f"{kind}: share of a job of {length} ms", share)
-        return figures.finish(options)
+        return figures.finish(as_json=options.json, check=options.check)
 
 
 if __name__ == "__main__":

@@ -81,6 +81,7 @@ ROOMS = {
     "web": Room(12, ("inspector", "history", "app", "henchman")),
     "top": Room(12, ("client.runtime", "oncall", "inspector")),
     "cli": Room(14, (*EVERYTHING, "supervisor", "demo", "top")),
+    "bench": Room(15, (*EVERYTHING, "cli")),
     "__main__": Room(15, ("cli",)),
     "contrib.fastapi": Room(15, ("app", "web", "config")),
     "contrib.flask": Room(15, (*EVERYTHING, "supervisor", "cli")),

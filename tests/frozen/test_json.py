@@ -42,6 +42,7 @@ PAGES: Final = (
 NOT_HERE: Final = {
     "check": "tests/cli/test_deploy.py reads it",
     "demo": "tests/system/test_demo.py reads it",
+    "bench": "tests/bench/test_command.py reads it",
     **dict.fromkeys(("keys", "unlock"), "tests/store/test_inspector_keys.py reads it"),
     **dict.fromkeys(("blocked", "why"), "tests/store/test_inspector_blocked.py reads it"),
     **dict.fromkeys(
@@ -149,7 +150,7 @@ def leaves(path: tuple[str, ...], one: click.Command) -> Iterator[tuple[tuple[st
             yield from leaves((*path, name), found)
 
 
-STARTS_SOMETHING: Final = {("init",), ("work",), ("demo",), ("web",), ("server", "start")}
+STARTS_SOMETHING: Final = {("init",), ("work",), ("demo",), ("bench",), ("web",), ("server", "start")}
 SAMPLES: Final = {"id": "0" * 32, "jid": "1" * 24, "most": "1", "shell": "bash"}
 
 

@@ -57,6 +57,7 @@ COMMANDS = {
     "db": "cli.history",
     "server": "cli.server",
     "doctor": "cli.server",
+    "bench": "bench.main",
     "completion": "cli.project",
 }
 _LONG = 100  # characters of a help in the list of commands

@@ -16,7 +16,7 @@ PLACES = 200_000
 _PLACE = struct.Struct("<q")
 
 
-class Board:
+class Stamps:
     """Per number two times in nanoseconds: ``time.monotonic_ns()``, one clock for all processes of a host, and wall."""
 
     def __init__(self, path: Path) -> None:
@@ -27,8 +27,8 @@ class Board:
 
     @classmethod
     def of_environment(cls) -> Self | None:
-        """The board that the bench named, or None."""
-        path = os.environ.get("BENCH_BOARD")
+        """Those that the bench named, or None."""
+        path = os.environ.get("BENCH_STAMPS")
         return cls(Path(path)) if path else None
 
     def write(self, number: int) -> None:
