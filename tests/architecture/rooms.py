@@ -44,7 +44,7 @@ ROOMS = {
     "store": Room(3, ("kernel",)),
     "sql": Room(3, ("kernel",)),
     "work": Room(4, ("wire", "store")),
-    "isolation": Room(4, ("config", "wire")),  # what a definition says, and the worker's side of the processes
+    "isolation": Room(4, ("config", "wire", "store")),  # what a definition says, and the worker's side of the processes
     "client": Room(5, ("isolation", "work", "config", "wire", "store")),
     "worker": Room(
         6,

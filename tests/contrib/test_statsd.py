@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -154,6 +155,15 @@ def test_a_sample_says_so(app: App, agent: Agent, monkeypatch: pytest.MonkeyPatc
         "henchman.jobs.pushed.First.default:1|c|@0.25",
         "henchman.jobs.pushed.Third.default:1|c|@0.25",
     ]
+
+
+def test_processes_of_isolated_runs_that_were_killed_or_crashed_are_counted(app: App, agent: Agent) -> None:
+    instrument(app, address(agent), dialect="dogstatsd", sample_rate=0.000001)
+    run = SimpleNamespace(name="crunch", queue="heavy")
+    app.events.emit("process_killed", run=run, child=1, reason="it does not heed its cancellation")
+    app.events.emit("process_crashed", run=run, child=1, reason="was killed by signal 11")
+    about = "job:crunch,queue:heavy"
+    assert agent.lines == [f"henchman.isolated.killed:1|c|#{about}", f"henchman.isolated.crashed:1|c|#{about}"]
 
 
 def test_names_are_bounded_and_harmless(app: App, agent: Agent, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,8 @@ import pytest
 from redis import Redis
 
 from henchman import App, testing
+from henchman.inspector.prometheus import exposition
+from henchman.store.call import run
 from support import isolated
 from support.processes import children_of
 from support.worker import Heard, in_flight, jobs_in, settled, until, working
@@ -238,6 +240,30 @@ def test_a_crash_costs_only_its_own_job(app: App, redis: Redis, trace: Path, how
     assert len(heard["process_crashed"]) == (how != "memory")
     assert not heard["late"]
     assert not redis.exists(app.keys.deaths, app.keys.suspects), "the worker lives, so nobody is charged with a death"
+
+
+def test_figures_tell_of_processes_their_memory_and_how_they_ended(app: App, redis: Redis) -> None:
+    isolated.crashes.enqueue("segfault")
+    isolated.deaf.enqueue()
+    isolated.plain.enqueue()
+    with working(app) as launcher:
+        settled(redis, 3)
+        until(lambda: len(launcher.isolation) > 0, "one is kept ready")
+        launcher.heart.beat()
+        [process] = list(app.processes)
+        assert process.isolated == len(launcher.isolation)
+        assert process.isolated_rss_kb > 5_000 * process.isolated
+        text = run(app.connections, exposition(app.keys)).splitlines()
+    assert f"henchman_isolated_processes {process.isolated}" in text
+    assert f"henchman_isolated_processes_memory_bytes {process.isolated_rss_kb * 1024}" in text
+    assert "henchman_isolated_killed_total 1" in text
+    assert "henchman_isolated_crashed_total 1" in text
+    assert redis.hgetall("hm:isolated") == {b"killed": b"1", b"crashed": b"1"}
+    with working(app) as launcher:
+        launcher.heart.beat()
+    text = run(app.connections, exposition(app.keys)).splitlines()
+    assert "henchman_isolated_processes 0" in text
+    assert "henchman_isolated_crashed_total 1" in text, "counters go on when their worker has left"
 
 
 def test_a_process_is_reused_and_replaced_in_its_time(app: App, redis: Redis, trace: Path) -> None:

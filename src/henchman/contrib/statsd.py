@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import partial
 from random import random
 from typing import Any, Literal
 
@@ -62,6 +63,8 @@ def instrument(
     app.events.on("job_end", runs.ended)
     app.events.on("job_failed", runs.ended)
     app.events.on("job_refused", runs.refused)
+    app.events.on("process_killed", partial(runs.process_ended, "isolated.killed"))
+    app.events.on("process_crashed", partial(runs.process_ended, "isolated.crashed"))
     if gauges:
         told = _Gauges(app, lines)
         app.on("beat")(told.tell)
@@ -149,8 +152,12 @@ class _Lines:
         return self._rate >= 1 or random() < self._rate  # noqa: S311 - a sample, no secret
 
     def count(self, name: str, value: int, **about: str) -> str:
-        """A counter that has risen by ``value``."""
+        """A counter that has risen by ``value``, of what is told by a share."""
         return self._line(name, f"{value}|c{self._sampled}", about)
+
+    def happened(self, name: str, **about: str) -> str:
+        """A counter that has risen by one, of what is always told."""
+        return self._line(name, "1|c", about)
 
     def took(self, name: str, seconds: float, **about: str) -> str:
         """A time, which the protocol has in milliseconds."""
@@ -252,6 +259,10 @@ class _Ends:
         """A payload that could not be run."""
         if self._lines.chosen:
             self._lines.send(self._lines_of(str(unit.job.get("class", "")), unit.flight.queue, outcome, None))
+
+    def process_ended(self, figure: str, run: Any, **_: Any) -> None:
+        """The process of an isolated run was killed, or crashed: each is told of, whatever the share of runs is."""
+        self._lines.send([self._lines.happened(figure, job=run.name, queue=run.queue)])
 
     def _lines_of(self, job: str, queue: str, outcome: Any, seconds: float | None) -> Iterator[str]:
         lines, about = self._lines, {"job": job, "queue": queue}

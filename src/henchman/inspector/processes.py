@@ -59,6 +59,8 @@ class ProcessState(NamedTuple):
     quiet: bool
     embedded: bool
     skew: float | None = None  # seconds by which the clock of its host is ahead of the server's
+    isolated: int = 0  # processes that it has for isolated runs
+    isolated_rss_kb: int = 0  # the memory of these
 
     @property
     def ours(self) -> bool:
@@ -109,6 +111,7 @@ def process_state(record: leases.Record) -> ProcessState | None:
     capsules = info.get("capsules")
     groups = list(capsules.values()) if isinstance(capsules, dict) else []
     weights = [one.get("weights") for one in groups if isinstance(one, dict)]
+    isolated = facts.get("isolated", b"").split()
     listed = info.get("queues") or {name: 0 for one in weights if isinstance(one, dict) for name in one}
     return ProcessState(
         identity=record.identity,
@@ -127,6 +130,8 @@ def process_state(record: leases.Record) -> ProcessState | None:
         quiet=facts.get("quiet") == b"true",
         embedded=info.get("embedded") is True,
         skew=_number(facts.get("skew")),
+        isolated=_whole(isolated[0]) if isolated else 0,
+        isolated_rss_kb=_whole(isolated[1]) if len(isolated) > 1 else 0,
     )
 
 

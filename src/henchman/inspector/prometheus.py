@@ -47,6 +47,7 @@ class _Readings(NamedTuple):
     batches: int
     history: history.Backlog
     outboxes: list[tuple[outbox.OutboxFigures, float]]
+    isolated: tuple[int, int]
     info: Mapping[str, str]
     took: float
 
@@ -69,12 +70,14 @@ def _look(keys: Keys, within: float) -> Procedure[_Readings]:
         ask(batches.newest_page(keys, 0, 1)),
         ask(history.backlog(keys)),
         ask(outbox.noted(keys)),
+        ask(calls.isolated_ended(keys)),
     )
-    figures, (queues, _), every, ordered, speed, (classes, hidden), info, (_, known), backlog, boxes = answers
+    figures, (queues, _), every, ordered, speed, (classes, hidden), info, (_, known), backlog, boxes, isolated = answers
     processes = living(every, now)
     wanted = wanted_slots(queues, ordered, sum(one.busy for one in processes), speed, within)
     took = time.perf_counter() - began
-    return _Readings(figures, queues, processes, ordered, wanted, classes, hidden, known, backlog, boxes, info, took)
+    counts = classes, hidden, known, backlog, boxes, isolated
+    return _Readings(figures, queues, processes, ordered, wanted, *counts, info, took)
 
 
 def _counted(keys: Keys) -> Procedure[tuple[list[tuple[str, calls.Counted]], int]]:
@@ -154,6 +157,18 @@ def _workers(seen: _Readings) -> Iterator[str]:
     yield from _family("slots_desired", "gauge", text, seen.wanted.slots)
     memory = sum(one.rss_kb for one in alive) * 1024
     yield from _family("processes_memory_bytes", "gauge", "Memory of these processes.", memory)
+    yield from _isolated(seen)
+
+
+def _isolated(seen: _Readings) -> Iterator[str]:
+    alive, (killed, crashed) = seen.processes, seen.isolated
+    many, memory = sum(one.isolated for one in alive), sum(one.isolated_rss_kb for one in alive) * 1024
+    yield from _family("isolated_processes", "gauge", "Processes that workers have for isolated runs.", many)
+    yield from _family("isolated_processes_memory_bytes", "gauge", "Memory of these, beside the workers'.", memory)
+    text = "Processes of isolated runs that were killed: they did not heed a time-out, a cancellation or a stop."
+    yield from _family("isolated_killed_total", "counter", text, killed)
+    text = "Processes of isolated runs that crashed."
+    yield from _family("isolated_crashed_total", "counter", text, crashed)
 
 
 def _classes(seen: _Readings) -> Iterator[str]:

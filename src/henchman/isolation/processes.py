@@ -12,13 +12,13 @@ import contextlib
 import sys
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from henchman.config import Config
-from henchman.errors import ConfigError, JobCancelled, JobShutdown, JobTimeout, ProcessCrashed
+from henchman.errors import ConfigError, JobCancelled, JobShutdown, JobTimeout, ProcessCrashed, ServerAway
 from henchman.isolation.failure import rebuilt
 from henchman.isolation.options import Isolated
 from henchman.isolation.process import RunProcess
@@ -26,6 +26,7 @@ from henchman.kernel.clock import capped_backoff
 from henchman.kernel.events import Events
 from henchman.kernel.text import described
 from henchman.kernel.threads import Ticker
+from henchman.store.metrics import count_isolated
 
 __all__ = ["Returned", "RunProcesses", "place_of"]
 
@@ -70,10 +71,46 @@ class RunProcesses(Ticker):
         self._failures = 0
         self._not_before = 0.0
         self._refusal = ""
+        self._ended = Counter[str]()  # processes that were killed or have crashed, and are not written down yet
+        self.used = False  # whether there ever was a process
 
     def __len__(self) -> int:
         """How many processes there are."""
         return len(self._idle) + len(self._busy)
+
+    @property
+    def pids(self) -> list[int]:
+        """Those of all processes."""
+        with self._changed:
+            return [one.pid for one in (*self._idle, *self._busy)]
+
+    def flush(self, runtime: Any, now: float) -> None:
+        """Write down how many processes were killed and have crashed. ServerAway: it goes with the next. ServerError:
+        it is lost."""
+        with self._changed:
+            ended, self._ended = self._ended, Counter()
+        if not ended:
+            return
+        try:
+            runtime.connections.run(count_isolated(runtime.keys, ended))
+        except ServerAway:
+            with self._changed:
+                self._ended += ended
+            raise
+
+    def killed(self, run: Any, process: RunProcess, reason: str) -> None:
+        """Count and announce a process that we killed in the middle of a run."""
+        self._count("killed")
+        self._events.emit("process_killed", run=run, child=process.pid, reason=reason)
+
+    def crashed(self, run: Any, process: RunProcess, reason: str) -> None:
+        """Count and announce a process that ended in the middle of a run."""
+        self._count("crashed")
+        self._events.emit("process_crashed", run=run, child=process.pid, reason=reason)
+
+    def _count(self, ending: str) -> None:
+        with self._changed:
+            self._ended[ending] += 1
 
     # --- the life of processes ----------------------------------------------------------------------------------------
 
@@ -112,7 +149,7 @@ class RunProcesses(Ticker):
                     self._changed.notify_all()
                 return
             with self._changed:
-                self._refusal = ""
+                self._refusal, self.used = "", True
                 self._idle.appendleft(made)
                 self._changed.notify()
 
@@ -168,7 +205,7 @@ class RunProcesses(Ticker):
         process = self._take(run)
         try:
             memory = options.megabytes or self._config.isolated_memory
-            ended = _Drive(process, run, options, memory, self._events).to_its_end()
+            ended = _Drive(process, run, options, memory, self).to_its_end()
         except BaseException:
             process.kill()
             self._drop(process)
@@ -251,13 +288,15 @@ class RunProcesses(Ticker):
 class _Drive:
     """One run in its process."""
 
-    def __init__(self, process: RunProcess, run: Any, options: Isolated, memory: int | None, events: Events) -> None:
+    def __init__(
+        self, process: RunProcess, run: Any, options: Isolated, memory: int | None, owner: RunProcesses
+    ) -> None:
         self._process = process
         self._channel = process.channel
         self._run = run
         self._grace = options.grace
         self._memory = memory
-        self._events = events
+        self._owner = owner
         self._told: dict[str, float] = {}  # what the job was told, and when
 
     def to_its_end(self) -> dict[str, Any]:
@@ -318,7 +357,7 @@ class _Drive:
     def _kill(self, reason: str, error: BaseException) -> None:
         """End the process, see that it is gone, and raise ``error``."""
         self._process.kill()
-        self._events.emit("process_killed", run=self._run, child=self._process.pid, reason=reason)
+        self._owner.killed(self._run, self._process, reason)
         raise error
 
     def _crashed(self, status: int) -> BaseException:
@@ -326,7 +365,7 @@ class _Drive:
         if run.struck is JobShutdown:
             return JobShutdown()
         end = _end_of(status, self._memory)
-        self._events.emit("process_crashed", run=run, child=self._process.pid, reason=end)
+        self._owner.crashed(run, self._process, end)
         return ProcessCrashed(f"its process {end}")
 
 

@@ -40,6 +40,9 @@ class Keys:
         self.pauses = (
             p + "hm:pauses"
         )  # hash: paused queue → since when, by whom and why (JSON); Ruby's pauses have none
+        self.isolated = (
+            p + "hm:isolated"
+        )  # hash, for ever: how many processes of isolated runs were killed, have crashed
         self.lifeline = p + "hm:lifeline"  # string, 3 s: identity of the process that rescues
         self.broken = p + "hm:broken"  # list, last 1,000: effects that failed
         self.deaths = p + "hm:deaths"  # hash: jid → one line a death; entries kept 72 h after the last

@@ -230,6 +230,20 @@ def figures(keys: Keys, day: str, late: float) -> Call[Totals]:
     return commands(("MGET", *counters), *sizes, *overdue, decode=read)
 
 
+def isolated_ended(keys: Keys) -> Call[tuple[int, int]]:
+    """How many processes of isolated runs were killed, and how many have crashed, so far."""
+
+    def read(reply: list[Any]) -> tuple[int, int]:
+        return _count(reply[0]), _count(reply[1])
+
+    return command("HMGET", keys.isolated, "killed", "crashed", decode=read)
+
+
+def count_isolated(keys: Keys, ended: Mapping[str, int]) -> Call[Any]:
+    """Count processes of isolated runs that were ``killed`` or have ``crashed``."""
+    return commands(*(("HINCRBY", keys.isolated, how, many) for how, many in ended.items()), again=False)
+
+
 def server_info(*section: str) -> Call[dict[str, str]]:
     """What the server says of itself (INFO), all of it or a section; ServerError where that is forbidden."""
 

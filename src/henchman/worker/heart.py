@@ -19,6 +19,7 @@ import msgspec
 
 from henchman.client.runtime import Runtime
 from henchman.errors import LeaseLost, ServerAway, ServerError
+from henchman.isolation.processes import RunProcesses
 from henchman.kernel.clock import awake
 from henchman.kernel.text import described
 from henchman.kernel.threads import Ticker
@@ -122,6 +123,7 @@ class Heart(Ticker):
         control: Control,
         tally: ExecutionMetrics,
         failures: Failures,
+        isolation: RunProcesses,
         round_trip: Callable[[], float],
         embedded: bool,
     ) -> None:
@@ -131,7 +133,8 @@ class Heart(Ticker):
         self._session = session
         self._cancels = cancels
         self._control = control
-        self._figures = (tally, failures)
+        self._figures = (tally, failures, isolation)
+        self._isolation = isolation
         self._round_trip = round_trip
         self._embedded = embedded
         self._started_at = runtime.clock.now()
@@ -204,7 +207,11 @@ class Heart(Ticker):
         if awake() - self._measured >= _MINUTE:
             self._measured = awake()
             self._memory.append(memory)
-        return {
+        isolated: dict[str, bytes | str | int | float] = {}
+        if self._isolation.used:
+            pids = self._isolation.pids
+            isolated["isolated"] = f"{len(pids)} {sum(map(resident_kb, pids))}"
+        return isolated | {
             "info": self._info(),
             "concurrency": sum(fetcher.pool.size for fetcher in self._manager),
             "busy": self._manager.busy(),
@@ -298,10 +305,17 @@ def _row(run: Run, most: int) -> bytes:
     return msgspec.json.encode(row if process is None else row | {"pid": process.pid})
 
 
-def resident_kb() -> int:
-    """The resident memory of this process in KB; its peak where the kernel does not tell the present figure."""
+def resident_kb(pid: int | None = None) -> int:
+    """The resident memory of this process in KB; its peak where the kernel does not tell the present figure. Of another
+    process, with ``pid``: 0 there."""
     try:
-        return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE") // 1024
+        return (
+            int(Path(f"/proc/{pid or 'self'}/statm").read_text(encoding="ascii").split()[1])
+            * os.sysconf("SC_PAGE_SIZE")
+            // 1024
+        )
     except (OSError, IndexError, ValueError):
+        if pid is not None:
+            return 0
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return peak // 1024 if sys.platform == "darwin" else peak

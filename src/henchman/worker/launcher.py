@@ -95,7 +95,7 @@ class Launcher:
         self.lifeline = Lifeline(runtime)
         self.notices = DeathNotices(runtime, self.policy)
         self.renewal = Renewal(runtime, self.manager, self.session, self._pulse)
-        figures = self.acker.metrics, self.policy.failures
+        figures = self.acker.metrics, self.policy.failures, self.isolation
         heard = self.cancels, self.control, *figures, lambda: self.renewal.round_trip
         self.heart = Heart(runtime, self.manager, self.session, *heard, embedded)
 

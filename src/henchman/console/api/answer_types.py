@@ -183,6 +183,8 @@ class ProcessJson(TypedDict):
     rtt_us: int
     quiet: bool
     skew: float | None
+    isolated: int
+    isolated_rss_kb: int
 
 
 class ProcessesJson(_Paged):
