@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from henchman.inspector.jobs import JobStatus
     from henchman.inspector.keys import KeyState
     from henchman.inspector.metrics import Deploy, Metrics, Stats
+    from henchman.inspector.obstacles import Explanation
     from henchman.inspector.ordered import OrderedQueues
     from henchman.inspector.processes import Processes, Running
     from henchman.inspector.queues import Queues
@@ -540,12 +541,35 @@ class App:
         return await arecorded(self, await self._arun(find_job(self.keys, jid, queue, mask=self.registry.mask)))
 
     def why(self, jid: str) -> str:
-        """Why a job does not run, or what became of it: one sentence, with the way out."""
-        return self.job_status(jid).text
+        """Why a job does not run, or what became of it: one sentence, with the command that would change it."""
+        status = self.job_status(jid)
+        found = self._unpushed(status) or self._run(self._explained(status))
+        return found.whole
 
     async def awhy(self, jid: str) -> str:
         """``why``, awaited."""
-        return (await self.ajob_status(jid)).text
+        status = await self.ajob_status(jid)
+        found: Explanation = await in_thread(self._unpushed, status) or await self._arun(self._explained(status))
+        return found.whole
+
+    def _unpushed(self, status: JobStatus) -> Explanation | None:
+        """Of a job that the server has nothing of, and that stands in the outbox."""
+        if status.state != "unknown" or not self.config.outbox:
+            return None
+        from henchman.inspector.obstacles import Explanation
+        from henchman.outbox import load
+
+        database = self.open_outbox()
+        try:
+            found = load("status").why_not_pushed(database, self.connections, self.keys, status.jid)
+        finally:
+            database.close()
+        return None if found is None else Explanation(*found)
+
+    def _explained(self, status: JobStatus) -> Procedure[Explanation]:
+        from henchman.inspector.obstacles import explained
+
+        return explained(self.keys, status, self.config.max_retries, self.registry.mask)
 
     def deferred_status(self, jid: str, queue: str, text: str) -> JobStatus:
         """The status of a job that waits in this process for the commit of a transaction."""

@@ -85,11 +85,12 @@ class TestLocks:
             text == f"blocked by job {OURS}, which has the key 'order\\\\n17 }}' of 'shop: ü' and runs, 2 are in line"
         )
         told = run(line, "why", OTHER[:6])
-        assert (told.exit_code, told.stdout) == (0, f"{OTHER}: {text}\n")
+        assert (told.exit_code, told.stdout) == (0, f"{OTHER}: {text}\n→ henchman cancel {OURS}\n")
         assert json.loads(run(line, "why", OTHER, "--json").stdout) == {
             "jid": OTHER,
             "state": "blocked",
             "text": text,
+            "command": f"henchman cancel {OURS}",
             "paused": None,
         }
         assert text in run(line, "job", OTHER).stdout
@@ -236,7 +237,7 @@ class TestNeeds:
             second = flow.add(charge.call(), after=first)
         assert (
             run(store, "why", second.jid)
-            .stdout.strip()
+            .stdout.splitlines()[0]
             .endswith(f"by step 'charge' of batch {flow.id}, which has not ended (job {first.jid})")
         )
 

@@ -13,6 +13,7 @@ import click
 from rich.text import Text
 
 from henchman.cli.history import COLOURS, history_of
+from henchman.cli.outbox import outbox_of
 from henchman.cli.session import JID, PREFIX, SEVERAL, Session, as_json, command, group, the_one
 from henchman.cli.show import ago, answer, cell, complain, count, duration, facts, moment, say
 from henchman.cron.registry import CronState, set_paused, states
@@ -22,8 +23,9 @@ from henchman.history.records import Event, JobRecord
 from henchman.inspector.base import Entry, argument_text
 from henchman.inspector.blocked import blocked_rows
 from henchman.inspector.jobs import MOST, JobStatus, find_job, told_by
-from henchman.inspector.obstacles import obstacles
+from henchman.inspector.obstacles import Explanation, explained, obstacles
 from henchman.kernel.text import did_you_mean, seconds_text, shorten, visible
+from henchman.outbox import load
 from henchman.store import call
 from henchman.store import jobs as store
 from henchman.store.queues import list_page
@@ -114,18 +116,34 @@ def job(session: Session, jid: str, queue: str | None, most: int, as_json: bool)
 @click.argument("jid", callback=job_id)
 @as_json
 def why(session: Session, jid: str, as_json: bool) -> None:
-    """Why the job JID does not run, in a sentence: where it waits, and for what. Exit status 1: nobody knows it.
+    """Why the job JID does not run, in a sentence: where it waits, and for what; and the command that would change it.
+
+    Exit status 1: nobody knows it.
 
     Of an id that no other job's begins with, the first characters are enough.
     """
     jid = whole_id(session, jid)
     status = session.any_app.job_status(jid)
+    found = _unpushed(session, status) or call.run(
+        session.runner, explained(session.keys, status, session.config.max_retries, session.mask)
+    )
     lacks = [one for one in call.run(session.runner, obstacles(session.keys, status)) if one.is_pause]
-    told = {"jid": jid, "state": status.state, "text": status.text, "paused": lacks[0].text if lacks else None}
-    lines = [f"{one.text}. It goes on with: {one.advice}" for one in lacks]
-    answer(told, f"{jid}: {status.text}", *lines, as_json=as_json)
-    if status.state == "unknown":
+    told = {"jid": jid, "state": status.state, "text": found.text, "command": found.command or None}
+    told["paused"] = lacks[0].text if lacks else None
+    lines = [f"→ {found.command}"] if found.command and found.command not in found.text else []
+    lines += [f"{one.text}. It goes on with: {one.advice}" for one in lacks if status.state != "enqueued"]
+    answer(told, f"{jid}: {found.text}", *lines, as_json=as_json)
+    if status.state == "unknown" and not found.command:
         sys.exit(1)
+
+
+def _unpushed(session: Session, status: JobStatus) -> Explanation | None:
+    """Of a job that the server has nothing of, and that stands in the outbox."""
+    if status.state != "unknown" or not session.config.outbox:
+        return None
+    with outbox_of(session) as database:
+        found = load("status").why_not_pushed(database, session.runner, session.keys, status.jid)
+    return None if found is None else Explanation(*found)
 
 
 def _status_lines(status: JobStatus, session: Session) -> Iterator[Text]:

@@ -57,8 +57,8 @@ class JobStatus:
     that have not succeeded yet; a ``deferred`` one, which only its handle finds, until its transaction commits. Of one
     that is done its kept result or history tells ``finished``, ``failed``, ``error``, ``cancelled`` or ``expired``.
     ``position``: 1 is next to run. ``at``: when it is due, or died. ``cancelled``: ``cancel`` was asked for.
-    ``scanned``: entries looked at; ``complete`` is False when the bound was met before the end.
-    """
+    ``kept_by``: the batch that keeps it, as one of its dead or until its release. ``scanned``: entries looked at;
+    ``complete`` is False when the bound was met before the end."""
 
     jid: str
     state: JobState
@@ -79,6 +79,7 @@ class JobStatus:
     cancelled: bool = False
     scanned: int = 0
     complete: bool = True
+    kept_by: str = ""
     entry: Entry | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
@@ -158,6 +159,7 @@ def _of_payload(search: JobSearch, found: Located, *, cancelled: bool) -> Proced
         cancelled=cancelled,
         scanned=search.scanned,
         complete=search.complete,
+        kept_by=found.batch,
         entry=entry,
     )
 
@@ -211,10 +213,11 @@ def _without_a_payload(search: JobSearch, *, cancelled: bool) -> Procedure[JobSt
     names: list[str] = yield batches.newest(search.keys, 0, BATCHES)
     held: list[str] = (yield batches.statuses(search.keys, names, search.jid)) if names else []
     if "blocked" in held:
-        where = f"waits until its atomic batch {names[held.index('blocked')]} is released"
+        batch = names[held.index("blocked")]
+        where = f"waits until its atomic batch {batch} is released"
         if cancelled:
             return replace(unknown, text=f"cancelled, it will not start ({where})")
-        return replace(unknown, state="blocked", text=where)
+        return replace(unknown, state="blocked", text=where, kept_by=batch)
     return (yield from _by_its_keys(search.keys, unknown)) if search.thorough else unknown
 
 
@@ -271,8 +274,11 @@ async def arecorded(runtime: Runtime, status: JobStatus) -> JobStatus:
 
 def told_by(status: JobStatus, event: Any) -> JobStatus:
     """``status``; of a job that the server has nothing of, how it ended (``event`` of ``history.records``)."""
-    if status.state != "unknown" or event.status not in _ENDED:
+    if status.state != "unknown":
         return status
+    if event.status not in _ENDED:  # a payload of an ordered queue, most often
+        said = f"history saw it last as {event.status or 'known'}, in queue {event.queue}; on the server {status.text}"
+        return replace(status, text=said, queue=event.queue, name=event.class_)
     return replace(
         status,
         state=event.status,

@@ -7,13 +7,14 @@ from typing import NamedTuple
 from sqlalchemy import func, select
 
 from henchman.kernel.clock import ServerClock
+from henchman.kernel.figures import span
 from henchman.outbox.database import OutboxDatabase
 from henchman.outbox.schema import outbox
 from henchman.store import outbox as store
 from henchman.store.call import Runner
 from henchman.store.keys import Keys
 
-__all__ = ["OutboxDatabase", "OutboxStatus", "RefusedRow", "look"]
+__all__ = ["OutboxDatabase", "OutboxStatus", "RefusedRow", "look", "why_not_pushed"]
 
 _PAGE, _PAGES = 1000, 20  # of the oldest rows, of which most may be pushed already
 _REFUSED = 50
@@ -83,3 +84,24 @@ def _oldest_waiting(database: OutboxDatabase, runner: Runner, keys: Keys, name: 
             return min(waiting)
         after = page[-1].id
     return None
+
+
+def why_not_pushed(database: OutboxDatabase, runner: Runner, keys: Keys, jid: str) -> tuple[str, str] | None:
+    """Of a job that stands in the outbox and was not pushed: why, and the command that would change it; None of
+    others."""
+    columns = [outbox.c[name] for name in ("queue", "created", "problem")]
+    with database.reading() as connection:
+        row = connection.execute(select(*columns).where(outbox.c.jid == jid)).first()
+    if row is None:
+        return None
+    name = database.marker().name
+    facts = runner.run(store.relay_facts(keys, name))
+    [is_sent] = runner.run(store.which_sent(keys, name, [jid]))
+    where = f"in the outbox of {database.shown} for {span(max(facts.now - float(row.created), 0.0))}"
+    if is_sent:
+        return f"{where}, and pushed: the row goes in a moment", ""
+    if row.problem is not None:
+        return f"{where}, for the server refuses it: {row.problem}", "henchman outbox"
+    if facts.relay:
+        return f"{where}: {facts.relay} relays, and pushes it in its turn", "henchman outbox"
+    return f"{where}, and nobody relays: a worker with this outbox does", f"henchman work -q {row.queue}"
