@@ -22,6 +22,7 @@ NODES: Final = 2500
 #: page and how many names follow in its address → addresses to look at; a page that is not here fails the test
 PAGES: Final[dict[tuple[str, int], tuple[str, ...]]] = {
     ("", 0): ("/",),
+    ("findings", 0): ("/findings",),
     ("errors", 0): ("/errors", "/errors?show=new", "/errors?q=Failure7"),
     ("errors", 1): ("/errors/{error}",),
     ("busy", 0): ("/busy", "/busy?p=3"),

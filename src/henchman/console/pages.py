@@ -21,7 +21,7 @@ from henchman.inspector.queues import Queues, QueueState, look_at_queue, look_at
 from henchman.inspector.search import Hint
 from henchman.inspector.sets import SetName, look_at_set, search_set
 from henchman.oncall.deeds import Missing
-from henchman.oncall.findings import LOST, findings
+from henchman.oncall.findings import LOST, weighed
 from henchman.oncall.vitals import look
 from henchman.store.call import run, side_by_side
 
@@ -159,6 +159,7 @@ class Screens:
         #: name of a page in addresses → what makes it
         self.by_name: Mapping[str, Callable[..., Screen]] = {
             "": self.overview,
+            "findings": self.overview,
             "busy": self.busy,
             "queues": self.queues,
             "retries": lambda query: self.set("retries", query),
@@ -188,7 +189,8 @@ class Screens:
             "overview.html",
             {
                 "seen": seen,
-                "findings": findings(seen, failing, ground),
+                "weighed": (found_wrong := weighed(seen, failing, ground)),
+                "findings": found_wrong.shown,
                 "queues": sorted(seen.queues, key=_trouble)[:10],
                 "classes": found.classes[:8],
                 "chart": chart(found, found.classes),

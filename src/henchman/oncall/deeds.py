@@ -13,7 +13,11 @@ from henchman.inspector.errors import mute_error, reopen_error, resolve_error
 from henchman.inspector.processes import Processes
 from henchman.inspector.queues import Queues
 from henchman.inspector.sets import Acted, JobSet, SetName
+from henchman.kernel.figures import span
 from henchman.kernel.text import count, visible
+from henchman.oncall import mutes
+from henchman.oncall.findings import findings
+from henchman.oncall.vitals import look
 from henchman.store.call import Procedure, run
 
 __all__ = ["Deed", "Deeds", "Missing", "Order", "Unfit", "Unwanted", "said_of_one"]
@@ -90,6 +94,10 @@ class Deeds:
                 ("errors", "resolve"): Deed("Resolve", "", self._resolve, "one"),
                 ("errors", "mute"): Deed("Mute", "", self._mute, "list"),
                 ("errors", "reopen"): Deed("Reopen", "", self._reopen, "one"),
+                ("findings", "mute"): Deed(
+                    "Mute…", _MUTE, self._mute_finding, asks="Reason", fields={"hours": mutes.HOURS}
+                ),
+                ("findings", "unmute"): Deed("Unmute", "", self._unmute_finding),
                 ("crons", "run"): Deed("Run now", "", self._cron_run),
                 ("crons", "pause"): Deed("Pause", "", lambda name: self._cron(name, "pause", "is paused")),
                 ("crons", "resume"): Deed("Resume", "", lambda name: self._cron(name, "resume", "goes on")),
@@ -164,6 +172,25 @@ class Deeds:
             raise Unwanted(f"no error is known as {visible(group)[:40]} any more")
         return f"error {visible(group)} {words}"
 
+    def _mute_finding(self, id: str, *, order: Order = NOBODY) -> str:
+        runtime, hours = self._runtime, order.form.get("hours", "1")
+        found = next((one for one in findings(*run(runtime.connections, look(runtime.keys))) if one.id == id), None)
+        if found is None:
+            raise Unwanted(f"there is no finding {visible(id)[:40]} any more: it has gone, or is muted")
+        if hours not in map(str, mutes.HOURS):
+            raise Unwanted(f"hours={visible(hours)[:40]}: say one of {', '.join(map(str, mutes.HOURS))}")
+        try:
+            by, why = order.author, order.form.get("reason", "")
+            run(runtime.connections, mutes.mute(runtime.keys, id, int(hours), by, why))
+        except ArgumentError as error:
+            raise Unwanted(str(error)) from None
+        return f"muted for {span(3600.0 * int(hours))}: {visible(found.text)}"
+
+    def _unmute_finding(self, id: str) -> str:
+        if not run(self._runtime.connections, mutes.unmute(self._runtime.keys, id)):
+            raise Unwanted(f"the finding {visible(id)[:40]} is not muted any more")
+        return "it is shown again, as long as it is wrong"
+
     def _cron_run(self, name: str) -> str:
         handle = self._runtime.crons.run(name)
         return f"{visible(name)} enqueued as {handle.jid}"
@@ -178,6 +205,9 @@ _TO_PROCESSES: Final[Mapping[str, tuple[str, str, str]]] = {
     "stop": ("Stop…", "It ends its jobs in its grace, and goes.", "stops"),
     "dump": ("Stacks", "", "writes the stacks of its threads to its log and its page"),
 }
+_MUTE: Final = (
+    "It is not among the findings for so long, on any console, unless it becomes critical; it stands below them."
+)
 _PAUSE: Final = "No job of it starts any more, on any worker; what runs goes on."
 _WORDS: Final = {"retries": "retries", "scheduled": "scheduled jobs", "dead": "dead"}
 _DELETE: Final = ("Delete…", "It is gone for good.", "delete")

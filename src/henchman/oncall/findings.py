@@ -14,11 +14,13 @@ from typing import Final, Literal, NamedTuple, ParamSpec
 from henchman.inspector.errors import Errors
 from henchman.inspector.metrics import Overview
 from henchman.inspector.queues import why_paused
+from henchman.kernel.digests import sha256
 from henchman.kernel.figures import size, span, utc
 from henchman.kernel.text import count, shorten
+from henchman.oncall.mutes import Mute
 from henchman.oncall.vitals import Vitals
 
-__all__ = ["Finding", "findings"]
+__all__ = ["Finding", "Weighed", "findings", "weighed"]
 
 P = ParamSpec("P")
 Severity = Literal["critical", "warning"]
@@ -69,7 +71,7 @@ _COMMANDS: Final = {  # by kind, else by page
 
 class Finding(NamedTuple):
     """One thing that is wrong: what, in a sentence; what it rests on; where to go (page, name, and what its list is
-    narrowed to); what to do there."""
+    narrowed to); what to do there. ``act``: the act that mends it, where there is one: page, names and verb."""
 
     severity: Severity
     kind: str
@@ -79,6 +81,14 @@ class Finding(NamedTuple):
     name: str = ""
     advice: str = ""
     filters: tuple[tuple[str, str], ...] = ()
+    act: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The same at every look for the same trouble of one thing; a warning that becomes critical has another."""
+        same = [self.severity, self.kind, self.page, self.name, *map("=".join, self.filters)]
+        digest: str = sha256("\n".join(same).encode("utf-8", "replace")).hexdigest()
+        return digest[:12]
 
     @property
     def command(self) -> str:
@@ -87,8 +97,27 @@ class Finding(NamedTuple):
         return said.format(name=shlex.quote(self.name)) if self.name or "{name}" not in said else "henchman top"
 
 
+class Weighed(NamedTuple):
+    """What is wrong, the worst first; and what is wrong as well, and muted."""
+
+    shown: list[Finding]
+    muted: list[tuple[Finding, Mute]]
+
+
+def weighed(seen: Overview, failing: Errors | None = None, ground: Vitals | None = None) -> Weighed:
+    """Everything that is wrong: what is shown, and what is muted."""
+    found = _findings(seen, failing, ground)
+    mutes = {name: one for name, one in ground.mutes.items() if one.until > seen.at} if ground else {}
+    shown = [one for one in found if one.id not in mutes]
+    return Weighed(shown, [(one, mutes[one.id]) for one in found if one.id in mutes])
+
+
 def findings(seen: Overview, failing: Errors | None = None, ground: Vitals | None = None) -> list[Finding]:
-    """Everything that is wrong, the worst first."""
+    """Everything that is wrong and not muted, the worst first."""
+    return weighed(seen, failing, ground).shown
+
+
+def _findings(seen: Overview, failing: Errors | None, ground: Vitals | None) -> list[Finding]:
     found = [one for rule in RULES for one in rule(seen)]
     if failing is not None:
         found = [*_several(_errors)(failing), *found]
@@ -131,7 +160,8 @@ def _errors(failing: Errors) -> Iterator[Finding]:
             said = f"More than usual: {one.error} in {jobs}, {count(many, 'time')} in the last hour."
         severity: Severity = "warning" if state == "rising" else "critical"
         advice = "its page shows where, and retries its jobs"
-        yield Finding(severity, f"{state} error", said, one.message or one.place, "error", one.id, advice)
+        act = ("errors", one.id, str(int(failing.at)), "retry")
+        yield Finding(severity, f"{state} error", said, one.message or one.place, "error", one.id, advice, act=act)
 
 
 def _served(seen: Overview) -> set[str]:
@@ -183,6 +213,7 @@ def _paused(seen: Overview) -> Iterator[Finding]:
                 "queue",
                 one.name,
                 "resume it there",
+                act=("queues", one.name, "resume"),
             )
 
 
@@ -230,6 +261,7 @@ def _stuck(seen: Overview) -> Iterator[Finding]:
                 "job",
                 one.entry.jid,
                 "look where it stands, or cancel it",
+                act=("jobs", one.entry.jid, "cancel") if one.entry.jid else (),
             )
 
 
@@ -243,7 +275,8 @@ def _versions(seen: Overview) -> Iterator[Finding]:
         said = f"none of them has started within {span(OLD_CODE)}, so no deploy is under way"
         old = min(ours, key=lambda one: [int(part) for part in re.findall(r"\d+", one.version)])
         filters = (("q", old.identity),)
-        yield Finding("warning", "versions", text, said, "busy", "", "restart those with the older version", filters)
+        advice, act = "restart those with the older version", ("busy", old.identity, "stop")
+        yield Finding("warning", "versions", text, said, "busy", "", advice, filters, act)
 
 
 def _host_clocks(seen: Overview) -> Iterator[Finding]:
@@ -336,7 +369,8 @@ def _old_code(seen: Overview, ground: Vitals) -> Iterator[Finding]:
         ran = "runs" if len(old) == 1 else "run"
         text = f"{len(old)} of {len(known)} workers {ran} the code from before the deploy {shorten(last.label, 60)}."
         said = f"it was {span(seen.at - last.at)} ago; {old[0].hostname}:{old[0].pid} has not been restarted since"
-        yield Finding("warning", "old code", text, said, "busy", "", "restart it", (("q", old[0].identity),))
+        filters, act = (("q", old[0].identity),), ("busy", old[0].identity, "stop")
+        yield Finding("warning", "old code", text, said, "busy", "", "restart it", filters, act)
 
 
 def _missed(ground: Vitals, now: float) -> Iterator[Finding]:
@@ -344,7 +378,8 @@ def _missed(ground: Vitals, now: float) -> Iterator[Finding]:
         text = f"Cron {shorten(one.name, 60)} missed {utc(one.planned)}."
         said = f"that was {span(max(now - one.planned, 0.0))} ago, and nothing was enqueued for it"
         advice = "any worker of this app enqueues it: is one alive? Run it there by hand"
-        yield Finding("critical", "missed cron", text, said, "crons", one.name, advice)
+        act = ("crons", one.name, "run")
+        yield Finding("critical", "missed cron", text, said, "crons", one.name, advice, act=act)
 
 
 def _poison(ground: Vitals, now: float) -> Iterator[Finding]:
@@ -365,7 +400,8 @@ def _blocked(ground: Vitals, now: float) -> Iterator[Finding]:
         text = f"{many} for one that will not succeed by itself."
         filters = (("show", "stuck"),)
         advice = "retry what died, or let them go: henchman blocked --stuck"
-        yield Finding("critical", "blocked", text, first.sentence(), "blocked", "", advice, filters)
+        act = ("blocked", first.jid, "release") if first.jid and len(stuck) == 1 else ()
+        yield Finding("critical", "blocked", text, first.sentence(), "blocked", "", advice, filters, act)
 
 
 def _batches(ground: Vitals, now: float) -> Iterator[Finding]:
@@ -375,7 +411,8 @@ def _batches(ground: Vitals, now: float) -> Iterator[Finding]:
         if one.state == "abandoned" and now - one.created > STANDS:
             text = f"Batch {shorten(name, 80)} stands still: whoever filled it is gone, and it is open."
             said = f"{count(left, 'job')} of it have not ended"
-            yield Finding("warning", "batch", text, said, "batches", "", "close it there", filters)
+            act = ("batches", one.id, "close")
+            yield Finding("warning", "batch", text, said, "batches", "", "close it there", filters, act)
         elif one.state == "closed" and left and now - one.created > STANDS and not any(map(one.counts.get, _GOING)):
             text = f"Batch {shorten(name, 80)} stands still: {count(left, 'job')} wait, and none of them runs."
             said = "does a worker serve their queue?"

@@ -16,6 +16,7 @@ from henchman.inspector.blocked import BlockedJob, blocked_jobs
 from henchman.inspector.errors import Errors, errors
 from henchman.inspector.metrics import Deploy, Overview, deploy_marks, overview
 from henchman.inspector.ordered_id import OrderedId, id_of
+from henchman.oncall.mutes import Mute, mutes
 from henchman.store import history, needs, ordered_people
 from henchman.store.call import Procedure, ask, command, side_by_side
 from henchman.store.keys import Keys
@@ -44,6 +45,7 @@ class Vitals(NamedTuple):
     """What one look found. ``memory``: bytes used, and the most there may be (0: no limit); None where that may not be
     asked. ``stepped``: seconds by which the server's clock went, and how long ago. ``batches``: the newest. ``levels``:
     how long queues were, the latest first. ``due``: retries that fall due within a minute. ``deploys``: of a week.
+    ``mutes``: what somebody muted, by the id of the finding.
     """
 
     memory: tuple[int, int] | None
@@ -57,6 +59,7 @@ class Vitals(NamedTuple):
     due: int = 0
     missed: Sequence[MissedTick] = ()
     deploys: Sequence[Deploy] = ()
+    mutes: Mapping[str, Mute] = {}
 
 
 class FindingsLook(NamedTuple):
@@ -87,6 +90,7 @@ def vitals(keys: Keys, mask: Mask | None = None) -> Procedure[Vitals]:
         ask(set_below(keys.retry, at + _SOON)),
         missed_ticks(keys, _MISSED),
         deploy_marks(keys, at - _DEPLOYS, at),
+        mutes(keys),
     )
     return Vitals(*found)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any, NotRequired, TypedDict
 
 from henchman.console.api.failure_types import CauseJson, FailureJson
+from henchman.console.api.finding_types import FindingJson
 from henchman.inspector.queues import QueueStateJson
 
 Moment = str | None
@@ -48,25 +49,6 @@ class JobsJson(TypedDict):
     items: list[JobJson]
     total: int | None
     next: str | None
-
-
-class FindingJson(TypedDict):
-    """``page``, ``name`` and ``filters`` say which page of the console shows it."""
-
-    severity: str
-    kind: str
-    text: str
-    evidence: str
-    page: str
-    name: str
-    advice: str
-    filters: dict[str, str]
-
-
-class FindingsJson(TypedDict):
-    """What is wrong, the worst first."""
-
-    items: list[FindingJson]
 
 
 class OverviewJson(TypedDict):

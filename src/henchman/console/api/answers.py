@@ -20,6 +20,7 @@ from henchman.inspector.ordered_id import OrderedId
 from henchman.inspector.processes import ProcessLook, ProcessState, Work
 from henchman.inspector.queues import QueueState
 from henchman.oncall.findings import Finding
+from henchman.oncall.mutes import Mute
 from henchman.wire import jsontext, times
 
 
@@ -58,8 +59,11 @@ def why(status: JobStatus, found: Sequence[Obstacle]) -> dict[str, Any]:
     return {"jid": status.jid, "state": status.state, "text": status.text, "obstacles": obstacles}
 
 
-def finding(one: Finding) -> dict[str, Any]:
-    return {**one._asdict(), "filters": dict(one.filters)}
+def finding(one: Finding, mute: Mute | None = None) -> dict[str, Any]:
+    page, *names, verb = one.act or ("", "")
+    mends = {"page": page, "act": verb, "names": names} if one.act else None
+    until = moment(mute.until) if mute else None
+    return {"id": one.id, **one._asdict(), "filters": dict(one.filters), "act": mends, "muted_until": until}
 
 
 def overview(seen: Overview, found: Sequence[Finding]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from henchman.batch.listing import find_batches, newest_batches, one_batch, workflow_steps
 from henchman.client.runtime import Runtime
-from henchman.console.api import answer_types, answers
+from henchman.console.api import answer_types, answers, finding_types
 from henchman.cron.registry import some_states as some_crons
 from henchman.errors import ArgumentError
 from henchman.history.records import STATUSES, parse_search
@@ -34,7 +34,7 @@ from henchman.inspector.queues import Queues, list_queues
 from henchman.inspector.sets import SetName, key_of_set, look_at_set, search_set
 from henchman.kernel.text import did_you_mean, visible
 from henchman.oncall.deeds import Deeds, Missing
-from henchman.oncall.findings import findings
+from henchman.oncall.findings import Weighed, weighed
 from henchman.oncall.vitals import look
 from henchman.store.call import ask as ask_one
 from henchman.store.call import run, side_by_side
@@ -169,15 +169,18 @@ class JsonApi:
 
     # ---- now
 
-    def _seen(self) -> tuple[figures.Overview, list[Any]]:
+    def _seen(self) -> tuple[figures.Overview, Weighed]:
         found = self._run(look(self._keys, self._mask))
-        return found.seen, findings(*found)
+        return found.seen, weighed(*found)
 
     def overview(self, ask: Ask) -> dict[str, Any]:
-        return answers.overview(*self._seen())
+        seen, found = self._seen()
+        return answers.overview(seen, found.shown)
 
     def findings(self, ask: Ask) -> dict[str, Any]:
-        return {"items": [answers.finding(one) for one in self._seen()[1]]}
+        found = self._seen()[1]
+        muted = [answers.finding(one, mute) for one, mute in found.muted]
+        return {"items": [answers.finding(one) for one in found.shown], "muted": muted}
 
     def errors(self, ask: Ask) -> dict[str, Any]:
         found = self._run(errors(self._keys, job=ask.word("job"), queue=ask.word("queue"), text=ask.word("q")))
@@ -424,7 +427,7 @@ class JsonApi:
 _API = JsonApi
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("overview", "Counts, and what is wrong", _API.overview, answer_types.OverviewJson),
-    Endpoint("findings", "What is wrong, the worst first", _API.findings, answer_types.FindingsJson),
+    Endpoint("findings", "What is wrong, the worst first", _API.findings, finding_types.FindingsJson),
     Endpoint("errors", "Failures by kind", _API.errors, answer_types.ErrorsJson, ("job", "queue", "q", *_PAGED)),
     Endpoint("errors/{id}", "Failures of one kind, with a traceback", _API.error, answer_types.ErrorJson),
     Endpoint("processes", "Worker processes", _API.processes, answer_types.ProcessesJson, _PAGED),
