@@ -90,9 +90,7 @@ class Keys:
         self.error_facts = p + "hm:errors:facts"  # hash, 14 days: group → counts, last message and jid, JSON; see lua
         self.error_traces = p + "hm:errors:traces"  # hash, 14 days: group → where it was raised, JSON
         self.error_handled = p + "hm:errors:handled"  # hash, 14 days: group → what people decided about it, JSON
-        self.findings_muted = (
-            p + "hm:findings:muted"
-        )  # hash, 8 days: finding → until when, by whom, why, JSON; at most 100
+        self.findings_muted = p + "hm:findings:muted"  # hash, 8 days: finding → until when, by whom, why (JSON)
         self.levels = (
             p + "hm:levels"
         )  # list, 15 min: how long queues were, a JSON a minute, the latest first; at most 12
