@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from statistics import median
 
-from henchman.bench.bare import drain_bare, fill, push_bare
+from henchman.bench.bare import drain_bare, fill
 from henchman.bench.jobs import LOAD, app, changes, noop, once, tell
-from henchman.bench.measures import Ground, ping, pushed, waits
+from henchman.bench.measures import Ground, ping, push_costs, waits
 from henchman.bench.report import Report
 from henchman.bench.server import server
 from henchman.bench.stamps import Stamps
@@ -29,7 +29,6 @@ from henchman.bench.worker import drain, worker
 STORED = Path(__file__).with_name("guard.toml")
 FALL = 0.25
 JOBS, PUSHES, SAMPLES = 60_000, 20_000, 60
-PIECES, BULK = 10, 5  # pieces of the pushes; jobs pushed in bulk for one pushed alone
 #: ratio → what it says
 RATIOS = {
     "drain": "a plain job, beside the loop that settles runs",
@@ -79,15 +78,9 @@ def one_turn(ground: Ground) -> dict[str, float]:
 
 
 def pushes_beside_bare(ground: Ground) -> dict[str, float]:
-    """One by one and in bulk, in short pieces that alternate with the bare ones."""
-    bare = ours = many = 0.0
-    piece = ground.count(PUSHES) // PIECES
-    for _ in range(PIECES):
-        bare += spent(ground, lambda: push_bare(ground.server, ground.raw, piece))
-        ours += spent(ground, lambda: pushed(piece))
-        many += spent(ground, lambda: noop.enqueue_many((number,) for number in range(BULK * piece)))
-        ground.server.clear(ground.raw)
-    return {"push": bare / ours, "bulk": bare / (many / BULK)}
+    """One by one and in bulk."""
+    bare, ours, bulk = push_costs(ground, ground.count(PUSHES), lambda: time.process_time() + ground.raw.cpu())
+    return {"push": bare / ours, "bulk": bare / bulk}
 
 
 def started(ground: Ground) -> float:

@@ -90,7 +90,7 @@ def write(url: str, address: str, place: int, rate: float, seconds: float) -> No
 
 def take(path: str) -> None:
     """Say when the first job has come, and take jobs until as many have come as it is told; then tell when each did."""
-    raw, arrived, wanted = Raw(Path(path)), [], list[int]()
+    raw, arrived, wanted = Raw(path), [], list[int]()
     threading.Thread(target=lambda: wanted.append(json.loads(sys.stdin.readline())), daemon=True).start()
     while not wanted or len(arrived) < wanted[0]:
         popped = raw.ask("BRPOP", QUEUE, 1)

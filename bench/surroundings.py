@@ -62,22 +62,27 @@ def measure_queues(ground: Ground) -> None:
 
 
 def measure_depths(ground: Ground) -> None:
-    """The same pushes, looks and drain before a queue of each depth."""
+    """The same pushes, looks and drain with a queue of each depth."""
     made, raw, add, count = ground.server, ground.raw, ground.report.add, ground.count(20_000)
     for depth in DEPTHS:
         deep = ground.count(depth)
         made.clear(raw)
         noop.enqueue_many((number,) for number in range(deep))
-        add(f"depth_{depth}_push", f"{depth:,} jobs wait: enqueue, one by one", pushed(count // 10), "jobs/s")
+        used = raw.cpu()
+        pushed(count // 4)
+        cost = (raw.cpu() - used) / (count // 4) * 1e6
+        add(f"depth_{depth}_push", f"{depth:,} jobs wait: the server's processor time a push", cost, "µs")
         looks = []
         for _ in range(50):
             began = time.perf_counter()
             app.queues["bench_load"].page(0, 50)
             looks.append((time.perf_counter() - began) * 1000)
         add(f"depth_{depth}_page", f"{depth:,} jobs wait: a page of 50, median", percentile(looks, 0.5), "ms")
+        if deep < count:
+            continue  # too few jobs for a rate
         pause(made, raw, LOAD)
         with worker(made):
-            _, rate = release(made, raw, LOAD, min(count, deep))
+            _, rate = release(made, raw, LOAD, count)
         add(f"depth_{depth}_drain", f"{depth:,} jobs wait: a worker", rate, "jobs/s")
 
 

@@ -24,6 +24,11 @@ def noop(number: int) -> None:
     """Nothing."""
 
 
+@app.job(name="bench.each", queue=LOAD, ack="each")
+def each(number: int) -> None:
+    """Nothing, and settled alone."""
+
+
 @app.job(name="bench.text", queue=LOAD)
 def text(value: str) -> None:
     """Take a text, and do nothing."""

@@ -87,6 +87,10 @@ class Raw:
         lines = self.ask("INFO", section).decode().splitlines()
         return dict(line.split(":", 1) for line in lines if ":" in line and not line.startswith("#"))
 
+    def close(self) -> None:
+        """Close it."""
+        self._connection.disconnect()
+
     def cpu(self) -> float:
         """Seconds of processor time that the server has used, for whomever."""
         used = self.info("cpu")

@@ -52,6 +52,7 @@ class MeasuredWorker:
         self.ready_after = now - started
         self.child_ready_after = now - self._born
         self._raw.ask("DEL", made.keys.stat_processed)
+        self._raw.close()
 
     def _has_begun(self) -> bool:
         """Whether every process has joined, and the first job has ended."""
