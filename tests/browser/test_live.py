@@ -64,6 +64,34 @@ def test_a_row_that_leaves_keeps_its_place_and_focus_and_choice_stay(opens: Open
     assert page.locator("#chosen").inner_text().startswith("1 chosen")
 
 
+def add_dead(redis: Redis, first: int, many: int) -> None:
+    now = time.time()
+    for one in range(first, first + many):
+        job = {"class": "shop.charge", "jid": f"{one:024}", "queue": "pay", "args": [one], "created_at": now - 60}
+        redis.zadd("dead", {encode({**job, "error_class": "CardDeclined", "failed_at": now}): now + one})
+
+
+def test_what_comes_while_one_reads_does_not_push_what_stands_there(opens: Opens, desk: str, redis: Redis) -> None:
+    page = (tab := opens(desk)).page
+    tab.open("/dead?n=12")
+    assert rows(page)[:3] == ["0", "1", "2"]
+    page.locator("tr", has_text="shop.charge(5)").hover()
+    add_dead(redis, 20, 3)
+    page.get_by_role("button", name="3 new · show").wait_for()
+    assert rows(page) == [str(one) for one in range(12)], "also those that are on the next page now"
+    add_dead(redis, 23, 1)
+    page.get_by_role("button", name="4 new · show").wait_for()
+    assert tab.violations() == []
+    page.keyboard.press("n")
+    page.locator("tr", has_text="shop.charge(23)").wait_for()
+    assert rows(page) == [*map(str, (23, 22, 21, 20, 0, 1, 2, 3, 4, 5, 6, 7))]
+    assert page.locator("#news").is_hidden()
+    page.mouse.move(5, 5)
+    add_dead(redis, 30, 1)
+    page.locator("tr", has_text="shop.charge(30)").wait_for()
+    assert rows(page)[0] == "30", "nobody reads: it stands there at once"
+
+
 def test_capitals_act_on_the_chosen_rows_after_a_question(opens: Opens, desk: str, dead: App, redis: Redis) -> None:
     page = (tab := opens(desk)).page
     tab.open("/dead")

@@ -74,6 +74,7 @@ async function look() {
   if (!fresh) return;
   nameRows(main);
   nameRows(fresh);
+  const held_back = holdNews(main, fresh);
   keepPlaces(main, fresh);
   const said = main.querySelector(".said");
   if (said) fresh.prepend(said.cloneNode(true));
@@ -86,6 +87,7 @@ async function look() {
   say("● live");
   lost("");
   countChosen();
+  tellNews(held_back);
 }
 
 // a row is the same one as long as it leads to the same thing: focus, cursor and choice stay with it
@@ -98,6 +100,49 @@ function nameRows(root) {
   }
 }
 
+// while somebody reads a list, what comes does not push what stands there: rows keep their order, those that came
+// between them wait until they are asked for, or until nobody reads
+let released = false;
+
+function holdNews(main, fresh) {
+  const tables = [...fresh.querySelectorAll("table.rows tbody")];
+  let many = 0;
+  for (const [place, old] of [...main.querySelectorAll("table.rows tbody")].entries()) {
+    const into = tables[place];
+    const reads = old.matches(":hover") || scrollY > 80 || old.querySelector("tr.on, tr.chosen");
+    if (!into || released || !reads) continue;
+    const order = new Map([...old.rows].filter((row) => row.id).map((row, at) => [row.id, at]));
+    const last = [...into.rows].findLastIndex((row) => order.has(row.id));
+    const news = [...into.rows].slice(0, last + 1).filter((row) => row.id && !order.has(row.id));
+    for (const row of news) row.remove();
+    many += news.length;
+    const pushed = pushedOff(old, into, news.length);
+    const placed = (row) => order.get(row.id) ?? Infinity;
+    into.append(...[...into.rows, ...pushed.map((row) => row.cloneNode(true))].sort((one, other) => (placed(one) < placed(other) ? -1 : placed(one) > placed(other) ? 1 : 0)));
+  }
+  return many;
+}
+
+// the rows at the end of a list that are on its next page now, because so many came
+function pushedOff(old, into, many) {
+  const stay = new Set([...into.rows].map((row) => row.id));
+  const end = [...old.rows].slice([...old.rows].findLastIndex((row) => stay.has(row.id)) + 1);
+  return end.filter((row) => row.id && !row.classList.contains("left")).slice(0, many);
+}
+
+function tellNews(many) {
+  const bar = document.getElementById("news");
+  if (!bar) return;
+  bar.hidden = !many;
+  const text = `${many} new · show`;
+  if (many && bar.firstElementChild.textContent !== text) bar.firstElementChild.textContent = text;
+}
+
+async function showNews() {
+  released = true;
+  try { await turn(); } finally { released = false; }
+}
+
 // a row that has left stays where it was for a moment, dimmed: what stands below it does not jump. Not where most rows
 // left at once, for then nothing is where it was
 function keepPlaces(main, fresh) {
@@ -106,7 +151,10 @@ function keepPlaces(main, fresh) {
     const into = tables[place];
     const left = [...old.rows].filter((row) => row.id && into && !fresh.querySelector(`[id="${CSS.escape(row.id)}"]`));
     if (!into || left.length > Math.max(3, old.rows.length / 2)) continue;
+    const known = new Set([...old.rows].map((row) => row.id));
+    const pushed = pushedOff(old, into, [...into.rows].filter((row) => row.id && !known.has(row.id)).length);
     for (const row of left) {
+      if (pushed.includes(row)) continue;
       const since = Number(row.dataset.left ?? Date.now());
       if (Date.now() - since > STAYS) continue;
       row.classList.remove("on", "chosen"); // or merging would keep these, and not dim it
@@ -387,6 +435,7 @@ const KEYS = {
   "]": () => follow("a[rel=next]"),
   ".": () => setLive(!live),
   y: copyJid,
+  n: showNews,
   x: () => choose(false),
   X: () => choose(true),
   a: chooseAll,
@@ -425,6 +474,7 @@ for (const [id, act] of [["zone", turnZone], ["theme", turnTheme], ["keys", KEYS
   const button = document.getElementById(id);
   if (button) { button.hidden = false; button.addEventListener("click", act); }
 }
+document.querySelector("#news button")?.addEventListener("click", showNews);
 nameZone();
 drawTimes();
 const field = document.querySelector("#palette input");
