@@ -110,6 +110,7 @@ def ill(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
         with sqlite3.connect(folder / "history.sqlite") as sql:
             for column in ("class", "queue", "args", "message"):
                 sql.execute(f"update henchman_events set {column} = {column} || ?", (f' "{EVIL}"',))  # noqa: S608
+            sql.execute("update henchman_messages set text = text || ?", (EVIL,))
         yield made
 
 
@@ -143,6 +144,13 @@ def test_on_every_page_it_is_text(ill: Crowd) -> None:
             if where not in known and len(known) < EACH:
                 known.append(where)
                 ahead.append(where)
+    for path, words in (("/jobs/{running}", "What it says"), ("/jobs/{retry}", "Failed attempts"), ("/", "1 muted")):
+        page = browser.get(ill.path(path))
+        assert words in page.words, path
+        assert SEEN in page.words[page.words.index(words) :], path
+        wrong += [f"{path}: {one}" for one in Marks(page.text).found]
+        assert EVIL not in page.text.replace("<wbr>", ""), path
+    assert "60 of 100" in browser.get("/busy").words
     assert not wrong, "\n".join(wrong)
     assert set(site._views) - set(seen) == set(), "pages that no link leads to are not looked at"
     assert set(site._views) - shown == SILENT, "pages on which it does not stand"

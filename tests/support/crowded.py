@@ -19,6 +19,7 @@ from henchman.console.render import tilde
 from henchman.history.database import Database
 from henchman.inspector import audit
 from henchman.inspector.operations import Wish
+from henchman.oncall.findings import Finding
 from henchman.store import admission, cron, leases, operations
 from henchman.store.call import Call, ask, commands, run, side_by_side
 from henchman.store.failures import group_errors
@@ -170,7 +171,10 @@ class _Filling:
             head, tail = text.split(b"J" * 24)
             some = ((head + jid(3 + place, number).encode() + tail,) for number in range(many))
             self._many("LPUSH", self.keys.queue(name), some)
-        self.app.queues["reports"].pause()
+        muted = [self.now + 3600, "ana", "the shop knows"]
+        paused = Finding("warning", "paused", "", "", "queue", "reports")
+        self.run(commands(("HSET", self.keys.findings_muted, paused.id, json.dumps(muted))))
+        self.app.queues["reports"].pause("the shop is away", by="ana")
 
     def _errors(self) -> str:
         hour = int(self.now // 3600)
@@ -208,6 +212,10 @@ class _Filling:
                 "error_group": group,
                 "failed_at": self.now - 900,
             }
+            if kind == 2:
+                tried = "worker-0001.shop.internal:1001:000000000001", "shop.errors.Failure", group, "no answer"
+                more["error_attempts"] = [[number, self.now - 900, 0.5, *tried] for number in range(1, 4)]
+                more["error_causes"] = [["shop.errors.Refused", "no answer", ["shop/sync.py:9:in ask"]]]
             fields = {"class": "shop.charge", "args": [1, "x" * 60], "queue": "pay", "retry": 25, "jid": "J" * 24}
             text = encode({**fields, "created_at": self.now - 999, **(error | more if kind < 12 else {})})
             head, tail = text.split(b"J" * 24)
@@ -326,4 +334,10 @@ class _Filling:
             )
             marks = ", ".join("?" * len(names.split()))
             sql.executemany(f"insert into henchman_events ({names.replace(' ', ', ')}) values ({marks})", rows)  # noqa: S608
+            running = jid(4000, (self.sizes.processes - 1) * self.sizes.slots)
+            told = [(running, number, None, self.now - 9, f"page {number} of the shop is read") for number in range(60)]
+            sql.executemany("insert into henchman_messages values (?, ?, ?, ?, ?)", told)
+            far = "jid, class, queue, status, attempts, progress_done, progress_total, born, changed"
+            row = (running, "shop.mail", "mail", "working", 1, 60, 100, 1, 1)
+            sql.execute(f"insert into henchman_events ({far}) values (?, ?, ?, ?, ?, ?, ?, ?, ?)", row)  # noqa: S608
             sql.execute("analyze")
