@@ -68,7 +68,7 @@ def seen(redis_url: str) -> Callable[..., None]:
         steps: Callable[[Seen], Coroutine[Any, Any, None]], *, may_act: bool = False, size: tuple[int, int] = (80, 24)
     ) -> None:
         async def run() -> None:
-            top = Top(App(redis_url=redis_url), "shop", may_act=may_act, every=0.1)
+            top = Top(App(redis_url=redis_url), "shop", may_act=may_act, every=0.1, author="ana@shop")
             async with top.run_test(size=size) as pilot:
                 await steps(Seen(top, pilot))
 
@@ -220,6 +220,65 @@ def test_an_error_is_resolved_and_opened_again(redis: Redis, seen: Callable[...,
 
     seen(steps, may_act=True)
     assert not redis.exists("hm:errors:handled")
+    app.close()
+
+
+def test_who_paused_why_and_who_is_lost_stands_there_and_names_leave_room(
+    redis: Redis, seen: Callable[..., None], redis_url: str
+) -> None:
+    app = App(redis_url=redis_url)
+    night = NightShop(app, redis)
+    app.queues["mail"].pause("the provider is away", by="ana")
+    night.dead_host()
+    bury(redis, name=f"shop.{'integrations.' * 9}sync")
+
+    async def steps(screen: Seen) -> None:
+        await screen.to("Queues")
+        await screen.until(screen.rows, "the queue")
+        assert screen.rows()[0][3] == "paused"
+        assert "paused by ana, " in screen.text("detail")
+        assert ": the provider is away" in screen.text("detail")
+        await screen.to("Processes")
+        await screen.until(lambda: any(row[0] == "lost host-3:412" for row in screen.rows()), "the lost one")
+        await screen.to("Dead")
+        await screen.until(screen.rows, "the dead job")
+        _, job, error, _ = screen.rows()[0]
+        assert job.startswith("…")
+        assert job.endswith(".sync")
+        assert len(job) <= 26
+        assert error == "TimeoutError: no answer 42"
+        await screen.pilot.press("slash", *"shop.integ", "enter")
+        await screen.until(lambda: len(screen.rows()) == 1, "found by what the cell has no room for")
+
+    seen(steps)
+    app.close()
+
+
+def test_a_finding_is_muted_and_a_pause_has_its_author(redis: Redis, seen: Callable[..., None], redis_url: str) -> None:
+    app = App(redis_url=redis_url)
+    night = NightShop(app, redis)
+    night.paused()
+    app.queues["default"].pause("a test")
+
+    async def steps(screen: Seen) -> None:
+        await screen.until(screen.rows, "a finding")
+        assert screen.rows()[0][1] == "paused"
+        await screen.pilot.press("M")
+        await screen.until(lambda: isinstance(screen.top.screen, Question), "a question")
+        await screen.pilot.press("y")
+        await screen.until(lambda: "All is well." in screen.text("detail"), "it is muted")
+        assert "muted for 1 h: Queue mail is paused" in screen.text("said")
+        app.queues["mail"].unpause()
+        await screen.to("Queues")
+        await screen.until(lambda: any(row[0] == "mail" and row[3] == "" for row in screen.rows()), "it goes on")
+        while screen.rows()[screen.top.screen_stack[0].query_one("#rows", DataTable).cursor_row][0] != "mail":
+            await screen.pilot.press("j")
+        await screen.pilot.press("P", "y")
+        await screen.until(lambda: any(row[:1] + row[3:] == ["mail", "paused"] for row in screen.rows()), "paused")
+
+    seen(steps, may_act=True)
+    assert redis.hlen("hm:findings:muted") == 1
+    assert json.loads(redis.hget("hm:pauses", "mail"))["by"] == "ana@shop"  # type: ignore[arg-type]
     app.close()
 
 

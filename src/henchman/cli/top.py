@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from henchman.cli.session import Session, command, settings_of
+from henchman.cli.session import Session, caller, command, settings_of
 from henchman.errors import HenchmanError
 from henchman.top import load
 
@@ -27,7 +27,7 @@ def top(session: Session, target: str | None, every: float, write: bool, label: 
     """
     if target is not None:
         settings_of(click.get_current_context())["app"] = target
-    made = load(session.any_app, label or session.shown_url, may_act=write, every=every)
+    made = load(session.any_app, label or session.shown_url, may_act=write, every=every, author=caller())
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise HenchmanError("henchman top needs a terminal; without one, henchman status --watch prints a line a look")
     made.run()

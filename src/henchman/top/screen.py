@@ -25,7 +25,7 @@ from henchman.inspector.metrics import Overview
 from henchman.inspector.obstacles import obstacles
 from henchman.kernel.figures import figure
 from henchman.kernel.text import shorten, visible
-from henchman.oncall.deeds import Deeds, Unwanted
+from henchman.oncall.deeds import Deeds, Order, Unwanted
 from henchman.oncall.vitals import look as look_at_all
 from henchman.store.call import run
 from henchman.top.tabs import TABS, Tab, TabRow
@@ -34,6 +34,7 @@ __all__ = ["Top"]
 
 WIDE: Final = 110  # columns from which the detail stands beside the rows
 _CELL: Final = 100  # characters of a cell
+_NAMES: Final = frozenset({"job", "queue", "process"})  # columns of names, which may be very long
 _LINE: Final = 400  # of a line of a traceback
 _TRACE: Final = 60  # lines of one
 
@@ -48,7 +49,7 @@ HELP: Final = (
     "",
     "With --write, for the row under the cursor, asked before it is done:",
     "R retry or run now   K kill   D delete   C cancel   P pause   U resume   Q quiet   S stop",
-    "V resolve an error: it is quiet until it returns   O open it again",
+    "V resolve an error: it is quiet until it returns   O open it again   M mute a finding for an hour",
 )
 
 
@@ -61,6 +62,12 @@ class TabLook(NamedTuple):
     rows: Sequence[TabRow]
     done: float  # jobs a second since the look before
     failed: float
+
+
+def _cut(name: str, width: int) -> str:
+    """A name with its end, which tells more than its beginning, so that the columns behind it stay on the screen."""
+    most = max(width // 3, 24)
+    return name if len(name) <= most else f"…{name[1 - most :]}"
 
 
 def _plain(text: str, most: int = 4000) -> str:
@@ -138,11 +145,11 @@ class Top(App[None]):
     ]
     ENABLE_COMMAND_PALETTE = False
 
-    def __init__(self, runtime: Runtime, label: str, *, may_act: bool, every: float) -> None:
+    def __init__(self, runtime: Runtime, label: str, *, may_act: bool, every: float, author: str = "") -> None:
         super().__init__()
         self._runtime, self._label = runtime, label
         self._may_act, self._every = may_act, every
-        self._deeds = Deeds(runtime)
+        self._deeds, self._order = Deeds(runtime), Order(author, {})
         self._tab, self._text, self._held = TABS[0], "", False
         self._rows: Sequence[TabRow] = ()
         self._before: tuple[float, int, int] | None = None
@@ -247,7 +254,11 @@ class Top(App[None]):
         table.clear()
         self._rows = rows
         for one in rows:
-            table.add_row(*(Text(_plain(cell, _CELL).replace("\n", " "), no_wrap=True) for cell in one.cells))
+            cells = (
+                _cut(cell, self.size.width) if name in _NAMES else cell
+                for name, cell in zip(columns[1:], one.cells, strict=True)
+            )
+            table.add_row(*(Text(_plain(cell, _CELL).replace("\n", " "), no_wrap=True) for cell in cells))
         place = next((place for place, one in enumerate(rows) if one.id == kept), min(table.cursor_row, len(rows) - 1))
         if rows:
             table.move_cursor(row=max(place, 0))
@@ -414,13 +425,14 @@ class Top(App[None]):
         page, verb = deed.split()
         act = self._deeds.find(page, verb)
         do = act.do
-        name = row.jid or row.id
+        name = row.id if page == "findings" else row.jid or row.id
+        said = {"order": self._order} if act.asks else {}
         title = act.title.rstrip("…")
         question = f"{title}: {_plain(shorten(row.detail[0] if row.detail else name, 300))}\n{act.question}".strip()
 
         def answered(sure: bool | None) -> None:
             if sure and do is not None:
-                self._ask_server(lambda: self._hand_over(self._acted, do(name)))
+                self._ask_server(lambda: self._hand_over(self._acted, do(name, **said)))
 
         self.push_screen(Question(question), answered)
 

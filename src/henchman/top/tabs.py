@@ -9,9 +9,10 @@ from typing import Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.inspector.base import Entry
+from henchman.inspector.queues import why_paused
 from henchman.inspector.sets import JobSet, SetName
 from henchman.kernel.figures import figure, since, size, span, utc
-from henchman.oncall.findings import findings
+from henchman.oncall.findings import LOST, findings
 from henchman.oncall.vitals import FindingsLook
 
 __all__ = ["TABS", "Tab", "TabRow"]
@@ -69,7 +70,7 @@ def _overview(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
     marks = {"critical": "✕", "warning": "!"}
     rows = (
         TabRow(
-            f"{one.kind} {one.name}",
+            one.id,
             (marks[one.severity], one.kind, one.text),
             [one.text, "", one.evidence, *(["", f"What to do: {one.advice}"] if one.advice else []), one.command],
             one.name if one.page == "job" else "",
@@ -129,7 +130,9 @@ def _processes(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
         TabRow(
             one.identity,
             (
-                f"{one.hostname}:{one.pid or '?'}" + (" quiet" if one.quiet else ""),
+                ("lost " if (one.beat_age(seen.at) or 0.0) > LOST else "")
+                + f"{one.hostname}:{one.pid or '?'}"
+                + (" quiet" if one.quiet else ""),
                 f"{one.busy}/{one.concurrency}",
                 size(one.rss_kb * 1024),
                 since(one.beat, seen.at),
@@ -143,7 +146,7 @@ def _processes(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
                 f"round trip {span(one.rtt_us / 1e6)}, memory {size(one.rss_kb * 1024)}",
             ],
         )
-        for one in seen.processes
+        for one in (*seen.lost, *seen.processes)
     )
     return _filtered(rows, text)
 
@@ -162,6 +165,7 @@ def _queues(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
             ),
             [
                 f"{one.name}: {figure(one.size)} waiting" + (", paused" if one.paused else ""),
+                *([f"paused {why}"] if (why := why_paused(one.pause, seen.at)) else []),
                 *([f"the next has waited for {span(one.latency)}"] if one.size else []),
                 *([one.problem] if one.problem else []),
                 f"served by {served[one.name]} processes",
@@ -203,7 +207,7 @@ _PAGES: Final = {
 }  # page of the console → its tab
 
 TABS: Final[Sequence[Tab]] = (
-    Tab("overview", "Overview", ("", "what", "finding"), _overview, "All is well."),
+    Tab("overview", "Overview", ("", "what", "finding"), _overview, "All is well.", {"M": "findings mute"}),
     Tab(
         "errors",
         "Errors",
