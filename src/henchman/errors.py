@@ -205,7 +205,12 @@ class PoisonPill(HenchmanError):
 
 
 class ProcessCrashed(HenchmanError):
-    """The process of an isolated run ended before the run did, or could not be started; it counts as a failure."""
+    """The process of an isolated run ended before the run did, or could not be started; it counts as a failure.
+
+    ``cause``: "crash", or "memory" where the kernel killed it.
+    """
+
+    cause = "crash"
 
 
 class JobEnd(HenchmanError):

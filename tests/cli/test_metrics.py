@@ -94,6 +94,7 @@ def test_json(store: Store) -> None:
         "name": "a",
         "processed": 3,
         "failed": 1,
+        "causes": {},
         "ms": 400_100,
         "mean_ms": 200_050.0,
         "p50_below_ms": 150.0,

@@ -85,7 +85,7 @@ def test_the_names_in_json_are_stable(store: Store) -> None:
     assert {frozenset(one) for one in readable} == {
         frozenset(
             {"jid", "class", "queue", "args", "kwargs", "tags", "attempts", "error_class", "error_message", "at"}
-            | {"created_at", "enqueued_at", "failed_at", "retried_at", "problem"}
+            | {"cause", "created_at", "enqueued_at", "failed_at", "retried_at", "problem"}
         )
     }
     assert HOSTILE in {one["class"] for one in readable}

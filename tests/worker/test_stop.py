@@ -120,7 +120,7 @@ def test_a_tracked_job_that_a_stop_cuts_off_was_interrupted(redis: Redis, redis_
         assert inside.wait(60)
     last = stream(redis)[-1]
     assert last["s"] == "enqueued"
-    assert json.loads(last["d"]) == {"ending": "interrupted", "reason": "the worker stopped"}
+    assert json.loads(last["d"]) == {"ending": "interrupted", "reason": "the worker stopped", "cause": "stop"}
     assert redis.llen("queue:default") == 1
 
 

@@ -55,7 +55,7 @@ def history() -> None:
 @after_option
 @as_json
 def find(session: Session, words: tuple[str, ...], limit: int, after: int | None, as_json: bool) -> None:
-    """Find jobs, the latest first: class:NAME status:STATUS batch:ID queue:NAME since:2h until:2026-11-21 WORDS.
+    """Find jobs, the latest first: class:NAME status:STATUS cause:timeout batch:ID queue:NAME since:2h WORDS.
 
     Whatever has no such field before it is looked for in messages, errors and arguments.
     """

@@ -169,6 +169,7 @@ def _status_lines(status: JobStatus, session: Session) -> Iterator[Text]:
         ("failures", status.attempts or None),
         *((name, moment(at)) for name, at in moments.items() if at is not None),
         ("error", ": ".join(status.error) if status.error else None),
+        ("cause", entry.cause if entry.cause != "error" else None),
         ("unusable", entry.problem),
     ]
     yield from facts(known)
@@ -224,6 +225,7 @@ def _event_facts(one: Event) -> list[tuple[str, object]]:
         ("progress", "" if one.progress_done is None else f"{one.progress_done:g} of {one.progress_total or 0:g}"),
         ("result", "" if one.result is None else _json(one.result)),
         ("error", ": ".join(part for part in (one.error_class, one.message) if part)),
+        ("cause", one.cause if one.cause != "error" else None),
     ]
 
 
@@ -238,6 +240,7 @@ def _life(found: JobRecord) -> Iterator[tuple[int, float, str]]:
         where = f" on {change.process}" if change.process else ""
         ending = change.detail.get("ending")
         how = f" ({ending})" if isinstance(ending, str) and ending != change.status else ""
+        how += f", {change.detail['cause']}" if change.detail.get("cause") not in (None, "error") else ""
         yield change.position, change.at, f"{change.status}{how}{run}{where}"
     for message in found.messages:
         yield message.position, message.at, f"said: {message.text}"

@@ -102,6 +102,7 @@ def _class(one: ClassMetrics, buckets: Sequence[float]) -> dict[str, Any]:
         "name": one.name,
         "processed": one.processed,
         "failed": one.failed,
+        "causes": dict(one.causes),
         "ms": one.ms,
         "mean_ms": one.mean_ms,
         **{name: None if ms == math.inf else ms for name, ms in below.items()},
@@ -133,8 +134,16 @@ def _view(found: Metrics, span: str, out: Console, *, one: bool) -> Group:
         said.truncate(out.width, overflow="ellipsis")
         parts.append(said)
     if one:
-        parts += [Text(), *_spread(found.classes[0], bar)]
+        parts += [*_causes(found.classes[0]), Text(), *_spread(found.classes[0], bar)]
     return Group(*parts)
+
+
+def _causes(one: ClassMetrics) -> Iterator[Text]:
+    """Why runs failed, where it was not always an error."""
+    if one.causes:
+        errors = one.failed - sum(one.causes.values())
+        said = {**one.causes, **({"error": errors} if errors > 0 else {})}
+        yield cell("failed of: " + ", ".join(f"{name} {figure(many)}" for name, many in said.items()), "red")
 
 
 def _row(one: ClassMetrics, width: int, levels: str) -> TableRow:

@@ -269,6 +269,8 @@ def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:
     for column, value in ((c["class"], search.class_), (c.batch, search.batch), (c.queue, search.queue)):
         if value is not None:
             yield column == value
+    if search.cause is not None:
+        yield c.cause == search.cause
     if search.status is not None:
         yield c.status.in_(_statuses(search.status))
     if search.since is not None:
@@ -310,6 +312,7 @@ def _event(row: Any) -> Event:
             "ended_at": row.ended_at or None,
             "result": _json(row.result, object),
             "error_class": row.error_class or None,
+            "cause": row.cause or None,
             "message": row.message or None,
             "traceback": [str(line) for line in _json(row.traceback, list) or ()],
         }

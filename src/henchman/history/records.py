@@ -18,6 +18,7 @@ from henchman.config.settings import ENDED
 from henchman.errors import ArgumentError
 from henchman.kernel.text import did_you_mean
 from henchman.wire import times
+from henchman.work.outcome import CAUSES
 
 __all__ = [
     "FAILURES",
@@ -45,7 +46,7 @@ STATUSES = (
 FAILURES = ("failed", "error")
 OF_BATCH = "batch:"  # and its id: the owner of a change that is no job's
 MOST = 10_000  # records of one page
-_FIELDS = ("class", "status", "batch", "queue", "since", "until", "text")
+_FIELDS = ("class", "status", "batch", "queue", "cause", "since", "until", "text")
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 _WHEN = "a time ago such as 90s, 30m, 2h, 5d, 1w, or a moment such as 2026-11-21 or 2026-11-21T09:30 (UTC)"
 
@@ -88,6 +89,7 @@ class Event(HistoryRecord, frozen=True, kw_only=True):
     host: str | None
     seq: int
     changed: int
+    cause: str | None = None
 
 
 class EventPage(HistoryRecord, frozen=True, kw_only=True):
@@ -186,6 +188,7 @@ class Search(NamedTuple):
     status: str | None = None
     batch: str | None = None
     queue: str | None = None
+    cause: str | None = None
     since: float | None = None
     until: float | None = None
     text: str | None = None
@@ -218,6 +221,9 @@ def parse_search(words: Iterable[str], *, now: float | None = None) -> Search:
         status = found["status"]
         near = did_you_mean(status, STATUSES)
         raise ArgumentError(f"there is no status {status!r}{near}; there are {', '.join(STATUSES)}")
+    if found.get("cause", CAUSES[0]) not in CAUSES:
+        near = did_you_mean(found["cause"], CAUSES)
+        raise ArgumentError(f"there is no cause {found['cause']!r}{near}; there are {', '.join(CAUSES)}")
     now = time.time() if now is None else now
     since, until = (_moment(name, found.pop(name, None), now) for name in ("since", "until"))
     class_ = found.pop("class", None)

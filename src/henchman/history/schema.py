@@ -91,6 +91,7 @@ events = Table(
     Column("host", String(NAME)),
     Column("born", BigInteger, nullable=False),
     Column("changed", BigInteger, nullable=False),
+    Column("cause", String(WORD)),  # why it did not end well; "" when a later run did
     Index("henchman_events_page", "batch", "status", "born"),
     Index("henchman_events_changed", "batch", "changed"),
     Index("henchman_events_class", "class", "born"),

@@ -191,6 +191,7 @@ class Detail(msgspec.Struct, gc=False):
     tags: msgspec.Raw = _ABSENT
     reason: str | None = None
     error_class: str | None = None
+    cause: str | None = None
     message: str | None = None
     traceback: msgspec.Raw = _ABSENT
     result: msgspec.Raw = _ABSENT
@@ -386,9 +387,10 @@ def _ended(event: Any, detail: Detail) -> None:
     """A run ended, or a job that did not run."""
     if detail.error_class is not None or detail.message is not None or detail.reason is not None:
         event.error_class = _name(detail.error_class) or _NONE
+        event.cause = (_plain(detail.cause) or _NONE)[:WORD]
         event.message = _plain(detail.message if detail.message is not None else detail.reason)
         event.traceback = _json(detail.traceback) or _NONE
     elif event.status == "finished":
-        event.error_class = event.message = event.traceback = _NONE
+        event.error_class = event.message = event.traceback = event.cause = _NONE
     if event.status in _ENDED:
         event.result = _NONE if detail.result is _ABSENT else _json(detail.result)

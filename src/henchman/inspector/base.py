@@ -20,6 +20,7 @@ from henchman.wire import jsontext, payload, times
 from henchman.wire.payload import INVALID_CLASS, decode
 from henchman.wire.secret import MASK, Mask, shown_arguments
 from henchman.work.locks import ONCE_FOR
+from henchman.work.outcome import CAUSES
 
 __all__ = [
     "FURTHEST",
@@ -149,6 +150,12 @@ class Entry:
         return plain(kind, _LONGEST), plain(message, _LONGEST)
 
     @property
+    def cause(self) -> str:
+        """Why its last run failed, one of ``CAUSES``; empty when none has failed."""
+        said = self.job.get("error_cause")
+        return said if said in CAUSES else "error" if self.error else ""
+
+    @property
     def backtrace(self) -> list[str]:
         """The lines of the last error's backtrace, innermost first; empty when it was not kept."""
         return payload.expand_backtrace(self.job.get("error_backtrace")) or []
@@ -202,6 +209,7 @@ class Entry:
             "attempts": self.attempts,
             "error_class": error[0] if error else None,
             "error_message": error[1] if error else None,
+            "cause": self.cause or None,
             "at": times.iso(self.score) or None,
         }
         facts |= {

@@ -95,6 +95,7 @@ class JobStatus:
             "kwargs": self.kwargs,
             "error_class": self.error[0] if self.error else None,
             "error_message": self.error[1] if self.error else None,
+            "cause": (self.entry.cause if self.entry else "") or None,
             "backtrace": self.entry.backtrace if self.entry else [],
             "causes": [one._asdict() for one in self.entry.causes] if self.entry else [],
             "failures": [

@@ -13,8 +13,9 @@ import datetime as dt
 import math
 import subprocess
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from henchman.errors import ArgumentError
@@ -29,6 +30,7 @@ from henchman.store.keys import Keys
 from henchman.store.metrics import Counted
 from henchman.wire import times
 from henchman.wire.times import seconds_of
+from henchman.work.outcome import CAUSES
 
 __all__ = [
     "ALIVE",
@@ -65,7 +67,8 @@ class Point:
 
 @dataclass(frozen=True, slots=True)
 class ClassMetrics:
-    """One class: totals, a point for each bucket, and the 26 counters of its histogram, None where there is none."""
+    """One class: totals, a point for each bucket, and the 26 counters of its histogram, None where there is none.
+    ``causes``: how many of the failed ones for another cause than an error, "timeout": 3."""
 
     name: str
     processed: int
@@ -73,6 +76,7 @@ class ClassMetrics:
     ms: int
     points: tuple[Point, ...]
     histogram: tuple[int, ...] | None
+    causes: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def mean_ms(self) -> float | None:
@@ -187,7 +191,8 @@ def _added(parts: Sequence[dict[str, Counted]]) -> dict[str, Counted]:
     for part in parts:
         for name, more in part.items():
             old = total.get(name, _NOTHING)
-            total[name] = Counted(old.processed + more.processed, old.failed + more.failed, old.ms + more.ms)
+            figures = old.processed + more.processed, old.failed + more.failed, old.ms + more.ms
+            total[name] = Counted(*figures, (), Counter(old.causes) + Counter(more.causes))
     return total
 
 
@@ -197,7 +202,8 @@ def _summed(name: str, found: Sequence[dict[str, Counted]]) -> ClassMetrics:
     processed, failed, ms = (
         sum(column) for column in zip(*((p.processed, p.failed, p.ms) for p in points), strict=True)
     )
-    return ClassMetrics(name, processed, failed, ms, points, None)
+    causes = sum((Counter(one.causes) for one in held), Counter[str]())
+    return ClassMetrics(name, processed, failed, ms, points, None, {one: causes[one] for one in CAUSES if causes[one]})
 
 
 def _with_histograms(
@@ -219,10 +225,7 @@ def _with_histograms(
         if better is not None:
             old = sums.get(wanted[i][0], [0] * len(better))
             sums[wanted[i][0]] = [a + b for a, b in zip(old, better, strict=True)]
-    return [
-        ClassMetrics(one.name, one.processed, one.failed, one.ms, one.points, tuple(sums[i]) if i in sums else None)
-        for i, one in enumerate(classes)
-    ]
+    return [replace(one, histogram=tuple(sums[i]) if i in sums else None) for i, one in enumerate(classes)]
 
 
 def mark_deploy(

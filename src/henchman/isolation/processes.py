@@ -366,7 +366,10 @@ class _Drive:
             return JobShutdown()
         end = _end_of(status, self._memory)
         self._owner.crashed(run, self._process, end)
-        return ProcessCrashed(f"its process {end}")
+        error = ProcessCrashed(f"its process {end}")
+        if status == -9:  # nobody of ours did that
+            error.cause = "memory"
+        return error
 
 
 def _assignment(run: Any, number: int, memory: int | None) -> dict[str, Any]:

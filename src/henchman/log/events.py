@@ -372,6 +372,7 @@ def _of_run(run: Any) -> Facts:
 def _of_outcome(outcome: Any, attempt: int) -> Facts:
     facts: Facts = {"attempt": attempt} if attempt > 1 else {}
     facts |= {"in": round(outcome.delay, 1)} if outcome.delay else {}
+    facts |= {"cause": outcome.cause} if outcome.cause else {}
     return facts | {"reason": outcome.reason} if outcome.reason else facts
 
 

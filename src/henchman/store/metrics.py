@@ -40,12 +40,14 @@ _FIGURES = 3 + _COUNTERS
 
 class Counted(NamedTuple):
     """Executions of one class: all of them, those that raised, ms of the others, and how many fell into each counter
-    of the histogram (26 of them, or none at all)."""
+    of the histogram (26 of them, or none at all). ``causes``: of those that raised, how many for another cause than an
+    error."""
 
     processed: int
     failed: int
     ms: int
     histogram: Sequence[int] = ()
+    causes: Mapping[str, int] = {}
 
 
 def forms(sidekiq: str) -> tuple[Form, ...]:
@@ -72,7 +74,7 @@ def flush(keys: Keys, at: dt.datetime, counts: Mapping[str, Counted], which: Seq
         buckets.append((keys.minute7(at), _MINUTE_LIFE))
     for key, life in buckets:
         for name, one in counts.items():
-            figures = (("p", one.processed), ("f", one.failed), ("ms", one.ms))
+            figures = (("p", one.processed), ("f", one.failed), ("ms", one.ms), *one.causes.items())
             parts += [("HINCRBY", key, f"{name}|{what}", number) for what, number in figures if number]
         parts.append(("EXPIRE", key, life))
     for name, one in counts.items():
@@ -127,7 +129,12 @@ def _bucket(flat: Any) -> dict[str, Counted]:
         name, _, what = flat[i].decode("utf-8", "surrogateescape").rpartition("|")
         if name:
             figures.setdefault(name, {})[what] = _number(flat[i + 1])
-    return {name: Counted(one.get("p", 0), one.get("f", 0), one.get("ms", 0)) for name, one in figures.items()}
+    return {name: _counted(one) for name, one in figures.items()}
+
+
+def _counted(one: Mapping[str, int]) -> Counted:
+    causes = {name: number for name, number in one.items() if name not in ("p", "f", "ms")}
+    return Counted(one.get("p", 0), one.get("f", 0), one.get("ms", 0), (), causes)
 
 
 def _number(text: bytes) -> int:

@@ -320,7 +320,8 @@ class Supervisor:
         started = child.board.started()
         if expected or status in (0, 1, EXIT_CUT_OFF, EXIT_CONFIG) or (child.doomed and len(started) != 1):
             return None
-        return Death(f"it ended with {_described(status)}", started, child.board.was_alone(), child.board.marked())
+        how, kind = f"it ended with {_described(status)}", "hang" if child.doomed else "crash"
+        return Death(how, started, child.board.was_alone(), child.board.marked(), kind)
 
     @staticmethod
     def _orphans() -> list[tuple[int, int]]:

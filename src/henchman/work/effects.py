@@ -322,7 +322,7 @@ def finished(unit: Unit, job: Mapping[str, Any]) -> bytes:
 
 def facts_of(unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> EndingFacts:
     """The facts of ``outcome``; a run that did not start has no times."""
-    detail: dict[str, Any] = {}
+    detail: dict[str, Any] = {"cause": cause} if (cause := outcome.cause) else {}
     if outcome.reason:
         detail["reason"] = outcome.reason[:_TEXT]
     if outcome.error is not None:

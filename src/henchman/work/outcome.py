@@ -7,7 +7,14 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["DONE", "ENDINGS", "Outcome", "called_off"]
+from henchman.errors import JobTimeout, PoisonPill, ProcessCrashed
+
+__all__ = ["CAUSES", "DONE", "ENDINGS", "Outcome", "called_off", "cause_of"]
+
+#: Why a run did not end well, or not by itself. ``error`` raised; ``timeout`` ran too long; ``crash`` its process
+#: ended; ``hang`` its process was killed because it had stopped turning; ``memory`` there was none left;
+#: ``stop`` its worker stopped; ``cancelled``; ``poison`` processes died with it, again and again.
+CAUSES = ("error", "timeout", "crash", "hang", "memory", "stop", "cancelled", "poison")
 
 #: Every way a unit of work can end. ``done`` returned; ``failed`` a business failure; ``discarded`` forgotten by its
 #: own wish; ``gone`` an error of a job that is neither retried nor kept; ``retry``, ``snoozed``, ``dead`` stored
@@ -44,8 +51,32 @@ class Outcome(NamedTuple):
     error: BaseException | None = None
     result: Any = None
 
+    @property
+    def cause(self) -> str:
+        """One of ``CAUSES``; "" of a run that ended as its job wished."""
+        return cause_of(self.ending, self.error)
+
 
 DONE = Outcome("done")
+_BY_ENDING = {"released": "stop", "cancelled": "cancelled"}
+_RAISED = frozenset({"retry", "dead", "kept", "gone", "invalid"})
+
+
+def cause_of(ending: str, error: BaseException | None) -> str:
+    """One of ``CAUSES`` for an ending and the error that led to it; "" of an ending that a job wished for."""
+    if ending not in _RAISED:
+        return _BY_ENDING.get(ending, "")
+    match error:
+        case JobTimeout():
+            return "timeout"
+        case MemoryError():
+            return "memory"
+        case PoisonPill():
+            return "poison"
+        case ProcessCrashed():
+            return error.cause
+        case _:
+            return "error"
 
 
 def called_off(jid: str) -> bytes:

@@ -34,6 +34,7 @@ class Unit:
     __slots__ = (
         "__weakref__",
         "cancelled",
+        "cause",
         "checkpoint",
         "claim",
         "elapsed",
@@ -57,6 +58,7 @@ class Unit:
         self.suspect = False  # processes died with it: it runs with nothing beside it
         self.checkpoint = False  # its job keeps one on the server, or found one there
         self.cancelled = False  # somebody cancelled its job while it was here
+        self.cause: str  # why its run failed, once that was judged: of all others nothing is written there
         self.elapsed: float | None = None  # seconds that it ran; None when it did not start, or was counted already
 
     @property

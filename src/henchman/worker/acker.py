@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import datetime as dt
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -386,13 +386,13 @@ _FIRST = LIMITS[0] / 1000  # seconds: quicker runs need no look into the limits
 class _Cell:
     """The figures of one class since the last flush; ``seconds`` of runs that did not raise."""
 
-    __slots__ = ("failed", "histogram", "processed", "seconds")
+    __slots__ = ("causes", "failed", "histogram", "processed", "seconds")
 
     def __init__(self) -> None:
-        self.processed = 0
-        self.failed = 0
+        self.processed = self.failed = 0
         self.seconds = 0.0
         self.histogram = [0] * (len(LIMITS) + 1)
+        self.causes = Counter[str]()  # of those that failed, other ones than an error
 
 
 class ExecutionMetrics:
@@ -425,7 +425,7 @@ class ExecutionMetrics:
                     short += 1
                     seconds += elapsed
                 elif ending != "released":
-                    self._add(self._cells[self._known(name, job)], ending, elapsed)
+                    self._add(self._cells[self._known(name, job)], unit, ending, elapsed)
             self._add_short(last, short, seconds)
 
     def _add_short(self, name: Any, count: int, seconds: float) -> None:
@@ -436,10 +436,12 @@ class ExecutionMetrics:
             cell.histogram[0] += count
 
     @staticmethod
-    def _add(cell: _Cell, ending: str, elapsed: float) -> None:
+    def _add(cell: _Cell, unit: Unit, ending: str, elapsed: float) -> None:
         cell.processed += 1
         if ending in RAISED:
             cell.failed += 1
+            if (cause := getattr(unit, "cause", "error")) != "error":
+                cell.causes[cause] += 1
         else:
             cell.seconds += elapsed
             cell.histogram[bucket_of(elapsed * 1000)] += 1
@@ -459,7 +461,7 @@ class ExecutionMetrics:
         taken: dict[str, Counted] = {}
         for name, cell in cells.items():
             if cell.processed:
-                counted = Counted(cell.processed, cell.failed, round(cell.seconds * 1000), cell.histogram)
+                counted = Counted(cell.processed, cell.failed, round(cell.seconds * 1000), cell.histogram, cell.causes)
                 _join(taken, metric_name(name), counted)
         return taken
 
@@ -487,6 +489,7 @@ class ExecutionMetrics:
                 cell.failed += one.failed
                 cell.seconds += one.ms / 1000
                 cell.histogram = [old + new for old, new in zip(cell.histogram, one.histogram, strict=True)]
+                cell.causes.update(one.causes)
 
 
 def _join(taken: dict[str, Counted], name: str, more: Counted) -> None:
@@ -494,5 +497,6 @@ def _join(taken: dict[str, Counted], name: str, more: Counted) -> None:
     old = taken.get(name)
     if old is not None:
         histogram = [a + b for a, b in zip(old.histogram, more.histogram, strict=True)]
-        more = Counted(old.processed + more.processed, old.failed + more.failed, old.ms + more.ms, histogram)
+        figures = old.processed + more.processed, old.failed + more.failed, old.ms + more.ms
+        more = Counted(*figures, histogram, Counter(old.causes) + Counter(more.causes))
     taken[name] = more

@@ -48,13 +48,14 @@ class Death(NamedTuple):
     """How a process ended. ``started``: the jids that it ran, None: nobody knows, so all that it held are charged.
 
     ``alone``: whether what ran had the process to itself; None: it did if nothing else was held. ``marked``: the ends
-    of the payloads that were read or settled just then.
+    of the payloads that were read or settled just then. ``kind``: "crash" or "hang".
     """
 
     cause: str
     started: Collection[bytes] | None = None
     alone: bool | None = None
     marked: Collection[bytes] = ()
+    kind: str = "crash"
 
 
 class Rescued(NamedTuple):
@@ -88,12 +89,12 @@ def rescue(
     if death is not None and death.alone is None:
         alone = not unread and sum(one.size for one in held.values()) == 1
         death = death._replace(alone=alone)
-    names: list[str] = []
+    names, cause = list[str](), "stop" if death is None else death.kind
 
     def give_back(flight: str) -> int:
         for words, facts in charge(host, identity, held[flight], death) if death is not None else ():
             say(words, **facts)
-        given_back = give_back_list(host, flight, keys.queue_of_flight(flight), names=names)
+        given_back = give_back_list(host, flight, keys.queue_of_flight(flight), names=names, cause=cause)
         return sum(len(one.ids) for one in held[flight].claims) or given_back  # ids were freed with their charge
 
     counts, stuck = apart(give_back, held)
@@ -141,11 +142,12 @@ def give_back_list(
     ending: str = "rescued",
     reason: str = "its process ended",
     names: list[str] | None = None,
+    cause: str = "crash",
 ) -> int:
     """Empty one in-flight list into its queue, or free what one process held of an ordered one, in chunks; how many
     payloads or ids that were. Only for a process that has ended, or for lists that no process works on.
 
-    ``ending`` and ``reason`` are what the batch and the history of tracked jobs learn: these jobs wait again.
+    ``ending``, ``reason`` and ``cause`` are what the batch and the history of tracked jobs learn: they wait again.
     ``names`` gets class and id of what goes back, until a line of the log would bear no more.
     """
     runner, keys = host.connections, host.keys
@@ -153,7 +155,7 @@ def give_back_list(
     if keys.is_held(flight):
         noted = list(runner.run(ordered.held(flight)).items())
         return ordered.free_all(runner, keys, identity, flight, queue, noted)
-    told, moved = EndingFacts(identity, detail={"reason": reason}), 0
+    told, moved = EndingFacts(identity, detail={"reason": reason, "cause": cause}), 0
     while left := (page := runner.run(list_page(flight, 0, AT_ONCE))).looked:
         effects = [text for one in page.payloads if (text := of_payload(keys, one, ending, told))]
         if effects:
@@ -257,13 +259,14 @@ def _charge_job(
     dead = job | {
         "queue": job.get("queue") or host.keys.queue_of_flight(flight),
         "error_class": "PoisonPill",
+        "error_cause": "poison",
         "error_message": f"its process died {len(lines)} times while it ran: {'; '.join(lines)}"[:10_000],
         "failed_at": job.get("failed_at") or now,
         "retry_count": job.get("retry_count", 0),
     }
     if dead["retry_count"]:
         dead.setdefault("retried_at", now)
-    why = EndingFacts(detail={"error_class": dead["error_class"], "message": dead["error_message"]})
+    why = EndingFacts(detail={"cause": "poison", "error_class": "PoisonPill", "message": dead["error_message"]})
     count = host.connections.run(
         jobs.charge(
             host.keys,

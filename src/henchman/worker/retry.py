@@ -38,7 +38,7 @@ from henchman.wire.arguments import to_json
 from henchman.wire.payload import sanitise
 from henchman.wire.secret import NO_SECRETS, MaskedJob, Secrets, without_secrets
 from henchman.work.failures import FULL, MESSAGE, Failures, Noted, caused_by
-from henchman.work.outcome import DONE, Outcome, called_off
+from henchman.work.outcome import DONE, Outcome, called_off, cause_of
 from henchman.work.unit import Unit
 from henchman.worker.run import Run
 
@@ -214,6 +214,11 @@ class RetryPolicy:
         job["queue"] = retry_queue if isinstance(retry_queue, str) and retry_queue else unit.flight.queue
         job["error_message"] = reason
         job["error_class"] = type(error).__name__
+        cause = unit.cause = cause_of("retry", error)
+        if cause != "error":
+            job["error_cause"] = cause
+        else:
+            job.pop("error_cause", None)
         count = payload.count(job.get("retry_count"))
         if count is not None:
             job["retried_at"] = now

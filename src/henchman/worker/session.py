@@ -266,5 +266,7 @@ class LeaseSession:
             elif any(unit.flight == one and is_exclusive(unit) for unit in list(self.held)):
                 moved += self._sweep_one(one)
             else:
-                moved += give_back_list(self._runtime, one.key, one.queue, "interrupted", "the worker stopped")
+                moved += give_back_list(
+                    self._runtime, one.key, one.queue, "interrupted", "the worker stopped", cause="stop"
+                )
         return moved

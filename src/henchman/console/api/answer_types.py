@@ -34,6 +34,7 @@ class JobJson(_Class):
     attempts: int
     error_class: str | None
     error_message: str | None
+    cause: str | None
     at: Moment
     created_at: Moment
     enqueued_at: Moment
@@ -133,6 +134,7 @@ class JobStatusJson(_MaybeClass):
     kwargs: str
     error_class: str | None
     error_message: str | None
+    cause: str | None
     backtrace: list[str]
     causes: list[CauseJson]
     failures: list[FailureJson]
@@ -310,6 +312,7 @@ class RecordJson(_Class):
     ended_at: Moment
     error_class: str | None
     message: str | None
+    cause: str | None
     process: str | None
     host: str | None
 
@@ -392,6 +395,7 @@ class ClassJson(TypedDict):
     failed: int
     ms: int
     mean_ms: float | None
+    causes: dict[str, int]
     points: list[dict[str, int]]
     histogram: list[int] | None
 

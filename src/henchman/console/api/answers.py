@@ -171,6 +171,7 @@ def cron(one: CronState) -> dict[str, Any]:
 def class_metrics(one: ClassMetrics) -> dict[str, Any]:
     points = [{"processed": at.processed, "failed": at.failed, "ms": at.ms} for at in one.points]
     facts: dict[str, Any] = {name: getattr(one, name) for name in ("name", "processed", "failed", "ms", "mean_ms")}
+    facts["causes"] = dict(one.causes)
     return {**facts, "points": points, "histogram": None if one.histogram is None else list(one.histogram)}
 
 
