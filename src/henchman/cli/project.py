@@ -52,7 +52,7 @@ concurrency = 10
 [tool.pytest.ini_options]
 pythonpath = ["."]
 """,
-    "requirements.txt": f"henchman[sql]>={__version__}\n",
+    "requirements.txt": f"henchman[sql,web]>={__version__}\n",
     "requirements-dev.txt": f"""-r requirements.txt
 henchman[embedded,testing]>={__version__}
 """,
