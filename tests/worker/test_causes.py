@@ -74,6 +74,22 @@ def test_a_time_out_is_told_everywhere(app: App, redis: Redis) -> None:
     assert (counted.processed, counted.failed, counted.causes) == (2, 2, {"timeout": 1})
 
 
+def test_an_ordered_claim_has_the_cause_of_its_worst_id(app: App, redis: Redis) -> None:
+    @app.ordered(queue="products", name="sync", timeout=0.2, retry_in=3600.0)
+    def sync(claim: dict[str, list[Any]]) -> None:
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            time.sleep(0.01)
+
+    heard = Heard(app, "job_failed")
+    sync.push("42", {"price": 5})
+    with working(app):
+        (told,) = until(lambda: heard["job_failed"], "it ran too long")
+    assert told["outcome"].cause == "timeout"
+    (counted,) = app.metrics(name="sync").classes
+    assert (counted.failed, counted.causes) == (1, {"timeout": 1})
+
+
 def test_a_job_that_heals_loses_its_cause(app: App, redis: Redis) -> None:
     define(app)
     facts = {"class": "slow", "args": ["error"], "retry_count": 0, "retry": 3, "error_cause": "timeout"}

@@ -98,6 +98,8 @@ class RetryPolicy:
     def ended_of_source(self, run: Run, result: Any, error: BaseException | None) -> Outcome:
         """What became of a run whose source judges it."""
         judged: Outcome = run.unit.source.ended(run.unit, run.unit.job, result, error, self)
+        if judged.error is not None:
+            run.unit.cause = judged.cause
         return judged
 
     def failed(
