@@ -113,8 +113,9 @@ def test_a_page_asks_three_times_and_is_small(
 @pytest.mark.scale("a million jobs, a hundred thousand of all else, a thousand processes")
 @pytest.mark.timeout(600)
 def test_every_page_of_a_large_server_is_quick(tmp_path: Path) -> None:
-    """Of 100 looks 95 are to take 100 ms at most on a quiet machine. The page of a job does not yet (300 to 430 ms: it
-    asks each of a thousand processes), nor does that of history (700 ms). The bounds leave room for a busy machine."""
+    """Of 100 looks 95 are to take 100 ms at most on a quiet machine. The page of a job that no list led to does not yet
+    (100 to 400 ms: it looks into each of a thousand processes and of two hundred queues). The bounds leave room for a
+    busy machine."""
     with running_server() as server, crowded(server.url, tmp_path, MANY) as crowd:
         browser = Browser(crowd.app.console())
         unknown = ("/jobs/{unknown}", "/jobs/{member}")
@@ -132,6 +133,6 @@ def test_every_page_of_a_large_server_is_quick(tmp_path: Path) -> None:
     slow = {
         address: seconds
         for address, seconds in took.items()
-        if seconds > (2.0 if "jobs/" in address or "history" in address else 0.4)
+        if seconds > (2.0 if "jobs/" in address else 0.4)
     }
     assert not slow

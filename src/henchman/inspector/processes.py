@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from henchman.errors import ArgumentError
@@ -94,9 +95,16 @@ def _whole(value: Any) -> int:
     return int(number) if number is not None and abs(number) < 1e15 else 0
 
 
+@lru_cache(maxsize=64)
+def _distinct(texts: tuple[Any, ...]) -> tuple[str, ...]:
+    """Most processes of a fleet serve the same queues."""
+    return tuple(dict.fromkeys(map(plain, texts)))
+
+
 def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, dict | list):
-        return tuple(dict.fromkeys(plain(one) for one in value))
+        given = tuple(value)
+        return _distinct(given) if all(isinstance(one, str) for one in given) else _distinct(tuple(map(plain, given)))
     return (value,) if isinstance(value, str) and value else ()
 
 

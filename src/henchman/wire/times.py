@@ -6,7 +6,6 @@ writes one of a thousand with a digit more, and Sidekiq finds some entries by th
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 from typing import Any, Literal
 
@@ -89,8 +88,10 @@ def _moment(seconds: float | None) -> dt.datetime | None:
 def _read_text(text: str) -> float | None:
     if len(text) > 100:
         return None
-    with contextlib.suppress(ValueError):
+    try:
         return float(text)
+    except ValueError:
+        pass
     try:
         moment = dt.datetime.fromisoformat(text.strip())
         return (moment if moment.tzinfo is not None else moment.replace(tzinfo=dt.UTC)).timestamp()
