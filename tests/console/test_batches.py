@@ -166,13 +166,17 @@ def test_what_gave_up_is_pushed_once_more(plain: Shop) -> None:
     browser = Browser(plain.app.console())
     page = f"/batches/{plain.done}"
     plain.broken = False
-    answer = browser.act(page, f"{page}/do/retry")
+    assert f'href="{page}/do/retry"' in browser.get(page).text, "it is asked first"
+    assert "1 job of Import <products> gave up." in browser.get(f"{page}/do/retry").words
+    answer = browser.act(f"{page}/do/retry", f"{page}/do/retry")
     assert answer.status == 303
     assert "1 job pushed again" in browser.get(answer.headers["location"]).words
     with working(plain.app):
         until(lambda: plain.app.batch_status(plain.done).counts["finished"] == 5, "it finished")
     assert 13 in plain.prices
     assert "do/retry" not in browser.get(page).text
+    again = browser.get(f"{page}/do/retry")
+    assert (again.status, "nothing is to be pushed again" in again.words) == (409, True)
 
 
 def test_a_batch_is_closed_and_cancelled_after_a_question(plain: Shop) -> None:
@@ -184,7 +188,7 @@ def test_a_batch_is_closed_and_cancelled_after_a_question(plain: Shop) -> None:
     assert answer.status == 303
     assert plain.app.batch_status(plain.waiting.id).why == "cancelled"
     assert browser.get(answer.headers["location"]).status == 200
-    late = browser.post("/batches/0123/do/retry", {"token": browser.token(f"/batches/{plain.done}")})
+    late = browser.post("/batches/0123/do/retry", {"token": browser.token(f"/batches/{plain.done}/do/retry")})
     assert late.status == 409
     assert "there is no batch" in late.words
 

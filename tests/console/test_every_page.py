@@ -130,9 +130,5 @@ def test_every_page_of_a_large_server_is_quick(tmp_path: Path) -> None:
                 times.append(time.perf_counter() - began)
             took[address] = sorted(times)[18]
     print(*(f"{seconds * 1000:7.1f} ms  {address}" for address, seconds in took.items()), sep="\n")
-    slow = {
-        address: seconds
-        for address, seconds in took.items()
-        if seconds > (2.0 if "jobs/" in address else 0.4)
-    }
+    slow = {address: seconds for address, seconds in took.items() if seconds > (2.0 if "jobs/" in address else 0.4)}
     assert not slow
