@@ -219,6 +219,16 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "jobs.settle_oldest": [
         lambda keys: jobs.settle_oldest(keys, ME, keys.in_flight(ME, 1, "a"), (b"1", b"3"), 3, 30_000, "2026-01-01")
     ],
+    "leases.adopt": [
+        lambda keys: leases.adopt(
+            keys,
+            ME,
+            keys.in_flight(ME, 0, "a"),
+            "a",
+            [(keys.in_flight(ME, 1, "a"), b"1"), (keys.in_flight(ME, 2, "a"), b"2")],
+            30_000,
+        )
+    ],
     "jobs.give_back": [lambda keys: jobs.give_back(keys, keys.in_flight(ME, 1, "a"), "a", 1000)],
     "jobs.rebase": [lambda keys: jobs.rebase(keys, keys.retry, b"1\n", b"2\n", [(b"a", 9.5, 4.5), (b"b", 9.5, 4.5)])],
     "jobs.rebase_page": [lambda keys: jobs.rebase_page(keys.schedule, "1", 0, 100, down=True, noted="delay")],

@@ -461,6 +461,7 @@ STRUCK = {
     "history_trim",  # history/test_exactly_once.py
     *("outbox_push", "outbox_forget"),  # outbox/test_killed_relays.py
     "unlock",  # store/test_locks.py
+    "adopt",  # worker/test_journal.py
     *("park_end", "release_page", "decided"),  # test_decision_faults.py
     *("operate", "operation_back", "operation_turn"),  # test_operation_faults.py
 }

@@ -10,7 +10,7 @@ import pytest
 from henchman import App, ServerAway
 from henchman.store.metrics import Counted
 from henchman.work.unit import InFlightList, Unit
-from henchman.worker.acker import MOST_WRAPPED, ExecutionMetrics
+from henchman.worker.metrics import MOST_WRAPPED, ExecutionMetrics
 
 FLIGHT = InFlightList("a", "queue:a", "list", "me", 1)
 NOBODY = "redis://127.0.0.1:1"  # nobody listens on port 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, Literal
 
 import click
@@ -35,6 +36,8 @@ from henchman.kernel.text import count, shorten, visible
 from henchman.outbox import load as load_outbox
 from henchman.store import history
 from henchman.store.locks import PHASES, HeldKey
+from henchman.work.journal import BAD, SUFFIX
+from henchman.work.journal import waiting as unread
 
 __all__ = ["doctor", "server"]
 
@@ -146,7 +149,7 @@ def doctor(session: Session, forget: bool, yes: bool, as_json: bool) -> None:
     if session.app_problem:
         advice = "workers cannot start like this; henchman work shows the whole traceback"
         checks.append(Check("app", "bad", session.app_problem, advice))
-    checks.append(_database(session.config))
+    checks += [_database(session.config), *_journal(session.config.journal)]
     if reachable:
         checks += [_stream(session), _lost_keys(session)]
         if session.config.outbox is not None:
@@ -161,6 +164,28 @@ def doctor(session: Session, forget: bool, yes: bool, as_json: bool) -> None:
         sys.exit(NOTHING_RUNS)
     if any(one.verdict == "bad" for one in checks):
         sys.exit(1)
+
+
+def _journal(folder: Path | None) -> Iterator[Check]:
+    """What workers could not tell, and nobody has told yet; nothing where there is no journal."""
+    if folder is not None:
+        yield _looked_into(folder)
+
+
+def _looked_into(folder: Path) -> Check:
+    name, lines, damaged = "journal", 0, len(list(folder.glob(f"*{SUFFIX}{BAD}")))
+    try:
+        for file in unread(folder, ""):
+            lines += len(file.rows)
+            file.handle.close()
+    except OSError as error:
+        return Check(name, "bad", f"{shorten(str(folder), 80)} cannot be read: {error.strerror}", "who may read it?")
+    if damaged:
+        return Check(name, "warn", f"{count(damaged, 'file')} in {folder} with damaged lines", "keep or delete them")
+    if lines:
+        text = f"{count(lines, 'job')} ended, and the server has not been told: the files of workers that are gone"
+        return Check(name, "warn", f"{text}, in {folder}", "the next worker that starts there tells it")
+    return Check(name, "ok", f"nothing waits in {folder}")
 
 
 def _database(config: Config) -> Check:

@@ -56,6 +56,7 @@ class SettingKeywords(TypedDict, total=False):
     configure_logging: bool | None
     health: str | None
     dump_folder: Path | str | None
+    journal: Path | str | None
     tag: str | None
     labels: _Texts | None
     database_url: str | None

@@ -265,6 +265,12 @@ class Config:
         sources.path(),
         "Where TTIN writes henchman-<pid>-stacks.txt. Not set: the system's folder for such files.",
     )
+    journal: Path | None = _key(
+        None,
+        sources.path(),
+        "Folder in which a worker keeps how jobs ended that it could not tell: the next one that starts there does. "
+        "Not set: they run again.",
+    )
     tag: str = _key("", sources.text(), "A word that names this deployment in process lists.")
     labels: tuple[str, ...] = _key((), sources.words(), "Labels of a worker process, shown in process lists.")
     database_url: str | None = _key(

@@ -30,6 +30,7 @@ class Keys:
         self.stat_processed = p + "stat:processed"  # counter, for ever
         self.stat_failed = p + "stat:failed"  # counter, for ever
         # ours
+        self.server = p + "hm:server"  # string: a name for this data, by which a journal knows it again
         self.identities = p + "hm:identities"  # zset: identity by time of joining; removed at stop or rescue
         self.cancelled = p + "hm:cancelled"  # zset: cancelled jids by time; kept 30 days
         self.cancels = p + "hm:cancels"  # counter of cancellations: workers read the log when it moved

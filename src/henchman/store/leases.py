@@ -28,6 +28,7 @@ _SIZES = load("sizes")
 _WATCH = load("watch")
 _BEAT = load("beat")
 _HOLDERS = load("holders")
+_ADOPT = load("adopt")
 
 AT_ONCE = 1000  # leases in one look
 HOLDERS = 250  # processes of which one look asks what they run
@@ -275,6 +276,32 @@ class Record(NamedTuple):
     identity: str
     facts: Mapping[str, bytes]
     work: Mapping[str, bytes]
+
+
+def adopt(
+    keys: Keys, identity: str, flight: str, queue: str, units: Sequence[tuple[str, bytes]], lease_ms: int
+) -> Call[list[int]]:
+    """Take ``units``, (in-flight list, payload), over into ``flight``, a list of ``identity`` for jobs of ``queue``, if
+    they are where they were or back in their queue. For each 1, or 0: it is neither. Raises LeaseLost."""
+    names = [keys.queues, keys.leases + identity, keys.tombs_of + identity, flight]
+    args: list[Arg] = [lease_ms, queue]
+    for flight_then, payload in units:
+        args += (flight_then, payload)
+    return script(_ADOPT, names, args, _adopted, again=True)
+
+
+def _adopted(reply: Any) -> list[int]:
+    if reply == b"LOST":
+        raise LeaseLost("this process was declared dead by another one")
+    return [int(one) for one in reply]
+
+
+def server_name(keys: Keys, new: str) -> Call[str]:
+    """The name of the data on the server, which has the name ``new`` if it had none: an emptied server gets another."""
+    named: Call[str] = commands(
+        ("SET", keys.server, new, "NX"), ("GET", keys.server), again=True, decode=lambda replies: replies[1].decode()
+    )
+    return named
 
 
 def joined(keys: Keys) -> Call[list[str]]:

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime as dt
 import threading
-from collections import Counter, deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,17 +23,18 @@ from henchman.kernel.scoreboard import Scoreboard
 from henchman.kernel.text import described
 from henchman.kernel.threads import REFUSED, Service
 from henchman.store.jobs import CALLED_OFF, EARLIER, MOST_BYTES
-from henchman.store.metrics import LIMITS, Counted, bucket_of, flush, forms, metric_name
 from henchman.wire.payload import decode
 from henchman.work import checkpoint
 from henchman.work.effects import EndingFacts, batch_of, encoded, facts_of, finished, tracked
 from henchman.work.outcome import DONE, Outcome
 from henchman.work.unit import Unit, settle_oldest_units, settle_units
+from henchman.worker.journal import JournalKeeper
+from henchman.worker.metrics import ExecutionMetrics
 from henchman.worker.run import JobReporter
 from henchman.worker.session import LeaseSession
 from henchman.worker.watcher import Cancels
 
-__all__ = ["Acker", "ExecutionMetrics"]
+__all__ = ["Acker"]
 
 BATCH = 500
 CUT_LEAST = 10  # units from which a cut is worth a call of its own
@@ -72,6 +72,18 @@ class Acker(Service):
         self.in_haste = False  # a stop has no time for calls of one outcome each
         self._doubted: set[Unit] = set()  # sent, and not known whether it was settled: nobody read the answer
         self._alone = ThreadPoolExecutor(ALONE_THREADS, "henchman-ack")
+        self._journal = JournalKeeper(runtime, session)
+
+    def start(self) -> None:
+        """Begin with what workers before us could not tell."""
+        self._journal.begin(self._rows.append)
+        if self._rows:
+            self._first.set()
+        super().start()
+
+    def end(self) -> None:
+        """The last: what could not be told is kept on disk, where there is a journal."""
+        self._journal.end(list(self._rows))
 
     def submit(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         """Take one outcome; committed within 5 ms if the server is there."""
@@ -174,7 +186,11 @@ class Acker(Service):
             if 0 < len(self._rows) < BATCH:
                 self.stopping.wait(LATEST)
             self._first.clear()
-            if not self.flush():
+            if self.flush():
+                if self._journal.is_on:
+                    self._journal.settled()
+            else:
+                self._journal.keep(list(self._rows), self._away)
                 self.stopping.wait(capped_backoff(self._away, most=PATIENCE))
                 self._first.set()
 
@@ -373,130 +389,3 @@ class Acker(Service):
 def _size(rows: Sequence[Row]) -> int:
     """The bytes of payloads and effects: a result that is kept may be longer than its payload."""
     return sum([len(row[0].payload) + len(row[4]) for row in rows])
-
-
-# --- figures of what ran ----------------------------------------------------------------------------------------------
-
-RAISED = frozenset({"retry", "dead", "kept", "gone"})
-MOST_WRAPPED = 1000  # names that pushers chose; beyond, what is wrapped counts under the class that wraps it
-
-_FIRST = LIMITS[0] / 1000  # seconds: quicker runs need no look into the limits
-
-
-class _Cell:
-    """The figures of one class since the last flush; ``seconds`` of runs that did not raise."""
-
-    __slots__ = ("causes", "failed", "histogram", "processed", "seconds")
-
-    def __init__(self) -> None:
-        self.processed = self.failed = 0
-        self.seconds = 0.0
-        self.histogram = [0] * (len(LIMITS) + 1)
-        self.causes = Counter[str]()  # of those that failed, other ones than an error
-
-
-class ExecutionMetrics:
-    """The figures of one process: what ran between two heartbeats. The acker's thread adds, the heart writes.
-
-    A kill loses counts that were not written, and a write whose answer was lost may count twice. Only units that ran
-    count; a business failure ran well, an error did not. A run that a stop interrupted does not count: it will run
-    again.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()  # once for each batch of settled units, never in a job's thread
-        self._cells: dict[str, _Cell] = {}
-
-    def count(self, rows: Iterable[tuple[Unit, str, bytes, float | str, bytes]]) -> None:
-        """Add units that were settled, with their endings. Short runs of one class in a row are added up on the way."""
-        with self._lock:
-            last: Any = None
-            short, seconds = 0, 0.0
-            for unit, ending, _, _, _ in rows:
-                elapsed = unit.elapsed
-                if elapsed is None:
-                    continue
-                job = unit.job
-                name = job.get("wrapped") or job["class"]
-                if elapsed < _FIRST and ending == "done":
-                    if name != last:
-                        self._add_short(last, short, seconds)
-                        last, short, seconds = self._known(name, job), 0, 0.0
-                    short += 1
-                    seconds += elapsed
-                elif ending != "released":
-                    self._add(self._cells[self._known(name, job)], unit, ending, elapsed)
-            self._add_short(last, short, seconds)
-
-    def _add_short(self, name: Any, count: int, seconds: float) -> None:
-        if count:
-            cell = self._cells[name]
-            cell.processed += count
-            cell.seconds += seconds
-            cell.histogram[0] += count
-
-    @staticmethod
-    def _add(cell: _Cell, unit: Unit, ending: str, elapsed: float) -> None:
-        cell.processed += 1
-        if ending in RAISED:
-            cell.failed += 1
-            if (cause := getattr(unit, "cause", "error")) != "error":
-                cell.causes[cause] += 1
-        else:
-            cell.seconds += elapsed
-            cell.histogram[bucket_of(elapsed * 1000)] += 1
-
-    def _known(self, name: Any, job: Mapping[str, Any]) -> str:
-        """The name under which a run counts; there is a cell of that name afterwards."""
-        if not isinstance(name, str) or (name not in self._cells and len(self._cells) >= MOST_WRAPPED):
-            name = job["class"]
-        if name not in self._cells:
-            self._cells[name] = _Cell()
-        return str(name)
-
-    def take(self) -> dict[str, Counted]:
-        """What was counted since the last time, by class as it stands in metrics."""
-        with self._lock:
-            cells, self._cells = self._cells, {}
-        taken: dict[str, Counted] = {}
-        for name, cell in cells.items():
-            if cell.processed:
-                counted = Counted(cell.processed, cell.failed, round(cell.seconds * 1000), cell.histogram, cell.causes)
-                _join(taken, metric_name(name), counted)
-        return taken
-
-    def flush(self, runtime: Runtime, now: float) -> None:
-        """Write down what was counted as of the Unix time ``now``.
-
-        ServerAway: it is kept and goes with the next. ServerError: the server refused it, it is lost.
-        """
-        counts = self.take()
-        if not counts:
-            return
-        at = dt.datetime.fromtimestamp(now, dt.UTC)
-        try:
-            runtime.connections.run(flush(runtime.keys, at, counts, forms(runtime.config.sidekiq)))
-        except ServerAway:
-            self.put_back(counts)
-            raise
-
-    def put_back(self, counts: Mapping[str, Counted]) -> None:
-        """Take back what could not be flushed; it goes with the next."""
-        with self._lock:
-            for name, one in counts.items():
-                cell = self._cells.setdefault(name, _Cell())
-                cell.processed += one.processed
-                cell.failed += one.failed
-                cell.seconds += one.ms / 1000
-                cell.histogram = [old + new for old, new in zip(cell.histogram, one.histogram, strict=True)]
-                cell.causes.update(one.causes)
-
-
-def _join(taken: dict[str, Counted], name: str, more: Counted) -> None:
-    """Two classes may have one name in metrics."""
-    old = taken.get(name)
-    if old is not None:
-        histogram = [a + b for a, b in zip(old.histogram, more.histogram, strict=True)]
-        figures = old.processed + more.processed, old.failed + more.failed, old.ms + more.ms
-        more = Counted(*figures, histogram, Counter(old.causes) + Counter(more.causes))
-    taken[name] = more

@@ -31,8 +31,8 @@ from henchman.store.queues import note_levels, paused
 from henchman.wire import payload
 from henchman.wire.payload import sanitise
 from henchman.work.failures import Failures
-from henchman.worker.acker import ExecutionMetrics
 from henchman.worker.manager import Manager
+from henchman.worker.metrics import ExecutionMetrics
 from henchman.worker.run import Run
 from henchman.worker.session import LeaseSession
 from henchman.worker.watcher import Cancels, Control

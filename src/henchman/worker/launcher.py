@@ -331,6 +331,7 @@ class Launcher:
 
     def _leave(self, disarmed: bool) -> None:
         """Off the books; where something may still arrive, the lifeline sweeps after us."""
+        self.acker.end()
         try:
             holds = disarmed and not self.session.leave()
             if not disarmed:

@@ -233,6 +233,16 @@ class LeaseSession:
         ]
         return sum(status == 1 for status in settle_units(self._runtime, flight.identity, rows))
 
+    def adopted(self, queue: str) -> InFlightList:
+        """The list for units of ``queue`` that others held: of an epoch before the first. What we do not hold of it
+        goes back like that of any earlier one."""
+        keys = self._runtime.keys
+        flight = InFlightList(queue, keys.queue(queue), keys.in_flight(self.identity, 0, queue), self.identity, 0)
+        if flight not in self._old:
+            self._runtime.connections.run(leases.join(keys, self.identity, [flight.key], self.lease_ms))
+            self._old[flight] = time.monotonic()
+        return flight
+
     def _forget(self, flight: InFlightList) -> None:
         self._runtime.connections.run(leases.unregister(self._runtime.keys, flight.identity, flight.key))
         self._old.pop(flight, None)
