@@ -38,9 +38,7 @@ class Keys:
         self.staging = p + "hm:staging"  # string, 2 s: identity of the process that stages
         self.clock = p + "hm:clock"  # hash: now, time of the last look; by, at: its last step; left: see rebase.lua;
         #: paused: the paused queues that were announced
-        self.pauses = (
-            p + "hm:pauses"
-        )  # hash: paused queue → since when, by whom and why (JSON); Ruby's pauses have none
+        self.pauses = p + "hm:pauses"  # hash: paused queue → since when, by whom, why (JSON); Ruby's pauses have none
         self.isolated = (
             p + "hm:isolated"
         )  # hash, for ever: how many processes of isolated runs were killed, have crashed
