@@ -227,8 +227,9 @@ def test_the_waterfall_shows_how_long_each_job_waited_and_ran(recorded: Shop) ->
     with working(recorded.app):  # its recorder
         until(lambda: f"{page}?view=waterfall#jobs" in browser.get(page).links, "its jobs are recorded")
         until(lambda: browser.get(f"{page}?view=waterfall").text.count('class="waited"') == 6, "all six have a bar")
+        ran = r"shop\.create \S+: finished; waited [^;]+ ran "
+        until(lambda: re.search(ran, browser.get(f"{page}?view=waterfall").text), "its ends are recorded, too")
         shown = browser.get(f"{page}?view=waterfall")
-        assert re.search(r"shop\.create \S+: finished; waited [^;]+ ran ", shown.text), shown.words
         assert len([link for link in shown.links if link.startswith("/jobs/")]) == 6
         failed = browser.get(f"{page}?view=waterfall&status=failed")
         assert failed.text.partition('class="waterfall"')[2].count('<rect class="failed"') == 1
