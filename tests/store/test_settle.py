@@ -7,8 +7,9 @@ import json
 import pytest
 
 from henchman.errors import LeaseLost
-from henchman.store import leases
-from henchman.store.jobs import Settlement
+from henchman.store import jobs, leases
+from henchman.store.call import Call
+from henchman.store.jobs import EARLIER, SETTLED_TOGETHER, Settlement
 from support.store import DAY, ME, Store
 
 UNCANCEL = b'[["uncancel","j1"]]'
@@ -284,3 +285,64 @@ def test_nowhere_to_note_a_broken_effect_is_no_reason_to_lose_a_neighbour(store:
     units = Settlement(1, b"1", "done", effects=b'[["fly"]]'), Settlement(1, b"2", "retry", b"2", 1.0)
     assert store.settle(*units) == [1, 1]
     assert store.members("retry") == [b"2"]
+
+
+# ---- many with effects: several calls of the script in one write
+
+
+MANY = 2 * SETTLED_TOGETHER + 50
+
+
+def many_ended(store: Store, effects: bytes = UNCANCEL) -> Call[list[int | bytes]]:
+    """The call that ends MANY units which are in flight."""
+    payloads = [b"%d" % number for number in range(MANY)]
+    flying(store, *payloads)
+    units = [Settlement(1, one, "done", effects=effects) for one in payloads]
+    pairs = [(store.flight("a"), store.keys.queue("a"))]
+    return jobs.settle(store.keys, ME, pairs, units, lease_ms=30_000, day=DAY, dead_max=9, dead_timeout=9.0)
+
+
+def test_many_with_effects_are_several_calls_in_one_write(store: Store) -> None:
+    call = many_ended(store)
+    assert len(call.parts) == 3
+    assert store.run(call) == [1] * MANY
+    assert store.in_flight("a") == []
+    assert counted(store)[:2] == (MANY, MANY)
+    assert store.run(call) == [0] * MANY, "a late word finds nothing"
+    assert counted(store)[:2] == (MANY, MANY)
+
+
+def test_many_without_effects_are_one_call(store: Store) -> None:
+    call = many_ended(store, effects=b"")
+    assert len(call.parts) == 1
+    assert store.run(call) == [1] * MANY
+
+
+def test_a_server_that_forgot_the_script_gets_it_once_for_all_calls(store: Store) -> None:
+    call = many_ended(store)
+    store.ask("SCRIPT", "FLUSH")
+    assert store.run(call) == [1] * MANY
+    assert counted(store)[0] == MANY
+
+
+def test_sent_again_when_the_server_died_between_two_of_the_calls(store: Store) -> None:
+    """What was executed before is told as such, the rest is settled now; each counts once."""
+    call = many_ended(store)
+    parts = call.with_texts(call.parts)
+    store.ask(*parts[0])
+    replies = [store.ask(*part) for part in parts]
+    assert call.decode_again(replies) == [EARLIER] * SETTLED_TOGETHER + [1] * (MANY - SETTLED_TOGETHER)
+    assert counted(store)[0] == MANY
+
+
+def test_buried_between_two_of_the_calls(store: Store) -> None:
+    """What was settled before stays so; the rest is not ours any more, and in flight for whoever rescues."""
+    call = many_ended(store)
+    first, *rest = call.with_texts(call.parts)
+    replies = [store.ask(*first)]
+    store.ask("SET", store.keys.tomb(ME), "1")
+    replies += [store.ask(*part) for part in rest]
+    assert call.decode(replies) == [1] * SETTLED_TOGETHER + [0] * (MANY - SETTLED_TOGETHER)
+    assert len(store.in_flight("a")) == MANY - SETTLED_TOGETHER
+    with pytest.raises(LeaseLost):
+        store.run(call)

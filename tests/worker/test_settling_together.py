@@ -8,7 +8,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -46,9 +46,13 @@ class Scene:
         self.note: Any = note
 
     @contextmanager
-    def ended(self, *, but: int = 0, before: Callable[[Launcher], None] = lambda _: None) -> Iterator[Spy]:
-        """All have ended, ``but`` so many; what is called from here on."""
-        self.note.enqueue_many([(number,) for number in range(COUNT)])
+    def ended(
+        self, *, but: int = 0, before: Callable[[Launcher], object] = lambda _: None, batch: bool = False
+    ) -> Iterator[Spy]:
+        """All have ended, ``but`` so many; what is called from here on. ``batch``: they are members of one."""
+        with self.app.batch("all") if batch else nullcontext() as made:
+            self.note.enqueue_many([(number,) for number in range(COUNT)])
+        self.batch = made.id if made is not None else ""
         with working(self.app, start=False) as launcher:
             self.launcher = launcher
             with launcher.acker._flushing:
@@ -308,3 +312,24 @@ def flight(scene: Scene) -> str:
 def settled_but_one(scene: Scene) -> None:
     until(lambda: len(in_flight(scene.redis)) == 1 == len(scene.launcher.session.held), "one is left")
     assert int(scene.redis.get("stat:processed") or 0) == COUNT - 1  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "points",
+    [
+        "",
+        "drop@settle:after",  # executed, and sent again
+        "drop@settle:before",
+        "drop@settle:after#1,drop@settle:before#2",  # nobody knows whether it was executed: settled once more, later
+    ],
+)
+def test_many_with_effects_are_settled_in_one_write_of_several_calls(
+    scene: Scene, points: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("henchman.store.jobs.SETTLED_TOGETHER", 15)
+    with scene.ended(batch=True, before=lambda _: points and failpoints.open_points(points)) as spy:
+        scene.all_settled()
+    assert next(len(call.parts) for call in spy.calls if call.name == "settle") == 3
+    assert not scene.launcher.acker._doubted
+    status = scene.app.batch_status(scene.batch)
+    assert (status.state, status.done, status.counts["finished"]) == ("complete", COUNT, COUNT)

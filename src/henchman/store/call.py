@@ -118,10 +118,10 @@ def _library(name: str) -> str:
 class Call(Generic[T]):
     """One write to the server and the reading of its answers.
 
-    ``parts`` is one tuple a command; with several the raw answer is a list. ``script`` is set when the one command
-    is an EVALSHA. ``again`` says whether the runner may send it once more after an answer that was not read: yes
-    for reads and for moves that find nothing the second time, never for fetch and push. ``decode_again`` reads the
-    answer instead of ``decode`` when the call had been sent before, and perhaps executed.
+    ``parts`` is one tuple a command; with several the raw answer is a list. ``script`` is set when each
+    command is an EVALSHA of it. ``again`` says whether the runner may send it once more after an answer that was not
+    read: yes for reads and for moves that find nothing the second time, never for fetch and push. ``decode_again``
+    reads the answer instead of ``decode`` when the call had been sent before, and perhaps executed.
     """
 
     __slots__ = ("again", "decode", "decode_again", "name", "parts", "script")

@@ -5,7 +5,7 @@ Bytes only; nothing here does I/O. What each script guarantees stands in the hea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -29,7 +29,8 @@ _CANCEL = load("cancel")
 _UNCANCEL = load("uncancel")
 _ITERATE = load("iterate")
 _CHECKPOINT = load("checkpoint")
-_ENDING = itemgetter(2)  # of a Settlement
+_ENDING, _EFFECTS = itemgetter(2), itemgetter(5)  # of a Settlement
+SETTLED_TOGETHER = 100  # units with effects in a call of the script
 _MARK_MS = 24 * 3600 * 1000
 _PAGE = 2000  # marks that one look into the list of cancellations reads
 _DEATH_LIFE = 72 * 3600  # seconds for which a death counts, as Sidekiq Pro's poison pills
@@ -154,6 +155,25 @@ def _statuses_again(reply: Any) -> list[int | bytes]:
     return statuses if 1 in statuses else [EARLIER if one == 0 else one for one in statuses]
 
 
+def _chunks(units: Sequence[Settlement]) -> list[Sequence[Settlement]]:
+    """Where the units go to several calls of the script: effects take so long that others wait for the server."""
+    if len(units) <= SETTLED_TOGETHER or not any(map(_EFFECTS, units)):
+        return [units]
+    return [units[first : first + SETTLED_TOGETHER] for first in range(0, len(units), SETTLED_TOGETHER)]
+
+
+def _of_chunks(read: Callable[[Any], list[int | bytes]], sizes: Sequence[int]) -> Callable[[Any], list[int | bytes]]:
+    """Each chunk is executed whole or not at all. One that came after the identity was buried found nothing."""
+
+    def read_all(replies: list[Any]) -> list[int | bytes]:
+        if all(reply == b"LOST" for reply in replies):
+            return read(replies[0])
+        pairs = zip(replies, sizes, strict=True)
+        return list(chain.from_iterable([0] * size if reply == b"LOST" else read(reply) for reply, size in pairs))
+
+    return read_all
+
+
 def settle(
     keys: Keys,
     identity: str,
@@ -168,13 +188,19 @@ def settle(
     """End units. ``pairs`` are (in-flight list, queue key); a unit names its pair by index from 1.
 
     One status a unit: 1 settled, 0 it was not ours any more, ``EARLIER``, ``CALLED_OFF``, bytes the server's refusal.
-    Raises LeaseLost.
+    Raises LeaseLost. Many units with effects are several calls of the script, sent in one write.
     Never sent again when it gives something back: the same bytes may have been fetched anew by then, and be running.
     """
     names = [keys.queues, keys.leases + identity, keys.tombs_of + identity, *chain.from_iterable(pairs)]
-    args: list[Arg] = [lease_ms, day, dead_max, dead_timeout, *chain.from_iterable(units)]
-    again = "released" not in map(_ENDING, units)
-    return script(_SETTLE, names, args, _statuses, again=again, decode_again=_statuses_again)
+    head: tuple[Arg, ...] = ("EVALSHA", _SETTLE.sha, len(names), *names, lease_ms, day, dead_max, dead_timeout)
+    again, chunks = "released" not in map(_ENDING, units), _chunks(units)
+    read: Callable[[Any], list[int | bytes]] = _statuses
+    read_again: Callable[[Any], list[int | bytes]] = _statuses_again
+    if len(chunks) > 1:
+        sizes = [len(chunk) for chunk in chunks]
+        read, read_again = _of_chunks(read, sizes), _of_chunks(read_again, sizes)
+    parts = [(*head, *chain.from_iterable(chunk)) for chunk in chunks]
+    return Call(_SETTLE.name, parts, read, again=again, script=_SETTLE, decode_again=read_again)
 
 
 def settle_oldest(
