@@ -65,6 +65,7 @@ def test_a_server_that_is_not_there_is_one_line() -> None:
     assert result.exit_code == 1
     assert "localhost:1" in result.output
     assert "secret-word" not in result.output
+    assert not {"HENCHMAN_NAMESPACE", "BENCH_STAMPS"} & os.environ.keys()
 
 
 def test_the_environment_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -163,10 +163,10 @@ def server(url: str = "", *options: str) -> Iterator[Server]:
         with made.used():
             yield made
     finally:
-        _end(made, process)
         for name in ("BENCH_STAMPS", "HENCHMAN_REDIS_URL", "HENCHMAN_NAMESPACE"):
             os.environ.pop(name, None)
         os.environ.update(before)
+        _end(made, process)
 
 
 def _launch(folder: Path, options: tuple[str, ...]) -> subprocess.Popen[bytes]:
@@ -195,9 +195,12 @@ def _answers(made: Server, process: subprocess.Popen[bytes]) -> bool:
 
 def _end(made: Server, process: subprocess.Popen[bytes] | None) -> None:
     app.close()
-    if process is None:
-        made.clear(made.connect())
-    else:
+    shutil.rmtree(made.folder, ignore_errors=True)
+    if process is not None:
         process.kill()
         process.wait(10)
-    shutil.rmtree(made.folder, ignore_errors=True)
+        return
+    try:
+        made.clear(made.connect())
+    except ServerAway as error:
+        raise BenchError(f"{error}; keys that begin with {made.keys.prefix} may be left there") from error
