@@ -174,6 +174,13 @@ def _of_chunks(read: Callable[[Any], list[int | bytes]], sizes: Sequence[int]) -
     return read_all
 
 
+def _in_one_write(calls: Sequence[Call[list[int | bytes]]], sizes: Sequence[int]) -> Call[list[int | bytes]]:
+    """Several calls of one script as one call; the answer is theirs, one after another."""
+    first, parts = calls[0], [call.parts[0] for call in calls]
+    read, read_again = _of_chunks(first.decode, sizes), _of_chunks(first.decode_again, sizes)
+    return Call(first.name, parts, read, again=first.again, script=first.script, decode_again=read_again)
+
+
 def settle(
     keys: Keys,
     identity: str,
@@ -192,15 +199,12 @@ def settle(
     Never sent again when it gives something back: the same bytes may have been fetched anew by then, and be running.
     """
     names = [keys.queues, keys.leases + identity, keys.tombs_of + identity, *chain.from_iterable(pairs)]
-    head: tuple[Arg, ...] = ("EVALSHA", _SETTLE.sha, len(names), *names, lease_ms, day, dead_max, dead_timeout)
     again, chunks = "released" not in map(_ENDING, units), _chunks(units)
-    read: Callable[[Any], list[int | bytes]] = _statuses
-    read_again: Callable[[Any], list[int | bytes]] = _statuses_again
-    if len(chunks) > 1:
-        sizes = [len(chunk) for chunk in chunks]
-        read, read_again = _of_chunks(read, sizes), _of_chunks(read_again, sizes)
-    parts = [(*head, *chain.from_iterable(chunk)) for chunk in chunks]
-    return Call(_SETTLE.name, parts, read, again=again, script=_SETTLE, decode_again=read_again)
+    calls = []
+    for chunk in chunks:
+        args: list[Arg] = [lease_ms, day, dead_max, dead_timeout, *chain.from_iterable(chunk)]
+        calls.append(script(_SETTLE, names, args, _statuses, again=again, decode_again=_statuses_again))
+    return calls[0] if len(calls) == 1 else _in_one_write(calls, [len(chunk) for chunk in chunks])
 
 
 def settle_oldest(
