@@ -108,7 +108,8 @@ def test_a_pause_tells_its_reason_wherever_queues_are_shown(store: Store) -> Non
     assert (pause["reason"], pause["since"][:2]) == ("provider [red]outage", "20")
     why = run(store, "why", "a" * 24).stdout
     assert re.search(
-        r"Queue mail is paused \(by .*: provider \[red\]outage\)\. It goes on with: henchman queues unp", why
+        r"queue mail is paused \(by .*: provider \[red\]outage\), and it waits there, number 1\n.*queues unpause mail",
+        why,
     ), why
     refused = run(store, "queues", "pause", "mail", "--reason", "x" * 201)
     assert (refused.exit_code, "say it in 200" in refused.stderr) == (1, True)
