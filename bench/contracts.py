@@ -91,7 +91,8 @@ def measure_pushes(figures: Report, raw: Raw, runs: int, count: int, bulk: int) 
 
 
 def _run(raw: Raw, call: Call[Any]) -> Any:
-    return call.decode(raw.ask(*call.parts[0]))
+    replies = [raw.ask(*part) for part in call.parts]
+    return call.decode(replies if len(replies) > 1 else replies[0])
 
 
 def end_all(raw: Raw, count: int) -> None:

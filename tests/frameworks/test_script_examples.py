@@ -52,6 +52,8 @@ def test_the_script_does_what_its_page_says(tmp_path: Path, redis: Redis, redis_
             assert json.loads(shop("look", str(fine["order"])))["status"] == "charged"
             until(lambda: f"receipt for order {fine['order']}: charged" in log.read_text(), "pushed with the commit")
             assert "an order costs something" in shop("order", "-1", status=1)
+            runs = 'henchman_job_runs_total{{job="shop.charge"}} {}'
+            until(lambda: runs.format(1) in ask(probes, "/metrics")[1], "written down: a kill loses what is not", 30)
 
             killed = json.loads(shop("order", "50"))
             line = f"charging order {killed['order']}"
@@ -65,8 +67,7 @@ def test_the_script_does_what_its_page_says(tmp_path: Path, redis: Redis, redis_
             receipt = f"receipt for order {killed['order']}: charged"
             until(lambda: receipt in log.read_text(), "the receipt is sent")
             assert log.read_text().count(receipt) == 1, "the run that was killed pushed none"
-            runs = 'henchman_job_runs_total{job="shop.charge"} 2'
-            until(lambda: runs in ask(probes, "/metrics")[1], "the heart has told of both runs", 30)
+            until(lambda: runs.format(2) in ask(probes, "/metrics")[1], "the heart has told of both runs", 30)
         with psycopg.connect(server.url) as connection:
             rows = connection.execute("SELECT cents, status FROM orders ORDER BY id").fetchall()
         assert rows == [(990, "charged"), (50, "charged")], "what was refused left no row"
