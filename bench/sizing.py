@@ -54,14 +54,19 @@ def main() -> int:
         for kind, push in kinds.items():
             figures.add(kind, f"a job that waits, {kind}", weigh(raw, options.jobs, push), "bytes")
         raw.ask("FLUSHALL")
-        clients = len(raw.ask("CLIENT", "LIST").splitlines())
+        clients = _clients(raw)
         for slots in (1, 10, 50):
             with worker(made, concurrency=slots) as process:
                 figures.add(f"rss_{slots}", f"memory of a worker process, {slots} slots", process.rss(), "MB")
-                seen = len(raw.ask("CLIENT", "LIST").splitlines()) - clients
+                seen = len(_clients(raw) - clients)
                 figures.add(f"connections_{slots}", f"connections of a worker, {slots} slots", seen)
-            wait_for("its connections to close", lambda: len(raw.ask("CLIENT", "LIST").splitlines()) <= clients)
+            wait_for("its connections to close", lambda: _clients(raw) <= clients)
         return figures.finish(as_json=options.json, check=options.check)
+
+
+def _clients(raw: Raw) -> set[bytes]:
+    """The ids of those who are connected."""
+    return {line.split()[0] for line in raw.ask("CLIENT", "LIST").splitlines()}
 
 
 if __name__ == "__main__":

@@ -42,6 +42,7 @@ def run(redis: Redis, job: str, count: int, before: int) -> None:
 def test_10000_jobs_leave_nothing_behind(redis: Redis, redis_url: str, tmp_path: Path, job: str) -> None:
     with Work(tmp_path, redis_url, "-c", str(SLOTS), target="support.growing:app") as work:
         (pid,) = work.ready(redis)
+        until(lambda: redis.exists("hm:lifeline"), "the last of its services has begun")
         idle_threads = threads(pid)
         run(redis, job, 2_000, 0)
         early = resident(pid)
