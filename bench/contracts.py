@@ -69,9 +69,9 @@ def measure_pushes(figures: Report, raw: Raw, runs: int, count: int, bulk: int) 
     spent: dict[str, list[float]] = {name: [] for name in PUSHED}
     for _ in range(runs):
         for name, job in PUSHED.items():
-            raw.ask("FLUSHALL")
+            raw.ask("FLUSHALL", "SYNC")
             single[name].append(one_by_one(job, count))
-            raw.ask("FLUSHALL")
+            raw.ask("FLUSHALL", "SYNC")
             before = server_time(raw)
             many[name].append(in_bulk(job, bulk))
             spent[name].append(since(before, raw) / bulk)
@@ -115,15 +115,15 @@ def end_all(raw: Raw, count: int) -> None:
 def measure_memory(figures: Report, raw: Raw, counts: list[int]) -> None:
     """What a key takes while it is held, and while it is remembered."""
     for count in counts:
-        raw.ask("FLUSHALL")
+        raw.ask("FLUSHALL", "SYNC")
         in_bulk(unique, count)
         held = raw.number("MEMORY", "USAGE", "hm:lock:u:bench.unique", "SAMPLES", 0) / count
         figures.add(f"lock_{count}", f"a live lock, of {count:,}", held, "bytes", most=130)
-        raw.ask("FLUSHALL")
+        raw.ask("FLUSHALL", "SYNC")
         in_bulk(once, 1000)
         end_all(raw, 1000)
         raw.ask("SCRIPT", "FLUSH")
-        raw.ask("FLUSHALL")
+        raw.ask("FLUSHALL", "SYNC")
         before = int(raw.info("memory")["used_memory"])
         in_bulk(once, count)
         end_all(raw, count)

@@ -24,7 +24,7 @@ def used(raw: Raw) -> int:
 
 def weigh(raw: Raw, count: int, push: Callable[[Iterable[tuple[Any, ...]]], object]) -> float:
     """Bytes of the server a job, of ``count`` that wait."""
-    raw.ask("FLUSHALL")
+    raw.ask("FLUSHALL", "SYNC")
     before = used(raw)
     push((number,) for number in range(count))
     return (used(raw) - before) / count
@@ -53,7 +53,7 @@ def main() -> int:
         }
         for kind, push in kinds.items():
             figures.add(kind, f"a job that waits, {kind}", weigh(raw, options.jobs, push), "bytes")
-        raw.ask("FLUSHALL")
+        raw.ask("FLUSHALL", "SYNC")
         clients = _clients(raw)
         for slots in (1, 10, 50):
             with worker(made, concurrency=slots) as process:

@@ -100,7 +100,8 @@ def test_bench(name: str, options: list[str], figures: set[str]) -> None:
     assert found["bench"] == name
     assert figures <= found["figures"].keys()
     may_be_negative = {one for one in figures if "_of_" in one}
-    assert all(found["figures"][figure]["median"] > 0 for figure in figures - may_be_negative)
+    medians = {figure: found["figures"][figure]["median"] for figure in figures - may_be_negative}
+    assert all(median > 0 for median in medians.values()), medians
     assert set(found["missed"]) <= found["figures"].keys()
 
 
