@@ -6,18 +6,22 @@ import base64
 import itertools
 import json
 import os
+import signal
+import threading
 import time
 import traceback
 import zlib
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
 
 from henchman import App, testing
 from henchman.inspector.prometheus import exposition
+from henchman.isolation.process import RunProcess
 from henchman.store.call import run
 from support import isolated
 from support.processes import children_of
@@ -286,6 +290,27 @@ def test_a_process_that_has_grown_is_replaced(app: App, redis: Redis, trace: Pat
     one, other = [line[1] for line in _lines(trace)]
     assert one != other
     assert not redis.exists("dead", "retry")
+
+
+def test_a_process_that_comes_up_while_the_worker_stops_is_ended(
+    app: App, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The stop has looked at what there is, and the thread that starts processes has another one in its hand."""
+    made: list[RunProcess] = []
+    spawned, looked, spawn = threading.Event(), threading.Event(), RunProcess.spawn
+
+    def slowly(*words: Any) -> RunProcess:
+        made.append(spawn(*words))
+        spawned.set()
+        assert looked.wait(60)
+        return made[-1]
+
+    monkeypatch.setattr(RunProcess, "spawn", slowly)
+    with working(app) as launcher:
+        assert spawned.wait(60)
+        monkeypatch.setattr(launcher.isolation, "interrupt", looked.set)  # the last step of a stop
+    assert [one._process.returncode for one in made] == [-signal.SIGKILL]
+    assert not launcher.isolation.pids
 
 
 def test_a_job_may_fork_in_its_process(app: App, redis: Redis, trace: Path) -> None:

@@ -149,9 +149,13 @@ class RunProcesses(Ticker):
                     self._changed.notify_all()
                 return
             with self._changed:
-                self._refusal, self.used = "", True
-                self._idle.appendleft(made)
-                self._changed.notify()
+                late = self.stopping.is_set()  # a stop meanwhile has looked already at what there is
+                if not late:
+                    self._refusal, self.used = "", True
+                    self._idle.appendleft(made)
+                    self._changed.notify()
+            if late:
+                made.kill()
 
     def _hello(self) -> dict[str, Any]:
         return {"target": self._place(), "config": self._config.to_json(), "path": [str(one) for one in sys.path]}
