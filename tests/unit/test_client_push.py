@@ -266,6 +266,23 @@ def test_rows_are_read_lazily(app: App, sent: Recorder) -> None:
     assert len({j["jid"] for j in sent.jobs}) == 2500
 
 
+@pytest.mark.parametrize("options", [{"track": True}, {"key": "user_id", "once": True}])
+def test_jobs_with_a_record_or_a_key_come_in_small_slices(app: App, sent: Recorder, options: dict[str, Any]) -> None:
+    """The server works on each of them: a thousand at once would have others wait for 12 ms."""
+
+    def rows() -> Iterator[tuple[int]]:
+        yield from ((number,) for number in range(600))
+        raise OSError("the file is gone")
+
+    with pytest.raises(OSError, match="the file is gone") as caught:
+        app.job(name="j", **options)(send).enqueue_many(rows())
+    assert [sum(b'"jid"' in bytes(part) for part in call.parts[0] if type(part) is bytes) for call in sent.calls] == [
+        250,
+        250,
+    ]
+    assert caught.value.__notes__ == ["500 rows were pushed before"]
+
+
 @pytest.mark.parametrize("row", [("x" * 1_500_000,), {"text": "", "more": "x" * 1_500_000}])
 def test_large_rows_make_small_slices(app: App, sent: Recorder, row: Any) -> None:
     @app.job(name="j")

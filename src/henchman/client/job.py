@@ -140,7 +140,8 @@ class Job(Using[P, R]):
     @overload
     def enqueue_many(self, rows: Iterable[ByName[P]]) -> Pushed: ...
     def enqueue_many(self, rows: Iterable[Any]) -> Pushed:
-        """Push one job for each row, read lazily, a round trip for each 1,000 jobs or 4 MB.
+        """Push one job for each row, read lazily, a round trip for each 1,000 jobs (250 that
+        have a key or are tracked) or 4 MB.
 
         A row is a tuple of positional arguments, a dict of arguments by name, or ``job.call(…)``. When a row cannot
         be sent, ArgumentError names its number, and all rows before it have been pushed. An ArgumentError,

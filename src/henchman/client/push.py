@@ -19,7 +19,7 @@ from henchman.client.buffer import Buffer
 from henchman.client.needs import Need
 from henchman.client.options import OUTSIDE, Membership, PushOptions, named_options, within
 from henchman.client.prepared import Admission, PreparedPush, PushSequence, jids_of, prepare, push_tracked
-from henchman.client.rows import Arguments, Pushed, RowSlices, Slice, check_reached, tell_pushed
+from henchman.client.rows import SLICE_RECORDED, Arguments, Pushed, RowSlices, Slice, check_reached, tell_pushed
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, BatchError, DefinitionError, ResultError, ServerAway, ServerError
 from henchman.kernel.middleware import around, compile_async, compile_sync, in_thread
@@ -179,13 +179,14 @@ class Client:
         """Push a job for each row, a round trip a slice."""
         if isinstance(rows, AsyncIterable):
             raise ArgumentError(f"{using.job.name}.enqueue_many got an async iterator: await aenqueue_many(rows)")
-        return self._driven(self._push_many(using, RowSlices(using.job).read(rows)))
+        taken = RowSlices(using.job)
+        return self._driven(self._push_many(using, taken, taken.read(rows)))
 
     async def apush_many(self, using: Any, rows: Iterable[Any] | AsyncIterable[Any]) -> Pushed:
         """``push_many``, awaited."""
         taken = RowSlices(using.job)
         read = taken.aread(rows) if isinstance(rows, AsyncIterable) else taken.read(rows)
-        return await self._adriven(self._push_many(using, read))
+        return await self._adriven(self._push_many(using, taken, read))
 
     def by_name(
         self, name: str, args: tuple[Any, ...], given: dict[str, Any], kwargs: Mapping[str, Any] | None = None
@@ -299,8 +300,10 @@ class Client:
         self.check_transaction(name, push)
         return (yield from self._send(self._tied(plan, push), _ANYTHING.encode(args, dict(kwargs or {}))))
 
-    def _push_many(self, using: Any, slices: Iterator[Slice] | AsyncIterator[Slice]) -> Steps[Pushed]:
+    def _push_many(self, using: Any, taken: RowSlices, slices: Iterator[Slice] | AsyncIterator[Slice]) -> Steps[Pushed]:
         plan = yield from self._prepared(using)
+        if plan.outbox is None and not plan.is_plain:
+            taken.most = SLICE_RECORDED
         if plan.keyed is not None:
             return (yield from self._keyed.send_many(plan, partial(next_slice, slices)))
         if plan.timed:

@@ -22,7 +22,7 @@ from henchman.client.keyed import Keyed
 from henchman.client.options import PushOptions
 from henchman.client.prepared import PreparedPush, in_outbox
 from henchman.client.push import Client, Handle, Steps, next_slice
-from henchman.client.rows import Arguments, Pushed, Slice, tell_pushed
+from henchman.client.rows import Arguments, Pushed, RowSlices, Slice, tell_pushed
 from henchman.client.runtime import Runtime
 from henchman.contrib.submission import DeferredHandle, DeferredJob, OpenTransaction, Part, Submission, parts
 from henchman.errors import (
@@ -157,11 +157,11 @@ class TransactionalClient(Client):
         self._defer(tie, by_queue)
         return 0
 
-    def _push_many(self, using: Any, slices: Iterator[Slice] | AsyncIterator[Slice]) -> Steps[Pushed]:
+    def _push_many(self, using: Any, taken: RowSlices, slices: Iterator[Slice] | AsyncIterator[Slice]) -> Steps[Pushed]:
         plan = yield from self._prepared(using)
         tie: Tie | None = plan.transaction
         if tie is None or plan.keyed is None:
-            return (yield from super()._push_many(using, slices))
+            return (yield from super()._push_many(using, taken, slices))
         count = passed = 0
         try:
             while arguments := (yield from next_slice(slices)):
