@@ -10,7 +10,7 @@ from redis import Redis
 
 from henchman import App
 from henchman.ordered.source import sources_of
-from henchman.store import leases
+from henchman.store import leases, ordered
 from henchman.work.outcome import Outcome
 from henchman.work.source import Reading
 from henchman.work.unit import Unit
@@ -57,6 +57,30 @@ def test_what_is_held_here_is_not_freed_and_runs(app: App, redis: Redis) -> None
     assert isinstance(source.read(unit, TELLER), Reading)
     assert source.settle(flight.identity, [(unit, "done", b"", 0.0, b"")]) == [1]
     assert not redis.exists(flight.key, "hm:ordered:q/busy", "hm:ordered:q/due")
+
+
+def test_a_burial_between_two_calls_of_one_settling_leaves_what_the_first_has_settled(
+    app: App, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ordered, "MOST_IDS", 2)
+    job = app.ordered(queue="q", name="x", claim_size=1)(lambda claim: None)
+    job.push_many([{"id": str(number), "payload": number} for number in range(2)])
+    job.push_many([{"id": str(number), "payload": number} for number in range(2, 4)])
+    source = sources_of(app)["q"]
+    flight = source.in_flight_list("h:1:abcdefabcdef", 1)
+    app.connections.run(leases.join(app.keys, flight.identity, [flight.key], 60_000))
+    units = source.fetch(flight, 4, 0).units
+    settle = source._settle
+
+    def then_buried(*given: Any) -> Any:
+        answers = settle(*given)
+        redis.delete(f"hm:lease:{flight.identity}")
+        redis.set(f"hm:tomb:{flight.identity}", 1)
+        return answers
+
+    monkeypatch.setattr(source, "_settle", then_buried)
+    assert source.settle(flight.identity, [(unit, "done", b"", 0.0, b"") for unit in units]) == [1, 1, 0, 0]
+    assert redis.hlen("hm:ordered:q/busy") == 2, "the others are for who frees them"
 
 
 def test_what_was_fetched_under_a_lost_name_does_not_start_on_the_new_ones_lease(app: App, redis: Redis) -> None:

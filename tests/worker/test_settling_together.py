@@ -16,7 +16,7 @@ from redis import Redis
 
 from henchman import App
 from henchman.kernel import failpoints
-from henchman.store import leases
+from henchman.store import jobs, leases
 from henchman.work.unit import SPARE, FetchOrder, InFlightList, Unit
 from henchman.worker.launcher import Launcher
 from henchman.worker.watcher import Watcher
@@ -330,6 +330,29 @@ def test_many_with_effects_are_settled_in_one_write_of_several_calls(
     with scene.ended(batch=True, before=lambda _: points and failpoints.open_points(points)) as spy:
         scene.all_settled()
     assert next(len(call.parts) for call in spy.calls if call.name == "settle") == 3
+    assert not scene.launcher.acker._doubted
+    status = scene.app.batch_status(scene.batch)
+    assert (status.state, status.done, status.counts["finished"]) == ("complete", COUNT, COUNT)
+
+
+def test_a_call_that_is_refused_beside_one_that_was_executed_makes_nothing_late(
+    scene: Scene, redis: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    redis.script_load(jobs._SETTLE.text)  # the server knows it: what is not refused is executed
+    monkeypatch.setattr("henchman.store.jobs.SETTLED_TOGETHER", 15)
+    together, refused = jobs._in_one_write, []
+
+    def second_refused(calls: Any, sizes: Any) -> Any:
+        call = together(calls, sizes)
+        call.parts[1] = ("EVAL", "return redis.error_reply('ERR no')", 0)
+        refused.append(call)
+        return call
+
+    monkeypatch.setattr(jobs, "_in_one_write", second_refused)
+    with scene.ended(batch=True):
+        scene.all_settled()
+    assert len(refused) == 1, "then they went one by one"
+    assert not scene.heard["late"]
     assert not scene.launcher.acker._doubted
     status = scene.app.batch_status(scene.batch)
     assert (status.state, status.done, status.counts["finished"]) == ("complete", COUNT, COUNT)

@@ -332,6 +332,8 @@ class Acker(Service):
             raise
         except Exception as error:  # refused as a whole, or a row that cannot be sent
             if len(rows) > 1:
+                if isinstance(error, ServerError):  # several calls in one write: others than that may be executed
+                    self._doubted.update(row[0] for row in rows)
                 for row in rows:  # find the one that the call failed for
                     self._settle(identity, [row])
                 return
