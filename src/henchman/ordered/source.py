@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
 from henchman.client.runtime import Runtime
-from henchman.errors import ArgumentError, ConfigError, PoisonPill, ServerAway
+from henchman.errors import ArgumentError, ConfigError, LeaseLost, PoisonPill, ServerAway
 from henchman.ordered.claim import DEATHS, Claim, OrderedRetryPolicy, record_endings, shown
 from henchman.ordered.definition import OrderedJob
 from henchman.store import ordered, ordered_people
@@ -27,7 +27,7 @@ __all__ = ["OrderedSource", "Scheduler", "by_node", "placement", "sources_of"]
 T = TypeVar("T")
 
 FORGOTTEN = 3600.0  # seconds after which no answer can come any more
-MOST_CLAIMS = 200  # in one call of the script: the server works on no more while claims wait here to be run
+MOST_CLAIMS = 450  # in one call of the script: the server works on no more while claims wait here to be run
 
 
 class OrderedSource:
@@ -187,6 +187,10 @@ class OrderedSource:
                 while left:
                     try:
                         answers = self._settle(identity, epoch, left, rows)
+                    except LeaseLost:
+                        if not sent:
+                            raise
+                        answers = [0] * len(left)  # what was settled before the burial is settled
                     except ServerAway as error:
                         if sent and error.executed is False:  # others of these claims were settled
                             raise ServerAway(str(error), executed=None) from error

@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import chain
+from itertools import accumulate, chain, groupby
+from operator import itemgetter
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -132,19 +133,25 @@ def _refused(reply: Any) -> None:
 
 def _claimed(reply: Any, tracked: bool = False) -> Claimed:
     _refused(reply)
-    claims, at = [], 1
-    while at < len(reply):
-        token, count, at = int(reply[at]), reply[at + 1], at + 2
-        ids = []
-        for _ in range(count):
-            others = reply[at + 4]
-            single, end = reply[at + 3], at + 5 + 2 * others
-            payloads = pairs(reply[at + 5 : end]) if others else [unpacked(single)] if single else []
-            jids = reply[end : end + (others or 1)] if tracked else ()
-            ids.append(ClaimedId(reply[at], int(reply[at + 1]), int(reply[at + 2]), payloads, jids))
-            at = end + len(jids)
-        claims.append((token, ids))
-    return Claimed(float(reply[0]) if reply[0] else None, claims)
+    look_in = float(reply[0]) if reply[0] else None
+    if len(reply) == 1:
+        return Claimed(look_in, [])
+    first, counts, names, singles, rare = reply[1:6]
+    make = ClaimedId._make  # half the time of naming each field
+    ids = [
+        make((name, -1, 0, [unpacked(single)] if single else [], ()))
+        for name, single in zip(names, singles, strict=True)
+    ]
+    for at, retry_count, crashes, *flat in rare:
+        one = ids[at - 1]
+        ids[at - 1] = make((one.id, int(retry_count), int(crashes), pairs(flat) or one.payloads, ()))
+    if tracked:
+        ids = [make((*one[:4], jids)) for one, jids in zip(ids, reply[6], strict=True)]
+    if not counts:
+        return Claimed(look_in, [(token, [one]) for token, one in enumerate(ids, int(first))])
+    ends = list(accumulate(counts))
+    claims = [ids[end - count : end] for end, count in zip(ends, counts, strict=True)]
+    return Claimed(look_in, list(enumerate(claims, int(first))))
 
 
 def claim(
@@ -180,15 +187,18 @@ class Verdict(NamedTuple):
     error: str = ""
 
 
-def _statuses(reply: Any) -> list[int | bytes]:
+_HOW = itemgetter(slice(2, None))  # how an id ends, of a verdict
+
+
+def _statuses(count: int, reply: Any) -> list[int | bytes]:
     _refused(reply)
-    return list(reply)
+    return [1] * count if reply == 1 else list(reply)
 
 
-def _statuses_again(reply: Any) -> list[int | bytes]:
+def _statuses_again(count: int, reply: Any) -> list[int | bytes]:
     """Of a settling that was sent before: it is executed whole, so either it was (nothing is held by these tokens now)
     or it was not."""
-    statuses = _statuses(reply)
+    statuses = _statuses(count, reply)
     return statuses if 1 in statuses else [EARLIER if one == 0 else one for one in statuses]
 
 
@@ -207,14 +217,25 @@ def settle(
     """End up to ``MOST_IDS`` ids; one status each: 1 settled, 0 not held under that token any more, ``EARLIER``,
     ``PART``, bytes the server's refusal. Raises LeaseLost; without ``tracked`` QueueTracked.
     """
-    args: list[Arg] = [queue, identity, lease_ms, collapse, day, int(tracked)]
-    before = None
-    for one in verdicts:
-        how = one[2:]
-        args += ("" if how == before else f"{how[0]} {how[1]!r} {how[2]} {how[3]}", one.token, one.id)
-        before = how
+    rows: list[Arg] = []
+    endings = []
+    for how, alike in groupby(verdicts, _HOW):
+        before = len(rows)
+        for one in alike:
+            rows += one[:2]
+        ending = f"{how[0]} {how[1]!r} {how[2]} {how[3]}".encode()
+        endings.append(b"%d %d %b" % ((len(rows) - before) // 2, len(ending), ending))
+    args: list[Arg] = [queue, identity, lease_ms, collapse, day, int(tracked), b"".join(endings), *rows]
     names = [keys.queues, keys.held(identity, epoch, queue)]
-    return script(_SETTLE, names, args, _statuses, again=True, decode_again=_statuses_again)
+    count = len(verdicts)
+    return script(
+        _SETTLE,
+        names,
+        args,
+        partial(_statuses, count),
+        again=True,
+        decode_again=partial(_statuses_again, count),
+    )
 
 
 def free(

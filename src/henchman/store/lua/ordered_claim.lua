@@ -1,16 +1,17 @@
 -- ordered_claim: take ids that are due, each with its payloads, in claims of up to size ids
 -- KEYS queues held
 -- ARGV queue identity lease_ms claims extra size cap look_s tracked
--- returns "LOST" when the identity was buried, "LAPSED" when its lease is gone, "TRACKED", see below, else one flat list: look_in, then for
---   each claim its token and its number of ids, each of them as id, retry_count (-1: it never failed), crashes, single
---   payload or "", number of others, payload, score, payload, score… look_in: in how many seconds to look again, if
---   nothing rings before ("": not at all). extra: so many claims more where nothing limits the queue. cap: at most so
---   many payloads an id, fewer when there are very many in all. It ends with the id that reaches 4 MB, of one or of many:
---   the next claim goes on. An id that failed or crashed before is claimed alone. No payload moves: `due` and `busy` say
---   who holds it, `held` says it of this process. An overdue id of somebody else is free when its holder was buried or
---   has left, else it is looked at again in look_s.
---   tracked: "1" for a queue whose payloads have records: behind the payloads of each id stand the jids of theirs, "" where
---   one has none. For such a queue any other call is answered "TRACKED" and takes nothing.
+-- returns "LOST" when the identity was buried, "LAPSED" when its lease is gone, "TRACKED", see below, else a list: look_in,
+--   and, when something was taken, the token of the first claim (those of the next rise by one), how many ids each claim has
+--   (nothing: one each), all ids, what stands alone under each (nil: nothing does), and a list for each id that has more to
+--   tell: its place, retry_count (-1: it never failed), crashes, payload, score, payload, score… look_in: in how many
+--   seconds to look again, if nothing rings before ("": not at all). extra: so many claims more where nothing limits the
+--   queue. cap: at most so many payloads an id, fewer when there are very many in all. It ends with the id that reaches
+--   4 MB, of one or of many: the next claim goes on. An id that failed or crashed before is claimed alone. No payload moves:
+--   `due` and `busy` say who holds it, `held` says it of this process. An overdue id of somebody else is free when its
+--   holder was buried or has left, else it is looked at again in look_s.
+--   tracked: "1" for a queue whose payloads have records: at the end stand the jids of those of each id, "" where one has
+--   none. For such a queue any other call is answered "TRACKED" and takes nothing.
 -- include base
 -- include keys
 -- include ordered
@@ -104,26 +105,31 @@ local function has_room(id, was_due)
   return false
 end
 
--- Claims are formed as ids are found: each is a list of places in the lists of what was taken.
-local formed, ids, dues, retries, deaths = {}, {}, {}, {}, {}
+-- Claims are formed as ids are found: each is the ids from the place at which it begins to where the next one does.
+local ids, taken, dues, retries, deaths = {}, 0, {}, {}, {}
+local begins, claims, in_last, is_alone = {}, 0, 0, true
 local function fits(alone)
-  local last = formed[#formed]
-  return #ids < 500 and (#formed < most or not (alone or last.alone or #last >= size))
+  return taken < 500 and (claims < most or not (alone or is_alone or in_last >= size))
 end
 local function add(id, was_due, retry_count, crashes)
-  local last, alone, place = formed[#formed], retry_count or crashes, #ids + 1
-  if alone or not last or last.alone or #last >= size then
-    last = {alone = alone}
-    formed[#formed + 1] = last
+  local alone = retry_count or crashes
+  taken = taken + 1
+  if alone or is_alone or in_last >= size then
+    claims, in_last = claims + 1, 0
+    begins[claims] = taken
   end
-  ids[place], dues[place], last[#last + 1] = id, was_due, place
-  retries[place], deaths[place] = retry_count, crashes
+  in_last, is_alone = in_last + 1, alone
+  ids[taken], dues[taken], retries[taken], deaths[taken] = id, was_due, retry_count, crashes
 end
 
 -- One page of what is due; whether another may bring more. What was found is taken, or put off: out of the way.
-local more, mine = false, {}
+local more, mine, noted = false, {}, 0  -- mine: ids that were taken from an earlier page
 local function look_once()
-  local want = #ids + math.min(most * size - #ids, 500) + (separator and 33 or 1)
+  for at = noted + 1, taken do
+    mine[ids[at]] = true
+  end
+  noted = taken
+  local want = taken + math.min(most * size - taken, 500) + (separator and 33 or 1)
   local found = redis.call('ZRANGE', due, '-inf', as_text(now), 'BYSCORE', 'LIMIT', 0, want, 'WITHSCORES')
   if #found == 0 then
     return false
@@ -156,7 +162,6 @@ local function look_once()
       end
       if not separator or has_room(id, found[2 * i]) then
         add(id, found[2 * i], counts[i], died)
-        mine[id] = true
       end
     end
   end
@@ -178,80 +183,94 @@ local function first_of(set)
 end
 
 -- The payload that stands alone under an id, false when none does: few are read at once.
-local singles = {}
+local singles, read_until = {}, 0
 local function single_of(at)
-  if singles[at] == nil then
-    local found = redis.call('HMGET', sole, unpack(ids, at, math.min(at + AT_ONCE - 1, #ids)))
+  if at > read_until then
+    local found = redis.call('HMGET', sole, unpack(ids, at, math.min(at + AT_ONCE - 1, taken)))
     for place, one in ipairs(found) do
-      singles[at + place - 1] = one
+      singles[read_until + place] = one
     end
+    read_until = read_until + #found
   end
   read_bytes = read_bytes + (singles[at] and #singles[at] or 0)
   return singles[at]
 end
 
-local answer, n, given = {''}, 1, 0  -- given: so many of the ids are in the answer; what has no room there is not taken
+local given = 0  -- so many of the ids are in the answer; what has no room there is not taken
 local function has_bytes()
   return given == 0 or read_bytes < MOST_BYTES
 end
-local function begin(id, others, token, retry_count)
-  local bodies = others > 0 and {}
-  for place = 1, others do
-    bodies[place] = answer[n - 2 * (others - place) - 1]
-  end
-  return track.began(id, bodies, token, string.format('%d', (retry_count or -1) + 2), identity)
+local records, looks, held, rare, jids = {}, {}, {}, {}, track and {}
+local function begin(at, bodies, token)
+  jids[at] = track.began(ids[at], bodies, token, string.format('%d', (retries[at] or -1) + 2), identity)
 end
-local records, looks, held = {}, {}, {}
+
+-- What stands under an id that is no single payload of one that never failed; how many payloads its holder has in hand.
+local function give_rare(at, single)
+  local told = {at, retries[at] or '-1', deaths[at] or 0}
+  rare[#rare + 1] = told
+  if single then
+    return 0
+  end
+  local payloads = first_of('p:' .. ids[at])
+  for place = 1, #payloads do
+    told[3 + place] = payloads[place]
+  end
+  return #payloads / 2, payloads
+end
+local tail = '|' .. identity
 local function give(at, token)
-  local id, single, others = ids[at], single_of(at), 0
-  if not single then
-    local payloads = first_of('p:' .. id)
-    others = #payloads / 2
-    for i = 1, #payloads do
-      answer[n + 5 + i] = payloads[i]
-    end
+  local id, single, others, payloads = ids[at], single_of(at), 0, nil
+  if not single or retries[at] or deaths[at] then
+    others, payloads = give_rare(at, single)
   end
-  answer[n + 1], answer[n + 2], answer[n + 3] = id, retries[at] or '-1', deaths[at] or 0
-  answer[n + 4], answer[n + 5], n = single or '', others, n + 5 + 2 * others
   if track then
-    for _, jid in ipairs(begin(id, others, token, retries[at])) do
-      answer[n + 1], n = jid, n + 1
+    local bodies = others > 0 and {}
+    for place = 1, others do
+      bodies[place] = payloads[2 * place - 1]
     end
+    begin(at, bodies, token)
   end
-  local k, wide = 2 * at - 1, at == 1 and WIDE or ''  -- one in a command is enough
-  records[k], records[k + 1] = id, token .. '|' .. others .. '|' .. dues[at] .. '|' .. identity .. wide
+  local k = 2 * at - 1
+  records[k], records[k + 1] = id, token .. (others == 0 and '|0|' or '|' .. others .. '|') .. dues[at] .. tail
   looks[k], looks[k + 1] = look_at, id
-  held[k], held[k + 1] = id, token .. wide
+  held[k], held[k + 1] = id, token
   given = at
 end
-if #ids > 0 then
-  local token = math.max(math.floor(now * 1000000), tonumber(settings[5] or '0') + 1)
-  for _, claim in ipairs(formed) do
+
+local answer = {''}
+local function give_all()
+  local token, counts = math.max(math.floor(now * 1000000), tonumber(settings[5] or '0') + 1), {}
+  local first, last = token, token - 1
+  begins[claims + 1] = taken + 1
+  for number = 1, claims do
     if not has_bytes() then
       break
     end
-    local name, many, count = string.format('%.0f', token), n + 2, 0
-    answer[n + 1], n = name, many
-    for _, at in ipairs(claim) do
-      if has_bytes() then
-        give(at, name)
-        count = count + 1
-      end
-    end
-    answer[many] = count
+    local name, at = string.format('%d', token), begins[number]
+    repeat
+      give(at, name)
+      at = at + 1
+    until at == begins[number + 1] or not has_bytes()
+    counts[number] = at - begins[number]
     if limit > 0 then
-      redis.call('ZADD', open, look_at, name .. '|' .. identity)
+      redis.call('ZADD', open, look_at, name .. tail)
     end
-    token = token + 1
+    token, last = token + 1, token
   end
-  redis.call('HSET', meta, 'token', string.format('%.0f', token - 1))
+  records[2], held[2] = records[2] .. WIDE, held[2] .. WIDE  -- one in a command is enough
+  redis.call('HSET', meta, 'token', string.format('%d', last))
   redis.call('HSET', busy, unpack(records))
   redis.call('ZADD', due, 'XX', unpack(looks))
   redis.call('HSET', HELD, unpack(held))
-  for at = given + 1, #ids do
+  for at = given + 1, taken do
     leave_group(ids[at], separator)
-    more = true
+    more, ids[at], singles[at] = true, nil, nil
   end
+  answer = {'', string.format('%d', first), given > #counts and counts or {}, ids, singles, rare, jids or nil}
+end
+if taken > 0 then
+  give_all()
 end
 local head = as_text(now)
 if limit > 0 and redis.call('ZCARD', open) >= limit then  -- whoever leaves rings; until then no id may be taken

@@ -1,12 +1,13 @@
 -- ordered_settle: end claims, each id on its own
 -- KEYS queues held
--- ARGV queue identity lease_ms collapse day tracked (ending token id)*
--- returns "LOST" when the identity was buried, "TRACKED" as ordered_claim, else one status an id: 1 settled, 0 it was not held under this token any
+-- ARGV queue identity lease_ms collapse day tracked endings (token id)*
+-- returns "LOST" when the identity was buried, "TRACKED" as ordered_claim, 1 when all were settled, else one status an id: 1 settled, 0 it was not held under this token any
 --   more and nothing was changed, 3 it is held as before, because so much has arrived that the call has to be made again, a text: the row makes no sense or the server refused, it is held as before.
 --   verdict: done (what was delivered is gone; the failures of an id that failed before are forgotten), retry (all of it again in delay
 --   s, count is the new retry_count, the failed id's time goes before that of what arrived), to_morgue (the lowest payload
 --   goes to the morgue, the rest at once with a fresh budget), snooze (again in delay s, nothing counted), release (as
---   if it had not been claimed). ending: `verdict delay count error`, "" when it is that of the row before. The token in
+--   if it had not been claimed). endings: for rows one after another that end alike `rows bytes ending`, where bytes is how
+--   long the ending is: `verdict delay count error`; nothing stands between one and the next. The token in
 --   `busy` is the fence. At most 500 rows, those of one claim together: its place under the ceiling is free with the
 --   first of them.
 --   tracked: "1" for a queue whose payloads have records, see ordered_claim. Then error is a JSON list of texts: the error,
@@ -28,8 +29,9 @@ elseif settings[2] then
   return 'TRACKED'
 end
 local now, separator, ids = server_now(), settings[1], {}
-for row = 1, (#ARGV - 6) / 3 do
-  ids[row] = ARGV[3 * row + 6]
+local before, count = 7, (#ARGV - 7) / 2
+for row = 1, count do
+  ids[row] = ARGV[before + 2 * row]
 end
 local records = redis.call('HMGET', busy, unpack(ids))
 local rare = redis.call('EXISTS', retry, crash, next_due, open) > 0
@@ -143,6 +145,16 @@ local function read(ending)
   end
   return how
 end
+local function each_ending(text)  -- how many rows, and how they end
+  local at = 1
+  return function()
+    local _, last, alike, size = string.find(text, '^(%d+) (%d+) ', at)
+    if last then
+      at = last + 1 + tonumber(size)
+      return tonumber(alike), string.sub(text, last + 1, at - 1)
+    end
+  end
+end
 local function end_one(token, id, delivered, was_due, how)
   if not how.verdict then  -- before any write
     error({err = 'ERR no such ending: ' .. string.sub(how.said, 1, 100)})
@@ -160,26 +172,52 @@ local function end_one(token, id, delivered, was_due, how)
   end
   count_run(token, how.verdict)
 end
-local how
-for row, id in ipairs(ids) do
-  local token, ending = ARGV[3 * row + 5], ARGV[3 * row + 4]
-  if ending ~= '' then
-    how = read(ending)
-  end
-  status[row] = 0
+-- What holds of a single payload of an id that never failed, in a queue without groups, ceiling and records, under which
+-- nothing arrived: nearly always. Then all that is done for it is done by the commands at the end.
+local simple, clean = not (track or rare or separator and separator ~= ''), {}
+local function end_row(row, how)
+  local id, token = ids[row], ARGV[before + 2 * row - 1]
   local held_by, delivered, was_due = read_record(records[row])
   local many = arrivals and held_by == token and redis.call('ZSCORE', next_due, id) and not may_release(id, delivered)
   if many and how.verdict then
-    status[row] = 3
-  elseif held_by == token and not ended[id] then
-    local fine, problem = pcall(end_one, token, id, delivered, was_due, how)
-    status[row] = fine and 1 or in_words(problem)
-    if fine then
-      ended[id] = true
-      settled[#settled + 1] = id
+    return 3
+  elseif held_by ~= token or ended[id] then
+    return 0
+  end
+  local fine, problem = pcall(end_one, token, id, delivered, was_due, how)
+  if fine then
+    ended[id] = true
+    settled[#settled + 1] = id
+  end
+  return fine and 1 or in_words(problem)
+end
+local row, all_settled = 0, true
+for alike, ending in each_ending(ARGV[7]) do
+  local how = read(ending)
+  local is_plain = simple and how.verdict == 'done'
+  for _ = 1, alike do
+    row = row + 1
+    local id, record, start = ids[row], records[row], ARGV[before + 2 * row - 1] .. '|0|'
+    if is_plain and record and not ended[id] and string.find(record, start, 1, true) == 1 then
+      ended[id], clean[#clean + 1], status[row] = true, id, 1
+      count_run(ARGV[before + 2 * row - 1], 'done')
+    else
+      status[row] = end_row(row, how)
+      all_settled = all_settled and status[row] == 1
     end
   end
 end
+processed = processed + #clean
+local function with_clean(list)
+  if #list == 0 then
+    return clean
+  end
+  for _, id in ipairs(clean) do
+    list[#list + 1] = id
+  end
+  return list
+end
+settled, singles, gone = with_clean(settled), with_clean(singles), with_clean(gone)
 if #settled > 0 then
   redis.call('HDEL', HELD, unpack(settled))
   redis.call('HDEL', busy, unpack(settled))
@@ -202,4 +240,4 @@ end
 if track then
   track.done()
 end
-return status
+return all_settled and count > 0 and 1 or status
