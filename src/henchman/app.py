@@ -543,17 +543,17 @@ class App:
     def why(self, jid: str) -> str:
         """Why a job does not run, or what became of it: one sentence, with the command that would change it."""
         status = self.job_status(jid)
-        found = self._unpushed(status) or self._run(self._explained(status))
+        found = self.why_not_pushed(status) or self._run(self._explained(status))
         return found.whole
 
     async def awhy(self, jid: str) -> str:
         """``why``, awaited."""
         status = await self.ajob_status(jid)
-        found: Explanation = await in_thread(self._unpushed, status) or await self._arun(self._explained(status))
+        found: Explanation = await in_thread(self.why_not_pushed, status) or await self._arun(self._explained(status))
         return found.whole
 
-    def _unpushed(self, status: JobStatus) -> Explanation | None:
-        """Of a job that the server has nothing of, and that stands in the outbox."""
+    def why_not_pushed(self, status: JobStatus) -> Explanation | None:
+        """Of a job that the server has nothing of, and that stands in the outbox: why it is not pushed."""
         if status.state != "unknown" or not self.config.outbox:
             return None
         from henchman.inspector.obstacles import Explanation

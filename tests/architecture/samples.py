@@ -251,6 +251,8 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "ordered.move": [lambda keys: ordered.move(keys, "b", "a", "min", ids=[b"1", b"2"])],
     "queues.set_stretch": [lambda keys: queues.set_stretch(keys.dead, 0, 100)],
     "queues.list_page": [lambda keys: queues.list_page(keys.queue("a"), -1, 100, leftwards=True, text="x")],
+    "queues.ends": [lambda keys: queues.ends(keys, "abc")],
+    "queues.queues_page": [lambda keys: queues.queues_page(keys, "abc", 0, 100)],
     "queues.read_each": [lambda keys: queues.read_each([keys.queue(one).encode() for one in "ab"], "queue")],
     "leases.join": [
         lambda keys: leases.join(keys, ME, [keys.in_flight(ME, 1, "a"), keys.in_flight(ME, 1, "b")], 30_000)
@@ -266,6 +268,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
         lambda keys: leases.lead(keys.recorder, ME, 1000, keys.history_on, "strict 1000"),
     ],
     "leases.holders": [lambda keys: leases.holders(keys, "abc", 250)],
+    "leases.serving": [lambda keys: leases.serving(keys, "ü/a", 60.0, 0)],
     "leases.sizes": [lambda keys: leases.sizes({keys.in_flight(ME, 1, "a"): "list", keys.held(ME, 1, "b"): "hash"})],
     "leases.beat": [
         lambda keys: leases.beat(keys, ME, {"info": "{}", "busy": 1}, {"a": b"{}"}, old_work=True),

@@ -121,7 +121,7 @@ def test_a_set_is_searched(browser: Browser) -> None:
 def test_a_job_is_found_wherever_it_is(browser: Browser) -> None:
     dead = browser.get(f"/jobs/{DEAD}")
     assert dead.status == 200
-    assert "dead since" in dead.words
+    assert "Dead since" in dead.words
     assert "CardDeclined" in dead.words
     retry = browser.get(f"/jobs/{RETRY}")
     assert "9223372036854775808" in retry.words

@@ -468,6 +468,7 @@ STRUCK = {
 READING = {
     "batch_results",
     "holders",
+    *("serving", "queue_ends", "queues_page"),
     "ordered_look",
     "ordered_stats",
     "list_page",

@@ -10,13 +10,13 @@ from henchman.client.runtime import Runtime
 from henchman.console.again import REMOVABLE, Again, NewCall
 from henchman.console.pages import Download, Query, Screen, View
 from henchman.console.render import place_of
-from henchman.errors import ArgumentError, HistoryError
+from henchman.errors import ArgumentError, HistoryError, OutboxError
 from henchman.history.records import LiveMessages
 from henchman.inspector.base import argument_text
 from henchman.inspector.errors import ErrorGroup, error_group
-from henchman.inspector.jobs import JobStatus, find_job, recorded
+from henchman.inspector.jobs import JobStatus, Searched, find_job, recorded, search_on
 from henchman.inspector.metrics import metrics
-from henchman.inspector.obstacles import obstacles
+from henchman.inspector.obstacles import Explanation, explained_with_obstacles
 from henchman.kernel.text import visible
 from henchman.oncall.deeds import Deed, Missing, Order
 from henchman.store import operations
@@ -28,6 +28,7 @@ __all__ = ["JobPages", "LifeMoment", "life"]
 _CALL: Final = 4000  # characters of a call
 _LINES: Final = 200  # of a backtrace
 _SILENT: Final = ("unknown", "enqueued", "scheduled", "blocked")  # states of jobs that have said nothing yet
+_FIRST: Final = "all"  # the first step of the search everywhere
 _USUAL: Final = 15  # minutes of which the usual run time is made
 
 
@@ -59,20 +60,22 @@ class JobPages:
 
     def job(self, jid: str, query: Query) -> Screen:
         """One job: where it is, why, and what is known of it."""
-        status = self._status(jid, query)
+        searched = self._search(jid, query)
+        status = searched.status
         call = "" if status.name is None else f"{status.name}({argument_text(list(status.args), status.kwargs, _CALL)})"
-        keys, mask = self._runtime.keys, self._runtime.registry.mask
-        asked = obstacles(keys, status, mask), self._usual(status), ask(operations.links_again(keys, jid))
+        keys, mask, most = self._runtime.keys, self._runtime.registry.mask, self._runtime.config.max_retries
+        asked = explained_with_obstacles(keys, status, most, mask), self._usual(status)
         group = status.entry.error_group if status.entry else ""
-        looks = side_by_side(*asked, error_group(keys, group))
-        lacks, usual, (old, new), kind = run(self._runtime.connections, looks)
+        looks = side_by_side(*asked, ask(operations.links_again(keys, jid)), error_group(keys, group))
+        (why, lacks), usual, (old, new), kind = run(self._runtime.connections, looks)
         found = [(one, place_of(one)) for one in lacks]
         facts = {"status": status, "call": call, "obstacles": found, "life": life(status), "usual": usual}
         facts |= _failures(status, kind)
         facts |= {"told": self._words(status), "batch": batch_of(status.entry.job or {}) if status.entry else None}
+        facts |= {"why": self._unpushed(status) or why}
         facts |= {"why_not_again": self._again.why_not(status), "old": old, "new": new}
-        hints = {name: query.word(name) for name in ("at", "queue", "place", "look")}
-        facts |= {"hints": hints, "looked_everywhere": hints["look"] == "all"}
+        hints = {name: query.word(name) for name in ("at", "queue", "place", "look") if query.word(name)}
+        facts |= {"hints": hints, "searched": searched if _looks_on(query) else None}
         return Screen("job.html", facts, 200 if status.state != "unknown" else 404)
 
     def job_file(self, jid: str, name: str, query: Query) -> Download:
@@ -89,15 +92,29 @@ class JobPages:
             text = json.dumps({"args": list(status.args), "kwargs": status.kwargs}, indent=2, default=str)
         return Download(name, "text/plain; charset=utf-8", iter([text.encode("utf-8", "replace")]), kept=False)
 
-    def _status(self, jid: str, query: Query) -> JobStatus:
-        """Where the job is, as far as a few looks show it; by ``look=all`` everywhere, which may take seconds."""
+    def _search(self, jid: str, query: Query) -> Searched:
+        """Where the job is, as far as a few looks show it; ``look`` names a step of the search everywhere."""
         runtime = self._runtime
-        near = None if query.word("look", "all") else query.hint
+        keys, mask = runtime.keys, runtime.registry.mask
         try:
-            found = run(runtime.connections, find_job(runtime.keys, jid, mask=runtime.registry.mask, near=near))
-            return recorded(runtime, found)
+            if _looks_on(query):
+                step = "" if query.word("look") == _FIRST else query.word("look")
+                found: Searched = run(runtime.connections, search_on(keys, jid, step, mask))
+            else:
+                status = run(runtime.connections, find_job(keys, jid, mask=mask, near=query.hint))
+                found = Searched(status, status.scanned, 0, _FIRST)
         except ArgumentError as error:
             raise Missing(str(error)) from None
+        return found._replace(status=recorded(runtime, found.status))
+
+    def _unpushed(self, status: JobStatus) -> Explanation | None:
+        try:
+            return self._runtime.why_not_pushed(status)  # type: ignore[no-any-return]
+        except OutboxError:  # it is away: what the server says stands
+            return None
+
+    def _status(self, jid: str, query: Query) -> JobStatus:
+        return self._search(jid, query).status
 
     def _words(self, status: JobStatus) -> LiveMessages | None:
         """What a job that has run says, the newest first, and how far it is; None when history knows nothing of it."""
@@ -121,7 +138,7 @@ class JobPages:
     def _found(self, jid: str) -> JobStatus:
         """The job, as far as a few looks show it; else wherever it is."""
         status = self._status(jid, Query({}))
-        return status if status.entry else self._status(jid, Query({"look": "all"}))
+        return status if status.entry else self._runtime.job_status(jid)
 
     def _form(self, jid: str, form: Mapping[str, str], problem: str) -> Screen:
         """The form of other arguments; ``form``: what somebody has written into it, and ``problem`` what is wrong."""
@@ -133,6 +150,11 @@ class JobPages:
 
     def _run_again(self, order: Order, jid: str) -> tuple[str, str]:
         return "", self._again.begin(self._found(jid), order)
+
+
+def _looks_on(query: Query) -> bool:
+    """Whether a page is a step of the search everywhere."""
+    return bool(query.word("look"))
 
 
 def _failures(status: JobStatus, kind: ErrorGroup | None) -> dict[str, Any]:

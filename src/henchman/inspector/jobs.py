@@ -12,27 +12,28 @@ import shlex
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from henchman.client.runtime import Runtime
 from henchman.errors import HistoryError
 from henchman.inspector.base import Entry, Mask
-from henchman.inspector.blocked import find_blocked
-from henchman.inspector.search import BATCHES, Hint, JobSearch, JobState, Located
+from henchman.inspector.blocked import BlockedJob, blocked_jobs
+from henchman.inspector.search import BATCHES, Hint, JobSearch, JobState, Located, SearchStep
 from henchman.kernel.middleware import in_thread
 from henchman.kernel.text import shorten, visible
 from henchman.store import batches, locks, queues
-from henchman.store.call import Procedure, command
+from henchman.store.call import Procedure, ask, command, side_by_side
 from henchman.store.keys import Keys
 from henchman.store.locks import HeldKey
 from henchman.wire import jsontext, times
 from henchman.work.locks import ONCE_FOR, key_of
 
-__all__ = ["MOST", "JobState", "JobStatus", "arecorded", "find_job", "recorded", "told_by"]
+__all__ = ["MOST", "JobState", "JobStatus", "Searched", "arecorded", "find_job", "recorded", "search_on", "told_by"]
 
 T = TypeVar("T")
 MOST = 100_000
 HELD = 20_000  # held keys that are looked at for a job that nothing else knows
+_LAST = "keys"  # the step of a search behind all others
 _KEYS = 3  # of them that are told
 _NOT_KEPT = "nothing is kept of a job that is done, but its result and its record in history"
 _ENDED = {
@@ -81,6 +82,7 @@ class JobStatus:
     complete: bool = True
     kept_by: str = ""
     entry: Entry | None = field(default=None, repr=False, compare=False)
+    blocked: BlockedJob | None = field(default=None, repr=False, compare=False)
 
     def to_json(self) -> dict[str, Any]:
         """Stable names for programs; times as ISO 8601 in UTC or null."""
@@ -122,22 +124,76 @@ def find_job(
     """Where a job is; ``queue`` is looked at first, and at most ``most`` entries in all. With ``near`` only where a few
     looks show it, see ``JobSearch.near``."""
     search = JobSearch(keys, jid, most, mask, thorough=near is None)
-    looks = search.everywhere(queue) if near is None else search.near(near)
-    found: Located | None = (yield from looks) if jid else None
-    cancelled = (yield queues.set_score(keys.cancelled, queues.raw(jid))) is not None if jid else False
+    if not jid:
+        return _unknown(search, cancelled=False)
+    found: Located | None
+    if near is None:
+        found = yield from search.everywhere(queue)
+        known = yield from _known(keys, jid)
+    else:
+        found, known = yield from side_by_side(search.near(near), _known(keys, jid))
+    return (yield from told_of(search, found, known))
+
+
+class Searched(NamedTuple):
+    """One step of the search for a job everywhere: its ``status`` as far as is known; what ``SearchStep`` tells."""
+
+    status: JobStatus
+    searched: int
+    total: int
+    after: str
+
+
+def search_on(keys: Keys, jid: str, after: str, mask: Mask | None = None) -> Procedure[Searched]:
+    """The next step of the search for a job that ``find_job`` with ``near`` did not find. Its last step asks keys."""
+    search = JobSearch(keys, jid, MOST, mask, thorough=after == _LAST)
+    if after == _LAST:
+        known = yield from _known(keys, jid)
+        return Searched((yield from _without_a_payload(search, known)), 0, 0, "")
+    step: SearchStep
+    step, known = yield from side_by_side(search.step(after), _known(keys, jid))
+    search.complete, search.scanned = False, step.searched
+    status = yield from told_of(search, step.found, known)
+    return Searched(status, step.searched, step.total, "" if step.found else step.after or _LAST)
+
+
+class Known(NamedTuple):
+    """What the server knows of a job beside its payload: whether it was cancelled, its newest arguments, its kept
+    result, and the batches that may hold it."""
+
+    cancelled: bool
+    newest: bytes | None
+    result: bytes | None
+    batches: list[str]
+
+
+def _known(keys: Keys, jid: str) -> Procedure[Known]:
+    cancelled, *rest = yield from side_by_side(
+        ask(queues.set_score(keys.cancelled, queues.raw(jid))),
+        ask(locks.latest(keys, jid)),
+        ask(command("GET", queues.raw(keys.result(jid)))),
+        ask(batches.newest(keys, 0, BATCHES)),
+    )
+    return Known(cancelled is not None, *rest)
+
+
+def told_of(search: JobSearch, found: Located | None, known: Known) -> Procedure[JobStatus]:
+    """The status of a job whose payload was ``found``, or was not."""
     if found is None:
-        return (yield from _without_a_payload(search, cancelled=cancelled))
-    return (yield from _of_payload(search, found, cancelled=cancelled))
+        return (yield from _without_a_payload(search, known))
+    return (yield from _of_payload(search, found, known))
 
 
-def _of_payload(search: JobSearch, found: Located, *, cancelled: bool) -> Procedure[JobStatus]:
+def _of_payload(search: JobSearch, found: Located, known: Known) -> Procedure[JobStatus]:
     """What the payload that was found tells, and the place where it is."""
-    keys, jid, mask, entry = search.keys, search.jid, search.mask, found.entry
+    jid, mask, entry, cancelled = search.jid, search.mask, found.entry, known.cancelled
     waits = ("blocked", "enqueued", "scheduled", "retrying")
     state = "cancelled" if cancelled and found.state in waits else found.state
     key = key_of(entry.job)
-    blocked = (yield from _blocked(search, found)) if found.state == "blocked" else ""
-    newest = (yield locks.latest(keys, jid)) if key and "w" in key.phases else None
+    rows = [found.row] if found.row else []
+    told = next(iter((yield from blocked_jobs(search.keys, rows, mask))), None)
+    blocked = (yield from _blocked(search, found, told)) if found.state == "blocked" else ""
+    newest = known.newest if key and "w" in key.phases else None
     args, kwargs = entry.arguments if newest is None else Entry(newest, mask=mask).arguments
     return JobStatus(
         jid=jid,
@@ -162,12 +218,12 @@ def _of_payload(search: JobSearch, found: Located, *, cancelled: bool) -> Proced
         complete=search.complete,
         kept_by=found.batch,
         entry=entry,
+        blocked=told,
     )
 
 
-def _blocked(search: JobSearch, found: Located) -> Procedure[str]:
+def _blocked(search: JobSearch, found: Located, told: BlockedJob | None) -> Procedure[str]:
     """What a parked job waits for, in words; of one that is dead also why."""
-    told = yield from find_blocked(search.keys, search.jid, search.mask)
     if told is None:
         return f"waiting in queue {found.queue or 'default'}, since a moment"
     dead = next((one for one in told.waits_for if one.state == "dead" and one.jid), None)
@@ -201,18 +257,17 @@ def _text(found: Located, now: float, blocked: str, *, cancelled: bool) -> str:
     return f"{text}; it was told to stop" if found.state == "working" else f"cancelled, it will not start ({text})"
 
 
-def _without_a_payload(search: JobSearch, *, cancelled: bool) -> Procedure[JobStatus]:
+def _without_a_payload(search: JobSearch, known: Known) -> Procedure[JobStatus]:
     """What is known of a job whose payload nothing holds that was searched: by its kept result, or by its batch."""
+    cancelled = known.cancelled
     unknown = _unknown(search, cancelled=cancelled)
-    if not search.jid:
-        return unknown
-    kept: bytes | None = yield command("GET", queues.raw(search.keys.result(search.jid)))
-    if kept is not None:
-        told = jsontext.loads(kept)
+    if known.result is not None:
+        told = jsontext.loads(known.result)
         error = (told.get("error_class") or "", told.get("message") or "") if "error_class" in told else None
         return replace(unknown, state=told["status"], text=f"{_ENDED[told['status']]}; its result is kept", error=error)
-    names: list[str] = yield batches.newest(search.keys, 0, BATCHES)
-    held: list[str] = (yield batches.statuses(search.keys, names, search.jid)) if names else []
+    names, held = known.batches, list[str]()
+    if names:
+        held = yield batches.statuses(search.keys, names, search.jid)
     if "blocked" in held:
         batch = names[held.index("blocked")]
         where = f"waits until its atomic batch {batch} is released"

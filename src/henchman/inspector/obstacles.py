@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from henchman.inspector.base import Mask
 from henchman.inspector.blocked import Blocker, find_blocked
 from henchman.inspector.jobs import JobStatus
-from henchman.inspector.processes import ALIVE, ProcessState, Work, list_processes, living, look_at_fleet
+from henchman.inspector.processes import ALIVE, QueueService, Work, process_state, who_serves
 from henchman.inspector.queues import why_paused
 from henchman.kernel.figures import span
 from henchman.kernel.text import count, shorten
@@ -18,7 +18,7 @@ from henchman.store.call import Procedure, ask, side_by_side
 from henchman.store.keys import Keys
 from henchman.wire import times
 
-__all__ = ["Explanation", "Obstacle", "explained", "obstacles"]
+__all__ = ["Explanation", "Obstacle", "explained", "explained_with_obstacles", "obstacles"]
 
 SILENT = 12.0  # seconds without a heartbeat, which comes each 5 s, after which a process may be dead
 RESCUE = 15.0  # seconds for which another process watches a lease that ran out before it believes it
@@ -44,11 +44,37 @@ class Obstacle(NamedTuple):
 _WAITS = ("enqueued", "scheduled", "retrying")
 
 
-def obstacles(keys: Keys, status: JobStatus, mask: Mask | None = None) -> Procedure[list[Obstacle]]:
+class SlotsLook(NamedTuple):
+    """What a job that waits for a slot depends on, beside itself: the paused queues, and who serves its own."""
+
+    paused: Mapping[str, queues.Pause]
+    service: QueueService
+
+
+def _ground(keys: Keys, status: JobStatus, mask: Mask | None) -> Procedure[SlotsLook]:
+    asked = who_serves(keys, status.queue or "default", mask)
+    paused, service = yield from side_by_side(ask(queues.pauses(keys)), asked)
+    return SlotsLook(paused, service)
+
+
+def explained_with_obstacles(
+    keys: Keys, status: JobStatus, max_retries: int, mask: Mask | None = None
+) -> Procedure[tuple[Explanation, list[Obstacle]]]:
+    """``explained`` and ``obstacles`` of one look."""
+    ground = (yield from _ground(keys, status, mask)) if status.state in _WAITS else None
+    told, found = yield from side_by_side(
+        explained(keys, status, max_retries, mask, ground), obstacles(keys, status, mask, ground)
+    )
+    return told, found
+
+
+def obstacles(
+    keys: Keys, status: JobStatus, mask: Mask | None = None, ground: SlotsLook | None = None
+) -> Procedure[list[Obstacle]]:
     """Why a job does not run: everything that it needs, what it has and what it lacks. Nothing of a job that runs, or
     has ended."""
     if status.state == "blocked":
-        told = yield from find_blocked(keys, status.jid, mask)
+        told = status.blocked or (yield from find_blocked(keys, status.jid, mask))
         waits = told.waits_for if told else ()
         remedy = [one.remedy if one.is_stuck and one.state == "dead" else "" for one in waits]
         pairs = zip(waits, remedy, strict=True)
@@ -57,14 +83,14 @@ def obstacles(keys: Keys, status: JobStatus, mask: Mask | None = None) -> Proced
         return []
     queue, now = status.queue or "default", time.time()
     found = [] if status.at is None else [_time_comes(status.at, now)]
-    paused, processes = yield from side_by_side(ask(queues.pauses(keys)), list_processes(keys))
+    paused, service = ground or (yield from _ground(keys, status, mask))
     if queue in paused:
         why = why_paused(paused[queue], now)
         text = f"Queue {queue} is paused{f' ({why})' if why else ''}"
         found.append(Obstacle(False, text, "queues", queue, f"henchman queues unpause {queue}"))
     else:
         found.append(Obstacle(True, f"Queue {queue} is not paused", "queues", queue))
-    found.append(_slots(queue, processes, now))
+    found.append(_slots(queue, service))
     if status.position:
         before = status.position - 1
         text = f"{before:,} {'job is' if before == 1 else 'jobs are'} before it" if before else "It is the next one"
@@ -78,12 +104,10 @@ def _time_comes(at: float, now: float) -> Obstacle:
     return Obstacle(at > now - 5, "Its time has come", "busy", advice="any worker that is alive moves it")
 
 
-def _slots(queue: str, processes: Sequence[ProcessState], now: float) -> Obstacle:
+def _slots(queue: str, service: QueueService) -> Obstacle:
     """Whether somebody serves a queue, and has room."""
-    serving = [one for one in processes if queue in one.queues and not one.quiet]
-    serving = [one for one in serving if (one.beat_age(now) or 0.0) <= ALIVE]
-    slots, busy = sum(one.concurrency for one in serving), sum(one.busy for one in serving)
-    if not serving:
+    slots, busy = service.slots, service.busy
+    if not service.free:
         return Obstacle(False, f"No worker serves queue {queue}", "busy", advice=f"henchman work -q {queue}")
     if busy >= slots:
         return Obstacle(False, f"All {slots:,} slots that serve queue {queue} are busy", "busy")
@@ -95,10 +119,11 @@ def _slots(queue: str, processes: Sequence[ProcessState], now: float) -> Obstacl
 
 class Explanation(NamedTuple):
     """Why a job does not run, or what became of it, in a sentence; and the ``command`` that would change it, "" where
-    none does: it ends by itself, or has ended."""
+    none does: it ends by itself, or has ended. ``act``: what does the same by hand: page, names and verb."""
 
     text: str
     command: str = ""
+    act: tuple[str, ...] = ()
 
     @property
     def whole(self) -> str:
@@ -106,7 +131,9 @@ class Explanation(NamedTuple):
         return f"{self.text}: {self.command}" if self.command and self.command not in self.text else self.text
 
 
-def explained(keys: Keys, status: JobStatus, max_retries: int, mask: Mask | None = None) -> Procedure[Explanation]:
+def explained(
+    keys: Keys, status: JobStatus, max_retries: int, mask: Mask | None = None, ground: SlotsLook | None = None
+) -> Procedure[Explanation]:
     """The one thing that holds a job up: of several the first that has to go."""
     now = time.time()
     if status.state == "working":
@@ -116,45 +143,42 @@ def explained(keys: Keys, status: JobStatus, max_retries: int, mask: Mask | None
     if status.state == "dead":
         error = f": {_error(status)}" if status.error else ""
         way = f"henchman batch retry {status.kept_by}" if status.kept_by else f"henchman dead retry {status.jid}"
-        return Explanation(f"dead since {times.iso(status.at)}, and not tried again by itself{error}", way)
+        act = ("batches", status.kept_by, "retry") if status.kept_by else ("dead", status.jid, "retry")
+        return Explanation(f"dead since {times.iso(status.at)}, and not tried again by itself{error}", way, act)
     if status.state == "unknown" and status.queue:
         ordered: list[str] = yield ordered_people.names(keys)
         way = f"henchman ordered show {status.queue}" if status.queue in ordered else ""
         return Explanation(status.text, way)
     if status.state not in _WAITS:
         return Explanation(status.text)
+    ground = ground or (yield from _ground(keys, status, mask))
     if status.at is not None and status.state != "enqueued":
-        return (yield from _later(keys, status, max_retries, now))
-    return (yield from _in_queue(keys, status, now, mask))
+        return _later(status, max_retries, now, ground.service)
+    return _in_queue(status, now, ground)
 
 
 def _error(status: JobStatus) -> str:
     return shorten(": ".join(part for part in status.error or () if part), 200)
 
 
-def _in_queue(keys: Keys, status: JobStatus, now: float, mask: Mask | None) -> Procedure[Explanation]:
-    queue = status.queue or "default"
+def _in_queue(status: JobStatus, now: float, ground: SlotsLook) -> Explanation:
+    queue, service = status.queue or "default", ground.service
     place = f", number {status.position:,}" if status.position else ""
-    paused, fleet = yield from side_by_side(ask(queues.pauses(keys)), look_at_fleet(keys, mask))
-    if queue in paused:
-        said = why_paused(paused[queue], now)
+    if queue in ground.paused:
+        said = why_paused(ground.paused[queue], now)
         text = f"queue {queue} is paused{f' ({said})' if said else ''}, and it waits there{place}"
-        return Explanation(text, f"henchman queues unpause {queue}")
-    more, serving = f"henchman work -q {queue}", [one for one in fleet.processes if queue in one.queues]
-    alive = living(serving, now)
-    free = [one for one in alive if not one.quiet]
-    if not alive:
-        heard = min((one.beat_age(now) or 0.0 for one in serving), default=None)
+        return Explanation(text, f"henchman queues unpause {queue}", ("queues", queue, "resume"))
+    more = f"henchman work -q {queue}"
+    if not service.alive:
+        heard = None if service.heard is None else max(now - service.heard, 0.0)
         last = "" if heard is None else f" (the last one was heard of {span(heard)} ago)"
         return Explanation(f"no worker serves queue {queue}, where it waits{place}{last}", more)
-    if not free:
+    if not service.free:
         text = f"all workers of queue {queue} were told to take no new jobs, and it waits there{place}"
         return Explanation(text, more)
-    slots, busy = sum(one.concurrency for one in free), sum(one.busy for one in free)
-    if busy >= slots:
-        theirs = {one.identity for one in free}
-        longest = next((one for one in fleet.work if one.identity in theirs), None)
-        with_what = _longest(longest, now)
+    slots = service.slots
+    if service.busy >= slots:
+        with_what = _longest(service.longest, now)
         which = (
             "the one slot that serves queue {} is" if slots == 1 else f"all {slots:,} slots that serve queue {{}} are"
         )
@@ -173,7 +197,7 @@ def _longest(one: Work | None, now: float) -> str:
     return f", the longest with {shorten(one.entry.name, 80)} (job {one.entry.jid}){since}"
 
 
-def _later(keys: Keys, status: JobStatus, max_retries: int, now: float) -> Procedure[Explanation]:
+def _later(status: JobStatus, max_retries: int, now: float, service: QueueService) -> Explanation:
     """Of a job that waits for a time."""
     at = status.at or now
     which = "scheduled" if status.state == "scheduled" else "retries"
@@ -184,10 +208,9 @@ def _later(keys: Keys, status: JobStatus, max_retries: int, now: float) -> Proce
     if at > now:
         text = f"{what}{'scheduled' if not what else 'comes'} for {times.iso(at)}, in {span(at - now)}"
         text = text.replace("comes for", "comes at")
-        return Explanation(text, f"henchman {which} retry {status.jid}")
-    alive = [one for one in living((yield from list_processes(keys)), now) if one.ours]
+        return Explanation(text, f"henchman {which} retry {status.jid}", (which, status.jid, "retry"))
     due = f"{what}due since {times.iso(at)}"
-    if alive:
+    if service.ours:
         return Explanation(f"{due}: a worker moves it to queue {status.queue or 'default'} in a moment")
     return Explanation(f"{due}, and no worker is alive to move it", f"henchman work -q {status.queue or 'default'}")
 
@@ -195,12 +218,18 @@ def _later(keys: Keys, status: JobStatus, max_retries: int, now: float) -> Proce
 def _running(keys: Keys, status: JobStatus, now: float) -> Procedure[Explanation]:
     """Of a job that a process has: it runs, or its process is gone."""
     identity = status.process or ""
-    held, processes = yield from side_by_side(ask(leases.holding(keys, identity)), list_processes(keys))
-    state = next((one for one in processes if one.identity == identity), None)
+    held, records, service = yield from side_by_side(
+        ask(leases.holding(keys, identity)),
+        leases.records(keys, [identity], jobs=False),
+        who_serves(keys, ""),
+    )
+    state = process_state(records[0]) if held.listed and records else None
+    cancel = ("jobs", status.jid, "cancel")
     if state is not None and not state.ours:
-        return Explanation(status.text, f"henchman cancel {status.jid}")
+        return Explanation(status.text, f"henchman cancel {status.jid}", cancel)
     beat = None if state is None else state.beat_age(now)
-    others = [one for one in living(processes, now) if one.ours and one.identity != identity]
+    lives = state is not None and state.ours and (beat or 0.0) <= ALIVE
+    others = service.ours - lives
     rescue = "another process gives it back" if others else "no other worker is alive to give it back"
     way = "" if others else f"henchman work -q {status.queue or 'default'}"
     if held.entombed or held.lease is None:
@@ -212,18 +241,24 @@ def _running(keys: Keys, status: JobStatus, now: float) -> Procedure[Explanation
         return Explanation(f"in flight of {identity}, which {heard}: {rescue}{soon} unless it is back", way)
     if status.started_at is None:
         return Explanation(
-            f"fetched by {identity}: it runs there, or starts in a moment", f"henchman cancel {status.jid}"
+            f"fetched by {identity}: it runs there, or starts in a moment", f"henchman cancel {status.jid}", cancel
         )
     told = ", and was told to stop" if status.cancelled else ""
     way = "" if status.cancelled else f"henchman cancel {status.jid}"
-    return Explanation(f"running in {identity} for {span(now - status.started_at)}{told}", way)
+    text = f"running in {identity} for {span(now - status.started_at)}{told}"
+    return Explanation(text, way, () if status.cancelled else cancel)
 
 
 def _blocked(keys: Keys, status: JobStatus, mask: Mask | None) -> Procedure[Explanation]:
     """Its sentence has the way out where it is stuck; else this one does not wait for what others do."""
-    found = yield from find_blocked(keys, status.jid, mask)
+    found = status.blocked or (yield from find_blocked(keys, status.jid, mask))
     if found is None:  # it waits for the release of its batch
-        return Explanation(status.text, f"henchman batch close {status.kept_by}" if status.kept_by else "")
+        if not status.kept_by:
+            return Explanation(status.text)
+        return Explanation(status.text, f"henchman batch close {status.kept_by}", ("batches", status.kept_by, "close"))
     if found.lock is not None and found.lock.state != "free":
-        return Explanation(status.text, f"henchman cancel {found.lock.jid}")
-    return Explanation(status.text, f"henchman release {status.jid}" if found.waits_for and not found.lock else "")
+        holder = found.lock.jid
+        return Explanation(status.text, f"henchman cancel {holder}", ("jobs", holder, "cancel"))
+    if found.waits_for and not found.lock:
+        return Explanation(status.text, f"henchman release {status.jid}", ("blocked", status.jid, "release"))
+    return Explanation(status.text)

@@ -24,6 +24,7 @@ __all__ = [
     "ProcessState",
     "Processes",
     "Running",
+    "QueueService",
     "Work",
     "list_processes",
     "list_work",
@@ -31,10 +32,13 @@ __all__ = [
     "look_at_fleet",
     "look_at_process",
     "process_state",
+    "running_in",
+    "who_serves",
 ]
 
 ALIVE = 60.0  # seconds: a process that was not heard of for longer counts no more
 _LISTS = 200  # in-flight lists of one process that are measured
+_COUNTED = 2000  # processes of which the server counts who serves a queue
 _MINUTES = 60  # of memory that a process tells
 _AT_ONCE = 50  # processes read in one call
 #: a command → the signal that Sidekiq's processes understand
@@ -181,7 +185,7 @@ def living(processes: Iterable[ProcessState], now: float) -> list[ProcessState]:
 def look_at_fleet(keys: Keys, mask: Mask | None = None) -> Procedure[Fleet]:
     """All processes and what they run, in two round trips."""
     records = yield from _records(keys)
-    return Fleet([state for state in map(process_state, records) if state is not None], _running(records, mask))
+    return Fleet([state for state in map(process_state, records) if state is not None], running_in(records, mask))
 
 
 def list_processes(keys: Keys) -> Procedure[list[ProcessState]]:
@@ -196,15 +200,44 @@ def list_work(
     """Every running job as of the last heartbeats, the longest running first. ``jid``: those may be left out whose text
     shows that they have another; ``only``: those of these processes."""
     text = jid.encode() if jid.isascii() and jid.isalnum() else b""  # what JSON may write in another way is not sought
-    return _running((yield from _records(keys, only=only)), mask, text)
+    return running_in((yield from _records(keys, only=only)), mask, text)
 
 
-def _running(records: Sequence[leases.Record], mask: Mask | None, text: bytes = b"") -> list[Work]:
+def running_in(records: Sequence[leases.Record], mask: Mask | None, text: bytes = b"") -> list[Work]:
+    """What processes say that they run, the longest running first; of that what holds ``text``."""
     some = (
         (one.identity, slot, value) for one in records for slot, value in one.work.items() if value and text in value
     )
     found = [_work(identity, slot, value, mask) for identity, slot, value in some]
     return sorted(found, key=lambda one: one.run_at if one.run_at is not None else float("inf"))
+
+
+class QueueService(NamedTuple):
+    """Who serves a queue. ``ours``: Henchman's processes that are alive, whatever they serve. Of those that name the
+    queue (``serving``) so many are ``alive``, and so many of these take new jobs (``free``): they have ``slots``, of
+    which ``busy`` are. ``heard``: when one that names the queue was heard of last. ``longest``: where all slots are
+    busy, what has run for the longest time."""
+
+    ours: int
+    serving: int
+    alive: int
+    free: int
+    slots: int
+    busy: int
+    heard: float | None
+    longest: Work | None
+
+
+def who_serves(keys: Keys, queue: str, mask: Mask | None = None) -> Procedure[QueueService]:
+    """Who serves ``queue``, in one round trip; the server counts, and no record of a process comes here."""
+    starts = range(0, _COUNTED, leases.HOLDERS)
+    looks = (ask(leases.serving(keys, queue, ALIVE, first)) for first in starts)
+    pages: list[leases.Serving] = yield from side_by_side(*looks)
+    ours, serving, alive, free, slots, busy = map(sum, zip(*(page[1:7] for page in pages), strict=True))
+    heard = max((page.heard for page in pages if page.heard is not None), default=None)
+    shown = [leases.Record(page.identity, {}, {"": page.running}) for page in pages if page.identity]
+    longest = next(iter(running_in(shown, mask)), None) if busy >= slots else None
+    return QueueService(ours, serving, alive, free, slots, busy, heard, longest)
 
 
 class ProcessLook(NamedTuple):
@@ -240,7 +273,7 @@ def look_at_process(keys: Keys, identity: str, mask: Mask | None = None) -> Proc
     software = plain(json_object(record.facts.get("info", b"")).get("software"))
     return ProcessLook(
         state,
-        _running([record], mask),
+        running_in([record], mask),
         held.lease,
         held.entombed,
         sorted(lists.items()),

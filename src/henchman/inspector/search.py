@@ -5,16 +5,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Literal, NamedTuple, TypeVar
 
 from henchman.inspector.base import Entry, Mask
-from henchman.inspector.processes import list_work
+from henchman.inspector.processes import list_work, running_in
 from henchman.store import batches, leases, needs, queues
 from henchman.store.call import Procedure, ask, side_by_side, unless_refused
 from henchman.store.keys import Keys
+from henchman.store.needs import Blocked
 
-__all__ = ["BATCHES", "Hint", "JobSearch", "JobState", "Located"]
+__all__ = ["BATCHES", "Hint", "JobSearch", "JobState", "Located", "SearchStep"]
 
 T = TypeVar("T")
 JobState = Literal[
@@ -34,8 +36,11 @@ JobState = Literal[
 ]
 BATCHES = 1000  #: the newest, that are asked whether they hold a job back
 _PAGE = 200  # entries of a list that the server looks at in one call
+_STEP, _QUEUES_STEP, _BATCHES_STEP = 20_000, 2000, 20  # entries of sets, of queues, and batches, of one step
+_SAME = 200  # entries of a set that may have the score of a hint
 _IN_FLIGHT = 1000  # payloads read of one in-flight list
 _PROCESSES = 2000  # that are asked who runs the job, where a few looks are to show it
+_PLAIN = re.compile(r"[A-Za-z0-9_.:-]+")  # ids that JSON writes in one way
 _AROUND = 4  # pages around the place in a queue that a hint names: jobs before it leave meanwhile
 
 
@@ -55,6 +60,17 @@ class Located(NamedTuple):
     process: str | None = None
     started_at: float | None = None
     batch: str = ""  # that keeps it, as one of its dead
+    row: Blocked | None = None  # of one that waits for others
+
+
+class SearchStep(NamedTuple):
+    """A step of a search: what it ``found``; ``searched`` of ``total`` entries are behind it; ``after``: where the next
+    step begins, "" when there is none."""
+
+    found: Located | None
+    searched: int
+    total: int
+    after: str
 
 
 class JobSearch:
@@ -96,16 +112,25 @@ class JobSearch:
         return Located("working", note.entry, note.queue, None, note.identity, note.run_at) if note else None
 
     def running_soon(self) -> Procedure[Located | None]:
-        """The same, where the server itself looks who holds the text of the id: a thousand processes are not asked
-        each. What it finds is read and compared here; an id that JSON may write in another way is asked of all."""
-        if not (self.jid.isascii() and self.jid.isalnum()):
+        """The same in one round trip, where the server itself looks who holds the text of the id: a thousand processes
+        are not asked each. What it finds is compared here; an id that JSON may write in another way is asked of all."""
+        if not _PLAIN.fullmatch(self.jid):
             return (yield from self.running())
         starts = range(0, _PROCESSES, leases.HOLDERS)
         looks = (ask(leases.holders(self.keys, self.jid, first)) for first in starts)
         pages: list[leases.Holders] = yield from side_by_side(*looks)
-        self.complete = self.complete and not pages[-1].more
-        named = sorted({identity for page in pages for identity in page.identities})
-        return (yield from self.running(named)) if named else None
+        self.complete = self.complete and not pages[-1].more and not any(page.cut for page in pages)
+        found = [one for page in pages for one in page.found]
+        shown = [leases.Record(one.identity, {}, {"": one.entry}) for one in found if not one.list]
+        written = [one for one in running_in(shown, self.mask) if one.entry.jid == self.jid]
+        for one in found:
+            entry = Entry(one.entry, mask=self.mask)
+            if one.list and entry.jid == self.jid:
+                note = next((told for told in written if told.identity == one.identity), None)
+                queue, began = self.keys.queue_of_flight(one.list), note.run_at if note else None
+                return Located("working", entry, queue, None, one.identity, began)
+        first = next(iter(written), None)
+        return first and Located("working", first.entry, first.queue, None, first.identity, first.run_at)
 
     def _in_flight(self, name: str) -> Procedure[Entry | None]:
         """In one in-flight list, the last fetched first."""
@@ -121,7 +146,7 @@ class JobSearch:
     def parked(self) -> Procedure[Located | None]:
         """Among those that wait for others."""
         [row] = yield needs.blocked(self.keys, [self.jid])
-        return row and Located("blocked", Entry(row.payload, mask=self.mask), row.queue)
+        return row and Located("blocked", Entry(row.payload, mask=self.mask), row.queue, row=row)
 
     def in_queue(self, name: str) -> Procedure[Located | None]:
         """In one queue, from the next to run on. Jobs that leave meanwhile move the rest: pages overlap by half."""
@@ -187,13 +212,18 @@ class JobSearch:
         call = queues.set_stretch(key, place, min(queues.SEARCHED, left), newest_first=True, text=self.jid)
         page: queues.Stretch = yield call
         self.scanned += page.looked
-        for member in page.holding(self.jid):
-            entry = Entry(member.payload, member.score, self.mask)
-            if entry.jid == self.jid:
-                return Located(state, entry, entry.queue), None
+        if found := self._member(page, state):
+            return found, None
         if page.more and page.looked >= left:
             self.complete = False
         return None, place + page.step() if page.more and page.looked < left else None
+
+    def _member(self, page: queues.Stretch, state: JobState) -> Located | None:
+        for member in page.holding(self.jid):
+            entry = Entry(member.payload, member.score, self.mask)
+            if entry.jid == self.jid:
+                return Located(state, entry, entry.queue)
+        return None
 
     def dead(self) -> Procedure[Located | None]:
         """In the dead set."""
@@ -256,13 +286,17 @@ class JobSearch:
         return (yield from self._any(*places))
 
     def _ends(self) -> Procedure[Located | None]:
-        """At both ends of each queue."""
-        names: list[str] = yield queues.names(self.keys)
-        looks = [unless_refused(self._head(name), (None, True)) for name in names[:_PAGE]]
-        news = [unless_refused(self.just_pushed(name), None) for name in names[:_PAGE]]
-        heads, pushed = yield from side_by_side(side_by_side(*looks), side_by_side(*news))
-        self.complete = self.complete and len(names) <= _PAGE and not any(more for _, more in heads)
-        return next((one for one in (*(found for found, _ in heads), *pushed) if one is not None), None)
+        """At both ends of each queue; few entries of each where there are many queues."""
+        look: queues.EndsLook = yield queues.ends(self.keys, self.jid)
+        self.complete, self.scanned = self.complete and not look.more, self.scanned + look.looked
+        return self._matching(look.found)
+
+    def _matching(self, found: Sequence[queues.Matching]) -> Located | None:
+        for one in found:
+            entry = Entry(one.payload, mask=self.mask)
+            if entry.jid == self.jid:
+                return Located("enqueued", entry, one.queue, one.size - one.place)
+        return None
 
     def _first_of(self, key: str, state: JobState) -> Procedure[Located | None]:
         """At the beginning of a sorted set."""
@@ -272,8 +306,8 @@ class JobSearch:
 
     def _scored(self, key: str, state: JobState, score: float) -> Procedure[Located | None]:
         """Among those of a sorted set that have this score."""
-        place: int = yield queues.set_below(key, score, newest_first=True)
-        return (yield from self._stretch(key, state, place))[0]
+        page: queues.Stretch = yield queues.set_stretch(key, 0, _SAME, newest_first=True, text=self.jid, score=score)
+        return self._member(page, state)
 
     def _around(self, name: str, place: int) -> Procedure[Located | None]:
         """In a queue, from where it stood on towards the next to run."""
@@ -297,3 +331,57 @@ class JobSearch:
             if found is not None:
                 return found
         return None
+
+    # ---- step by step
+
+    def step(self, after: str) -> Procedure[SearchStep]:
+        """The next stretch of everything, in the order retries, scheduled, dead, queues, dead of batches: one round
+        trip, but for batches. ``after``: where the step before ended, "" at the beginning."""
+        sets: Sequence[tuple[str, JobState, str]] = (
+            ("retries", "retrying", self.keys.retry),
+            ("scheduled", "scheduled", self.keys.schedule),
+            ("dead", "dead", self.keys.dead),
+        )
+        place, _, at = after.partition(".")
+        place, first = place or "retries", int(at) if at.isascii() and at.isdigit() and len(at) < 12 else 0
+        asked = next(((state, key) for name, state, key in sets if name == place), None)
+        looks = self._set_step(*asked[::-1], first) if asked else side_by_side()
+        in_queues = ask(queues.queues_page(self.keys, self.jid, first, _QUEUES_STEP if place == "queues" else 0))
+        sizes = (ask(queues.set_size(key)) for _, _, key in sets)
+        done, listed, *many = yield from side_by_side(looks, in_queues, *sizes)
+        names = [name for name, _, _ in sets] + ["queues", "batches"]
+        many += [listed.total, 0]
+        if place == "queues":
+            done = self._matching(listed.found), listed.looked
+        elif place == "batches":
+            return (yield from self._batch_step(first, sum(many)))
+        here = names.index(place) if place in names else 0
+        found, looked = done or (None, 0)
+        before, ends = sum(many[:here]), not looked or first + looked >= many[here]
+        following = f"{names[here + 1]}.0" if ends else f"{place}.{first + looked}"
+        return SearchStep(found, min(before + first + looked, sum(many)), sum(many), following)
+
+    def _set_step(self, key: str, state: JobState, first: int) -> Procedure[tuple[Located | None, int]]:
+        starts = range(first, first + _STEP, queues.SEARCHED)
+        looks = (ask(queues.set_stretch(key, at, queues.SEARCHED, newest_first=True, text=self.jid)) for at in starts)
+        pages: list[queues.Stretch] = yield from side_by_side(*looks)
+        looked = 0
+        for page in pages:
+            looked += page.looked
+            if found := self._member(page, state):
+                return found, looked
+            if page.looked < queues.SEARCHED:  # they are large, or it is the end
+                break
+        return None, looked
+
+    def _batch_step(self, first: int, total: int) -> Procedure[SearchStep]:
+        """The dead of some of the newest batches, as far as one look shows them."""
+        names: list[str] = yield batches.newest(self.keys, 0, BATCHES)
+        having: list[str] = (yield batches.having(self.keys, names, "dead")) if names else []
+        some = having[first : first + _BATCHES_STEP]
+        looks = (self._first_of(self.keys.batch(one) + ":dead", "dead") for one in some)
+        found = yield from side_by_side(*looks)
+        located = ((one, batch) for one, batch in zip(found, some, strict=True) if one)
+        there = next((one._replace(batch=batch) for one, batch in located), None)
+        more = first + len(some) < len(having)
+        return SearchStep(there, total, total, f"batches.{first + len(some)}" if more else "")

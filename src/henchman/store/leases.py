@@ -9,6 +9,7 @@ answer says.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ _SIZES = load("sizes")
 _WATCH = load("watch")
 _BEAT = load("beat")
 _HOLDERS = load("holders")
+_SERVING = load("serving")
 _ADOPT = load("adopt")
 
 AT_ONCE = 1000  # leases in one look
@@ -339,20 +341,73 @@ def lists_of(keys: Keys, which: Sequence[str]) -> Call[list[str]]:
     return commands(*parts, decode=lambda replies: [name for one in replies for name in _names(one)])
 
 
+class HolderEntry(NamedTuple):
+    """A process, and what holds a text there: an ``entry`` of its in-flight ``list``; of no list: what it says that it
+    runs."""
+
+    identity: str
+    list: str
+    entry: bytes
+
+
 class Holders(NamedTuple):
-    """Processes that show a text in what they run or hold it in flight; ``more``: not all were looked at."""
+    """What holds a text with the processes that were looked at; ``more``: others follow; ``cut``: the look ended
+    early."""
 
     more: bool
-    identities: list[str]
+    cut: bool
+    found: list[HolderEntry]
 
 
 def holders(keys: Keys, text: str, first: int) -> Call[Holders]:
-    """Those of up to ``HOLDERS`` processes from the place ``first`` on: nothing that they run comes here."""
+    """What holds ``text`` with up to ``HOLDERS`` of those that joined, from the place ``first`` on: nothing else that
+    they run comes here. The look at place 0 takes those along that never joined, as Ruby's."""
     suffixes = [key("").removeprefix(keys.prefix) for key in (keys.work, keys.workers)]
     held = keys.held("", 0, "").removesuffix(":0:")
     args: list[Arg] = [keys.prefix, *suffixes, keys.lists_of(""), held, raw(text), first, HOLDERS]
     names = [keys.queues, keys.processes, keys.identities]
-    return script(_HOLDERS, names, args, lambda reply: Holders(bool(reply[0]), _names(reply[1:])), again=True)
+
+    def read(reply: Any) -> Holders:
+        more, cut, *flat = reply
+        names = [one.decode("utf-8", "surrogateescape") for one in flat]
+        parts = zip(names[::3], names[1::3], flat[2::3], strict=True)
+        return Holders(more == 1, cut == 1, [HolderEntry(*one) for one in parts])
+
+    return script(_HOLDERS, names, args, read, again=True)
+
+
+class Serving(NamedTuple):
+    """Who serves a queue. ``ours``: processes of Henchman that were heard of lately, whatever they serve; ``serving``:
+    those that name the queue, ``alive``: those of them that were heard of lately, ``free``: those that take new jobs,
+    with ``slots`` of which so many are ``busy``; ``heard``: when one of them was heard of last. Where all are busy,
+    ``running`` is the record of the job that runs longest, of process ``identity``."""
+
+    more: bool
+    ours: int
+    serving: int
+    alive: int
+    free: int
+    slots: int
+    busy: int
+    heard: float | None
+    identity: str
+    running: bytes
+
+
+def serving(keys: Keys, queue: str, within: float, first: int) -> Call[Serving]:
+    """Who serves ``queue`` ("": nobody does), of ``HOLDERS`` processes from the place ``first`` on: what they tell of
+    themselves is read by the server. ``within``: who was heard of in so many seconds is alive."""
+    suffixes = [key("").removeprefix(keys.prefix) for key in (keys.work, keys.workers)]
+    texts = (json.dumps(queue), json.dumps(queue, ensure_ascii=False), json.dumps(queue).replace("/", "\\/"))
+    words = [raw(one) for one in dict.fromkeys(texts) if queue]
+    args: list[Arg] = [keys.prefix, *suffixes, repr(within), first, HOLDERS, *words]
+
+    def read(reply: Any) -> Serving:
+        more, ours, serving, alive, free, slots, busy, heard, identity, running = reply
+        last, whose = float(heard) if heard else None, identity.decode("utf-8", "surrogateescape")
+        return Serving(more == 1, ours, serving, alive, free, slots, busy, last, whose, running)
+
+    return script(_SERVING, [keys.queues, keys.processes], args, read, again=True)
 
 
 def signal(keys: Keys, identity: str, name: str) -> Call[Any]:

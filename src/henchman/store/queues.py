@@ -20,9 +20,11 @@ _CLEAR = load("clear")
 _LIST_PAGE = load("list_page")
 _SET_PAGE = load("zset_page")
 _READ_EACH = load("read_each")
+_ENDS, _QUEUES_PAGE = load("queue_ends"), load("queues_page")
 CHUNK = 1000  # payloads that one call of ``clear`` takes, at most
 SEARCHED = 1000  # entries of a set that one call searches for a text, at most
 _MOST = 500  # entries of a page: deep within a million each look takes the server its time
+_ENDS_MOST, _END = 8000, 200  # entries at the ends of all queues that are searched, and at each end of one
 _OVERLAP = 10  # entries of a set that the next page of a search begins with
 _LEVELS, _LEVELS_LIFE = 12, 900  # lines that are kept of how long queues were, and for how many seconds
 _MOST_MEASURED, _MOST_LEVELS = 500, 100  # queues that are measured, and the longest of them that are written down
@@ -137,6 +139,50 @@ def list_page(key: str, first: int, most: int, *, leftwards: bool = False, text:
 
     args: list[Arg] = [first, min(most, _MOST), int(leftwards), raw(text)]
     return script(_LIST_PAGE, [raw(key)], args, read, again=True)
+
+
+class Matching(NamedTuple):
+    """What holds a text in queues: name of the queue, its length, index from 0 at the newest, and the payload."""
+
+    queue: str
+    size: int
+    place: int
+    payload: bytes
+
+
+def _matching(flat: Sequence[Any]) -> list[Matching]:
+    names = (one.decode("utf-8", "surrogateescape") for one in flat[::4])
+    return [Matching(*one) for one in zip(names, flat[1::4], flat[2::4], flat[3::4], strict=True)]
+
+
+class EndsLook(NamedTuple):
+    """What both ends of all queues hold of a text. ``looked``: at how many entries; ``more``: there are others."""
+
+    more: bool
+    looked: int
+    found: list[Matching]
+
+
+def ends(keys: Keys, text: str) -> Call[EndsLook]:
+    """What holds ``text`` at the ends of all queues, of which there may be very many: some thousand entries in all."""
+    args: list[Arg] = [raw(text), _ENDS_MOST, _END]
+    return script(_ENDS, [keys.queues], args, lambda it: EndsLook(it[0] == 1, it[1], _matching(it[2:])), again=True)
+
+
+class QueuesStretch(NamedTuple):
+    """What a stretch of all queues, one behind the other, holds of a text: ``total`` entries are there in all."""
+
+    total: int
+    looked: int
+    found: list[Matching]
+
+
+def queues_page(keys: Keys, text: str, first: int, most: int) -> Call[QueuesStretch]:
+    """What holds ``text`` among up to ``most`` entries of all queues from the place ``first`` on."""
+    args: list[Arg] = [raw(text), first, most]
+    return script(
+        _QUEUES_PAGE, [keys.queues], args, lambda it: QueuesStretch(it[0], it[1], _matching(it[2:])), again=True
+    )
 
 
 def _removed(reply: Any) -> int:
@@ -261,15 +307,19 @@ def set_size(key: str) -> Call[int]:
     return command("ZCARD", key, decode=int)
 
 
-def set_stretch(key: str, first: int, most: int, *, newest_first: bool = False, text: str = "") -> Call[Stretch]:
-    """Up to ``most`` entries from rank ``first`` on, counted from 0 at the lowest (or highest) score: fewer when they
-    have more than 4 MB, but two at least. Of those that do not hold ``text`` the first, the last and one more come."""
+def set_stretch(
+    key: str, first: int, most: int, *, newest_first: bool = False, text: str = "", score: float | None = None
+) -> Call[Stretch]:
+    """Up to ``most`` entries from rank ``first`` on, counted from 0 at the lowest (or highest) score, or from the first
+    entry that has ``score``: fewer when they have more than 4 MB, but two at least. Of those that do not hold ``text``
+    the first, the last and one more come."""
 
     def read(reply: Any) -> Stretch:
         return Stretch(_members(reply[2]), reply[0] == 1, reply[1])
 
     most = min(most, SEARCHED if text else _MOST)
-    return script(_SET_PAGE, [key], [first, most, int(newest_first), raw(text)], read, again=True)
+    edge = "" if score is None else repr(float(score))
+    return script(_SET_PAGE, [key], [first, most, int(newest_first), raw(text), edge], read, again=True)
 
 
 def set_page(key: str, first: int, most: int, *, newest_first: bool = False) -> Procedure[list[Member]]:
