@@ -160,6 +160,10 @@ def test_every_endpoint_answers_as_the_document_says(programs: Programs, rich: A
     assert blocked["job"]["class"] == "shop.ship"
     told = programs.get(f"jobs/{blocked['jid']}/why", "jobs/{jid}/why")
     assert "shop.pay" in told["obstacles"][0]["text"]
+    told = programs.get(f"jobs/{DEAD}/why", "jobs/{jid}/why")
+    assert told["explained"].startswith("dead since ")
+    assert told["command"] == f"henchman dead retry {DEAD}"
+    assert told["act"] == {"page": "dead", "act": "retry", "names": [DEAD]}
     assert programs.get("ordered/prices", "ordered/{name}")["name"] == "prices"
     for by in ("time", "busy", "retry", "morgue"):
         programs.get(f"ordered/prices/ids?by={by}", "ordered/{name}/ids")

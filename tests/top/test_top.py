@@ -122,7 +122,13 @@ def test_a_dead_job_says_why_first_and_is_retried_after_a_question(redis: Redis,
         assert "TimeoutError: no answer 42" in screen.text("detail")
         await screen.pilot.press("w")
         await screen.until(lambda: isinstance(screen.top.screen, TopMessage), "why")
+        told = str(screen.top.screen.query_one(Static).render())
+        assert "dead since" in told.splitlines()[3], told
+        assert f"→ henchman dead retry {DEAD}    x: Retry" in told
         await screen.pilot.press("x")
+        await screen.until(lambda: isinstance(screen.top.screen, Question), "the act beside it asks too")
+        await screen.pilot.press("n")
+        assert redis.zcard("dead") == 1, "no means no"
         await screen.pilot.press("R")
         await screen.until(lambda: isinstance(screen.top.screen, Question), "the question")
         await screen.pilot.press("n")

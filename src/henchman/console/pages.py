@@ -128,7 +128,8 @@ class Query:
 
 class EntryRows(NamedTuple):
     """Some entries, how many there are in all, and whether a search looked at all of them; at how many it looked, and
-    behind which place the next page goes on."""
+    behind which place the next page goes on; ``of``: how many there are for it to look at, those before it among them.
+    """
 
     entries: Sequence[Entry]
     total: int
@@ -136,6 +137,7 @@ class EntryRows(NamedTuple):
     searched: bool = False
     looked: int = 0
     after: int | None = None
+    of: int = 0
 
 
 _TITLES: Final = {
@@ -277,7 +279,7 @@ class Screens:
         found = run(self._runtime.connections, asked)
         more = len(found.entries) > last
         some, whole = found.entries[query.first : last], not more and found.after is None
-        return EntryRows(some, len(found.entries), whole, True, found.looked, None if more else found.after)
+        return EntryRows(some, len(found.entries), whole, True, found.looked, None if more else found.after, found.size)
 
     def ordered(self, query: Query) -> Screen:
         """All ordered queues."""

@@ -80,11 +80,12 @@ class Acted(NamedTuple):
 
 class Found(NamedTuple):
     """Entries that hold a text, among how many that were ``looked`` at; ``after``: the place behind them, None: there
-    are no more."""
+    are no more; ``size``: how many entries there are."""
 
     entries: list[Entry]
     looked: int
     after: int | None
+    size: int
 
 
 def key_of_set(keys: Keys, which: SetName) -> str:
@@ -395,18 +396,19 @@ def search_set(
         calls = [
             queues.set_stretch(key, one, queues.SEARCHED, newest_first=which == "dead", text=text) for one in starts
         ]
-        for stretch in (yield from side_by_side(*map(ask, calls))):
+        size, *stretches = yield from side_by_side(ask(queues.set_size(key)), *map(ask, calls))
+        for stretch in stretches:
             found += [Entry(one.payload, one.score, mask) for one in stretch.holding(text)]
             place += stretch.looked
             if not stretch.more:
-                return Found(found, place - after, None)
+                return Found(found, place - after, None, size)
             if (
                 stretch.looked < queues.SEARCHED
             ):  # they are large: the next stretch begins behind what was not looked at
-                return Found(found, place - after, place)
+                return Found(found, place - after, place, size)
         if len(found) >= enough:
             break
-    return Found(found, place - after, place)
+    return Found(found, place - after, place, size)
 
 
 def pages_by_score(

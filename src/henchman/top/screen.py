@@ -22,10 +22,10 @@ from henchman.client.runtime import Runtime
 from henchman.errors import HenchmanError, ServerAway
 from henchman.inspector.errors import error_group
 from henchman.inspector.metrics import Overview
-from henchman.inspector.obstacles import obstacles
+from henchman.inspector.obstacles import explained_with_obstacles
 from henchman.kernel.figures import figure
 from henchman.kernel.text import shorten, visible
-from henchman.oncall.deeds import Deeds, Order, Unwanted
+from henchman.oncall.deeds import Deed, Deeds, Order, Unwanted
 from henchman.oncall.vitals import look as look_at_all
 from henchman.store.call import run
 from henchman.top.tabs import TABS, Tab, TabRow
@@ -93,12 +93,12 @@ class Question(ModalScreen[bool]):
         self.dismiss(answer)
 
 
-class TopMessage(ModalScreen[None]):
-    """Lines to read; any key closes it."""
+class TopMessage(ModalScreen[bool]):
+    """Lines to read; any key closes it. ``offers``: they offer an act, to which ``x`` leads."""
 
-    def __init__(self, lines: Sequence[str]) -> None:
+    def __init__(self, lines: Sequence[str], *, offers: bool = False) -> None:
         super().__init__()
-        self._lines = lines
+        self._lines, self._offers = lines, offers
 
     def compose(self) -> ComposeResult:
         with VerticalScroll(id="sheet"):
@@ -107,7 +107,7 @@ class TopMessage(ModalScreen[None]):
     def on_key(self, event: events.Key) -> None:
         if event.key not in ("up", "down", "pageup", "pagedown"):
             event.stop()
-            self.dismiss(None)
+            self.dismiss(self._offers and event.key == "x")
 
 
 class Top(App[None]):
@@ -385,8 +385,15 @@ class Top(App[None]):
 
     def _why(self, jid: str) -> None:
         status = self._runtime.job_status(jid)
-        lines = [f"{status.name or 'job'} {jid}", status.state, "", _plain(status.text)]
-        found = run(self._runtime.connections, obstacles(self._runtime.keys, status, self._runtime.registry.mask))
+        runtime = self._runtime
+        asked = explained_with_obstacles(runtime.keys, status, runtime.config.max_retries, runtime.registry.mask)
+        told, found = run(runtime.connections, asked)
+        told = runtime.why_not_pushed(status) or told
+        lines = [f"{status.name or 'job'} {jid}", status.state, "", _plain(told.text)]
+        deed = self._deeds.known.get((told.act[0], told.act[-1])) if told.act and self._may_act else None
+        offer = f"    x: {deed.title.rstrip('…')}" if deed is not None and deed.do is not None else ""
+        lines += [_plain(f"→ {told.command}{offer}")] if told.command else []
+        lines += [""] if found else []
         for one in found:
             lines.append(_plain(f"{'✓' if one.fine else '✕'} {one.text}" + (f": {one.advice}" if one.advice else "")))
         if status.error:
@@ -394,7 +401,12 @@ class Top(App[None]):
             lines += [_plain(line, _LINE) for line in (status.entry.backtrace if status.entry else ())[:_TRACE]]
         if status.name:
             lines += ["", _plain(status.entry.call_text(2000) if status.entry else status.name)]
-        self._hand_over(self.push_screen, TopMessage(lines))
+
+        def answered(wished: bool | None) -> None:
+            if wished and deed is not None:
+                self._ask(deed, told.act[1:-1], told.text)
+
+        self._hand_over(self.push_screen, TopMessage(lines, offers=bool(offer)), answered)
 
     def _error(self, group: str) -> None:
         one = run(self._runtime.connections, error_group(self._runtime.keys, group))
@@ -423,16 +435,17 @@ class Top(App[None]):
             self._say("Read only: start with --write to act.")
             return
         page, verb = deed.split()
-        act = self._deeds.find(page, verb)
-        do = act.do
         name = row.id if page == "findings" else row.jid or row.id
-        said = {"order": self._order} if act.asks else {}
-        title = act.title.rstrip("…")
-        question = f"{title}: {_plain(shorten(row.detail[0] if row.detail else name, 300))}\n{act.question}".strip()
+        self._ask(self._deeds.find(page, verb), [name], row.detail[0] if row.detail else name)
+
+    def _ask(self, act: Deed, names: Sequence[str], about: str) -> None:
+        """Ask whether to do it, and do it."""
+        do, said = act.do, {"order": self._order} if act.asks else {}
+        question = f"{act.title.rstrip('…')}: {_plain(shorten(about, 300))}\n{act.question}".strip()
 
         def answered(sure: bool | None) -> None:
             if sure and do is not None:
-                self._ask_server(lambda: self._hand_over(self._acted, do(name, **said)))
+                self._ask_server(lambda: self._hand_over(self._acted, do(*names, **said)))
 
         self.push_screen(Question(question), answered)
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NotRequired, TypedDict
 
 from henchman.console.api.failure_types import CauseJson, FailureJson
-from henchman.console.api.finding_types import FindingJson
+from henchman.console.api.finding_types import FindingJson, MendJson
 from henchman.inspector.queues import QueueStateJson
 
 Moment = str | None
@@ -117,9 +117,15 @@ class ObstacleJson(TypedDict):
 
 
 class WhyJson(TypedDict):
+    """Why a job does not run. ``explained``: the one thing that holds it up, in a sentence; ``command``: what changes
+    that, "" where nothing does; ``act``: the same as ``POST acts`` takes it."""
+
     jid: str
     state: str
     text: str
+    explained: str
+    command: str
+    act: MendJson | None
     obstacles: list[ObstacleJson]
 
 

@@ -15,7 +15,7 @@ from henchman.inspector.base import Entry
 from henchman.inspector.blocked import BlockedJob
 from henchman.inspector.jobs import JobStatus
 from henchman.inspector.metrics import ClassMetrics, Metrics, Overview
-from henchman.inspector.obstacles import Obstacle
+from henchman.inspector.obstacles import Explanation, Obstacle
 from henchman.inspector.ordered_id import OrderedId
 from henchman.inspector.processes import ProcessLook, ProcessState, Work
 from henchman.inspector.queues import QueueState
@@ -54,14 +54,20 @@ def job_status(status: JobStatus) -> dict[str, Any]:
     return _with_texts(status.to_json())
 
 
-def why(status: JobStatus, found: Sequence[Obstacle]) -> dict[str, Any]:
+def why(status: JobStatus, told: Explanation, found: Sequence[Obstacle]) -> dict[str, Any]:
     obstacles = [{"fine": one.fine, "text": one.text, "advice": one.advice} for one in found]
-    return {"jid": status.jid, "state": status.state, "text": status.text, "obstacles": obstacles}
+    facts = {"jid": status.jid, "state": status.state, "text": status.text, "explained": told.text}
+    return facts | {"command": told.command, "act": _mends(told.act), "obstacles": obstacles}
+
+
+def _mends(act: Sequence[str]) -> dict[str, Any] | None:
+    """An act as it is wished for."""
+    page, *names, verb = act or ("", "")
+    return {"page": page, "act": verb, "names": names} if act else None
 
 
 def finding(one: Finding, mute: Mute | None = None) -> dict[str, Any]:
-    page, *names, verb = one.act or ("", "")
-    mends = {"page": page, "act": verb, "names": names} if one.act else None
+    mends = _mends(one.act)
     until = moment(mute.until) if mute else None
     return {"id": one.id, **one._asdict(), "filters": dict(one.filters), "act": mends, "muted_until": until}
 

@@ -26,7 +26,7 @@ from henchman.inspector.blocked import blocked_slice
 from henchman.inspector.doctor import examine
 from henchman.inspector.errors import error_group, errors
 from henchman.inspector.keys import key_look, keys_in, scope_states
-from henchman.inspector.obstacles import obstacles
+from henchman.inspector.obstacles import explained_with_obstacles
 from henchman.inspector.operations import OperationJson, OperationsJson, operation, operations
 from henchman.inspector.ordered import OrderedQueues, ids_with
 from henchman.inspector.processes import list_processes, list_work, look_at_process
@@ -264,7 +264,9 @@ class JsonApi:
 
     def why(self, ask: Ask, jid: str) -> dict[str, Any]:
         status = self._status(jid)
-        return answers.why(status, self._run(obstacles(self._keys, status, self._mask)))
+        most = self._runtime.config.max_retries
+        told, found = self._run(explained_with_obstacles(self._keys, status, most, self._mask))
+        return answers.why(status, told, found)
 
     def _status(self, jid: str) -> Any:
         try:
