@@ -31,7 +31,10 @@ _LETTERS: Final = {"until_success": "u", "queued": "w", "running": "r"}
 
 
 class KeyRule:
-    """How the key of one job follows from its arguments; DefinitionError when ``options.key`` names no parameter."""
+    """How the key of one job follows from its arguments; DefinitionError when ``options.key`` names no parameter.
+    ``option``: by what people say it."""
+
+    option = "key"
 
     def __init__(self, name: str, options: JobOptions, signature: Signature) -> None:
         self.scope = options.scope or name
@@ -44,7 +47,9 @@ class KeyRule:
         known = list(dict.fromkeys((*signature.binding.positional, *signature.binding.by_name)))
         unknown = [one for one in self._parameters if one not in known]
         if unknown:
-            raise DefinitionError(f"{name}: key={unknown!r} names no parameter of its own value; there are {known!r}")
+            raise DefinitionError(
+                f"{name}: {self.option}={unknown!r} names no parameter of its own value; there are {known!r}"
+            )
         places = signature.binding.positional
         only = self._parameters[0] if len(self._parameters) == 1 else None
         self._place = places.index(only) if only in places else None  # of the only argument that is the key
@@ -84,7 +89,9 @@ class KeyRule:
         try:
             raw = text.encode()
         except UnicodeEncodeError:
-            raise ArgumentError(f"{self._name}: the key holds half a surrogate pair, which is no text") from None
+            raise ArgumentError(
+                f"{self._name}: the {self.option} holds half a surrogate pair, which is no text"
+            ) from None
         if self._hides:
             return "#" + _digest(f"{self.scope}\n".encode() + raw)
         if len(raw) > LONGEST:
@@ -97,10 +104,12 @@ class KeyRule:
             value = self._function(*args, **kwargs)
         except Exception as error:
             what = type(error).__name__ if self._signature.secret else described(error)
-            raise ArgumentError(f"{self._name}: its key function raised {what}") from error
+            raise ArgumentError(f"{self._name}: its {self.option} function raised {what}") from error
         if isinstance(value, bool) or not isinstance(value, str | int):
             shown = type(value).__name__ if self._signature.secret else as_shown(value, 80)
-            raise ArgumentError(f"{self._name}: its key function returned {shown}; it returns a text or an integer")
+            raise ArgumentError(
+                f"{self._name}: its {self.option} function returned {shown}; it returns a text or an integer"
+            )
         return self._part("its function", str.__str__(value) if isinstance(value, str) else int(value))
 
     def _part(self, whence: str, value: Any) -> str:

@@ -13,12 +13,23 @@ from henchman.client.needs import Need, Policy
 from henchman.client.options import Membership
 from henchman.isolation.options import Isolated
 
-__all__ = ["JobKeywords", "LogLevel", "NamedKeywords", "OrderedKeywords", "PushKeywords", "Seconds", "Texts", "Unique"]
+__all__ = [
+    "JobKeywords",
+    "LogLevel",
+    "NamedKeywords",
+    "OrderedKeywords",
+    "Priority",
+    "PushKeywords",
+    "Seconds",
+    "Texts",
+    "Unique",
+]
 
 Seconds = float | timedelta
 Texts = list[str] | tuple[str, ...] | set[str] | frozenset[str]  # not one text, which is letters to a loop
 Classes = type[BaseException] | Collection[type[BaseException]]
 LogLevel = Literal["debug", "info", "warning", "warn", "error", "fatal"]
+Priority = Literal["high", "normal", "low"]
 Unique = Literal["queued", "running", "until_success"]
 
 
@@ -98,6 +109,8 @@ class JobKeywords(KeyKeywords, NeedKeywords, total=False):
     result_ttl: Seconds | None
     key: str | tuple[str, ...] | Callable[..., str | int] | None
     after: HasJob | Collection[HasJob] | None
+    fair_by: str | tuple[str, ...] | Callable[..., str | int | None] | None
+    priority: Priority | None
     isolate: bool | Isolated | None
     aliases: list[str] | tuple[str, ...] | None
 
@@ -123,6 +136,7 @@ class PushKeywords(NeedKeywords, total=False):
     line: str | None
     again: bool | None
     after: Before | Collection[Before] | None
+    priority: Priority | None
 
 
 class NamedKeywords(PushKeywords, KeyKeywords, total=False):

@@ -88,6 +88,9 @@ class JobOptions(msgspec.Struct, frozen=True):
 
     ``aliases``: the names it had before, oldest first: jobs of these names run as this one; its scope is the first.
 
+    ``fair_by``: names of parameters, or a function of the arguments: the tenant. Tenants of a queue are served in turn.
+    ``priority``: "high", "normal" or "low", within its queue; either makes the queue a fair one.
+
     ``isolate``: each run has a process of its own for its time: True, or ``Isolated(memory=…, reuse=…, grace=…)``.
     """
 
@@ -124,6 +127,8 @@ class JobOptions(msgspec.Struct, frozen=True):
     on_failed: str | None = None
     on_dead: str | None = None
     wait_at_most: float | None = None
+    fair_by: Key = None
+    priority: str | None = None
     isolate: Isolated | None = None
     aliases: tuple[str, ...] = ()
     iterable: bool = False  # by @app.iterable, not by an option: its payloads say so, for whoever ends such a job
@@ -137,6 +142,7 @@ class PushOptions(msgspec.Struct, frozen=True):
     ``outbox``: the session or connection whose transaction the job is part of; True: the one that is bound here.
     ``line``: jobs of one line leave the outbox in the order in which their transactions were committed.
     ``after``: jobs, and needs for handles and ids, beside those of the definition.
+    ``priority``: before or behind others of its queue, where that is a fair one.
     """
 
     queue: str | None = None
@@ -161,6 +167,7 @@ class PushOptions(msgspec.Struct, frozen=True):
     on_failed: str | None = None
     on_dead: str | None = None
     wait_at_most: float | None = None
+    priority: str | None = None
 
 
 def wrong(name: str, value: object, due: str) -> DefinitionError:
@@ -337,6 +344,12 @@ def _on_conflict(name: str, value: Any) -> str:
     return value
 
 
+def _priority(name: str, value: Any) -> str:
+    if not isinstance(value, str) or value not in {"high", "normal", "low"}:
+        raise wrong(name, value, "give 'high', 'normal' or 'low'")
+    return value
+
+
 def _aliases(name: str, value: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(checked_name(one, option=name) for one in texts(name, value)))
 
@@ -389,6 +402,8 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "on_dead": policy,
     "wait_at_most": checked_seconds,
     "isolate": isolated,
+    "fair_by": _key,
+    "priority": _priority,
     "aliases": _aliases,
 }
 _DEFINED = tuple(name for name in JobOptions.__struct_fields__ if name != "iterable")

@@ -14,6 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from henchman.client.fair import is_fair, tenant_of
 from henchman.client.keyed import Keyed, keyed
 from henchman.client.options import JobOptions, Membership, PushOptions
 from henchman.client.registry import Registry
@@ -50,7 +51,7 @@ class PreparedPush(NamedTuple):
     ``transaction``: what they wait for on this side, see ``henchman.contrib.transactions``.
     ``unstamped``: their ``enqueued_at`` is written when they enter their queue. ``outbox``: the transaction that they
     are part of, as ``using`` was told, on ``line`` if that is set. ``keyed``: they have a key, are followed or wait for
-    others.
+    others. ``fair``: their queue is a fair one.
     """
 
     template: Template
@@ -71,6 +72,7 @@ class PreparedPush(NamedTuple):
     outbox: Any = None
     line: str | None = None
     keyed: Keyed | None = None
+    fair: bool = False
 
     def scheduled(self, now: float) -> bool:
         """Whether it goes to the schedule: due later than now. A past ``at`` is due now."""
@@ -96,13 +98,15 @@ def prepare(
     result_ttl = options.result_ttl if push.result_ttl is None else push.result_ttl
     ours = _own_fields(options, push, group, tracked, result_ttl, signature)
     key = _keyed(name, options, push, signature, ours, group, tracked)
-    fields = _sidekiq_fields(name, queue, options, push)
+    priority = push.priority or options.priority
+    said = {"priority": priority} if priority not in (None, "normal") else {}
+    fields = said | _sidekiq_fields(name, queue, options, push)
     if ours and key is None:
         fields["hm"] = ours
     parked = group is not None and group.atomic
     outbox = _outbox(name, push)
     return PreparedPush(
-        Template(fields),
+        Template(fields, tenant_of(name, options, signature)),
         queue,
         push.delay or 0.0,
         push.at,
@@ -119,6 +123,7 @@ def prepare(
         outbox=outbox,
         line=push.line,
         keyed=key,
+        fair=is_fair(options) or push.priority is not None,
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 from henchman.client.admission import Admitted, KeyedPushes
 from henchman.client.buffer import Buffer
+from henchman.client.fair import settled_in
 from henchman.client.needs import Need
 from henchman.client.options import OUTSIDE, Membership, PushOptions, named_options, within
 from henchman.client.prepared import Admission, PreparedPush, PushSequence, jids_of, prepare, push_tracked
@@ -26,6 +27,7 @@ from henchman.kernel.middleware import around, compile_async, compile_sync, in_t
 from henchman.kernel.text import as_shown
 from henchman.store import jobs
 from henchman.store.call import Call, adrive, drive, replicated
+from henchman.store.fair import declare
 from henchman.store.leases import ask_time
 from henchman.wire.arguments import Signature
 from henchman.wire.encryption import Keyring
@@ -355,6 +357,8 @@ class Client:
             job = using.job
             plan = prepare(job.name, job.options, using.push_as, group, job.function, job.signature)
             self.check_queue(job.name, plan.queue)
+            if plan.fair and not self._runtime.stand_ins:
+                yield declare(self._runtime.keys, plan.queue, {})
             if group is None:
                 using.prepared = plan
             else:
@@ -409,6 +413,8 @@ class Client:
                 yield self.confirmed(call, partial(jids_of, payloads))
             except ServerAway as error:
                 return self._keep(plan, scheduled, list(by_queue.items())[place:], error)
+            if plan.fair and len(payloads) > 1 and not self._runtime.stand_ins:
+                yield from settled_in(self._runtime.keys, queue)
         return 0
 
     def _write_rows(

@@ -219,7 +219,7 @@ def settle_oldest(
 
 def give_back(keys: Keys, flight: str, queue: str, most: int) -> Call[int]:
     """Move up to ``most`` payloads, or 4 MB, of an in-flight list back to the right end of ``queue`` (its name)."""
-    return script(_GIVE_BACK, [flight, keys.queue(queue), keys.queues], [most, queue], int, again=True)
+    return script(_GIVE_BACK, [keys.queues, flight, keys.queue(queue)], [most, queue], int, again=True)
 
 
 class Due(NamedTuple):

@@ -75,6 +75,7 @@ class Keys:
         self.ordered_queues = p + "hm:ordered"  # set: every ordered queue that was pushed to or served
         self.leases = p + "hm:lease:"  # how every lease and every tomb begins, for scripts that meet other holders
         self.tombs_of = p + "hm:tomb:"
+        self.fair_queues = p + "hm:fair"  # set, for ever: every fair queue that was pushed to or served
         self.scopes = p + "hm:scopes"  # set: scopes of business keys that were ever held
         self.latest = p + "hm:latest"  # hash: jid → payload whose arguments it takes at its start
         self.parked = p + "hm:parked"  # hash: jid → row of a job that waits, see lua/lib/locks.lua
@@ -279,6 +280,15 @@ class Keys:
         and failed.
         """
         return f"{self.prefix}hm:ordered:{queue}/"
+
+    def fair_facts(self, queue: str) -> str:
+        """hash, for ever: of a fair queue, see ``lua/lib/lines.lua``. Its lines are lists, each under the key of a
+        queue that is called as ``store.fair.line_name`` says; they go with their last job."""
+        return f"{self.prefix}hm:fair:facts:{queue}"
+
+    def fair_turns(self, queue: str, level: str) -> str:
+        """zset: tenants of a fair queue that wait on one level, by their next turn; it goes with the last of them."""
+        return f"{self.prefix}hm:fair:turns:{level}:{queue}"
 
     def morgue(self, queue: str) -> str:
         """zset: ids of an ordered queue with buried payloads, by the time of the last burial."""

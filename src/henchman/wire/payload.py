@@ -10,7 +10,7 @@ import os
 import re
 import traceback
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -260,15 +260,26 @@ def invalid(payload: bytes, reason: str, queue: str, now: float) -> bytes:
 
 
 class Template:
-    """The text of one job definition's payloads, with holes for what differs from job to job."""
+    """The text of one job definition's payloads, with holes for what differs from job to job.
 
-    __slots__ = ("_head",)
+    ``tenant``: how the tenant follows from args and kwargs (JSON); payloads of a fair queue begin with it, so that a
+    script finds it without reading further.
+    """
 
-    def __init__(self, fixed: Mapping[str, Any]) -> None:
+    __slots__ = ("_head", "_tenant")
+
+    def __init__(self, fixed: Mapping[str, Any], tenant: Callable[[bytes, bytes | None], str] | None = None) -> None:
         taken = fixed.keys() & {"args", "kwargs", "jid", "created_at", "enqueued_at"}
         if taken or not fixed:
             raise ValueError(f"a template needs fixed fields, and not {sorted(taken)}")
         self._head = encode(fixed)[:-1] + b',"args":'
+        self._tenant = tenant
+
+    def _headed(self, args: bytes, kwargs: bytes | None) -> bytes:
+        """The head of a payload with its tenant; without one nothing is said."""
+        if self._tenant is None or not (tenant := self._tenant(args, kwargs)):
+            return self._head
+        return b'{"fair":' + _quoted(tenant) + b"," + self._head[1:]
 
     def render_many(
         self,
@@ -281,6 +292,12 @@ class Template:
         tail = b'","created_at":' + created_at
         tail += b"}" if enqueued_at is None else b',"enqueued_at":' + enqueued_at + b"}"
         head, plain = self._head, b',"jid":"'
+        if self._tenant is not None:
+            heads = [self._headed(*one) for one in arguments]
+            return [
+                b"".join((head, args, plain if kwargs is None else b',"kwargs":' + kwargs + plain, jid, tail))
+                for head, (args, kwargs), jid in zip(heads, arguments, jids, strict=True)
+            ]
         return [
             b"".join((head, args, plain if kwargs is None else b',"kwargs":' + kwargs + plain, jid, tail))
             for (args, kwargs), jid in zip(arguments, jids, strict=True)
@@ -297,10 +314,11 @@ class Template:
     ) -> bytes:
         """One payload. All parts are JSON text already; ``enqueued_at`` is None for a job that is scheduled."""
         name = jid.encode() if jid.isalnum() else _quoted(jid)[1:-1]
+        head = self._head if self._tenant is None else self._headed(args, kwargs)
         if kwargs is not None:
             args = args + b',"kwargs":' + kwargs
         tail = b"}" if enqueued_at is None else b',"enqueued_at":' + enqueued_at + b"}"
-        return b"".join((self._head, args, extra, b',"jid":"', name, b'","created_at":', created_at, tail))
+        return b"".join((head, args, extra, b',"jid":"', name, b'","created_at":', created_at, tail))
 
 
 def _quoted(text: str) -> bytes:

@@ -20,7 +20,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
 
 from henchman.client.runtime import Runtime
@@ -29,7 +29,8 @@ from henchman.errors import LeaseLost, ServerAway, ServerError
 from henchman.kernel.clock import awake, capped_backoff
 from henchman.kernel.scoreboard import Scoreboard
 from henchman.kernel.threads import Service
-from henchman.store.jobs import LeaseLapsed, fetch
+from henchman.store import fair
+from henchman.store.jobs import Fetched, LeaseLapsed, fetch
 from henchman.work.outcome import Outcome
 from henchman.work.source import Source
 from henchman.work.unit import InFlightList, Unit
@@ -111,6 +112,7 @@ class Fetcher(Service):
         self._asked = dict.fromkeys(self._sources, 0.0)
         self._passed_on: set[str] = set()
         self._ahead: dict[str, int] = {}
+        self._left: dict[str, int] = {}  # of a fair queue: jobs that have yet to be taken into lines
         self._hold_until = self._fetched = 0.0
         self.ahead_bytes = AHEAD_BYTES
         self._look = True  # the queues may hold something that nobody will announce
@@ -119,6 +121,7 @@ class Fetcher(Service):
         self._want = self._failures = 0  # how many jobs to ask for; how often in a row the server was away
         self.quieted = threading.Event()
         self.paused: frozenset[str] = frozenset()
+        self.fair: frozenset[str] = frozenset()
         watcher.serve(capsule.queues, self)
 
     # What other threads say
@@ -181,7 +184,7 @@ class Fetcher(Service):
         time.sleep(0)  # the interpreter lock goes to the job now, not when this thread next waits
         if self.pool.free <= 0:
             self.unwatched()
-        elif backlog:
+        elif backlog or queue in self.fair:  # what waits in lines, nobody announces
             self.look()
         elif self.pool.waiting:
             self._wake.set()  # the fetcher must see when the job that they wait behind is not short after all
@@ -356,13 +359,15 @@ class Fetcher(Service):
         self._look, drained = False, list[str]()
         current = self._session.current  # as one value: another capsule may change the epoch meanwhile
         self._asked_as = current[self.capsule.queues[0]].identity
-        for names in _stretches(self._order(), self._sources):
+        for names in _stretches(self._order(), {*self._sources, *self.fair} if self.fair else self._sources):
             for name, units in self._ask(names, want, ahead, current):
                 want -= len(units)
                 if (order := self._session.orders.get(current[name].key)) is not None:
                     order.fetched(units)
                 self.accept(units, name)
                 drained.append(name)
+            if names[0] in self.fair:
+                self._take_in(names[0])
             if want <= 0:
                 break
         self._fetched, self._drained = started, frozenset(self._ahead.keys() & drained)
@@ -404,7 +409,10 @@ class Fetcher(Service):
             return self._claim(names[0], want, ahead.get(names[0], 0), current[names[0]])
         session, identity, started = self._session, current[names[0]].identity, awake()
         asked = [(name, current[name].queue_key, current[name].key, ahead.get(name, 0)) for name in names]
-        fetched = self._runtime.connections.run(fetch(self._runtime.keys, identity, asked, want, session.lease_ms))
+        if names[0] in self.fair:
+            fetched = self._by_turns(names[0], current[names[0]], want, ahead.get(names[0], 0))
+        else:
+            fetched = self._runtime.connections.run(fetch(self._runtime.keys, identity, asked, want, session.lease_ms))
         session.valid_until = max(session.valid_until, started + session.lease)
         self._cancels.catch_up(fetched.cancels)
         now = time.monotonic()  # units are a hair apart, so that what goes back keeps its order
@@ -413,6 +421,24 @@ class Fetcher(Service):
             for name, payloads in zip(names, fetched.payloads, strict=True)
             if payloads
         ]
+
+    def _by_turns(self, name: str, lists: InFlightList, want: int, extra: int) -> Fetched:
+        """What the fair queue ``name`` has."""
+        call = fair.fetch(
+            *(self._runtime.keys, lists.identity, name, lists.key),
+            count=want,
+            extra=extra,
+            lease_ms=self._session.lease_ms,
+        )
+        found = self._runtime.connections.run(call)
+        self._left[name] = found.left
+        return Fetched(found.cancels, [found.payloads])
+
+    def _take_in(self, name: str) -> None:
+        """Take all that was pushed into a fair queue into its lines: only who stands there has turns. Not while slots
+        wait for a fetch, which does a thousand too."""
+        while self._left.get(name, 0) and not self.stopping.is_set() and self.pool.free - self.pool.waiting <= 0:
+            self._left[name] = self._runtime.connections.run(fair.take_in(self._runtime.keys, name))
 
     def _claim(self, name: str, want: int, extra: int, lists: InFlightList) -> list[tuple[str, list[Unit]]]:
         """What the source ``name`` has, if it may have anything."""
@@ -490,8 +516,8 @@ _STEPS: dict[Doing, Callable[[Fetcher], float]] = {
 }
 
 
-def _stretches(order: Sequence[str], sources: Mapping[str, Source]) -> Iterator[list[str]]:
-    """Plain queues that stand beside each other together, each of the others alone; the order stays."""
-    for is_source, stretch in itertools.groupby(order, sources.__contains__):
+def _stretches(order: Sequence[str], alone: Collection[str]) -> Iterator[list[str]]:
+    """Plain queues that stand beside each other together, each of those ``alone`` by itself; the order stays."""
+    for is_alone, stretch in itertools.groupby(order, alone.__contains__):
         names = list(stretch)
-        yield from ([name] for name in names) if is_source else [names]
+        yield from ([name] for name in names) if is_alone else [names]

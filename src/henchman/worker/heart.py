@@ -26,8 +26,9 @@ from henchman.kernel.threads import Ticker
 from henchman.kernel.version import __version__
 from henchman.store import leases
 from henchman.store.call import run
+from henchman.store.fair import paused_and_fair
 from henchman.store.leases import turn_to_prune
-from henchman.store.queues import note_levels, paused
+from henchman.store.queues import note_levels
 from henchman.wire import payload
 from henchman.wire.payload import sanitise
 from henchman.work.failures import Failures
@@ -167,7 +168,9 @@ class Heart(Ticker):
         self._runtime.events.emit("beat", identity=self._session.identity)
 
     def _hear_paused(self) -> None:
-        self._manager.set_paused(self._runtime.connections.run(paused(self._runtime.keys)))
+        stopped, fair = self._runtime.connections.run(paused_and_fair(self._runtime.keys))
+        self._manager.set_paused(stopped)
+        self._manager.set_fair(fair)
 
     def _record(self) -> None:
         mixed = self._runtime.config.sidekiq in ("mixed", "6")

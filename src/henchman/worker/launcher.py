@@ -11,6 +11,7 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from henchman.client.fair import fair_queues
 from henchman.client.runtime import Companion, Runtime
 from henchman.config import Config
 from henchman.config.capsules import Capsule, capsules_of, served
@@ -21,8 +22,8 @@ from henchman.kernel.middleware import in_thread
 from henchman.kernel.scoreboard import Scoreboard
 from henchman.kernel.threads import beside
 from henchman.store import leases
+from henchman.store.fair import declare, paused_and_fair
 from henchman.store.leases import ask_time
-from henchman.store.queues import paused
 from henchman.work.locks import is_exclusive
 from henchman.worker.acker import Acker
 from henchman.worker.fetcher import AHEAD_BYTES, Fetcher
@@ -196,7 +197,11 @@ class Launcher:
             self.runtime.client.keyring.check()
         runner.run(ask_time(self.runtime.clock))  # before anything is judged by it
         self.cancels.load()
-        self.manager.set_paused(runner.run(paused(keys)))  # before anything waits for a push
+        for queue, places in fair_queues(iter(self.runtime.registry)).items():
+            runner.run(declare(keys, queue, places))
+        stopped, fair = runner.run(paused_and_fair(keys))
+        self.manager.set_paused(stopped)  # before anything waits for a push
+        self.manager.set_fair(fair)
         for source in self.sources.values():
             source.declare()
         self.runtime.hooks.loop = lambda: self.loop.running

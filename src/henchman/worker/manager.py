@@ -51,6 +51,11 @@ class Manager(list[Fetcher]):
         if unpaused:
             self.look()
 
+    def set_fair(self, queues: frozenset[str]) -> None:
+        """These queues are fair, and no others."""
+        for fetcher in self:
+            fetcher.fair = queues
+
     def pause(self, queue: str) -> None:
         """Nothing starts from ``queue`` any more; what was fetched and has not started goes back."""
         for fetcher in self:

@@ -8,6 +8,7 @@
 -- include keys
 -- include effects
 -- include bytes
+-- include left_line
 local QUEUE, known = KEYS[2], {}
 for at = 3, #ARGV, 2 do
   known[ARGV[at]] = ARGV[at + 1]
@@ -34,6 +35,7 @@ for place = 1, tonumber(ARGV[2]) do
 end
 if answer[1] > 0 then
   redis.call('LTRIM', QUEUE, 0, -1 - answer[1])
+  left_line(ARGV[1], answer[1])
 end
 if redis.call('EXISTS', QUEUE) == 0 then
   redis.call('SREM', KEYS[1], ARGV[1])

@@ -7,6 +7,7 @@
 --   old, new; that is what has no effects, as far as all that lies in trashes stays below most_bytes. trashes has the end
 --   and the bytes of each.
 -- include moving
+-- include left_line
 local OPERATION, TRASH, TRASHES, LEASE, QUEUE = KEYS[3], KEYS[5], KEYS[6], ARGV[4], ARGV[8]
 if redis.call('GET', KEYS[4]) ~= ARGV[3] then
   return 'LOST'
@@ -81,6 +82,7 @@ for at = 10, #ARGV, 5 do
 end
 if holes > 0 then
   redis.call('LREM', KEYS[2], holes, HOLE)
+  left_line(QUEUE, holes)
   if redis.call('EXISTS', KEYS[2]) == 0 then
     redis.call('SREM', KEYS[1], QUEUE)
   end

@@ -5,8 +5,10 @@
 -- include base
 -- include keys
 -- include effects
+-- include left_line
 local removed = redis.call('LREM', KEYS[2], 1, ARGV[1])
 if removed == 1 then
+  left_line(string.sub(KEYS[2], #key('queue_prefix') + 1), 1)
   carry_out(ARGV[1], 'deleted', ARGV[2])
   finish_effects()
 end

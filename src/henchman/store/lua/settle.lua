@@ -15,6 +15,7 @@
 -- include to_dead
 -- include effects
 -- include stats
+-- include came_back
 local LEASE, TOMB = KEYS[2], KEYS[3]
 if redis.call('EXISTS', TOMB) == 1 then
   return 'LOST'
@@ -41,9 +42,11 @@ local function place(ending, pair, payload, stored, delay)
     to_dead(stored, now, delay, tonumber(ARGV[3]), tonumber(ARGV[4]))
   elseif ending == 'released' or ending == 'interrupted' then
     local origin = KEYS[3 + 2 * pair]
-    redis.call('SADD', KEYS[1], string.sub(origin, #key('queue_prefix') + 1))
+    local queue = string.sub(origin, #key('queue_prefix') + 1)
+    redis.call('SADD', KEYS[1], queue)
     if ending == 'released' then
       redis.call('RPUSH', origin, payload)
+      came_back(queue, 1)
     else
       redis.call('LPUSH', origin, stored)
     end

@@ -61,6 +61,9 @@ local function key(name)
     lane = 'hm:lane:',
     ordered_queues = 'hm:ordered',
     ordered = 'hm:ordered:',
+    fair_queues = 'hm:fair',
+    fair_facts = 'hm:fair:facts:',
+    fair_turns = 'hm:fair:turns:',
   }
   return prefix .. names[name]
 end
