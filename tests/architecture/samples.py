@@ -13,6 +13,7 @@ from henchman.store import (
     admission,
     batches,
     cron,
+    fair,
     failures,
     history,
     jobs,
@@ -229,6 +230,11 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
             30_000,
         )
     ],
+    "fair.declare": [lambda keys: fair.declare(keys, "f", {"a": 0, "b": 1})],
+    "fair.fetch": [
+        lambda keys: fair.fetch(keys, ME, "f", keys.in_flight(ME, 1, "f"), count=10, extra=5, lease_ms=30_000)
+    ],
+    "fair.take_in": [lambda keys: fair.take_in(keys, "f")],
     "jobs.give_back": [lambda keys: jobs.give_back(keys, keys.in_flight(ME, 1, "a"), "a", 1000)],
     "jobs.rebase": [lambda keys: jobs.rebase(keys, keys.retry, b"1\n", b"2\n", [(b"a", 9.5, 4.5), (b"b", 9.5, 4.5)])],
     "jobs.rebase_page": [lambda keys: jobs.rebase_page(keys.schedule, "1", 0, 100, down=True, noted="delay")],

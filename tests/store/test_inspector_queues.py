@@ -10,16 +10,9 @@ import pytest
 
 from henchman import App
 from henchman.errors import ArgumentError
-from henchman.inspector.queues import (
-    PAGE,
-    Composition,
-    Queue,
-    Queues,
-    QueueState,
-    latency_of,
-    look_at_queue,
-    why_paused,
-)
+from henchman.inspector.base import latency_of
+from henchman.inspector.queue_page import Composition, look_at_queue
+from henchman.inspector.queues import PAGE, Queue, Queues, QueueState, why_paused
 from henchman.store import jobs
 from henchman.store.call import run
 from henchman.store.queues import Pause

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from henchman.client.runtime import Runtime
 from henchman.errors import PayloadError
-from henchman.store import batches, locks, queues
+from henchman.store import batches, fair, locks, queues
+from henchman.store.call import run
 from henchman.wire.payload import decode
 
 __all__ = ["SEARCHED", "Whereabouts"]
@@ -23,7 +24,8 @@ class Whereabouts:
     ) -> None:
         self.missing = dict(wanted)
         self.dead: dict[str, str] = {}
-        self._keys, self._run = runtime.keys, runtime.connections.run
+        self._keys, self._runner = runtime.keys, runtime.connections
+        self._run = self._runner.run
         self._in_lists, self._in_sets = in_lists, in_sets
         # In the order in which jobs move, so that the search meets one that moves meanwhile further on.
         order = (self._queues, self._sets, self._in_flight, self._parked, self._sets, self._queues)
@@ -46,7 +48,7 @@ class Whereabouts:
                 self.dead[jid] = str(job.get("error_message") or "no reason was told")
 
     def _queues(self) -> Iterator[bytes]:
-        for name in self._run(queues.names(self._keys)):
+        for name in run(self._runner, fair.all_names(self._keys)):
             yield from self._list(self._keys.queue(name))
 
     def _in_flight(self) -> Iterator[bytes]:

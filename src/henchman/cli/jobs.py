@@ -28,6 +28,7 @@ from henchman.kernel.text import did_you_mean, seconds_text, shorten, visible
 from henchman.outbox import load
 from henchman.store import call
 from henchman.store import jobs as store
+from henchman.store.fair import all_names
 from henchman.store.queues import list_page
 from henchman.wire import times
 
@@ -76,7 +77,7 @@ def whole_id(session: Session, text: str) -> str:
     found.update(one.entry.jid for one in app.work)
     parked = islice(call.iterate(session.runner, blocked_rows(session.keys)), _WAITING)
     found.update(one.jid for one in parked if one.jid.startswith(text))
-    for name in app.queues.names()[:_QUEUES]:
+    for name in call.run(session.runner, all_names(session.keys))[:_QUEUES]:
         page = session.runner.run(list_page(session.keys.queue(name), -1, _WAITING, leftwards=True, text=text_of_it))
         found.update(Entry(one).jid for one in page.payloads)
     return the_one(text, found) or text

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
@@ -22,7 +22,7 @@ __all__ = ["fair_queues", "is_fair", "settled_in", "tenant_of"]
 class _TenantRule(KeyRule):
     """How the tenant of one job follows from its arguments. None and an empty text are no tenant."""
 
-    option = "fair_by"
+    option, may_lack = "fair_by", True
 
     def _part(self, whence: str, value: Any) -> str:
         return "" if value is None or value == "" else super()._part(whence, value)
@@ -49,7 +49,7 @@ def tenant_of(
     return None if options.fair_by is None or signature is None else _rule(name, options, signature).text
 
 
-def fair_queues(definitions: Iterator[Any]) -> dict[str, dict[str, int]]:
+def fair_queues(definitions: Iterable[Any]) -> dict[str, dict[str, int]]:
     """The queues that ``definitions`` make fair; for each the jobs whose tenant is an argument, and which one."""
     found: dict[str, dict[str, int]] = {}
     for one in definitions:

@@ -32,9 +32,9 @@ _LETTERS: Final = {"until_success": "u", "queued": "w", "running": "r"}
 
 class KeyRule:
     """How the key of one job follows from its arguments; DefinitionError when ``options.key`` names no parameter.
-    ``option``: by what people say it."""
+    ``option``: by what people say it; ``may_lack``: arguments may give none."""
 
-    option = "key"
+    option, may_lack = "key", False
 
     def __init__(self, name: str, options: JobOptions, signature: Signature) -> None:
         self.scope = options.scope or name
@@ -105,6 +105,8 @@ class KeyRule:
         except Exception as error:
             what = type(error).__name__ if self._signature.secret else described(error)
             raise ArgumentError(f"{self._name}: its {self.option} function raised {what}") from error
+        if value is None and self.may_lack:
+            return ""
         if isinstance(value, bool) or not isinstance(value, str | int):
             shown = type(value).__name__ if self._signature.secret else as_shown(value, 80)
             raise ArgumentError(

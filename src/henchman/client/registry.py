@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from henchman.client.fair import fair_queues, tenant_of
 from henchman.client.keyed import KeyRule
 from henchman.client.needs import check_after, check_rings
 from henchman.client.options import ONCE_FOR, JobOptions
@@ -111,6 +112,7 @@ class Registry:
         """A key names parameters; jobs of one scope remember for one time, so that everybody knows where to look; and
         none waits for itself."""
         options = definition.options
+        tenant_of(definition.name, options, definition.signature)
         check_after(definition.name, options, definition.signature, options.after)
         if options.key is None:
             return
@@ -166,6 +168,10 @@ class Registry:
             return args, kwargs
         shown, named = found.signature.mask(args, kwargs)
         return shown, named or {}
+
+    def fair_queues(self) -> dict[str, dict[str, int]]:
+        """The queues that definitions make fair; for each the jobs whose tenant is an argument, and which one."""
+        return fair_queues(self)
 
     def queues(self) -> list[str]:
         """Every queue that a definition names, those of ``more_queues``, and ``default``, sorted."""

@@ -17,7 +17,8 @@ from henchman.inspector import metrics as figures
 from henchman.inspector.base import FURTHEST, Entry, checked_name
 from henchman.inspector.doctor import examine
 from henchman.inspector.ordered import OrderedQueues
-from henchman.inspector.queues import Queues, QueueState, look_at_queue, look_at_queues
+from henchman.inspector.queue_page import look_at_queue
+from henchman.inspector.queues import Queues, QueueState, look_at_queues
 from henchman.inspector.search import Hint
 from henchman.inspector.sets import SetName, look_at_set, search_set
 from henchman.oncall.deeds import Missing

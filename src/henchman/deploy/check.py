@@ -22,7 +22,7 @@ from henchman.inspector.blocked import blocked_rows
 from henchman.inspector.processes import list_processes, living
 from henchman.inspector.sets import pages_by_score
 from henchman.kernel.clock import ServerClock
-from henchman.store import batches, cron, ordered_people, queues
+from henchman.store import batches, cron, fair, ordered_people, queues
 from henchman.store.call import Page, Pages, Procedure, command, iterate, next_page, run
 from henchman.store.keys import Keys
 from henchman.store.leases import ask_time
@@ -156,6 +156,8 @@ def _places(runtime: Runtime, sample: int | None) -> Iterator[Pages[StoredJob]]:
     keys = runtime.keys
     for name in runtime.connections.run(queues.names(keys)):
         yield _list(keys.queue(name), f"queue {name}", name, sample)
+    for line, name in run(runtime.connections, fair.lines_everywhere(keys)).items():
+        yield _list(keys.queue(line), f"queue {name}", name, sample)
     for key, place in ((keys.schedule, "scheduled"), (keys.retry, "retries"), (keys.dead, "dead")):
         yield _set(key, place, sample)
     yield _blocked(keys, sample)

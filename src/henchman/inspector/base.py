@@ -36,6 +36,7 @@ __all__ = [
     "checked_name",
     "checked_page",
     "checked_text",
+    "latency_of",
     "mask_all",
     "scoped",
     "seconds",
@@ -356,3 +357,14 @@ def server_facts(*section: str) -> Procedure[Mapping[str, str]]:
     except ServerError:
         return {}
     return facts
+
+
+def latency_of(payload: bytes | None, now: float) -> float | None:
+    """Seconds since ``payload`` was pushed: 0 for none, None when it does not say."""
+    if payload is None:
+        return 0.0
+    entry = Entry(payload)
+    pushed = entry.time("enqueued_at")
+    if pushed is None:
+        pushed = entry.time("created_at")
+    return None if pushed is None else max(now - pushed, 0.0)

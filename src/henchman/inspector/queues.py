@@ -7,18 +7,18 @@ second time only when thousands were fetched between two pages); what is pushed 
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from typing import Final, NamedTuple, TypedDict
+from typing import Final, Literal, NamedTuple, TypedDict
 
 from henchman.client.runtime import Runtime
-from henchman.errors import ArgumentError, ServerAway, ServerError
-from henchman.inspector.base import Entry, Inspector, Mask, checked_name, checked_page, checked_text
-from henchman.inspector.processes import ProcessState, list_processes, living
+from henchman.errors import ArgumentError, ServerError
+from henchman.inspector.base import Entry, Inspector, checked_name, checked_page, checked_text, latency_of
+from henchman.inspector.processes import list_processes, living
+from henchman.inspector.tenants import TenantList, tenants_of
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.figures import span
 from henchman.kernel.text import shorten, visible
-from henchman.store import leases, ordered_people, queues
+from henchman.store import fair, leases, ordered_people, queues
 from henchman.store.call import Page, Pages, Procedure, ask, awaited, first, now, side_by_side
 from henchman.store.keys import Keys
 from henchman.wire import times
@@ -27,21 +27,18 @@ from henchman.work.effects import of_payload
 __all__ = [
     "LONGEST_REASON",
     "PAGE",
-    "Composition",
     "PauseJson",
     "Queue",
     "QueueList",
-    "QueueLook",
     "QueueSearch",
     "QueueState",
     "QueueStateJson",
     "Queues",
     "QueuesLook",
-    "latency_of",
     "list_queues",
-    "look_at_queue",
     "look_at_queues",
     "pause_queue",
+    "state_of",
     "why_paused",
 ]
 
@@ -49,8 +46,9 @@ PAGE = 100
 _NEXT, _PAGE = 10_000, 500  # payloads that a search among the next ones looks at, and those of one of its looks
 _AT_ONCE = 500  # queues looked at in one call
 _OVERLAP = 10  # payloads read again with each page, to see that nothing was skipped; fewer of large ones
-_SAMPLE: Final = 100  # payloads of each end that tell what waits in a queue
 LONGEST_REASON: Final = 200  # characters of why a queue is paused
+Level = Literal["high", "normal", "low"]
+MOST_WEIGHTS: Final = 1000  # tenants of a queue that have a weight: every fetch reads them
 _MEMORY = 10_000  # payloads that a loop remembers, so as not to give them twice
 
 
@@ -137,17 +135,6 @@ def why_paused(pause: queues.Pause | None, now: float) -> str:
     return visible(": ".join(filter(None, (", ".join(filter(None, (by, when))), pause.reason))))
 
 
-def latency_of(payload: bytes | None, now: float) -> float | None:
-    """Seconds since ``payload`` was pushed: 0 for none, None when it does not say."""
-    if payload is None:
-        return 0.0
-    entry = Entry(payload)
-    pushed = entry.time("enqueued_at")
-    if pushed is None:
-        pushed = entry.time("created_at")
-    return None if pushed is None else max(now - pushed, 0.0)
-
-
 class Queue(Inspector):
     """One queue. Each method also exists awaited, with an ``a`` before its name; ``async for`` goes through it too."""
 
@@ -175,27 +162,56 @@ class Queue(Inspector):
 
     @now
     def page(self, first: int = 0, most: int = 50) -> Procedure[list[Entry]]:
-        """At most ``most`` payloads from place ``first`` on; 0 is the newest."""
+        """At most ``most`` payloads from place ``first`` on; 0 is the newest. Of a fair queue those that have yet to be
+        taken into lines come first, then its lines by turns, the newest of each first."""
         first, most = checked_page(first, most)
-        found: list[Entry] = []
-        while len(found) < most:
-            some = yield from self._page(first + len(found), most - len(found))
-            found += (Entry(one, mask=self._mask) for one in some.payloads)
-            if first + len(found) >= some.size or not some.looked:
+        found = yield from self._own_page(first, most)
+        if len(found) == most or not (lines := (yield from self._lines())):
+            return found
+        left = first + len(found) - (yield from self._length())
+        for line in lines:
+            length = yield from line._length()
+            if left < length:
+                found += yield from line._own_page(max(left, 0), most - len(found))
+            if len(found) == most:
                 break
+            left = max(left - length, 0)
         return found
+
+    @now
+    def tenants(self, most: int = 100) -> Procedure[TenantList]:
+        """Who waits in a fair queue, at most ``most`` lines in the order of their turns; none, of any other queue."""
+        return tenants_of(self._keys, self.name, most)
+
+    def line(self, tenant: str, level: Level = "normal") -> Queue:
+        """The line of one tenant of this queue, as a queue: to look at, to clear, to pause."""
+        return Queue(self._runtime, fair.line_name(self.name, level, tenant))
+
+    @now
+    def set_weight(self, tenant: str, weight: int) -> Procedure[None]:
+        """Give ``tenant`` so many turns where others have one, from now on; 1 is what all have."""
+        if type(weight) is not int or not 1 <= weight <= 100:
+            raise ArgumentError(f"weight={weight!r}: give a whole number of turns from 1 to 100")
+        if self.name not in (yield fair.names(self._keys)):
+            raise ArgumentError(f"queue {self.name!r} is not fair: no job of it says fair_by=")
+        known: dict[str, int] = yield fair.weights(self._keys, self.name)
+        if len(known) >= MOST_WEIGHTS and tenant not in known and weight != 1:
+            raise ArgumentError(
+                f"{MOST_WEIGHTS:,} tenants of queue {self.name!r} have weights already: take one back with 1"
+            )
+        yield fair.set_weight(self._keys, self.name, tenant, weight)
 
     def __iter__(self) -> Iterator[Entry]:
         """Every payload that is there now, the newest first, read in pages."""
-        return iter(self._items(self._payloads))
+        return iter(self._items(self._everything))
 
     def __aiter__(self) -> AsyncIterator[Entry]:
         """The same for ``async for``."""
-        return aiter(self._items(self._payloads))
+        return aiter(self._items(self._everything))
 
     def matching(self, text: str = "", fits: Callable[[Entry], bool] = bool) -> Iterator[Entry]:
         """Every payload that is there now, holds ``text`` and ``fits``, the newest first, read in pages."""
-        return filter(fits, iter(self._items(lambda: self._payloads(queues.raw(text)))))
+        return filter(fits, iter(self._items(lambda: self._everything(queues.raw(text)))))
 
     @now
     def next_holding(self, text: str, most: int) -> Procedure[QueueSearch]:
@@ -230,7 +246,12 @@ class Queue(Inspector):
         if entry is None:
             return False
         effects = of_payload(self._keys, entry.payload, "deleted")
-        return bool((yield queues.remove(self._keys, self.name, entry.payload, effects)))
+        if (yield queues.remove(self._keys, self.name, entry.payload, effects)):
+            return True
+        for line in (yield from self._lines()):
+            if (yield queues.remove(self._keys, line.name, entry.payload, effects)):
+                return True
+        return False
 
     @now
     def clear(self) -> Procedure[int]:
@@ -238,18 +259,29 @@ class Queue(Inspector):
 
         While workers fetch from it, as many as they took of what is pushed meanwhile may go too: pause it first.
         """
+        total = yield from self._clear()
+        for line in (yield from self._lines()):
+            total += yield from line._clear()
+        if self.name in (yield fair.names(self._keys)):
+            while (yield fair.take_in(self._keys, self.name)) and not (yield from self._look()).size:
+                pass  # what is known of its turns follows
+        return total
+
+    def _clear(self) -> Procedure[int]:
+        """Clear the list of this name."""
         look = (yield from queues.look(self._keys, [self.name]))[0]
         if isinstance(look, str):
             yield queues.drop(self._keys, self.name)
             return 0
-        total, effects = 0, dict[bytes, bytes]()
-        while True:
-            most = min(look.size - total, queues.CHUNK)
+        total, effects, length = 0, dict[bytes, bytes](), look.size - look.lines
+        while length:
+            most = min(length - total, queues.CHUNK)
             some: queues.Cleared = yield queues.clear(self._keys, self.name, most, effects)
             total += some.taken
-            if total >= look.size or not (some.taken or some.asked):
-                return total
+            if total >= length or not (some.taken or some.asked):
+                break
             effects = {one: of_payload(self._keys, one, "deleted") for one in some.asked}
+        return total
 
     @now
     def pause(self, reason: str = "", *, by: str = "") -> Procedure[None]:
@@ -270,6 +302,8 @@ class Queue(Inspector):
     alatency = awaited(latency)
     apaused = awaited(paused)
     apage = awaited(page)
+    atenants = awaited(tenants)
+    aset_weight = awaited(set_weight)
     anext_holding = awaited(next_holding)
     afind = awaited(find)
     adelete = awaited(delete)
@@ -283,12 +317,39 @@ class Queue(Inspector):
             raise ServerError(f"queue {self.name!r}: {found}")
         return found
 
+    def _length(self) -> Procedure[int]:
+        """How many payloads the list of this name holds."""
+        look = yield from self._look()
+        return look.size - look.lines
+
+    def _lines(self) -> Procedure[list[Queue]]:
+        """The lines of a fair queue; none of any other."""
+        if self.name not in (yield fair.names(self._keys)):
+            return []
+        return [Queue(self._runtime, one) for one in (yield from fair.line_names(self._keys, self.name))]
+
+    def _own_page(self, first: int, most: int) -> Procedure[list[Entry]]:
+        """A page of the list of this name."""
+        found: list[Entry] = []
+        while len(found) < most:
+            some = yield from self._page(first + len(found), most - len(found))
+            found += (Entry(one, mask=self._mask) for one in some.payloads)
+            if first + len(found) >= some.size or not some.looked:
+                break
+        return found
+
+    def _everything(self, needle: bytes = b"") -> Pages[Entry]:
+        """Every payload that is there now and holds ``needle``, those of lines too."""
+        yield from self._payloads(needle)
+        for line in (yield from self._lines()):
+            yield from line._payloads(needle)
+
     def _page(self, first: int, most: int) -> Procedure[queues.ListPage]:
         page: queues.ListPage = yield queues.list_page(self._keys.queue(self.name), first, most)
         return page
 
     def _find(self, jid: str) -> Procedure[Entry | None]:
-        found = self._payloads(queues.raw(jid))  # few are decoded
+        found = self._everything(queues.raw(jid))  # few are decoded
         return (yield from first(found, lambda one: one.jid == jid)) if jid else None
 
     def _payloads(self, needle: bytes = b"") -> Pages[Entry]:
@@ -298,7 +359,7 @@ class Queue(Inspector):
         deleted can only bring payloads back that were given already. Only payloads that come in at the right end (work
         that was given back) could make the loop skip some: the overlap shows it.
         """
-        place: int = (yield from self._look()).size
+        place: int = yield from self._length()
         given: dict[int, None] = {}
         overlap = 0
         while place > 0:
@@ -344,10 +405,10 @@ def list_queues(
     pages = [chosen[start : start + _AT_ONCE] for start in range(0, len(chosen), _AT_ONCE)]
     looks = yield from side_by_side(*(queues.look(keys, some) for some in pages))
     found = zip(chosen, (look for some in looks for look in some), strict=True)
-    return QueueList([_state(name, look, at, paused) for name, look in found], len(names))
+    return QueueList([state_of(name, look, at, paused) for name, look in found], len(names))
 
 
-def _state(name: str, look: queues.Look | str, at: float, paused: Mapping[str, queues.Pause]) -> QueueState:
+def state_of(name: str, look: queues.Look | str, at: float, paused: Mapping[str, queues.Pause]) -> QueueState:
     if isinstance(look, str):
         return QueueState(name, None, None, name in paused, look, paused.get(name))
     return QueueState(name, look.size, latency_of(look.next, at), name in paused, pause=paused.get(name))
@@ -365,67 +426,6 @@ def look_at_queues(keys: Keys, match: str = "") -> Procedure[QueuesLook]:
     at = time.time()
     found, processes = yield from side_by_side(list_queues(keys, match, at=at), list_processes(keys))
     return QueuesLook(found.states, {name for one in living(processes, at) for name in one.queues})
-
-
-class Composition(NamedTuple):
-    """What waits in a queue, out of a sample of both ends: how many of the ``looked`` jobs are of each class, the most
-    first; ``whole``: these are all that there are; ``oldest``: of those that were looked at the one pushed first."""
-
-    classes: list[tuple[str, int]]
-    looked: int
-    whole: bool
-    oldest: Entry | None
-
-
-class QueueLook(NamedTuple):
-    """A queue, some of its payloads, the next to run first, the living processes that serve it, and what waits."""
-
-    state: QueueState
-    entries: list[Entry]
-    processes: list[ProcessState]
-    made_of: Composition
-
-
-def look_at_queue(keys: Keys, name: str, first: int, most: int, mask: Mask | None = None) -> Procedure[QueueLook]:
-    """One queue whether it exists or not, with at most ``most`` payloads from place ``first`` (0: the next to run) on;
-    fewer of large ones. Two round trips."""
-    key, at = keys.queue(name), time.time()
-    [look], paused, page, processes, head, tail = yield from side_by_side(
-        queues.look(keys, [name]),
-        ask(queues.pauses(keys)),
-        _next_first(key, first, most),
-        list_processes(keys),
-        _end(key, -1, _SAMPLE, leftwards=True),
-        _end(key, 0, _SAMPLE),
-    )
-    serving = [one for one in living(processes, at) if name in one.queues]
-    made_of = _made_of(head, tail, mask)
-    return QueueLook(_state(name, look, at, paused), [Entry(one, mask=mask) for one in page], serving, made_of)
-
-
-def _next_first(key: str, first: int, most: int) -> Procedure[list[bytes]]:
-    return (yield from _end(key, -1 - first, most, leftwards=True)).payloads
-
-
-def _end(key: str, first: int, most: int, *, leftwards: bool = False) -> Procedure[queues.ListPage]:
-    try:
-        page: queues.ListPage = yield queues.list_page(key, first, most, leftwards=leftwards)
-    except ServerAway:
-        raise
-    except ServerError:  # it is no list, as its state says
-        return queues.ListPage(0, 0, [])
-    return page
-
-
-def _made_of(next_ones: queues.ListPage, newest: queues.ListPage, mask: Mask | None) -> Composition:
-    """The classes of a sample; where the ends overlap each job counts once."""
-    size = max(next_ones.size, newest.size)
-    places = {place: payload for page in (newest, next_ones) for place, payload in page.found}
-    entries = [Entry(payload, mask=mask) for payload in places.values()]
-    classes = Counter(one.name for one in entries)
-    dated = [(at, one) for one in entries if (at := one.time("enqueued_at")) is not None]
-    oldest = min(dated, key=lambda pair: pair[0])[1] if dated else None
-    return Composition(classes.most_common(), len(entries), len(entries) >= size, oldest)
 
 
 class Queues(Inspector):

@@ -11,7 +11,7 @@ from typing import Literal, NamedTuple, TypeVar
 
 from henchman.inspector.base import Entry, Mask
 from henchman.inspector.processes import list_work, running_in
-from henchman.store import batches, leases, needs, queues
+from henchman.store import batches, fair, leases, needs, queues
 from henchman.store.call import Procedure, ask, side_by_side, unless_refused
 from henchman.store.keys import Keys
 from henchman.store.needs import Blocked
@@ -162,7 +162,7 @@ class JobSearch:
             self.scanned += page.looked
             found = self._pick(page)
             if found is not None:
-                return Located("enqueued", found[1], name, page.size - found[0])
+                return self._waiting(found[1], name, page.size - found[0])
             if start + page.looked >= page.size:
                 return None
             start += max(page.looked // 2, 1)
@@ -182,12 +182,12 @@ class JobSearch:
         more, at = page.looked < page.size, self._pick(page)
         if not more:  # else it is counted when it is looked through
             self.scanned, self.left = self.scanned + page.looked, self.left - page.looked
-        return at and Located("enqueued", at[1], name, page.size - at[0]), more
+        return at and self._waiting(at[1], name, page.size - at[0]), more
 
     def just_pushed(self, name: str) -> Procedure[Located | None]:
         """Among the newest of a queue, where staged and retried jobs arrive."""
         found = self._pick((yield queues.list_page(self.keys.queue(name), 0, _PAGE, text=self.jid)))
-        return None if found is None else Located("enqueued", found[1], name)
+        return None if found is None else self._waiting(found[1], name)
 
     def in_set(self, key: str, state: JobState) -> Procedure[Located | None]:
         """In one sorted set; the server compares the texts."""
@@ -260,7 +260,7 @@ class JobSearch:
         )
         if found is None:
             self.left = self.most
-            others = yield queues.names(self.keys)
+            others = yield from fair.all_names(self.keys)
             found = yield from self._first(self.in_queues([name for name in others if name not in known]))
         if found is None:  # staged, started or retried between two looks
             found = yield from self._first(
@@ -295,7 +295,7 @@ class JobSearch:
         for one in found:
             entry = Entry(one.payload, mask=self.mask)
             if entry.jid == self.jid:
-                return Located("enqueued", entry, one.queue, one.size - one.place)
+                return self._waiting(entry, one.queue, one.size - one.place)
         return None
 
     def _first_of(self, key: str, state: JobState) -> Procedure[Located | None]:
@@ -316,8 +316,12 @@ class JobSearch:
         pages = (ask(queues.list_page(key, -at - 1, _PAGE, leftwards=True, text=text)) for at in starts)
         for page in (yield from side_by_side(*pages)):
             if found := self._pick(page):
-                return Located("enqueued", found[1], name, page.size - found[0])
+                return self._waiting(found[1], name, page.size - found[0])
         return None
+
+    def _waiting(self, entry: Entry, name: str, position: int | None = None) -> Located:
+        """In a queue, or in the line ``name`` of a fair one: its position is that among the jobs of its tenant."""
+        return Located("enqueued", entry, fair.queue_of(name), position)
 
     def _any(self, *places: Procedure[Located | None]) -> Procedure[Located | None]:
         """The first find of several places that are searched side by side."""

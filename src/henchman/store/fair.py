@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from henchman.errors import DefinitionError, LeaseLost
+from henchman.store import queues
 from henchman.store.call import Arg, Call, Procedure, ask, command, commands, load, script, side_by_side
 from henchman.store.jobs import LeaseLapsed
 from henchman.store.keys import Keys
@@ -19,16 +20,20 @@ __all__ = [
     "LEVELS",
     "FairFetched",
     "Line",
+    "all_names",
     "declare",
     "fetch",
     "line_name",
     "line_names",
     "lines",
+    "lines_everywhere",
     "names",
     "parts_of",
     "paused_and_fair",
+    "queue_of",
     "set_weight",
     "take_in",
+    "turn_of",
     "waiting",
     "weights",
 ]
@@ -132,13 +137,13 @@ class Line(NamedTuple):
     next: bytes | None = None
 
 
-def waiting(keys: Keys, queues: Sequence[str]) -> Call[list[int]]:
-    """How many jobs the lines of each of ``queues`` hold, those of their lists not among them."""
+def waiting(keys: Keys, which: Sequence[str]) -> Call[list[int]]:
+    """How many jobs the lines of each of the queues ``which`` hold, those of their lists not among them."""
 
     def read(replies: list[Any]) -> list[int]:
         return [max(int(one or 0), 0) for one in replies]
 
-    return commands(*(("HGET", keys.fair_facts(one), "waiting") for one in queues), decode=read)
+    return commands(*(("HGET", keys.fair_facts(one), "waiting") for one in which), decode=read)
 
 
 def _turns(keys: Keys, queue: str, level: str, first: int, most: int) -> Call[list[Line]]:
@@ -178,6 +183,26 @@ def line_names(keys: Keys, queue: str) -> Procedure[list[str]]:
     return list(found)
 
 
+def lines_everywhere(keys: Keys) -> Procedure[dict[str, str]]:
+    """The names of the lines of all fair queues, each with the name of its queue."""
+    found: dict[str, str] = {}
+    for queue in sorted((yield names(keys))):
+        found |= dict.fromkeys((yield from line_names(keys, queue)), queue)
+    return found
+
+
+def all_names(keys: Keys) -> Procedure[list[str]]:
+    """The names of all queues, and of all lines of fair ones: of every list in which plain jobs wait."""
+    known, lined = yield from side_by_side(ask(queues.names(keys)), lines_everywhere(keys))
+    return [*known, *lined]
+
+
+def turn_of(keys: Keys, queue: str, level: str, tenant: str) -> Call[tuple[int | None, int]]:
+    """How many tenants of its level have their turn before this one, and how many there are; None: it has no line."""
+    ring = keys.fair_turns(queue, level)
+    return commands(("ZRANK", ring, tenant), ("ZCARD", ring), decode=tuple)
+
+
 def set_weight(keys: Keys, queue: str, tenant: str, weight: int) -> Call[Any]:
     """From now on ``tenant`` has ``weight`` turns where others have one."""
     field = f"weight:{tenant}"
@@ -194,3 +219,9 @@ def weights(keys: Keys, queue: str) -> Call[dict[str, int]]:
         return {name[7:]: int(value) for name, value in pairs if name.startswith("weight:")}
 
     return command("HGETALL", keys.fair_facts(queue), decode=read)
+
+
+def queue_of(name: str) -> str:
+    """The queue that ``name`` is a line of, else ``name`` itself."""
+    parts = parts_of(name)
+    return parts[0] if parts else name

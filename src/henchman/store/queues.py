@@ -12,7 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from henchman.store.call import Arg, Call, Procedure, command, commands, load, script
+from henchman.store.call import Arg, Call, Procedure, ask, command, commands, load, script, side_by_side
 from henchman.store.keys import Keys
 
 _REMOVE = load("remove")
@@ -31,10 +31,12 @@ _MOST_MEASURED, _MOST_LEVELS = 500, 100  # queues that are measured, and the lon
 
 
 class Look(NamedTuple):
-    """How many payloads a queue holds, and the one that is next to run."""
+    """How many payloads a queue holds, and the one that is next to run. ``lines``: how many of them wait in lines, of a
+    fair queue."""
 
     size: int
     next: bytes | None
+    lines: int = 0
 
 
 def raw(text: str) -> bytes:
@@ -58,8 +60,18 @@ def paused(keys: Keys) -> Call[frozenset[str]]:
 
 def look(keys: Keys, which: Sequence[str]) -> Procedure[list[Look | str]]:
     """Size and next payload of each of the queues ``which``; a text says what is wrong with one that is no list."""
-    found = yield from read_all([raw(keys.queue(name)) for name in which], "queue")
-    return [one if isinstance(one, str) else Look(*one) for one in found]
+    asked = read_all([raw(keys.queue(name)) for name in which], "queue")
+    found, lined = yield from side_by_side(asked, ask(_lined(keys, which)))
+    return [
+        one if isinstance(one, str) else Look(one[0] + more, one[1] if one[0] else None, more)
+        for one, more in zip(found, lined, strict=True)
+    ]
+
+
+def _lined(keys: Keys, which: Sequence[str]) -> Call[list[int]]:
+    """How many jobs wait in the lines of each of these queues: none, where it is no fair one."""
+    reads = (("HGET", raw(keys.fair_facts(name)), "waiting") for name in which)
+    return commands(*reads, decode=lambda replies: [max(int(one or 0), 0) for one in replies])
 
 
 class Level(msgspec.Struct):

@@ -169,6 +169,8 @@ class Fetcher(Service):
             return False
         if self._room is not None and self._room() <= 0:
             return False
+        if self._look and queue in self.fair:  # its lines come first
+            return False
         if queue in self._drained:  # it is asked again in a moment: a wait would bring its jobs one by one meanwhile
             self._look = True
             return False

@@ -11,7 +11,6 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
-from henchman.client.fair import fair_queues
 from henchman.client.runtime import Companion, Runtime
 from henchman.config import Config
 from henchman.config.capsules import Capsule, capsules_of, served
@@ -197,7 +196,7 @@ class Launcher:
             self.runtime.client.keyring.check()
         runner.run(ask_time(self.runtime.clock))  # before anything is judged by it
         self.cancels.load()
-        for queue, places in fair_queues(iter(self.runtime.registry)).items():
+        for queue, places in self.runtime.registry.fair_queues().items():
             runner.run(declare(keys, queue, places))
         stopped, fair = runner.run(paused_and_fair(keys))
         self.manager.set_paused(stopped)  # before anything waits for a push

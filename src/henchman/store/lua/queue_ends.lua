@@ -6,9 +6,10 @@
 --   there are entries that were not looked at. A key that holds something else shows nothing.
 -- include keys
 -- include page
+-- include every_queue
 local text, most, each = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local MOST_FOUND = 100
-local names, found, more, looked, size = redis.call('SMEMBERS', KEYS[1]), {}, 0, 0, 0
+local names, found, more, looked, size = every_queue(), {}, 0, 0, 0
 each = math.max(math.min(each, math.floor(most / (2 * math.max(#names, 1)))), 5)
 
 local function look(name, length, first, many, step)

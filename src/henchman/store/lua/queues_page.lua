@@ -6,9 +6,10 @@
 --   at least. A key that holds something else shows nothing.
 -- include keys
 -- include page
+-- include every_queue
 local text, first, most = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local MOST_FOUND, MANY = 100, 32
-local names, found, total, looked, size = redis.call('SMEMBERS', KEYS[1]), {}, 0, 0, 0
+local names, found, total, looked, size = every_queue(), {}, 0, 0, 0
 table.sort(names)
 
 local function look(name, length, from)

@@ -6,16 +6,10 @@
 -- before), at:<level> (the turn that was served last), weight:<tenant>, by:<job> (the argument that is the tenant) ·
 -- `fair_turns`<level>:<queue> zset: tenant by its next turn. Of a tenant of weight 4 four turns are one of another's.
 -- include bytes
+-- include line_name
 local LEVELS = {'high', 'normal', 'low'}
 local AT_MOST = 1000  -- jobs that one call takes into lines
 local DECODED = 65536  -- bytes of a payload that is decoded to find its tenant, at most
-
-local function line_name(queue, level, tenant)
-  if tenant == '' then
-    return queue .. '+' .. level
-  end
-  return queue .. (level == 'normal' and '@' or '+' .. level .. '@') .. tenant
-end
 
 -- The smallest of a heap of {turn, order, tenant} is its first: let one sink to its place.
 local function sink(heap, at)
@@ -46,6 +40,7 @@ local function lines_of(queue)
     turns[level] = key('fair_turns') .. level .. ':' .. queue
     at[level] = tonumber(known['at:' .. level] or 0)
   end
+  local unserved = 0
   local waiting, back = tonumber(known.waiting or 0), tonumber(known.back or 0)
   local has_by = string.find(table.concat(flat, '\n'), 'by:', 1, true)
 
@@ -193,9 +188,10 @@ local function lines_of(queue)
     return redis.call('SISMEMBER', key('paused'), line_name(queue, level, tenant)) == 1
   end
 
-  -- Up to most jobs of one level by turns, as far as there is room; they are added to taken.
-  local function serve_level(level, taken, most, room)
-    local paused = redis.call('SCARD', key('paused'))
+  -- Up to most jobs by the turns of the next tenants of a level, as far as there is room; they are added to taken. How much
+  -- room is left, and how many turns were those of lines that had been emptied.
+  local function serve_next(level, taken, most, room)
+    local paused, gone = redis.call('SCARD', key('paused')), 0
     local flat, heap = redis.call('ZRANGE', turns[level], 0, most - #taken - 1 + paused, 'WITHSCORES'), {}
     for i = 1, #flat, 2 do
       if paused == 0 or not is_paused(level, flat[i]) then
@@ -220,7 +216,7 @@ local function lines_of(queue)
         heap[1] = {moved[tenant], behind, tenant}
         sink(heap, 1)
       else  -- the line is empty, or no line: no turn for it
-        redis.call('ZREM', turns[level], tenant)
+        gone = redis.call('ZREM', turns[level], tenant) + gone
         moved[tenant] = nil
         heap[1] = heap[#heap]
         heap[#heap] = nil
@@ -236,6 +232,17 @@ local function lines_of(queue)
         redis.call('ZREM', turns[level], tenant)
       end
     end
+    return room, gone
+  end
+
+  -- The same of a whole level. Where thousands of lines were emptied by hand, the next call goes on.
+  local function serve_level(level, taken, most, room)
+    local gone, passes = 1, 0
+    while gone > 0 and #taken < most and room > 0 and passes < AT_MOST do
+      room, gone = serve_next(level, taken, most, room)
+      passes = passes + 1
+    end
+    unserved = unserved + gone
     return room
   end
 
@@ -257,6 +264,7 @@ local function lines_of(queue)
       local first = serve(1)[1]
       at.high, at.normal, at.low = high, normal, low  -- its turn is to come
       if first then
+        redis.call('SADD', KEYS[1], queue)
         redis.call('RPUSH', home, first)
         back = back + 1
       end
@@ -281,7 +289,7 @@ local function lines_of(queue)
       redis.call('HSET', facts, 'waiting', waiting)
     end
     local length = redis.pcall('LLEN', home)
-    return type(length) == 'number' and math.max(length - back, 0) or 0
+    return type(length) == 'number' and length > 0 and math.max(length - back, 0) or math.min(unserved, 1)
   end
 
   return {home = home, take_in = take_in, serve = serve, finish = finish}
