@@ -34,9 +34,11 @@ from henchman.inspector.ordered import OrderedQueue, all_ordered_stats
 from henchman.inspector.ordered_id import OrderedStats
 from henchman.inspector.queues import Queue, QueueList, Queues, QueueState, list_queues, why_paused
 from henchman.inspector.sets import JobSet, SetName
+from henchman.inspector.tenants import TenantList
 from henchman.inspector.verbs import KINDS, Verb
 from henchman.kernel.text import did_you_mean, shorten, visible
 from henchman.store.call import run
+from henchman.store.fair import line_name
 
 __all__ = ["dead", "queue_rows", "queue_table", "queues", "retries", "scheduled"]
 
@@ -105,11 +107,53 @@ def clear(session: Session, name: str, yes: bool) -> None:
     if isinstance(queue, OrderedQueue):
         raise HenchmanError(f"{name!r} is an ordered queue; what can be done about it: henchman ordered --help")
     state = next((one for one in plain.states(match=name) if one.name == name), None)
+    if state is None and (size := queue.size()):  # a line of a fair queue
+        state = QueueState(name, size, None, False)
     if state is None:
         raise HenchmanError(f"there is no queue {name!r}{did_you_mean(name, plain.known())}")
     confirmed(f"Delete {visible(name)} and {count(state.size or 0, 'job')} in it, for good?", yes=yes)
     deleted = queue.clear()
     say(f"{name} is gone, with {count(deleted, 'job')}")
+
+
+@command(queues, help="Who waits in the fair queue NAME, by turns: size, share, weight, how long the next has waited.")
+@click.argument("name")
+@click.option("-n", "--most", type=click.IntRange(1, 10_000), default=SHOWN, show_default=True, help="How many.")
+@as_json
+def tenants(session: Session, name: str, most: int, as_json: bool) -> None:
+    queue = session.any_app.queues.queue(name)
+    if not queue.fair():
+        raise HenchmanError(f"queue {name!r} is not fair: no job of it says fair_by= or priority=")
+    found = queue.tenants(most)
+    rows = [one.to_json() for one in found.lines]
+    document = {"queue": name, "lines": rows, "total": found.total, "arriving": found.arriving}
+    rest = f"{count(found.arriving, 'job')} next, or about to be taken into lines"
+    more = [f"{listed(len(found.lines), found.total, 'lines')}; more with --most"] * (len(found.lines) < found.total)
+    whole = max(sum(one.size for one in found.lines), 1)
+    answer(document, *([_tenant_table(name, found, whole)] if found.lines else []), *more, rest, as_json=as_json)
+
+
+def _tenant_table(name: str, found: TenantList, whole: int) -> Table:
+    columns = {
+        "tenant": lambda one: one.tenant or "–",
+        "priority": lambda one: one.level,
+        "size>": lambda one: figure(one.size),
+        "share>": lambda one: f"{100 * one.size / whole:.0f} %",
+        "weight>": lambda one: str(one.weight),
+        "waited>": lambda one: duration(one.latency),
+        "state": lambda one: cell("paused" if one.paused else "", "yellow"),
+        "as a queue": lambda one: line_name(name, one.level, one.tenant),
+    }
+    return table(found.lines, columns, wide="tenant")
+
+
+@command(queues, help="Give TENANT of the fair queue NAME so many turns where others have one; 1 is what all have.")
+@click.argument("name")
+@click.argument("tenant")
+@click.argument("turns", type=click.IntRange(1, 100))
+def weigh(session: Session, name: str, tenant: str, turns: int) -> None:
+    session.any_app.queues.queue(name).set_weight(tenant, turns)
+    say(f"{visible(tenant)} has {count(turns, 'turn')} in {name} where others have one")
 
 
 def _known(session: Session, name: str) -> tuple[Queue | OrderedQueue, Queues]:
@@ -130,6 +174,10 @@ def _paused(one: QueueState) -> str:
     return shorten(f"paused {why}", 60) if why else "paused"
 
 
+def _said(one: QueueState) -> str:
+    return ", ".join(["fair"] * one.fair + [_paused(one)] * one.paused)
+
+
 def queue_table(states: Sequence[QueueState]) -> Table:
     """Queues as a table."""
     columns = {
@@ -137,7 +185,7 @@ def queue_table(states: Sequence[QueueState]) -> Table:
         "size>": lambda one: figure(one.size),
         "latency>": lambda one: duration(one.latency) if one.size else "–",
         "state": lambda one: (
-            cell(shorten(one.problem, 24), "red") if one.problem else cell(_paused(one) if one.paused else "", "yellow")
+            cell(shorten(one.problem, 24), "red") if one.problem else cell(_said(one), "yellow" if one.paused else "")
         ),
     }
     return table(states, columns, wide="queue")

@@ -98,9 +98,7 @@ def prepare(
     result_ttl = options.result_ttl if push.result_ttl is None else push.result_ttl
     ours = _own_fields(options, push, group, tracked, result_ttl, signature)
     key = _keyed(name, options, push, signature, ours, group, tracked)
-    priority = push.priority or options.priority
-    said = {"priority": priority} if priority not in (None, "normal") else {}
-    fields = said | _sidekiq_fields(name, queue, options, push)
+    fields = _sidekiq_fields(name, queue, options, push)
     if ours and key is None:
         fields["hm"] = ours
     parked = group is not None and group.atomic
@@ -179,7 +177,9 @@ def _sidekiq_fields(name: str, queue: str, options: JobOptions, push: PushOption
         "log_level": options.log_level,
     }
     said = {field: value for field, value in optional.items() if value is not None}
-    return {"retry": retry, "queue": queue, "class": name, **said}
+    priority = push.priority or options.priority  # first, where scripts look for it
+    first = {} if priority in (None, "normal") else {"priority": priority}
+    return {**first, "retry": retry, "queue": queue, "class": name, **said}
 
 
 def _own_fields(

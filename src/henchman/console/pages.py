@@ -25,6 +25,7 @@ from henchman.oncall.deeds import Missing
 from henchman.oncall.findings import LOST, weighed
 from henchman.oncall.vitals import look
 from henchman.store.call import run, side_by_side
+from henchman.store.fair import line_name
 
 __all__ = [
     "FILTERS",
@@ -244,7 +245,7 @@ class Screens:
         keys, mask = self._runtime.keys, self._runtime.registry.mask
         most = 0 if query.search else query.rows
         seen = run(self._runtime.connections, look_at_queue(keys, name, query.first, max(most, 1), mask))
-        size = seen.state.size or 0
+        size = seen.tenants.arriving if seen.state.fair else seen.state.size or 0
         rows, places = EntryRows(seen.entries, size), range(query.first + 1, query.first + 1 + len(seen.entries))
         facts = {
             "state": seen.state,
@@ -252,6 +253,8 @@ class Screens:
             "name": name,
             "looked": size,
             "made_of": seen.made_of,
+            "tenants": seen.tenants,
+            "lines": {one: line_name(name, one.level, one.tenant) for one in seen.tenants.lines},
         }
         if not query.search:
             return Screen("queue.html", facts | {"rows": rows, "places": places})

@@ -16,7 +16,7 @@ from henchman.inspector.blocked import BlockedJob, blocked_jobs, blocked_rows, s
 from henchman.inspector.processes import ProcessState, list_processes
 from henchman.inspector.sets import PAGE
 from henchman.kernel.text import count, shorten, visible
-from henchman.store import history, leases, ordered_people, queues
+from henchman.store import fair, history, leases, ordered_people, queues
 from henchman.store.call import (
     Procedure,
     Runner,
@@ -97,14 +97,16 @@ def _examined(keys: Keys, taken: Sequence[float], most: int) -> Procedure[Iterat
         server.broken_effects(),
         server.lost_submissions(),
         server.paused_queues(),
+        server.fair_queues(),
         server.blocked_jobs(most),
         server.lost_processes(),
         server.record(),
         server.rights(),
     )
     names = ("server version", "eviction policy", "persistence", "memory", "connections", "round trip", "clocks")
-    more = ("broken effects", "lost submissions", "paused queues", "blocked jobs", "lost processes", "record", "rights")
-    every = zip((*names, *more), (*ground, _round_trip(taken), *others), strict=True)
+    more = ("broken effects", "lost submissions", "paused queues", "fair queues", "blocked jobs", "lost processes")
+    last = "record", "rights"
+    every = zip((*names, *more, *last), (*ground, _round_trip(taken), *others), strict=True)
     return (Check(name, *one) for name, one in every)
 
 
@@ -255,6 +257,16 @@ class _Server:
         shown = shorten((latest or b"").decode("utf-8", "backslashreplace"), 200)
         text = f"{int(count):,} jobs were not pushed after the commit that they waited for; the latest: {shown}"
         return Diagnosis("bad", text, f"push by hand what is missing, then: DEL {key}")
+
+    def fair_queues(self) -> Procedure[Diagnosis]:
+        """Ruby's workers know no lines: they take what stands in a queue's list, whosever it is."""
+        names, processes = yield from side_by_side(ask(fair.names(self._keys)), list_processes(self._keys))
+        others = {one.identity: names.intersection(one.queues) for one in processes if not one.ours}
+        served = [f"{one} serves {_listed(sorted(theirs))}" for one, theirs in others.items() if theirs]
+        if served:
+            text = f"not by turns, for it is no worker of Henchman: {_listed(served)}"
+            return Diagnosis("warn", text, "take the queue from its -q, or fair_by= and priority= from the jobs")
+        return Diagnosis("ok", f"{count(len(names), 'queue')}, served by turns" if names else "none")
 
     def paused_queues(self) -> Procedure[Diagnosis]:
         try:

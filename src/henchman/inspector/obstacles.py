@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -13,7 +14,7 @@ from henchman.inspector.processes import ALIVE, QueueService, Work, process_stat
 from henchman.inspector.queues import why_paused
 from henchman.kernel.figures import span
 from henchman.kernel.text import count, shorten
-from henchman.store import leases, ordered_people, queues
+from henchman.store import fair, leases, ordered_people, queues
 from henchman.store.call import Procedure, ask, side_by_side
 from henchman.store.keys import Keys
 from henchman.wire import times
@@ -45,16 +46,26 @@ _WAITS = ("enqueued", "scheduled", "retrying")
 
 
 class SlotsLook(NamedTuple):
-    """What a job that waits for a slot depends on, beside itself: the paused queues, and who serves its own."""
+    """What a job that waits for a slot depends on, beside itself: the paused queues, and who serves its own; of a fair
+    queue also the ``line`` it waits in, and its ``place`` there, in words."""
 
     paused: Mapping[str, queues.Pause]
     service: QueueService
+    line: str = ""
+    place: str = ""
+
+    def stopped(self, queue: str) -> str:
+        """What is paused of that which it waits in, the line or the queue; empty: nothing."""
+        return next((name for name in (self.line, queue) if name in self.paused), "")
 
 
 def _ground(keys: Keys, status: JobStatus, mask: Mask | None) -> Procedure[SlotsLook]:
-    asked = who_serves(keys, status.queue or "default", mask)
-    paused, service = yield from side_by_side(ask(queues.pauses(keys)), asked)
-    return SlotsLook(paused, service)
+    queue = status.queue or "default"
+    asked = ask(queues.pauses(keys)), who_serves(keys, queue, mask), ask(fair.names(keys))
+    paused, service, fair_ones = yield from side_by_side(*asked)
+    if status.state != "enqueued" or queue not in fair_ones:
+        return SlotsLook(paused, service)
+    return SlotsLook(paused, service, *(yield from _place_in_line(keys, queue, status)))
 
 
 def explained_with_obstacles(
@@ -83,17 +94,19 @@ def obstacles(
         return []
     queue, now = status.queue or "default", time.time()
     found = [] if status.at is None else [_time_comes(status.at, now)]
-    paused, service = ground or (yield from _ground(keys, status, mask))
-    if queue in paused:
-        why = why_paused(paused[queue], now)
-        text = f"Queue {queue} is paused{f' ({why})' if why else ''}"
-        found.append(Obstacle(False, text, "queues", queue, f"henchman queues unpause {queue}"))
+    ground = ground or (yield from _ground(keys, status, mask))
+    service = ground.service
+    if stopped := ground.stopped(queue):
+        why = why_paused(ground.paused[stopped], now)
+        text = f"{'Queue' if stopped == queue else 'Line'} {stopped} is paused{f' ({why})' if why else ''}"
+        found.append(Obstacle(False, text, "queues", stopped, f"henchman queues unpause {shlex.quote(stopped)}"))
     else:
         found.append(Obstacle(True, f"Queue {queue} is not paused", "queues", queue))
     found.append(_slots(queue, service))
     if status.position:
-        before = status.position - 1
+        before, whose = status.position - 1, " in the line of its tenant" if ground.line else ""
         text = f"{before:,} {'job is' if before == 1 else 'jobs are'} before it" if before else "It is the next one"
+        text += whose
         found.append(Obstacle(not before, text, "queues", queue))
     return found
 
@@ -163,11 +176,12 @@ def _error(status: JobStatus) -> str:
 
 def _in_queue(status: JobStatus, now: float, ground: SlotsLook) -> Explanation:
     queue, service = status.queue or "default", ground.service
-    place = f", number {status.position:,}" if status.position else ""
-    if queue in ground.paused:
-        said = why_paused(ground.paused[queue], now)
-        text = f"queue {queue} is paused{f' ({said})' if said else ''}, and it waits there{place}"
-        return Explanation(text, f"henchman queues unpause {queue}", ("queues", queue, "resume"))
+    place = ground.place or (f", number {status.position:,}" if status.position else "")
+    if stopped := ground.stopped(queue):
+        said = why_paused(ground.paused[stopped], now)
+        what = f"queue {queue} is paused" if stopped == queue else f"its tenant is paused in queue {queue}"
+        text = f"{what}{f' ({said})' if said else ''}, and it waits there{place}"
+        return Explanation(text, f"henchman queues unpause {shlex.quote(stopped)}", ("queues", stopped, "resume"))
     more = f"henchman work -q {queue}"
     if not service.alive:
         heard = None if service.heard is None else max(now - service.heard, 0.0)
@@ -184,10 +198,28 @@ def _in_queue(status: JobStatus, now: float, ground: SlotsLook) -> Explanation:
         )
         text = f"{which.format(queue)} busy{with_what}; it waits there{place}"
         return Explanation(text, more)
+    if ground.line:
+        return Explanation(f"waiting in queue {queue}{place}, and slots are free")
     if status.position is None or status.position > 1:
         before = f": {count(status.position - 1, 'job')} before it" if status.position else ""
         return Explanation(f"waiting in queue {queue}{place}{before}, and slots are free")
     return Explanation(f"next to run in queue {queue}, where a slot is free: it starts in a moment")
+
+
+def _place_in_line(keys: Keys, queue: str, status: JobStatus) -> Procedure[tuple[str, str]]:
+    """The line of a fair queue in which a job waits, and its place there: how many jobs of its tenant go before, and
+    how many tenants have their turn before."""
+    said = status.entry.job if status.entry else {}
+    tenant, level = said.get("fair"), said.get("priority")
+    tenant, level = tenant if isinstance(tenant, str) else "", level if level in fair.LEVELS else "normal"
+    line = fair.line_name(queue, level, tenant)
+    before, many = yield fair.turn_of(keys, queue, level, tenant)
+    whose = f"of tenant {shorten(tenant, 60)}" if tenant else "of the jobs without a tenant"
+    urgent = "" if level == "normal" else f" with {level} priority"
+    if before is None or status.position is None:
+        return line, f", next or about to be taken into the line {whose}{urgent}"
+    turn = f", whose turn is number {before + 1:,} of {many:,}" if many > 1 else ""
+    return line, f", number {status.position:,} {whose}{urgent}{turn}"
 
 
 def _longest(one: Work | None, now: float) -> str:

@@ -19,6 +19,7 @@ from henchman.inspector.ordered_id import OrderedStats
 from henchman.inspector.processes import ProcessState, list_processes
 from henchman.inspector.queues import QueueState, list_queues
 from henchman.inspector.scaling import WITHIN, SlotsWanted, pace, wanted_slots
+from henchman.inspector.tenants import TenantList, tenants_of
 from henchman.store import batches, history, outbox
 from henchman.store import metrics as calls
 from henchman.store.call import Procedure, ask, side_by_side
@@ -30,6 +31,9 @@ __all__ = ["CLASSES_MOST", "CONTENT_TYPE", "QUEUES_MOST", "exposition"]
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 CLASSES_MOST = 1000  #: of which figures are told, those that ran last; how many are left out is a figure too
 QUEUES_MOST = 1000  #: the same, the longest
+TENANTS_MOST = 10  #: of a fair queue, the longest of the next thousand lines
+TENANTS_SEEN = 1000
+FAIR_MOST = 50  #: fair queues whose tenants are told of
 _LIMITS = calls.LIMITS[::2]  # of the histogram: 13 of its 25
 _LES = [f"{limit / 1000:g}" for limit in _LIMITS]
 
@@ -48,6 +52,7 @@ class _Readings(NamedTuple):
     history: history.Backlog
     outboxes: list[tuple[outbox.OutboxFigures, float]]
     isolated: tuple[int, int]
+    tenants: list[tuple[str, TenantList]]
     info: Mapping[str, str]
     took: float
 
@@ -76,7 +81,9 @@ def _look(keys: Keys, within: float) -> Procedure[_Readings]:
     processes = living(every, now)
     wanted = wanted_slots(queues, ordered, sum(one.busy for one in processes), speed, within)
     took = time.perf_counter() - began
-    counts = classes, hidden, known, backlog, boxes, isolated
+    lined = [one.name for one in sorted(queues, key=lambda one: -(one.size or 0)) if one.fair][:FAIR_MOST]
+    waiting = yield from side_by_side(*(tenants_of(keys, name, TENANTS_SEEN) for name in lined))
+    counts = classes, hidden, known, backlog, boxes, isolated, list(zip(lined, waiting, strict=True))
     return _Readings(figures, queues, processes, ordered, wanted, *counts, info, took)
 
 
@@ -91,6 +98,7 @@ def _counted(keys: Keys) -> Procedure[tuple[list[tuple[str, calls.Counted]], int
 def _written(seen: _Readings) -> Iterator[str]:
     yield from _totals(seen)
     yield from _queues(seen)
+    yield from _tenants(seen)
     yield from _ordered(seen)
     yield from _workers(seen)
     yield from _classes(seen)
@@ -133,6 +141,24 @@ def _queues(seen: _Readings) -> Iterator[str]:
     text = "Slots that its backlog asks for."
     yield from each("queue_slots_desired", text, (seen.wanted.queues.get(one.name, 0) for one in shown))
     yield from _family("queues_hidden", "gauge", "Queues that are not told of.", len(seen.queues) - len(shown))
+
+
+def _tenants(seen: _Readings) -> Iterator[str]:
+    """The longest lines of fair queues, a few of each: tenants may be without end."""
+    families = (
+        ("tenant_size", "Jobs of a tenant that wait in the line of a fair queue, of the longest ten.", "size"),
+        ("tenant_latency_seconds", "Seconds since the next of these was pushed.", "latency"),
+    )
+    for name, text, field in families if seen.tenants else ():
+        yield _head(name, "gauge", text)
+        for queue, found in seen.tenants:
+            for one in sorted(found.lines, key=lambda one: -one.size)[:TENANTS_MOST]:
+                labels = (("queue", queue), ("tenant", one.tenant), ("priority", one.level))
+                said = ",".join(f'{label}="{_escaped(value)}"' for label, value in labels)
+                yield f"henchman_{name}{{{said}}} {getattr(one, field) or 0:.17g}\n"
+    if seen.tenants:
+        totals = ((queue, float(found.total)) for queue, found in seen.tenants)
+        yield from _by_queue("queue_tenants", "Lines of a fair queue in which jobs wait.", totals)
 
 
 def _ordered(seen: _Readings) -> Iterator[str]:

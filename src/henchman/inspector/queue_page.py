@@ -11,7 +11,7 @@ from henchman.inspector.base import Entry, Mask
 from henchman.inspector.processes import ProcessState, list_processes, living
 from henchman.inspector.queues import QueueState, state_of
 from henchman.inspector.tenants import TenantList, tenants_of
-from henchman.store import queues
+from henchman.store import fair, queues
 from henchman.store.call import Procedure, ask, side_by_side
 from henchman.store.keys import Keys
 
@@ -55,7 +55,9 @@ def look_at_queue(keys: Keys, name: str, first: int, most: int, mask: Mask | Non
         _end(key, 0, _SAMPLE),
         tenants_of(keys, name, _TENANTS),
     )
-    serving = [one for one in living(processes, at) if name in one.queues]
+    parts = fair.parts_of(name)
+    names = {name, parts[0] if parts else name}  # a line is served by who serves its queue
+    serving = [one for one in living(processes, at) if names.intersection(one.queues)]
     made_of = _made_of(head, tail, mask)
     return QueueLook(
         state_of(name, look, at, paused), [Entry(one, mask=mask) for one in page], serving, made_of, tenants

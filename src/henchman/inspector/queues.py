@@ -47,7 +47,6 @@ _NEXT, _PAGE = 10_000, 500  # payloads that a search among the next ones looks a
 _AT_ONCE = 500  # queues looked at in one call
 _OVERLAP = 10  # payloads read again with each page, to see that nothing was skipped; fewer of large ones
 LONGEST_REASON: Final = 200  # characters of why a queue is paused
-Level = Literal["high", "normal", "low"]
 MOST_WEIGHTS: Final = 1000  # tenants of a queue that have a weight: every fetch reads them
 _MEMORY = 10_000  # payloads that a loop remembers, so as not to give them twice
 
@@ -69,13 +68,14 @@ class QueueStateJson(TypedDict):
     paused: bool
     pause: PauseJson | None
     problem: str | None
+    fair: bool
 
 
 class QueueState(NamedTuple):
     """How a queue is now. ``latency``: seconds since its next payload was pushed; None when that is not known.
 
     ``problem`` is set, and ``size`` is None, when the key of this queue holds something else than a list. ``pause``:
-    since when, by whom and why it is paused, where that is known.
+    since when, by whom and why it is paused, where that is known. ``fair``: tenants and levels have lines of their own.
     """
 
     name: str
@@ -84,6 +84,7 @@ class QueueState(NamedTuple):
     paused: bool
     problem: str = ""
     pause: queues.Pause | None = None
+    fair: bool = False
 
     def to_json(self) -> QueueStateJson:
         """As the command line and programs have it."""
@@ -100,6 +101,7 @@ class QueueState(NamedTuple):
             "paused": self.paused,
             "pause": told if self.paused else None,
             "problem": self.problem or None,
+            "fair": self.fair,
         }
 
 
@@ -179,11 +181,16 @@ class Queue(Inspector):
         return found
 
     @now
+    def fair(self) -> Procedure[bool]:
+        """Whether its tenants are served in turn, and its levels one before the other."""
+        return (yield from self._look()).fair
+
+    @now
     def tenants(self, most: int = 100) -> Procedure[TenantList]:
         """Who waits in a fair queue, at most ``most`` lines in the order of their turns; none, of any other queue."""
         return tenants_of(self._keys, self.name, most)
 
-    def line(self, tenant: str, level: Level = "normal") -> Queue:
+    def line(self, tenant: str, level: Literal["high", "normal", "low"] = "normal") -> Queue:
         """The line of one tenant of this queue, as a queue: to look at, to clear, to pause."""
         return Queue(self._runtime, fair.line_name(self.name, level, tenant))
 
@@ -302,6 +309,7 @@ class Queue(Inspector):
     alatency = awaited(latency)
     apaused = awaited(paused)
     apage = awaited(page)
+    afair = awaited(fair)
     atenants = awaited(tenants)
     aset_weight = awaited(set_weight)
     anext_holding = awaited(next_holding)
@@ -411,7 +419,8 @@ def list_queues(
 def state_of(name: str, look: queues.Look | str, at: float, paused: Mapping[str, queues.Pause]) -> QueueState:
     if isinstance(look, str):
         return QueueState(name, None, None, name in paused, look, paused.get(name))
-    return QueueState(name, look.size, latency_of(look.next, at), name in paused, pause=paused.get(name))
+    latency, is_paused = latency_of(look.next, at), name in paused
+    return QueueState(name, look.size, latency, is_paused, pause=paused.get(name), fair=look.fair)
 
 
 class QueuesLook(NamedTuple):

@@ -19,7 +19,7 @@ from henchman.store.queues import raw
 __all__ = [
     "LEVELS",
     "FairFetched",
-    "Line",
+    "TenantLine",
     "all_names",
     "declare",
     "fetch",
@@ -127,7 +127,7 @@ def parts_of(name: str) -> tuple[str, str, str] | None:
     return queue, level if plus else "normal", tenant
 
 
-class Line(NamedTuple):
+class TenantLine(NamedTuple):
     """One line: how many jobs, and the next of them."""
 
     level: str
@@ -146,14 +146,14 @@ def waiting(keys: Keys, which: Sequence[str]) -> Call[list[int]]:
     return commands(*(("HGET", keys.fair_facts(one), "waiting") for one in which), decode=read)
 
 
-def _turns(keys: Keys, queue: str, level: str, first: int, most: int) -> Call[list[Line]]:
-    def read(flat: list[bytes]) -> list[Line]:
-        return [Line(level, _text(flat[i]), float(flat[i + 1])) for i in range(0, len(flat), 2)]
+def _turns(keys: Keys, queue: str, level: str, first: int, most: int) -> Call[list[TenantLine]]:
+    def read(flat: list[bytes]) -> list[TenantLine]:
+        return [TenantLine(level, _text(flat[i]), float(flat[i + 1])) for i in range(0, len(flat), 2)]
 
     return command("ZRANGE", keys.fair_turns(queue, level), first, first + most - 1, "WITHSCORES", decode=read)
 
 
-def lines(keys: Keys, queue: str, most: int = 100) -> Procedure[tuple[list[Line], int]]:
+def lines(keys: Keys, queue: str, most: int = 100) -> Procedure[tuple[list[TenantLine], int]]:
     """The lines of ``queue`` in the order of their turns, at most ``most``, with their sizes; and how many lines."""
     turns = (ask(_turns(keys, queue, level, 0, most)) for level in LEVELS)
     counts = (ask(command("ZCARD", keys.fair_turns(queue, level), decode=int)) for level in LEVELS)
@@ -162,7 +162,7 @@ def lines(keys: Keys, queue: str, most: int = 100) -> Procedure[tuple[list[Line]
     return (yield from _sized(keys, queue, chosen)), high + normal + low
 
 
-def _sized(keys: Keys, queue: str, chosen: Sequence[Line]) -> Procedure[list[Line]]:
+def _sized(keys: Keys, queue: str, chosen: Sequence[TenantLine]) -> Procedure[list[TenantLine]]:
     lists = [raw(keys.queue(line_name(queue, one.level, one.tenant))) for one in chosen]
     if not lists:
         return []

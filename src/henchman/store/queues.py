@@ -31,12 +31,13 @@ _MOST_MEASURED, _MOST_LEVELS = 500, 100  # queues that are measured, and the lon
 
 
 class Look(NamedTuple):
-    """How many payloads a queue holds, and the one that is next to run. ``lines``: how many of them wait in lines, of a
-    fair queue."""
+    """How many payloads a queue holds, and the one that is next to run. ``lines``: how many of them wait in lines,
+    where it is ``fair``."""
 
     size: int
     next: bytes | None
     lines: int = 0
+    fair: bool = False
 
 
 def raw(text: str) -> bytes:
@@ -61,17 +62,21 @@ def paused(keys: Keys) -> Call[frozenset[str]]:
 def look(keys: Keys, which: Sequence[str]) -> Procedure[list[Look | str]]:
     """Size and next payload of each of the queues ``which``; a text says what is wrong with one that is no list."""
     asked = read_all([raw(keys.queue(name)) for name in which], "queue")
-    found, lined = yield from side_by_side(asked, ask(_lined(keys, which)))
+    found, (lined, fair) = yield from side_by_side(asked, ask(_lined(keys, which)))
     return [
-        one if isinstance(one, str) else Look(one[0] + more, one[1] if one[0] else None, more)
-        for one, more in zip(found, lined, strict=True)
+        one if isinstance(one, str) else Look(one[0] + more, one[1] if one[0] else None, more, name in fair)
+        for one, more, name in zip(found, lined, which, strict=True)
     ]
 
 
-def _lined(keys: Keys, which: Sequence[str]) -> Call[list[int]]:
-    """How many jobs wait in the lines of each of these queues: none, where it is no fair one."""
+def _lined(keys: Keys, which: Sequence[str]) -> Call[tuple[list[int], set[str]]]:
+    """How many jobs wait in the lines of each of these queues, if any; and all queues that are fair."""
     reads = (("HGET", raw(keys.fair_facts(name)), "waiting") for name in which)
-    return commands(*reads, decode=lambda replies: [max(int(one or 0), 0) for one in replies])
+
+    def read(replies: list[Any]) -> tuple[list[int], set[str]]:
+        return [max(int(one or 0), 0) for one in replies[1:]], set(_names(replies[0]))
+
+    return commands(("SMEMBERS", keys.fair_queues), *reads, decode=read)
 
 
 class Level(msgspec.Struct):

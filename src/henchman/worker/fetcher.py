@@ -20,6 +20,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
 
@@ -79,6 +80,7 @@ class Fetcher(Service):
     name = "fetcher"
     doing = Doing.RESTING
     _is_lapsed = False  # the server has said that our lease ran out
+    _asked_as = ""  # the identity under which it asked last
     _drained: frozenset[str] = frozenset()  # queues of short jobs that the last fetch brought something of
 
     def __init__(
@@ -112,16 +114,14 @@ class Fetcher(Service):
         self._asked = dict.fromkeys(self._sources, 0.0)
         self._passed_on: set[str] = set()
         self._ahead: dict[str, int] = {}
-        self._left: dict[str, int] = {}  # of a fair queue: jobs that have yet to be taken into lines
+        self._left = Counter[str]()  # of a fair queue: jobs that have yet to be taken into lines
         self._hold_until = self._fetched = 0.0
         self.ahead_bytes = AHEAD_BYTES
         self._look = True  # the queues may hold something that nobody will announce
-        self._asked_as = ""  # the identity under which it asked last
         self._buried: str | None = None
         self._want = self._failures = 0  # how many jobs to ask for; how often in a row the server was away
         self.quieted = threading.Event()
-        self.paused: frozenset[str] = frozenset()
-        self.fair: frozenset[str] = frozenset()
+        self.paused = self.fair = frozenset[str]()
         watcher.serve(capsule.queues, self)
 
     # What other threads say
@@ -439,7 +439,7 @@ class Fetcher(Service):
     def _take_in(self, name: str) -> None:
         """Take all that was pushed into a fair queue into its lines: only who stands there has turns. Not while slots
         wait for a fetch, which does a thousand too."""
-        while self._left.get(name, 0) and not self.stopping.is_set() and self.pool.free - self.pool.waiting <= 0:
+        while self._left[name] and not self.stopping.is_set() and self.pool.free - self.pool.waiting <= 0:
             self._left[name] = self._runtime.connections.run(fair.take_in(self._runtime.keys, name))
 
     def _claim(self, name: str, want: int, extra: int, lists: InFlightList) -> list[tuple[str, list[Unit]]]:

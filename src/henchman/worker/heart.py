@@ -26,7 +26,6 @@ from henchman.kernel.threads import Ticker
 from henchman.kernel.version import __version__
 from henchman.store import leases
 from henchman.store.call import run
-from henchman.store.fair import paused_and_fair
 from henchman.store.leases import turn_to_prune
 from henchman.store.queues import note_levels
 from henchman.wire import payload
@@ -168,9 +167,7 @@ class Heart(Ticker):
         self._runtime.events.emit("beat", identity=self._session.identity)
 
     def _hear_paused(self) -> None:
-        stopped, fair = self._runtime.connections.run(paused_and_fair(self._runtime.keys))
-        self._manager.set_paused(stopped)
-        self._manager.set_fair(fair)
+        self._manager.hear(self._runtime)
 
     def _record(self) -> None:
         mixed = self._runtime.config.sidekiq in ("mixed", "6")

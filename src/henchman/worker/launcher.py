@@ -21,7 +21,6 @@ from henchman.kernel.middleware import in_thread
 from henchman.kernel.scoreboard import Scoreboard
 from henchman.kernel.threads import beside
 from henchman.store import leases
-from henchman.store.fair import declare, paused_and_fair
 from henchman.store.leases import ask_time
 from henchman.work.locks import is_exclusive
 from henchman.worker.acker import Acker
@@ -191,16 +190,13 @@ class Launcher:
 
     def start(self) -> None:
         """Start every part; ServerError when the server cannot be reached, ConfigError when a startup hook raises."""
-        runner, keys = self.runtime.connections, self.runtime.keys
+        runner = self.runtime.connections
         if any(one.signature.sealing is not None for one in self.runtime.registry):
             self.runtime.client.keyring.check()
         runner.run(ask_time(self.runtime.clock))  # before anything is judged by it
         self.cancels.load()
-        for queue, places in self.runtime.registry.fair_queues().items():
-            runner.run(declare(keys, queue, places))
-        stopped, fair = runner.run(paused_and_fair(keys))
-        self.manager.set_paused(stopped)  # before anything waits for a push
-        self.manager.set_fair(fair)
+        self.manager.declare_fair(self.runtime)
+        self.manager.hear(self.runtime)  # before anything waits for a push
         for source in self.sources.values():
             source.declare()
         self.runtime.hooks.loop = lambda: self.loop.running

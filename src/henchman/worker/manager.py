@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from henchman.client.runtime import Runtime
+from henchman.store import fair
 from henchman.worker.fetcher import Fetcher
 from henchman.worker.run import Run, Slot
 
@@ -51,10 +53,17 @@ class Manager(list[Fetcher]):
         if unpaused:
             self.look()
 
-    def set_fair(self, queues: frozenset[str]) -> None:
-        """These queues are fair, and no others."""
+    def hear(self, runtime: Runtime) -> None:
+        """Hear which queues are paused, and which are fair."""
+        paused, fair_ones = runtime.connections.run(fair.paused_and_fair(runtime.keys))
+        self.set_paused(paused)
         for fetcher in self:
-            fetcher.fair = queues
+            fetcher.fair = fair_ones
+
+    def declare_fair(self, runtime: Runtime) -> None:
+        """Make the fair queues of ``runtime`` known."""
+        for queue, places in runtime.registry.fair_queues().items():
+            runtime.connections.run(fair.declare(runtime.keys, queue, places))
 
     def pause(self, queue: str) -> None:
         """Nothing starts from ``queue`` any more; what was fetched and has not started goes back."""

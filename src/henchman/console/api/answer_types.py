@@ -11,6 +11,7 @@ from typing import Any, NotRequired, TypedDict
 from henchman.console.api.failure_types import CauseJson, FailureJson
 from henchman.console.api.finding_types import FindingJson, MendJson
 from henchman.inspector.queues import QueueStateJson
+from henchman.inspector.tenants import TenantJson
 
 Moment = str | None
 
@@ -106,6 +107,10 @@ class QueueJson(QueueStateJson):
 
 class QueuesJson(_Paged):
     items: list[QueueJson]
+
+
+class TenantsJson(_Paged):
+    items: list[TenantJson]
 
 
 class ObstacleJson(TypedDict):

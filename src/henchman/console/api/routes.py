@@ -227,6 +227,14 @@ class JsonApi:
             raise Missing(f"nothing was ever pushed to a queue {visible(name)[:80]}")
         return answers.queue(state, processes)
 
+    def queue_tenants(self, ask: Ask, name: str) -> dict[str, Any]:
+        try:
+            queue = self._queues[checked_name(name)]
+        except ArgumentError as error:
+            raise Missing(str(error)) from None
+        found = queue.tenants(ask.first + ask.limit)
+        return ask.listed([one.to_json() for one in found.lines[ask.first :]], found.total)
+
     def queue_jobs(self, ask: Ask, name: str) -> dict[str, Any]:
         try:
             queue = self._queues[checked_name(name)]
@@ -439,6 +447,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("running", "Jobs that run, the longest first", _API.running, answer_types.RunningJobsJson, _PAGED),
     Endpoint("queues", "Queues, by name", _API.queues, answer_types.QueuesJson, ("q", *_PAGED)),
     Endpoint("queues/{name}", "One queue", _API.queue, answer_types.QueueJson),
+    Endpoint("queues/{name}/tenants", "Who waits, by turns", _API.queue_tenants, answer_types.TenantsJson, _PAGED),
     Endpoint("queues/{name}/jobs", "What waits in it, the next first", _API.queue_jobs, answer_types.JobsJson, _PAGED),
     Endpoint("retries", "Jobs that are tried again", _API.retries, answer_types.JobsJson, ("q", *_PAGED)),
     Endpoint("scheduled", "Jobs that start later", _API.scheduled, answer_types.JobsJson, ("q", *_PAGED)),

@@ -31,7 +31,7 @@ end
 
 local function lines_of(queue)
   local home, facts = key('queue_prefix') .. queue, key('fair_facts') .. queue
-  local known, turns, lines, at = {}, {}, {}, {}
+  local known, turns, at = {}, {}, {}
   local flat = redis.call('HGETALL', facts)
   for i = 1, #flat, 2 do
     known[flat[i]] = flat[i + 1]
@@ -83,12 +83,8 @@ local function lines_of(queue)
     return turns[level or ''] and level or 'normal', tenant or ''
   end
 
-  local function line_of(level, tenant)
-    local name = level .. '\n' .. tenant
-    if not lines[name] then
-      lines[name] = key('queue_prefix') .. line_name(queue, level, tenant)
-    end
-    return lines[name]
+  local function named(level, tenant)
+    return line_name(queue, level, tenant)
   end
 
   local function age_of(payload)
@@ -113,37 +109,37 @@ local function lines_of(queue)
         break
       end
       local level, tenant = place_of(payload)
-      if not was_before(payload, line_of(level, tenant)) then
+      local line = key('queue_prefix') .. named(level, tenant)
+      if not was_before(payload, line) then
         break
       end
       count = count + 1
       returned[count] = {payload, level, tenant}
     end
-    local taken = 0
     for place = count, 1, -1 do
       local payload, level, tenant = unpack(returned[place])
-      if type(redis.pcall('RPUSH', line_of(level, tenant), payload)) == 'number' then
-        local turn = tonumber(redis.call('ZSCORE', turns[level], tenant) or at[level] + step_of(tenant))
-        redis.call('ZADD', turns[level], string.format('%.17g', turn - step_of(tenant)), tenant)
-        taken = taken + 1
-      else
-        redis.call('RPUSH', line_of('normal', ''), payload)
-        redis.call('ZADD', turns.normal, 'NX', at.normal + 1, '')
-        taken = taken + 1
+      local line = key('queue_prefix') .. named(level, tenant)
+      if type(redis.pcall('RPUSH', line, payload)) == 'table' then  -- the key of the line holds something else
+        level, tenant = 'normal', ''
+        line = key('queue_prefix') .. named(level, tenant)
+        redis.call('RPUSH', line, payload)
       end
+      local turn = tonumber(redis.call('ZSCORE', turns[level], tenant) or at[level] + step_of(tenant))
+      redis.call('ZADD', turns[level], string.format('%.17g', turn - step_of(tenant)), tenant)
     end
     if count > 0 then
       redis.call('LTRIM', home, 0, -1 - count)
     end
     back = math.max(back - AT_MOST, 0)
-    waiting = waiting + taken
+    waiting = waiting + count
   end
 
   local function enter(level, tenant, payloads)
-    local pushed = redis.pcall('LPUSH', line_of(level, tenant), unpack(payloads))
-    if type(pushed) == 'table' then  -- the key of the line holds something else
+    local line = key('queue_prefix') .. named(level, tenant)
+    if type(redis.pcall('LPUSH', line, unpack(payloads))) == 'table' then  -- as above
       level, tenant = 'normal', ''
-      redis.call('LPUSH', line_of(level, tenant), unpack(payloads))
+      line = key('queue_prefix') .. named(level, tenant)
+      redis.call('LPUSH', line, unpack(payloads))
     end
     redis.call('ZADD', turns[level], 'NX', string.format('%.17g', at[level] + step_of(tenant)), tenant)
   end
@@ -161,12 +157,12 @@ local function lines_of(queue)
       local found = redis.call('LRANGE', home, -(count + step), -(count + 1))
       for i = #found, 1, -1 do
         local level, tenant = place_of(found[i])
-        local line = line_of(level, tenant)
-        if not groups[line] then
-          groups[line] = {level, tenant, {}}
-          order[#order + 1] = line
+        local name = named(level, tenant)
+        if not groups[name] then
+          groups[name] = {level, tenant, {}}
+          order[#order + 1] = name
         end
-        table.insert(groups[line][3], found[i])
+        table.insert(groups[name][3], found[i])
         size = size + #found[i]
       end
       count = count + #found
@@ -175,8 +171,8 @@ local function lines_of(queue)
       end
       step = math.min(AT_MOST - count, 2 * count, AT_ONCE)
     end
-    for _, line in ipairs(order) do
-      enter(unpack(groups[line]))
+    for _, name in ipairs(order) do
+      enter(unpack(groups[name]))
     end
     if count > 0 then
       redis.call('LTRIM', home, 0, -1 - count)
@@ -185,7 +181,7 @@ local function lines_of(queue)
   end
 
   local function is_paused(level, tenant)
-    return redis.call('SISMEMBER', key('paused'), line_name(queue, level, tenant)) == 1
+    return redis.call('SISMEMBER', key('paused'), named(level, tenant)) == 1
   end
 
   -- Up to most jobs by the turns of the next tenants of a level, as far as there is room; they are added to taken. How much
@@ -204,7 +200,7 @@ local function lines_of(queue)
     local moved, behind = {}, #flat
     while heap[1] and #taken < most and room > 0 do
       local turn, _, tenant = unpack(heap[1])
-      local line = line_of(level, tenant)
+      local line = key('queue_prefix') .. named(level, tenant)
       local payload = redis.pcall('RPOP', line)
       if type(payload) == 'string' and #payload > room and room < MOST_BYTES then
         redis.call('RPUSH', line, payload)
@@ -226,7 +222,8 @@ local function lines_of(queue)
       end
     end
     for tenant, turn in pairs(moved) do
-      if redis.call('EXISTS', line_of(level, tenant)) == 1 then
+      local line = key('queue_prefix') .. named(level, tenant)
+      if redis.call('EXISTS', line) == 1 then
         redis.call('ZADD', turns[level], string.format('%.17g', turn), tenant)
       else
         redis.call('ZREM', turns[level], tenant)
