@@ -49,6 +49,7 @@ NOT_HERE: Final = {
         [f"operations{one}" for one in ("", " show", " abort", " undo", " continue")],
         "tests/cli/test_operations.py reads it",
     ),
+    "queues tenants": "tests/cli/test_fair.py reads it",
     "outbox": "tests/outbox/test_outbox_in_a_worker.py reads it",
 }
 
