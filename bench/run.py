@@ -2,7 +2,8 @@
 
 python bench/run.py                              everything
 python bench/run.py --only drain --runs 5        one measure
-python bench/run.py --peers                      and the others: Sidekiq, Celery, Dramatiq, RQ, Huey, arq, SAQ …
+python bench/run.py --peers                      others beside Henchman, and nothing else: Sidekiq, Celery, RQ, Huey …
+python bench/run.py --peers rq --only drain      one of them, and a measure
 """
 
 from __future__ import annotations
@@ -31,7 +32,12 @@ def options() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", choices=[one.name for one in ALL], help="take these measures")
     parser.add_argument("--runs", type=int, default=3, help="runs of each measure (3); those that are long have one")
     parser.add_argument("--scale", type=float, default=1.0, help="times as many jobs")
-    parser.add_argument("--peers", nargs="*", choices=[one.name for one in PEERS], help="and these others; all of them")
+    parser.add_argument(
+        "--peers",
+        nargs="*",
+        choices=[one.name for one in PEERS],
+        help="these others, or all of them, beside Henchman; without --only no other measure is taken",
+    )
     parser.add_argument("--json", action="store_true", help="print one line of JSON in place of Markdown")
     parser.add_argument("--out", type=Path, help="write DIR/bench.md and DIR/bench.json as well")
     parser.add_argument("--check", action="store_true", help="exit with status 1 when a figure misses its bar")

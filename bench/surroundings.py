@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from busy import measure_busy
@@ -27,6 +27,7 @@ __all__ = ["SURROUNDINGS"]
 DEPTHS = (1_000, 100_000, 1_000_000)
 MANY = 200  # queues
 PROCESSES = (1, 2, 4)
+SUPERVISORS = 8
 DELAY = 0.001  # seconds, in either direction
 STEADY = 1000  # jobs a second
 HERE = Path(__file__).resolve().parent
@@ -43,6 +44,21 @@ def measure_processes(ground: Ground) -> None:
         alone = alone or found.rate
         ground.report.add(f"processes_{processes}", f"{processes} processes with 10 slots each", found.rate, "jobs/s")
         ground.report.add(f"processes_{processes}_ratio", "… beside one", found.rate / alone)
+
+
+def measure_supervisors(ground: Ground) -> None:
+    """No-op jobs on eight workers that know nothing of each other, as on eight hosts."""
+    made, raw, count = ground.server, ground.raw, ground.count(100_000)
+    noop.enqueue_many((number,) for number in range(count))
+    pause(made, raw, LOAD)
+    with ExitStack() as stack:
+        for _ in range(SUPERVISORS):
+            stack.enter_context(worker(made))
+        used = raw.cpu()
+        _, rate = release(made, raw, LOAD, count)
+        spent = raw.cpu() - used
+    ground.report.add("supervisors", f"{SUPERVISORS} supervisors with a process each", rate, "jobs/s")
+    ground.report.add("supervisors_server", "… the server's processor time a job", spent / count * 1e6, "µs")
 
 
 def measure_queues(ground: Ground) -> None:
@@ -145,7 +161,7 @@ def measure_idle(ground: Ground) -> None:
     names = {load(file.stem).sha.encode(): file.stem for file in LUA.glob("*.lua")}
     found: dict[bool, collections.Counter[str]] = {True: collections.Counter(), False: collections.Counter()}
     with worker(ground.server, *on_queues()):
-        time.sleep(1.0)  # the last acknowledgements pass: idle is what is counted next
+        time.sleep(app.config.heartbeat + 1.0)  # a beat has told of the job that ran: what follows is idle
         lines = monitored(ground.server.connect(), seconds)
     for match in map(_LINE.match, lines):
         if match is None or match["who"] == b"lua":
@@ -175,6 +191,7 @@ def monitored(listener: Raw, seconds: float) -> list[bytes]:
 
 SURROUNDINGS = (
     Measure("processes", "Several processes", measure_processes),
+    Measure("supervisors", "Eight supervisors on one server", measure_supervisors),
     Measure("steady", "Push to start at 1,000 jobs a second", measure_steady),
     Measure("queues", "Many queues", measure_queues),
     Measure("network", "A network with 1 ms of delay each way", measure_network),

@@ -91,6 +91,11 @@ def test_the_long_form_measures_everything(tmp_path: Path) -> None:
         ("steps", ["--rounds", "3", "--jobs", "2000"], {"read", "execute", "sum", "server_fetch", "server_settle"}),
         ("tuning", ["--jobs", "500", "--runs", "1"], {"plain", "slots_50", "each", "async", "always", "always_server"}),
         ("isolated", ["--jobs", "50", "--runs", "1"], {"plain_clock", "isolated_clock", "isolated_processor"}),
+        (
+            "fleet",
+            ["--processes", "5", "20", "--seconds", "1", "--jobs", "2000"],
+            {"commands_5", "share_20", "process_20", "memory_20", "end_1", "end_500"},
+        ),
         ("sizing", ["--jobs", "5000"], {"plain", "due later", "rss_10", "connections_50"}),
         ("tracing", ["--jobs", "2000", "--runs", "1"], {"off", "all", "all_cpu", "tenth_of_1ms"}),
     ],

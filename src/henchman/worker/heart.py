@@ -26,7 +26,7 @@ from henchman.kernel.threads import Ticker
 from henchman.kernel.version import __version__
 from henchman.store import leases
 from henchman.store.call import run
-from henchman.store.leases import turn_to_prune
+from henchman.store.leases import PRUNING_S, turn_to_prune
 from henchman.store.queues import note_levels
 from henchman.wire import payload
 from henchman.wire.payload import sanitise
@@ -140,7 +140,7 @@ class Heart(Ticker):
         self._started_at = runtime.clock.now()
         self._strays: set[int] = set()
         self._memory = deque[int](maxlen=_MINUTES)  # KB at the last whole minutes
-        self._measured = float("-inf")
+        self._measured = self._prune_at = float("-inf")
 
     def tick(self) -> float:
         """Beat; seconds until the next beat."""
@@ -265,7 +265,11 @@ class Heart(Ticker):
             self._runtime.events.emit("swept", count=sent)
 
     def _prune(self) -> None:
+        """Strike off dead processes, if it is our turn; asked for half a minute later where it is not."""
         runner, keys = self._runtime.connections, self._runtime.keys
+        if awake() < self._prune_at:
+            return
+        self._prune_at = awake() + PRUNING_S / 2
         if runner.run(turn_to_prune(keys)):
             known = runner.run(leases.identities(keys))
             gone = runner.run(leases.missing(keys, known)) if known else []
