@@ -285,6 +285,14 @@ def test_close_cancel_retry(shop: Shop) -> None:
     status = shop.app.batch_status(broken)
     assert (status.state, status.generation, status.counts["enqueued"]) == ("closed", 2, 1)
     assert "nothing to push again" in shop.run("batch", "retry", broken).stdout
+    [one] = shop.json("operations")["operations"]
+    assert (one["act"], one["place"], one["name"], one["done"], one["status"]) == (
+        "retry",
+        "batches",
+        broken,
+        1,
+        "done",
+    )
 
     unsure = shop.run("batch", "cancel", broken)
     assert unsure.exit_code == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,7 +12,7 @@ from henchman.batch.options import BatchOptions, callback_fields
 from henchman.client.runtime import Runtime
 from henchman.errors import BatchError, PayloadError, UnknownBatch
 from henchman.store import batches, history, jobs, queues
-from henchman.store.call import Procedure, command
+from henchman.store.call import Page, Pages, Procedure, command, next_page
 from henchman.store.jobs import cancel_batch
 from henchman.store.keys import Keys
 from henchman.store.leases import ask_time
@@ -22,7 +22,7 @@ from henchman.work.effects import EndingFacts, batch_of, encoded, step_effects
 from henchman.work.locks import SaidNeed, lock_effects, said_needs
 from henchman.work.waits import await_effect, need_names, states_of_needs, waits_again
 
-__all__ = ["cancel", "close", "expire", "make", "release", "retry"]
+__all__ = ["cancel", "cancel_pages", "close", "expire", "make", "may_retry", "release", "retry", "retry_pages"]
 
 PAGE = 500
 #: fields that a job loses when it is retried by hand: it begins anew
@@ -71,28 +71,38 @@ def expire(runtime: Runtime, batch: str) -> Procedure[None]:
         yield from _sweep(runtime, key, batch, "expired", "its batch had expired")
 
 
-def cancel(runtime: Runtime, batch: str, why: str) -> Procedure[None]:
-    """Cancel a batch and those that are part of it.
+def cancel_pages(runtime: Runtime, batch: str, why: str) -> Pages[str]:
+    """Cancel a batch and those that are part of it, step by step; the ids of those that it is done with.
 
     First every process hears of it, so that nothing starts any more. Jobs in queues end when they are fetched; those
-    that wait for their time or a retry go at once.
+    that wait for their time or a retry have to be taken out of their sets.
     """
     keys = runtime.keys
     yield cancel_batch(keys, batch)
     state: str = yield batches.close(keys, batch, why)
     if state == "complete":
         return
-    yield from release(keys, batch)
+    while (yield batches.release(keys, batch, PAGE)):
+        yield Page()
     found: batches.Facts = yield batches.facts(keys, batch)
     cursor = -1 if found.facts.get("children", "0") != "0" else 0
     while cursor:
         cursor, members = yield batches.live(keys, batch, max(cursor, 0))
+        yield Page()
         for name, status in members.items():
             if status == "child":
                 with suppress(UnknownBatch):  # it is gone: the auditor settles what its parent still counts
-                    yield from cancel(runtime, name.removeprefix("batch:"), why)
-    for key in (keys.schedule, keys.retry):
-        yield from _sweep(runtime, key, batch, "cancelled", f"its batch was {why}")
+                    yield from cancel_pages(runtime, name.removeprefix("batch:"), why)
+    yield Page([batch])
+
+
+def cancel(runtime: Runtime, batch: str, why: str) -> Procedure[None]:
+    """Cancel a batch and those that are part of it; what waits for its time or a retry goes at once."""
+    pages = cancel_pages(runtime, batch, why)
+    while (some := (yield from next_page(pages))) is not None:
+        for one in some:
+            for key in (runtime.keys.schedule, runtime.keys.retry):
+                yield from _sweep(runtime, key, one, "cancelled", f"its batch was {why}")
 
 
 def _sweep(runtime: Runtime, key: str, batch: str, ending: str, reason: str) -> Procedure[None]:
@@ -119,22 +129,43 @@ def _sweep(runtime: Runtime, key: str, batch: str, ending: str, reason: str) -> 
             place = max(place - statuses.count(1) - statuses.count(jobs.EARLIER), 0)
 
 
-def retry(runtime: Runtime, batch: str) -> Procedure[int]:
-    """Push every job of a batch that gave up once more, as if for the first time; how many."""
-    keys = runtime.keys
-    found: batches.Facts = yield batches.facts(keys, batch)
+def may_retry(runtime: Runtime, batch: str) -> Procedure[None]:
+    """BatchError when jobs of a batch cannot be pushed once more now, UnknownBatch when there is none."""
+    found: batches.Facts = yield batches.facts(runtime.keys, batch)
     if not found.facts:
         raise UnknownBatch(f"there is no batch {batch!r} on this server (any more)")
-    yield ask_time(runtime.clock)
     why = found.facts.get("why", "")
     if why in ("cancelled", "invalidated", "expired") and found.facts["state"] != "complete":
         raise BatchError(f"batch {batch} was {why}, and some of its jobs have not ended yet: retry it when they have")
+
+
+def retry(runtime: Runtime, batch: str) -> Procedure[int]:
+    """Push every job of a batch that gave up once more, as if for the first time; how many."""
+    pushed, pages = 0, retry_pages(runtime, batch)
+    while (statuses := (yield from next_page(pages))) is not None:
+        pushed += statuses.count(1)
+    return pushed
+
+
+def retry_pages(
+    runtime: Runtime,
+    batch: str,
+    most: int = PAGE,
+    before: float | None = None,
+    part: Callable[[], batches.OperationSlice] | None = None,
+) -> Pages[int]:
+    """Push the jobs of a batch that gave up once more, ``most`` at a time; of each what ``batches.retry`` says.
+    ``before``: those that died by then; ``part``: names a slice of the operation that this is."""
+    keys = runtime.keys
+    yield from may_retry(runtime, batch)
+    yield ask_time(runtime.clock)
     yield jobs.uncancel(keys, [f"batch:{batch}"])  # also one that was cancelled when it was complete
-    left: int = yield command("ZCARD", keys.batch(batch) + ":dead", decode=int)
-    pushed = kept = 0
+    dead = keys.batch(batch) + ":dead"
+    left: int = yield command("ZCOUNT", dead, "-inf", "+inf" if before is None else repr(before), decode=int)
+    kept = 0
     coming: set[tuple[str, str]] | None = None  # what the dead are waited for by
     while left > 0:
-        page = (yield batches.dead(keys, batch, kept, min(PAGE, left))).members
+        page = (yield batches.dead(keys, batch, kept, min(most, left))).members
         if not page:
             break
         left -= len(page)
@@ -146,9 +177,10 @@ def retry(runtime: Runtime, batch: str) -> Procedure[int]:
         kept += len(page) - len(again)
         if again:
             yield jobs.uncancel(keys, [one.jid for one in again])
-            statuses: list[int] = yield batches.retry(keys, batch, again)
-            pushed, kept = pushed + statuses.count(1), kept + statuses.count(2)  # 2: another job has the key
-    return pushed
+            named = {} if part is None else {"part": part()}
+            statuses: list[int] = yield batches.retry(keys, batch, again, **named)
+            kept += statuses.count(2)  # another job has the key
+            yield Page(statuses)
 
 
 def _readable(payload: bytes) -> dict[str, Any] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -19,13 +20,16 @@ from henchman.batch.batch import BatchStatus, status_of
 from henchman.batch.step_states import MOST as MOST_STEPS
 from henchman.batch.step_states import StepState, step_states
 from henchman.cli.history import COLOURS, after_option, history_of, limit_option, show_page
-from henchman.cli.session import Session, ShowGroup, as_json, command, confirmed, server_options, yes
+from henchman.cli.session import Session, ShowGroup, as_json, caller, command, confirmed, server_options, yes
 from henchman.cli.show import Table, ago, answer, cell, count, duration, facts, moment, say, table, watch
 from henchman.errors import HenchmanError, HistoryError, UnknownBatch
 from henchman.history import as_csv
 from henchman.history.records import FAILURES, STATUSES, batch_status
+from henchman.inspector.operations import Operation, operation
+from henchman.inspector.operator import carry_out
 from henchman.kernel.spreadsheet import MARK
 from henchman.kernel.text import shorten, visible
+from henchman.oncall.batch_operations import CARRIERS, BatchAct, begin_on_batch, concerned
 from henchman.store import batches as store
 from henchman.store.call import iterate, run
 
@@ -200,6 +204,20 @@ def close(session: Session, id: str) -> None:
     say(_line(_counted(session, id)))
 
 
+def _carried_out(session: Session, id: str, act: BatchAct) -> Operation:
+    """An operation that others see, and may abort, carried out here."""
+    number = begin_on_batch(session.any_app, caller(), id, act)
+    while True:
+        carry_out(session.any_app, number, CARRIERS)
+        one: Operation | None = run(session.runner, operation(session.keys, number))
+        if one is not None and one.state == "done":
+            return one
+        if one is None or not one.works:
+            state = "gone" if one is None else f"{one.status}: {one.text}"
+            raise HenchmanError(f"operation {number} is {state} (henchman operations show {number})")
+        time.sleep(0.2)  # a console was quicker, and does it
+
+
 @command(batch)
 @_id
 @yes
@@ -210,7 +228,7 @@ def cancel(session: Session, id: str, yes: bool) -> None:
         say(f"{id} is complete: there is nothing left to cancel")
         return
     confirmed(f"Cancel {count(now.total - now.done, 'job')} of {visible(now.description) or id}?", yes=yes)
-    session.any_app.get_batch(id).cancel()
+    _carried_out(session, id, "cancel")
     say(_line(_counted(session, id)))
 
 
@@ -218,7 +236,7 @@ def cancel(session: Session, id: str, yes: bool) -> None:
 @_id
 def retry(session: Session, id: str) -> None:
     """Push the jobs of the batch ID that gave up with an error once more; business failures are answers, and stay."""
-    many = session.any_app.get_batch(id).retry()
+    many = 0 if not concerned(session.any_app, id, "retry") else _carried_out(session, id, "retry").done
     say(f"{count(many, 'job')} pushed again" if many else "No job of it has given up: nothing to push again")
 
 

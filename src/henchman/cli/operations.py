@@ -11,6 +11,7 @@ from henchman.errors import ArgumentError, HenchmanError
 from henchman.inspector import operations as asked
 from henchman.inspector.operations import Operation
 from henchman.inspector.operator import carry_out
+from henchman.oncall.batch_operations import CARRIERS
 from henchman.store.call import Procedure, run
 
 __all__ = ["operations"]
@@ -96,7 +97,7 @@ def abort(session: Session, number: str, as_json: bool) -> None:
 def undo(session: Session, number: str, as_json: bool) -> None:
     """Take back what an operation did, as far as it can be, within 15 minutes of its end."""
     _turn(session, number, asked.undo(session.keys, number), "cannot be undone: its trash is empty, or it still runs")
-    carry_out(session.any_app, number)
+    carry_out(session.any_app, number, CARRIERS)
     _say(session, number, as_json=as_json)
 
 
@@ -107,5 +108,5 @@ def go_on(session: Session, number: str, as_json: bool) -> None:
     """Carry out here an operation that was aborted, or whose doer has died."""
     if not _known(session, number).works:
         _turn(session, number, asked.resume(session.keys, number), "is at its end")
-    carry_out(session.any_app, number)
+    carry_out(session.any_app, number, CARRIERS)
     _say(session, number, as_json=as_json)

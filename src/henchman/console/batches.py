@@ -19,7 +19,7 @@ from henchman.errors import ArgumentError, BatchError, HistoryError, UnknownBatc
 from henchman.history import as_csv
 from henchman.history.records import STATUSES, Event, LiveMessages, batch_status
 from henchman.inspector.base import Entry
-from henchman.kernel.text import count, visible
+from henchman.kernel.text import visible
 from henchman.oncall.deeds import Deed, Missing, Unwanted
 from henchman.store import batches
 from henchman.store.call import iterate, run
@@ -45,7 +45,6 @@ MARKS: Final = {
 _FILE: Final = 500  # rows of a file that are read at once
 _SHOWN: Final = {"": "all", "open": "under way", "bad": "with failures", "steps": "workflows"}
 _ORDER: Final = ("finished", "failed", "error", "cancelled", "expired", "working", "retrying")
-_AGAIN: Final = "They are pushed once more, as if for the first time; what failed by its own word (Failure) is not."
 _CSV: Final = "text/csv; charset=utf-8"
 
 
@@ -97,11 +96,7 @@ class BatchPages:
             ("batches", 2): self.file,
         }
         self.deeds: Mapping[tuple[str, str], Deed] = {
-            ("batches", "retry"): Deed("Retry failed…", _AGAIN, self._retry, "one", self._plan_retry),
             ("batches", "close"): Deed("Close…", "It takes no more jobs then.", self._close, "one"),
-            ("batches", "cancel"): Deed(
-                "Cancel…", "No job of it starts any more; those that run are told.", self._cancel, "one"
-            ),
         }
 
     def all(self, query: Query) -> Screen:
@@ -217,24 +212,9 @@ class BatchPages:
 
     # ---- acts
 
-    def _retry(self, id: str) -> str:
-        many = self._act(id, lambda one: one.retry())
-        return f"{count(many, 'job')} pushed again" if many else "no job of it has given up: nothing was pushed"
-
-    def _plan_retry(self, id: str) -> str:
-        status = self._act(id, lambda one: one.status())
-        many = status.counts.get("error", 0)
-        if not many:
-            raise Unwanted("no job of it has given up: nothing is to be pushed again")
-        return f"{count(many, 'job')} of {visible(status.description or id)} gave up. {_AGAIN}"
-
     def _close(self, id: str) -> str:
         self._act(id, lambda one: one.close())
         return f"{visible(id)} takes no more jobs"
-
-    def _cancel(self, id: str) -> str:
-        self._act(id, lambda one: one.cancel())
-        return f"{visible(id)} is cancelled: what waits does not start, what runs was told"
 
     def _act(self, id: str, act: Callable[[Batch], Any]) -> Any:
         try:

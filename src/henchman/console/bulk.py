@@ -9,11 +9,12 @@ from typing import Final
 
 from henchman.client.runtime import Runtime
 from henchman.console.pages import Query, Screen, View
-from henchman.errors import ArgumentError
+from henchman.errors import ArgumentError, BatchError
 from henchman.inspector import operations as asked
 from henchman.inspector.operations import COUNTED, Act, Place, Wish, sources
 from henchman.inspector.operator import Operator
 from henchman.kernel.text import count, shorten, visible
+from henchman.oncall.batch_operations import CARRIERS, BatchAct, begin_on_batch, concerned
 from henchman.oncall.deeds import Deed, Missing, Order, Unwanted
 from henchman.store.call import Procedure, run
 from henchman.store.operations import UNDO_FOR
@@ -29,12 +30,14 @@ _WORDS: Final[Mapping[Place, tuple[str, str]]] = {
     "dead": ("dead job", ""),
     "queues": ("job", ""),
     "errors": ("job", ""),
+    "batches": ("job", ""),
 }
 _VERBS: Final[Mapping[Act, tuple[str, str]]] = {
     "retry": ("Run all now…", "to be put into their queues"),
     "kill": ("Kill all…", "to be killed"),
     "delete": ("Delete all…", "to be deleted"),
     "reschedule": ("Reschedule all…", "to run later"),
+    "cancel": ("Cancel all…", "to be cancelled"),
 }
 _OF: Final[Mapping[Place, tuple[Act, ...]]] = {
     "retries": ("retry", "kill", "delete", "reschedule"),
@@ -42,11 +45,17 @@ _OF: Final[Mapping[Place, tuple[Act, ...]]] = {
     "dead": ("retry", "delete"),
 }
 _UNDO: Final = f"For {UNDO_FOR / 60:.0f} minutes after its end it can be undone, as far as"
+_OF_BATCH: Final[Mapping[BatchAct, str]] = {
+    "retry": "of it gave up. They are pushed once more, as if for the first time; what failed by its own word "
+    "(Failure) is not. That cannot be undone: cancel the batch to stop it.",
+    "cancel": "of it have not ended. No job of it starts any more; those that run are told. That cannot be undone.",
+}
 _BACK: Final[Mapping[Act, str]] = {
     "retry": f"{_UNDO} a job has not begun to run.",
     "kill": f"{_UNDO} a job is still dead.",
     "delete": f"{_UNDO} no batch or key hangs on a job.",
     "reschedule": f"{_UNDO} a job still waits.",
+    "cancel": "That cannot be undone.",
 }
 
 
@@ -63,7 +72,7 @@ class BulkActs:
 
     def __init__(self, runtime: Runtime, *, carries_out: bool) -> None:
         self._runtime = runtime
-        self._operator = Operator(runtime) if carries_out else None
+        self._operator = Operator(runtime, CARRIERS) if carries_out else None
 
     @property
     def views(self) -> Mapping[tuple[str, int], View]:
@@ -79,6 +88,8 @@ class BulkActs:
             ("queues", "delete-found"): self._deed("delete", "queues"),
             ("errors", "retry"): self._deed("retry", "errors", "Retry these…"),
             ("errors", "delete"): self._deed("delete", "errors", "Delete these…"),
+            ("batches", "retry"): self._on_batch("retry", "Retry failed…"),
+            ("batches", "cancel"): self._on_batch("cancel", "Cancel…"),
             ("operations", "abort"): Deed("Abort", "", self._abort, "one"),
             ("operations", "undo"): Deed("Undo", "", self._undo, "one"),
             ("operations", "continue"): Deed("Continue", "", self._continue, "one"),
@@ -130,6 +141,28 @@ class BulkActs:
         back = "one" if place == "queues" and title else "list" if named else ""
         said = _VERBS[act][0]
         return Deed(title or said, "", None, back, lambda *names: self._plan(wish(*names)), begin, fields)
+
+    def _on_batch(self, act: BatchAct, title: str) -> Deed:
+        def begin(order: Order, batch: str) -> tuple[str, str]:
+            rate = _chosen(order, "rate", _RATES)
+            try:
+                number = begin_on_batch(self._runtime, order.author, batch, act, rate)
+            except (ArgumentError, BatchError) as error:
+                raise Unwanted(visible(str(error))) from None
+            self.wake(now=True)
+            return number, f"Operation {number} has begun: it goes on when this page is closed"
+
+        fields = {"rate": _RATES} if act == "retry" else {}
+        return Deed(title, "", None, "one", lambda batch: self._plan_batch(batch, act), begin, fields)
+
+    def _plan_batch(self, batch: str, act: BatchAct) -> str:
+        try:
+            many = concerned(self._runtime, batch, act)
+        except (ArgumentError, BatchError) as error:
+            raise Unwanted(visible(str(error))) from None
+        if act == "retry" and not many:
+            raise Unwanted("no job of it has given up: nothing is to be pushed again")
+        return f"{count(many, 'job')} {_OF_BATCH[act]}"
 
     def _plan(self, wish: Wish) -> str:
         """What would be done, counted."""

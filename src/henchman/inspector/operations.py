@@ -8,7 +8,7 @@ begins anew, and does not meet again what was done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, TypedDict
 
@@ -26,6 +26,7 @@ from henchman.store.call import Procedure
 from henchman.store.keys import Keys
 from henchman.store.leases import ask_time
 from henchman.wire import times
+from henchman.work.effects import batch_of
 
 __all__ = [
     "COUNTED",
@@ -38,12 +39,12 @@ __all__ = [
     "Place",
     "Wish",
 ]
-__all__ += ["abort", "begin", "operation", "operations", "resume", "sources", "undo"]
+__all__ += ["abort", "begin", "operation", "operations", "resume", "sources", "undo", "write_down"]
 
 COUNTED: Final = 20_000  # jobs that a plan counts
 _LONGEST: Final = 500
-Act = Literal["retry", "kill", "delete", "reschedule"]
-Place = Literal["retries", "scheduled", "dead", "queues", "errors"]
+Act = Literal["retry", "kill", "delete", "reschedule", "cancel"]
+Place = Literal["retries", "scheduled", "dead", "queues", "errors", "batches"]
 State = Literal["running", "aborted", "done", "failed", "undoing", "undone"]
 _ALLOWED: Final[dict[Place, tuple[Act, ...]]] = {
     "retries": ("retry", "kill", "delete", "reschedule"),
@@ -51,6 +52,7 @@ _ALLOWED: Final[dict[Place, tuple[Act, ...]]] = {
     "dead": ("retry", "delete"),
     "queues": ("delete",),
     "errors": ("retry", "delete"),
+    "batches": ("retry", "cancel"),
 }
 _SINCE: Final = {"retries": ("retried_at", "failed_at"), "scheduled": ("created_at",), "dead": ()}
 _ENDED: Final = ("done", "aborted", "failed")
@@ -58,8 +60,9 @@ _ENDED: Final = ("done", "aborted", "failed")
 
 class Wish(msgspec.Struct, frozen=True):
     """What is to be done: ``act`` on the jobs of ``place`` that hold ``text`` ("": all of them), that were there at the
-    Unix time ``frozen``. ``name``: the queue, or the error group. ``to``: the Unix time of a reschedule. ``rate``: jobs
-    a second at most; 0: as fast as possible. ``planned``: how many were counted; ``more``: there may be more."""
+    Unix time ``frozen``. ``name``: the queue, the error group, or the batch. ``to``: the Unix time of a reschedule.
+    ``rate``: jobs a second at most; 0: as fast as possible. ``planned``: how many were counted; ``more``: there may be
+    more."""
 
     act: Act
     place: Place
@@ -74,7 +77,8 @@ class Wish(msgspec.Struct, frozen=True):
     @property
     def filter(self) -> str:
         """What it is about, in words."""
-        where = {"queues": f"queue {self.name}", "errors": f"error {self.name}"}.get(self.place, self.place)
+        named = {"queues": "queue", "errors": "error", "batches": "batch"}
+        where = f"{named[self.place]} {self.name}" if self.place in named else self.place
         return f"{where} with {self.text!r}" if self.text else f"all of {where}" if not self.name else where
 
 
@@ -194,6 +198,7 @@ class Operation(NamedTuple):
     def result(self) -> str:
         """What became of it, as a sentence."""
         done = {"retry": "put into their queues", "kill": "killed", "delete": "deleted", "reschedule": "rescheduled"}
+        done["cancel"] = "taken out of their set; what waits in queues ends when it is fetched"
         parts = [f"{count(self.done, 'job')} {done[self.wish.act]}"]
         parts += [f"{self.gone:,} had gone already"] if self.gone else []
         parts += [f"{self.stayed:,} stayed ({self.reason})" if self.reason else f"{self.stayed:,} stayed"] * (
@@ -270,7 +275,14 @@ def sources(runtime: Runtime, wish: Wish) -> list[Matches]:
     if wish.place == "errors":
         found = ((which, jobs_of(runtime, which, wish.name, wish.frozen)) for which in STANDS_IN)
         return [Matches(JobSet(runtime, which), entries) for which, entries in found]
+    if wish.place == "batches":  # what waits for its time or a retry; the rest of it is not in sets
+        both = JobSet(runtime, "scheduled"), JobSet(runtime, "retries")
+        return [Matches(one, _of_batch(one.matching(wish.name), wish.name)) for one in both]
     return [Matches(jobs := JobSet(runtime, wish.place), _of_set(jobs, wish))]
+
+
+def _of_batch(entries: Iterable[Entry], batch: str) -> Iterator[Entry]:
+    return (one for one in entries if not one.problem and batch_of(dict(one.job)) == batch)
 
 
 def _of_set(jobs: JobSet, wish: Wish) -> Iterator[Entry]:
@@ -295,7 +307,11 @@ def begin(runtime: Runtime, author: str, wish: Wish) -> str:
     some = sum(1 for source in sources(runtime, wish) for _ in islice(source.entries, COUNTED))
     if not some:
         raise ArgumentError(f"nothing to {wish.act} any more: {wish.filter}")
-    wish = msgspec.structs.replace(wish, planned=some, more=some >= COUNTED)
+    return write_down(runtime, author, msgspec.structs.replace(wish, planned=some, more=some >= COUNTED))
+
+
+def write_down(runtime: Runtime, author: str, wish: Wish) -> str:
+    """Begin an operation whose jobs were counted: its number."""
     made = runtime.connections.run(ask_time(runtime.clock))
     number = runtime.connections.run(store.next_number(runtime.keys))
     facts: dict[str, Any] = {"wish": msgspec.json.encode(wish), "author": shorten(author, 200), "made": repr(made)}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from itertools import count as numbers
 from typing import Final
 
@@ -22,9 +22,9 @@ from henchman.store.call import Procedure, run
 from henchman.store.jobs import MOST_BYTES, Move
 from henchman.store.leases import Leader
 from henchman.wire import payload
-from henchman.work.effects import of_payload
+from henchman.work.effects import EndingFacts, encoded, of_payload
 
-__all__ = ["Operator", "carry_out"]
+__all__ = ["SLICE", "Carrier", "OperationWork", "Operator", "Steps", "carry_out"]
 
 SLICE: Final = 100  # jobs
 _BACK: Final = 50  # jobs that one call puts back
@@ -32,18 +32,21 @@ _LOOK: Final = 5.0  # seconds after which a look for open operations is worth an
 _PATIENCE: Final = 60  # looks in a row that fail before the thread ends
 #: what carries an operation out: gives the seconds to wait after each slice
 Steps = Generator[float, None, None]
+#: by place, what carries operations there out in a way of its own: of the work
+Carrier = Callable[["OperationWork"], Steps]
+_PLAIN: Final[Mapping[str, Carrier]] = {}
 
 
-def carry_out(runtime: Runtime, number: str) -> bool:
+def carry_out(runtime: Runtime, number: str, carriers: Mapping[str, Carrier] = _PLAIN) -> bool:
     """Carry an operation out here; False: another does."""
-    steps, began = _steps(runtime, number), False
+    steps, began = _steps(runtime, number, carriers), False
     for pause in steps:
         began = True
         time.sleep(pause)
     return began
 
 
-def _steps(runtime: Runtime, number: str) -> Steps:
+def _steps(runtime: Runtime, number: str, carriers: Mapping[str, Carrier]) -> Steps:
     """One operation, slice by slice, as long as it is open and nobody else does it."""
     leader = Leader(runtime.keys.doer(number), store.DOER_MS)
     leader.contend(runtime.connections)
@@ -55,8 +58,9 @@ def _steps(runtime: Runtime, number: str) -> Steps:
             runtime.connections.run(store.turn(runtime.keys, number, "failed", ("running", "undoing"), "unreadable"))
             return
         yield 0.0
-        work = _Work(runtime, one, leader)
-        yield from work.undo() if one.state == "undoing" else work.do()
+        work = OperationWork(runtime, one, leader)
+        carry = carriers.get(one.wish.place, OperationWork.do)
+        yield from work.undo() if one.state == "undoing" else carry(work)
     except (ServerAway, GeneratorExit):
         raise
     except Exception as error:  # of this operation alone: it is said there, and the others go on
@@ -66,54 +70,79 @@ def _steps(runtime: Runtime, number: str) -> Steps:
         leader.resign(runtime.connections, runtime.events, "operations")
 
 
-class _Work:
+class OperationWork:
     """One operation in the hands of one doer."""
 
     def __init__(self, runtime: Runtime, one: Operation, leader: Leader) -> None:
-        self._runtime, self._one, self._leader = runtime, one, leader
+        self.runtime, self.one, self._leader = runtime, one, leader
         self._slices = numbers()
+        self._began, self._done = time.monotonic(), 0
+
+    @property
+    def identity(self) -> str:
+        """Who does it."""
+        return self._leader.identity
+
+    def begin(self) -> None:
+        """It is gone through from the beginning on."""
+        self.runtime.connections.run(store.begun(self.runtime.keys, self.one.number))
+        self._began, self._done = time.monotonic(), 0
+
+    def pause(self, many: int) -> float:
+        """The seconds to wait after so many jobs more, so that its rate is kept."""
+        self._done += many
+        rate = self.one.wish.rate
+        return max(self._began + self._done / rate - time.monotonic(), 0.0) if rate else 0.0
+
+    @property
+    def most(self) -> int:
+        """Jobs of a slice."""
+        rate = self.one.wish.rate
+        return min(SLICE, max(int(rate), 1)) if rate else SLICE
 
     def do(self) -> Steps:
         """What it is about, from the beginning on: what was done is not there any more."""
-        wish, began, done = self._one.wish, time.monotonic(), 0
-        most = min(SLICE, max(int(wish.rate), 1)) if wish.rate else SLICE
         stays: list[str] = []
-        self._runtime.connections.run(store.begun(self._runtime.keys, self._one.number))
-        for source in sources(self._runtime, wish):
-            for some in _slices(source.entries, most):
-                state = self._slice(source, some, wish, stays)
-                if state != "running":
-                    return
-                done += len(some)
-                yield max(began + done / wish.rate - time.monotonic(), 0.0) if wish.rate else 0.0
-        self._end("running", "done", f"{len(stays)} could not be read or written: {stays[0]}" if stays else "")
+        self.begin()
+        for source in sources(self.runtime, self.one.wish):
+            if not (yield from self.through(source, stays)):
+                return
+        self.end("running", "done", f"{len(stays)} could not be read or written: {stays[0]}" if stays else "")
+
+    def through(self, source: Matches, stays: list[str]) -> Generator[float, None, bool]:
+        """All of one source; False: it is not to go on. ``stays``: why some could not be read or written."""
+        for some in _slices(source.entries, self.most):
+            if self._slice(source, some, self.one.wish, stays) != "running":
+                return False
+            yield self.pause(len(some))
+        return True
 
     def undo(self) -> Steps:
         """Put back what lies in the trash, what was moved last first; into a queue so that its order is as before."""
-        first = self._one.wish.place == "queues"
+        first = self.one.wish.place == "queues"
         while True:
-            keys, number = self._runtime.keys, self._one.number
-            call = store.back(keys, number, self._leader.identity, self._name(), _BACK, first=first)
-            answer = self._runtime.connections.run(call)
-            if answer.state == "LOST" and self._again():
+            keys, number = self.runtime.keys, self.one.number
+            call = store.back(keys, number, self.identity, self.name(), _BACK, first=first)
+            answer = self.runtime.connections.run(call)
+            if answer.state == "LOST" and self.again():
                 continue
             if answer.state != "undoing":
                 return
             if not answer.left:
-                return self._end("undoing", "undone", "")
+                return self.end("undoing", "undone", "")
             yield 0.0
 
     def _slice(self, source: Matches, some: list[Entry], wish: Wish, stays: list[str]) -> str:
-        moves, why = run(self._runtime.connections, _moves(self._runtime, source, some, wish))
+        moves, why = run(self.runtime.connections, _moves(self.runtime, source, some, wish))
         stays += why
-        config, keys, queue = self._runtime.config, self._runtime.keys, ""
+        config, keys, queue = self.runtime.config, self.runtime.keys, ""
         key = source.jobs.key if isinstance(source.jobs, JobSet) else keys.queue(queue := source.jobs.name)
-        name = self._name()
+        name = self.name()
         while True:
             call = store.operate(
                 keys,
-                self._one.number,
-                self._leader.identity,
+                self.one.number,
+                self.identity,
                 name,
                 key,
                 moves,
@@ -122,20 +151,20 @@ class _Work:
                 dead_timeout=config.dead_timeout,
                 queue=queue,
             )
-            state = self._runtime.connections.run(call)
-            if state != "LOST" or not self._again():
+            state = self.runtime.connections.run(call)
+            if state != "LOST" or not self.again():
                 return state
 
-    def _name(self) -> str:
-        return f"{self._leader.identity}:{next(self._slices)}"
+    def name(self) -> str:
+        return f"{self.identity}:{next(self._slices)}"
 
-    def _again(self) -> bool:
+    def again(self) -> bool:
         """Whether it is ours again after so long a silence that another might have taken it."""
-        self._leader.contend(self._runtime.connections)
+        self._leader.contend(self.runtime.connections)
         return self._leader.leads
 
-    def _end(self, state: str, target: str, text: str) -> None:
-        self._runtime.connections.run(store.turn(self._runtime.keys, self._one.number, target, (state,), text))
+    def end(self, state: str, target: str, text: str) -> None:
+        self.runtime.connections.run(store.turn(self.runtime.keys, self.one.number, target, (state,), text))
 
 
 def _slices(entries: Iterator[Entry], most: int) -> Iterator[list[Entry]]:
@@ -157,6 +186,10 @@ def _moves(
     if isinstance(source.jobs, Queue):
         effects = ((one, of_payload(runtime.keys, one.payload, "deleted")) for one in some)
         return [Move(one.payload, delete=True, effects=told) for one, told in effects], []
+    if wish.act == "cancel":
+        ends = EndingFacts(detail={"reason": "its batch was cancelled"})
+        told = ((one, encoded(runtime.keys, dict(one.job), "cancelled", ends)) for one in some)
+        return [Move(one.payload, delete=True, effects=effects) for one, effects in told], []
     if wish.act == "reschedule":
         return [Move(one.payload, _without_delay(one.payload), at=wish.to) for one in some], []
     return (yield from source.jobs.prepare(some, wish.act))
@@ -171,8 +204,9 @@ class Operator:
     """A thread of this process that carries open operations out, as long as there are any: all of them beside each
     other, slice by slice. ``wake`` begins it, at most every few seconds; whoever shows pages calls that."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, carriers: Mapping[str, Carrier] = _PLAIN) -> None:
         self._runtime = runtime
+        self._carriers = carriers
         self._lock = threading.Lock()
         self._busy = self._more = False
         self._looked = time.monotonic()
@@ -193,7 +227,7 @@ class Operator:
             while failures < _PATIENCE:
                 try:
                     for number in self._runtime.connections.run(store.still_open(self._runtime.keys)):
-                        working.setdefault(number, (_steps(self._runtime, number), 0.0))
+                        working.setdefault(number, (_steps(self._runtime, number, self._carriers), 0.0))
                     if not working and self._is_over():
                         return
                     self._turn(working)

@@ -163,17 +163,42 @@ class Retried(NamedTuple):
     relock: bytes = b""
 
 
-def retry(keys: Keys, batch: str, jobs: Sequence[Retried]) -> Call[list[int]]:
+class Turned(Exception):
+    """A slice of an operation did nothing: the operation has the ``state``, or that is LOST: another does it by now."""
+
+    def __init__(self, state: str) -> None:
+        super().__init__(state)
+        self.state = state
+
+
+class OperationSlice(NamedTuple):
+    """A part of the operation ``number``, done once by ``identity``, whose lease on it is renewed."""
+
+    number: str
+    identity: str
+    name: str
+    lease_ms: int
+
+
+_NO_SLICE = OperationSlice("0", "", "", 0)
+
+
+def retry(keys: Keys, batch: str, jobs: Sequence[Retried], part: OperationSlice = _NO_SLICE) -> Call[list[int]]:
     """Push dead jobs of a batch again; of each 1 it was pushed, 0 it is not among the dead, 2 another job has its key
-    and it stays. After a lost answer what is not among the dead counts as pushed. Raises UnknownBatch."""
+    and it stays. After a lost answer what is not among the dead counts as pushed. Raises UnknownBatch; as ``part`` of
+    an operation, in which it is counted, Turned where nothing is done."""
 
     def read(reply: Any) -> list[int]:
-        if reply != b"ABSENT":
-            return list(reply)
-        raise _unknown(batch)
+        if reply == b"ABSENT":
+            raise _unknown(batch)
+        if isinstance(reply, bytes):
+            raise Turned(reply.decode())
+        return list(reply)
 
-    args: list[Any] = [batch, *chain.from_iterable((one.queue, one.jid, one.old, one.new, one.relock) for one in jobs)]
-    return script(_RETRY, [keys.queues], args, read, again=True, decode_again=lambda told: [n or 1 for n in read(told)])
+    names = [keys.queues, keys.operation(part.number), keys.doer(part.number)]
+    args: list[Any] = [batch, part.identity, part.lease_ms, part.name]
+    args += [*chain.from_iterable((one.queue, one.jid, one.old, one.new, one.relock) for one in jobs)]
+    return script(_RETRY, names, args, read, again=True, decode_again=lambda told: [n or 1 for n in read(told)])
 
 
 def note(keys: Keys, effects: Sequence[bytes]) -> Call[int]:

@@ -1,8 +1,9 @@
 -- batch_retry: push jobs of a batch that gave up once more; a complete batch goes on in its next generation
--- KEYS queues
--- ARGV batch (name jid old new relock)*
+-- KEYS queues operation doer
+-- ARGV batch identity lease_ms slice (name jid old new relock)*
 -- returns of each 1 it was pushed, 0 it is not among the dead, 2 another job has its key, so that it stays dead; or
---   "ABSENT". The old payload among the dead of the batch is the fence. relock: the effects
+--   "ABSENT". As a slice of an operation (identity is not empty) it is counted there, and the state of the operation comes
+--   back where nothing is done: another does it by now (LOST), it is not running, or this slice was done before. The old payload among the dead of the batch is the fence. relock: the effects
 --   that take its business key again, and last "await", if it waits once more, see work/waits.py: then new does not
 --   tell when it enters its queue. One whose key another job has by now stays dead. An error
 --   when a queue refuses one (its key holds something else), which stays with the dead; the others are pushed.
@@ -14,6 +15,17 @@
 local id, facts, batches, pushed = ARGV[1], key('batch_base') .. ARGV[1], batching(), {}
 if redis.call('EXISTS', facts) == 0 then
   return 'ABSENT'
+end
+local OPERATION, IDENTITY, SLICE = KEYS[2], ARGV[2], ARGV[4]
+if IDENTITY ~= '' then
+  if redis.call('GET', KEYS[3]) ~= IDENTITY then
+    return 'LOST'
+  end
+  redis.call('PEXPIRE', KEYS[3], ARGV[3])
+  local state = redis.call('HGET', OPERATION, 'state') or 'LOST'
+  if state ~= 'running' or redis.call('HGET', OPERATION, 'slice') == SLICE then
+    return state
+  end
 end
 local dead, problem, any = facts .. ':dead', nil, false
 local function place(name, jid, payload, await)
@@ -32,7 +44,7 @@ local function place(name, jid, payload, await)
 end
 
 redis.call('ZREM', dead, '')  -- no-op write: after a removal a full server accepts the writes that follow
-for at = 2, #ARGV, 5 do
+for at = 5, #ARGV, 5 do
   local name, jid, old, new, relock = ARGV[at], ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
   pushed[#pushed + 1] = 0
   if redis.call('ZSCORE', dead, old) and kept_out_by(relock) then
@@ -59,6 +71,7 @@ for at = 2, #ARGV, 5 do
       pushed[#pushed], any = 1, true
     else
       problem = redis.error_reply(in_words(status))
+      pushed[#pushed] = IDENTITY ~= '' and 2 or 0  -- it stays
     end
   end
 end
@@ -66,4 +79,19 @@ if any and redis.call('HGET', facts, 'n:error') == '0' then
   batches.forget_reasons(id, 'error ')
 end
 batches.flush()
-return problem or pushed
+if IDENTITY == '' then
+  return problem or pushed
+end
+local names, counts = {[0] = 'gone', 'done', 'stayed'}, {}
+for _, status in ipairs(pushed) do
+  counts[names[status]] = (counts[names[status]] or 0) + 1
+end
+for name, count in pairs(counts) do
+  redis.call('HINCRBY', OPERATION, name, count)
+end
+redis.call('HINCRBY', OPERATION, 'looked', #pushed)
+if problem or counts.stayed then
+  redis.call('HSET', OPERATION, 'reason', string.sub(problem and problem.err or 'another job has its key', 1, 300))
+end
+redis.call('HSET', OPERATION, 'slice', SLICE, 'at', as_text(server_now()))
+return pushed
