@@ -68,7 +68,7 @@ def test_it_is_aborted_between_two_slices_and_goes_on(app: App, redis: Redis) ->
     batch, browser = failed(app, 250), Browser(app.console())
     number = begin_on_batch(app, "ana", batch.id, "retry", rate=10)
     browser.get("/operations")  # wakes who carries it out
-    until(lambda: 0 < redis.llen("queue:q"), "it has begun")
+    until(lambda: redis.llen("queue:q") > 0, "it has begun")
     assert browser.act(f"/operations/{number}", f"/operations/{number}/do/abort").status == 303
     until(lambda: not [one for one in threading.enumerate() if one.name == "henchman-operations"], "nobody does it")
     stopped = redis.llen("queue:q")
