@@ -16,6 +16,7 @@ from henchman.oncall.batch_operations import CARRIERS, begin_on_batch
 from henchman.store import batches
 from henchman.store.call import Call, command, run
 from henchman.store.leases import ask_time
+from henchman.store.operations import OperationSlice, Turned
 from henchman.wire.payload import encode
 from support.browsing import Browser
 from support.worker import until, working
@@ -98,20 +99,20 @@ def test_a_slice_is_done_and_counted_once_and_only_by_its_doer(app: App, redis: 
     rows = [batches.Retried(f"{n}", "q", one.payload, one.payload) for n, one in enumerate(page.members)]
 
     def part(identity: str, name: str) -> Call[list[int]]:
-        return batches.retry(app.keys, batch.id, rows[:2], batches.OperationSlice(number, identity, name, 10_000))
+        return batches.retry(app.keys, batch.id, rows[:2], OperationSlice(number, identity, name, 10_000))
 
-    with pytest.raises(batches.Turned, match="LOST"):
+    with pytest.raises(Turned, match="LOST"):
         app.connections.run(part("me", "a"))
     assert redis.llen("queue:q") == 0
     redis.set(app.keys.doer(number), "me")
     assert app.connections.run(part("me", "a")) == [1, 1]
-    with pytest.raises(batches.Turned, match="running"):
+    with pytest.raises(Turned, match="running"):
         app.connections.run(part("me", "a"))
     assert app.connections.run(part("me", "b")) == [0, 0], "another slice finds them gone"
     assert redis.hmget(app.keys.operation(number), "done", "gone", "looked") == [b"2", b"2", b"4"]
     assert redis.llen("queue:q") == 2
     run(app.connections, operations.abort(app.keys, number))
-    with pytest.raises(batches.Turned, match="aborted"):
+    with pytest.raises(Turned, match="aborted"):
         app.connections.run(part("me", "c"))
 
 

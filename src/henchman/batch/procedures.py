@@ -16,6 +16,7 @@ from henchman.store.call import Page, Pages, Procedure, command, next_page
 from henchman.store.jobs import cancel_batch
 from henchman.store.keys import Keys
 from henchman.store.leases import ask_time
+from henchman.store.operations import OperationSlice
 from henchman.wire import times
 from henchman.wire.payload import LONGEST, decode, encode, seconds
 from henchman.work.effects import EndingFacts, batch_of, encoded, step_effects
@@ -152,7 +153,7 @@ def retry_pages(
     batch: str,
     most: int = PAGE,
     before: float | None = None,
-    part: Callable[[], batches.OperationSlice] | None = None,
+    part: Callable[[], OperationSlice] | None = None,
 ) -> Pages[int]:
     """Push the jobs of a batch that gave up once more, ``most`` at a time; of each what ``batches.retry`` says.
     ``before``: those that died by then; ``part``: names a slice of the operation that this is."""

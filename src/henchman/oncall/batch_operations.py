@@ -13,10 +13,9 @@ from henchman.errors import ArgumentError
 from henchman.inspector.operations import Wish, sources, write_down
 from henchman.inspector.operator import Carrier, OperationWork, Steps
 from henchman.kernel.text import count
-from henchman.store.batches import OperationSlice, Turned
 from henchman.store.call import next_page, run
 from henchman.store.leases import ask_time
-from henchman.store.operations import DOER_MS
+from henchman.store.operations import DOER_MS, OperationSlice, Turned
 
 __all__ = ["CARRIERS", "BatchAct", "begin_on_batch", "concerned"]
 

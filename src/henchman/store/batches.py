@@ -12,6 +12,7 @@ from henchman.errors import BatchClosed, BatchError, HistoryFull, UnknownBatch
 from henchman.store.admission import answers_of
 from henchman.store.call import Arg, Call, command, commands, load, script
 from henchman.store.keys import Keys
+from henchman.store.operations import NO_SLICE, OperationSlice, Turned
 from henchman.store.queues import Stretch, raw, set_stretch
 
 _MAKE = load("batch_make")
@@ -163,27 +164,7 @@ class Retried(NamedTuple):
     relock: bytes = b""
 
 
-class Turned(Exception):
-    """A slice of an operation did nothing: the operation has the ``state``, or that is LOST: another does it by now."""
-
-    def __init__(self, state: str) -> None:
-        super().__init__(state)
-        self.state = state
-
-
-class OperationSlice(NamedTuple):
-    """A part of the operation ``number``, done once by ``identity``, whose lease on it is renewed."""
-
-    number: str
-    identity: str
-    name: str
-    lease_ms: int
-
-
-_NO_SLICE = OperationSlice("0", "", "", 0)
-
-
-def retry(keys: Keys, batch: str, jobs: Sequence[Retried], part: OperationSlice = _NO_SLICE) -> Call[list[int]]:
+def retry(keys: Keys, batch: str, jobs: Sequence[Retried], part: OperationSlice = NO_SLICE) -> Call[list[int]]:
     """Push dead jobs of a batch again; of each 1 it was pushed, 0 it is not among the dead, 2 another job has its key
     and it stays. After a lost answer what is not among the dead counts as pushed. Raises UnknownBatch; as ``part`` of
     an operation, in which it is counted, Turned where nothing is done."""

@@ -13,9 +13,12 @@ from henchman.store.queues import raw
 __all__ = [
     "DOER_MS",
     "KEPT",
+    "NO_SLICE",
     "TRASH_BYTES",
     "UNDO_FOR",
+    "OperationSlice",
     "StoredOperation",
+    "Turned",
     "back",
     "begun",
     "link_again",
@@ -133,6 +136,26 @@ def back(keys: Keys, number: str, identity: str, slice_: str, most: int, *, firs
     names = [keys.queues, keys.operation(number), keys.doer(number), keys.trash(number)]
     args: list[Arg] = [identity, DOER_MS, slice_, most, int(first), _REACH]
     return script(_BACK, names, args, lambda reply: Back(reply[0].decode(), int([*reply, 0][1])), again=True)
+
+
+class Turned(Exception):
+    """A slice of an operation did nothing: the operation has the ``state``, or that is LOST: another does it by now."""
+
+    def __init__(self, state: str) -> None:
+        super().__init__(state)
+        self.state = state
+
+
+class OperationSlice(NamedTuple):
+    """A part of the operation ``number``, done once by ``identity``, whose lease on it is renewed."""
+
+    number: str
+    identity: str
+    name: str
+    lease_ms: int
+
+
+NO_SLICE: Final = OperationSlice("0", "", "", 0)  #: what no operation does
 
 
 def turn(keys: Keys, number: str, target: str, states: Sequence[str], text: str = "") -> Call[int]:
