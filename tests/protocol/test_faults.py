@@ -142,6 +142,16 @@ def orphaned(scene: Scene) -> None:
     store.connections.close()
 
 
+def fairly(scene: Scene) -> None:
+    """Jobs of two tenants, in a fair queue."""
+    scene.push("a", "b", "c", "d", "e")
+    rows = list(reversed(scene.redis.lrange("queue:default", 0, -1)))  # type: ignore[arg-type]
+    scene.redis.delete("queue:default")
+    scene.redis.sadd("hm:fair", "default")
+    for number, row in enumerate(rows):
+        scene.redis.lpush("queue:default", b'{"fair":"%d",' % (number % 2) + row[1:])
+
+
 def walking(scene: Scene) -> None:
     push(scene.redis, "walk", ("w",))
     scene.accepted.add("w")
@@ -173,6 +183,7 @@ class Part(NamedTuple):
 WORKER = {
     "join": Part(waiting),
     "fetch": Part(waiting),
+    "fair_fetch": Part(fairly),
     "settle": Part(waiting),
     "settle_oldest": Part(many, 1, {"cut_least": 1}),  # also what ends alone
     "claim": Part(keyed),
@@ -271,6 +282,40 @@ def test_a_client_loses_its_connection(scene: Scene, do: str, where: str) -> Non
     with working(app):
         scene.ended_well(set())
     assert scene.told("run").keys() == scene.accepted
+
+
+@pytest.mark.parametrize("where", WHERE)
+@pytest.mark.parametrize("script", ["fair_declare", "fair_take_in"])
+def test_a_client_of_a_fair_queue_is_killed(scene: Scene, mortals: Nursery, script: str, where: str) -> None:
+    """What was pushed runs once, whether it was taken into lines or not."""
+    order = {
+        "part": "client",
+        "do": "push_fair",
+        "fair": True,
+        "url": scene.url,
+        "trace": scene.trace,
+        "folder": scene.folder,
+    }
+
+    assert mortals.run(faults=f"kill@{script}:{where}#1", **order) == -signal.SIGKILL
+
+    scene.accepted = {"c0", "d0"} if script == "fair_take_in" else set()
+    with working(make_app(scene.url, scene.trace, fair=True)):
+        scene.ended_well(set())
+    assert scene.told("run").keys() == scene.accepted
+    assert scene.redis.keys("hm:fair:turns:*") == []
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_a_client_of_a_fair_queue_loses_its_connection(scene: Scene, where: str) -> None:
+    """The jobs are pushed: that they were not taken into lines is nothing to be told of."""
+    app = make_app(scene.url, scene.trace, fair=True)
+    failpoints.open_points(f"drop@fair_take_in:{where}")
+    app.registry.get("turn").enqueue_many([("a", "x"), ("b", "y")])  # type: ignore[attr-defined]
+    failpoints.close()
+    scene.accepted = {"a", "b"}
+    with working(app):
+        scene.ended_well(set())
 
 
 @pytest.mark.parametrize("where", WHERE)
@@ -454,7 +499,7 @@ def test_who_acts_on_a_queue_is_killed(scene: Scene, mortals: Nursery, do: str, 
 
 
 STRUCK = {
-    *(*WORKER, *CLIENT.values(), "cancel", "uncancel", "rebase", "lead"),
+    *(*WORKER, *CLIENT.values(), "fair_declare", "fair_take_in", "cancel", "uncancel", "rebase", "lead"),
     *("cron_put", "cron_look", "cron_tick", "cron_switch", "cron_remove", "remove", "clear", "deliver"),
     *("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move"),
     *CALLS,  # those of batches, and keyed_push

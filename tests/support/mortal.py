@@ -38,7 +38,9 @@ RESCUE_AFTER, PULSE = 0.3, 0.1  # instead of 15 and 1 s: these tests are about o
 LIMIT = 60  # seconds; whoever was not struck by then ends with SIGALRM
 
 
-def make_app(url: str, trace: Path, *, crons: bool = False, ordered: bool = False, track: bool = False) -> App:
+def make_app(
+    url: str, trace: Path, *, crons: bool = False, ordered: bool = False, track: bool = False, fair: bool = False
+) -> App:
     """An app whose jobs write down that they ran. ``track``: its ordered queues are tracked."""
     app = App(redis_url=url, **SETTINGS)
 
@@ -53,6 +55,12 @@ def make_app(url: str, trace: Path, *, crons: bool = False, ordered: bool = Fals
             note("start", name)
             time.sleep(float(first[-1]) if first else 0.0)  # a job that takes its time, in its first run
         note("run", name)
+
+    if fair:
+
+        @app.job(name="turn", fair_by="tenant")
+        def turn(name: str, tenant: str) -> None:
+            note("run", name)
 
     @app.job(name="fail", retry_in=0.1)
     def fail(name: str) -> None:
@@ -114,6 +122,8 @@ def _client(app: Any, order: dict[str, Any]) -> None:
             app.enqueue("act", name)
         elif order["do"] == "push_many":
             app.registry.get("act").enqueue_many([(name,)])
+        elif order["do"] == "push_fair":
+            app.registry.get("turn").enqueue_many([(name, "x"), (f"d{number}", "y")])
         elif order["do"] == "schedule":
             app.enqueue("act", name, delay=0.2)
         elif order["do"] == "cancel":
@@ -175,7 +185,7 @@ def _worker(app: App, order: dict[str, Any]) -> None:
 def _live(order: dict[str, Any]) -> None:
     signal.alarm(LIMIT)
     failpoints.open_points(order["faults"], Path(order["folder"]))
-    kinds = {name: order.get(name, False) for name in ("crons", "ordered", "track")}
+    kinds = {name: order.get(name, False) for name in ("crons", "ordered", "track", "fair")}
     app = make_app(order["url"], Path(order["trace"]), **kinds)
     (_client if order["part"] == "client" else _worker)(app, order)
 

@@ -239,7 +239,7 @@ local function lines_of(queue)
       room, gone = serve_next(level, taken, most, room)
       passes = passes + 1
     end
-    unserved = unserved + gone
+    unserved = passes == AT_MOST and unserved + gone or unserved
     return room
   end
 
