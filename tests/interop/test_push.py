@@ -187,3 +187,24 @@ def test_what_is_due_enters_its_queue_as_ruby_s_own_scheduler_would_do_it(
     (moved,) = [one for one in texts if "custom" in one]
     assert moved.startswith(head)
     assert moved.endswith(tail)
+
+
+def test_ruby_says_the_tenant_of_a_fair_queue(ruby: Ruby, redis: Redis, redis_url: str) -> None:
+    app = make_app(redis_url=redis_url, queues=["turns"], concurrency=1)
+    app.job(name="Turn", queue="turns", fair_by="tenant")(_turn)
+    app.queues["turns"].pause()
+    ruby(
+        "(0...5).each { |n| Echo.set(queue: 'turns', fair: 'A').perform_async('A', n) }; "
+        "Echo.set(queue: 'turns', fair: 'B', priority: 'high').perform_async('B', 0); "
+        "Sidekiq::Client.push('class' => 'Turn', 'queue' => 'turns', 'args' => ['C', 0])"
+    )
+    with working(app):
+        app.queues["turns"].unpause()
+        settled(redis, 7)
+    assert [row[3] for row in ours(redis)][:2] == ["B", "A"]
+    assert sorted(row[4] for row in ours(redis) if row[3] == "A") == list(range(5))
+    assert [key for key in redis.keys("queue:*") if key.startswith(b"queue:turns")] == []  # type: ignore[union-attr]
+
+
+def _turn(tenant: str, number: int) -> None:
+    """It is found by its name."""

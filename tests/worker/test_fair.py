@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from henchman import App
+from henchman import App, testing
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.store import fair
 from henchman.store.call import run
@@ -266,3 +266,18 @@ def test_a_paused_tenant_alone_waits(app: App, redis: Redis) -> None:
         settled(redis, 10)
     assert noted.ran[5:] == [f"A{n}" for n in range(5)]
     assert jobs_in(redis, "dead") == []
+
+
+def test_the_fake_runs_jobs_by_priority(app: App) -> None:
+    ran: list[str] = []
+
+    @app.job(name="note", queue="p", priority="low")
+    def note(name: str) -> None:
+        ran.append(name)
+
+    with testing.fake(app) as jobs:
+        note.enqueue_many([("l0",), ("l1",)])
+        note.using(priority="normal").enqueue("n0")
+        note.using(priority="high").enqueue("h0")
+        jobs.drain_all()
+    assert ran == ["h0", "n0", "l0", "l1"]

@@ -19,6 +19,7 @@ __all__ = [
     "class_of",
     "due_at",
     "is_script",
+    "level_of",
     "ordered_rows",
     "pushes",
     "script_arguments",
@@ -96,6 +97,14 @@ def class_of(payload: bytes) -> str:
         return str(decode(payload)["class"])
     except PayloadError:
         return ""
+
+
+def level_of(payload: bytes) -> int:
+    """0 of a job with high priority, 1 of most, 2 of one with low priority."""
+    try:
+        return {"high": 0, "low": 2}.get(str(decode(payload).get("priority")), 1)
+    except PayloadError:
+        return 1
 
 
 def is_script(call: Call[Any], name: str) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, NamedTuple, TypeVar
@@ -30,6 +30,7 @@ from henchman.testing.calls import (
     as_bytes,
     class_of,
     is_script,
+    level_of,
     ordered_rows,
     pushes,
     script_arguments,
@@ -337,12 +338,18 @@ class FakeServer:
         """The unit that is next to run: of a ``wanted`` class, of one queue if asked, or a claim of one of ``ordered``
         (definitions by queue). It waits no more."""
         with self._lock:
-            for index, one in enumerate(self.waiting):
+            for index, one in self._in_order():
                 if one.place == "queue" and queue in (None, one.queue) and wanted(class_of(one.payload)):
                     del self.waiting[index]
                     return plain_unit(self._app, one.queue, self._batches.keys.started(one.payload))
             claimed = self.ordered.claim(ordered)
         return None if claimed is None else ordered_unit(self._app, *claimed)
+
+    def _in_order(self) -> Iterable[tuple[int, Waiting]]:
+        """What waits, with its place: as it came, and where jobs have priorities, by these."""
+        if not self._app.registry.fair_queues():
+            return enumerate(self.waiting)
+        return sorted(enumerate(self.waiting), key=lambda pair: level_of(pair[1].payload))
 
     def put_back(self, unit: Unit) -> None:
         """``unit`` is next to run again."""

@@ -169,7 +169,7 @@ class Fetcher(Service):
             return False
         if self._room is not None and self._room() <= 0:
             return False
-        if self._look and queue in self.fair:  # its lines come first
+        if queue in self.fair and (self._look or self.doing is Doing.FETCHING):  # its lines come first
             return False
         if queue in self._drained:  # it is asked again in a moment: a wait would bring its jobs one by one meanwhile
             self._look = True
@@ -376,8 +376,8 @@ class Fetcher(Service):
         if want < self._want:
             self._look = True
             return 0.0
-        self._watcher.arm()
         self.doing = Doing.RESTING
+        self._watcher.arm()
         return self._idle()
 
     def _order(self) -> list[str]:
