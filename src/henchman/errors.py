@@ -253,6 +253,10 @@ class JobTimeout(BaseException):
     """Raised inside a job that ran longer than its ``timeout``; a BaseException, so a bare retry loop lets it pass."""
 
 
+class JobDeadline(JobTimeout):
+    """How a job ends whose ``deadline`` has passed: no retry. Inside of a run JobTimeout is raised."""
+
+
 class JobShutdown(BaseException):
     """Raised inside a job that is still running when the worker's stop deadline has passed; the job is given back."""
 

@@ -123,7 +123,7 @@ def test_lowkiqs_names_are_refused_with_ours(app: App, theirs: str, ours: str) -
         ("max_retries", [-1, True, 10_001, math.inf]),
         ("partitions", [0, True, 1001]),
         ("retry_in", [-1, math.nan, True, "soon"]),
-        ("timeout", [0, math.nan, True, "soon"]),
+        ("timeout", [-1, math.nan, True, "soon"]),
         ("collapse", ["max", 1, ["min"]]),
         ("retries_exhausted", ["print", 3]),
         ("derive", ["id", 3]),

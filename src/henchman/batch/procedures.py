@@ -18,6 +18,7 @@ from henchman.store.keys import Keys
 from henchman.store.leases import ask_time
 from henchman.store.operations import OperationSlice
 from henchman.wire import times
+from henchman.wire.deadlines import forgive_deadline
 from henchman.wire.payload import LONGEST, decode, encode, seconds
 from henchman.work.effects import EndingFacts, batch_of, encoded, step_effects
 from henchman.work.locks import SaidNeed, lock_effects, said_needs
@@ -39,8 +40,9 @@ def make(
     keeps it from the first job on, though no recorder has run yet.
     """
     keys, expires = runtime.keys, None
-    if options.expires is not None:
+    if options.expires is not None or options.atomic:  # steps of a workflow may have deadlines
         yield ask_time(runtime.clock)
+    if options.expires is not None:
         expires = times.rounded(runtime.clock.now() + options.expires)
     if kept := runtime.config.history_kept():
         yield history.offer(keys, kept)
@@ -210,6 +212,7 @@ def _again(runtime: Runtime, payload: bytes, job: dict[str, Any], waits: Sequenc
     hm = job.get("hm")
     if isinstance(hm, dict) and (seconds(hm.get("batch_expires")) or LONGEST) < runtime.clock.now():
         hm.pop("batch_expires")  # a retry by hand now wants it to run
+    forgive_deadline(job, runtime.clock.now())
     if not waits:
         job["enqueued_at"] = msgspec.json.decode(runtime.stamp(runtime.clock.now()))
     queue = job.get("queue")

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from henchman.client.needs import policy
 from henchman.client.options import Membership, PushOptions, checked_name, flag
-from henchman.client.prepared import PreparedPush, prepare, record_of
+from henchman.client.prepared import PreparedPush, dated, prepare, record_of
 from henchman.client.rows import Arguments, BoundCall
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, BatchError, DefinitionError
@@ -89,7 +89,7 @@ def new_step(
     if not after and (takes or said):
         option = "results" if takes else next(iter(said))
         raise DefinitionError(f"step {name}: {option}= is about the steps that it waits for: say after=")
-    plan = _plan(using, membership)
+    plan = _plan(runtime, using, membership)
     if after and plan.keyed is not None and (plan.keyed.ask["conflict"] == "wait" or "throttle" in plan.keyed.ask):
         what = "throttle=" if "throttle" in plan.keyed.ask else "on_conflict='wait'"
         raise DefinitionError(
@@ -106,7 +106,7 @@ def new_step(
     return NewStep(step, plan, arguments, after, takes, said, key)
 
 
-def _plan(using: Any, membership: Membership) -> PreparedPush:
+def _plan(runtime: Runtime, using: Any, membership: Membership) -> PreparedPush:
     push: PushOptions = using.push_as
     for option in _PUSHES_ELSEWHERE:
         if getattr(push, option):
@@ -116,7 +116,7 @@ def _plan(using: Any, membership: Membership) -> PreparedPush:
     plan: PreparedPush | None = using.prepared_in_batch
     if plan is None or plan.group is not membership:
         job = using.job
-        plan = prepare(job.name, job.options, push, membership, job.function, job.signature)
+        plan = prepare(job.name, job.options, push, membership, job.function, job.signature, runtime.config)
         using.prepared_in_batch = plan
     return plan
 
@@ -196,11 +196,11 @@ def check_known(step: str, after: Sequence[str], known: Iterable[str]) -> None:
 def jobs_of(runtime: Runtime, new: Sequence[NewStep], known: Mapping[str, tuple[str, str]]) -> list[StepJob]:
     """The jobs of new steps; ``known``: step → jid and job of each step that one of them waits for."""
     now = runtime.client.now()
-    return [_job_of(one, known, now, runtime.stamp(now)) for one in new]
+    return [_job_of(one, known, runtime.client.now_for(one.plan), runtime.stamp(now)) for one in new]
 
 
 def _job_of(new: NewStep, known: Mapping[str, tuple[str, str]], now: float, stamp: bytes) -> StepJob:
-    step, plan = new.step, new.plan
+    step, plan = new.step, dated(new.plan, now)
     extra = b"" if plan.keyed is None else plan.keyed.member(new.key)
     when = plan.when(plan.may_wait and plan.scheduled(now))
     goes_now = not (when or new.after or plan.unstamped)

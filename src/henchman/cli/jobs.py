@@ -159,6 +159,7 @@ def _status_lines(status: JobStatus, session: Session) -> Iterator[Text]:
         "enqueued": status.enqueued_at,
         "started": status.started_at,
         "failed": status.failed_at,
+        "deadline": entry.deadline,
     }
     known = [
         ("job id", status.jid),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -56,8 +56,20 @@ SHOWN, JOBS_SHOWN = 100, 50
 def queues(session: Session, most: int | None, first: int, match: str, as_json: bool) -> None:
     plain = run(session.runner, list_queues(session.keys, match, first, most or (None if as_json else SHOWN)))
     ordered = [one for one in run(session.runner, all_ordered_stats(session.keys)) if match in one.name]
-    document = {"queues": queue_rows(plain.states), "ordered": [one.to_json() for one in ordered]}
-    answer(document, *([] if as_json else _lines(plain, ordered, first, match)), as_json=as_json)
+    defaults = {"": {"timeout": session.config.job_timeout, "deadline": session.config.job_deadline}}
+    defaults |= {name: {**table} for name, table in session.config.queue_defaults.items()}
+    document = {"queues": queue_rows(plain.states), "ordered": [one.to_json() for one in ordered], "defaults": defaults}
+    lines = [] if as_json else [*_lines(plain, ordered, first, match), *_defaults(defaults)]
+    answer(document, *lines, as_json=as_json)
+
+
+def _defaults(defaults: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
+    """What holds for jobs that say nothing themselves, as far as anything does; that of the app last."""
+    for name, limits in sorted(defaults.items(), key=lambda one: (not one[0], one[0])):
+        said = [f"{what} {duration(limit) if limit else 'none'}" for what, limit in limits.items() if limit or name]
+        if said:
+            where = f"in queue {visible(name)}" if name else "elsewhere"
+            yield f"Jobs {where} that do not say themselves: {', '.join(said)}"
 
 
 def _lines(plain: QueueList, ordered: list[OrderedStats], first: int, match: str) -> list[RenderableType]:

@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from henchman.client.keyed import Keyed
 from henchman.client.options import OUTSIDE, within
-from henchman.client.prepared import Admission, PreparedPush, PushSequence, record_of
+from henchman.client.prepared import Admission, PreparedPush, PushSequence, dated, record_of
 from henchman.client.rows import Arguments, Pushed, Slice, tell_pushed
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, DuplicateJob
@@ -132,6 +132,7 @@ class KeyedPushes:
         self,
         runtime: Runtime,
         sequence: PushSequence,
+        now_for: Callable[[PreparedPush], float],
         time_of: Callable[[PreparedPush], tuple[bool, tuple[bytes, bytes | None]]],
         learn_time: Callable[[], Generator[Any, Any, None]],
         through_links: Callable[[PreparedPush, bool, list[bytes]], Generator[Any, Any, dict[str, list[bytes]]]],
@@ -142,6 +143,7 @@ class KeyedPushes:
     ) -> None:
         self._runtime = runtime
         self._sequence = sequence
+        self._now_for = now_for
         self._time_of = time_of
         self._learn_time = learn_time
         self._through_links = through_links
@@ -218,6 +220,7 @@ class KeyedPushes:
     ) -> Procedure[tuple[bool, dict[str, list[KeyedJob]], ArgumentError | None]]:
         """Whether jobs of now go to the schedule; the jobs by queue, as far as they have a key and no link stops them;
         and why a key is missing."""
+        plan = dated(plan, self._now_for(plan))
         scheduled, times = self._time_of(plan)
         jobs, problem = keyed_jobs(plan, _keyed_of(plan), arguments, times, strict=len(arguments) == 1)
         by_queue = {plan.queue: jobs} if jobs else {}

@@ -104,7 +104,8 @@ class Job(Using[P, R]):
         return result
 
     def using(self, **options: Unpack[PushKeywords]) -> Using[P, R]:
-        """This job with options for one push: delay, at, queue, retry, retry_for, timeout, expires, tags, batch, track.
+        """This job with options for one push: delay, at, queue, retry, retry_for, timeout, expires, tags, batch,
+        track, deadline: seconds after it is due, or a datetime, at which it is over with all its attempts.
         Of a transactional app also now, db, session.
 
         ``delay``: seconds or timedelta from the server's now. ``at``: a datetime with a time zone. ``again=True``: push

@@ -206,6 +206,13 @@ class Keyed(NamedTuple):
         """The same as text for ``Template.render``."""
         return jsontext.encode(key).join(self.pieces)
 
+    def ending(self, until: float) -> Keyed:
+        """The same of jobs that are over at the Unix time ``until``."""
+        *pieces, last = self.pieces
+        said = b',"hm":{' if last == b"" else last[:-1] + b","
+        last = said + b'"deadline":%b}' % jsontext.encode(until)
+        return self._replace(fields={**self.fields, "deadline": until}, pieces=(*pieces, last))
+
     def missed(self, key: str) -> bytes:
         """What a job with this key waits for, as the server takes it; empty when for nothing."""
         return jsontext.encode(key).join(self.missing) if self.missing else b""

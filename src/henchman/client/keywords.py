@@ -100,6 +100,7 @@ class JobKeywords(KeyKeywords, NeedKeywords, total=False):
     backtrace: bool | int | None
     timeout: Seconds | None
     expires: Seconds | None
+    deadline: Seconds | None
     tags: Texts | None
     log_level: LogLevel | None
     secret: Texts | None
@@ -123,6 +124,7 @@ class PushKeywords(NeedKeywords, total=False):
     retry_for: Seconds | None
     timeout: Seconds | None
     expires: Seconds | None
+    deadline: Seconds | datetime | None
     tags: Texts | None
     delay: Seconds | None
     at: datetime | None

@@ -69,7 +69,8 @@ class JobOptions(msgspec.Struct, frozen=True):
     error. ``retry_in``: seconds, or a function of (count) or (count, exception) that returns seconds or None;
     ``retry_for``: give up this long after the first error; ``retry_on``/``no_retry_on``: only / never retry these.
     ``retries_exhausted(job, exception)`` is called when a job gives up. ``dead=False`` keeps it out of the dead set.
-    ``timeout``: how long one run may take; ``expires``: not started later than this after it became due.
+    ``timeout``: how long one run may take; ``expires``: not started later than this after it became due; ``deadline``:
+    over, with all its attempts, so long after it first became due.
     ``secret``, ``encrypt``: parameters that are masked wherever people look, that travel encrypted (True: all).
     ``ack="each"``: a run is settled in a call of its own before its slot is free, so that a kill can run again at most
     one finished run a slot; "batched", the default, settles many at once, at most 5 ms late.
@@ -106,6 +107,7 @@ class JobOptions(msgspec.Struct, frozen=True):
     backtrace: bool | int = False
     timeout: float | None = None
     expires: float | None = None
+    deadline: float | None = None
     tags: tuple[str, ...] = ()
     log_level: str | None = None
     secret: tuple[str, ...] = ()
@@ -150,6 +152,7 @@ class PushOptions(msgspec.Struct, frozen=True):
     retry_for: float | None = None
     timeout: float | None = None
     expires: float | None = None
+    deadline: float | datetime | None = None
     tags: tuple[str, ...] | None = None
     delay: float | None = None
     at: float | None = None
@@ -274,8 +277,12 @@ def _at(name: str, value: Any) -> float:
     return value.timestamp()
 
 
-def _delay(name: str, value: Any) -> float:
+def _or_none(name: str, value: Any) -> float:
     return checked_seconds(name, value, zero=True)
+
+
+def _deadline(name: str, value: Any) -> float | datetime:
+    return value if isinstance(value, datetime) and _at(name, value) else _or_none(name, value)
 
 
 def _batch(name: str, value: Any) -> Membership:
@@ -369,14 +376,15 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "retry_queue": _queue,
     "dead": flag,
     "backtrace": _backtrace,
-    "timeout": checked_seconds,
+    "timeout": _or_none,
     "expires": checked_seconds,
+    "deadline": _deadline,
     "tags": texts,
     "log_level": _level,
     "secret": texts,
     "encrypt": _encrypt,
     "ack": _ack,
-    "delay": _delay,
+    "delay": _or_none,
     "at": _at,
     "track": flag,
     "result_ttl": checked_seconds,
@@ -434,6 +442,10 @@ def _checked(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> di
 def definition_options(where: str, given: Mapping[str, Any]) -> JobOptions:
     """The options of a definition, checked; DefinitionError names ``where`` and what is wrong."""
     checked = _checked(where, given, _DEFINED)
+    if isinstance(checked.get("deadline"), datetime):
+        raise DefinitionError(
+            f"{where}: deadline= of a definition is seconds after its job is due; a moment is that of a push"
+        )
     made = JobOptions(**{name: value for name, value in checked.items() if value is not None})
     if (
         made.aliases and made.key is not None and made.scope is None
@@ -450,6 +462,8 @@ def push_options(where: str, given: Mapping[str, Any], base: PushOptions) -> Pus
     made = msgspec.structs.replace(base, **checked)
     if made.delay is not None and made.at is not None:
         raise DefinitionError(f"{where}: give delay= or at=, not both")
+    if made.at is not None and isinstance(made.deadline, datetime) and made.deadline.timestamp() < made.at:
+        raise DefinitionError(f"{where}: at= is after deadline=, so that it would never run")
     if made.db is not None and made.session is not None:
         raise DefinitionError(f"{where}: give db= or session=, not both")
     return made

@@ -9,6 +9,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Mapping
+from datetime import datetime
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -19,11 +20,14 @@ from henchman.client.keyed import Keyed, keyed
 from henchman.client.options import JobOptions, Membership, PushOptions
 from henchman.client.registry import Registry
 from henchman.client.runtime import Runtime
-from henchman.errors import DefinitionError
+from henchman.config import Config
+from henchman.config.defaults import deadline_of
+from henchman.errors import ArgumentError, DefinitionError
 from henchman.store import batches
 from henchman.store.call import Procedure
-from henchman.wire import jsontext
+from henchman.wire import jsontext, times
 from henchman.wire.arguments import Signature
+from henchman.wire.deadlines import with_deadline
 from henchman.wire.payload import Template, decode
 from henchman.wire.secret import masked, places_of
 
@@ -31,6 +35,8 @@ __all__ = [
     "Admission",
     "PreparedPush",
     "PushSequence",
+    "at_commit",
+    "dated",
     "in_outbox",
     "jids_of",
     "prepare",
@@ -51,7 +57,8 @@ class PreparedPush(NamedTuple):
     ``transaction``: what they wait for on this side, see ``henchman.contrib.transactions``.
     ``unstamped``: their ``enqueued_at`` is written when they enter their queue. ``outbox``: the transaction that they
     are part of, as ``using`` was told, on ``line`` if that is set. ``keyed``: they have a key, are followed or wait for
-    others. ``fair``: their queue is a fair one.
+    others. ``fair``: their queue is a fair one. ``until``: the Unix time at which they are over; ``deadline``: so many
+    seconds after they are due.
     """
 
     template: Template
@@ -73,6 +80,14 @@ class PreparedPush(NamedTuple):
     line: str | None = None
     keyed: Keyed | None = None
     fair: bool = False
+    until: float | None = None
+    deadline: float | None = None
+
+    def due(self, now: float) -> float:
+        """When jobs are due that are pushed ``now``, whatever they wait for."""
+        if self.at is not None:
+            return max(self.at, now)
+        return now + max(self.delay, 0.0 if self.keyed is None else self.keyed.ask.get("debounce", 0.0))
 
     def scheduled(self, now: float) -> bool:
         """Whether it goes to the schedule: due later than now. A past ``at`` is due now."""
@@ -91,18 +106,17 @@ def prepare(
     group: Membership | None = None,
     function: Any = None,
     signature: Signature | None = None,
+    config: Config | None = None,
 ) -> PreparedPush:
-    """The payload fields that ``options`` of the definition and ``push`` give to jobs of ``group``, or of no batch."""
-    queue = push.queue or options.queue
-    tracked = options.track if push.track is None else push.track
-    result_ttl = options.result_ttl if push.result_ttl is None else push.result_ttl
-    ours = _own_fields(options, push, group, tracked, result_ttl, signature)
+    """The payload fields of jobs of ``group``, by ``options``, ``push`` and, where they say nothing, ``config``."""
+    queue, tracked, result_ttl = _said(options, push)
+    until, deadline = _deadline(options, push, queue, config)
+    ours = _own_fields(options, push, group, tracked, result_ttl, signature, until)
     key = _keyed(name, options, push, signature, ours, group, tracked)
-    fields = _sidekiq_fields(name, queue, options, push)
-    if ours and key is None:
-        fields["hm"] = ours
+    fields = _sidekiq_fields(name, queue, options, push) | ({"hm": ours} if ours and key is None else {})
     parked = group is not None and group.atomic
     outbox = _outbox(name, push)
+    timed = (push.at, push.expires, options.expires, until, deadline) != (None,) * 5
     return PreparedPush(
         Template(fields, tenant_of(name, options, signature)),
         queue,
@@ -111,7 +125,7 @@ def prepare(
         group,
         result_ttl,
         function,
-        (push.at is not None or push.expires is not None or options.expires is not None) and outbox is None,
+        timed and outbox is None,
         is_plain=group is None and not tracked and outbox is None and key is None,
         may_wait=bool(push.delay) or push.at is not None,
         parked=parked,
@@ -122,7 +136,48 @@ def prepare(
         line=push.line,
         keyed=key,
         fair=is_fair(options) or push.priority is not None,
+        until=until,
+        deadline=deadline,
     )
+
+
+def _said(options: JobOptions, push: PushOptions) -> tuple[str, bool, float | None]:
+    """Queue, whether history keeps the jobs, and for how long their results are kept."""
+    tracked = options.track if push.track is None else push.track
+    return push.queue or options.queue, tracked, options.result_ttl if push.result_ttl is None else push.result_ttl
+
+
+def _deadline(
+    options: JobOptions, push: PushOptions, queue: str, config: Config | None
+) -> tuple[float | None, float | None]:
+    """The moment at which a job is over, or how many seconds after it is due; None where it never is."""
+    if isinstance(push.deadline, datetime):
+        return times.rounded(push.deadline.timestamp()), None
+    said = options.deadline if push.deadline is None else push.deadline
+    return None, (said or None) if config is None else deadline_of(config, queue, said)
+
+
+def dated(plan: PreparedPush, now: float) -> PreparedPush:
+    """``plan`` for jobs that are pushed ``now``, by the server's clock: their payloads say when they are over. Rows of
+    an outbox, and what waits for a commit, do so when they come to the server. ArgumentError: they are due later."""
+    if plan.outbox is not None or plan.transaction is not None:
+        return plan
+    if plan.until is not None and plan.due(now) > max(plan.until, now):
+        raise ArgumentError(
+            f"this job would be due at {times.iso(plan.due(now))}, after its deadline {times.iso(plan.until)}, and "
+            "never run: give it a later deadline=, or let it be due earlier"
+        )
+    if plan.deadline is None:
+        return plan
+    until = times.rounded(plan.due(now) + plan.deadline)
+    if plan.keyed is not None:
+        return plan._replace(keyed=plan.keyed.ending(until))
+    return plan._replace(template=plan.template.ending(until))
+
+
+def at_commit(stored: bytes, plan: PreparedPush, now: float) -> bytes:
+    """The payload of a job that waited for a commit, and comes to the server ``now``."""
+    return stored if plan.deadline is None else with_deadline(stored, plan.due(now) + plan.deadline)
 
 
 def _outbox(name: str, push: PushOptions) -> Any:
@@ -189,12 +244,14 @@ def _own_fields(
     tracked: bool | None,
     result_ttl: float | None,
     signature: Signature | None,
+    until: float | None,
 ) -> dict[str, Any]:
     """What stands under ``hm``."""
     fields = {
         "delay": push.delay or None,  # it moves along when the server's clock steps
         "timeout": push.timeout,
         "expires": push.expires,
+        "deadline": until,
         "iterable": options.iterable or None,
         "batch": group.id if group else None,
         "batch_expires": group.expires if group else None,

@@ -19,7 +19,7 @@ from henchman.client.buffer import Buffer
 from henchman.client.fair import settled_in
 from henchman.client.needs import Need
 from henchman.client.options import OUTSIDE, Membership, PushOptions, named_options, within
-from henchman.client.prepared import Admission, PreparedPush, PushSequence, jids_of, prepare, push_tracked
+from henchman.client.prepared import Admission, PreparedPush, PushSequence, dated, jids_of, prepare, push_tracked
 from henchman.client.rows import SLICE_RECORDED, Arguments, Pushed, RowSlices, Slice, check_reached, tell_pushed
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, BatchError, DefinitionError, ResultError, ServerAway, ServerError
@@ -146,7 +146,14 @@ class Client:
         self.sequence = PushSequence()
         self.keyring = Keyring(lambda: runtime.config.encryption_keys)
         self._keyed = KeyedPushes(
-            runtime, self.sequence, self._time_of, self._learn_time, self._through_links, self._call, self._write_rows
+            runtime,
+            self.sequence,
+            self.now_for,
+            self._time_of,
+            self._learn_time,
+            self._through_links,
+            self._call,
+            self._write_rows,
         )
         self.buffer = Buffer(runtime)
         self.now: Callable[[], float] = time.time  # tests put a clock of their own here
@@ -297,7 +304,8 @@ class Client:
                 f"{name} is no job of this app, and named like one of Ruby's: a Ruby worker tells no batch how a job "
                 "ended. Push it outside: enqueue(…, batch=None). If Python runs it, define it in this app"
             )
-        plan = prepare(name, options, push, group, signature=None if known is None else known.signature)
+        signature, config = (None, None) if known is None else (known.signature, self._runtime.config)
+        plan = prepare(name, options, push, group, signature=signature, config=config)
         self.check_queue(name, plan.queue)
         self.check_transaction(name, push)
         return (yield from self._send(self._tied(plan, push), _ANYTHING.encode(args, dict(kwargs or {}))))
@@ -313,6 +321,7 @@ class Client:
         count = passed = kept = 0
         try:
             while arguments := (yield from next_slice(slices)):
+                plan = dated(plan, self.now_for(plan))
                 scheduled, now = self._time_of(plan)
                 payloads = plan.template.render_many(arguments, new_jids(len(arguments)), *now)
                 by_queue = {plan.queue: payloads}
@@ -333,7 +342,7 @@ class Client:
             return self._handle(plan, (yield from self._keyed.send(plan, arguments)))
         if plan.timed:
             yield from self._learn_time()
-        jid = new_jid()
+        plan, jid = dated(plan, self.now_for(plan)), new_jid()
         scheduled, now = self._time_of(plan)
         payloads = [plan.template.render(*arguments, jid, *now)]
         by_queue = {plan.queue: payloads}
@@ -355,7 +364,8 @@ class Client:
         plan: PreparedPush | None = using.prepared if group is None else using.prepared_in_batch
         if plan is None or plan.group is not group:
             job = using.job
-            plan = prepare(job.name, job.options, using.push_as, group, job.function, job.signature)
+            config = self._runtime.config
+            plan = prepare(job.name, job.options, using.push_as, group, job.function, job.signature, config)
             self.check_queue(job.name, plan.queue)
             if plan.fair and not self._runtime.stand_ins:
                 yield declare(self._runtime.keys, plan.queue, {})
@@ -384,10 +394,14 @@ class Client:
 
     def _time_of(self, plan: PreparedPush) -> tuple[bool, tuple[bytes, bytes | None]]:
         """Whether jobs that are pushed now go to the schedule; their ``created_at`` and ``enqueued_at``."""
-        seconds = self._clock.now() if plan.timed and self.now is time.time else self.now()
+        seconds = self.now_for(plan)
         scheduled = plan.may_wait and plan.scheduled(seconds)
         now = self._stamp(seconds)
         return scheduled, (now, None if scheduled or plan.unstamped else now)
+
+    def now_for(self, plan: PreparedPush) -> float:
+        """The time at which jobs of ``plan`` are pushed."""
+        return self._clock.now() if plan.timed and self.now is time.time else self.now()
 
     # --- the push itself --------------------------------------------------------------------------------------------
 

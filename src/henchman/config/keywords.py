@@ -45,6 +45,9 @@ class SettingKeywords(TypedDict, total=False):
     buffer: int | None
     transactional: bool | None
     max_retries: int | None
+    job_timeout: _Seconds | None
+    job_deadline: _Seconds | None
+    queue_defaults: Mapping[str, Mapping[str, _Seconds]] | None
     dead_max: int | None
     dead_timeout: _Seconds | None
     max_memory: int | str | None

@@ -223,6 +223,19 @@ class Config:
         "commit, and vanishes with a rollback.",
     )
     max_retries: int = _key(25, sources.whole(0, 10_000), "Retries of a job with retry = true.")
+    job_timeout: float = _key(
+        0.0,
+        sources.seconds(0, 1e9),
+        "How long one run may take, where neither its job nor its queue says. 0: no limit.",
+    )
+    job_deadline: float = _key(
+        0.0,
+        sources.seconds(0, 1e9),
+        "After how long a job is over, with all its attempts, where neither it nor its queue says. 0: never.",
+    )
+    queue_defaults: Mapping[str, Mapping[str, float]] = _key(
+        {}, sources.queue_tables(), "The same for the jobs of a queue: [queues.NAME] timeout, deadline."
+    )
     dead_max: int = _key(10_000, sources.whole(0, 10_000_000), "Most jobs that the dead set keeps.")
     dead_timeout: float = _key(180 * 86400.0, sources.seconds(0, 100 * YEAR), "How long the dead set keeps a job.")
     max_memory: int | None = _key(

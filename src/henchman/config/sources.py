@@ -197,6 +197,34 @@ def _capsule(name: str, table: object, due: str) -> dict[str, object]:
     return {"queues": list(queues), "concurrency": slots}
 
 
+#: what a queue may say
+OF_QUEUES = ("timeout", "deadline")
+_QUEUE_TABLES_DUE = "tables such as [queues.mail] with timeout = 30 and deadline = 3600, in seconds; 0: none"
+
+
+def queue_tables() -> Kind:
+    """Tables by the name of a queue: ``{"mail": {"timeout": 30}}``; not from the environment."""
+
+    def read(value: Any, layer: Layer) -> dict[str, dict[str, float]]:
+        if not isinstance(value, Mapping):
+            raise ValueError(_QUEUE_TABLES_DUE)
+        return {str(name): _queue_table(str(name), table, layer) for name, table in value.items()}
+
+    return Kind(read)
+
+
+def _queue_table(name: str, table: Any, layer: Layer) -> dict[str, float]:
+    if not isinstance(table, Mapping):
+        raise ValueError(f"{_QUEUE_TABLES_DUE}; {name} is {as_shown(table, 80)}")
+    for option in table:
+        if option not in OF_QUEUES:
+            raise ValueError(
+                f"{_QUEUE_TABLES_DUE}; {name}: there is no {option!r}{did_you_mean(str(option), OF_QUEUES)}"
+            )
+    one = seconds(0, 1e9)
+    return {option: float(one.read(given, layer)) for option, given in table.items()}  # type: ignore[arg-type]
+
+
 def url(due: str, schemes: tuple[str, ...], *, drivers: bool = False) -> Kind:
     """The address of a server, with ``drivers`` also as ``postgresql+psycopg``; its password is never shown."""
 
@@ -255,12 +283,22 @@ def file_layer(start: Path, known: tuple[str, ...]) -> Layer:
         for file, table in found:
             if folder != Path(os.path.abspath(start)):
                 _must_be_trusted(file)
+            table = _with_queue_tables(table, file)  # noqa: PLW2901
             for name in table:
                 if name not in known:
                     hint = "; its settings stand at the top, without [tool.henchman]" if name == "tool" else ""
                     raise unknown(name, f"{file.name} ({file})", known, hint)
             return Layer(table, dict.fromkeys(table, f"{file.name} ({file})"), folder)
     return Layer({}, {}, start)
+
+
+def _with_queue_tables(table: dict[str, object], file: Path) -> dict[str, object]:
+    """``[queues.NAME]`` says what holds for the jobs of a queue, ``queues = […]`` which are served: two settings."""
+    if not isinstance(table.get("queues"), Mapping):
+        return table
+    if "queue_defaults" in table:
+        raise ConfigError(f"{file.name} ({file}) has [queues.…] and [queue_defaults.…], which mean the same: keep one")
+    return {"queue_defaults" if name == "queues" else name: value for name, value in table.items()}
 
 
 def _must_be_trusted(file: Path) -> None:

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from henchman.client.admission import KeyedJob, deferred
 from henchman.client.keyed import Keyed
 from henchman.client.options import PushOptions
-from henchman.client.prepared import PreparedPush, in_outbox
+from henchman.client.prepared import PreparedPush, at_commit, in_outbox
 from henchman.client.push import Client, Handle, Steps, next_slice
 from henchman.client.rows import Arguments, Pushed, RowSlices, Slice, tell_pushed
 from henchman.client.runtime import Runtime
@@ -248,8 +248,10 @@ class TransactionalClient(Client):
 
     def written(self, job: DeferredJob) -> tuple[bool, bytes]:
         """Whether the job goes to the schedule, seen from now; its payload, with the time of its enqueuing."""
-        scheduled, (_, enqueued) = self._time_of(job.submission.plan)
-        return scheduled, job.payload if enqueued is None else with_field(job.payload, "enqueued_at", enqueued)
+        plan = job.submission.plan
+        scheduled, (_, enqueued) = self._time_of(plan)
+        payload = at_commit(job.payload, plan, self.now_for(plan))
+        return scheduled, payload if enqueued is None else with_field(payload, "enqueued_at", enqueued)
 
     def learn_time(self) -> None:
         """Ask for the server's time, unless it is known."""

@@ -22,7 +22,7 @@ from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.middleware import compile_sync
 from henchman.kernel.text import as_shown
 from henchman.store.cron import Tick
-from henchman.wire import payload
+from henchman.wire import payload, times
 from henchman.wire.arguments import Signature
 from henchman.wire.payload import new_jid
 from henchman.work.context import keep_stored
@@ -37,7 +37,8 @@ _LONGEST: Final = 366 * 86400.0
 class Cron(msgspec.Struct, frozen=True):
     """``timing`` in its stored form. ``job`` is the payload's text without what differs from tick to tick; ``hm`` its
     field of that name. ``overlap_for``: for so many seconds a tick waits for the job of an earlier one; 0: never.
-    ``ask``: what is asked of a job with a key, see ``client/keyed.py``."""
+    ``ask``: what is asked of a job with a key, see ``client/keyed.py``; ``deadline``: so many seconds after a planned
+    time the job of that tick is over."""
 
     timing: str
     missed: str
@@ -47,6 +48,7 @@ class Cron(msgspec.Struct, frozen=True):
     hm: dict[str, Any] = {}
     overlap_for: float = 0.0
     ask: dict[str, Any] | msgspec.UnsetType = msgspec.UNSET
+    deadline: float | msgspec.UnsetType = msgspec.UNSET
 
 
 encoded = msgspec.json.Encoder().encode
@@ -85,14 +87,17 @@ def define(
         raise ArgumentError(f"args={as_shown(args, 200)}: give a list or tuple of arguments")
     if kwargs is not None and not isinstance(kwargs, Mapping):
         raise ArgumentError(f"kwargs={as_shown(kwargs, 200)}: give a dict of arguments by name")
-    plan = prepare(name, options, push, signature=signature)
+    plan = prepare(name, options, push, signature=signature, config=runtime.config)
+    if plan.until is not None:
+        raise DefinitionError(f"{name}: deadline= of a cron is seconds after each planned time, and no moment")
     runtime.registry.refuse_ordered(name, plan.queue)
     texts = signature.encode(tuple(args), dict(kwargs or {}))
     fields = payload.decode(plan.template.render(*texts, new_jid(), b"0.0", None))
     for varying in ("jid", "created_at"):
         del fields[varying]
     hm, ask = _key_of(name, plan, texts, fields.pop("hm", {}))
-    return Cron(timing.text(), missed, plan.queue, name, payload.encode(fields).decode(), hm, limit, ask)
+    text = payload.encode(fields).decode()
+    return Cron(timing.text(), missed, plan.queue, name, text, hm, limit, ask, plan.deadline or msgspec.UNSET)
 
 
 def _key_of(
@@ -141,7 +146,10 @@ def _job(registry: Registry, job: Any) -> tuple[str, Signature, JobOptions, Push
 def build_tick(runtime: Runtime, name: str, cron: Cron, planned: float, now: float) -> Tick:
     """The job of one tick, through the client middleware; without a payload when a link stopped it."""
     jid, moment = new_jid(), runtime.stamp(now)
-    extra = payload.members({"hm": {**cron.hm, "cron": name, "planned": planned}})
+    ours = {**cron.hm, "cron": name, "planned": planned}
+    if not isinstance(cron.deadline, msgspec.UnsetType):
+        ours["deadline"] = times.rounded(planned + cron.deadline)
+    extra = payload.members({"hm": ours})
     tail = b',"jid":"%b","created_at":%b,"enqueued_at":%b}' % (jid.encode(), moment, moment)
     ask = b"" if isinstance(cron.ask, msgspec.UnsetType) else encoded(cron.ask)
     waits = b'"conflict":"wait"' in ask

@@ -17,6 +17,7 @@ from henchman.store.call import BothWays, Procedure
 from henchman.store.metrics import server_info
 from henchman.store.queues import raw
 from henchman.wire import jsontext, payload, times
+from henchman.wire.deadlines import deadline_of
 from henchman.wire.payload import INVALID_CLASS, decode
 from henchman.wire.secret import MASK, Mask, shown_arguments
 from henchman.work.locks import ONCE_FOR
@@ -155,6 +156,11 @@ class Entry:
         """Why its last run failed, one of ``CAUSES``; empty when none has failed."""
         said = self.job.get("error_cause")
         return said if said in CAUSES else "error" if self.error else ""
+
+    @property
+    def deadline(self) -> float | None:
+        """The Unix time at which it is over, with all its attempts; None: it has no deadline."""
+        return deadline_of(self.job)
 
     @property
     def backtrace(self) -> list[str]:

@@ -109,6 +109,7 @@ class JobStatus:
             "cancelled": self.cancelled,
             "scanned": self.scanned,
             "complete": self.complete,
+            "deadline": times.iso(self.entry.deadline if self.entry else None) or None,
         }
         return facts | {name: times.iso(getattr(self, name)) or None for name in moments}
 

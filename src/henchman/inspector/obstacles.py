@@ -147,8 +147,19 @@ class Explanation(NamedTuple):
 def explained(
     keys: Keys, status: JobStatus, max_retries: int, mask: Mask | None = None, ground: SlotsLook | None = None
 ) -> Procedure[Explanation]:
-    """The one thing that holds a job up: of several the first that has to go."""
-    now = time.time()
+    """The one thing that holds a job up: of several the first that has to go; and its deadline, if it has one."""
+    now, deadline = time.time(), status.entry.deadline if status.entry else None
+    found = yield from _explained(keys, status, max_retries, mask, ground, now)
+    if deadline is None or status.state not in (*_WAITS, "blocked", "working"):
+        return found
+    if deadline > now:
+        return found._replace(text=f"{found.text}; its deadline is {times.iso(deadline)}, in {span(deadline - now)}")
+    return found._replace(text=f"{found.text}; its deadline passed at {times.iso(deadline)}: it is ended, and not run")
+
+
+def _explained(
+    keys: Keys, status: JobStatus, max_retries: int, mask: Mask | None, ground: SlotsLook | None, now: float
+) -> Procedure[Explanation]:
     if status.state == "working":
         return (yield from _running(keys, status, now))
     if status.state == "blocked":

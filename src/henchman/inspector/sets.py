@@ -33,6 +33,7 @@ from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, fir
 from henchman.store.keys import Keys
 from henchman.store.queues import Member, raw
 from henchman.wire import payload, times
+from henchman.wire.deadlines import forgive_deadline
 from henchman.wire.payload import sanitise
 from henchman.work.effects import batch_of, of_payload
 from henchman.work.locks import said_needs
@@ -342,6 +343,8 @@ class JobSet(Inspector):
         sanitise(job)
         at = self._clock.now()
         in_ms = self._config.timestamps == "ms"
+        if self.which == "dead":
+            forgive_deadline(job, at)
         job["enqueued_at"] = round(at * 1000) if in_ms else float(times.write(at, "seconds"))
         effects = of_payload(self._keys, entry.payload, "revived" if self.which == "dead" else "staged")
         return jobs.Move(entry.payload, payload.encode(job), entry.queue or _DEFAULT_QUEUE, effects=effects)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import math
 import sys
 import threading
 import time
@@ -18,7 +19,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from henchman.config import Config
-from henchman.errors import ConfigError, JobCancelled, JobShutdown, JobTimeout, ProcessCrashed, ServerAway
+from henchman.errors import ConfigError, JobCancelled, JobDeadline, JobShutdown, JobTimeout, ProcessCrashed, ServerAway
 from henchman.isolation.failure import rebuilt
 from henchman.isolation.options import Isolated
 from henchman.isolation.process import RunProcess
@@ -308,7 +309,7 @@ class _Drive:
         run, process = self._run, self._process
         process.runs += 1
         if run.deadline is not None:  # to wait for a process costs the job nothing of its time
-            run.deadline = time.monotonic() + run.timeout
+            run.deadline = min(time.monotonic() + run.timeout, math.inf if run.ends is None else run.ends)
         try:
             self._channel.send("run", _assignment(run, process.runs, self._memory))
             while True:
@@ -348,10 +349,13 @@ class _Drive:
                 if now > self._told["JobCancelled"] + self._grace:
                     self._kill("it does not heed its cancellation", JobCancelled())
         if run.deadline is not None and now > run.deadline + self._grace:
-            text = (
-                f"the job ran longer than its timeout of {run.timeout:g} s and did not heed it: its process was killed"
+            if run.by_deadline:
+                text = "its deadline passed while it ran and it did not heed that: its process was killed"
+                self._kill("it runs after its deadline", JobDeadline(text))
+            limit = f"longer than its timeout of {run.timeout:g} s"
+            self._kill(
+                f"it runs {limit}", JobTimeout(f"the job ran {limit} and did not heed it: its process was killed")
             )
-            self._kill(f"it runs longer than its timeout of {run.timeout:g} s", JobTimeout(text))
 
     def _tell(self, word: str, now: float) -> None:
         if word not in self._told:
@@ -387,6 +391,7 @@ def _assignment(run: Any, number: int, memory: int | None) -> dict[str, Any]:
         "flight": list(unit.flight),
         "checkpoint": unit.checkpoint,
         "deadline": run.deadline,
+        "ends": run.ends,
         "started": [run.started, run.started_at],
         "cancelled": run.cancelled,
         "stopping": run.stopping,

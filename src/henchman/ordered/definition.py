@@ -265,6 +265,7 @@ _WHY_NOT: Final[Mapping[str, str]] = {
     "dead": "what is given up goes to the morgue of its queue",
     "backtrace": "an id keeps its last error, not where that came from; the log has it",
     "expires": "payloads of an id are merged and wait as long as they must",
+    "deadline": "payloads of an id are merged and wait as long as they must; timeout= limits one run",
     "tags": "payloads of an id are merged: there is no one job to tag",
     "secret": "it names parameters, and a payload has none; send a reference instead of what must not be seen",
     "ack": "a claim is settled as soon as it has ended",

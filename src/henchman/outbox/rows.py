@@ -14,6 +14,7 @@ from henchman.client.runtime import Runtime
 from henchman.errors import OutboxError
 from henchman.sql.rights import naming_rights
 from henchman.store.outbox import OutboxPush
+from henchman.wire.deadlines import with_deadline
 
 __all__ = ["COLUMNS", "Row", "StoredRow", "head_of", "insert_by_cursor", "line_lock", "lines_of", "push_of", "rows_of"]
 
@@ -76,6 +77,9 @@ def push_of(row: StoredRow, runtime: Runtime) -> OutboxPush:
         raise ValueError(f"its payload has the jid {head_of(payload).jid}")
     meta: dict[str, Any] = msgspec.json.decode(row.meta, type=dict) if row.meta else {}
     delay = float(meta.get("delay") or 0)
+    if "deadline" in meta:
+        now = runtime.clock.now()
+        payload = with_deadline(payload, max(now + delay, row.due or now) + float(meta["deadline"]))
     when = repr(float(row.due)) if row.due is not None else f"+{delay!r}" if delay > 0 else ""
     detail = record_of(runtime.registry, payload)[1] if meta.get("track") else b""
     ask = msgspec.json.encode(msgspec.convert(meta["ask"], _Ask)) if "ask" in meta else b""
@@ -114,6 +118,8 @@ def _meta(plan: PreparedPush, scheduled: bool) -> dict[str, Any]:
     meta: dict[str, Any] = {}
     if scheduled and plan.at is None:
         meta["delay"] = plan.delay
+    if plan.deadline is not None:
+        meta["deadline"] = plan.deadline
     if plan.parked:
         meta["parked"] = True
     if group is not None:

@@ -218,7 +218,8 @@ class RunBody:
         args, kwargs = compiled.signature.decode(job.get("args") or [], job.get("kwargs"))
         kind = StepRun if "step" in (job.get("hm") or {}) and step_of(job) else Run
         run = kind(unit, job, compiled, args, kwargs)
-        run.deadline, run.cancelled, run.stopping = handed["deadline"], handed["cancelled"], handed["stopping"]
+        run.deadline, run.ends = handed["deadline"], handed["ends"]
+        run.cancelled, run.stopping = handed["cancelled"], handed["stopping"]
         run.started, run.started_at = handed["started"]
         if not compiled.is_async:
             self._slot.run = run

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from henchman.testing.calls import PlainPush
+from henchman.wire.deadlines import deadline_of, is_over
 from henchman.wire.payload import decode, encode
 
 __all__ = ["FakeNeeds", "Name", "step_of"]
@@ -57,7 +58,9 @@ class FakeNeeds:
         if not missing:
             return False, []
         labels = {(one[0], one[1]): one[3] for one in decode(push.payload)["hm"]["needs"]}
-        until = self._now() + ask["wait_at_most"] if "wait_at_most" in ask else None
+        limits = [self._now() + ask["wait_at_most"]] if "wait_at_most" in ask else []
+        deadline = deadline_of(decode(push.payload))
+        until = min(limits if deadline is None else [*limits, deadline], default=None)
         self.parked[jid] = _Parked(push, {name: labels.get(name, name[1]) for name in sorted(missing)}, until)
         found = list[PlainPush]()
         for name in sorted(missing):
@@ -85,7 +88,11 @@ class FakeNeeds:
         """The jobs that are let go because they have waited long enough."""
         now, found = self._now(), list[PlainPush]()
         for jid in [jid for jid, one in self.parked.items() if one.until is not None and one.until <= now]:
-            found += self._decide(jid, None, "time")
+            if is_over(decode(self.parked[jid].push.payload), now):
+                one = self.parked.pop(jid)
+                found += self.end(one.push, "expired", "its deadline passed while it waited for others")
+            else:
+                found += self._decide(jid, None, "time")
         return found
 
     def cancel(self, jid: str) -> list[PlainPush]:

@@ -281,6 +281,11 @@ class Template:
             return self._head
         return b'{"fair":' + _quoted(tenant) + b"," + self._head[1:]
 
+    def ending(self, until: float) -> Template:
+        """The same of jobs that are over at the Unix time ``until``."""
+        fixed = jsontext.loads(self._head[: -len(b',"args":')] + b"}")
+        return Template(fixed | {"hm": fixed.get("hm", {}) | {"deadline": until}}, self._tenant)
+
     def render_many(
         self,
         arguments: Sequence[tuple[bytes, bytes | None]],

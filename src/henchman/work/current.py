@@ -27,7 +27,8 @@ class CurrentJob(Protocol):
 
     @property
     def deadline(self) -> float | None:
-        """``time.monotonic()`` at which its time-out strikes; None without one."""
+        """``time.monotonic()`` at which this run is ended: by its time-out or by the deadline of its job, whichever is
+        first; None without either."""
 
     @property
     def cancelled(self) -> bool:

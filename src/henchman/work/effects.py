@@ -36,6 +36,8 @@ __all__ = [
     "finished",
     "keeps_result",
     "of_payload",
+    "overdue_dead",
+    "overdue_facts",
     "step_effects",
     "tracked",
 ]
@@ -231,7 +233,7 @@ def encoded(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts =
 
 #: what says no more of a job's end than that it gives its key back
 _KEYED = frozenset(
-    {"key", "once_for", "conflict", "delay", "timeout", "expires", "secret"}
+    {"key", "once_for", "conflict", "delay", "timeout", "expires", "deadline", "secret"}
     | {"needs", "on_failed", "on_dead", "wait_at_most", "met"}
 )
 
@@ -294,7 +296,7 @@ def attempt_of(job: Mapping[str, Any]) -> int:
     return 1 if count is None else count + 2
 
 
-_MEMBER = frozenset({"batch", "batch_expires", "delay", "track", "secret"}) | frozenset(
+_MEMBER = frozenset({"batch", "batch_expires", "delay", "track", "secret", "deadline"}) | frozenset(
     {"needs", "on_failed", "on_dead", "wait_at_most", "met"}  # what it waited for
 )
 
@@ -335,3 +337,23 @@ def facts_of(unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> EndingFact
         detail |= {"started": round(time.time() - unit.elapsed, 6), "elapsed": round(unit.elapsed, 6)}
     latest = unit.newest is not unit.payload
     return EndingFacts(unit.flight.identity, attempt_of(job), detail, unit.cancelled, unit.checkpoint, latest)
+
+
+# A job whose deadline passed while it waited: one that had not begun has expired, another one is dead.
+
+_OVERDUE: Final = "JobDeadline"
+
+
+def overdue_facts(job: Mapping[str, Any], waited: str) -> EndingFacts:
+    """How a job ends whose deadline passed while it waited, and what for, as its batch and history are told."""
+    last = job.get("error_class")
+    after = f"; it had failed with {last}" if isinstance(last, str) and last else ""
+    message = f"its deadline passed while it waited {waited}{after}"
+    return EndingFacts(detail={"cause": "deadline", "error_class": _OVERDUE, "message": message, "reason": message})
+
+
+def overdue_dead(job: dict[str, Any], queue: str, stamp: bytes, facts: EndingFacts) -> dict[str, Any]:
+    """``job`` as the dead set has it from the moment ``stamp`` on: what its last run failed with stays."""
+    made: dict[str, Any] = {"failed_at": msgspec.json.decode(stamp), "retry_count": 0, "error_class": _OVERDUE}
+    made["error_message"] = facts.detail["message"]
+    return made | job | {"queue": queue, "error_cause": "deadline"}

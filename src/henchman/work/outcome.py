@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from henchman.errors import JobTimeout, PoisonPill, ProcessCrashed
+from henchman.errors import JobDeadline, JobTimeout, PoisonPill, ProcessCrashed
 
 __all__ = ["CAUSES", "DONE", "ENDINGS", "Outcome", "called_off", "cause_of"]
 
-#: Why a run did not end well, or not by itself. ``error`` raised; ``timeout`` ran too long; ``crash`` its process
-#: ended; ``hang`` its process was killed because it had stopped turning; ``memory`` there was none left;
-#: ``stop`` its worker stopped; ``cancelled``; ``poison`` processes died with it, again and again.
-CAUSES = ("error", "timeout", "crash", "hang", "memory", "stop", "cancelled", "poison")
+#: Why a run did not end well, or not by itself. ``error`` raised; ``timeout`` ran too long; ``deadline`` its job was
+#: over, with all its attempts; ``crash`` its process ended; ``hang`` its process was killed because it had stopped
+#: turning; ``memory`` there was none left; ``stop`` its worker stopped; ``cancelled``; ``poison`` processes died with
+#: it, again and again.
+CAUSES = ("error", "timeout", "deadline", "crash", "hang", "memory", "stop", "cancelled", "poison")
 
 #: Every way a unit of work can end. ``done`` returned; ``failed`` a business failure; ``discarded`` forgotten by its
 #: own wish; ``gone`` an error of a job that is neither retried nor kept; ``retry``, ``snoozed``, ``dead`` stored
@@ -50,11 +51,12 @@ class Outcome(NamedTuple):
     reason: str = ""
     error: BaseException | None = None
     result: Any = None
+    because: str = ""  # its cause, where neither ending nor error tells
 
     @property
     def cause(self) -> str:
         """One of ``CAUSES``; "" of a run that ended as its job wished."""
-        return cause_of(self.ending, self.error)
+        return self.because or cause_of(self.ending, self.error)
 
 
 DONE = Outcome("done")
@@ -67,6 +69,8 @@ def cause_of(ending: str, error: BaseException | None) -> str:
     if ending not in _RAISED:
         return _BY_ENDING.get(ending, "")
     match error:
+        case JobDeadline():
+            return "deadline"
         case JobTimeout():
             return "timeout"
         case MemoryError():

@@ -20,7 +20,8 @@ from henchman.store import needs
 from henchman.store.jobs import Due
 from henchman.store.needs import Blocked, ParkEnd
 from henchman.wire import payload
-from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload
+from henchman.wire.deadlines import deadline_of, has_begun, is_over
+from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload, overdue_dead, overdue_facts
 from henchman.work.locks import ONCE_FOR, said_needs
 
 __all__ = ["Decisions"]
@@ -100,8 +101,11 @@ class Decisions:
         jids = [_text(one) for one in seen.overdue]
         found = self._found(jids)
         self._clear(gone := set(jids) - {one.jid for one in found})
+        over = {one.jid for one in found if is_over(_read(one), seen.now)}
+        ended_for_good = self._end([one for one in found if one.jid in over], "deadline", seen.now)
+        found = [one for one in found if one.jid not in over]
         met = self._met(found)
-        ended = self._end([one for one in found if one.jid in met], "met", seen.now)
+        ended = ended_for_good + self._end([one for one in found if one.jid in met], "met", seen.now)
         ended += self._end([one for one in found if one.jid not in met], "time", seen.now)
         return ended + len(gone)
 
@@ -206,6 +210,10 @@ class Decisions:
         if how == "cancel":
             yield self._over(one, job, "cancelled", EndingFacts(), now)
             return
+        if how == "deadline":
+            facts = overdue_facts(job, "for others")
+            yield self._over(one, job, "dead" if has_begun(job) else "expired", facts, now)
+            return
         missing = _missing(one, job)
         if need is not None and need not in missing:
             return
@@ -249,10 +257,14 @@ class Decisions:
     def _over(self, one: Blocked, job: dict[str, Any], ending: str, facts: EndingFacts, now: float) -> ParkEnd:
         """The job ends without having run."""
         effects, lines = encoded(self._runtime.keys, job, ending, facts), _lines(one, job)
-        if ending == "cancelled":
+        if ending in ("cancelled", "expired"):
             return ParkEnd(one.jid, "nowhere", "", one.row, one.payload, effects, lines)
-        told = {"queue": one.queue, "failed_at": msgspec.json.decode(self._runtime.stamp(now)), **_error_of(facts)}
-        stored = payload.encode(job | told | {"retry_count": job.get("retry_count", 0)})
+        stamp = self._runtime.stamp(now)
+        told = {"queue": one.queue, "failed_at": msgspec.json.decode(stamp), **_error_of(facts)}
+        dead = job | told | {"retry_count": job.get("retry_count", 0)}
+        if facts.detail.get("cause") == "deadline":
+            dead = overdue_dead(job, one.queue, stamp, facts)
+        stored = payload.encode(dead)
         return ParkEnd(one.jid, "dead", batch_of(job), one.row, stored, effects, lines)
 
 
@@ -261,7 +273,10 @@ def _text(jid: bytes) -> str:
 
 
 def _wait_at_most(job: dict[str, Any]) -> float | None:
+    """None too of a job with a deadline, which is a moment and stays."""
     ours = job.get("hm")
+    if deadline_of(job) is not None:
+        return None
     return payload.seconds(ours.get("wait_at_most")) if isinstance(ours, dict) else None
 
 

@@ -18,6 +18,7 @@ from henchman.errors import (
     ArgumentError,
     HenchmanError,
     JobCancelled,
+    JobDeadline,
     JobShutdown,
     JobTimeout,
     PayloadError,
@@ -199,7 +200,10 @@ class Processor:
                 self.claims.abandoned(run)
             self._events.emit("job_abandoned", run=run)
             return
-        error = JobTimeout(f"still running {self._watchdog.grace:g} s after its time-out")
+        kind = JobDeadline if run.by_deadline else JobTimeout
+        error = kind(
+            f"still running {self._watchdog.grace:g} s after its {'deadline' if run.by_deadline else 'time-out'}"
+        )
         outcome = self._outcome(run, None, error, None)
         self._acker.submit(run.unit, outcome, run.unit.job)
         self._events.emit("job_abandoned", run=run)
@@ -218,12 +222,25 @@ class Processor:
             if not run.compiled.hears_cancel:
                 return Outcome("cancelled", called_off(run.jid), reason="cancelled before it started")
             run.cancelled = True
-        if run.expires is not None and self._clock.now() > run.expires + self._clock.leapt(run.due):
-            return Outcome("expired", reason="it expired before it could start")
+        if run.expires is not None and (late := self._too_late(run)) is not None:
+            return late
         if awake() > self._session.valid_until:  # somebody else may be running it already
             return Outcome("released", reason="the lease of this process ran out before it could start")
         if run.unit.flight.identity != self._session.identity:  # after the lease: that may be the new name's already
             return Outcome("released", reason="this process was declared dead before it could start")
+        return None
+
+    def _too_late(self, run: Run) -> Outcome | None:
+        """Why a run that has to start in time does not; else it ends no later than the deadline of its job."""
+        now = self._clock.now()
+        if run.until is not None:
+            left = run.until - now
+            if left <= 0:
+                return self._policy.overdue(run)
+            run.ends = _monotonic() + left
+            run.timeout = left if run.timeout is None else min(run.timeout, left)
+        if run.expires is not None and run.expires != run.until and now > run.expires + self._clock.leapt(run.due):
+            return Outcome("expired", reason="it expired before it could start")
         return None
 
     def _begin(self, run: Run, slot: Slot | None, now: float) -> None:
@@ -317,8 +334,10 @@ def meaning(run: Run, error: BaseException, timed_out: bool) -> BaseException:
 
 def _timed_out(run: Run, error: BaseException | None = None) -> JobTimeout:
     """``error`` with its words, and where the job stood when it was raised, if it was."""
-    text = f"the job ran longer than its timeout of {run.timeout:g} s"
-    return JobTimeout(text).with_traceback(None if error is None else error.__traceback__)
+    made = JobTimeout(f"the job ran longer than its timeout of {run.timeout or 0:g} s")
+    if run.by_deadline:
+        made = JobDeadline(f"its deadline passed while it ran, for {run.elapsed:.3g} s")
+    return made.with_traceback(None if error is None else error.__traceback__)
 
 
 _NO_KWARGS: dict[str, Any] = {}

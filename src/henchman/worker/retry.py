@@ -19,6 +19,7 @@ from henchman.errors import (
     Discard,
     Failure,
     JobCancelled,
+    JobDeadline,
     JobInterrupted,
     JobShutdown,
     JobTimeout,
@@ -35,6 +36,7 @@ from henchman.kernel.threads import Ticker
 from henchman.store.call import Call, command
 from henchman.wire import payload, times
 from henchman.wire.arguments import to_json
+from henchman.wire.deadlines import has_begun, is_over, noted_as_begun
 from henchman.wire.payload import sanitise
 from henchman.wire.secret import NO_SECRETS, MaskedJob, Secrets, without_secrets
 from henchman.work.failures import FULL, MESSAGE, Failures, Noted, caused_by
@@ -79,11 +81,16 @@ class RetryPolicy:
                 return _returned(run, result)
             case Failure():
                 return Outcome("failed", reason=_message(error, run.secrets), error=error)
+            case Snooze() if run.until is not None and self._runtime.clock.now() + error.delay >= run.until:
+                late = JobDeadline("it put itself off until after its deadline")
+                return self.failed(unit, unit.job, late, run.compiled.definition.options, run.secrets)
             case Snooze():
-                stored = payload.with_delay(unit.newest, error.delay or None)
+                stored = noted_as_begun(payload.with_delay(unit.newest, error.delay or None))
                 return Outcome("snoozed", stored, error.delay, _message(error, run.secrets))
             case JobInterrupted():
-                return Outcome("interrupted", self._queued_now(unit.newest), reason=_message(error, run.secrets))
+                return Outcome(
+                    "interrupted", noted_as_begun(self._queued_now(unit.newest)), reason=_message(error, run.secrets)
+                )
             case Discard():
                 return Outcome("discarded", reason=_message(error, run.secrets))
             case JobShutdown():
@@ -141,7 +148,20 @@ class RetryPolicy:
         delay = self._delay(job, error, count, known)
         if isinstance(delay, Outcome):
             return delay if delay.ending != "dead" else self._give_up(job, stored, error, reason, known)
+        if "hm" in job and is_over(job, self._runtime.clock.now() + delay):
+            job["error_cause"] = unit.cause = "deadline"
+            given_up = self._give_up(job, payload.encode(job), error, reason, known)
+            return given_up._replace(because="deadline")
         return Outcome("retry", stored, delay, reason, error)
+
+    def overdue(self, run: Run) -> Outcome:
+        """The outcome of a run whose job was over before it could start: it expired, or, when an earlier one had ended,
+        it is dead."""
+        text = "its deadline passed before it could start"
+        if not has_begun(run.unit.job):
+            return Outcome("expired", reason=text, because="deadline")
+        error = JobDeadline(f"its deadline passed before its attempt {run.attempt} could start")
+        return self.failed(run.unit, run.unit.job, error, run.compiled.definition.options, run.secrets)
 
     def defect(self, unit: Unit, error: BaseException, what: str, secrets: Secrets = NO_SECRETS) -> Outcome:
         """The outcome of a unit that could not be read, judged or settled: dead, with the defect's text. Never raises.
@@ -251,6 +271,8 @@ class RetryPolicy:
     def _exhausted(
         self, job: dict[str, Any], error: BaseException, count: int, retry: Any, options: JobOptions
     ) -> bool:
+        if isinstance(error, JobDeadline):
+            return True
         if options.no_retry_on and isinstance(error, options.no_retry_on):
             return True
         if options.retry_on and not isinstance(error, options.retry_on):

@@ -18,6 +18,7 @@ import msgspec
 
 from henchman.client.registry import Definition
 from henchman.client.runtime import Runtime
+from henchman.config.defaults import timeouts_of
 from henchman.errors import ArgumentError, HenchmanError, ServerAway
 from henchman.kernel.events import Events
 from henchman.kernel.middleware import Chain, compile_async, compile_sync, in_thread
@@ -26,6 +27,7 @@ from henchman.store.call import command
 from henchman.store.keys import Keys
 from henchman.wire import payload, times
 from henchman.wire.arguments import Signature
+from henchman.wire.deadlines import deadline_of
 from henchman.wire.secret import NO_SECRETS, Secrets, marked, places_of
 from henchman.work import checkpoint
 from henchman.work.effects import EndingFacts, attempt_of, batch_of, encoded, keeps_result
@@ -56,6 +58,7 @@ class Run:
         "compiled",
         "deadline",
         "ended",
+        "ends",
         "expires",
         "jid",
         "keeps",
@@ -71,6 +74,7 @@ class Run:
         "timeout",
         "tracked",
         "unit",
+        "until",
     )
 
     def __init__(
@@ -97,24 +101,29 @@ class Run:
         self.pool: Any = None
         self.timeout = compiled.timeout
         self.expires: float | None = None
+        self.until: float | None = None  # the server's time at which its job is over, and, once it starts, ``ends``:
+        self.ends: float | None = None  # the same by ``time.monotonic()``
         self.batch_id = ""
         self.tracked = self.keeps = False  # its life is written down; what it returns is
-        if compiled.expires is not None or "hm" in job:
+        if compiled.is_limited or "hm" in job:
             self._apply_limits(job)
 
     def __repr__(self) -> str:
         return f"<run of {self.compiled.name} {self.jid}>"
 
     def _apply_limits(self, job: dict[str, Any]) -> None:
-        """Time-out and expiry: what the push said goes before what the definition says."""
+        """Time-out, expiry and deadline: what the push said goes before what definition, queue and app say."""
         said = job.get("hm")
         limits = said if isinstance(said, dict) else {}
         timeout = payload.seconds(limits.get("timeout"))
-        if timeout is not None and timeout > 0:
-            self.timeout = timeout
+        if timeout is None:
+            timeout = self.compiled.timeouts.get(self.unit.flight.queue, self.timeout)
+        self.timeout = timeout if timeout and timeout > 0 else None
         expires = payload.seconds(limits.get("expires", self.compiled.expires))
         if expires is not None and self.due:
             self.expires = self.due + expires
+        if "deadline" in limits and (until := deadline_of(job)) is not None:
+            self.until, self.expires = until, until if self.expires is None else self.expires
         if "batch" in limits or "track" in limits or "result_ttl" in limits:
             self._read_tracking(limits)
 
@@ -162,6 +171,11 @@ class Run:
     def elapsed(self) -> float:
         """Seconds since it started."""
         return time.monotonic() - self.started if self.started else 0.0
+
+    @property
+    def by_deadline(self) -> bool:
+        """Whether what ends it is the deadline of its job, and not its own time-out."""
+        return self.ends is not None and self.deadline is not None and self.deadline >= self.ends - 0.001
 
     @property
     def batch(self) -> Any:
@@ -279,6 +293,7 @@ class CompiledJob:
     ``hears_cancel``: a cancelled run starts all the same and ends by itself, and its task is not cancelled.
     ``iterable``: where it stands is kept apart, and removed with the job.
     ``isolated``: a run has a process of its own, which ``call`` drives from a thread, also that of an async job.
+    ``timeouts``: by queue, where one says something else. ``is_limited``: its runs have limits of their own.
     ``ack_each``: a run is settled in a call of its own, before its slot is free.
     ``reporter``: carries what its tracked runs say. ``open_batch(id, jid, expires, results)``: the batch of
     a run.
@@ -295,6 +310,7 @@ class CompiledJob:
         "expires",
         "hears_cancel",
         "is_async",
+        "is_limited",
         "isolated",
         "iterable",
         "name",
@@ -304,6 +320,7 @@ class CompiledJob:
         "signature",
         "taking",
         "timeout",
+        "timeouts",
     )
 
     def __init__(
@@ -322,8 +339,10 @@ class CompiledJob:
         self.is_async = definition.is_async and isolation is None
         self.hears_cancel = definition.hears_cancel
         self.signature = definition.signature
-        self.timeout = definition.options.timeout
+        said = definition.options.timeout
+        self.timeout, self.timeouts = (said or None, {}) if runtime is None else timeouts_of(runtime.config, said)
         self.expires = definition.options.expires
+        self.is_limited = self.expires is not None or bool(self.timeouts)
         self.iterable = definition.options.iterable
         self.ack_each = definition.options.ack == "each"
         self.events = events

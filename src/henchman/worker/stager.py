@@ -29,9 +29,10 @@ from henchman.store.jobs import EARLIER, Due, Move, TimesPage, due, move, rebase
 from henchman.store.leases import STAGING_MS, Leader
 from henchman.store.queues import forget_trimmed
 from henchman.wire import payload
+from henchman.wire.deadlines import has_begun, is_over
 from henchman.wire.payload import delay_of, sanitise
 from henchman.work.context import keep_stored
-from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload
+from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload, overdue_dead, overdue_facts
 from henchman.worker.decide import Decisions
 
 __all__ = ["Stager"]
@@ -182,6 +183,9 @@ class Stager(Ticker):
             queue = job.get("queue")
             if not isinstance(queue, str) or not queue:
                 queue = "default"
+            if is_over(job, now):
+                yield self._overdue(entry, job, queue, stamp)
+                continue
             mended = sanitise(job)
             if self._runtime.client_middleware.links:
                 yield self._through_middleware(entry, job, queue, stamp)
@@ -193,6 +197,16 @@ class Stager(Ticker):
             else:
                 stored = payload.with_field(entry, "enqueued_at", stamp)
                 yield Move(entry, stored, queue, effects=encoded(self._runtime.keys, job, "staged"))
+
+    def _overdue(self, entry: bytes, job: dict[str, Any], queue: str, stamp: bytes) -> Move:
+        """Its deadline has passed while it waited: nobody need see it start."""
+        facts = overdue_facts(job, "for its retry" if "retry_count" in job else "for its time")
+        if not has_begun(job):
+            return Move(entry, delete=True, effects=encoded(self._runtime.keys, job, "expired", facts))
+        effects = encoded(self._runtime.keys, dead := _sanitised(entry), "dead", facts)
+        return Move(
+            entry, payload.encode(overdue_dead(dead, queue, stamp, facts)), effects=effects, batch=batch_of(dead)
+        )
 
     def _through_middleware(self, entry: bytes, job: dict[str, Any], queue: str, stamp: bytes) -> Move:
         """As at a push: the chain may change the job. One that stops it sends it to the dead set, with the reason; one

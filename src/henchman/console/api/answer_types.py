@@ -155,6 +155,7 @@ class JobStatusJson(_MaybeClass):
     cancelled: bool
     scanned: int
     complete: bool
+    deadline: Moment
     at: Moment
     created_at: Moment
     enqueued_at: Moment

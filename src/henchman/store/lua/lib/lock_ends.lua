@@ -78,6 +78,9 @@ local function release_next(await_key)
     if queue then  -- else it ended while it waited
       let_go(string.sub(await_key, 1, 1), queue, due, payload, tracked)
       unpark(jid, due)
+      if string.find(payload, '"deadline":', 1, true) then
+        redis.call('ZREM', key('parked_until'), jid)
+      end
     end
     redis.call('ZREM', waiting_line, jid)
     if redis.call('EXISTS', waiting_line) == 0 then

@@ -83,7 +83,7 @@ local function asking()
       end
     end
     if wait_at_most then
-      redis.call('ZADD', key('parked_until'), as_text(now + wait_at_most), jid)
+      redis.call('ZADD', key('parked_until'), 'LT', as_text(now + wait_at_most), jid)
     end
   end
 

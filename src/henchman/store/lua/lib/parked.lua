@@ -9,11 +9,26 @@ local function parked_row_text(queue, due, reason, tracked, payload)
   return queue .. '\n' .. due .. '\n' .. reason .. '\n' .. tracked .. '\n' .. payload
 end
 
--- Write the row of a job. Its time has a place in a set, too: there it moves along when the clock steps.
+-- When a job is over, with all its attempts; nothing where its payload does not say.
+local function deadline_of(payload)
+  if not string.find(payload, '"deadline":', 1, true) then
+    return nil
+  end
+  local fine, job = pcall(cjson.decode, payload)
+  local ours = fine and type(job) == 'table' and job.hm
+  return type(ours) == 'table' and tonumber(ours.deadline) or nil
+end
+
+-- Write the row of a job. Its time has a place in a set, too: there it moves along when the clock steps. It waits until
+-- its deadline at most.
 local function put_parked(jid, queue, due, reason, tracked, payload)
   redis.call('HSET', key('parked'), jid, parked_row_text(queue, due, reason, tracked, payload))
   if tonumber(due) then
     redis.call('ZADD', key('parked_due'), due, jid)
+  end
+  local deadline = deadline_of(payload)
+  if deadline then
+    redis.call('ZADD', key('parked_until'), as_text(deadline), jid)
   end
 end
 
