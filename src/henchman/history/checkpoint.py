@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import struct
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from functools import lru_cache
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -231,7 +231,8 @@ def _without_detail(entry: Entry, error: HistoryError) -> Entry:
 #
 # Many rows at a time, in the way that each product does fastest. SQLite: one prepared statement for all rows.
 # PostgreSQL: COPY, into the table where rows are only added, else into a temporary one from which they are merged.
-# MySQL and MariaDB: statements of many rows. A merged column that brings nothing keeps what the table holds.
+# MySQL and MariaDB: statements of many rows, whose values are written into them a column at a time: the driver, which
+# takes them row by row, needs twice the time. A merged column that brings nothing keeps what the table holds.
 
 _FIRST = frozenset({"enqueued_at", "created"})  # keep their first value
 _NEVER = frozenset({"born"})  # written once
@@ -244,6 +245,9 @@ _DIALECTS: dict[str, type[Dialect]] = {
 }
 _BINARY = {BigInteger: "int8", Integer: "int4", Double: "float8", String: "varchar", Text: "text"}  # of PostgreSQL
 _PACKET_SHARE = 0.9
+_STATEMENT = 1_000_000  # bytes of one statement of many rows
+_ROWS = "\0"  # where they come in it, for MySQL
+_KNOWN = 1000  # texts of a column that are remembered as they stand in a statement: most are the same few
 
 Values = Sequence[tuple[Any, ...]]
 
@@ -255,11 +259,12 @@ def write(connection: Connection, kind: str, rows: Rows, packet: int) -> None:
     _merge(connection, kind, schema.events, [one for one in events if one.class_ is not None], packet)
     _merge(connection, kind, schema.events, [one for one in events if one.class_ is None], packet, _AT_PUSH)
     for table, values in ((schema.changes, rows.changes), (schema.messages, rows.messages)):
-        every, fitting = tuple(range(len(table.columns))), _fitting(kind, values, packet)
+        every = tuple(range(len(table.columns)))
+        fitting = _fitting(kind, values, packet)
         if kind == "postgresql" and values:
             _copy(connection, table, table.name, every, fitting)
         elif values:
-            connection.exec_driver_sql(_insert(kind, table, every), fitting)
+            _execute(connection, kind, _insert(kind, table, every), fitting, packet)
 
 
 def _merge(
@@ -282,13 +287,56 @@ def _merge(
     found = list(zip(*(columns[place] for place in brought), strict=True))
     statement = _upsert(kind, table, absent, brought, partly)
     if kind != "postgresql":
-        connection.exec_driver_sql(statement, found)
+        _execute(connection, kind, statement, found, packet)
         return
     stage = _stage(table, absent)
     temporary = f"CREATE TEMPORARY TABLE IF NOT EXISTS {stage} (LIKE {table.name}) ON COMMIT DELETE ROWS"
     connection.exec_driver_sql(temporary)
     _copy(connection, table, stage, brought, found)
     connection.exec_driver_sql(statement)
+
+
+def _execute(connection: Connection, kind: str, statement: str, rows: Values, packet: int) -> None:
+    """``statement`` with all rows."""
+    if kind != "mysql":
+        connection.exec_driver_sql(statement, rows)
+        return
+    before, _, behind = statement.partition(_ROWS)
+    driver: Any = connection.connection.driver_connection
+    columns = [_literals(column, driver.escape) for column in zip(*rows, strict=True)]
+    most = min(_STATEMENT, int(packet * _PACKET_SHARE))
+    for some in _together([f"({','.join(row)})" for row in zip(*columns, strict=True)], most):
+        connection.exec_driver_sql(f"{before}{some}{behind}", execution_options={"no_parameters": True})
+
+
+def _literals(column: Sequence[Any], escape: Callable[[Any], str]) -> list[str]:
+    """Values as they stand in a statement of MySQL."""
+    known: dict[str | None, str] = {None: "NULL"}
+    found = []
+    for value in column:
+        kind = value.__class__
+        if kind is int:
+            found.append(str(value))
+            continue
+        text = known.get(value) if value is None or kind is str else None
+        if text is None:
+            text = escape(value)
+            if kind is str and len(known) < _KNOWN:
+                known[value] = text
+        found.append(text)
+    return found
+
+
+def _together(rows: Sequence[str], most: int) -> Iterator[str]:
+    """As many rows as ``most`` bytes hold, one at least."""
+    first = size = 0
+    for place, row in enumerate(rows):
+        length = len(row) + 1 if row.isascii() else len(row.encode("utf-8", "surrogatepass")) + 1
+        if size + length > most and place > first:
+            yield ",".join(rows[first:place])
+            first, size = place, 0
+        size += length
+    yield ",".join(rows[first:])
 
 
 def _stage(table: Table, absent: Collection[str]) -> str:
@@ -324,7 +372,7 @@ def _names(kind: str, table: Table, places: tuple[int, ...]) -> tuple[list[str],
 @lru_cache(50)
 def _insert(kind: str, table: Table, places: tuple[int, ...]) -> str:
     names, into = _names(kind, table, places)
-    return f"{into} VALUES ({', '.join(['?' if kind == 'sqlite' else '%s'] * len(names))})"
+    return f"{into} VALUES {_ROWS}" if kind == "mysql" else f"{into} VALUES ({', '.join('?' * len(names))})"
 
 
 @lru_cache(500)
