@@ -26,7 +26,7 @@ from henchman.errors import HenchmanError
 from henchman.store.call import run
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
-from henchman.store.queues import pause, unpause
+from henchman.store.queues import Pause, pause, unpause
 
 __all__ = ["FROZEN", "PARTS", "STRUCK", "Field", "until"]
 
@@ -195,7 +195,7 @@ class Field:
         keys = Keys("")
         while not self.stopping.is_set():
             self.revive()
-            for call, seconds in ((pause(keys, "held"), 3.0), (unpause(keys, "held"), 4.0)):
+            for call, seconds in ((pause(keys, "held", Pause()), 3.0), (unpause(keys, "held"), 4.0)):
                 try:
                     self._connections.run(call)
                 except Exception as error:
